@@ -1,0 +1,44 @@
+# Everything that a developer or CI runs. Needs: Python 3.11 or newer, make, and a network for pip
+# (and, once, for the sandbox's Go modules). No root, nothing outside this folder but the per-user
+# cache of the sandbox's programs (`ebs-provisioner sandbox binaries`).
+
+PYTHON ?= python3
+BIN := .venv/bin
+SET_UP := .venv/.set-up
+
+.PHONY: help setup check test demo bench clean
+
+help:
+	@echo 'make setup   .venv with everything in it'
+	@echo 'make demo    a claim, its volume, a pod: against a real control plane'
+	@echo 'make test    lint, types and all tests: what CI runs'
+	@echo 'make check   lint and types'
+	@echo 'make bench   how fast, how many calls, how much memory'
+	@echo 'make clean   remove .venv and what tools have left'
+
+setup: $(SET_UP)
+
+# Constraints name every package, or pip's resolver tries years of releases one after the other.
+$(SET_UP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--editable '.[sandbox,node,dev]' --constraint constraints.txt
+	@touch $@
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check
+	$(BIN)/python -m pytest
+
+demo: setup
+	$(BIN)/ebs-provisioner sandbox demo
+
+bench: setup
+	$(BIN)/python -m tests.bench
+
+clean:
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

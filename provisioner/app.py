@@ -1,0 +1,278 @@
+"""The controller process: everything that it consists of, wired once, started and ended in order.
+
+Caches follow the API server also in a standby, so that taking over costs no list. Work begins
+when all leases are held, and ends the process when one is lost: a thread inside a 20 s EC2 call
+would outlive the lease.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from typing import Any
+
+import structlog
+
+from provisioner import probes
+from provisioner.ec2.attachments import Attachments
+from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.lookups import NameLookUps
+from provisioner.ec2.rates import parse_rates
+from provisioner.ec2.volumes import Volumes
+from provisioner.ec2.watcher import Watcher
+from provisioner.kube.client import KubeClient
+from provisioner.kube.events import EventRecorder
+from provisioner.kube.lease import Leases
+from provisioner.metrics import Metrics
+from provisioner.model.errors import StorageError
+from provisioner.model.persistent_volume import sanitised
+from provisioner.reconcile.attach import Attacher
+from provisioner.reconcile.caches import Caches
+from provisioner.reconcile.delete import Deleter
+from provisioner.reconcile.live import LiveLists
+from provisioner.reconcile.marks import Marks
+from provisioner.reconcile.orphans import OrphanSweep
+from provisioner.reconcile.provision import Provisioner
+from provisioner.settings import Settings
+
+_LOST_LEASE = 3  # exit code
+_FLUSH_S = 3.0
+_MARKS_S = 5.0
+_CATCH_UP_AGAIN_S = 1.0
+_IDENTITY = "ebs-provisioner"
+
+log = structlog.get_logger(__name__)
+
+
+class Controller:
+    """One controller. ``leading`` is set while it holds all leases and works."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: KubeClient,
+        lease_client: KubeClient,
+        calls: Ec2Calls,
+        metrics: Metrics,
+    ) -> None:
+        driver = settings.driver
+        self.settings = settings
+        self.metrics = metrics
+        self.leading = asyncio.Event()
+        calls.may_change = self.still_leading
+        self._client = client
+        self.caches = Caches(client, metrics, driver)
+        host, unique = os.environ.get("POD_NAME") or os.uname().nodename, uuid.uuid4()
+        self.leases = Leases(
+            lease_client,
+            namespace=settings.lease_namespace,
+            names=lease_names(driver),
+            identity=f"{_IDENTITY}_{host}_{unique}",
+            on_lost=_leave_at_once,
+            metrics=metrics,
+        )
+        self.events = EventRecorder(client, f"{driver}_{host}_{unique}", metrics)
+        self.live = LiveLists(client, driver)
+        volumes = Volumes(calls)
+        self.lookups = NameLookUps(volumes)
+        self.instances = Attachments(calls)
+        self.watcher = Watcher(volumes, metrics=metrics)
+        self.marks = Marks(volumes, self.live, cluster_id=settings.cluster_id)
+        self.provisioner = Provisioner(
+            settings=settings,
+            identity=_provisioner_identity(driver),
+            client=client,
+            caches=self.caches,
+            volumes=volumes,
+            lookups=self.lookups,
+            watcher=self.watcher,
+            marks=self.marks,
+            live=self.live,
+            events=self.events,
+            metrics=metrics,
+        )
+        self.deleter = Deleter(
+            driver=driver,
+            client=client,
+            caches=self.caches,
+            volumes=volumes,
+            marks=self.marks,
+            live=self.live,
+            events=self.events,
+            metrics=metrics,
+        )
+        self.attacher = Attacher(
+            driver=driver,
+            client=client,
+            caches=self.caches,
+            attachments=self.instances,
+            watcher=self.watcher,
+            marks=self.marks,
+            metrics=metrics,
+        )
+        self.orphans = OrphanSweep(
+            settings=settings,
+            client=client,
+            volumes=volumes,
+            marks=self.marks,
+            live=self.live,
+            creations=self.provisioner.creations,
+            metrics=metrics,
+        )
+
+    def still_leading(self) -> bool:
+        """Whether a call that cannot be undone may be sent now."""
+        return self.leading.is_set() and (not self.settings.leader_elect or self.leases.held())
+
+    def not_ready(self) -> str:
+        """What keeps it from being ready, "" when nothing does; a standby is ready too."""
+        return "" if self.caches.is_synced else "the caches are not filled yet"
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Follow, take over, work; returns once ``stop`` is set and what was begun is safe."""
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(self.caches.run(), name="caches")
+            try:
+                if not await _first(self._take_over(), stop):
+                    return
+                working = tasks.create_task(self._work(), name="work")
+                await _first(_done(working), stop)
+                await self._wind_down(working)
+            finally:
+                following.cancel()
+                for edge in (self.live, self.lookups, self.instances):
+                    await edge.close()
+                if self.settings.leader_elect:
+                    await self.leases.release()
+
+    async def _take_over(self) -> None:
+        await self.caches.synced()
+        if self.settings.leader_elect:
+            await self.leases.acquire()
+        await self._catch_up()
+        stranger = any(not p.startswith(_IDENTITY) for p in self.leases.predecessors)
+        self.marks.after_stranger = stranger
+        self.provisioner.takeover.begin(self.caches.claims.values(), from_stranger=stranger)
+        self.attacher.detacher.take_over()
+        self.leading.set()
+        self.metrics.leader.set(1)
+        log.info("leading", cluster_id=self.settings.cluster_id or None)
+
+    async def _catch_up(self) -> None:
+        """A standby's caches may be behind what the leader before us wrote last."""
+        while True:
+            try:
+                await self.caches.refresh()
+            except StorageError as error:
+                log.warning("cannot take over yet", error=error.message)
+                await asyncio.sleep(error.retry_after_s or _CATCH_UP_AGAIN_S)
+            else:
+                return
+
+    async def _work(self) -> None:
+        flows = (self.provisioner, self.deleter, self.attacher)
+        for flow in flows:
+            flow.subscribe()
+        async with asyncio.TaskGroup() as tasks:
+            if self.settings.leader_elect:
+                tasks.create_task(self.leases.hold(), name="leases")
+            for run in (self.watcher.run, self.marks.run, self.events.run, self.orphans.run):
+                tasks.create_task(run(), name=run.__qualname__)
+            for flow in flows:
+                tasks.create_task(flow.queue.run(), name=flow.queue.name)
+
+    async def _wind_down(self, working: asyncio.Task[None]) -> None:
+        """Take no more work, let calls under way end, write what is known, then let go."""
+        log.info("stopping")
+        queues = [f.queue for f in (self.provisioner, self.deleter, self.attacher)]
+        await asyncio.gather(*(queue.drain(self.settings.drain_s) for queue in queues))
+        await self.marks.flush(_MARKS_S)
+        await self.events.flush(_FLUSH_S)
+        self.leading.clear()
+        self.metrics.leader.set(0)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+
+def lease_names(driver: str) -> tuple[str, ...]:
+    """The leases of the stock driver's four sidecars, in the order in which they are taken."""
+    name = sanitised(driver)
+    return (
+        name,
+        f"external-attacher-leader-{name}",
+        f"external-resizer-{name}",
+        f"external-snapshotter-leader-{name}",
+    )
+
+
+async def run(settings: Settings) -> None:
+    """Run the controller until SIGTERM or SIGINT.
+
+    Raises:
+        StorageError: it cannot start; one clear line.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stop.set)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(
+            await KubeClient.connect(kubeconfig=settings.kubeconfig)
+        )
+        lease_client = await stack.enter_async_context(
+            await KubeClient.connect(kubeconfig=settings.kubeconfig)
+        )
+        metrics = Metrics()
+        calls = Ec2Calls.connect(
+            region=settings.region, metrics=metrics, rates=parse_rates(settings.ec2_rates)
+        )
+        stack.push_async_callback(calls.close)
+        controller = Controller(settings, client, lease_client, calls, metrics)
+        if settings.metrics_address:
+            port = await stack.enter_async_context(
+                probes.serve(
+                    settings.metrics_address,
+                    registry=metrics.registry,
+                    healthy=lambda: "",  # an event loop that answers is alive; all else is retried
+                    ready=controller.not_ready,
+                )
+            )
+            log.info("serving probes and metrics", port=port)
+        await controller.run(stop)
+
+
+async def _first(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
+    """Run until the work is done (True) or a stop is asked for (False: the work is cancelled)."""
+    task = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+            return True
+        return False
+    finally:
+        for pending in (task, stopping):
+            pending.cancel()
+        await asyncio.gather(task, stopping, return_exceptions=True)
+
+
+async def _done(task: asyncio.Task[None]) -> None:
+    await asyncio.wait({task})
+
+
+def _provisioner_identity(driver: str) -> str:
+    """As external-provisioner makes it: when, which, who."""
+    return f"{time.time_ns() // 1_000_000}-{random.randrange(10_000)}-{driver}"  # noqa: S311 -- no secret
+
+
+def _leave_at_once() -> None:
+    """End the process: a call in a thread cannot be taken back, and somebody else leads soon."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(_LOST_LEASE)

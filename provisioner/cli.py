@@ -1,0 +1,222 @@
+"""The command line: argv and environment are read here and nowhere else."""
+
+import asyncio
+import re
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+
+import click
+
+from provisioner import logs
+from provisioner.model import parameters, tags
+from provisioner.model.driver import EBS_DRIVER
+from provisioner.model.errors import StorageError
+from provisioner.settings import Settings, Sweep
+
+
+class _Duration(click.ParamType[float]):
+    """Seconds, or a number with s, m or h."""
+
+    name = "duration"
+    _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}  # noqa: RUF012 -- never changed
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        text = str(value)
+        number, unit = (text[:-1], text[-1]) if text[-1:] in self._UNITS else (text, "s")
+        try:
+            seconds = float(number) * self._UNITS[unit]
+        except ValueError:
+            seconds = -1.0
+        if not 0 < seconds < float("inf"):
+            self.fail(f"{text!r} is no duration such as 30s, 5m or 1h", param, ctx)
+        return seconds
+
+
+class _ExtraTags(click.ParamType[dict[str, str]]):
+    """key=value pairs, checked against EC2's rules."""
+
+    name = "k=v,…"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, str]:
+        if isinstance(value, dict):
+            return value
+        try:
+            return tags.parse_extra(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _ClusterId(click.ParamType[str]):
+    """Goes into tags, and into the filters by which they are found."""
+
+    name = "id"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        try:
+            tags.check_cluster_id(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+class _DnsName(click.ParamType[str]):
+    """A DNS-1123 subdomain of at most 63 characters, as Kubernetes asks of drivers' names."""
+
+    name = "name"
+    _LABEL = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+    _NAME = re.compile(rf"(?=.{{1,63}}\Z){_LABEL}(\.{_LABEL})*")
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        text = str(value)
+        if not self._NAME.fullmatch(text):
+            self.fail(
+                f"{text[:80]!r} is no DNS name of lower case letters, digits, dashes and dots, "
+                "at most 63 characters",
+                param,
+                ctx,
+            )
+        return text
+
+
+class _Rates(click.ParamType[str]):
+    """Checked here, so that a mistake is told before anything is started."""
+
+    name = "ACTION=BURST:PER_S"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        from provisioner.ec2.rates import parse_rates  # noqa: PLC0415 -- loads no boto3 for --help
+
+        try:
+            parse_rates(str(value))
+        except (ValueError, StorageError) as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+class _Commands(click.Group):
+    """Loads the sandbox only when it is asked for: it is an extra."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "sandbox"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name != "sandbox":
+            return super().get_command(ctx, cmd_name)
+        if find_spec("moto") is None:
+            raise click.ClickException(
+                "the sandbox needs its extra: pip install 'ebs-provisioner[sandbox]'"
+            )
+        group: click.Command = import_module("provisioner.sandbox.commands").sandbox
+        return group
+
+
+@click.group(
+    "ebs-provisioner", cls=_Commands, context_settings={"auto_envvar_prefix": "EBS_PROVISIONER"}
+)
+@click.version_option(package_name="ebs-provisioner")
+def commands() -> None:
+    """EBS volumes for Kubernetes from one small process."""
+
+
+@commands.command()
+@click.option("--kubeconfig", help="Else KUBECONFIG, else the pod's own cluster.")
+@click.option("--driver-name", type=_DnsName(), default=EBS_DRIVER, show_default=True)
+@click.option(
+    "--cluster-id",
+    type=_ClusterId(),
+    default="",
+    help="Tags volumes as this cluster's own; needed for the sweep for orphans.",
+)
+@click.option("--region", help="Else AWS_REGION.")
+@click.option("--extra-tags", type=_ExtraTags(), default="", help="Written to every new volume.")
+@click.option(
+    "--default-fstype",
+    type=click.Choice(parameters.FILE_SYSTEMS),
+    default="ext4",
+    show_default=True,
+)
+@click.option("--leader-elect/--no-leader-elect", default=True, show_default=True)
+@click.option(
+    "--leader-election-namespace", type=_DnsName(), default="kube-system", show_default=True
+)
+@click.option(
+    "--ec2-rate",
+    type=_Rates(),
+    default="",
+    help="Raised EC2 quotas, such as CreateVolume=200:10,*=x2.",
+)
+@click.option("--metrics-address", default="", help="host:port of /metrics, /healthz, /readyz.")
+@click.option("--orphan-sweep", type=click.Choice([s.value for s in Sweep]), default="delete")
+@click.option("--orphan-sweep-interval", type=_Duration(), default="5m", show_default=True)
+@click.option("--orphan-min-age", type=_Duration(), default="10m", show_default=True)
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info"
+)
+def controller(
+    *,
+    kubeconfig: str | None,
+    driver_name: str,
+    cluster_id: str,
+    region: str | None,
+    extra_tags: dict[str, str],
+    default_fstype: str,
+    leader_elect: bool,
+    leader_election_namespace: str,
+    ec2_rate: str,
+    metrics_address: str,
+    orphan_sweep: str,
+    orphan_sweep_interval: float,
+    orphan_min_age: float,
+    log_format: str,
+    log_level: str,
+) -> None:
+    """Create, attach, detach and delete volumes (run as a Deployment)."""
+    logs.configure(log_format, log_level)
+    settings = Settings(
+        kubeconfig=kubeconfig,
+        driver=driver_name,
+        cluster_id=cluster_id,
+        region=region,
+        extra_tags=extra_tags,
+        default_file_system=default_fstype,
+        leader_elect=leader_elect,
+        lease_namespace=leader_election_namespace,
+        ec2_rates=ec2_rate,
+        metrics_address=metrics_address,
+        orphan_sweep=Sweep(orphan_sweep),
+        orphan_sweep_interval_s=orphan_sweep_interval,
+        orphan_min_age_s=orphan_min_age,
+    )
+    from provisioner import app  # noqa: PLC0415 -- boto3 and kubernetes cost half a second
+
+    try:
+        asyncio.run(app.run(settings))
+    except StorageError as error:
+        raise click.ClickException(error.message) from error
+
+
+def main() -> None:
+    """Run a command; a mistake is one line and a non-zero exit."""
+    try:
+        sys.exit(commands.main(standalone_mode=False))
+    except click.ClickException as error:
+        click.echo(f"ebs-provisioner: {error.format_message()}", err=True)
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""Decide the next step of an attachment: one step a look, from what was observed.
+
+The flow never sleeps in a step: it sends a call, asks the watcher to wake it, and decides again
+from the new sighting. A deletion that arrives while a volume is still attaching is therefore
+just the next decision.
+Source: external-attacher 4.12 pkg/controller/csi_handler.go; EC2 AttachVolume and DetachVolume.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from provisioner.model import tags
+from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment
+from provisioner.model.errors import Reason
+from provisioner.model.node import CsiNode, Node
+from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
+from provisioner.model.volume import AttachmentState, Volume
+
+STUCK_S = 90.0  # aws-ebs-csi-driver #2833: an attachment that takes longer will not come
+SEND_AGAIN_S = (
+    10.0  # a lost AttachVolume that no description shows is sent again (exclusive in EC2)
+)
+CONSISTENCY_S = 60.0  # how long EC2 may describe the world as it was
+
+
+class Kind(Enum):
+    """What was last asked of EC2 for an attachment."""
+
+    ATTACH = "attach"
+    DETACH = "detach"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which volume goes to, or comes from, which instance."""
+
+    volume_id: str
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The last call for an attachment. ``sent_at_s``: seconds of the monotonic clock.
+
+    ``uncertain``: its reply was lost, or said that it had been carried out before.
+    ``refused``: EC2 answered a detach with "it is not attached".
+    """
+
+    kind: Kind
+    target: Target
+    sent_at_s: float
+    uncertain: bool = False
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is known of the volume. ``seen`` is its newest description, None while there is none.
+
+    ``missing_for_s``: since when EC2 has not known it, None when it does or was not asked.
+    ``marked``: it still carries the mark of a volume without an owner.
+    """
+
+    call: Call | None = None
+    seen: Volume | None = None
+    missing_for_s: float | None = None
+    marked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """It is as it should be, or not ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """It cannot be; the reason goes into the attachment's status."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Record the target and hold the objects before anything is attached."""
+
+    target: Target
+    hold_persistent_volume: str  # its name, "" when it is held already
+
+
+@dataclass(frozen=True, slots=True)
+class Unmark:
+    """Wait until the mark is off: a marked volume must never hold data."""
+
+    volume_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """Call AttachVolume."""
+
+    target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Detach:
+    """Call DetachVolume."""
+
+    target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """Report it as attached."""
+
+    target: Target
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A sighting wakes it; ``message`` is what the user is told meanwhile."""
+
+    volume_id: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """EC2 has confirmed that the volume is off the instance: let go of the object."""
+
+    volume_id: str
+
+
+Waiting = Refuse | Unmark | Detach | Wait
+AttachStep = Prepare | Attach | Attached | Waiting
+DetachStep = Nothing | Detach | Wait | Release
+
+
+def target_to_attach(
+    attachment: Attachment,
+    *,
+    driver: str,
+    persistent_volume: PersistentVolume | None,
+    node: Node | None,
+    csi_node: CsiNode | None,
+) -> Target | Refuse:
+    """Find volume and instance; None stands for objects that the API server itself lacks."""
+    source, node_name = attachment.spec.source, attachment.spec.node_name
+    if source.persistent_volume_name:
+        name = source.persistent_volume_name
+        if persistent_volume is None:
+            return Refuse(Reason.OBJECT_NOT_FOUND, f'PersistentVolume "{name}" not found')
+        if persistent_volume.deleting:
+            return Refuse(
+                Reason.INVALID_REQUEST, f'PersistentVolume "{name}" is marked for deletion'
+            )
+    volume_id = named_volume(attachment, persistent_volume, driver)
+    if volume_id is None:
+        return Refuse(
+            Reason.INVALID_REQUEST,
+            f"the volume of attachment {attachment.name} is not one of driver {driver}",
+        )
+    if csi_node is None or node is None:
+        return Refuse(Reason.OBJECT_NOT_FOUND, f'node "{node_name}" has no Node or CSINode object')
+    if node.deleting:
+        return Refuse(Reason.INVALID_REQUEST, f'node "{node_name}" is marked for deletion')
+    registered = csi_node.driver(driver)
+    if registered is None:
+        return Refuse(
+            Reason.INVALID_REQUEST,
+            f"CSINode {node_name} does not contain driver {driver}; is the node plugin running?",
+        )
+    return Target(volume_id, registered.node_id)
+
+
+def next_attach_step(
+    attachment: Attachment,
+    target: Target,
+    persistent_volume: PersistentVolume | None,
+    *,
+    driver: str,
+    view: View,
+    now_s: float,
+) -> AttachStep:
+    """The next step towards "attached" of an attachment that nobody is deleting."""
+    finalizer = finalizer_of_attacher(driver)
+    holds = persistent_volume is None or finalizer in persistent_volume.finalizers
+    recorded = attachment.annotations.get(NODE_ID), attachment.annotations.get(VOLUME_ID)
+    if (
+        not holds
+        or finalizer not in attachment.finalizers
+        or recorded != (target.instance_id, target.volume_id)
+    ):
+        name = persistent_volume.name if persistent_volume is not None and not holds else ""
+        return Prepare(target, name)
+    if view.marked:
+        return Unmark(target.volume_id)
+    call = view.call
+    if call is None or call.target != target:
+        return Attach(target)  # what was asked of another instance says nothing about this one
+    if view.seen is None:
+        if view.missing_for_s is not None and view.missing_for_s >= CONSISTENCY_S:
+            return Refuse(Reason.VOLUME_NOT_FOUND, f"EC2 has no volume {target.volume_id}")
+        return Wait(target.volume_id)
+    follow = _after_attach if call.kind is Kind.ATTACH else _after_detach
+    return follow(target, call, view.seen, now_s - call.sent_at_s)
+
+
+def is_new(old: Attachment | None, new: Attachment) -> bool:
+    """Whether an update calls for a look; the echo of our own error messages does not.
+
+    Source: external-attacher ``shouldEnqueueVAChange``: otherwise each error resets its backoff.
+    """
+    if old is None or old.uid != new.uid:
+        return True
+    if old.metadata.resource_version == new.metadata.resource_version:
+        return True
+    return (old.spec, old.deleting, old.finalizers, old.annotations, old.attached) != (
+        new.spec,
+        new.deleting,
+        new.finalizers,
+        new.annotations,
+        new.attached,
+    )
+
+
+def _after_attach(target: Target, call: Call, seen: Volume, waited_s: float) -> AttachStep:
+    there = seen.on(target.instance_id)
+    if there is None:
+        leaving = (AttachmentState.DETACHED, AttachmentState.DETACHING)
+        elsewhere = [a for a in seen.attachments if a.state not in leaving]
+        if elsewhere and call.uncertain:
+            return Refuse(
+                Reason.VOLUME_IN_USE,
+                f"volume {target.volume_id} is attached to instance {elsewhere[0].instance_id}; "
+                "detach it there first",
+            )
+        return Attach(target) if waited_s >= SEND_AGAIN_S else Wait(target.volume_id)
+    if there.state is AttachmentState.ATTACHED:
+        if tags.UNCLAIMED in seen.tags:
+            return Unmark(target.volume_id)
+        return Attached(target, there.device)
+    if there.state is AttachmentState.ATTACHING and waited_s >= STUCK_S:
+        return Detach(target)
+    return Wait(target.volume_id)
+
+
+def _after_detach(target: Target, call: Call, seen: Volume, waited_s: float) -> AttachStep:
+    """A stuck attach was taken back: try again once EC2 shows it as gone.
+
+    An attach that comes true all the same is not trusted: the detach may still be on its way.
+    """
+    there = seen.on(target.instance_id)
+    if there is None:
+        return Attach(target)
+    again_s = SEND_AGAIN_S if call.uncertain or call.refused else STUCK_S
+    leaving = there.state in (AttachmentState.DETACHING, AttachmentState.BUSY)
+    return Wait(target.volume_id) if leaving or waited_s < again_s else Detach(target)
+
+
+def named_volume(
+    attachment: Attachment, persistent_volume: PersistentVolume | None, driver: str
+) -> str | None:
+    """The volume that an attachment's source names, None when it is no volume of ours."""
+    if persistent_volume is not None:
+        return persistent_volume.volume_id(driver)
+    inline = attachment.spec.source.inline_volume_spec
+    return PersistentVolume(spec=inline).volume_id(driver) if inline is not None else None

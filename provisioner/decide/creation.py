@@ -1,0 +1,232 @@
+"""Decide the next step of a volume that is being made: the life of one ``Attempt``.
+
+An attempt begins right before the first CreateVolume and ends with a saved persistent volume or
+with the certainty that no volume exists. In between every answer, every silence and every look
+at EC2 yields one step::
+
+    send ──ok──▶ volume known ──available──▶ save
+     │ ▲                │ gone for 60 s ──▶ next token (the encryption key, most likely)
+     │ └──lost reply────┘ (the identical request again: the token makes it idempotent)
+     └──refused: certain ─▶ give up;  not certain ─▶ look-ups by tag for 60 s, then give up
+
+Tag look-ups must stay negative for ``CONSISTENCY_S`` because EC2 shows a new volume only after a
+while. Source: EC2 developer guide "Eventual consistency" and "Ensuring idempotency".
+"""
+
+from dataclasses import dataclass, replace
+
+from provisioner.decide.provision import Plan
+from provisioner.model.errors import Outcome, Reason, StorageError
+from provisioner.model.volume import Volume, VolumeState
+
+CONSISTENCY_S = 60.0
+LOOK_AGAIN_S = 5.0
+TOKEN_LIFE_S = 6 * 3600.0  # EC2 was seen to forget a token after 12 h (aws-ebs-csi-driver #2075)
+_SOON_S = 1.0
+_RESCHEDULE = frozenset(
+    {Reason.ZONE_OUT_OF_CAPACITY, Reason.TYPE_NOT_IN_ZONE, Reason.ZONE_NOT_FOUND}
+)
+_USABLE = frozenset({VolumeState.AVAILABLE, VolumeState.IN_USE})
+# EC2 was not reached, or did not look at the request: it is sent again as it is.
+_NOT_ASKED = frozenset(
+    {
+        Reason.THROTTLED,
+        Reason.UNREACHABLE,
+        Reason.CREDENTIALS_INVALID,
+        Reason.TIMED_OUT,
+        Reason.NOT_LEADING,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A volume in the making. Times in seconds of the monotonic clock.
+
+    ``uncertain``: a request was sent whose effect is not known.
+    ``looking_since_s``: tag look-ups decide, since then; None: they do not.
+    ``refusal``: what EC2 said before the look-ups began.
+    """
+
+    plan: Plan
+    started_at_s: float
+    token_number: int = 1
+    uncertain: bool = False
+    volume: Volume | None = None
+    looking_since_s: float | None = None
+    refusal: StorageError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Call CreateVolume with the attempt's request."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Search EC2 for a volume with the claim's name tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """The volume is on its way; a sighting wakes the claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Write the persistent volume of this volume."""
+
+    volume: Volume
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Delete a volume that cannot serve the claim, then go on with ``attempt``."""
+
+    volume: Volume
+    attempt: Attempt
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Go on with ``attempt`` after ``error`` was told."""
+
+    attempt: Attempt
+    error: StorageError
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """It is certain that no volume exists; the claim starts afresh.
+
+    ``choose_again``: the zone is the reason, so the scheduler may pick another node.
+    """
+
+    error: StorageError
+    choose_again: bool
+
+
+Step = Send | LookUp | Await | Save | Discard | Continue
+
+
+def next_step(attempt: Attempt, seen: Volume | None, missing_for_s: float | None) -> Step:
+    """What to do now.
+
+    ``seen`` is the newest description of the attempt's volume, None while there is none;
+    ``missing_for_s`` since when EC2 has not known it, None when it does or was not asked.
+    """
+    volume = attempt.volume
+    if volume is None:
+        return LookUp() if attempt.looking_since_s is not None else Send()
+    if volume.size_gib < attempt.plan.request.size_gib:
+        return Discard(
+            volume,
+            _next_token(attempt),
+            f"EC2 made volume {volume.volume_id} of {volume.size_gib} GiB, asked were "
+            f"{attempt.plan.request.size_gib}; it is deleted and made again",
+        )
+    if seen is None and missing_for_s is None and volume.state in _USABLE:
+        # What a repeated request or a look-up found: a process that took over need not wait.
+        return Save(volume)
+    if seen is None:
+        gone = missing_for_s is not None and missing_for_s >= CONSISTENCY_S
+        return Continue(_next_token(attempt), _vanished(attempt, volume)) if gone else Await()
+    if seen.state in _USABLE:
+        return Save(seen)
+    if seen.state is VolumeState.ERROR:
+        return Discard(
+            seen,
+            _next_token(attempt),
+            f"EC2 failed to make volume {seen.volume_id} (state error); it is deleted and made "
+            "again",
+        )
+    if seen.state in (VolumeState.DELETING, VolumeState.DELETED):
+        return Continue(_next_token(attempt), _vanished(attempt, volume))
+    return Await()
+
+
+def look_again_s(missing_for_s: float | None) -> float | None:
+    """When to look again by oneself, in seconds: a volume that stays away wakes nobody."""
+    return None if missing_for_s is None else max(CONSISTENCY_S - missing_for_s, _SOON_S)
+
+
+def after_failure(attempt: Attempt, error: StorageError, now_s: float) -> Continue | GiveUp:
+    """What a failed CreateVolume means for the attempt."""
+    if error.outcome is Outcome.UNKNOWN:
+        return Continue(replace(attempt, uncertain=True), error)
+    if error.reason in _NOT_ASKED:
+        return Continue(attempt, error)
+    # A burned token, a refusal after a silence, and a full quota (which EC2 checks before it
+    # honours the token) leave open whether a volume exists: look for it by its tag.
+    if (
+        attempt.uncertain
+        or attempt.token_number > 1
+        or error.reason in (Reason.TOKEN_MISMATCH, Reason.QUOTA_EXCEEDED)
+    ):
+        return Continue(replace(attempt, looking_since_s=now_s, refusal=error), error)
+    return GiveUp(error, choose_again=error.reason in _RESCHEDULE)
+
+
+def after_cancel(attempt: Attempt) -> Attempt:
+    """The attempt after its CreateVolume was cut off: it may have been carried out."""
+    return replace(attempt, uncertain=True)
+
+
+def is_token_old(attempt: Attempt, now_s: float) -> bool:
+    """Whether EC2 may have forgotten the token, so that the request would make a second volume."""
+    return attempt.uncertain and now_s - attempt.started_at_s > TOKEN_LIFE_S
+
+
+def look_up_first(attempt: Attempt, now_s: float) -> Attempt:
+    """The attempt, decided by look-ups from now on."""
+    return replace(attempt, looking_since_s=now_s)
+
+
+def with_volume(attempt: Attempt, volume: Volume) -> Attempt:
+    """The attempt after EC2 has named its volume."""
+    return replace(attempt, volume=volume, looking_since_s=None, refusal=None)
+
+
+def after_look_up(attempt: Attempt, found: list[Volume], now_s: float) -> Attempt | GiveUp:
+    """What a look-up by tag means; an attempt without a volume is looked up again later."""
+    usable = [v for v in found if v.state not in (VolumeState.DELETING, VolumeState.DELETED)]
+    if usable:
+        best = min(usable, key=lambda v: (v.state is VolumeState.ERROR, v.volume_id))
+        return with_volume(attempt, best)
+    since_s = attempt.looking_since_s if attempt.looking_since_s is not None else now_s
+    if now_s - since_s < CONSISTENCY_S:
+        return attempt
+    refusal = attempt.refusal
+    if refusal is None:  # nothing came of the request with the old token
+        return replace(attempt, looking_since_s=None, uncertain=False)
+    if refusal.reason is Reason.TOKEN_MISMATCH:
+        return _next_token(attempt)
+    return GiveUp(refusal, choose_again=refusal.reason in _RESCHEDULE)
+
+
+def _next_token(attempt: Attempt) -> Attempt:
+    number = attempt.token_number + 1
+    return Attempt(
+        plan=attempt.plan.with_token(number),
+        started_at_s=attempt.started_at_s,
+        token_number=number,
+    )
+
+
+def _vanished(attempt: Attempt, volume: Volume) -> StorageError:
+    request = attempt.plan.request
+    if request.encrypted or volume.encrypted:
+        key = request.kms_key_id or "the account's default key"
+        return StorageError(
+            Reason.KEY_UNUSABLE,
+            f"EC2 accepted volume {volume.volume_id} and dropped it again, as it does when a KMS "
+            f"key cannot be used: check that {key} exists, is enabled, and that the controller's "
+            "role has kms:CreateGrant and kms:GenerateDataKeyWithoutPlaintext on it",
+            retry_after_s=60.0,
+        )
+    return StorageError(
+        Reason.VOLUME_NOT_FOUND,
+        f"EC2 accepted volume {volume.volume_id} and no longer knows it; it is made again",
+        retry_after_s=10.0,
+    )

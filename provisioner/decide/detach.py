@@ -1,0 +1,107 @@
+"""Decide the next step of an attachment that is being deleted.
+
+Nothing is let go before EC2 has confirmed that the volume is off the instance.
+Source: external-attacher 4.12 pkg/controller/csi_handler.go; EC2 DetachVolume.
+"""
+
+from provisioner.decide.attach import (
+    CONSISTENCY_S,
+    SEND_AGAIN_S,
+    Detach,
+    DetachStep,
+    Kind,
+    Nothing,
+    Release,
+    Target,
+    View,
+    Wait,
+    named_volume,
+)
+from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment
+from provisioner.model.node import CsiNode
+from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
+from provisioner.model.volume import AttachmentState
+
+GONE_S = 10.0  # a volume that was known and is missing for so long is gone
+BUSY_S = 60.0  # a detach that takes longer is told to the user
+STALLED_S = 120.0  # a detach that EC2 took and that never began is sent again
+
+
+def target_to_detach(
+    attachment: Attachment,
+    *,
+    driver: str,
+    persistent_volume: PersistentVolume | None,
+    csi_node: CsiNode | None,
+) -> tuple[str | None, str | None]:
+    """Volume id and instance id as far as they are known.
+
+    What was recorded at attach wins: a node made anew under its old name is another instance.
+    """
+    volume_id = attachment.annotations.get(VOLUME_ID) or named_volume(
+        attachment, persistent_volume, driver
+    )
+    instance_id = attachment.annotations.get(NODE_ID)
+    if not instance_id and csi_node is not None:
+        registered = csi_node.driver(driver)
+        instance_id = registered.node_id if registered else None
+    return volume_id, instance_id
+
+
+def next_detach_step(
+    attachment: Attachment,
+    target: Target,
+    *,
+    driver: str,
+    view: View,
+    now_s: float,
+    look_first: bool,
+    attach_may_be_under_way_until_s: float,
+) -> DetachStep:
+    """The next step of an attachment that is being deleted.
+
+    ``look_first``: a process before us may have asked for the detach already.
+    ``attach_may_be_under_way_until_s``: until when an AttachVolume of an earlier process may still
+    take effect (monotonic seconds).
+    """
+    if finalizer_of_attacher(driver) not in attachment.finalizers:
+        return Nothing()
+    call = view.call
+    if call is None and look_first and _may_be_leaving(target, view):
+        return Wait(target.volume_id)
+    if call is None or call.kind is Kind.ATTACH or call.target != target:
+        return Detach(target)
+    if view.missing_for_s is not None and view.missing_for_s >= GONE_S:
+        return Release(target.volume_id)
+    there = view.seen.on(target.instance_id) if view.seen is not None else None
+    waited_s = now_s - call.sent_at_s
+    if there is not None:
+        again_s = SEND_AGAIN_S if call.uncertain or call.refused else STALLED_S
+        leaving = there.state in (AttachmentState.DETACHING, AttachmentState.BUSY)
+        return _still_there(target, waited_s) if leaving or waited_s < again_s else Detach(target)
+    if view.seen is None and not call.refused:
+        return Wait(target.volume_id)
+    # EC2 says that it is not attached. What was seen attached before is off for good; but an
+    # attach that was never seen may still take effect when its reply, or the detach's, was lost.
+    late_s = 0.0
+    if not attachment.attached:
+        lost_until_s = call.sent_at_s + CONSISTENCY_S if call.uncertain else 0.0
+        late_s = max(lost_until_s, attach_may_be_under_way_until_s)
+    return Release(target.volume_id) if now_s >= late_s else Wait(target.volume_id)
+
+
+def _may_be_leaving(target: Target, view: View) -> bool:
+    if view.seen is None:
+        return view.missing_for_s is None  # not looked at yet
+    there = view.seen.on(target.instance_id)
+    return there is not None and there.state in (AttachmentState.DETACHING, AttachmentState.BUSY)
+
+
+def _still_there(target: Target, waited_s: float) -> Wait:
+    if waited_s < BUSY_S:
+        return Wait(target.volume_id)
+    return Wait(
+        target.volume_id,
+        f"volume {target.volume_id} has been detaching from instance {target.instance_id} for "
+        f"over {BUSY_S:.0f} s; it may still be mounted there: unmount it, or stop the instance",
+    )

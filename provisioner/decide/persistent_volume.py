@@ -1,0 +1,114 @@
+"""The persistent volume of a new volume, field by field as external-provisioner writes it."""
+
+from typing import Any
+
+from provisioner.decide.provision import Plan
+from provisioner.model.errors import Reason, StorageError
+from provisioner.model.persistent_volume import (
+    DELETION_SECRET_NAME,
+    DELETION_SECRET_NAMESPACE,
+    PROVISIONED_BY,
+    PROVISIONER_FINALIZER,
+    PersistentVolume,
+)
+from provisioner.model.volume import Volume
+from provisioner.model.zone import ZONE_LABEL
+
+Json = dict[str, Any]
+
+
+def manifest(plan: Plan, volume: Volume, *, driver: str, identity: str) -> Json:
+    """The object to POST. Neither status nor ``bound-by-controller``: the binder writes those.
+
+    The zone is the volume's own, not the one that was asked for: it is what the scheduler has to
+    believe.
+    Source: external-provisioner 6.3 ``Provision``, sig-storage-lib v13 ``provisionClaim``.
+    """
+    claim, storage_class = plan.claim, plan.storage_class
+    spec: Json = {
+        "accessModes": claim.spec.access_modes or [],
+        "capacity": {"storage": f"{volume.size_gib}Gi"},
+        "claimRef": {
+            **reference_to_claim(claim.metadata.namespace, claim.name, claim.uid),
+            "resourceVersion": claim.metadata.resource_version,
+        },
+        "storageClassName": storage_class.name,
+        "csi": _source(plan, volume, driver=driver, identity=identity),
+        "nodeAffinity": zone_affinity(volume.zone),
+    }
+    if storage_class.mount_options:
+        spec["mountOptions"] = storage_class.mount_options
+    if storage_class.reclaim_policy:
+        spec["persistentVolumeReclaimPolicy"] = storage_class.reclaim_policy
+    if claim.spec.volume_mode:
+        spec["volumeMode"] = claim.spec.volume_mode
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {
+            "name": plan.persistent_volume_name,
+            "annotations": {
+                PROVISIONED_BY: storage_class.provisioner,
+                DELETION_SECRET_NAME: "",
+                DELETION_SECRET_NAMESPACE: "",
+            },
+            "finalizers": [PROVISIONER_FINALIZER],
+        },
+        "spec": spec,
+    }
+
+
+def conflict(
+    found: PersistentVolume, plan: Plan, volume: Volume, *, driver: str
+) -> StorageError | None:
+    """What is wrong with an object that already has the name; None when it is the one we meant."""
+    holder = found.spec.claim_ref
+    same_claim = holder is not None and holder.uid == plan.claim.uid
+    named = found.volume_id(driver)
+    if same_claim and named == volume.volume_id:
+        return None
+    if same_claim and named is not None:
+        # Never advise to delete this one: it may hold the claim's data.
+        return StorageError(
+            Reason.CONFLICT,
+            f"persistentvolume {found.name} already gives the claim volume {named}; volume "
+            f"{volume.volume_id} was made beside it and is not needed: delete it in EC2",
+        )
+    return StorageError(
+        Reason.CONFLICT,
+        f"persistentvolume {found.name} exists, but not for this claim and volume "
+        f"{volume.volume_id}; delete it, so that it can be made again",
+    )
+
+
+def reference_to_claim(namespace: str, name: str, uid: str) -> Json:
+    """``spec.claimRef`` without a version."""
+    return {
+        "kind": "PersistentVolumeClaim",
+        "apiVersion": "v1",
+        "namespace": namespace,
+        "name": name,
+        "uid": uid,
+    }
+
+
+def zone_affinity(zone: str) -> Json:
+    """``spec.nodeAffinity`` of a volume in this zone."""
+    return {
+        "required": {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [{"key": ZONE_LABEL, "operator": "In", "values": [zone]}]}
+            ]
+        }
+    }
+
+
+def _source(plan: Plan, volume: Volume, *, driver: str, identity: str) -> Json:
+    source: Json = {
+        "driver": driver,
+        "volumeHandle": volume.volume_id,
+        "volumeAttributes": {"storage.kubernetes.io/csiProvisionerIdentity": identity},
+    }
+    if plan.file_system:
+        source["fsType"] = plan.file_system
+    return source

@@ -1,0 +1,223 @@
+"""Decide whether a claim is ours to provision, and what exactly to make for it.
+
+Two pure steps: ``examine`` says whether there is something to do at all; ``plan`` freezes
+everything that CreateVolume and the persistent volume need, so that nothing that happens to the
+class, the claim or the node later can change a request that was already sent.
+Source: Kubernetes contract of external-provisioner 6.3 and sig-storage-lib v13.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from provisioner.model import parameters as class_parameters
+from provisioner.model import tags
+from provisioner.model.claim import Claim, DataSource
+from provisioner.model.driver import IN_TREE_DRIVER
+from provisioner.model.errors import Reason
+from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.quantity import parse_bytes
+from provisioner.model.storage_class import StorageClass
+from provisioner.model.volume import GIB, CreateRequest
+from provisioner.model.volume_type import fault
+
+_SNAPSHOT_GROUP = "snapshot.storage.k8s.io"
+_SINGLE_NODE_MODES = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """The claim is not ours, or nothing is to be done now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """It cannot be provisioned as it is.
+
+    ``settled``: only a change of an object can help, so no try is repeated.
+    ``normal``: not a fault of anybody: told as a Normal event.
+    """
+
+    reason: Reason
+    message: str
+    settled: bool = False
+    normal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Provision:
+    """The claim is ours and can be planned."""
+
+    storage_class: StorageClass
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that is needed to make a volume and its persistent volume. Sizes in GiB."""
+
+    claim: Claim
+    storage_class: StorageClass
+    file_system: str | None  # None for a raw block device
+    request: CreateRequest
+
+    @property
+    def persistent_volume_name(self) -> str:
+        """The name of the persistent volume, and of the volume in its tags."""
+        return self.claim.persistent_volume_name
+
+    def with_token(self, number: int) -> "Plan":
+        """The same plan under the Nth client token: EC2 has burned the ones before."""
+        token = client_token(self.persistent_volume_name, number)
+        return replace(self, request=replace(self.request, client_token=token))
+
+
+def examine(
+    claim: Claim,
+    storage_class: StorageClass | None,
+    *,
+    driver: str,
+    persistent_volume: PersistentVolume | None,
+) -> Nothing | Refuse | Provision:
+    """Say whether a volume is to be made for this claim.
+
+    ``storage_class`` is None only when the API server has none of that name;
+    ``persistent_volume`` is the one that has the name which the claim's will have.
+    """
+    if claim.spec.volume_name or not claim.is_asked_of(driver):
+        return Nothing()
+    if persistent_volume is not None:
+        return _taken(claim, persistent_volume)
+    if claim.deleting:
+        return Nothing()  # none is started for a claim that goes; one already sent is finished
+    if storage_class is None:
+        return Refuse(
+            Reason.CLASS_NOT_FOUND,
+            f"StorageClass {claim.class_name!r} does not exist; create it, or make the claim "
+            "again with another class",
+        )
+    if storage_class.provisioner == IN_TREE_DRIVER:
+        return Refuse(
+            Reason.NOT_SUPPORTED,
+            f"class {storage_class.name!r} has provisioner {IN_TREE_DRIVER}, which is not "
+            f"supported yet; a class with provisioner {driver} is",
+            settled=True,
+        )
+    if storage_class.provisioner != driver:
+        return Nothing()
+    if storage_class.waits_for_consumer and not claim.selected_node:
+        return Nothing()
+    return _refusal(claim) or Provision(storage_class)
+
+
+def _taken(claim: Claim, persistent_volume: PersistentVolume) -> Nothing | Refuse:
+    """The name is taken: by the claim's own persistent volume, or by somebody else's."""
+    holder = persistent_volume.spec.claim_ref
+    if holder is not None and holder.uid == claim.uid:
+        return Nothing()
+    return Refuse(
+        Reason.CONFLICT,
+        f"a persistentvolume {persistent_volume.name} exists that is not this claim's; delete it, "
+        "or set its claimRef to this claim",
+        settled=True,
+    )
+
+
+def _refusal(claim: Claim) -> Refuse | None:
+    spec = claim.spec
+    source = spec.data_source or spec.data_source_ref
+    if source is not None:
+        return _without_copy(source)
+    if spec.volume_attributes_class_name:
+        return Refuse(
+            Reason.NOT_SUPPORTED,
+            f"the claim names VolumeAttributesClass {spec.volume_attributes_class_name!r}, which "
+            "is not supported yet; no volume is made without it",
+            settled=True,
+        )
+    if spec.selector is not None:
+        return Refuse(
+            Reason.INVALID_CLAIM,
+            "claim Selector is not supported: a volume is made for the claim, none is searched; "
+            "remove spec.selector",
+            settled=True,
+        )
+    modes = set(spec.access_modes or ())
+    if modes - _SINGLE_NODE_MODES:
+        return Refuse(
+            Reason.INVALID_CLAIM,
+            f"access mode {', '.join(sorted(modes - _SINGLE_NODE_MODES))} is not possible: an EBS "
+            "volume is used by one node at a time; use ReadWriteOnce or ReadWriteOncePod",
+            settled=True,
+        )
+    return None
+
+
+def _without_copy(source: DataSource) -> Refuse:
+    """A claim whose data comes from somewhere never gets an empty volume."""
+    what = f"{source.kind} {source.name!r}"
+    foreign = (source.api_group or "") not in ("", _SNAPSHOT_GROUP)
+    message = (
+        f"the claim's data comes from {what}: assuming that its populator provisions the volume"
+        if foreign
+        else f"the claim asks for a copy of {what}, which is not supported yet; no empty volume is "
+        "made in its place"
+    )
+    return Refuse(Reason.NOT_SUPPORTED, message, settled=True, normal=foreign)
+
+
+def plan(
+    claim: Claim,
+    storage_class: StorageClass,
+    *,
+    zone: str,
+    cluster_id: str,
+    extra_tags: Mapping[str, str],
+    default_file_system: str,
+) -> Plan | Refuse:
+    """Freeze what is made for a claim in a zone, or say what its class or size cannot have."""
+    try:
+        wanted = class_parameters.parse(storage_class.parameters or {})
+    except ValueError as error:
+        return Refuse(Reason.INVALID_CLASS, f"class {storage_class.name!r}: {error}")
+    try:
+        size_bytes = parse_bytes(claim.requested_storage)
+    except ValueError as error:
+        return Refuse(Reason.INVALID_CLAIM, f"spec.resources.requests.storage: {error}")
+    size_gib = -(-size_bytes // GIB)
+    wrong = fault(wanted.volume_type, size_gib, wanted.iops, wanted.throughput_mibps)
+    if wrong is not None:
+        return Refuse(
+            Reason.INVALID_CLAIM,
+            f"{claim.requested_storage} of class {storage_class.name!r} cannot be made: {wrong}",
+        )
+    owner = _owner(claim, storage_class)
+    request = CreateRequest(
+        client_token=client_token(claim.persistent_volume_name),
+        zone=zone,
+        size_gib=size_gib,
+        volume_type=wanted.volume_type,
+        iops=wanted.iops,
+        throughput_mibps=wanted.throughput_mibps,
+        encrypted=wanted.encrypted,
+        kms_key_id=wanted.kms_key_id,
+        tags=tags.of_new_volume(owner, cluster_id=cluster_id, extra=extra_tags),
+    )
+    # The stock driver ignores the class's file system on a raw device, too.
+    file_system = None if claim.is_block else wanted.file_system or default_file_system
+    return Plan(claim, storage_class, file_system, request)
+
+
+def _owner(claim: Claim, storage_class: StorageClass) -> tags.Owner:
+    return tags.Owner(
+        claim_namespace=claim.metadata.namespace,
+        claim_name=claim.name,
+        persistent_volume_name=claim.persistent_volume_name,
+        # The API server writes the default itself; it is Delete.
+        reclaim_policy=storage_class.reclaim_policy or "Delete",
+    )
+
+
+def client_token(volume_name: str, number: int = 1) -> str:
+    """The client token of aws-ebs-csi-driver v1.64: the hash of the name, ``-2`` … when burned."""
+    name = volume_name if number == 1 else f"{volume_name}-{number}"
+    return hashlib.sha256(name.encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""The AWS edge: calls, limiter, watcher, volumes, attachments."""

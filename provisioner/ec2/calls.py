@@ -1,0 +1,226 @@
+"""One call to EC2: limiter, thread, translated result.
+
+Retrying is ours (the SDK's is off), because only we know what is idempotent:
+
+- throttled: nothing happened; the limiter slows down and the call goes again by itself;
+- a read whose reply was lost: a few more times, it changes nothing;
+- a change whose reply was lost: ``Outcome.UNKNOWN``, and the flow decides.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from botocore import xform_name
+
+from provisioner.ec2 import arenas, botocore_client, errors
+from provisioner.ec2.limiter import Grant, Limiter, Urgency
+from provisioner.ec2.rates import Rates
+from provisioner.metrics import Metrics
+from provisioner.model.errors import Ec2Error, Outcome, Reason
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+
+AT_ONCE = 64
+# connect 3 s and read 20 s bound each wait on the socket, not a reply that drips or a slow DNS.
+CALL_TIMEOUT_S = 45.0
+READ_AGAIN_S = (0.2, 0.6, 1.5)
+_RELEASES = frozenset({"DetachVolume", "DeleteVolume"})
+_READ_BY_US = frozenset({"CreateVolume", "DescribeVolumes", "DescribeInstances"})
+
+# The last look before what cannot be undone.
+Gate = Callable[[], Awaitable[None]]
+
+_log = structlog.get_logger(__name__)
+
+
+class Ec2Calls:
+    """EC2 by action name and parameters, as boto3 has them, from one event loop.
+
+    Attributes:
+        may_change: asked right before every call that changes anything; after a suspend, or a
+            lease lost while a caller waited its turn, nothing must be sent any more.
+    """
+
+    def __init__(
+        self,
+        client: "EC2Client",
+        *,
+        limiter: Limiter,
+        metrics: Metrics,
+        at_once: int = AT_ONCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.limiter = limiter
+        self.may_change: Callable[[], bool] = lambda: True
+        self._client = client
+        self._metrics = metrics
+        self._clock = clock
+        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="ec2")
+
+    @classmethod
+    def connect(
+        cls,
+        *,
+        region: str | None,
+        metrics: Metrics,
+        endpoint: str | None = None,
+        rates: Rates | None = None,
+        at_once: int = AT_ONCE,
+        read_timeout_s: float = botocore_client.READ_TIMEOUT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> "Ec2Calls":
+        """Make the client; calls nothing yet.
+
+        Args:
+            region: else AWS_REGION and boto3's own settings.
+            metrics: where calls, throttles and waits are counted.
+            endpoint: else AWS_EC2_ENDPOINT, AWS_ENDPOINT_URL_EC2, or AWS's own.
+            rates: quotas to start from; else the documented ones.
+            at_once: threads, and connections kept open.
+            read_timeout_s: how long EC2 may be silent before its reply counts as lost.
+            clock: monotonic seconds.
+
+        Raises:
+            StorageError: (INVALID_REQUEST) no region, or settings that boto3 refuses.
+        """
+        arenas.share_heaps()
+        client = botocore_client.connect(
+            region=region, endpoint=endpoint, at_once=at_once, read_timeout_s=read_timeout_s
+        )
+        limiter = Limiter(rates, at_once=at_once, metrics=metrics, clock=clock)
+        return cls(client, limiter=limiter, metrics=metrics, at_once=at_once, clock=clock)
+
+    async def call(
+        self,
+        action: str,
+        params: Mapping[str, Any],
+        *,
+        background: bool = False,
+        gate: Gate | None = None,
+    ) -> dict[str, Any]:
+        """Send one call, as often as it takes to get an answer that means something.
+
+        Args:
+            action: such as "AttachVolume".
+            params: as boto3 takes them; they are not validated.
+            background: queue behind every call that somebody waits for.
+            gate: awaited after the limiter has granted the call and right before it is sent;
+                what it raises is raised, and nothing is sent.
+
+        Returns:
+            boto3's answer; of CreateVolume, DescribeVolumes and DescribeInstances the records
+            of ``provisioner.ec2.wire``.
+
+        Raises:
+            Ec2Error: refused, or (a change) its reply lost, or (a read) lost several times.
+        """
+        again = iter(READ_AGAIN_S)
+        while True:
+            try:
+                return await self._send_until_heard(
+                    action, params, background=background, gate=gate
+                )
+            except Ec2Error as failure:
+                lost = failure.reason in {Reason.REPLY_LOST, Reason.UNREACHABLE}
+                pause_s = next(again, None) if lost and errors.is_read(action) else None
+                if pause_s is None:
+                    raise
+                _log.info("asking EC2 again", action=action, error=failure.message)
+            await asyncio.sleep(pause_s * random.uniform(0.7, 1.3))  # noqa: S311 -- jitter
+
+    async def close(self) -> None:
+        """Let go of threads and connections; calls under way are not waited for."""
+        self.limiter.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    async def _send_until_heard(
+        self, action: str, params: Mapping[str, Any], *, background: bool, gate: Gate | None
+    ) -> dict[str, Any]:
+        """Send one call; again for as long as EC2 throttles it, without losing its turn."""
+        urgency = Urgency.RELEASE if action in _RELEASES else Urgency.NORMAL
+        place: int | None = None
+        while True:
+            grant = await self.limiter.acquire(
+                action, Urgency.BACKGROUND if background else urgency, place=place
+            )
+            await self._pass(action, gate)
+            try:
+                return await self._in_thread(grant, params)
+            except Exception as failure:
+                if not errors.is_throttle(failure, action):
+                    raise
+                self._metrics.ec2_throttles.labels(action).inc()
+                self.limiter.throttled(grant)
+                place = grant.place
+
+    async def _pass(self, action: str, gate: Gate | None) -> None:
+        try:
+            if gate is not None:
+                await gate()
+            if not errors.is_read(action) and not self.may_change():
+                message = f"{action} was not sent: another replica may lead by now"
+                raise Ec2Error(Reason.NOT_LEADING, message, action=action)
+        except BaseException:
+            self.limiter.release()
+            raise
+
+    async def _in_thread(self, grant: Grant, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Run one boto3 call; its thread is given back when it has ended, however we leave."""
+        action, started = grant.action, self._clock()
+        try:
+            running = asyncio.get_running_loop().run_in_executor(
+                self._threads, self._send, action, params
+            )
+        except RuntimeError:  # the pool was closed
+            self.limiter.release()
+            raise
+        running.add_done_callback(self._ended)
+        outcome = "cancelled"
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                answer = await asyncio.shield(running)
+            outcome = "ok"
+        except TimeoutError as failure:
+            outcome = Reason.TIMED_OUT
+            raise _timed_out(action) from failure
+        except Exception as failure:
+            if errors.is_throttle(failure, action):
+                outcome = Reason.THROTTLED
+                raise
+            ours = errors.translate(failure, action, params)
+            outcome = "bug" if ours is None else ours.reason
+            if ours is None:
+                raise
+            raise ours from failure
+        finally:
+            self._metrics.ec2_calls.labels(action, outcome).inc()
+            self._metrics.ec2_seconds.labels(action).observe(self._clock() - started)
+        return answer
+
+    def _ended(self, running: "asyncio.Future[dict[str, Any]]") -> None:
+        if not running.cancelled():
+            running.exception()  # whoever asked may have left; it is not lost on anybody else
+        self.limiter.release()
+
+    def _send(self, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """In a thread: the boto3 call itself."""
+        answer: dict[str, Any] = getattr(self._client, xform_name(action))(**params)
+        if action not in _READ_BY_US and not answer["ResponseMetadata"].get("RequestId"):
+            raise errors.unreadable(action, params)
+        return answer
+
+
+def _timed_out(action: str) -> Ec2Error:
+    return Ec2Error(
+        Reason.REPLY_LOST,
+        f"{action}: EC2 gave no answer in {CALL_TIMEOUT_S:.0f} s",
+        action=action,
+        outcome=Outcome.NOTHING if errors.is_read(action) else Outcome.UNKNOWN,
+    )

@@ -1,0 +1,1 @@
+"""The Kubernetes edge: client, informer, keyed queue, events, lease."""

@@ -1,0 +1,214 @@
+"""Requests to the Kubernetes API: one at a time, statuses checked, errors ours.
+
+``kubernetes.aio`` supplies configuration, credentials and transport (``param_serialize`` and
+``call_api``); its models and API classes are never used: decoding 5,000 persistent volumes into
+them costs 1.2 s and 98 MB, into our structs 0.02 s and 24 MB.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Self
+
+from provisioner.kube import discovery, wire
+from provisioner.kube.credentials import Credentials
+from provisioner.kube.failures import Attempt
+from provisioner.kube.resources import Resource, T
+from provisioner.kube.transport import CONCURRENCY, Transport
+from provisioner.kube.wire import Listing
+from provisioner.model.errors import KubeError, Outcome
+
+PAGE_SIZE = 500
+
+
+class Patch(StrEnum):
+    """Kinds of patches, as their content types."""
+
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+
+
+class KubeClient:
+    """A connection pool to one API server.
+
+    At most ``concurrency`` requests are under way at once; the others wait their turn, in order
+    and without their timeout running. Watches do not count. Something that must never wait behind
+    1,000 writes, such as a lease, gets a client of its own.
+
+    All methods raise ``KubeError``; see ``failures`` for the table.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._send = transport.send
+
+    @classmethod
+    async def connect(
+        cls,
+        *,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        concurrency: int = CONCURRENCY,
+    ) -> Self:
+        """A client for the named kubeconfig, else ``KUBECONFIG``, else the pod's own cluster.
+
+        Raises:
+            KubeError: one clear line when there is no usable configuration.
+        """
+        credentials = Credentials(kubeconfig, context)
+        await credentials.load()
+        return cls(Transport(credentials, concurrency=concurrency))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
+        """One object, as it is now."""
+        attempt = _attempt("get", resource, name, namespace)
+        data = await self._send(attempt, "GET", resource.path(name, namespace))
+        return wire.decode_object(resource, data)
+
+    async def list(
+        self,
+        resource: Resource[T],
+        *,
+        namespace: str = "",
+        page_size: int = PAGE_SIZE,
+    ) -> Listing[T]:
+        """All objects, live and consistent, read page by page.
+
+        Only one page of raw JSON is held at a time. An object that cannot be decoded is named in
+        ``unreadable_keys``; it does not fail the list.
+        """
+        query = {"limit": str(page_size)}
+        attempt = _attempt("list", resource, "", namespace)
+        path = resource.path(namespace=namespace)
+        reader = wire.PageReader(resource)
+        while True:
+            token = reader.read(await self._send(attempt, "GET", path, query=query))
+            if not token:
+                return reader.listing()
+            query["continue"] = token
+
+    async def create(
+        self,
+        resource: Resource[T],
+        body: Mapping[str, Any],
+        namespace: str = "",
+        *,
+        name: str = "",
+        subresource: str = "",
+    ) -> T:
+        """POST an object; with a name and a subresource, POST to that (``token``, ``eviction``)."""
+        target = name or str(body.get("metadata", {}).get("name", ""))
+        attempt = _attempt("create", resource, target, namespace, subresource)
+        path = resource.path(name, namespace, subresource)
+        return _decoded(attempt, resource, await self._send(attempt, "POST", path, body=body))
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        kind: Patch,
+        namespace: str = "",
+        subresource: str = "",
+    ) -> T:
+        """Change an object; the answer is the object afterwards."""
+        attempt = _attempt("patch", resource, name, namespace, subresource)
+        path = resource.path(name, namespace, subresource)
+        data = await self._send(attempt, "PATCH", path, body=body, content_type=kind.value)
+        return _decoded(attempt, resource, data)
+
+    async def delete(
+        self,
+        resource: Resource[T],
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        resource_version: str = "",
+    ) -> T | None:
+        """Delete an object, if it still is the one with this UID and version (where given).
+
+        Returns:
+            The object when finalizers keep it, or as it last was; None for a bare success.
+        """
+        wanted = {"uid": uid, "resourceVersion": resource_version}
+        conditions = {key: value for key, value in wanted.items() if value}
+        body = {"preconditions": conditions} if conditions else None
+        attempt = _attempt("delete", resource, name, namespace)
+        data = await self._send(attempt, "DELETE", resource.path(name, namespace), body=body)
+        return None if wire.is_status(data) else _decoded(attempt, resource, data)
+
+    async def served(self) -> frozenset[tuple[str, str]]:
+        """All kinds that the API server has, as ("v1" or "group/version", plural)."""
+        found: set[tuple[str, str]] = set()
+        for path in ("/api", "/apis"):
+            attempt = Attempt("get", path)
+            found |= discovery.read(
+                await self._send(attempt, "GET", path, accept=discovery.AGGREGATED)
+            )
+        return frozenset(found)
+
+    async def watch(
+        self,
+        resource: Resource[T],
+        *,
+        resource_version: str,
+        timeout_s: int,
+        namespace: str = "",
+    ) -> AsyncGenerator[wire.WatchLine]:
+        """Changes since a version, with bookmarks, until the server closes; use ``aclosing``.
+
+        Args:
+            resource: what to watch.
+            resource_version: from where on; of a list, or of the last line seen.
+            timeout_s: after this time the server closes the watch.
+            namespace: "" for all.
+
+        Raises:
+            KubeError: EXPIRED when the version is too old; others when the connection breaks.
+        """
+        attempt = _attempt("watch", resource, "", namespace)
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(timeout_s),
+        }
+        path = resource.path(namespace=namespace)
+        async with aclosing(self._transport.lines(attempt, path, query)) as lines:
+            async for line in lines:
+                yield wire.decode_line(attempt, line)
+
+
+def _attempt(
+    verb: str, resource: Resource[T], name: str, namespace: str, subresource: str = ""
+) -> Attempt:
+    kind = f"{resource.plural}/{subresource}" if subresource else resource.plural
+    where = f"{namespace}/{name}" if namespace else name
+    return Attempt(verb, f"{kind} {where}".rstrip())
+
+
+def _decoded(attempt: Attempt, resource: Resource[T], data: bytes) -> T:
+    """The answer to a write that was carried out, whether or not it can be read."""
+    try:
+        return wire.decode_object(resource, data)
+    except KubeError as exc:
+        message = f"{attempt} was carried out, but {exc.message}"
+        raise KubeError(exc.reason, message, outcome=Outcome.UNKNOWN) from exc

@@ -1,0 +1,187 @@
+"""Kubernetes Events for people: never in the way of the work that they tell about."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from provisioner.kube.client import KubeClient, Patch
+from provisioner.kube.correlator import Correlator, Regarding, Series
+from provisioner.kube.resources import EVENTS
+from provisioner.metrics import Metrics
+from provisioner.model.errors import KubeError, Reason
+
+__all__ = ["EventRecorder", "Regarding"]
+
+# Few, so that 1,000 events leave the connections and the API server to 1,000 volumes.
+WRITERS = 3
+QUEUE_MAX = 5000
+_TRIES = 3
+_RETRY_S = 1.0
+_MESSAGE_MAX = 1024  # events.k8s.io refuses more
+_NAME_MAX = 230  # of 253, the rest is our suffix
+_WORTH_RETRYING = {Reason.UNREACHABLE, Reason.TIMED_OUT, Reason.THROTTLED, Reason.UNAUTHORIZED}
+
+log = structlog.get_logger(__name__)
+
+
+class EventRecorder:
+    """Writes core/v1 Events in the background, correlated as client-go does it.
+
+    Args:
+        client: where to write.
+        component: ``source.component``, for example "ebs.csi.aws.com_host_uuid".
+        metrics: counts what was dropped.
+        writers: how many events are written at once.
+        clock: wall clock, seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        component: str,
+        metrics: Metrics,
+        *,
+        writers: int = WRITERS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._client = client
+        self._component = component
+        self._metrics = metrics
+        self._writers = writers
+        self._correlator = Correlator(clock)
+        self._queue: deque[Series] = deque()
+        self._filled = asyncio.Event()
+        self._writing = 0
+        self._emptied = asyncio.Event()
+        self._emptied.set()
+
+    def record(self, regarding: Regarding, *, warning: bool, reason: str, message: str) -> None:
+        """Tell about an object; returns at once and never fails."""
+        series = self._correlator.record(
+            regarding, warning=warning, reason=reason, message=message[:_MESSAGE_MAX]
+        )
+        if series is not None and series.queued:
+            series.again = True
+        elif series is None or len(self._queue) >= QUEUE_MAX:
+            self._metrics.events_dropped.inc()
+        else:
+            self._enqueue(series)
+
+    async def run(self) -> None:
+        """Write what was recorded, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._writers):
+                group.create_task(self._write_all(), name=f"event writer {number}")
+
+    async def flush(self, timeout_s: float) -> bool:
+        """Wait, before the end of the process, until all is written; False if it takes longer."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._emptied.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _enqueue(self, series: Series) -> None:
+        series.queued = True
+        self._queue.append(series)
+        self._filled.set()
+        self._emptied.clear()
+
+    async def _write_all(self) -> None:
+        while True:
+            while not self._queue:
+                self._filled.clear()
+                if not self._writing:
+                    self._emptied.set()
+                await self._filled.wait()
+            series = self._queue.popleft()
+            self._writing += 1
+            try:
+                await self._write(series)
+            except KubeError as exc:
+                await self._failed(series, exc)
+            except Exception:  # an event is never worth a crash
+                log.exception("cannot write an event", reason=series.reason)
+                series.queued = False
+            finally:
+                self._writing -= 1
+
+    async def _write(self, series: Series) -> None:
+        series.again = False  # what is recorded from here on is not in this write
+        if series.name:
+            await self._update(series)
+        else:
+            await self._create(series)
+        series.tries = 0
+        series.queued = False
+        if series.again:
+            self._enqueue(series)
+
+    async def _create(self, series: Series) -> None:
+        body = self._body(series)
+        await self._client.create(EVENTS, body, body["metadata"]["namespace"])
+        series.name = body["metadata"]["name"]
+
+    async def _update(self, series: Series) -> None:
+        change = {
+            "count": series.count,
+            "lastTimestamp": _timestamp(series.last_at),
+            "message": series.message,
+        }
+        namespace = series.regarding.namespace or "default"
+        try:
+            await self._client.patch(
+                EVENTS, series.name, change, kind=Patch.MERGE, namespace=namespace
+            )
+        except KubeError as exc:
+            if exc.reason is not Reason.OBJECT_NOT_FOUND:
+                raise
+            await self._create(series)  # the API server drops events after an hour
+
+    async def _failed(self, series: Series, exc: KubeError) -> None:
+        series.tries += 1
+        if exc.reason in _WORTH_RETRYING and series.tries < _TRIES:
+            await asyncio.sleep(max(_RETRY_S, exc.retry_after_s or 0.0))
+            self._enqueue(series)
+            return
+        self._metrics.events_dropped.inc()
+        log.info("dropped an event", reason=series.reason, error=exc.message)
+        series.tries = 0
+        series.queued = False
+
+    def _body(self, series: Series) -> dict[str, Any]:
+        about = series.regarding
+        namespace = about.namespace or "default"  # where events of cluster-wide objects live
+        involved = {
+            "kind": about.kind,
+            "apiVersion": about.api_version,
+            "name": about.name,
+            "namespace": about.namespace,
+            "uid": about.uid,
+            "resourceVersion": about.resource_version,
+        }
+        name = f"{about.name[:_NAME_MAX].rstrip('.-')}.{time.time_ns():x}"
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": {key: value for key, value in involved.items() if value},
+            "reason": series.reason,
+            "message": series.message,
+            "type": "Warning" if series.warning else "Normal",
+            "count": series.count,
+            "firstTimestamp": _timestamp(series.first_at),
+            "lastTimestamp": _timestamp(series.last_at),
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+        }
+
+
+def _timestamp(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,183 @@
+"""One Lease object: what was last seen of it, and until when it is ours.
+
+Compatible with client-go's LeaseLock: a lease has expired when its record has not changed for its
+own duration *as seen here*, on a clock that runs on during suspend; the times in the record are
+for people.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from provisioner.kube.client import KubeClient, Patch
+from provisioner.kube.resources import Resource
+from provisioner.model.errors import KubeError, Reason
+from provisioner.model.meta import KubeObject
+
+_NEVER = float("-inf")
+
+
+class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """``spec`` of a Lease."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(KubeObject, frozen=True, rename="camel", kw_only=True):
+    """A coordination.k8s.io Lease."""
+
+    spec: LeaseSpec = LeaseSpec()
+
+
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease, True)  # noqa: FBT003 -- namespaced
+
+
+def boot_clock() -> float:
+    """Seconds on a clock that also runs while the machine is suspended."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class HeldLease:
+    """One lease as this process sees it.
+
+    Attributes:
+        name: of the Lease object.
+        ours: whether the last thing seen was our own record.
+        renewed_at: start of the request that last confirmed it, by the boot clock.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        duration_s: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self.name = name
+        self._identity = identity
+        self._duration_s = duration_s
+        self._clock = clock
+        self._seen: Lease | None = None
+        self._seen_at = _NEVER
+        self._seen_changing = False
+        self.renewed_at = _NEVER
+        self.ours = False
+        self.predecessor = ""  # who held it before us and did not release it
+
+    @property
+    def expires_in_s(self) -> float:
+        """Until somebody else's record expires as seen here; 0 when we may take the lease."""
+        spec = self._seen.spec if self._seen is not None else LeaseSpec()
+        if not spec.holder_identity or spec.holder_identity == self._identity:
+            return 0.0
+        duration_s = spec.lease_duration_seconds or self._duration_s
+        return max(0.0, self._seen_at + duration_s - self._clock())
+
+    @property
+    def rival(self) -> str:
+        """Who else was seen to write it within its duration; "" if that may be a dead holder's."""
+        if self._seen is None or not self._seen_changing or not self.expires_in_s:
+            return ""
+        return self._seen.spec.holder_identity or ""
+
+    async def look(self) -> bool:
+        """Take in what the lease says now, which starts or restarts its expiry; always True."""
+        try:
+            self._observe(await self._client.get(LEASES, self.name, self._namespace))
+        except KubeError as exc:
+            if exc.reason is not Reason.OBJECT_NOT_FOUND:
+                raise
+            self._seen = None
+        return True
+
+    async def take(self) -> bool:
+        """Take the lease if it is free, expired or ours already, by the last look at it."""
+        self.ours = False
+        if self.expires_in_s:
+            return False
+        began = self._clock()
+        saved = await (self._create() if self._seen is None else self._write(self._seen))
+        self._confirm(saved, began)
+        return True
+
+    async def renew(self) -> bool:
+        """Confirm a lease that is ours; False when it turns out to be somebody else's."""
+        began = self._clock()
+        try:
+            if self._seen is not None:
+                self._confirm(await self._write(self._seen), began)
+                return True
+        except KubeError as exc:
+            # Our own write whose answer was lost, an edited label, a deleted lease, or a thief.
+            if exc.reason not in {Reason.CONFLICT, Reason.OBJECT_NOT_FOUND}:
+                raise
+        await self.look()
+        return await self.take()
+
+    async def release(self) -> None:
+        """Give a lease up that may be ours, so that the next holder need not wait."""
+        self.ours = False
+        self.renewed_at = _NEVER
+        found = await self._client.get(LEASES, self.name, self._namespace)
+        if found.spec.holder_identity == self._identity:
+            await self._patch(found, {"holderIdentity": "", "leaseDurationSeconds": 1})
+
+    def _observe(self, found: Lease) -> None:
+        if self._seen is None or found.spec != self._seen.spec:
+            self._seen_at = self._clock()
+            # The first sight of a record does not tell when it was written.
+            self._seen_changing = self._seen is not None
+        self._seen = found
+
+    def _confirm(self, saved: Lease, began: float) -> None:
+        self._observe(saved)
+        self.renewed_at = began
+        self.ours = True
+
+    async def _create(self) -> Lease:
+        body = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self.name, "namespace": self._namespace},
+            "spec": self._record(acquired=True, transitions=0),
+        }
+        return await self._client.create(LEASES, body, self._namespace)
+
+    async def _write(self, found: Lease) -> Lease:
+        acquired = found.spec.holder_identity != self._identity
+        if acquired and found.spec.holder_identity:
+            self.predecessor = found.spec.holder_identity
+        transitions = (found.spec.lease_transitions or 0) + acquired
+        return await self._patch(found, self._record(acquired=acquired, transitions=transitions))
+
+    async def _patch(self, found: Lease, spec: dict[str, Any]) -> Lease:
+        # The version makes it a compare-and-swap; a patch keeps labels and fields of others.
+        version = {"resourceVersion": found.metadata.resource_version}
+        return await self._client.patch(
+            LEASES,
+            self.name,
+            {"metadata": version, "spec": spec},
+            kind=Patch.MERGE,
+            namespace=self._namespace,
+        )
+
+    def _record(self, *, acquired: bool, transitions: int) -> dict[str, Any]:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # MicroTime
+        record: dict[str, Any] = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": self._duration_s,
+            "renewTime": now,
+            "leaseTransitions": transitions,
+        }
+        return record | {"acquireTime": now} if acquired else record

@@ -1,0 +1,182 @@
+"""A fixed-order set of leases that this process holds together, or not at all.
+
+The stock driver's four sidecars elect their leaders separately, each with a lease of its own. Who
+holds all four is alone, whichever mixture of stock controllers and ours runs beside it. They are
+taken in one order, so that two of us never hold halves; against stock's sidecars, which know no
+order, an incomplete set is given back after ``complete_within_s`` in which somebody else was seen
+to renew the rest. What a dead holder left is waited for: all leases are looked at on each try, so
+that they expire together.
+
+Give this a client of its own: a renewal must not queue behind 1,000 writes.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from provisioner.kube.client import KubeClient
+from provisioner.kube.held_lease import HeldLease, boot_clock
+from provisioner.metrics import Metrics
+from provisioner.model.errors import KubeError, Reason
+
+_RELEASE_S = 5.0
+_RETRY_RENEWAL_S = 1.0  # after a failed renewal; nothing else is as urgent
+_EXPIRED_S = 0.1  # after an expiry: a timer may be early
+
+log = structlog.get_logger(__name__)
+
+
+class Leases:
+    """All leases of a role.
+
+    Times in seconds. A holder that cannot renew calls ``on_lost`` after ``renew_deadline_s``, well
+    before anybody else may take over after ``duration_s``. A call that takes longer than ``call_s``
+    has failed: it must leave time for others before the deadline.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        namespace: str,
+        names: Sequence[str],
+        identity: str,
+        on_lost: Callable[[], None],
+        metrics: Metrics,
+        duration_s: int = 15,
+        renew_deadline_s: float = 10.0,
+        retry_s: float = 5.0,
+        complete_within_s: float = 30.0,
+        call_s: float = 2.5,
+        clock: Callable[[], float] = boot_clock,
+    ) -> None:
+        self._leases = [
+            HeldLease(
+                client,
+                namespace=namespace,
+                name=name,
+                identity=identity,
+                duration_s=duration_s,
+                clock=clock,
+            )
+            for name in names
+        ]
+        self._on_lost = on_lost
+        self._metrics = metrics
+        self._renew_deadline_s = renew_deadline_s
+        self._retry_s = retry_s
+        self._complete_within_s = complete_within_s
+        self._call_s = call_s
+        self._clock = clock
+        self._incomplete_since: float | None = None
+
+    def held(self) -> bool:
+        """Whether all leases are certainly ours now; ask right before what cannot be undone."""
+        return all(lease.ours for lease in self._leases) and self._left_s() > 0
+
+    @property
+    def predecessors(self) -> frozenset[str]:
+        """The identities that held any of the leases before us and did not release it."""
+        return frozenset(lease.predecessor for lease in self._leases if lease.predecessor)
+
+    async def acquire(self) -> None:
+        """Wait until all leases are ours."""
+        while not await self._take_all():
+            await self._give_back_if_stuck()
+            await asyncio.sleep(self._until_next_try_s())
+        self._incomplete_since = None
+        log.info("holding all leases", leases=[lease.name for lease in self._leases])
+
+    async def hold(self) -> None:
+        """Renew until cancelled; calls ``on_lost`` and returns when that fails for too long."""
+        wait_s = self._retry_s
+        while True:
+            await asyncio.sleep(max(0.0, min(wait_s, self._left_s())))
+            if self.held():
+                limit_s = min(self._call_s, self._left_s())
+                renewals = (self._try(le, le.renew, limit_s) for le in self._leases)
+                renewed = await asyncio.gather(*renewals)
+                wait_s = self._retry_s if all(renewed) else min(self._retry_s, _RETRY_RENEWAL_S)
+            if not self.held():
+                self._metrics.leader.set(0)
+                log.error("lost a lease", leases=[le.name for le in self._leases if not le.ours])
+                self._on_lost()
+                return
+
+    async def release(self) -> None:
+        """Give all leases back, last first: who then gets the first will find the others free."""
+        self._incomplete_since = None
+        try:
+            async with asyncio.timeout(_RELEASE_S):
+                for lease in reversed(self._leases):
+                    await self._release(lease)
+        except TimeoutError:
+            log.warning("cannot release all leases in time; they will expire")
+
+    async def _release(self, lease: HeldLease) -> None:
+        try:
+            await lease.release()
+        except KubeError as exc:
+            if exc.reason is not Reason.OBJECT_NOT_FOUND:
+                log.warning("cannot release a lease", lease=lease.name, error=exc.message)
+
+    def _left_s(self) -> float:
+        """Until the renewal deadline."""
+        oldest = min(lease.renewed_at for lease in self._leases)
+        return oldest + self._renew_deadline_s - self._clock()
+
+    def _until_next_try_s(self) -> float:
+        # Jitter, or replicas that collided once collide for ever.
+        retry_s = self._retry_s * random.uniform(1.0, 1.5)  # noqa: S311 -- no secret
+        expiry_s = max(lease.expires_in_s for lease in self._leases)
+        return min(retry_s, expiry_s + _EXPIRED_S) if expiry_s else retry_s
+
+    async def _take_all(self) -> bool:
+        """Look at all at once, and renew those that are ours; then take the rest in order."""
+        steps = ((lease, lease.renew if lease.ours else lease.look) for lease in self._leases)
+        tries = (self._try(lease, step, self._call_s) for lease, step in steps)
+        answers = await asyncio.gather(*tries)
+        for lease, answered in zip(self._leases, answers, strict=True):
+            if not answered:
+                return False
+            if not lease.ours and not await self._try(lease, lease.take, self._call_s):
+                return False
+        return self.held()
+
+    async def _give_back_if_stuck(self) -> None:
+        now = self._clock()
+        if not self._is_stuck():
+            self._incomplete_since = None
+        elif self._incomplete_since is None:
+            self._incomplete_since = now
+        elif now >= self._incomplete_since + self._complete_within_s:
+            log.warning(
+                "the set of leases stays incomplete; giving ours back",
+                missing=[lease.name for lease in self._leases if not lease.ours],
+                renewed_by=sorted({lease.rival for lease in self._leases if lease.rival}),
+            )
+            await self.release()
+            await asyncio.sleep(self._retry_s * random.random())  # noqa: S311 -- no secret
+
+    def _is_stuck(self) -> bool:
+        """Whether we hold some leases, and waiting for an expiry will not give us the rest."""
+        missing = [lease for lease in self._leases if not lease.ours]
+        if len(missing) == len(self._leases):
+            return False
+        # The next one is not waiting for its expiry: it can be neither read nor written.
+        fails = not missing or not missing[0].expires_in_s
+        return fails or any(lease.rival for lease in missing)
+
+    async def _try(
+        self, lease: HeldLease, step: Callable[[], Awaitable[bool]], limit_s: float
+    ) -> bool:
+        """One step with one lease, in bounded time; False when it did not succeed."""
+        try:
+            async with asyncio.timeout(limit_s):
+                return await step()
+        except (KubeError, TimeoutError) as exc:
+            error = str(exc) or f"no answer in {limit_s:.1f} s"
+            log.warning("cannot take or renew a lease", lease=lease.name, error=error)
+            return False

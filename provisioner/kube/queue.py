@@ -1,0 +1,256 @@
+"""A queue of keys with one worker per key and any number of keys at once.
+
+A key that waits, for its next look or after a failure, is an entry with a timer: no task, no
+worker. So 1,000 volumes that wait for EC2 do not keep the next one from being looked at.
+
+::
+
+    add() ──> ready ──> running ──> settled: forgotten
+               ^           │
+               └─ timer <──┘ not before: the handler's own wish, or base * 2^failures
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+from structlog.contextvars import clear_contextvars
+
+from provisioner.metrics import Metrics
+from provisioner.model.errors import Reason, StorageError
+
+Handler = Callable[[str], Awaitable[float | None]]
+
+# Tasks begun per pass of the event loop: 10,000 keys at the start neither hold up a lease's
+# renewal nor all have a task at once (most are settled at their first look).
+_BATCH = 64
+# So many failures in a row may be woken at once by an event; afterwards an event counts only
+# base_s after the failure, or a handler that writes and fails would wake itself for ever.
+_EAGER_FAILURES = 2
+# Nobody refused: somebody was away. Work goes on soon after they are back.
+OUTAGE = frozenset(
+    {Reason.UNREACHABLE, Reason.TIMED_OUT, Reason.REPLY_LOST, Reason.CREDENTIALS_INVALID}
+)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A key that is known. Waiting: has a timer. Ready or running: has none."""
+
+    failures: int = 0
+    floor: float = 0.0  # loop time before which an event does not wake it
+    due: float = 0.0
+    timer: asyncio.TimerHandle | None = None
+    running: bool = False
+    again: float | None = None  # added while running: when to run once more
+
+
+class KeyedQueue:
+    """Runs ``handler(key)`` for each key that was added, never twice at once for one key.
+
+    The handler returns None (settled) or the seconds until its next look. A ``StorageError`` is
+    logged in one line and tried again after ``base_s * 2^n`` with jitter: at most ``cap_s``, at
+    most ``outage_cap_s`` for the reasons in ``soon`` (by default, nobody refused but somebody was
+    away), at least the error's ``retry_after_s``. Anything else the same, with a traceback.
+    What the handler binds with ``bind_contextvars`` is in the log lines about its key, only there.
+
+    Attributes:
+        name: the flow, in logs and metrics.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        handler: Handler,
+        metrics: Metrics,
+        *,
+        base_s: float = 1.0,
+        cap_s: float = 300.0,
+        outage_cap_s: float = 30.0,
+        soon: frozenset[Reason] = OUTAGE,
+        random: Callable[[], float] = random.random,
+    ) -> None:
+        self.name = name
+        self._handler = handler
+        self._metrics = metrics
+        self._base_s = base_s
+        self._cap_s = cap_s
+        self._outage_cap_s = outage_cap_s
+        self._soon = soon
+        self._random = random
+        self._entries: dict[str, _Entry] = {}
+        self._ready: deque[str] = deque()
+        self._group: asyncio.TaskGroup | None = None
+        self._pumping = False
+        self._draining = False
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._drained = asyncio.Event()
+        self._gauge = metrics.queue_depth.labels(name)
+        self._gauge.set_function(lambda: self.depth)
+
+    @property
+    def depth(self) -> int:
+        """Keys waiting or being worked on."""
+        return len(self._entries)
+
+    def add(self, key: str, *, after_s: float = 0.0) -> None:
+        """Have a key looked at; an earlier look wins over a later one.
+
+        While its handler runs, any number of calls lead to one more run. A waiting key is woken;
+        its count of failures stays until it succeeds.
+        """
+        if self._draining:
+            return
+        loop = asyncio.get_running_loop()
+        due = loop.time() + after_s
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = _Entry()
+            self._schedule(key, entry, due)
+        elif entry.running:
+            entry.again = due if entry.again is None else min(entry.again, due)
+        elif entry.timer is not None and max(due, entry.floor) < entry.due:
+            self._schedule(key, entry, max(due, entry.floor))
+
+    async def run(self) -> None:
+        """Work until cancelled, or until ``drain`` has finished; owns every task it starts."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            try:
+                self._pump_soon()
+                await self._drained.wait()
+            finally:
+                self._group = None
+                self._cancel_timers()
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Take no more work and wait for the handlers that are running.
+
+        Returns:
+            Whether all have ended; those that have not are cancelled with ``run``.
+        """
+        self._draining = True
+        self._ready.clear()
+        self._cancel_timers()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        self._drained.set()
+        return True
+
+    def _schedule(self, key: str, entry: _Entry, due: float) -> None:
+        if entry.timer is not None:
+            entry.timer.cancel()
+            entry.timer = None
+        loop = asyncio.get_running_loop()
+        if due <= loop.time():
+            self._make_ready(key)
+        else:
+            entry.due = due
+            entry.timer = loop.call_at(due, self._on_timer, key)
+
+    def _on_timer(self, key: str) -> None:
+        entry = self._entries[key]
+        entry.timer = None
+        self._make_ready(key)
+
+    def _make_ready(self, key: str) -> None:
+        self._ready.append(key)
+        self._pump_soon()
+
+    def _pump_soon(self) -> None:
+        if self._group is not None and self._ready and not self._pumping:
+            self._pumping = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pumping = False
+        group = self._group
+        if group is None:
+            return
+        for _ in range(min(_BATCH, len(self._ready))):
+            key = self._ready.popleft()
+            self._entries[key].running = True
+            self._running += 1
+            self._idle.clear()
+            group.create_task(self._work(key), name=f"{self.name} {key}")
+        self._pump_soon()
+
+    async def _work(self, key: str) -> None:
+        entry = self._entries[key]
+        wait_s: float | None = None
+        clear_contextvars()  # those of whoever added the key
+        try:
+            wait_s = await self._handler(key)
+            entry.failures = 0
+            entry.floor = 0.0
+        except Exception as exc:
+            wait_s = self._failed(key, entry, exc)
+        except asyncio.CancelledError as exc:
+            task = asyncio.current_task()
+            if self._group is None or (task is not None and task.cancelling()):
+                del self._entries[key]
+                raise
+            # Something that the handler waited for was cancelled, not the handler.
+            wait_s = self._failed(key, entry, exc)
+        finally:
+            self._running -= 1
+            entry.running = False
+            if self._running == 0:
+                self._idle.set()
+        self._next(key, entry, wait_s)
+
+    def _next(self, key: str, entry: _Entry, wait_s: float | None) -> None:
+        now = asyncio.get_running_loop().time()
+        dues = [] if wait_s is None else [now + wait_s]
+        if entry.again is not None:
+            dues.append(max(entry.again, entry.floor))
+            entry.again = None
+        if dues and not self._draining:
+            self._schedule(key, entry, min(dues))
+        else:
+            del self._entries[key]
+
+    def _failed(self, key: str, entry: _Entry, exc: BaseException) -> float:
+        """Log and count a failure; the seconds until the next try."""
+        outage = isinstance(exc, StorageError) and exc.reason in self._soon
+        cap_s = min(self._cap_s, self._outage_cap_s) if outage else self._cap_s
+        ceiling = min(cap_s, self._base_s * 2.0 ** min(entry.failures, 32))
+        wait_s = ceiling * (0.5 + 0.5 * self._random())
+        entry.failures += 1
+        reason = "Bug"
+        if isinstance(exc, StorageError):
+            reason = exc.reason.value
+            if exc.retry_after_s is not None:
+                wait_s = max(wait_s, exc.retry_after_s * (1.0 + 0.1 * self._random()))
+            log.warning(
+                "will try again",
+                flow=self.name,
+                key=key,
+                reason=reason,
+                error=exc.message,
+                in_s=round(wait_s, 1),
+            )
+        else:
+            log.error("handler failed", flow=self.name, key=key, in_s=wait_s, exc_info=exc)
+        self._metrics.flow_failures.labels(self.name, reason).inc()
+        if entry.failures > _EAGER_FAILURES:
+            now = asyncio.get_running_loop().time()
+            entry.floor = now + min(wait_s, self._base_s)
+        return wait_s
+
+    def _cancel_timers(self) -> None:
+        for key, entry in list(self._entries.items()):
+            if entry.timer is not None:
+                entry.timer.cancel()
+            if not entry.running:
+                del self._entries[key]

@@ -1,0 +1,65 @@
+"""The kinds of objects that are read or written: where they live and what they decode into."""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from provisioner.model.attachment import Attachment
+from provisioner.model.claim import Claim
+from provisioner.model.meta import KubeObject
+from provisioner.model.node import CsiNode, Node
+from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.storage_class import StorageClass
+
+T = TypeVar("T", bound=KubeObject)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Generic[T]):
+    """One kind of the Kubernetes API.
+
+    Attributes:
+        group: API group, "" for core.
+        version: API version.
+        plural: name in URLs and RBAC rules.
+        kind: name in objects, log lines and metrics.
+        type: what its objects decode into.
+        namespaced: whether its objects live in namespaces.
+    """
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    type: type[T]
+    namespaced: bool = False
+
+    @property
+    def api_version(self) -> str:
+        """``apiVersion`` of its objects: "v1" or "group/version"."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, name: str = "", namespace: str = "", subresource: str = "") -> str:
+        """URL path of one object, or of the collection without a name.
+
+        A namespaced kind without a namespace is the collection over all namespaces.
+        """
+        root = f"/apis/{self.group}" if self.group else "/api"
+        parts = [root, self.version]
+        if namespace:
+            parts += ["namespaces", namespace]
+        parts += [part for part in (self.plural, name, subresource) if part]
+        return "/".join(parts)
+
+
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Claim, True)  # noqa: FBT003 -- namespaced
+PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", PersistentVolume)
+STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", StorageClass)
+ATTACHMENTS = Resource("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", Attachment)
+NODES = Resource("", "v1", "nodes", "Node", Node)
+CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", CsiNode)
+EVENTS = Resource("", "v1", "events", "Event", KubeObject, True)  # noqa: FBT003 -- namespaced
+
+
+def key_of(obj: KubeObject) -> str:
+    """``namespace/name``, or the name alone of a cluster-wide object."""
+    return obj.key

@@ -1,0 +1,1 @@
+"""Nouns and their rules: pure, no I/O, shared by the provisioner and the webhook."""

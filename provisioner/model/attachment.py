@@ -1,0 +1,65 @@
+"""Attachments (VolumeAttachment): the wish that a volume be on a node, and what became of it."""
+
+import hashlib
+
+import msgspec
+
+from provisioner.model.meta import KubeObject
+from provisioner.model.persistent_volume import PersistentVolumeSpec
+
+# external-attacher 4.12 records the instance here; the kubelet's annotation on Node differs.
+NODE_ID = "csi.alpha.kubernetes.io/node-id"
+# Ours: the volume, so that a detach still works when its persistent volume is gone.
+VOLUME_ID = "ebs-provisioner.io/volume-id"
+
+
+class AttachmentSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``spec.source``: a persistent volume's name, or an inline volume."""
+
+    persistent_volume_name: str | None = None
+    inline_volume_spec: PersistentVolumeSpec | None = None
+
+
+class AttachmentSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``spec`` of an attachment."""
+
+    attacher: str = ""
+    node_name: str = ""
+    source: AttachmentSource = AttachmentSource()
+
+
+class AttachmentError(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``status.attachError`` or ``status.detachError``."""
+
+    message: str = ""
+    time: str | None = None
+    error_code: int | None = None
+
+
+class AttachmentStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``status`` of an attachment."""
+
+    attached: bool = False
+    attach_error: AttachmentError | None = None
+    detach_error: AttachmentError | None = None
+
+
+class Attachment(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
+    """A VolumeAttachment."""
+
+    spec: AttachmentSpec = AttachmentSpec()
+    status: AttachmentStatus | None = None
+
+    @property
+    def attached(self) -> bool:
+        """Whether it is reported as attached."""
+        return self.status is not None and self.status.attached
+
+
+def attachment_name(volume_handle: str, driver: str, node: str) -> str:
+    """The name that kube-controller-manager gives an attachment.
+
+    Source: Kubernetes 1.36 pkg/volume/csi/csi_attacher.go ``getAttachmentName``.
+    """
+    digest = hashlib.sha256(f"{volume_handle}{driver}{node}".encode()).hexdigest()
+    return f"csi-{digest}"

@@ -1,0 +1,115 @@
+"""Claims (PersistentVolumeClaim) and who is asked to provision them."""
+
+import msgspec
+
+from provisioner.model.driver import IN_TREE_DRIVER
+from provisioner.model.meta import KubeObject
+
+STORAGE_PROVISIONER = "volume.kubernetes.io/storage-provisioner"
+BETA_STORAGE_PROVISIONER = "volume.beta.kubernetes.io/storage-provisioner"
+MIGRATED_TO = "pv.kubernetes.io/migrated-to"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+# Ours: the zone in which the claim's volume is being made, written before EC2 is asked. A process
+# that takes over asks for the same zone again, so that the client token finds the same volume.
+PINNED_ZONE = "ebs-provisioner.io/zone"
+# Written in place of a zone while it is not known whether the stock driver has begun a volume.
+UNKNOWN_ZONE = "unknown"
+BETA_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
+
+
+class DataSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``spec.dataSource`` or ``spec.dataSourceRef``."""
+
+    kind: str = ""
+    name: str = ""
+    api_group: str | None = None
+    namespace: str | None = None
+
+
+class ClaimResources(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``spec.resources``."""
+
+    requests: dict[str, str] | None = None
+
+
+class ClaimSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``spec`` of a claim."""
+
+    access_modes: list[str] | None = None
+    resources: ClaimResources | None = None
+    selector: dict[str, object] | None = None
+    storage_class_name: str | None = None
+    volume_mode: str | None = None
+    volume_name: str = ""
+    data_source: DataSource | None = None
+    data_source_ref: DataSource | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class ClaimStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``status`` of a claim."""
+
+    phase: str = ""
+
+
+class Claim(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
+    """A PersistentVolumeClaim."""
+
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus | None = None
+
+    @property
+    def class_name(self) -> str:
+        """The class; the old annotation wins over the field (Kubernetes 1.36 pv_controller)."""
+        return self.annotations.get(BETA_STORAGE_CLASS) or self.spec.storage_class_name or ""
+
+    @property
+    def selected_node(self) -> str:
+        """The node that the scheduler chose, or ""."""
+        return self.annotations.get(SELECTED_NODE, "")
+
+    @property
+    def pinned_zone(self) -> str:
+        """The zone in which its volume is being made, or ""."""
+        zone = self.annotations.get(PINNED_ZONE, "")
+        return "" if zone == UNKNOWN_ZONE else zone
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the stock driver may have begun a volume that EC2 did not show yet."""
+        return self.annotations.get(PINNED_ZONE) == UNKNOWN_ZONE
+
+    @property
+    def requested_storage(self) -> str:
+        """``spec.resources.requests.storage`` as written, or ""."""
+        resources = self.spec.resources
+        return (resources.requests or {}).get("storage", "") if resources else ""
+
+    @property
+    def is_block(self) -> bool:
+        """Whether a raw device is wanted; a missing volumeMode means a file system."""
+        return self.spec.volume_mode == "Block"
+
+    @property
+    def persistent_volume_name(self) -> str:
+        """The name that its persistent volume gets, so that it can only be made once."""
+        return f"pvc-{self.uid}"
+
+    def is_asked_of(self, driver: str) -> bool:
+        """Whether the volume controller has asked this driver to provision the claim.
+
+        Source: sig-storage-lib-external-provisioner v13 ``shouldProvision``: the annotation, its
+        beta form, or ``migrated-to`` beside an in-tree name.
+        """
+        found = self.annotations.get(STORAGE_PROVISIONER) or self.annotations.get(
+            BETA_STORAGE_PROVISIONER
+        )
+        if found == driver:
+            return True
+        return found == IN_TREE_DRIVER and self.annotations.get(MIGRATED_TO) == driver
+
+
+def claim_uid_of(persistent_volume_name: str) -> str | None:
+    """The claim's UID in a name made by ``persistent_volume_name``, else None."""
+    prefix, found, uid = persistent_volume_name.partition("pvc-")
+    return uid if found and not prefix and uid else None

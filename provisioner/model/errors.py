@@ -1,0 +1,142 @@
+"""Errors that cross a module: a stable reason, a sentence for a human, and what is known.
+
+::
+
+    StorageError            anything that an edge or a rule reports
+     ├── Ec2Error           AWS said no, or said nothing
+     └── KubeError          the Kubernetes API said no, or said nothing
+
+Each edge turns foreign errors into ours in one table. Three questions are answered here: may
+something have happened (``outcome``), when is another try worth it (``retry_after_s``), and what
+must the human do (``message``).
+"""
+
+from enum import Enum, StrEnum
+
+
+class Outcome(Enum):
+    """What is known about the effect of a failed request."""
+
+    NOTHING = "nothing"  # refused: the world is as before
+    UNKNOWN = "unknown"  # the reply was lost: it may have been carried out, or be under way
+
+
+class Reason(StrEnum):
+    """Stable CamelCase reasons: in events, in log lines and as metric labels."""
+
+    # EC2 refuses; a human or another zone can help.
+    ZONE_OUT_OF_CAPACITY = "ZoneOutOfCapacity"
+    TYPE_NOT_IN_ZONE = "VolumeTypeNotInZone"
+    ZONE_NOT_FOUND = "ZoneNotFound"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    PERMISSION_DENIED = "PermissionDenied"
+    CREDENTIALS_INVALID = "CredentialsInvalid"
+    KEY_UNUSABLE = "EncryptionKeyUnusable"
+    INVALID_REQUEST = "InvalidRequest"
+    # EC2 refuses; the state of the world explains it.
+    TOKEN_MISMATCH = "ClientTokenMismatch"  # noqa: S105 -- a reason, not a secret
+    VOLUME_NOT_FOUND = "VolumeNotFound"
+    INSTANCE_NOT_FOUND = "InstanceNotFound"
+    VOLUME_IN_USE = "VolumeInUse"
+    VOLUME_STATE = "VolumeInWrongState"
+    INSTANCE_STATE = "InstanceInWrongState"
+    NOT_ATTACHED = "NotAttached"
+    DEVICE_IN_USE = "DeviceInUse"
+    INSTANCE_FULL = "AttachmentLimitExceeded"
+    ZONE_MISMATCH = "ZoneMismatch"
+    # Neither yes nor no.
+    THROTTLED = "Throttled"
+    REPLY_LOST = "ReplyLost"
+    UNREACHABLE = "Unreachable"
+    TIMED_OUT = "TimedOut"
+    # The Kubernetes API.
+    OBJECT_NOT_FOUND = "ObjectNotFound"
+    OBJECT_EXISTS = "ObjectExists"
+    CONFLICT = "Conflict"
+    FORBIDDEN = "Forbidden"
+    UNAUTHORIZED = "Unauthorized"
+    REJECTED = "RejectedByApiServer"
+    EXPIRED = "ResourceVersionExpired"
+    UNREADABLE = "UnreadableAnswer"
+    # Ours: refused before anything is sent.
+    NOT_LEADING = "NotLeading"
+    INVALID_CLAIM = "InvalidClaim"
+    INVALID_CLASS = "InvalidClass"
+    CLASS_NOT_FOUND = "ClassNotFound"
+    NO_ZONE = "NoUsableZone"
+    NOT_SUPPORTED = "NotSupported"
+
+
+# Nothing that waiting cures: the user is told even if it is only a look that fails.
+NEEDS_HUMAN = frozenset({Reason.PERMISSION_DENIED, Reason.CREDENTIALS_INVALID})
+
+
+class StorageError(Exception):
+    """A failure that a flow decides about.
+
+    Attributes:
+        reason: stable name of the failure.
+        message: one sentence for the user: what, where, why, what would help.
+        outcome: whether something may have been carried out all the same.
+        retry_after_s: when another try is worth it, in seconds; None leaves it to the backoff.
+    """
+
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        outcome: Outcome = Outcome.NOTHING,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.outcome = outcome
+        self.retry_after_s = retry_after_s
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.reason}, {self.message!r}, {self.outcome.value})"
+
+
+class Ec2Error(StorageError):
+    """AWS refused a call, or its answer was lost.
+
+    Attributes:
+        code: EC2's own error code ("" when no answer was understood).
+        action: the API action, for example "CreateVolume".
+    """
+
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        action: str,
+        code: str = "",
+        outcome: Outcome = Outcome.NOTHING,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(reason, message, outcome=outcome, retry_after_s=retry_after_s)
+        self.action = action
+        self.code = code
+
+
+class KubeError(StorageError):
+    """The Kubernetes API refused a request, or its answer was lost.
+
+    Attributes:
+        status: the HTTP status (0 when there was no answer).
+    """
+
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        status: int = 0,
+        outcome: Outcome = Outcome.NOTHING,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(reason, message, outcome=outcome, retry_after_s=retry_after_s)
+        self.status = status

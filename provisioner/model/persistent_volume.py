@@ -1,0 +1,91 @@
+"""Persistent volumes: which volume one names, whether it is ours, when it may go."""
+
+import msgspec
+
+from provisioner.model.driver import IN_TREE_DRIVER
+from provisioner.model.meta import KubeObject, ObjectReference
+from provisioner.model.volume import normalised_handle
+
+PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
+MIGRATED_TO = "pv.kubernetes.io/migrated-to"
+DELETION_SECRET_NAME = "volume.kubernetes.io/provisioner-deletion-secret-name"  # noqa: S105 -- key
+DELETION_SECRET_NAMESPACE = "volume.kubernetes.io/provisioner-deletion-secret-namespace"  # noqa: S105 -- key
+PROVISIONER_FINALIZER = "external-provisioner.volume.kubernetes.io/finalizer"
+
+
+class CsiSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``spec.csi``."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class InTreeSource(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """``spec.awsElasticBlockStore``."""
+
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class PersistentVolumeSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``spec`` of a persistent volume."""
+
+    claim_ref: ObjectReference | None = None
+    persistent_volume_reclaim_policy: str = ""
+    csi: CsiSource | None = None
+    aws_elastic_block_store: InTreeSource | None = None
+
+
+class PersistentVolumeStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """``status`` of a persistent volume."""
+
+    phase: str = ""
+
+
+class PersistentVolume(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
+    """A PersistentVolume."""
+
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PersistentVolumeStatus | None = None
+
+    @property
+    def phase(self) -> str:
+        """``status.phase``, or "" while there is none."""
+        return self.status.phase if self.status else ""
+
+    @property
+    def reclaim_policy(self) -> str:
+        """``Delete``, ``Retain`` or ``Recycle``."""
+        return self.spec.persistent_volume_reclaim_policy
+
+    def volume_id(self, driver: str) -> str | None:
+        """The EBS volume that it names under this driver or in in-tree form, else None."""
+        spec = self.spec
+        handle = ""
+        if spec.csi is not None:
+            handle = spec.csi.volume_handle if spec.csi.driver == driver else ""
+        elif spec.aws_elastic_block_store is not None:
+            handle = spec.aws_elastic_block_store.volume_id
+        return normalised_handle(handle) or None
+
+    def is_deleted_by(self, driver: str) -> bool:
+        """Whether this driver has to delete its volume.
+
+        Source: external-provisioner 6.3: provisioned-by or migrated-to names the driver, or it is
+        a hand-made CSI persistent volume of the driver.
+        """
+        provisioned_by = self.annotations.get(PROVISIONED_BY)
+        if provisioned_by is None:
+            return self.spec.csi is not None and self.spec.csi.driver == driver
+        if provisioned_by == driver:
+            return True
+        return provisioned_by == IN_TREE_DRIVER and self.annotations.get(MIGRATED_TO) == driver
+
+
+def finalizer_of_attacher(driver: str) -> str:
+    """The finalizer of external-attacher 4.12 for a driver: other characters become dashes."""
+    return "external-attacher/" + sanitised(driver)
+
+
+def sanitised(driver: str) -> str:
+    """A driver name as csi sidecars put it into finalizer and lease names."""
+    return "".join(c if c.isascii() and (c.isalnum() or c == "-") else "-" for c in driver)

@@ -1,0 +1,115 @@
+"""Volumes and instances as EC2 tells them: frozen views, and the request that makes a volume."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+GIB = 1024**3
+
+_VOLUME_ID = re.compile(r"vol-[0-9a-z]+")
+
+
+class VolumeState(StrEnum):
+    """EC2 VolumeState (DescribeVolumes)."""
+
+    CREATING = "creating"
+    AVAILABLE = "available"
+    IN_USE = "in-use"
+    DELETING = "deleting"
+    DELETED = "deleted"
+    ERROR = "error"
+
+
+class AttachmentState(StrEnum):
+    """EC2 VolumeAttachmentState (DescribeVolumes)."""
+
+    ATTACHING = "attaching"
+    ATTACHED = "attached"
+    DETACHING = "detaching"
+    DETACHED = "detached"
+    BUSY = "busy"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceAttachment:
+    """One volume on one instance, as DescribeVolumes lists it."""
+
+    instance_id: str
+    device: str
+    state: AttachmentState
+    attached_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """An EBS volume as DescribeVolumes or CreateVolume shows it."""
+
+    volume_id: str
+    state: VolumeState
+    zone: str
+    size_gib: int
+    volume_type: str = "gp3"
+    iops: int | None = None
+    throughput_mibps: int | None = None
+    encrypted: bool = False
+    kms_key_id: str | None = None
+    created_at: datetime | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    attachments: tuple[InstanceAttachment, ...] = ()
+
+    def on(self, instance_id: str) -> InstanceAttachment | None:
+        """The attachment to this instance, if EC2 knows one that is not over."""
+        for attachment in self.attachments:
+            if (
+                attachment.instance_id == instance_id
+                and attachment.state is not AttachmentState.DETACHED
+            ):
+                return attachment
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRequest:
+    """Everything that CreateVolume is told; frozen once it was sent.
+
+    A lost reply is answered by sending the same record again: EC2 returns the volume that the
+    client token already made, or makes it.
+    Source: EC2 developer guide "Ensuring idempotency" (read 2026-11-21).
+    """
+
+    client_token: str
+    zone: str
+    size_gib: int
+    volume_type: str
+    iops: int | None = None
+    throughput_mibps: int | None = None
+    encrypted: bool = False
+    kms_key_id: str | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An EC2 instance with the block devices that it uses."""
+
+    instance_id: str
+    zone: str
+    state: str
+    instance_type: str
+    devices: Mapping[str, str] = field(default_factory=dict)  # device name -> volume id or ""
+
+
+def is_volume_id(text: str) -> bool:
+    """Whether the text has the form of an EBS volume id."""
+    return _VOLUME_ID.fullmatch(text) is not None
+
+
+def normalised_handle(handle: str) -> str:
+    """The bare volume id of a CSI handle or of an in-tree ``aws://ZONE/vol-…`` one.
+
+    Text of any other form is returned as it is.
+    """
+    tail = handle.rsplit("/", 1)[-1] if handle.startswith("aws://") else handle
+    return tail if is_volume_id(tail) else handle

@@ -1,0 +1,102 @@
+"""What EBS volume types can have: sizes, IOPS and throughput, checked before EC2 is asked.
+
+Source: EC2 API model CreateVolume (botocore 1.44.5) and the EBS user guide's volume type pages,
+read 2026-11-21. Not verified on AWS: whether every region already has gp3's newer maxima.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one volume type. Sizes in GiB, throughput in MiB/s; None: cannot be chosen."""
+
+    size_gib: tuple[int, int]
+    iops: tuple[int, int] | None = None
+    iops_per_gib: int = 0
+    iops_required: bool = False
+    iops_default: int = 0
+    throughput_mibps: tuple[int, int] | None = None
+    iops_per_mibps: int = 0  # so many IOPS for each MiB/s
+
+
+VOLUME_TYPES: dict[str, Limits] = {
+    "gp3": Limits(
+        size_gib=(1, 65_536),
+        iops=(3_000, 80_000),
+        iops_per_gib=500,
+        iops_default=3_000,
+        throughput_mibps=(125, 2_000),
+        iops_per_mibps=4,
+    ),
+    "gp2": Limits(size_gib=(1, 16_384)),
+    "io1": Limits(size_gib=(4, 16_384), iops=(100, 64_000), iops_per_gib=50, iops_required=True),
+    "io2": Limits(
+        size_gib=(4, 65_536), iops=(100, 256_000), iops_per_gib=1_000, iops_required=True
+    ),
+    "st1": Limits(size_gib=(125, 16_384)),
+    "sc1": Limits(size_gib=(125, 16_384)),
+    "standard": Limits(size_gib=(1, 1_024)),
+}
+DEFAULT_TYPE = "gp3"  # EC2's own default is gp2; aws-ebs-csi-driver sends gp3
+
+
+def fault(
+    volume_type: str, size_gib: int, iops: int | None, throughput_mibps: int | None
+) -> str | None:
+    """Say what a volume type cannot have, in one sentence; None when it can.
+
+    ``volume_type`` is a key of ``VOLUME_TYPES``.
+    """
+    limits = VOLUME_TYPES[volume_type]
+    return (
+        _size_fault(volume_type, limits, size_gib)
+        or _iops_fault(volume_type, limits, size_gib, iops)
+        or _throughput_fault(volume_type, limits, iops, throughput_mibps)
+    )
+
+
+def _size_fault(volume_type: str, limits: Limits, size_gib: int) -> str | None:
+    low, high = limits.size_gib
+    if low <= size_gib <= high:
+        return None
+    return f"a {volume_type} volume has {low} to {high} GiB, not {size_gib}"
+
+
+def _iops_fault(volume_type: str, limits: Limits, size_gib: int, iops: int | None) -> str | None:
+    if iops is None:
+        if not limits.iops_required:
+            return None
+        return f"a {volume_type} volume needs the parameter iops"
+    if limits.iops is None:
+        return f"iops cannot be chosen for a {volume_type} volume"
+    low, high = limits.iops
+    if not low <= iops <= high:
+        return f"a {volume_type} volume has {low} to {high} IOPS, not {iops}"
+    # gp3 has its 3,000 IOPS at every size; only what is above them counts by size.
+    if iops > limits.iops_per_gib * size_gib and iops > limits.iops_default:
+        most = max(limits.iops_per_gib * size_gib, limits.iops_default)
+        return (
+            f"a {volume_type} volume of {size_gib} GiB has at most {most} IOPS "
+            f"({limits.iops_per_gib} for each GiB), not {iops}"
+        )
+    return None
+
+
+def _throughput_fault(
+    volume_type: str, limits: Limits, iops: int | None, throughput_mibps: int | None
+) -> str | None:
+    if throughput_mibps is None:
+        return None
+    if limits.throughput_mibps is None:
+        return f"throughput can only be chosen for a gp3 volume, not for {volume_type}"
+    low, high = limits.throughput_mibps
+    if not low <= throughput_mibps <= high:
+        return f"a {volume_type} volume has {low} to {high} MiB/s, not {throughput_mibps}"
+    has = iops or limits.iops_default
+    if throughput_mibps * limits.iops_per_mibps > has:
+        return (
+            f"{throughput_mibps} MiB/s need {throughput_mibps * limits.iops_per_mibps} IOPS "
+            f"({limits.iops_per_mibps} for each MiB/s), the volume has {has}"
+        )
+    return None

@@ -1,0 +1,69 @@
+"""The HTTP server for kubelet and Prometheus: /healthz, /readyz, /metrics."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from provisioner.model.errors import Reason, StorageError
+
+# Says what is wrong in a few words; "" when nothing is.
+Check = Callable[[], str]
+
+_SHUTDOWN_S = 1.0
+
+
+@asynccontextmanager
+async def serve(
+    address: str, *, registry: CollectorRegistry, healthy: Check, ready: Check
+) -> AsyncGenerator[int]:
+    """Serve the probes and metrics for as long as the context lasts; gives the port.
+
+    Args:
+        address: "host:port", ":port" for all interfaces; port 0 chooses a free one.
+        registry: what /metrics shows.
+        healthy: asked by /healthz; kubelet restarts the container when it objects.
+        ready: asked by /readyz.
+
+    Raises:
+        StorageError: NOT_SUPPORTED in one line, when the address is malformed or in use.
+    """
+    host, port = _parsed(address)
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    app = web.Application()
+    app.router.add_get("/healthz", _answering(healthy))
+    app.router.add_get("/readyz", _answering(ready))
+    app.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as exc:
+            message = f"cannot serve probes and metrics on {address}: {exc.strerror or exc}"
+            raise StorageError(Reason.NOT_SUPPORTED, message) from exc
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def _answering(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(_: web.Request) -> web.Response:
+        problem = check()
+        return web.Response(text=f"{problem or 'ok'}\n", status=503 if problem else 200)
+
+    return answer
+
+
+def _parsed(address: str) -> tuple[str | None, int]:
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 -- TCP
+        message = f'"{address}" is no address; expected host:port or :port'
+        raise StorageError(Reason.NOT_SUPPORTED, message)
+    return host.strip("[]") or None, int(port)

@@ -1,0 +1,1 @@
+"""Flows: read, decide, act, record. No rule of its own lives here."""

@@ -1,0 +1,237 @@
+"""Attach: from a VolumeAttachment to a volume on an instance.
+
+Level-triggered: a look observes, sends at most one call and ends; the watcher or an informer wakes
+it. So a deletion interrupts a waiting attach, and a restart goes on where EC2 stands.
+"""
+
+from dataclasses import replace
+from typing import assert_never
+
+import structlog
+from structlog.contextvars import bind_contextvars
+
+from provisioner.decide import attach as rules
+from provisioner.decide.attach import Call, Kind, Target
+from provisioner.ec2.attachments import Attachments
+from provisioner.ec2.watcher import Watcher
+from provisioner.kube.client import KubeClient, Patch
+from provisioner.kube.queue import KeyedQueue
+from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES
+from provisioner.metrics import Metrics
+from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment
+from provisioner.model.errors import Outcome, Reason, StorageError
+from provisioner.model.node import CsiNode
+from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
+from provisioner.reconcile.attachment_memory import AttachmentMemory, now_s
+from provisioner.reconcile.caches import Caches
+from provisioner.reconcile.detach import LOOK_AGAIN_S, Detacher
+from provisioner.reconcile.marks import Marks
+
+_NOT_BEFORE_S = 1.0  # most attachments take 1 to 4 s (aws-ebs-csi-driver)
+_PATIENCE_S = 30.0
+
+log = structlog.get_logger(__name__)
+
+
+class Attacher:
+    """The flow of attachments; keys are their names, memory is by UID."""
+
+    def __init__(
+        self,
+        *,
+        driver: str,
+        client: KubeClient,
+        caches: Caches,
+        attachments: Attachments,
+        watcher: Watcher,
+        marks: Marks,
+        metrics: Metrics,
+    ) -> None:
+        self._driver = driver
+        self._client = client
+        self._caches = caches
+        self._ec2 = attachments
+        self.queue = KeyedQueue("attach", self.reconcile, metrics)
+        self._memory = AttachmentMemory(
+            client=client,
+            caches=caches,
+            watcher=watcher,
+            marks=marks,
+            metrics=metrics,
+            wake=self.queue.add,
+        )
+        self.detacher = Detacher(
+            driver=driver,
+            client=client,
+            caches=caches,
+            attachments=attachments,
+            memory=self._memory,
+        )
+
+    def subscribe(self) -> None:
+        """Have attachments looked at when they change."""
+        self._caches.attachments.subscribe(self._changed)
+        self._caches.persistent_volumes.subscribe(self._persistent_volume_changed)
+        self._caches.csi_nodes.subscribe(self._registration_changed)
+
+    def _changed(self, old: Attachment | None, new: Attachment | None) -> None:
+        if old is not None and (new is None or new.uid != old.uid):
+            self._memory.forget(old)
+            # Removed by force, nobody has let go of the device's name. Should the volume still be
+            # there, EC2 shows the name as taken.
+            recorded = old.annotations
+            self._ec2.devices.release(recorded.get(NODE_ID, ""), recorded.get(VOLUME_ID, ""))
+        if new is not None and new.spec.attacher == self._driver and rules.is_new(old, new):
+            self.queue.add(new.name)
+
+    def _persistent_volume_changed(
+        self, old: PersistentVolume | None, new: PersistentVolume | None
+    ) -> None:
+        """An attachment whose object was not there yet, or was force-removed and came back."""
+        if old is None and new is not None:
+            for attachment in self._caches.attachments.keyed("persistent_volume", new.name):
+                self._changed(None, attachment)
+
+    def _registration_changed(self, old: CsiNode | None, new: CsiNode | None) -> None:
+        """The node plugin has registered, or under another instance: its attachments can go on."""
+        before = old.driver(self._driver) if old is not None else None
+        after = new.driver(self._driver) if new is not None else None
+        if new is None or after is None or (before and before.node_id == after.node_id):
+            return
+        for attachment in self._caches.attachments.keyed("node", new.name):
+            self._changed(None, attachment)
+
+    async def reconcile(self, name: str) -> float | None:
+        """Move one attachment a step on; seconds until the next look, None once settled."""
+        attachment = self._caches.attachments.get(name)
+        if attachment is None or attachment.spec.attacher != self._driver:
+            return None
+        bind_contextvars(**self._memory.facts(attachment, self._driver))
+        self._memory.begin(attachment)
+        try:
+            if attachment.deleting:
+                return await self.detacher.advance(attachment)
+            if attachment.attached:
+                self._memory.forget(attachment)
+                return None
+            return await self._attach(attachment)
+        except StorageError as error:
+            await self._memory.report(attachment, error)
+            raise
+
+    async def _attach(self, attachment: Attachment) -> float | None:
+        pv_name = attachment.spec.source.persistent_volume_name
+        persistent_volume = await self._caches.persistent_volume(pv_name) if pv_name else None
+        target = rules.target_to_attach(
+            attachment,
+            driver=self._driver,
+            persistent_volume=persistent_volume,
+            node=await self._caches.node(attachment.spec.node_name),
+            csi_node=await self._caches.csi_node(attachment.spec.node_name),
+        )
+        if isinstance(target, rules.Refuse):
+            raise StorageError(target.reason, target.message)
+        while True:
+            step = rules.next_attach_step(
+                attachment,
+                target,
+                persistent_volume,
+                driver=self._driver,
+                view=self._memory.view(attachment, target.volume_id),
+                now_s=now_s(),
+            )
+            match step:
+                case rules.Prepare():
+                    persistent_volume = await self._hold(persistent_volume, step)
+                    attachment = await self._prepare(attachment, target)
+                case rules.Attach():
+                    waits_s = await self._send_attach(attachment, target)
+                    if waits_s > 0:
+                        return waits_s
+                case rules.Attached(device=device):
+                    await self._attached(attachment, target, device)
+                    return None
+                case _:
+                    return await self._wait(attachment, step)
+
+    async def _hold(
+        self, persistent_volume: PersistentVolume | None, step: rules.Prepare
+    ) -> PersistentVolume | None:
+        if persistent_volume is None or not step.hold_persistent_volume:
+            return persistent_volume
+        finalizers = [finalizer_of_attacher(self._driver)]
+        patch = {"metadata": {"uid": persistent_volume.uid, "finalizers": finalizers}}
+        held = await self._client.patch(
+            PERSISTENT_VOLUMES, persistent_volume.name, patch, kind=Patch.STRATEGIC
+        )
+        self._caches.persistent_volumes.observe(held)
+        return held
+
+    async def _prepare(self, attachment: Attachment, target: Target) -> Attachment:
+        patch = {
+            "metadata": {
+                "uid": attachment.uid,
+                "finalizers": [finalizer_of_attacher(self._driver)],
+                "annotations": {NODE_ID: target.instance_id, VOLUME_ID: target.volume_id},
+            }
+        }
+        prepared = await self._client.patch(
+            ATTACHMENTS, attachment.name, patch, kind=Patch.STRATEGIC
+        )
+        self._caches.attachments.observe(prepared)
+        return prepared
+
+    async def _send_attach(self, attachment: Attachment, target: Target) -> float:
+        """Call AttachVolume once; 0 when the world was only looked at, else seconds to wait."""
+        instance = await self._ec2.instance(target.instance_id)
+        there_already = target.volume_id in instance.devices.values()
+        device = self._ec2.devices.reserve(target.instance_id, target.volume_id, instance.devices)
+        call = Call(Kind.ATTACH, target, now_s(), uncertain=True)
+        self._memory.calls[attachment.uid] = (
+            call  # before the send: if we are cut off, it may have been
+        )
+        if not there_already:
+            try:
+                await self._ec2.attach(target.volume_id, target.instance_id, device=device)
+            except StorageError as error:
+                if error.reason is Reason.DEVICE_IN_USE:
+                    self._ec2.devices.mark_bad(target.instance_id, device)
+                    self._memory.calls.pop(attachment.uid)
+                    return 0.0  # the next look takes another name
+                patient = self._memory.age_s(attachment) < _PATIENCE_S
+                if error.reason is Reason.VOLUME_STATE and patient:
+                    self._memory.calls.pop(attachment.uid)
+                    return 1.0  # it is being made, or is leaving another instance
+                if error.reason is not Reason.VOLUME_IN_USE and error.outcome is Outcome.NOTHING:
+                    self._memory.calls.pop(attachment.uid)
+                    raise
+            else:
+                self._memory.calls[attachment.uid] = replace(call, uncertain=False)
+        self._memory.watch(attachment, target.volume_id, _NOT_BEFORE_S)
+        return LOOK_AGAIN_S
+
+    async def _attached(self, attachment: Attachment, target: Target, device: str) -> None:
+        status = {
+            "attached": True,
+            "attachmentMetadata": {"devicePath": device},
+            "attachError": None,
+        }
+        await self._memory.patch_status(attachment, status)
+        self._memory.finish(attachment, "attach")
+        log.info("volume attached", instance=target.instance_id, device=device)
+
+    async def _wait(self, attachment: Attachment, step: rules.Waiting) -> float | None:
+        match step:
+            case rules.Refuse(reason=reason, message=message):
+                raise StorageError(reason, message)
+            case rules.Detach(target=target):
+                return await self.detacher.send(attachment, target)
+            case rules.Unmark(volume_id=volume_id):
+                await self._memory.unmark(attachment, volume_id)
+                self._memory.watch(attachment, volume_id)
+                return None
+            case rules.Wait(volume_id=volume_id):
+                await self._memory.wait(attachment, volume_id)
+                return LOOK_AGAIN_S
+            case _:
+                assert_never(step)

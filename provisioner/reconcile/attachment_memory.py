@@ -1,0 +1,166 @@
+"""What this process knows of attachments beside their objects: calls, sightings, what was told."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from provisioner.decide.attach import Call, View
+from provisioner.ec2.watcher import Watcher
+from provisioner.kube.client import KubeClient, Patch
+from provisioner.kube.resources import ATTACHMENTS
+from provisioner.metrics import Metrics
+from provisioner.model.attachment import VOLUME_ID, Attachment
+from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.reconcile.caches import Caches
+from provisioner.reconcile.marks import Marks
+
+# gRPC codes, which kubelet and the volume controller read in attachError.errorCode.
+_NOT_FOUND, _RESOURCE_EXHAUSTED, _INTERNAL = 5, 8, 13
+_CODES = {
+    Reason.INSTANCE_FULL: _RESOURCE_EXHAUSTED,
+    Reason.VOLUME_NOT_FOUND: _NOT_FOUND,
+    Reason.INSTANCE_NOT_FOUND: _NOT_FOUND,
+    Reason.OBJECT_NOT_FOUND: _NOT_FOUND,
+}
+
+log = structlog.get_logger(__name__)
+
+
+class AttachmentMemory:
+    """Memory by UID, so that a late result never reaches an attachment made anew under its name.
+
+    ``wake`` has an attachment (by name) looked at again. ``calls`` holds the last EC2 call for
+    each attachment until EC2 has been seen to agree.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        caches: Caches,
+        watcher: Watcher,
+        marks: Marks,
+        metrics: Metrics,
+        wake: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._watcher = watcher
+        self._marks = marks
+        self._metrics = metrics
+        self._wake = wake
+        self._began_s: dict[str, float] = {}
+        self._watched: dict[str, str] = {}
+        self.calls: dict[str, Call] = {}
+
+    def begin(self, attachment: Attachment) -> None:
+        """Note when an attachment was first looked at."""
+        self._began_s.setdefault(attachment.uid, now_s())
+
+    def restore(self, attachment: Attachment, call: Call | None) -> None:
+        """A call was refused for certain: what was known before still holds."""
+        self.calls.pop(attachment.uid, None)
+        if call is not None:
+            self.calls[attachment.uid] = call
+
+    def age_s(self, attachment: Attachment) -> float:
+        """Seconds since it was first looked at."""
+        return now_s() - self._began_s.get(attachment.uid, now_s())
+
+    def view(self, attachment: Attachment, volume_id: str) -> View:
+        """What is known now; a description from before the last call proves nothing about it."""
+        call = self.calls.get(attachment.uid)
+        sighting = self._watcher.sighting(volume_id)
+        if sighting is not None and call is not None and sighting.at_s <= call.sent_at_s:
+            sighting = None
+        seen = sighting.volume if sighting is not None else None
+        missing = sighting is not None and seen is None
+        return View(
+            call=call,
+            seen=seen,
+            missing_for_s=sighting.missing_for_s if sighting is not None and missing else None,
+            marked=self._marks.is_marked(volume_id),
+        )
+
+    def watch(self, attachment: Attachment, volume_id: str, not_before_s: float = 0.0) -> None:
+        """Have the attachment woken when EC2 describes its volume anew."""
+        self._watched[attachment.uid] = volume_id
+        self._watcher.watch(
+            volume_id,
+            f"attach {attachment.uid}",
+            lambda: self._wake(attachment.name),
+            not_before_s=not_before_s,
+        )
+
+    async def wait(
+        self, attachment: Attachment, volume_id: str, error: StorageError | None = None
+    ) -> None:
+        """Watch; tell why EC2 cannot be looked at, or else the error."""
+        self.watch(attachment, volume_id)
+        error = self._watcher.trouble or error
+        if error is not None:
+            await self.report(attachment, error)
+
+    def facts(self, attachment: Attachment, driver: str) -> dict[str, str]:
+        """What each log line about it says: claim, persistent volume, volume, node."""
+        name = attachment.spec.source.persistent_volume_name or ""
+        found = self._caches.persistent_volumes.get(name)
+        holder = found.spec.claim_ref if found is not None else None
+        return {
+            "claim": f"{holder.namespace}/{holder.name}" if holder is not None else "",
+            "persistent_volume": name,
+            "volume": (found and found.volume_id(driver))
+            or attachment.annotations.get(VOLUME_ID, ""),
+            "node": attachment.spec.node_name,
+        }
+
+    async def unmark(self, attachment: Attachment, volume_id: str) -> None:
+        """Have the volume's mark taken off and the attachment woken then; tell what prevents it."""
+        if self._marks.trouble is not None:
+            await self.report(attachment, self._marks.trouble)
+        self._marks.clear(volume_id, lambda: self._wake(attachment.name))
+
+    async def report(self, attachment: Attachment, error: StorageError) -> None:
+        """Write the error where the volume controller shows it to the pod's user, once."""
+        field = "detachError" if attachment.deleting else "attachError"
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        status: dict[str, Any] = {field: {"message": error.message, "time": now}}
+        if field == "attachError":
+            status[field]["errorCode"] = _CODES.get(error.reason, _INTERNAL)
+        before = attachment.status
+        known = before and (before.detach_error if attachment.deleting else before.attach_error)
+        if known and known.message == error.message:
+            return
+        try:
+            await self.patch_status(attachment, status)
+        except KubeError as failure:
+            log.warning("cannot record", attachment=attachment.name, error=failure.message)
+
+    async def patch_status(self, attachment: Attachment, status: dict[str, Any]) -> None:
+        """Merge into ``status`` of this very attachment."""
+        patch = {"metadata": {"uid": attachment.uid}, "status": status}
+        changed = await self._client.patch(
+            ATTACHMENTS, attachment.name, patch, kind=Patch.MERGE, subresource="status"
+        )
+        self._caches.attachments.observe(changed)
+
+    def finish(self, attachment: Attachment, flow: str) -> None:
+        """A flow is done: count it, and forget."""
+        self._metrics.flow_seconds.labels(flow).observe(self.age_s(attachment))
+        self.forget(attachment)
+
+    def forget(self, attachment: Attachment) -> None:
+        """Nothing is to be remembered of it."""
+        self.calls.pop(attachment.uid, None)
+        self._began_s.pop(attachment.uid, None)
+        volume_id = self._watched.pop(attachment.uid, None)
+        if volume_id is not None:
+            self._watcher.forget(volume_id, f"attach {attachment.uid}")
+
+
+def now_s() -> float:
+    """Seconds of the monotonic clock that the watcher uses too."""
+    return asyncio.get_running_loop().time()

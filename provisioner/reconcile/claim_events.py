@@ -1,0 +1,64 @@
+"""What a claim's user is told, as Events on the claim.
+
+The reasons are those of external-provisioner 6.3, so that alerts on them go on working; the
+message begins with our own, finer reason.
+"""
+
+from provisioner.kube.events import EventRecorder, Regarding
+from provisioner.model.claim import Claim
+from provisioner.model.errors import NEEDS_HUMAN, StorageError
+
+
+class ClaimEvents:
+    """Events on claims; remembers what it said last, so that nothing settled is said twice."""
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+        self._said: dict[str, str] = {}
+
+    def failed(self, claim: Claim, error: StorageError, *, once: bool = False) -> bool:
+        """A Warning: what went wrong, and what would help.
+
+        Returns:
+            Whether it was told; with ``once`` not when it was what was told last.
+        """
+        text = f"{error.reason}: {error.message}"
+        if once and self._said.get(claim.uid) == text:
+            return False
+        self._say(claim, text, reason="ProvisioningFailed", warning=True)
+        return True
+
+    def cannot_look(self, claim: Claim, error: StorageError) -> None:
+        """EC2 cannot be asked about the claim; told once, and only if somebody has to act."""
+        if error.reason in NEEDS_HUMAN:
+            self.failed(claim, error, once=True)
+
+    def note(self, claim: Claim, text: str) -> None:
+        """A Normal event about what is going on; told once."""
+        if self._said.get(claim.uid) != text:
+            self._say(claim, text, reason="Provisioning", warning=False)
+
+    def succeeded(self, claim: Claim, text: str) -> None:
+        """A Normal event: it is done."""
+        self._say(claim, text, reason="ProvisioningSucceeded", warning=False)
+
+    def forget(self, uid: str) -> None:
+        """The claim is bound or gone."""
+        self._said.pop(uid, None)
+
+    def _say(self, claim: Claim, text: str, *, reason: str, warning: bool) -> None:
+        self._said[claim.uid] = text
+        meta = claim.metadata
+        self._recorder.record(
+            Regarding(
+                kind="PersistentVolumeClaim",
+                api_version="v1",
+                name=meta.name,
+                namespace=meta.namespace,
+                uid=meta.uid,
+                resource_version=meta.resource_version,
+            ),
+            warning=warning,
+            reason=reason,
+            message=text,
+        )

@@ -1,0 +1,265 @@
+"""Creation: carry an attempt on until its persistent volume is saved.
+
+An attempt outlives its claim: once CreateVolume was sent, the volume is made, saved and then
+released like any other, because a volume that nothing names would be billed for ever.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import assert_never
+
+import structlog
+
+from provisioner.decide import creation
+from provisioner.decide import persistent_volume as pv_manifest
+from provisioner.decide.creation import Attempt
+from provisioner.ec2.lookups import NameLookUps
+from provisioner.ec2.volumes import Volumes
+from provisioner.ec2.watcher import Watcher
+from provisioner.kube.client import KubeClient
+from provisioner.kube.resources import PERSISTENT_VOLUMES
+from provisioner.metrics import Metrics
+from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
+from provisioner.model.volume import Volume
+from provisioner.reconcile.caches import Caches
+from provisioner.reconcile.claim_events import ClaimEvents
+from provisioner.reconcile.live import LiveLists
+from provisioner.reconcile.marks import Marks
+from provisioner.settings import Settings
+
+_TELL_AFTER_S = 5.0  # a claim that is provisioned sooner needs no word that it is
+_NOT_BEFORE_S = 1.25  # EC2's median is 1.5 s (aws-ebs-csi-driver #2021)
+_MAKE_AGAIN_S = 5.0
+
+log = structlog.get_logger(__name__)
+
+
+class Creations:
+    """The attempts under way, by claim UID.
+
+    ``wake`` has a claim looked at again. Attributes: ``attempts``; ``certain``: the claims whose
+    last attempt surely left nothing behind.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        identity: str,
+        client: KubeClient,
+        caches: Caches,
+        volumes: Volumes,
+        lookups: NameLookUps,
+        watcher: Watcher,
+        marks: Marks,
+        live: LiveLists,
+        events: ClaimEvents,
+        metrics: Metrics,
+        wake: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._client = client
+        self._caches = caches
+        self._volumes = volumes
+        self._lookups = lookups
+        self._watcher = watcher
+        self._marks = marks
+        self._live = live
+        self._events = events
+        self._metrics = metrics
+        self._wake = wake
+        self.attempts: dict[str, Attempt] = {}
+        self.certain: set[str] = set()
+
+    def begin(self, uid: str, attempt: Attempt) -> None:
+        """Take an attempt on; its user is told if that takes long, wherever it waits."""
+        self.attempts[uid] = attempt
+        if attempt.volume is not None:
+            self._made(uid, attempt, attempt.volume)
+        asyncio.get_running_loop().call_later(_TELL_AFTER_S, self._tell_if_slow, uid)
+
+    def _tell_if_slow(self, uid: str) -> None:
+        attempt = self.attempts.get(uid)
+        if attempt is not None:
+            claim = attempt.plan.claim
+            text = f'External provisioner is provisioning volume for claim "{claim.key}"'
+            self._events.note(claim, text)
+
+    async def advance(self, uid: str) -> float | creation.GiveUp | None:
+        """Carry steps out until one waits; seconds until the next look, None when woken.
+
+        Raises:
+            StorageError: it goes on after a while.
+        """
+        attempt = self.attempts[uid]
+        while True:
+            sighting = None
+            if attempt.volume is not None:
+                sighting = self._watcher.sighting(attempt.volume.volume_id)
+            seen = sighting.volume if sighting else None
+            missing_for_s = sighting.missing_for_s if sighting and seen is None else None
+            step = creation.next_step(attempt, seen, missing_for_s)
+            match step:
+                case creation.Save(volume=volume):
+                    await self._save(uid, attempt, volume)
+                    return None
+                case creation.Await():
+                    if self._watcher.trouble is not None:
+                        self._events.failed(attempt.plan.claim, self._watcher.trouble, once=True)
+                    return creation.look_again_s(missing_for_s)
+                case creation.Continue(attempt=following, error=error):
+                    self._replace(uid, attempt, following)
+                    self._events.failed(attempt.plan.claim, error)
+                    raise error
+                case creation.Discard(volume=volume, attempt=following, message=message):
+                    await self._discard(volume, message)
+                    self._replace(uid, attempt, following)
+                    error = StorageError(Reason.VOLUME_STATE, message, retry_after_s=_MAKE_AGAIN_S)
+                    self._events.failed(attempt.plan.claim, error)
+                    raise error
+                case creation.Send() if self._is_abandoned(uid, attempt):
+                    self.attempts.pop(uid, None)
+                    return None
+                case creation.Send() | creation.LookUp():
+                    ask = self._send if isinstance(step, creation.Send) else self._look_up
+                    done = await ask(uid, attempt)
+                    if not isinstance(done, Attempt):
+                        return done
+                    attempt = done
+                case _:
+                    assert_never(step)
+
+    async def _send(self, uid: str, attempt: Attempt) -> Attempt | float | creation.GiveUp:
+        if creation.is_token_old(attempt, asyncio.get_running_loop().time()):
+            return self._keep(
+                uid, creation.look_up_first(attempt, asyncio.get_running_loop().time())
+            )
+        try:
+            volume = await self._volumes.create(attempt.plan.request)
+        except asyncio.CancelledError:
+            self.attempts[uid] = creation.after_cancel(attempt)
+            raise
+        except StorageError as error:
+            verdict = creation.after_failure(attempt, error, asyncio.get_running_loop().time())
+            return self._fail(uid, verdict)
+        return self._made(uid, attempt, volume)
+
+    async def _look_up(self, uid: str, attempt: Attempt) -> Attempt | float | creation.GiveUp:
+        name = attempt.plan.persistent_volume_name
+        try:
+            found = await self._lookups.find(name)
+        except StorageError as error:
+            self._events.cannot_look(attempt.plan.claim, error)
+            raise
+        verdict = creation.after_look_up(attempt, found, asyncio.get_running_loop().time())
+        if isinstance(verdict, creation.GiveUp):
+            return self._fail(uid, verdict)
+        if verdict is attempt:
+            return creation.LOOK_AGAIN_S
+        if verdict.volume is not None:
+            return self._made(uid, verdict, verdict.volume)
+        return self._keep(uid, verdict)
+
+    def _keep(self, uid: str, attempt: Attempt) -> Attempt:
+        self.attempts[uid] = attempt
+        return attempt
+
+    async def _discard(self, volume: Volume, why: str) -> None:
+        """Delete a volume that cannot serve its claim, unless somebody else has taken it."""
+        log.warning("volume discarded", volume=volume.volume_id, why=why)
+        await self._volumes.delete(
+            volume.volume_id, gate=lambda: self._live.nobody_names(volume.volume_id)
+        )
+
+    def _fail(
+        self, uid: str, verdict: creation.Continue | creation.GiveUp
+    ) -> float | creation.GiveUp:
+        match verdict:
+            case creation.Continue(attempt=attempt, error=error):
+                again = self.attempts[uid].uncertain
+                self.attempts[uid] = attempt
+                # One lost reply is repaired by the next request; the user hears of the second.
+                if error.outcome is not Outcome.UNKNOWN or again:
+                    self._events.failed(attempt.plan.claim, error)
+                if attempt.looking_since_s is None:
+                    raise error
+                return 0.0
+            case creation.GiveUp(error=error):
+                attempt = self.attempts.pop(uid)
+                self.certain.add(uid)
+                self._events.failed(attempt.plan.claim, error)
+                return verdict
+            case _:
+                assert_never(verdict)
+
+    def _made(self, uid: str, attempt: Attempt, volume: Volume) -> Attempt:
+        """Remember the volume before anything else is awaited."""
+        attempt = creation.with_volume(attempt, volume)
+        self.attempts[uid] = attempt
+        self._marks.note(volume.volume_id)
+        self._watcher.watch(
+            volume.volume_id,
+            f"provision {uid}",
+            lambda: self._wake(uid),
+            not_before_s=_NOT_BEFORE_S,
+        )
+        return attempt
+
+    async def _save(self, uid: str, attempt: Attempt, volume: Volume) -> None:
+        plan = attempt.plan
+        body = pv_manifest.manifest(
+            plan, volume, driver=self._settings.driver, identity=self._identity
+        )
+        try:
+            saved = await self._client.create(PERSISTENT_VOLUMES, body)
+        except KubeError as error:
+            if error.reason is not Reason.OBJECT_EXISTS:
+                self._events.failed(plan.claim, error)
+                raise
+            saved = await self._client.get(PERSISTENT_VOLUMES, plan.persistent_volume_name)
+            conflict = pv_manifest.conflict(saved, plan, volume, driver=self._settings.driver)
+            if conflict is not None:
+                # The claim has a persistent volume of its name. Our marked volume stays for as
+                # long as that one is there, then the sweep ends it.
+                self._end(uid, volume)
+                self._events.failed(plan.claim, conflict)
+                raise conflict from error
+        self._caches.persistent_volumes.observe(saved)
+        self._marks.clear(volume.volume_id)
+        self._end(uid, volume)
+        self._record(attempt, volume)
+
+    def _end(self, uid: str, volume: Volume) -> None:
+        self.attempts.pop(uid, None)
+        self._watcher.forget(volume.volume_id, f"provision {uid}")
+
+    def _record(self, attempt: Attempt, volume: Volume) -> None:
+        plan = attempt.plan
+        took_s = asyncio.get_running_loop().time() - attempt.started_at_s
+        self._metrics.flow_seconds.labels("provision").observe(took_s)
+        self._events.succeeded(
+            plan.claim, f"Successfully provisioned volume {plan.persistent_volume_name}"
+        )
+        log.info(
+            "volume provisioned",
+            claim=plan.claim.key,
+            persistent_volume=plan.persistent_volume_name,
+            volume=volume.volume_id,
+            zone=volume.zone,
+            size_gib=volume.size_gib,
+            in_s=round(took_s, 2),
+        )
+
+    def _is_abandoned(self, uid: str, attempt: Attempt) -> bool:
+        """Surely nothing exists for the attempt, and the claim is gone or going."""
+        if attempt.uncertain:
+            return False
+        claim = self._caches.claim(uid)
+        return claim is None or claim.deleting
+
+    def _replace(self, uid: str, old: Attempt, new: Attempt) -> None:
+        if old.volume is not None and new.volume is None:
+            self._watcher.forget(old.volume.volume_id, f"provision {uid}")
+            self._marks.forget(old.volume.volume_id)
+        self.attempts[uid] = new

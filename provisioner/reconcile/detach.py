@@ -1,0 +1,176 @@
+"""Detach: take a volume off its instance, and let go of the object once EC2 has confirmed it."""
+
+from dataclasses import replace
+from typing import assert_never
+
+import structlog
+
+from provisioner.decide import detach as rules
+from provisioner.decide.attach import (
+    CONSISTENCY_S,
+    Call,
+    Detach,
+    Kind,
+    Nothing,
+    Release,
+    Target,
+    Wait,
+)
+from provisioner.ec2.attachments import Attachments
+from provisioner.kube.client import KubeClient, Patch
+from provisioner.kube.resources import ATTACHMENTS
+from provisioner.model.attachment import Attachment, attachment_name
+from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
+from provisioner.model.persistent_volume import finalizer_of_attacher
+from provisioner.reconcile.attachment_memory import AttachmentMemory, now_s
+from provisioner.reconcile.caches import Caches
+
+LOOK_AGAIN_S = 10.0
+_NOT_BEFORE_S = 1.0  # most detachments take 1 to 4 s (aws-ebs-csi-driver)
+_GONE = (Reason.VOLUME_NOT_FOUND, Reason.INSTANCE_NOT_FOUND)
+
+log = structlog.get_logger(__name__)
+
+
+class Detacher:
+    """Steps of attachments that are being deleted, and of attaches that got stuck."""
+
+    def __init__(
+        self,
+        *,
+        driver: str,
+        client: KubeClient,
+        caches: Caches,
+        attachments: Attachments,
+        memory: AttachmentMemory,
+    ) -> None:
+        self._driver = driver
+        self._client = client
+        self._caches = caches
+        self._ec2 = attachments
+        self._memory = memory
+        self._before_us: frozenset[str] = frozenset()
+        self._took_over_s = 0.0
+
+    def take_over(self) -> None:
+        """Note which attachments another process may have a call under way for."""
+        self._took_over_s = now_s()
+        self._before_us = frozenset(a.uid for a in self._caches.attachments.values())
+
+    async def advance(self, attachment: Attachment) -> float | None:
+        """One step; seconds until the next look, None once settled."""
+        if finalizer_of_attacher(self._driver) not in attachment.finalizers:
+            return None
+        before_us = attachment.uid in self._before_us
+        late_s = self._took_over_s + CONSISTENCY_S if before_us else 0.0
+        target = await self._target(attachment)
+        if not target.volume_id:  # the instance is gone, or has no such volume
+            if now_s() < late_s:
+                return LOOK_AGAIN_S
+            await self._release(attachment, target)
+            return None
+        step = rules.next_detach_step(
+            attachment,
+            target,
+            driver=self._driver,
+            view=self._memory.view(attachment, target.volume_id),
+            now_s=now_s(),
+            look_first=before_us,
+            attach_may_be_under_way_until_s=late_s,
+        )
+        match step:
+            case Nothing():
+                return None
+            case Detach(target=target):
+                return await self.send(attachment, target)
+            case Wait(volume_id=volume_id, message=message):
+                error = StorageError(Reason.VOLUME_IN_USE, message) if message else None
+                await self._memory.wait(attachment, volume_id, error)
+                return LOOK_AGAIN_S
+            case Release():
+                await self._release(attachment, target)
+                return None
+            case _:
+                assert_never(step)
+
+    async def _target(self, attachment: Attachment) -> Target:
+        """What to take off where; without a volume id when the instance no longer has it."""
+        pv_name = attachment.spec.source.persistent_volume_name
+        volume_id, instance_id = rules.target_to_detach(
+            attachment,
+            driver=self._driver,
+            persistent_volume=await self._caches.persistent_volume(pv_name) if pv_name else None,
+            csi_node=await self._caches.csi_node(attachment.spec.node_name),
+        )
+        if not instance_id:
+            raise StorageError(
+                Reason.OBJECT_NOT_FOUND,
+                f"cannot tell from which instance to detach: node {attachment.spec.node_name} has "
+                "no CSINode entry and nothing was recorded; check the volume in EC2, then remove "
+                "the attachment's finalizer",
+            )
+        if not volume_id:
+            volume_id = await self._volume_by_name(attachment, instance_id)
+        return Target(volume_id, instance_id)
+
+    async def _volume_by_name(self, attachment: Attachment, instance_id: str) -> str:
+        """Its persistent volume was removed by force, but its name is a hash of the handle."""
+        try:
+            instance = await self._ec2.instance(instance_id)
+        except StorageError as error:
+            if error.reason is Reason.INSTANCE_NOT_FOUND:
+                return ""
+            raise
+        node = attachment.spec.node_name
+        return next(
+            (
+                volume_id
+                for volume_id in instance.devices.values()
+                if attachment_name(volume_id, self._driver, node) == attachment.name
+            ),
+            "",
+        )
+
+    async def send(self, attachment: Attachment, target: Target) -> float:
+        """Call DetachVolume once; seconds until the next look."""
+        last = self._memory.calls.get(attachment.uid)
+        after_attach = last is not None and last.kind is Kind.ATTACH
+        uncertain = after_attach and last is not None and last.uncertain
+        call = Call(Kind.DETACH, target, now_s(), uncertain=uncertain)
+        self._memory.calls[attachment.uid] = call
+        try:
+            await self._ec2.detach(target.volume_id, target.instance_id)
+        except StorageError as error:
+            if error.reason in _GONE and attachment.deleting:
+                await self._release(attachment, target)
+                return LOOK_AGAIN_S
+            if error.reason in (Reason.NOT_ATTACHED, *_GONE):
+                # Right after an attach EC2 may not know of it yet: then the looks decide.
+                call = replace(call, refused=True, uncertain=uncertain or after_attach)
+                self._memory.calls[attachment.uid] = call
+            elif error.outcome is Outcome.UNKNOWN:
+                self._memory.calls[attachment.uid] = replace(call, uncertain=True)
+            else:
+                self._memory.restore(attachment, last)
+                raise
+        self._memory.watch(attachment, target.volume_id, _NOT_BEFORE_S)
+        return LOOK_AGAIN_S
+
+    async def _release(self, attachment: Attachment, target: Target) -> None:
+        """Let go: the finalizer first, or the status update would start another detach."""
+        remove = {"$deleteFromPrimitiveList/finalizers": [finalizer_of_attacher(self._driver)]}
+        patch = {"metadata": {"uid": attachment.uid, **remove}}
+        self._ec2.devices.release(target.instance_id, target.volume_id)
+        try:
+            left = await self._client.patch(
+                ATTACHMENTS, attachment.name, patch, kind=Patch.STRATEGIC
+            )
+            self._caches.attachments.observe(left)
+            if left.finalizers:  # somebody else still holds the object
+                gone = {"attached": False, "detachError": None, "attachmentMetadata": None}
+                await self._memory.patch_status(left, gone)
+        except KubeError as error:
+            if error.reason not in (Reason.OBJECT_NOT_FOUND, Reason.CONFLICT):
+                raise
+        self._memory.finish(attachment, "detach")
+        log.info("volume detached", instance=target.instance_id)

@@ -1,0 +1,203 @@
+"""The mark of a volume without an owner: known, taken off in batches, confirmed.
+
+CreateVolume writes the mark; it comes off once a persistent volume names the volume, and nothing
+is attached before EC2 has confirmed that. What a process before us has left marked is learned at
+the start; until then every volume counts as marked.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+import structlog
+
+from provisioner.ec2.volumes import Volumes
+from provisioner.model import tags
+from provisioner.model.errors import NEEDS_HUMAN, StorageError
+from provisioner.model.volume import Volume
+from provisioner.reconcile.live import LiveLists
+
+_GATHER_S = 0.25  # so long a batch is gathered: one DeleteTags then serves many volumes
+_BATCH = 500
+_AGAIN_S = 2.0  # after a confirmation, descriptions may show the mark for a while
+_RETRY_S = 1.0
+_FRESH_S = 30.0  # so long what was learned at the start is taken for true
+
+log = structlog.get_logger(__name__)
+
+
+class Marks:
+    """Which volumes are marked, as far as this process knows. Without a cluster id none is.
+
+    Attributes:
+        after_stranger: another controller led before us. It may have attached marked volumes, so
+            what is marked then proves nothing: all marks come off, and no sweep touches those.
+        trouble: why marks cannot be taken off at present, for those whose attachment waits.
+    """
+
+    def __init__(self, volumes: Volumes, live: LiveLists, *, cluster_id: str) -> None:
+        self._volumes = volumes
+        self._live = live
+        self._cluster_id = cluster_id
+        self._marked: set[str] = set()
+        self._unowned: dict[str, Volume] = {}
+        self._learned_at_s = 0.0
+        self._learned = asyncio.Event()
+        self._answered = asyncio.Event()  # learned, or not to be learned before somebody acts
+        self._left_behind: set[str] = set()  # named, and still marked by a process before us
+        self._settled = asyncio.Event()
+        if not cluster_id:
+            self._learned.set()
+            self._answered.set()
+            self._settled.set()
+        self._to_clear: dict[str, list[Callable[[], None]]] = {}
+        self._confirmed_at: dict[str, float] = {}
+        self._work = asyncio.Event()
+        self._waiting: list[Callable[[], None]] = []
+        self._cleared = asyncio.Event()
+        self._cleared.set()
+        self.trouble: StorageError | None = None
+        self.after_stranger = False
+
+    async def unowned(self, name: str) -> Volume | None:
+        """A volume that a process before us made for this name and that nothing owned just now.
+
+        Raises:
+            StorageError: it cannot be told before somebody acts.
+        """
+        await self._answered.wait()
+        why = self.trouble
+        if why is not None and not self._learned.is_set():
+            raise StorageError(why.reason, why.message, retry_after_s=why.retry_after_s)
+        if self._now() - self._learned_at_s > _FRESH_S:
+            self._unowned.clear()
+        return self._unowned.pop(name, None)
+
+    async def settled(self) -> None:
+        """Return once no volume is marked any more that was named at the start."""
+        await self._settled.wait()
+
+    def note(self, volume_id: str) -> None:
+        """A volume was created with the mark."""
+        if self._cluster_id:
+            self._marked.add(volume_id)
+
+    def is_marked(self, volume_id: str) -> bool:
+        """Whether it may carry the mark."""
+        return not self._learned.is_set() or volume_id in self._marked
+
+    def clear(self, volume_id: str, wake: Callable[[], None] | None = None) -> None:
+        """Take the mark off, and call ``wake`` once EC2 has confirmed it."""
+        if not self._learned.is_set():
+            if wake is not None:
+                self._waiting.append(wake)
+            return
+        confirmed = self._confirmed_at.get(volume_id)
+        if confirmed is not None and self._now() - confirmed < _AGAIN_S:
+            if wake is not None:
+                asyncio.get_running_loop().call_later(_AGAIN_S, wake)
+            return
+        self._cleared.clear()
+        wakes = self._to_clear.setdefault(volume_id, [])
+        if wake is not None:
+            wakes.append(wake)
+        self._work.set()
+
+    async def flush(self, timeout_s: float) -> None:
+        """Wait until the marks that are to come off are off: whoever comes next must find none."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._cleared.wait()
+        except TimeoutError:
+            log.warning(
+                "some marks stay on; the next leader takes them off", left=len(self._to_clear)
+            )
+
+    def forget(self, volume_id: str) -> None:
+        """The volume was deleted."""
+        self._marked.discard(volume_id)
+        self._to_clear.pop(volume_id, None)
+        self._unmarked([volume_id])
+        if not self._to_clear:
+            self._cleared.set()
+
+    async def run(self) -> None:
+        """Learn what is marked, then take marks off for ever."""
+        while not self._learned.is_set():
+            try:
+                await self._learn()
+            except StorageError as error:
+                log.warning("cannot tell yet which volumes are unclaimed", error=error.message)
+                await self._pause(error, self._waiting)
+        self.trouble = None
+        while True:
+            await self._work.wait()
+            await asyncio.sleep(_GATHER_S)
+            await self._clear_batch()
+
+    async def _learn(self) -> None:
+        wanted = {**tags.of_cluster(self._cluster_id), tags.UNCLAIMED: None}
+        found = await self._volumes.find(tags=wanted)
+        named = (await self._live.snapshot()).named_volume_ids if found else frozenset()
+        if self.after_stranger:
+            named |= {volume.volume_id for volume in found}
+        self._marked |= {volume.volume_id for volume in found}
+        self._learned_at_s = self._now()
+        self._left_behind = {v.volume_id for v in found if v.volume_id in named}
+        self._learned.set()
+        self._answered.set()
+        self._unmarked([])
+        for volume in found:
+            if volume.volume_id in named:
+                self.clear(volume.volume_id)
+            else:
+                self._unowned[volume.tags.get(tags.VOLUME_NAME, "")] = volume
+        if found:
+            log.info("found volumes with the mark", marked=len(found), named=len(self._to_clear))
+        for wake in self._waiting:
+            wake()
+        self._waiting.clear()
+
+    async def _clear_batch(self) -> None:
+        batch = list(self._to_clear)[:_BATCH]
+        if not batch:
+            self._work.clear()
+            return
+        try:
+            await self._volumes.untag(batch, tags.UNCLAIMED)
+        except StorageError as error:
+            log.warning("cannot take marks off yet", volumes=len(batch), error=error.message)
+            await self._pause(error, [w for v in batch for w in self._to_clear.get(v, ())])
+            return
+        self.trouble = None
+        self._unmarked(batch)
+        now = self._now()
+        self._confirmed_at = {
+            k: at for k, at in self._confirmed_at.items() if now - at < _AGAIN_S
+        } | dict.fromkeys(batch, now)
+        for volume_id in batch:
+            self._marked.discard(volume_id)
+            for wake in self._to_clear.pop(volume_id, ()):
+                wake()
+        if not self._to_clear:
+            self._work.clear()
+            self._cleared.set()
+
+    async def _pause(self, error: StorageError, wakes: Sequence[Callable[[], None]]) -> None:
+        """Let those who wait tell their users why, then wait until another try is worth it."""
+        self.trouble = error
+        if error.reason in NEEDS_HUMAN:
+            self._answered.set()
+        for wake in wakes:
+            wake()
+        await asyncio.sleep(error.retry_after_s or _RETRY_S)
+        if not self._learned.is_set():
+            self._answered.clear()
+
+    def _unmarked(self, volume_ids: Iterable[str]) -> None:
+        self._left_behind.difference_update(volume_ids)
+        if self._learned.is_set() and not self._left_behind:
+            self._settled.set()
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,1 @@
+"""A real control plane and a strict EC2 in a box (the ``sandbox`` extra)."""

@@ -1,0 +1,134 @@
+"""Find the sandbox's programs on this machine, or build them once.
+
+A set that was found counts only when whole and of one Kubernetes minor that we support: a kubectl
+alone, or an API server of another minor than its scheduler, proves nothing about either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from provisioner.sandbox import build as building
+from provisioner.sandbox.build import Maker, Progress
+from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.programs import (
+    CONTROL_PLANE,
+    DEFAULT_KUBERNETES,
+    KUBERNETES_PROGRAMS,
+    SUPPORTED_MINORS,
+    minor_of,
+    program,
+)
+
+
+def silent(_step: str, _done: float) -> None:
+    """Show no progress."""
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Return the per-user cache, ``$XDG_CACHE_HOME/ebs-provisioner`` or below ``~/.cache``."""
+    base = environment.get("XDG_CACHE_HOME")
+    root = Path(base) if base else Path(environment.get("HOME", "~")).expanduser() / ".cache"
+    return root / "ebs-provisioner"
+
+
+def ensure_binaries(
+    kubernetes_version: str | None = None,
+    progress: Progress = silent,
+    *,
+    programs: Sequence[str] = CONTROL_PLANE,
+    environment: Mapping[str, str] | None = None,
+    make: Maker | None = None,
+) -> Path:
+    """Return one folder that holds, or links to, all ``programs``; build what is missing.
+
+    Args:
+        kubernetes_version: like ``v1.35.4``; by default ``SANDBOX_KUBERNETES``, else any supported
+            set that is found, else ``DEFAULT_KUBERNETES``.
+        progress: is told each step, see ``build.Progress``.
+        programs: names of the table in ``programs.py``.
+        environment: where to look (PATH, KUBEBUILDER_ASSETS, XDG_CACHE_HOME, SANDBOX_KUBERNETES);
+            the process's own by default.
+        make: stands for the Go build in tests.
+
+    Raises:
+        SandboxError: they cannot be had; the text says what is missing, in one line.
+    """
+    environment = os.environ if environment is None else environment
+    cache = cache_folder(environment)
+    kubernetes_version = kubernetes_version or environment.get("SANDBOX_KUBERNETES") or None
+    if kubernetes_version is not None:
+        minor_of(kubernetes_version)
+    found = find_set(programs, kubernetes_version, environment)
+    if found is not None:
+        return link(found, cache)
+    version = kubernetes_version or DEFAULT_KUBERNETES
+    wanted = [program(name, version) for name in programs]
+    folder = cache / version
+    if building.missing(folder, wanted):
+        building.build(wanted, folder, cache, progress, make)
+    return folder
+
+
+def find_set(
+    programs: Sequence[str], kubernetes_version: str | None, environment: Mapping[str, str]
+) -> dict[str, Path] | None:
+    """Return where each program is if they are all there and their versions agree, else None."""
+    path = environment.get("PATH", "")
+    assets = environment.get("KUBEBUILDER_ASSETS")
+    for search in [f"{assets}{os.pathsep}{path}", path] if assets else [path]:
+        found = {name: shutil.which(name, path=search) for name in programs}
+        whole = {name: Path(where) for name, where in found.items() if where is not None}
+        if len(whole) == len(programs) and _agree(whole, kubernetes_version):
+            return whole
+    return None
+
+
+def _agree(found: Mapping[str, Path], wanted: str | None) -> bool:
+    kubernetes = {name: where for name, where in found.items() if name in KUBERNETES_PROGRAMS}
+    versions = {version_of(name, where) for name, where in kubernetes.items()}
+    if None in versions:
+        return False
+    if wanted is not None:
+        return versions == {wanted}
+    minors = {minor_of(version) for version in versions if version is not None}
+    return len(minors) == 1 and minors <= set(SUPPORTED_MINORS)
+
+
+def version_of(name: str, where: Path) -> str | None:
+    """Ask a Kubernetes program for its release, like ``v1.36.3``; None if it does not say."""
+    question = ["version", "--client", "--output=json"] if name == "kubectl" else ["--version"]
+    try:
+        answer = subprocess.run(
+            [where, *question], capture_output=True, text=True, check=True, timeout=20
+        ).stdout
+        text = json.loads(answer)["clientVersion"]["gitVersion"] if name == "kubectl" else answer
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError):
+        return None
+    match = re.search(r"v1\.\d+\.\d+", str(text))
+    return match.group() if match else None
+
+
+def link(found: Mapping[str, Path], cache: Path) -> Path:
+    """Return a folder with one link a program, the same one for the same set."""
+    if len({where.parent for where in found.values()}) == 1:
+        return next(iter(found.values())).parent
+    key = hashlib.sha256("\n".join(f"{n}={found[n]}" for n in sorted(found)).encode())
+    folder = cache / f"found-{key.hexdigest()[:12]}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, where in found.items():
+            if not (folder / name).exists():
+                fresh = folder / f".{name}.{os.getpid()}"
+                fresh.symlink_to(where.absolute())
+                fresh.replace(folder / name)
+    except OSError as problem:
+        raise SandboxError(f"the cache {cache} cannot be written: {problem.strerror}") from problem
+    return folder

@@ -1,0 +1,160 @@
+"""``ebs-provisioner sandbox …``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from provisioner.sandbox import binaries as programs
+from provisioner.sandbox.build import Progress as Tell
+from provisioner.sandbox.errors import SandboxError
+
+LATENCY = click.Choice(["real", "none"])
+THROTTLE = click.Choice(["documented", "none"])
+PORT = click.IntRange(0, 65535)
+
+
+@click.group()
+def sandbox() -> None:
+    """Run a real control plane and a strict EC2 on this machine, loopback only."""
+
+
+@contextlib.contextmanager
+def build_display(console: Console) -> Iterator[Tell]:
+    """Show what is built and how far it is; one line a step where there is no terminal."""
+    if not console.is_terminal:
+        last = ""
+
+        def line(step: str, _done: float) -> None:
+            nonlocal last
+            if step != last:
+                console.print(f"control plane: {step}")
+            last = step
+
+        yield line
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as display:
+        task = display.add_task("", total=1.0, visible=False)
+
+        def bar(step: str, done: float) -> None:
+            about = f"building the control plane, once: {step}"
+            display.update(task, description=about, completed=done, visible=True)
+
+        yield bar
+
+
+def have_binaries() -> Path:
+    """Find or build the programs, with a progress display; see ``binaries.ensure_binaries``."""
+    with build_display(Console(stderr=True)) as progress:
+        return programs.ensure_binaries(progress=progress)
+
+
+@contextlib.contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Turn what the sandbox raises into a message and exit status 1."""
+    try:
+        yield
+    except SandboxError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@sandbox.command("binaries")
+def binaries() -> None:
+    """Find the control plane's programs, or build them once; print their folder."""
+    with one_line_errors():
+        print(have_binaries())
+
+
+@sandbox.command()
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where its files are; logs/ stays there afterwards. Else a temporary folder.",
+)
+@click.option("--nodes", type=click.IntRange(1, 1000), default=6, show_default=True)
+@click.option("--zones", type=click.IntRange(1, 6), default=3, show_default=True)
+@click.option("--latency", type=LATENCY, default="real", show_default=True, help="EC2's.")
+@click.option("--throttle", type=THROTTLE, default="documented", show_default=True, help="EC2's.")
+@click.option("--port", type=PORT, default=0, help="EC2's; by default a free one.")
+@click.option("--controller/--no-controller", default=True, show_default=True)
+def up(folder: Path | None, **options: Any) -> None:
+    """Run control plane, EC2, nodes and controller until Ctrl-C; leave nothing behind."""
+    with one_line_errors():
+        found = have_binaries()
+        run_until_signal(_up(folder=folder, binaries=found, **options))
+
+
+async def _up(**options: Any) -> None:
+    from provisioner.sandbox.up import Sandbox  # noqa: PLC0415 - boto3 and moto cost a second
+
+    async with Sandbox.start(**options) as box:
+        print(f"export KUBECONFIG={box.plane.kubeconfig}")
+        print(f"export AWS_ENDPOINT_URL_EC2={box.ec2_endpoint}")
+        zones = ", ".join(box.zones)
+        print(f"# {len(box.instances)} nodes in {zones}; Ctrl-C ends it all", flush=True)
+        raise await box.crew.failed()
+
+
+@sandbox.command()
+@click.option("--port", type=PORT, default=0, help="By default a free one.")
+@click.option("--latency", type=LATENCY, default="none", show_default=True)
+@click.option("--throttle", default="none", show_default=True, help="documented, documentedxN, xN")
+def ec2(port: int, latency: str, throttle: str) -> None:
+    """Run the strict EC2 alone, in the foreground."""
+    options = ["--port", str(port), "--latency", latency, "--throttle", throttle]
+    command = [sys.executable, "-m", "provisioner.sandbox.strict_ec2", *options]
+    sys.stdout.flush()
+    os.execv(sys.executable, command)  # noqa: S606 - no shell is wanted
+
+
+@sandbox.command()
+def demo() -> None:
+    """Tell the story of a volume; exit status 0 only if every step was seen."""
+    from provisioner.sandbox import demo as told  # noqa: PLC0415 - boto3 costs half a second
+
+    with one_line_errors():
+        have_binaries()
+        if run_until_signal(told.tell(Console(width=None if sys.stdout.isatty() else 132))):
+            sys.exit(128 + signal.SIGINT)
+
+
+def run_until_signal(work: Coroutine[Any, Any, None]) -> bool:
+    """Run ``work``; at SIGINT, SIGTERM or SIGHUP end it in good order, and return True then.
+
+    A second signal is ignored: the end takes less than two seconds, and what interrupts it leaves
+    files behind.
+    """
+
+    async def body() -> bool:
+        task = asyncio.ensure_future(work)
+        asked = False
+
+        def ask() -> None:
+            nonlocal asked
+            if not asked:
+                asked = True
+                task.cancel()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, ask)
+        try:
+            await task
+        except asyncio.CancelledError:
+            if not asked:
+                raise
+        return asked
+
+    return asyncio.run(body())

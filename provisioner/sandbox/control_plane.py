@@ -1,0 +1,245 @@
+"""A real control plane on loopback: etcd, API server, controller manager, scheduler, KWOK.
+
+Flags are those that the stock driver was measured with (design.md, choice 7): clients of the API
+server are not held back, so that what is measured is the controller under test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+
+from provisioner.sandbox import credentials, kwok, workdir
+from provisioner.sandbox.api import Api, ApiError
+from provisioner.sandbox.crew import Crew
+from provisioner.sandbox.errors import SandboxError
+
+READY_TIMEOUT_S = 60.0
+"""Measured 3 s on two idle cores; a busy machine gets twenty times that."""
+
+POLL_S = 0.05
+
+_PORTS = range(20000, 32000)
+"""Below Linux' ephemeral ports: no outgoing connection can take one between choice and use."""
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens on."""
+    for port in random.sample(_PORTS, 200):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise SandboxError("no free port between 20000 and 32000 on 127.0.0.1")
+
+
+@dataclass(slots=True)
+class ControlPlane:
+    """A running control plane.
+
+    Attributes:
+        folder: its work folder.
+        binaries: the folder of its programs.
+        server: the API server's URL.
+        kubeconfig: the administrator's.
+        api: a client with the administrator's rights.
+        crew: the running parts; ``crew.check()`` raises if one died.
+    """
+
+    folder: Path
+    binaries: Path
+    crew: Crew
+    credentials: credentials.Credentials
+    api_port: int
+    etcd_port: int
+    api: Api
+    kubeconfig: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kubeconfig = self._kubeconfig("admin", self.folder / "kubeconfig")
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return self.api.server
+
+    @property
+    def audit_log(self) -> Path:
+        """One JSON line for each request (level Metadata)."""
+        return self.crew.logs / "audit.log"
+
+    def _kubeconfig(self, user: str, path: Path) -> Path:
+        return self.kubeconfig_for(self.credentials.tokens[user], path)
+
+    def kubeconfig_for(self, token: str, path: Path | None = None) -> Path:
+        """Write a kubeconfig for the bearer of ``token`` and return where."""
+        if path is None:
+            count = len(list((self.folder / workdir.STATE).glob("token-*.kubeconfig")))
+            path = self.folder / workdir.STATE / f"token-{count}.kubeconfig"
+        return credentials.write_kubeconfig(
+            path, server=self.server, authority=self.credentials.authority, token=token
+        )
+
+    async def service_account_token(
+        self, namespace: str, name: str, expires_after_s: int = 86400
+    ) -> str:
+        """Ask the TokenRequest API for a token of a service account, as the kubelet does."""
+        answer = await self.api.create(
+            f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
+            {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenRequest",
+                "spec": {"expirationSeconds": expires_after_s},
+            },
+        )
+        token: str = answer["status"]["token"]
+        return token
+
+    async def stop_api_server(self) -> None:
+        """Kill the API server; all else goes on and meets refused connections."""
+        await self.crew.stop("kube-apiserver")
+
+    async def start_api_server(self) -> None:
+        """Start it again on the same port with the same data, and wait until it answers."""
+        await self._start_api_server()
+        await self.crew.unless_failed(
+            until(self._api_ready), READY_TIMEOUT_S, "the start of the API server"
+        )
+
+    async def _start(self) -> None:
+        state = self.folder / workdir.STATE
+        await self._start_etcd(state / "etcd")
+        await self._start_api_server()
+        await self._start_clients(state)
+        await self.crew.unless_failed(
+            self._all_ready(), READY_TIMEOUT_S, "the start of the control plane"
+        )
+
+    async def _all_ready(self) -> None:
+        await until(self._api_ready)
+        await until(self._controllers_ready)
+
+    async def _start_etcd(self, data: Path) -> None:
+        url = f"http://127.0.0.1:{self.etcd_port}"
+        await self._run(
+            "etcd",
+            f"--data-dir={data}",
+            f"--listen-client-urls={url}",
+            f"--advertise-client-urls={url}",
+            "--listen-peer-urls=http://127.0.0.1:0",
+            # Nothing here outlives the processes, so nothing needs to reach the disk.
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        )
+
+    async def _start_api_server(self) -> None:
+        keys = self.credentials
+        await self._run(
+            "kube-apiserver",
+            f"--etcd-servers=http://127.0.0.1:{self.etcd_port}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={self.api_port}",
+            f"--tls-cert-file={keys.certificate}",
+            f"--tls-private-key-file={keys.key}",
+            f"--token-auth-file={keys.token_file}",
+            f"--service-account-key-file={keys.service_account_key}",
+            f"--service-account-signing-key-file={keys.service_account_key}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--authorization-mode=RBAC",
+            "--endpoint-reconciler-type=none",
+            "--enable-priority-and-fairness=false",
+            # Without priority and fairness these two are the only limit: the defaults, 400 and
+            # 200, would answer 429 to a thousand claims at once.
+            "--max-requests-inflight=4000",
+            "--max-mutating-requests-inflight=2000",
+            f"--audit-policy-file={self.folder / workdir.STATE / 'audit-policy.yaml'}",
+            f"--audit-log-path={self.audit_log}",
+            "--audit-log-mode=batch",
+            "--audit-log-batch-max-wait=1s",
+        )
+
+    async def _start_clients(self, state: Path) -> None:
+        names = ("kube-controller-manager", "kube-scheduler", "kwok")
+        configs = {name: self._kubeconfig(name, state / f"{name}.kubeconfig") for name in names}
+        fast = ("--leader-elect=false", "--kube-api-qps=2000", "--kube-api-burst=4000")
+        await self._run(
+            "kube-controller-manager",
+            f"--kubeconfig={configs['kube-controller-manager']}",
+            *fast,
+            "--secure-port=0",
+            f"--service-account-private-key-file={self.credentials.service_account_key}",
+            f"--root-ca-file={self.credentials.authority}",
+        )
+        await self._run(
+            "kube-scheduler",
+            f"--kubeconfig={configs['kube-scheduler']}",
+            *fast,
+            "--secure-port=0",
+        )
+        await self._run(
+            "kwok",
+            f"--kubeconfig={configs['kwok']}",
+            f"--config={kwok.write_stages(state / 'kwok.yaml')}",
+            "--manage-all-nodes=true",
+            f"--node-lease-duration-seconds={kwok.LEASE_S}",
+        )
+
+    async def _run(self, name: str, *arguments: str) -> None:
+        await self.crew.start(name, [str(self.binaries / name), *arguments])
+
+    async def _api_ready(self) -> bool:
+        return bool(await self.api.get("/readyz") == "ok")
+
+    async def _controllers_ready(self) -> bool:
+        # Pods are refused until the controller manager has made this account.
+        await self.api.get("/api/v1/namespaces/default/serviceaccounts/default")
+        return True
+
+
+async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
+    """Ask again and again until the answer is yes; a refused or failed question is a no."""
+    while True:
+        with contextlib.suppress(aiohttp.ClientError, ApiError, TimeoutError):
+            if await is_so():
+                return
+        await asyncio.sleep(POLL_S)
+
+
+AUDIT_POLICY = """\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+# What the tests ask the audit log for: which rights the service accounts have used.
+- level: Metadata
+  userGroups: ["system:serviceaccounts"]
+- level: None
+"""
+
+
+@contextlib.asynccontextmanager
+async def control_plane(folder: Path, binaries: Path, crew: Crew) -> AsyncIterator[ControlPlane]:
+    """Run a control plane in ``folder`` as part of ``crew``, which stops it.
+
+    Raises:
+        SandboxError: a part died or did not get ready; the text has the end of its log.
+    """
+    state = folder / workdir.STATE
+    state.mkdir(parents=True, exist_ok=True)
+    (state / "audit-policy.yaml").write_text(AUDIT_POLICY)
+    keys = credentials.create(state / "credentials")
+    api_port, etcd_port = free_port(), free_port()
+    server = f"https://127.0.0.1:{api_port}"
+    async with Api(server, keys.authority, keys.tokens["admin"]) as api:
+        plane = ControlPlane(folder, binaries, crew, keys, api_port, etcd_port, api)
+        await plane._start()  # noqa: SLF001 - same module
+        yield plane

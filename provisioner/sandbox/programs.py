@@ -1,0 +1,129 @@
+"""Which programs the sandbox needs, and the Go module that each is built from.
+
+A new program is one row in ``KUBERNETES_PROGRAMS`` or ``OTHER_PROGRAMS``; who needs it names it in
+``ensure_binaries(programs=…)``. Versions are pinned: a sandbox that changes by itself proves
+nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from provisioner.sandbox.errors import SandboxError
+
+DEFAULT_KUBERNETES = "v1.36.3"
+"""The newest release of 1.36 that the sandbox was verified with (2026-11)."""
+
+SUPPORTED_MINORS = range(32, 37)
+"""Minors of Kubernetes 1 that a found set may have (issue 3, §3)."""
+
+ETCD = "v3.6.16"
+KWOK = "v0.8.0"
+EXTERNAL_SNAPSHOTTER = "v8.6.0"
+CSI_TEST = "v5.6.0"
+
+CONTROL_PLANE = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubectl",
+    "kwok",
+)
+"""What ``sandbox up`` runs."""
+
+KUBERNETES_PROGRAMS = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubectl",
+    "kubelet",
+)
+"""Programs whose version is Kubernetes' own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A Go module at one version, with other modules that must be pinned beside it."""
+
+    path: str
+    version: str
+    beside: tuple[tuple[str, str], ...] = ()
+    ldflags: str = ""
+
+    @property
+    def folder(self) -> str:
+        """A file name that is unique to the module and its version."""
+        return f"{self.path.replace('/', '_')}@{self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One executable and the Go package it is built from."""
+
+    name: str
+    package: str
+    module: Module
+
+    @property
+    def label(self) -> str:
+        """What a person reads while it is built."""
+        return f"{self.name} {self.module.version}"
+
+
+OTHER_PROGRAMS = {
+    "etcd": ("go.etcd.io/etcd/server/v3", Module("go.etcd.io/etcd/server/v3", ETCD)),
+    "kwok": ("sigs.k8s.io/kwok/cmd/kwok", Module("sigs.k8s.io/kwok", KWOK)),
+    "snapshot-controller": (
+        "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller",
+        Module(
+            "github.com/kubernetes-csi/external-snapshotter/v8",
+            EXTERNAL_SNAPSHOTTER,
+            beside=(
+                ("github.com/kubernetes-csi/external-snapshotter/client/v8", EXTERNAL_SNAPSHOTTER),
+            ),
+        ),
+    ),
+    "csi-sanity": (
+        "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity",
+        Module("github.com/kubernetes-csi/csi-test/v5", CSI_TEST),
+    ),
+}
+
+
+def minor_of(version: str) -> int:
+    """Return 36 for ``v1.36.3``.
+
+    Raises:
+        SandboxError: it is not a release of Kubernetes 1.
+    """
+    match = re.fullmatch(r"v1\.(\d+)\.\d+(?:[-+].*)?", version)
+    if match is None:
+        raise SandboxError(f"{version!r} is no release of Kubernetes: expected one like v1.36.3")
+    return int(match.group(1))
+
+
+def kubernetes_module(version: str) -> Module:
+    """Return the module of Kubernetes itself; its programs report ``version`` as their own."""
+    stamp = "-X k8s.io/component-base/version."
+    ldflags = f"{stamp}gitVersion={version} {stamp}gitMajor=1 {stamp}gitMinor={minor_of(version)}"
+    return Module("k8s.io/kubernetes", version, ldflags=ldflags)
+
+
+def program(name: str, kubernetes_version: str) -> Program:
+    """Return how ``name`` is built; KeyError for a name that is not in the table."""
+    if name in KUBERNETES_PROGRAMS:
+        return Program(name, f"k8s.io/kubernetes/cmd/{name}", kubernetes_module(kubernetes_version))
+    package, module = OTHER_PROGRAMS[name]
+    return Program(name, package, module)
+
+
+def staging_replaces(go_mod: str, kubernetes_version: str) -> tuple[tuple[str, str], ...]:
+    """Return (module, version) for each requirement at exactly ``v0.0.0``.
+
+    Inside Kubernetes' repository those are folders; outside they are published as v0.MINOR.PATCH.
+    Other modules have none and get nothing.
+    """
+    staging = re.findall(r"^\s*(?:require\s+)?(\S+) v0\.0\.0(?:\s*//.*)?$", go_mod, re.MULTILINE)
+    return tuple((path, "v0" + kubernetes_version.removeprefix("v1")) for path in staging)

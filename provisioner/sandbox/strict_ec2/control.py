@@ -1,0 +1,134 @@
+"""``/_control``: what a test or a demo asks of EC2, and what it can read back.
+
+``GET`` (with ``?log=1``: and the log) answers with ``report``; ``POST`` of a JSON object first does
+what its keys ask, ``reset`` before all others:
+
+- ``reset: true``: no volumes, instances, tokens, faults, counts; settings of the command line.
+- ``latency``: ``real`` (100-400 ms a call; create 1.5 s, attach 2 s, detach 3 s), ``none``, or
+  ``[least_s, most_s]`` for the calls alone.
+- ``delays``: any of ``create_s``, ``attach_s``, ``detach_s``, ``delete_s``, ``visible_after_s``.
+- ``throttle``: ``documented``, ``none``, ``xN``, or ``{action: [burst, per_s]}``; buckets full.
+- ``faults``: rules to add (``faults.Fault``'s fields), null to drop all:
+  ``[{"action": "AttachVolume", "match": {"VolumeId": "vol-*"}, "n": 2, "when": "after",
+  "do": "reset"}]``; ``do`` is error (``code``, ``message``, ``http_status``), reset, hang, html or
+  delay (``delay_s``). A hanging call ends at the next reset, at the latest after ``hang_max_s``.
+- ``capacity``: ``[{"zone": pattern, "type": pattern, "code": …}]``: creates that find none.
+- ``quotas``: ``{"volumes": n, "gib": {type: n}, "iops": {type: n}}`` of a region.
+- ``attach_limits``: ``{instance_type: n}``, the root volume counts.
+- ``stuck_attaching``, ``stuck_detaching``, ``failing_creates``: so many of the next calls leave an
+  attachment attaching for ever, busy until forced, a volume in state error.
+- ``token_per_zone``: false makes a client token in another zone a mismatch, not a second volume.
+- ``advance_s``: moves the clock on: what would have happened by then has happened.
+- ``log: true``, ``reset_counts: true``.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, Final
+
+from provisioner.sandbox.strict_ec2 import faults, throttle
+from provisioner.sandbox.strict_ec2.world import (
+    REAL_DELAYS,
+    REAL_LATENCY_S,
+    Delays,
+    Settings,
+    World,
+)
+
+_PLAIN: Final = (
+    "capacity",
+    "quotas",
+    "attach_limits",
+    "stuck_attaching",
+    "stuck_detaching",
+    "failing_creates",
+    "token_per_zone",
+    "hang_max_s",
+    "log",
+)
+_DELAYS: Final = frozenset(field.name for field in fields(Delays))
+
+
+def set_latency(settings: Settings, spec: Any) -> None:
+    """Set latency and delays: ``real``, ``none``, or ``[least_s, most_s]`` for the calls alone.
+
+    Raises: ValueError for anything else.
+    """
+    match spec:
+        case "real":
+            settings.latency_s = REAL_LATENCY_S
+            settings.delays = Delays(**REAL_DELAYS)
+        case "none":
+            settings.latency_s = (0.0, 0.0)
+            settings.delays = Delays()
+        case [least_s, most_s]:
+            settings.latency_s = (float(least_s), float(most_s))
+        case _:
+            raise ValueError(f"latency must be real, none or [least_s, most_s], not {spec!r}")
+
+
+def _set_delays(world: World, delays: dict[str, float]) -> None:
+    unknown = delays.keys() - _DELAYS
+    if unknown:
+        raise ValueError(f"unknown delays: {', '.join(sorted(unknown))}")
+    for name, seconds in delays.items():
+        setattr(world.settings.delays, name, float(seconds))
+
+
+def _set_faults(world: World, documents: list[dict[str, Any]] | None) -> None:
+    """Add fault rules; null removes all."""
+    if documents is None:
+        world.settings.faults.clear()
+    else:
+        world.settings.faults.extend(faults.parse(documents))
+
+
+def _advance(world: World, seconds: float) -> None:
+    world.offset_s += float(seconds)
+    world.advance()
+
+
+def _set_throttle(world: World, spec: object) -> None:
+    world.settings.throttle = throttle.parse(spec)
+
+
+_SETTERS: Final[dict[str, Callable[[World, Any], None]]] = {
+    "latency": lambda world, spec: set_latency(world.settings, spec),
+    "delays": _set_delays,
+    "throttle": _set_throttle,
+    "faults": _set_faults,
+    "advance_s": _advance,
+    "reset_counts": lambda world, wanted: world.reset_counts() if wanted else None,
+}
+
+
+def apply(world: World, document: dict[str, Any]) -> None:
+    """Set what a document asks for, in its order; a reset is the front's business.
+
+    Raises: ValueError, TypeError: an unknown key or value. Nothing silent: a test that misspells a
+    fault would pass.
+    """
+    unknown = document.keys() - _SETTERS.keys() - set(_PLAIN) - {"reset"}
+    if unknown:
+        raise ValueError(f"unknown control keys: {', '.join(sorted(unknown))}")
+    for key, value in document.items():
+        if key in _SETTERS:
+            _SETTERS[key](world, value)
+        elif key in _PLAIN:
+            setattr(world.settings, key, value)
+
+
+def report(world: World, *, log: bool) -> dict[str, Any]:
+    """Describe what happened since the last reset (or ``reset_counts``)."""
+    document: dict[str, Any] = {
+        "started_at": world.started_at,
+        "clock_s": world.now_s(),
+        "calls": dict(world.calls),
+        "throttled": dict(world.throttled),
+        "errors": dict(world.errors),
+        "faulted": dict(world.faulted),
+        "faults_left": len(world.settings.faults),
+    }
+    if log:
+        document["log"] = list(world.log)
+    return document

@@ -1,0 +1,80 @@
+"""EC2's XML for volumes and attachments.
+
+moto's generic serialiser spends about 0.3 ms on a volume; a bench lists hundreds a second. So each
+volume is rendered once and kept until it changes.
+"""
+
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+from xml.sax.saxutils import escape
+
+from provisioner.sandbox.strict_ec2.records import record_of, status_of
+
+_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
+
+
+def reply(action: str, content: str) -> str:
+    """Wrap the content of a reply."""
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        f'<{action}Response xmlns="{_NAMESPACE}"><requestId>{uuid4()}</requestId>'
+        f"{content}</{action}Response>"
+    )
+
+
+def _time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def _flag(value: object) -> str:
+    return "true" if value and str(value).lower() != "false" else "false"
+
+
+def attachment(item: Any, state: str | None = None) -> str:
+    """Render an attachment, optionally with the state that a reply shows."""
+    return (
+        f"<volumeId>{item.volume.id}</volumeId><instanceId>{item.instance.id}</instanceId>"
+        f"<device>{escape(item.device)}</device><status>{state or item.status}</status>"
+        f"<attachTime>{_time(item.attach_time)}</attachTime>"
+        f"<deleteOnTermination>{_flag(item.delete_on_termination)}</deleteOnTermination>"
+    )
+
+
+def volume(item: Any) -> str:
+    """Render a volume as CreateVolume and DescribeVolumes show it; kept until it changes."""
+    record = record_of(item)
+    if record.xml is None:
+        record.xml = _volume(item)
+    return record.xml
+
+
+def _volume(item: Any) -> str:
+    attachments = "".join(
+        f"<item>{attachment(each)}</item>" for each in record_of(item).attachments.values()
+    )
+    tags = "".join(
+        f"<item><key>{escape(key)}</key><value>{escape(value or '')}</value></item>"
+        for key, value in (item.ec2_backend.tags.get(item.id) or {}).items()
+    )
+    zone = item.zone
+    optional = "".join(
+        f"<{name}>{escape(str(value))}</{name}>"
+        for name, value in (
+            ("iops", item.iops),
+            ("throughput", item.throughput),
+            ("kmsKeyId", item.kms_key_id if item.encrypted else None),
+        )
+        if value
+    )
+    return (
+        f"<volumeId>{item.id}</volumeId><size>{item.size}</size>"
+        f"<snapshotId>{item.snapshot_id or ''}</snapshotId>"
+        f"<availabilityZone>{zone.name if zone else ''}</availabilityZone>"
+        f"<availabilityZoneId>{zone.zone_id if zone else ''}</availabilityZoneId>"
+        f"<status>{status_of(item)}</status><createTime>{_time(item.create_time)}</createTime>"
+        f"<attachmentSet>{attachments}</attachmentSet><tagSet>{tags}</tagSet>"
+        f"<volumeType>{item.volume_type}</volumeType>{optional}"
+        f"<encrypted>{_flag(item.encrypted)}</encrypted>"
+        f"<multiAttachEnabled>{_flag(item.multi_attach_enabled)}</multiAttachEnabled>"
+    )

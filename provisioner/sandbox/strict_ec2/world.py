@@ -1,0 +1,119 @@
+"""The state that moto does not have: a clock, things under way, tokens, and requests."""
+
+import heapq
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+from typing import Any, Final
+
+from provisioner.sandbox.strict_ec2.faults import Fault
+from provisioner.sandbox.strict_ec2.throttle import Throttle
+
+_LOG_LENGTH: Final = 200_000
+_PAGES_KEPT: Final = 1_000
+
+
+@dataclass(slots=True)
+class Delays:
+    """How long EC2 takes after it has answered, in seconds."""
+
+    create_s: float = 0.0
+    attach_s: float = 0.0
+    detach_s: float = 0.0
+    delete_s: float = 0.0
+    visible_after_s: float = 0.0
+
+
+# Latencies and delays as published for real EC2 (medians; AWS publishes no objectives).
+REAL_LATENCY_S: Final = (0.1, 0.4)
+REAL_DELAYS: Final = {"create_s": 1.5, "attach_s": 2.0, "detach_s": 3.0}
+
+
+@dataclass(slots=True)
+class Settings:
+    """What ``POST /_control`` can set; the command line says what a reset returns to."""
+
+    latency_s: tuple[float, float] = (0.0, 0.0)
+    delays: Delays = field(default_factory=Delays)
+    throttle: Throttle = field(default_factory=Throttle)
+    faults: list[Fault] = field(default_factory=list)
+    # [{"zone": pattern, "type": pattern, "code": ...}]: creates that find no capacity
+    capacity: list[dict[str, str]] = field(default_factory=list)
+    # how many "volumes", how many "gib" and "iops" by type
+    quotas: dict[str, Any] = field(default_factory=dict)
+    attach_limits: dict[str, int] = field(default_factory=dict)
+    # how many of the next attaches (detaches) never get past attaching (become busy)
+    stuck_attaching: int = 0
+    stuck_detaching: int = 0
+    # how many of the next creates end in state error
+    failing_creates: int = 0
+    # EC2's idempotency page: a token is compared without its Region and zone, so the same token in
+    # another zone makes a second volume
+    token_per_zone: bool = True
+    hang_max_s: float = 120.0
+    log: bool = False
+
+
+@dataclass(slots=True)
+class Token:
+    """What a client token stands for."""
+
+    fingerprint: frozenset[tuple[str, str]]
+    volume_id: str
+
+
+class World:
+    """One EC2: settings, clock, transitions, tokens, pages and counts."""
+
+    def __init__(self, make_settings: Callable[[], Settings], seed: int | None) -> None:
+        self._make_settings = make_settings
+        self._seed = seed
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything; settings become those of the command line again."""
+        self.settings = self._make_settings()
+        self.random = Random(self._seed)  # noqa: S311 (latency and order, not cryptography)
+        self.tokens: dict[tuple[str, ...], Token] = {}
+        self.backends: dict[tuple[str, str], Any] = {}
+        self.pages: OrderedDict[str, list[str]] = OrderedDict()
+        self.epoch = object()
+        self.started_at = time.time()
+        self.offset_s = 0.0
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._sequence = count()
+        self.reset_counts()
+
+    def reset_counts(self) -> None:
+        """Start counting anew."""
+        self.calls: Counter[str] = Counter()
+        self.throttled: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
+        self.faulted: Counter[str] = Counter()
+        self.log: deque[dict[str, Any]] = deque(maxlen=_LOG_LENGTH)
+
+    def now_s(self) -> float:
+        """Return seconds on a clock that never goes back."""
+        return time.monotonic() + self.offset_s
+
+    def after(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Carry out ``act`` once ``delay_s`` have passed; at once when there is no delay."""
+        if delay_s <= 0:
+            act()
+        else:
+            heapq.heappush(self._due, (self.now_s() + delay_s, next(self._sequence), act))
+
+    def advance(self) -> None:
+        """Carry out everything that is due: called at the start of each request."""
+        now_s = self.now_s()
+        while self._due and self._due[0][0] <= now_s:
+            heapq.heappop(self._due)[2]()
+
+    def keep_page(self, token: str, volume_ids: list[str]) -> None:
+        """Remember the rest of a listing; the oldest such rests are forgotten."""
+        self.pages[token] = volume_ids
+        while len(self.pages) > _PAGES_KEPT:
+            self.pages.popitem(last=False)

@@ -1,0 +1,202 @@
+"""A whole sandbox: control plane, strict EC2, nodes, and the controller as its ServiceAccount."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from provisioner.sandbox import binaries as programs
+from provisioner.sandbox import control_plane, installation, nodes, workdir
+from provisioner.sandbox.control_plane import ControlPlane
+from provisioner.sandbox.crew import Crew
+from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.strict_ec2.client import CREDENTIALS
+from provisioner.sandbox.strict_ec2.instances import Instance, make_instances
+
+REGION = "us-east-1"
+CLUSTER_ID = "sandbox"
+START_TIMEOUT_S = 60.0
+INSTANCE_TYPE = "m5.large"
+
+
+@dataclass(slots=True)
+class Sandbox:
+    """A running sandbox.
+
+    Attributes:
+        plane: the control plane, with the administrator's ``kubeconfig`` and ``api``.
+        ec2_endpoint: URL of the strict EC2, and of its ``/_control``.
+        region, zones, instances: what EC2 holds; each instance is a node of the same name.
+        cluster_id: what the controller tags its volumes with.
+        controller_kubeconfig: the controller's ServiceAccount; None if it was not installed.
+    """
+
+    plane: ControlPlane
+    ec2_endpoint: str
+    region: str
+    zones: Sequence[str]
+    instances: Sequence[Instance]
+    cluster_id: str = CLUSTER_ID
+    controller_kubeconfig: Path | None = None
+    probes_address: str = ""
+
+    @property
+    def crew(self) -> Crew:
+        """The running parts; ``crew.check()`` raises if one died."""
+        return self.plane.crew
+
+    @property
+    def aws_environment(self) -> dict[str, str]:
+        """What boto3 needs so that it speaks to this EC2 and to nobody else."""
+        return {
+            **CREDENTIALS,
+            "AWS_REGION": self.region,
+            "AWS_DEFAULT_REGION": self.region,
+            "AWS_ENDPOINT_URL_EC2": self.ec2_endpoint,
+        }
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def start(
+        cls,
+        *,
+        nodes: int = 6,
+        zones: int = 3,
+        latency: str = "real",
+        throttle: str = "documented",
+        controller: bool = True,
+        controller_options: Sequence[str] = (),
+        folder: Path | None = None,
+        binaries: Path | None = None,
+        port: int = 0,
+        attachable: int | None = None,
+    ) -> AsyncIterator[Sandbox]:
+        """Run a sandbox until the block is left; then nothing of it remains.
+
+        Args:
+            nodes: how many, spread over ``zones`` zones in turn.
+            zones: how many, from us-east-1a on; at most 6.
+            latency: of EC2, ``real`` (calls 100-400 ms, create 1.5 s, attach 2 s, detach 3 s) or
+                ``none``.
+            throttle: of EC2, ``documented`` or ``none``, or another that the strict EC2 knows.
+            controller: whether to run it too; its manifests are installed only if so.
+            controller_options: more arguments of ``ebs-provisioner controller``.
+            folder: where its files are; by default a temporary folder.
+            binaries: the programs' folder; by default found or built (which takes minutes).
+            port: of EC2; 0 takes a free one.
+            attachable: volumes that each CSINode allows; by default as the stock plugin reports.
+
+        Raises:
+            SandboxError: a part cannot be started or died; its last log lines are in the text.
+        """
+        if binaries is None:
+            binaries = await asyncio.to_thread(programs.ensure_binaries)
+        names = [f"{REGION}{letter}" for letter in "abcdef"[:zones]]
+        with workdir.work_folder(folder) as home:
+            async with Crew(home / workdir.LOGS) as crew:
+                port = port or control_plane.free_port()
+                await _start_ec2(crew, port, latency, throttle)
+                async with control_plane.control_plane(home, binaries, crew) as plane:
+                    sandbox = cls(plane, await _ec2_ready(crew), REGION, names, ())
+                    await sandbox._populate(nodes, attachable)
+                    if controller:
+                        await sandbox.install_controller()
+                        await sandbox.start_controller(*controller_options)
+                    yield sandbox
+
+    async def _populate(self, count: int, attachable: int | None) -> None:
+        made = asyncio.to_thread(
+            make_instances, self.ec2_endpoint, count, self.zones, INSTANCE_TYPE
+        )
+        self.instances = await self.crew.unless_failed(made, START_TIMEOUT_S, "RunInstances")
+        added = nodes.add(self.plane.api, self.instances, attachable or nodes.ATTACHABLE)
+        await self.crew.unless_failed(added, START_TIMEOUT_S, "the creation of nodes")
+
+    async def install_controller(self) -> None:
+        """Apply the manifests, and fetch a token of the controller's ServiceAccount."""
+        account = await self.crew.unless_failed(
+            installation.install(self.plane), START_TIMEOUT_S, "applying the manifests"
+        )
+        token = await self.plane.service_account_token(account.namespace, account.name)
+        self.controller_kubeconfig = self.plane.kubeconfig_for(
+            token, self.plane.folder / workdir.STATE / "controller.kubeconfig"
+        )
+
+    async def start_controller(self, *options: str, name: str = "controller") -> None:
+        """Run a controller and wait until it is ready.
+
+        Args:
+            options: more arguments of ``ebs-provisioner controller``.
+            name: of the part in ``crew``, for more than one replica.
+
+        Raises:
+            SandboxError: it died or did not get ready.
+        """
+        assert self.controller_kubeconfig is not None, "install_controller comes first"
+        self.probes_address = f"127.0.0.1:{control_plane.free_port()}"
+        await self.crew.start(
+            name,
+            [
+                *(sys.executable, "-m", "provisioner.cli", "controller"),
+                *("--kubeconfig", str(self.controller_kubeconfig)),
+                *("--cluster-id", self.cluster_id),
+                *("--metrics-address", self.probes_address),
+                *options,
+            ],
+            _python_environment() | self.aws_environment,
+        )
+        ready = control_plane.until(self._controller_ready)
+        await self.crew.unless_failed(ready, START_TIMEOUT_S, "the start of the controller")
+
+    async def stop_controller(self, grace_s: float = 0.0, name: str = "controller") -> None:
+        """End a controller: SIGTERM and up to ``grace_s``, or SIGKILL at once if that is 0."""
+        await self.crew.stop(name, grace_s)
+
+    async def _controller_ready(self) -> bool:
+        timeout = aiohttp.ClientTimeout(total=2)
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(f"http://{self.probes_address}/readyz") as reply,
+        ):
+            return reply.ok
+
+
+def _python_environment() -> dict[str, str]:
+    # Not PYTHONPATH alone: the package may be imported from a checkout that is only on sys.path.
+    # Our own AWS settings must not reach the controller: it shall speak to the strict EC2 only.
+    ours = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
+    return ours | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+async def _start_ec2(crew: Crew, port: int, latency: str, throttle: str) -> None:
+    options = ("--port", str(port), "--latency", latency, "--throttle", throttle)
+    await crew.start(
+        "strict-ec2",
+        [sys.executable, "-m", "provisioner.sandbox.strict_ec2", *options],
+        _python_environment(),
+    )
+
+
+async def _ec2_ready(crew: Crew) -> str:
+    log = crew.parts["strict-ec2"].log
+    said: list[str] = []
+
+    async def listening() -> bool:
+        found = re.search(r"^ready (http://\S+)$", log.read_text(), re.MULTILINE)
+        said.extend(found.groups() if found else ())
+        return bool(said)
+
+    await crew.unless_failed(
+        control_plane.until(listening), START_TIMEOUT_S, "the start of the strict EC2"
+    )
+    if not said:
+        raise SandboxError("the strict EC2 ended")
+    return said[0]

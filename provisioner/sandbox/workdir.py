@@ -1,0 +1,117 @@
+"""The folder that a sandbox lives in, and the removal of those whose owner died.
+
+An owner holds a lock (flock) on a file inside its folder for as long as it lives. The kernel
+drops the lock when it dies, however that happens, and unlike a process id it is never used again;
+so whoever gets the lock of a folder may remove it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from provisioner.sandbox.errors import SandboxError
+
+PREFIX = "ebs-sandbox-"
+"""What the names of folders of ours begin with."""
+
+OWNER = ".ebs-sandbox-owner"
+"""The file whose lock says that a folder's owner lives."""
+
+STATE = "state"
+"""Where all goes that only a running sandbox needs."""
+
+LOGS = "logs"
+"""What each part printed, and the audit log; kept in a folder that the user named."""
+
+
+@contextlib.contextmanager
+def work_folder(chosen: Path | None = None, parent: Path | None = None) -> Iterator[Path]:
+    """Own a fresh folder, and leave nothing of it behind.
+
+    Args:
+        chosen: a folder that the user named; in it only ``logs`` outlives us.
+        parent: where an unnamed one is made; the system's folder for temporary files.
+
+    Raises:
+        SandboxError: ``chosen`` is used by a running sandbox, or cannot be written.
+    """
+    parent = parent or Path(tempfile.gettempdir())
+    remove_abandoned(parent)
+    try:
+        if chosen is None:
+            folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        else:
+            folder = chosen.absolute()
+            folder.mkdir(parents=True, exist_ok=True)
+        lock = _own(folder)
+    except OSError as problem:
+        raise SandboxError(f"{chosen or parent} cannot be used: {problem.strerror}") from problem
+    try:
+        yield folder
+    finally:
+        # Removed while the lock is still held: nobody else may take it for abandoned meanwhile.
+        if chosen is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            _clear(folder)
+        os.close(lock)
+
+
+def _own(folder: Path) -> int:
+    owner = folder / OWNER
+    if owner.exists():
+        held = _try_lock(owner)
+        if held is None:
+            raise SandboxError(f"{folder} belongs to a sandbox that is running")
+        _clear(folder)
+        os.close(held)
+    elif not {entry.name for entry in folder.iterdir()} <= {LOGS}:
+        raise SandboxError(f"{folder} is not empty: name another folder")
+    shutil.rmtree(folder / LOGS, ignore_errors=True)
+    # Locked before it has its name: nobody can see an owner file that is not locked yet.
+    unnamed = folder / f"{OWNER}.{os.getpid()}"
+    lock = os.open(unnamed, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    unnamed.rename(owner)
+    return lock
+
+
+def _try_lock(path: Path) -> int | None:
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _clear(folder: Path) -> None:
+    # By name, and never the whole folder: the user may have put something beside ours.
+    shutil.rmtree(folder / STATE, ignore_errors=True)
+    for ours in (*folder.glob("kubeconfig*"), *folder.glob(f"{OWNER}*")):
+        ours.unlink(missing_ok=True)
+
+
+def remove_abandoned(parent: Path) -> list[Path]:
+    """Remove folders in ``parent`` whose owner died; return them.
+
+    A folder without an owner file is being made right now, and is left alone.
+    """
+    removed = []
+    for folder in parent.glob(f"{PREFIX}*"):
+        lock = _try_lock(folder / OWNER)
+        if lock is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+            removed.append(folder)
+    return removed

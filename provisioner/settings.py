@@ -1,0 +1,35 @@
+"""What the controller is told by its options; made in ``cli``, read everywhere, never changed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from provisioner.model.driver import EBS_DRIVER
+
+
+class Sweep(StrEnum):
+    """What is done with volumes that nothing knows."""
+
+    REPORT = "report"
+    DELETE = "delete"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Options of ``ebs-provisioner controller``. Times in seconds."""
+
+    kubeconfig: str | None = None
+    driver: str = EBS_DRIVER
+    cluster_id: str = ""
+    region: str | None = None
+    extra_tags: Mapping[str, str] = field(default_factory=dict)
+    default_file_system: str = "ext4"
+    leader_elect: bool = True
+    lease_namespace: str = "kube-system"
+    ec2_rates: str = ""
+    metrics_address: str = ""
+    orphan_sweep: Sweep = Sweep.DELETE
+    orphan_sweep_interval_s: float = 300.0
+    orphan_min_age_s: float = 600.0
+    drain_s: float = 20.0

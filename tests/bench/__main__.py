@@ -1,0 +1,123 @@
+"""``make bench``: how fast, how many calls, how much memory; against what this machine allows.
+
+Writes the table to standard output and, with a plot, to a folder (``build/bench``).
+"""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import click
+
+from provisioner.sandbox.binaries import ensure_binaries
+from tests.bench import memory, phases, plot, processes, quota, report
+from tests.bench.phases import Phase
+from tests.bench.report import Results
+from tests.bench.world import BARE, NULL, OURS, RAISED, TOLD, ZONES, Contestant, World, world
+
+PER_NODE = 24  # an m5.large takes 27 with its root volume and its network interface
+IDLE_S = 15.0
+COUNT = 1000
+SCALE = (100, 300, 1000, 3000)
+FLOOR_UP_TO = 1000
+QUICK = 200
+CACHED = 5000
+AT_QUOTA = 300
+PARTS = ("speed", "quota", "memory", "scale")
+
+
+def _tell(text: str) -> None:
+    click.echo(text, err=True)
+
+
+class Bench:
+    """One run of the bench."""
+
+    def __init__(self, folder: Path, binaries: Path, results: Results) -> None:
+        self._folder, self._binaries, self._results = folder, binaries, results
+
+    async def race(self, who: Contestant, count: int, *, idle: bool = False) -> list[Phase]:
+        """All phases with one contestant in a world of its own."""
+        per_zone = -(-count // (len(ZONES) * PER_NODE))
+        instances = per_zone * len(ZONES)
+        async with world(
+            self._folder, self._binaries, instances=instances, throttle=RAISED
+        ) as made:
+            await made.start(who)
+            done = await phases.run_all(made, count, self._idle if idle else None)
+        told = ", ".join(f"{p.name} {p.seconds:.1f} s ({_cpu(p)})" for p in done)
+        _tell(f"{count} x {who.name}: {told}")
+        return done
+
+    async def speed(self, count: int, repeat: int) -> None:
+        """Ours against the floor, the one told its quota, and the bare floor."""
+        for number in range(repeat):
+            for who in (NULL, OURS, TOLD, BARE):
+                done = await self.race(who, count, idle=who is OURS and number == 0)
+                self._results.runs.setdefault(who.name, []).append(done)
+
+    async def scale(self, counts: tuple[int, ...]) -> None:
+        """Ours and the floor against N; what was measured already is taken from there."""
+        for count in counts:
+            for who in (NULL, OURS) if count <= FLOOR_UP_TO else (OURS,):
+                before = self._results.runs.get(who.name)
+                known = before[0] if before and count == self._results.count else None
+                done = known or await self.race(who, count)
+                self._results.scale.setdefault(count, {})[who.name] = done
+
+    async def at_quota(self, count: int) -> None:
+        """Claims at the documented quota."""
+        self._results.quota = await quota.measure(self._folder, self._binaries, count)
+        _tell(f"{count} claims at the documented quota: {self._results.quota.seconds:.1f} s")
+
+    async def memory(self, objects: int) -> None:
+        """Memory and start."""
+        self._results.memory = await memory.measure(self._folder, self._binaries, objects)
+        _tell(f"{objects} PVs and claims: {self._results.memory.full_mib:.0f} MiB")
+
+    async def _idle(self, made: World) -> None:
+        made.ec2.control(reset_counts=True)
+        await asyncio.sleep(IDLE_S)
+        self._results.idle_calls, self._results.idle_s = made.ec2.counts(), IDLE_S
+
+
+def _cpu(phase: Phase) -> str:
+    return f"{phase.cpu_s['contestant'] / phase.objects * 1000:.2f} ms CPU each"
+
+
+async def _measure(bench: Bench, parts: set[str], count: int, repeat: int, *, quick: bool) -> None:
+    if "speed" in parts:
+        await bench.speed(count, repeat)
+    if "quota" in parts:
+        await bench.at_quota(AT_QUOTA)
+    if "memory" in parts:
+        await bench.memory(CACHED)
+    if "scale" in parts and not quick:
+        await bench.scale(SCALE)
+
+
+@click.command(help=__doc__)
+@click.option("--quick", is_flag=True, help=f"N = {QUICK}, no cost against N; for development.")
+@click.option("--count", type=int, help="Objects in each phase; 1,000 without --quick.")
+@click.option("--repeat", default=1, help="Races of each contestant; the medians are reported.")
+@click.option("--only", multiple=True, type=click.Choice(PARTS), help="Some parts alone.")
+@click.option("--out", type=Path, default=Path("build/bench"), help="For table and plot.")
+def main(*, quick: bool, count: int | None, repeat: int, only: tuple[str, ...], out: Path) -> None:
+    """Run the bench."""
+    binaries = ensure_binaries()
+    results = Results(processes.machine(), count or (QUICK if quick else COUNT))
+    with tempfile.TemporaryDirectory(prefix="ebs-bench-") as folder:
+        bench = Bench(Path(folder), binaries, results)
+        parts = set(only or PARTS)
+        asyncio.run(_measure(bench, parts, results.count, repeat, quick=quick))
+    out.mkdir(parents=True, exist_ok=True)
+    text = report.markdown(results)
+    if results.scale:
+        plot.draw(results.scale, out / "cost.png")
+    (out / "table.md").write_text(text)
+    click.echo(text)
+    _tell(f"written to {out}")
+
+
+if __name__ == "__main__":
+    main()

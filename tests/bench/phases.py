@@ -1,0 +1,229 @@
+"""The four phases: claims bound, volumes attached, detached, gone; each from the first request."""
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from provisioner.model.attachment import attachment_name
+from provisioner.model.driver import EBS_DRIVER
+from tests.bench import processes
+from tests.bench.hands import Eye, Seen
+from tests.bench.world import World, zone_of_every
+
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+VOLUMES = "/api/v1/persistentvolumes"
+ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
+CLASS = "bench"
+NAMES = ("claims → Bound", "VolumeAttachments → attached", "detached", "PVs and volumes gone")
+PATIENCE_S = 300.0
+_LOOK_S = 0.1
+
+
+@dataclass(slots=True)
+class Phase:
+    """What one phase cost.
+
+    Attributes:
+        seconds: from the first request of the bench to the last object seen as it should be.
+        cpu_s: CPU seconds by process, until the contestant had nothing left to do.
+        calls: EC2 calls by action, trailing ones included.
+        throttled: those of them that EC2 refused.
+        memory_mib: of the contestant, afterwards.
+        foreign: the share of the machine that others used meanwhile, which makes it slower.
+    """
+
+    name: str
+    objects: int
+    seconds: float = 0.0
+    cpu_s: dict[str, float] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
+    throttled: dict[str, int] = field(default_factory=dict)
+    memory_mib: float = 0.0
+    foreign: float = 0.0
+
+
+class _Claim(msgspec.Struct):
+    name: str
+
+
+class _Csi(msgspec.Struct, rename="camel"):
+    volume_handle: str
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    csi: _Csi
+    claim_ref: _Claim
+    node_affinity: dict[str, Any]
+
+
+class _Meta(msgspec.Struct):
+    name: str
+
+
+class _Volume(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec
+
+
+class _Volumes(msgspec.Struct):
+    items: list[_Volume]
+
+
+def is_bound(_: str, seen: Seen) -> bool:
+    """Phase a's aim."""
+    return seen.status.phase == "Bound"
+
+
+def is_attached(_: str, seen: Seen) -> bool:
+    """Phase b's aim."""
+    return seen.status.attached
+
+
+def is_gone(change: str, _: Seen) -> bool:
+    """Phases c's and d's aim."""
+    return change == "DELETED"
+
+
+@asynccontextmanager
+async def _measured(world: World, name: str, objects: int) -> AsyncIterator[Phase]:
+    world.ec2.control(reset_counts=True)
+    loop = asyncio.get_running_loop()
+    began_s, busy_s, before = loop.time(), processes.busy_s(), world.cpu_s()
+    phase = Phase(name, objects)
+    yield phase
+    await world.quiet()
+    phase.cpu_s = {part: at - before[part] for part, at in world.cpu_s().items()}
+    theirs_s = processes.busy_s() - busy_s - sum(phase.cpu_s.values())
+    phase.foreign = max(0.0, theirs_s / (loop.time() - began_s) / (os.cpu_count() or 1))
+    report = world.ec2.report()
+    phase.calls, phase.throttled = report["calls"], report["throttled"]
+    phase.memory_mib, _ = processes.memory_mib(world.pid)
+
+
+async def _until(
+    world: World, phase: Phase, eye: Eye, requests: Iterable[tuple[str, str, Any]]
+) -> None:
+    """Send the requests; the phase ends when the eye has seen every object get there."""
+    loop = asyncio.get_running_loop()
+    wanted = list(requests)
+    async with eye:
+        began_s = loop.time()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(world.hands.send_all(wanted))
+            ended_s = await eye.wait_for(phase.objects, PATIENCE_S)
+    phase.seconds = ended_s - began_s
+
+
+async def make_class(world: World) -> None:
+    """The storage class of all claims."""
+    body = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": CLASS},
+        "provisioner": EBS_DRIVER,
+        "parameters": {"type": "gp3"},
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": "Immediate",
+    }
+    await world.hands.send("POST", CLASSES, body)
+
+
+def claim(number: int, **spec: Any) -> dict[str, Any]:
+    """A claim for 1 GiB; its name's ordinal spreads it over the zones."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": f"data-{number}"},
+        "spec": {
+            "storageClassName": CLASS,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            **spec,
+        },
+    }
+
+
+async def bind(world: World, count: int) -> Phase:
+    """Phase a: create claims; they are Bound."""
+    async with _measured(world, NAMES[0], count) as phase:
+        requests = (("POST", CLAIMS, claim(number)) for number in range(count))
+        await _until(world, phase, Eye(world.hands, CLAIMS, is_bound), requests)
+    return phase
+
+
+async def attachments(world: World) -> list[dict[str, Any]]:
+    """An attachment for each persistent volume, on the nodes of its zone in turn."""
+    found = msgspec.json.decode(await world.hands.send("GET", VOLUMES), type=_Volumes).items
+    turns = {zone: itertools.cycle(some) for zone, some in zone_of_every(world.instances).items()}
+    bodies = []
+    for volume in found:
+        terms = volume.spec.node_affinity["required"]["nodeSelectorTerms"]
+        node = next(turns[terms[0]["matchExpressions"][0]["values"][0]]).private_dns_name
+        name = attachment_name(volume.spec.csi.volume_handle, EBS_DRIVER, node)
+        bodies.append(
+            {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "VolumeAttachment",
+                "metadata": {"name": name},
+                "spec": {
+                    "attacher": EBS_DRIVER,
+                    "nodeName": node,
+                    "source": {"persistentVolumeName": volume.metadata.name},
+                },
+            }
+        )
+    return bodies
+
+
+async def attach(world: World, bodies: list[dict[str, Any]]) -> Phase:
+    """Phase b: create attachments; their status says attached."""
+    async with _measured(world, NAMES[1], len(bodies)) as phase:
+        requests = (("POST", ATTACHMENTS, body) for body in bodies)
+        await _until(world, phase, Eye(world.hands, ATTACHMENTS, is_attached), requests)
+    return phase
+
+
+async def detach(world: World, bodies: list[dict[str, Any]]) -> Phase:
+    """Phase c: delete attachments; they are gone."""
+    async with _measured(world, NAMES[2], len(bodies)) as phase:
+        names = [body["metadata"]["name"] for body in bodies]
+        requests = (("DELETE", f"{ATTACHMENTS}/{name}", None) for name in names)
+        await _until(world, phase, Eye(world.hands, ATTACHMENTS, is_gone), requests)
+    return phase
+
+
+async def delete(world: World, count: int) -> Phase:
+    """Phase d: delete claims; their persistent volumes and EBS volumes are gone."""
+    async with _measured(world, NAMES[3], count) as phase:
+        loop = asyncio.get_running_loop()
+        requests = (("DELETE", f"{CLAIMS}/data-{number}", None) for number in range(count))
+        await _until(world, phase, Eye(world.hands, VOLUMES, is_gone), requests)
+        objects_gone_s = loop.time()
+        async with asyncio.timeout(PATIENCE_S):
+            while world.volumes_in_ec2() > world.volumes_at_first:
+                await asyncio.sleep(_LOOK_S)
+                phase.seconds += loop.time() - objects_gone_s
+                objects_gone_s = loop.time()
+    return phase
+
+
+async def run_all(
+    world: World, count: int, while_idle: Callable[[World], Awaitable[None]] | None = None
+) -> list[Phase]:
+    """All four phases; ``while_idle`` is called while everything is attached."""
+    await make_class(world)
+    done = [await bind(world, count)]
+    bodies = await attachments(world)
+    done.append(await attach(world, bodies))
+    if while_idle is not None:
+        await while_idle(world)
+    done.append(await detach(world, bodies))
+    done.append(await delete(world, count))
+    return done

@@ -1,0 +1,66 @@
+"""One sandbox for the whole run; each test works in a namespace of its own.
+
+The sandbox lives on a thread with an event loop of its own, because tests have one loop each, and
+because its programs die with the thread that started them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from provisioner.sandbox.api import Api
+from provisioner.sandbox.control_plane import until
+from provisioner.sandbox.up import Sandbox
+from tests.cluster.background import Background
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker("cluster")
+
+
+@pytest.fixture(scope="session")
+def background() -> Iterator[Background]:
+    """The session's sandbox: six nodes in three zones, EC2 without latency, no controller yet."""
+    start = Sandbox.start(nodes=6, zones=3, latency="none", throttle="none", controller=False)
+    with Background(start) as running:
+        yield running
+
+
+@pytest.fixture
+def sandbox(background: Background) -> Sandbox:
+    """The session's sandbox, with all of its parts alive."""
+    background.sandbox.crew.check()
+    return background.sandbox
+
+
+@pytest.fixture
+async def api(sandbox: Sandbox) -> AsyncIterator[Api]:
+    """A client with the administrator's rights, on the test's own event loop."""
+    plane = sandbox.plane
+    token = plane.credentials.tokens["admin"]
+    async with Api(plane.server, plane.credentials.authority, token) as client:
+        yield client
+
+
+@pytest.fixture
+async def namespace(api: Api) -> AsyncIterator[str]:
+    """A fresh namespace that accepts pods, deleted afterwards."""
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    await api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+
+    async def accepts_pods() -> bool:
+        return bool(await api.get(f"/api/v1/namespaces/{name}/serviceaccounts/default"))
+
+    async with asyncio.timeout(20):
+        await until(accepts_pods)
+    yield name
+    await api.delete(f"/api/v1/namespaces/{name}")

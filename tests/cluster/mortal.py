@@ -1,0 +1,252 @@
+"""A controller that dies, or loses a reply, at one numbered request; and the nursery that forks it.
+
+``python -m tests.cluster.mortal`` imports the product once and then forks a child for each order
+on its standard input, so that a life costs a fork and no imports. A child is the product's own
+``Controller`` on a real wire. Only its two outermost edges are ours: they write down each request
+that changes something, and at the request of the order they end the process (``os._exit``: no
+clean-up runs, as with SIGKILL) or lose the reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import itertools
+import json
+import os
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import aiohttp
+
+from provisioner import logs
+from provisioner.app import Controller
+from provisioner.ec2 import botocore_client
+from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.limiter import Limiter
+from provisioner.kube import failures
+from provisioner.kube.client import KubeClient
+from provisioner.kube.credentials import Credentials
+from provisioner.kube.failures import Attempt
+from provisioner.kube.transport import Transport
+from provisioner.metrics import Metrics
+from provisioner.sandbox.strict_ec2.client import ask
+from provisioner.settings import Settings
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+
+BEFORE, AFTER, LOST = "dies before the send", "dies before the reply", "loses the reply"
+EC2_CHANGES = {
+    "create_volume": "CreateVolume",
+    "attach_volume": "AttachVolume",
+    "detach_volume": "DetachVolume",
+    "delete_volume": "DeleteVolume",
+    "delete_tags": "DeleteTags",
+}
+_KUBE_CHANGES = frozenset({"POST", "PATCH", "PUT", "DELETE"})
+_PDEATHSIG = 1
+_DEAD = 137
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One life. ``at``: the label of the request at which ``fate`` comes, "" for a long life.
+
+    ``freezes``: the kinds (plurals) whose watch stands still between SIGUSR1 and SIGUSR2.
+    """
+
+    kubeconfig: str
+    driver: str
+    cluster_id: str
+    records: str
+    log: str
+    ec2: str
+    at: str = ""
+    fate: str = ""
+    freezes: tuple[str, ...] = ()
+
+
+class Recorder:
+    """Names each request by what it is and the how-manieth of its like; acts at the ordered one."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._seen: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._file = os.open(order.records, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def begin(self, what: str) -> str:
+        """Write down that a request is about to leave; the fate that awaits it."""
+        with self._lock:
+            self._seen[what] += 1
+            label = f"{what} #{self._seen[what]}"
+        fate = self._order.fate if label == self._order.at else ""
+        self.write(label=label, fate=fate)
+        if fate == BEFORE:
+            os._exit(_DEAD)
+        return fate
+
+    def write(self, **record: Any) -> None:
+        """Add a line that survives our death."""
+        os.write(self._file, json.dumps(record).encode() + b"\n")
+
+
+class MortalTransport(Transport):
+    """The product's transport with the recorder around it."""
+
+    def __init__(self, credentials: Credentials, recorder: Recorder, order: Order) -> None:
+        super().__init__(credentials)
+        self._recorder = recorder
+        self._frozen_kinds = order.freezes
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, self._freeze)
+        loop.add_signal_handler(signal.SIGUSR2, self._flowing.set)
+
+    def _freeze(self) -> None:
+        self._flowing.clear()
+        self._recorder.write(frozen=True)
+
+    async def send(self, attempt: Attempt, method: str, path: str, **options: Any) -> bytes:
+        """One request, if we live to send it."""
+        kind = attempt.target.partition(" ")[0]
+        if method not in _KUBE_CHANGES or kind == "events":
+            return await super().send(attempt, method, path, **options)
+        fate = self._recorder.begin(f"{method} {kind}")
+        data = await super().send(attempt, method, path, **options)
+        if fate == AFTER:
+            os._exit(_DEAD)
+        if fate == LOST:
+            raise failures.of_exception(attempt, aiohttp.ServerDisconnectedError())
+        return data
+
+    async def lines(
+        self, attempt: Attempt, path: str, query: Mapping[str, str]
+    ) -> AsyncGenerator[bytes]:
+        """A watch, which stands still while its kind is frozen."""
+        frozen = attempt.target.partition(" ")[0] in self._frozen_kinds
+        async with aclosing(super().lines(attempt, path, query)) as lines:
+            async for line in lines:
+                if frozen:
+                    await self._flowing.wait()
+                yield line
+
+
+class MortalEc2:
+    """The product's boto3 client with the recorder around it; called from threads."""
+
+    def __init__(self, client: EC2Client, recorder: Recorder, endpoint: str) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._endpoint = endpoint
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        call: Callable[..., Any] = getattr(self._client, name)
+        action = EC2_CHANGES.get(name)
+        if action is None:
+            return call
+        return lambda **params: self._change(action, call, params)
+
+    def _change(self, action: str, call: Callable[..., Any], params: dict[str, Any]) -> Any:
+        fate = self._recorder.begin(action)
+        if fate == LOST:
+            self._have_the_reply_lost(action, params)
+        answer = call(**params)
+        if fate == AFTER:
+            os._exit(_DEAD)
+        return answer
+
+    def _have_the_reply_lost(self, action: str, params: dict[str, Any]) -> None:
+        """Have EC2 carry out this very call and then reset the connection."""
+        about = {
+            "ClientToken": params.get("ClientToken"),
+            "VolumeId": params.get("VolumeId"),
+            "ResourceId": next(iter(params.get("Resources", ())), None),
+        }
+        match = {key: value for key, value in about.items() if value}
+        fault = {"action": action, "when": "after", "do": "reset", "match": match}
+        ask(self._endpoint, "/_control", json.dumps({"faults": [fault]}).encode())
+
+
+async def live(order: Order) -> None:
+    """One life of the controller."""
+    recorder = Recorder(order)
+    settings = Settings(
+        kubeconfig=order.kubeconfig,
+        driver=order.driver,
+        cluster_id=order.cluster_id,
+        leader_elect=False,
+        orphan_sweep_interval_s=1.0,
+        orphan_min_age_s=1.0,
+    )
+    credentials = Credentials(order.kubeconfig, None)
+    await credentials.load()
+    metrics = Metrics()
+    client = botocore_client.connect(region=None, endpoint=None, at_once=8)
+    edge = cast("EC2Client", MortalEc2(client, recorder, order.ec2))
+    calls = Ec2Calls(edge, limiter=Limiter(at_once=8, metrics=metrics), metrics=metrics, at_once=8)
+    async with KubeClient(MortalTransport(credentials, recorder, order)) as kube:
+        controller = Controller(settings, kube, kube, calls, metrics)
+        running = asyncio.create_task(controller.run(asyncio.Event()))
+        leading = asyncio.create_task(controller.leading.wait())
+        await asyncio.wait({running, leading}, return_when=asyncio.FIRST_COMPLETED)
+        recorder.write(leads=os.getpid())
+        await running
+
+
+def _bear(order: Order) -> int:
+    """Fork a child that lives by the order; its process id."""
+    ours = os.getpid()
+    child = os.fork()
+    if child:
+        return child
+    try:
+        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != ours:
+            os._exit(_DEAD)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        log = os.open(order.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        logs.configure("json", "info")
+        asyncio.run(live(order))
+    except BaseException as error:
+        sys.stderr.write(f"{error!r}\n")
+    finally:
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def serve() -> None:
+    """Bear a child for each line of standard input; answer with its process id."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them: no zombies
+    for line in sys.stdin:
+        document = json.loads(line)
+        document["freezes"] = tuple(document["freezes"])
+        sys.stdout.write(f"{_bear(Order(**document))}\n")
+        sys.stdout.flush()
+
+
+def records_of(path: Path) -> list[dict[str, Any]]:
+    """What a child has written down so far, whole lines only."""
+    text = path.read_text() if path.exists() else ""
+    whole = itertools.takewhile(lambda line: line.endswith("\n"), text.splitlines(keepends=True))
+    return [json.loads(line) for line in whole]
+
+
+def encode(order: Order) -> bytes:
+    """The order as the nursery reads it."""
+    return json.dumps(asdict(order)).encode() + b"\n"
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,166 @@
+"""Controller processes that a test may kill, stop, and read: none of them is part of the sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, Self
+
+import aiohttp
+
+from provisioner.sandbox import control_plane, processes
+from provisioner.sandbox.up import Sandbox
+from tests.cluster.background import Background
+
+START_S = 30.0
+_END_S = 15.0
+_POLL_S = 0.05
+
+
+async def eventually(what: str, look: Callable[[], Any], within_s: float = 30.0) -> Any:
+    """Look until the answer (of a function or a coroutine function) is true; return it.
+
+    Raises:
+        AssertionError: it did not come about in time; names what, and the last answer.
+    """
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + within_s
+    while True:
+        answer = look()
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        if answer:
+            return answer
+        assert loop.time() < deadline_s, f"not seen in {within_s:g} s: {what} (last: {answer!r})"
+        await asyncio.sleep(_POLL_S)
+
+
+async def installed(background: Background) -> Sandbox:
+    """The session's sandbox with the manifests applied and a token of their ServiceAccount."""
+    sandbox = background.sandbox
+    sandbox.crew.check()
+    if sandbox.controller_kubeconfig is None:
+        await background.call(sandbox.install_controller())
+    return sandbox
+
+
+class Replica:
+    """One controller as the manifests' ServiceAccount; ``async with`` runs and ends it.
+
+    Not in the sandbox's crew, for which a part that ends by itself is the end of everything.
+    """
+
+    def __init__(self, sandbox: Sandbox, *options: str, name: str = "replica") -> None:
+        self._sandbox = sandbox
+        self._options = options
+        self.name = name
+        self.log_file = sandbox.crew.logs / f"{name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._address = ""
+        self._life_began = 0
+
+    async def __aenter__(self) -> Self:
+        self.begin()
+        try:
+            await self.ready()
+        except BaseException:
+            await self.kill()
+            raise
+        return self
+
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        await self.kill()
+        if kind is not None:
+            print(f"--- {self.name}\n{self.log[-6000:]}")  # noqa: T201 -- pytest shows it
+
+    def begin(self) -> None:
+        """Start the process and return at once; a log of an earlier life is kept."""
+        assert self._sandbox.controller_kubeconfig is not None
+        self._life_began = len(self.log)
+        self._address = f"127.0.0.1:{control_plane.free_port()}"
+        argv = [
+            *(sys.executable, "-m", "provisioner.cli", "controller"),
+            *("--kubeconfig", str(self._sandbox.controller_kubeconfig)),
+            *("--metrics-address", self._address),
+            *self._options,
+        ]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
+        environment |= {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        with self.log_file.open("ab") as output:
+            self._process = subprocess.Popen(
+                processes.dying_with_us(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment | self._sandbox.aws_environment,
+            )
+
+    async def ready(self) -> None:
+        """Wait until /readyz agrees, which a standby's does too."""
+        await eventually(f"{self.name} is ready", self.is_ready, START_S)
+
+    async def is_ready(self) -> bool:
+        """What /readyz says now."""
+        assert self.code is None, f"{self.name} ended with {self.code}:\n{self.log[-2000:]}"
+        try:
+            status, _ = await self._ask("/readyz")
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+        return status == 200
+
+    async def _ask(self, path: str) -> tuple[int, str]:
+        timeout = aiohttp.ClientTimeout(total=2)
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(f"http://{self._address}{path}") as reply,
+        ):
+            return reply.status, await reply.text()
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, None while it runs."""
+        return self._process.poll() if self._process is not None else None
+
+    @property
+    def log(self) -> str:
+        """What it has printed, in all of its lives."""
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+    async def leads(self) -> bool:
+        """Whether it has taken over in this life, by its own log."""
+        assert self.code is None, f"{self.name} ended with {self.code}:\n{self.log[-2000:]}"
+        return " leading " in self.log[self._life_began :]
+
+    async def metric(self, series: str) -> float:
+        """The value of one series with its labels, 0 while it does not exist."""
+        _, text = await self._ask("/metrics")
+        for line in text.splitlines():
+            if line.startswith(f"{series} "):
+                return float(line.rpartition(" ")[2])
+        return 0.0
+
+    def send(self, signum: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self._process is not None
+        self._process.send_signal(signum)
+
+    async def ended(self, within_s: float = _END_S) -> int:
+        """Wait for its end; return its exit code."""
+        await eventually(f"{self.name} ends", lambda: self.code is not None, within_s)
+        assert self.code is not None
+        return self.code
+
+    async def terminate(self) -> int:
+        """SIGTERM; return its exit code."""
+        self.send(signal.SIGTERM)
+        return await self.ended(40)
+
+    async def kill(self) -> None:
+        """SIGKILL, if it still runs."""
+        if self._process is not None:
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)

@@ -1,0 +1,113 @@
+"""The manifests, applied to a real API server, and the account that they make."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from provisioner import app
+from provisioner.model.driver import EBS_DRIVER
+from provisioner.sandbox import control_plane
+from provisioner.sandbox.api import Api, ApiError
+from provisioner.sandbox.installation import MANIFESTS, kubectl
+from provisioner.sandbox.up import Sandbox
+from tests.cluster.background import Background
+
+NAMESPACE = "ebs-provisioner"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:ebs-provisioner-controller"
+
+
+@pytest.fixture(scope="module")
+def applied(background: Background) -> Iterator[str]:
+    """The manifests as README says to apply them; what the dry run before it answered."""
+    plane, all_of_them = background.sandbox.plane, ("apply", "-k", str(MANIFESTS))
+
+    async def apply() -> str:
+        await kubectl(plane, "apply", "-f", str(MANIFESTS / "namespace.yaml"))
+        answers = await kubectl(plane, *all_of_them, "--dry-run=server", "--output=name")
+        await kubectl(plane, *all_of_them)
+        return answers
+
+    yield asyncio.run(apply())
+    # KWOK pretends to run these pods; other tests run the controller themselves.
+    workloads = ("delete", "deployments,poddisruptionbudgets", "--all", f"--namespace={NAMESPACE}")
+    asyncio.run(kubectl(plane, *workloads))
+
+
+async def may(api: Api, verb: str, resource: str, **where: str) -> bool:
+    group, _, plural = resource.rpartition("/")
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": ACCOUNT,
+            "resourceAttributes": {"verb": verb, "group": group, "resource": plural, **where},
+        },
+    }
+    answer = await api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])
+
+
+async def test_a_dry_run_on_the_server_accepts_every_object(sandbox: Sandbox, applied: str):
+    rendered = await kubectl(sandbox.plane, "kustomize", str(MANIFESTS))
+
+    assert len(applied.splitlines()) == len(list(yaml.safe_load_all(rendered)))
+
+
+async def test_the_example_in_readme_is_accepted(sandbox: Sandbox):
+    readme = (MANIFESTS.parent / "README.md").read_text()
+    (example,) = re.findall(r"^```yaml\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+
+    answers = await kubectl(
+        sandbox.plane, "apply", "-f", "-", "--dry-run=server", "--output=name", text=example
+    )
+
+    assert answers.split() == [
+        "storageclass.storage.k8s.io/fast",
+        "persistentvolumeclaim/data",
+        "pod/writer",
+    ]
+
+
+async def test_the_pods_are_admitted_under_the_restricted_standard(applied: str, api: Api):
+    async def both_made() -> bool:
+        return len((await api.get(PODS))["items"]) == 2
+
+    await asyncio.wait_for(control_plane.until(both_made), 30)
+
+    # The standard is enforced there, or the pods would prove nothing.
+    careless: dict[str, Any] = {
+        "metadata": {"name": "careless"},
+        "spec": {"containers": [{"name": "main", "image": "ebs-provisioner:0.1.0"}]},
+    }
+    with pytest.raises(ApiError, match="violates PodSecurity"):
+        await api.create(PODS, careless)
+
+
+async def test_the_account_may_hold_its_four_leases_and_no_other(applied: str, api: Api):
+    leases, there = "coordination.k8s.io/leases", "kube-system"
+
+    for name in app.lease_names(EBS_DRIVER):
+        assert await may(api, "get", leases, namespace=there, name=name)
+        assert await may(api, "patch", leases, namespace=there, name=name)
+    assert await may(api, "create", leases, namespace=there)
+    assert not await may(api, "patch", leases, namespace=there, name="kube-scheduler")
+    assert not await may(api, "create", leases, namespace=NAMESPACE)
+
+
+async def test_the_account_may_not_reach_further(applied: str, api: Api):
+    further = [
+        ("get", "secrets"),
+        ("list", "pods"),
+        ("patch", "nodes"),
+        ("update", "persistentvolumeclaims"),
+        ("delete", "persistentvolumeclaims"),
+        ("delete", "storage.k8s.io/volumeattachments"),
+        ("patch", "storage.k8s.io/csidrivers"),
+    ]
+
+    assert [each for each in further if await may(api, *each)] == []

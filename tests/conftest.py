@@ -1,0 +1,100 @@
+"""Fixtures that more than one folder of tests uses, and the check for leaked asyncio tasks."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Iterator
+from collections.abc import Set as AbstractSet
+from contextvars import Context, ContextVar
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pytest
+import pytest_asyncio
+from hypothesis import HealthCheck, settings
+
+from provisioner.sandbox.strict_ec2.client import StrictEc2
+
+# A busy machine is no counterexample.
+settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("calm")
+
+pytest_plugins = ("tests.sandbox.strict_ec2_fixtures",)
+
+
+@pytest.fixture(scope="session")
+def strict_ec2_server() -> Iterator[StrictEc2]:
+    """One strict EC2 for the whole run."""
+    with StrictEc2() as server:
+        yield server
+
+
+@pytest.fixture
+def strict_ec2(strict_ec2_server: StrictEc2) -> StrictEc2:
+    """The strict EC2, empty, without latency, throttling or faults."""
+    strict_ec2_server.reset()
+    return strict_ec2_server
+
+
+@pytest.fixture
+async def no_leaked_tasks() -> AsyncIterator[None]:
+    """Fail a test that ends while a task of its own still runs."""
+    yield
+    await _ended()
+    _complain(asyncio.all_tasks() - {asyncio.current_task()})
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def no_leaked_tasks_in_module_loop() -> AsyncIterator[None]:
+    """The same in a module's loop, where tasks of the module's own fixtures go on running.
+
+    Those may start tasks during the test too (stories that run side by side do), so what counts is
+    the context in which a task was made, not the time.
+    """
+    loop = asyncio.get_running_loop()
+    if loop.get_task_factory() is None:
+        loop.set_task_factory(_remember_test)
+    me = object()
+    _test.set(me)  # pytest-asyncio hands it on to the fixtures after this one, and to the test
+    yield
+    await _ended()
+    _complain({task for task in asyncio.all_tasks() if _made_in.get(task) is me})
+
+
+_test: ContextVar[object] = ContextVar("test", default=None)
+_made_in: WeakKeyDictionary[asyncio.Future[Any], object] = WeakKeyDictionary()
+_FIXTURES = {"function": "no_leaked_tasks", "module": "no_leaked_tasks_in_module_loop"}
+
+
+def _remember_test(
+    loop: asyncio.AbstractEventLoop, coro: Any, context: Context | None = None
+) -> asyncio.Task[Any]:
+    task = asyncio.Task(coro, loop=loop, context=context)
+    _made_in[task] = _test.get() if context is None else context.get(_test)
+    return task
+
+
+async def _ended() -> None:
+    # What was cancelled in the last moment may still end by itself.
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def _complain(tasks: AbstractSet[asyncio.Task[Any] | None]) -> None:
+    own = asyncio.current_task()
+    leaked = [task.get_name() for task in tasks if task is not None and task is not own]
+    assert not leaked, f"tasks nobody waited for: {leaked}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the leak check first, so that it looks after every other fixture has cleaned up.
+
+    First of those that live as long as the test: what lives longer has not cleaned up by then.
+    """
+    for item in items:
+        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.function):
+            marker = item.get_closest_marker("asyncio")
+            scope = (marker.kwargs if marker else {}).get("loop_scope") or "function"
+            names, known = item.fixturenames, item._fixtureinfo.name2fixturedefs
+            longer = [n for n in names if n in known and known[n][-1].scope != "function"]
+            # A loop of another scope has no check: KeyError, until somebody writes one.
+            names[:] = [*longer, _FIXTURES[scope], *(n for n in names if n not in longer)]

@@ -1,0 +1,103 @@
+import pytest
+
+from provisioner.ec2.devices import BAD_FOR_S, DeviceBook
+from provisioner.model.device import DEVICE_NAMES
+from provisioner.model.errors import Ec2Error, Reason
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def book(clock: Clock) -> DeviceBook:
+    return DeviceBook(clock=clock)
+
+
+ROOT = {"/dev/xvda": "vol-root"}
+
+
+def test_two_volumes_on_their_way_get_different_names(book: DeviceBook) -> None:
+    assert book.reserve("i-1", "vol-1", ROOT) != book.reserve("i-1", "vol-2", ROOT)
+
+
+def test_instances_do_not_share_names(book: DeviceBook) -> None:
+    assert book.reserve("i-1", "vol-1", ROOT) == book.reserve("i-2", "vol-2", ROOT)
+
+
+def test_the_same_volume_gets_the_same_name_again(book: DeviceBook) -> None:
+    first = book.reserve("i-1", "vol-1", ROOT)
+    book.reserve("i-1", "vol-2", ROOT)
+
+    assert book.reserve("i-1", "vol-1", ROOT) == first
+
+
+def test_after_a_restart_an_attached_volume_keeps_the_name_that_ec2_shows(
+    book: DeviceBook,
+) -> None:
+    assert book.reserve("i-1", "vol-1", {"/dev/xvdbx": "vol-1"}) == "/dev/xvdbx"
+
+
+def test_a_name_that_ec2_shows_is_not_given_away(book: DeviceBook) -> None:
+    in_use = {DEVICE_NAMES[0]: "vol-7"}
+
+    assert book.reserve("i-1", "vol-1", in_use) == DEVICE_NAMES[1]
+
+
+def test_a_name_just_freed_is_the_last_to_be_used_again(book: DeviceBook) -> None:
+    first = book.reserve("i-1", "vol-1", ROOT)
+    book.release("i-1", "vol-1")
+
+    assert book.reserve("i-1", "vol-2", ROOT) != first
+
+
+def test_a_name_freed_by_somebody_else_is_not_used_again_at_once(book: DeviceBook) -> None:
+    book.reserve("i-1", "vol-1", {DEVICE_NAMES[1]: "vol-7"})
+
+    assert book.reserve("i-1", "vol-2", {}) == DEVICE_NAMES[2]
+
+
+def test_a_name_that_ec2_refuses_is_not_tried_again_for_an_hour(
+    book: DeviceBook, clock: Clock
+) -> None:
+    refused = book.reserve("i-1", "vol-1", ROOT)
+    book.mark_bad("i-1", refused)
+
+    assert book.reserve("i-1", "vol-1", ROOT) != refused
+
+    clock.now += BAD_FOR_S + 1
+    assert book.reserve("i-1", "vol-2", ROOT) == refused
+
+
+def test_an_instance_without_a_free_name_is_full(book: DeviceBook) -> None:
+    in_use = dict.fromkeys(DEVICE_NAMES, "vol-x")
+
+    with pytest.raises(Ec2Error) as caught:
+        book.reserve("i-1", "vol-1", in_use)
+
+    assert caught.value.reason is Reason.INSTANCE_FULL
+
+
+def test_releasing_twice_or_what_was_never_reserved_is_harmless(book: DeviceBook) -> None:
+    book.release("i-1", "vol-1")
+    book.reserve("i-1", "vol-1", ROOT)
+    book.release("i-1", "vol-1")
+    book.release("i-1", "vol-1")
+
+
+def test_instances_that_nothing_happens_on_are_forgotten(book: DeviceBook, clock: Clock) -> None:
+    for number in range(100):
+        book.reserve(f"i-{number}", "vol-1", ROOT)
+        book.release(f"i-{number}", "vol-1")
+    clock.now += 7200
+    book.reserve("i-new", "vol-1", ROOT)
+
+    assert list(book._pages) == ["i-new"]

@@ -1,0 +1,183 @@
+from collections.abc import Iterable
+
+import pytest
+
+from provisioner.kube.store import Store
+from provisioner.kube.wire import Listing
+from provisioner.model.meta import KubeObject, ObjectMeta
+
+Change = tuple[str | None, str | None]
+
+
+def an_object(name: str, version: str, zone: str = "", uid: str = "") -> KubeObject:
+    labels = {"zone": zone} if zone else None
+    return KubeObject(
+        metadata=ObjectMeta(name=name, resource_version=version, labels=labels, uid=uid)
+    )
+
+
+def zone_of(obj: KubeObject) -> Iterable[str]:
+    return obj.labels.values()
+
+
+def version_of(obj: KubeObject | None) -> str | None:
+    return obj.metadata.resource_version if obj else None
+
+
+class Told:
+    """What subscribers were told: the versions before and after."""
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+
+    def __call__(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        self.changes.append((version_of(old), version_of(new)))
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def store(told: Told) -> Store[KubeObject]:
+    """Filled by a list at version 10 that holds ``a`` at version 5."""
+    filled: Store[KubeObject] = Store({"zone": zone_of})
+    filled.replace(Listing([an_object("a", "5", "east")], "10"))
+    filled.subscribe(told)
+    told.changes.clear()
+    return filled
+
+
+def names(objects: Iterable[KubeObject]) -> list[str]:
+    return [obj.name for obj in objects]
+
+
+def test_a_late_subscriber_is_told_what_is_there(store: Store[KubeObject]) -> None:
+    late = Told()
+    store.subscribe(late)
+
+    assert late.changes == [(None, "5")]
+
+
+def test_tells_additions_changes_and_deletions(store: Store[KubeObject], told: Told) -> None:
+    store.apply(an_object("b", "11"))
+    store.apply(an_object("b", "12"))
+    store.remove("b", "13")
+
+    assert told.changes == [(None, "11"), ("11", "12"), ("12", None)]
+
+
+def test_a_subscriber_that_fails_stops_nobody(store: Store[KubeObject]) -> None:
+    def fails(old: KubeObject | None, new: KubeObject | None) -> None:
+        raise ValueError
+
+    later = Told()
+    store.subscribe(fails)
+    store.subscribe(later)
+    store.apply(an_object("b", "11"))
+
+    assert later.changes[-1] == (None, "11")
+
+
+def test_an_index_follows_its_objects(store: Store[KubeObject]) -> None:
+    store.apply(an_object("b", "11", "east"))
+    store.apply(an_object("c", "12", "west"))
+    both = names(store.keyed("zone", "east"))
+    store.apply(an_object("a", "13", "west"))
+    store.remove("c", "14")
+
+    assert both == ["a", "b"]
+    assert names(store.keyed("zone", "east")) == ["b"]
+    assert names(store.keyed("zone", "west")) == ["a"]
+    assert store.keyed("zone", "nowhere") == []
+
+
+def test_the_echo_of_an_own_write_is_told_once(store: Store[KubeObject], told: Told) -> None:
+    store.observe(an_object("a", "11"))
+    store.apply(an_object("a", "11"))
+
+    assert told.changes == [("5", "11")]
+
+
+def test_an_older_state_in_the_watch_does_not_undo_an_own_write(
+    store: Store[KubeObject], told: Told
+) -> None:
+    store.observe(an_object("a", "12"))
+    store.apply(an_object("a", "11"))
+
+    assert told.changes == [("5", "12")]
+
+
+def test_an_older_answer_is_ignored(store: Store[KubeObject], told: Told) -> None:
+    store.apply(an_object("a", "12"))
+    store.observe(an_object("a", "11"))
+
+    assert told.changes == [("5", "12")]
+
+
+def test_versions_are_numbers_not_texts(store: Store[KubeObject], told: Told) -> None:
+    store.apply(an_object("a", "99"))
+    store.apply(an_object("a", "100"))
+
+    assert told.changes == [("5", "99"), ("99", "100")]
+
+
+def test_an_answer_does_not_bring_a_deleted_object_back(
+    store: Store[KubeObject], told: Told
+) -> None:
+    store.version = "15"  # the watch showed its creation at 12 and its deletion at 14
+    store.observe(an_object("b", "12"))
+
+    assert store.get("b") is None
+    assert told.changes == []
+
+
+def test_an_object_made_again_survives_the_deletion_of_the_old_one(
+    store: Store[KubeObject],
+) -> None:
+    store.observe(an_object("a", "14", uid="new"))
+    store.remove("a", "12")
+
+    found = store.get("a")
+    assert found is not None
+    assert found.uid == "new"
+
+
+def test_a_new_list_tells_lost_deletions_and_changes(store: Store[KubeObject], told: Told) -> None:
+    store.apply(an_object("b", "11", "east"))
+    store.apply(an_object("c", "12"))
+    told.changes.clear()
+
+    store.replace(
+        Listing([an_object("b", "11", "east"), an_object("c", "18"), an_object("d", "19")], "20")
+    )
+
+    assert told.changes == [("5", None), ("12", "18"), (None, "19")]
+    assert names(store.keyed("zone", "east")) == ["b"]
+
+
+def test_a_new_list_keeps_what_was_written_after_it(store: Store[KubeObject]) -> None:
+    store.observe(an_object("b", "21"))
+    store.replace(Listing([], "20"))
+
+    assert names(store.values()) == ["b"]
+
+
+def test_what_can_no_longer_be_read_is_kept_as_it_was(store: Store[KubeObject]) -> None:
+    store.replace(Listing([], "20", unreadable_keys=("a",)))
+
+    assert names(store.values()) == ["a"]
+
+
+def test_versions_that_run_backwards_mean_a_restored_etcd(
+    store: Store[KubeObject], told: Told
+) -> None:
+    store.apply(an_object("b", "900"))
+    store.version = "1000"
+    told.changes.clear()
+
+    store.replace(Listing([an_object("a", "4")], "30"))
+
+    assert told.changes == [("900", None), ("5", "4")]
+    assert store.version == "30"

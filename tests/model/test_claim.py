@@ -1,0 +1,108 @@
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provisioner.model.claim import (
+    BETA_STORAGE_CLASS,
+    BETA_STORAGE_PROVISIONER,
+    MIGRATED_TO,
+    PINNED_ZONE,
+    STORAGE_PROVISIONER,
+    Claim,
+    claim_uid_of,
+)
+from provisioner.model.driver import IN_TREE_DRIVER
+from tests.builders import DRIVER, UID, a_claim
+
+
+def test_a_bare_claim_is_read_with_empty_values():
+    bare = msgspec.json.decode(
+        b'{"metadata": {"annotations": null, "labels": null, "finalizers": null}}', type=Claim
+    )
+
+    assert (bare.class_name, bare.selected_node, bare.pinned_zone) == ("", "", "")
+    assert bare.requested_storage == ""
+    assert bare.labels == {}
+    assert bare.finalizers == []
+    assert not bare.deleting
+    assert not bare.is_block
+    assert not bare.is_asked_of(DRIVER)
+
+
+def test_what_the_api_server_may_send_as_null_is_read():
+    claim = msgspec.json.decode(
+        b'{"spec": {"accessModes": null, "resources": {"requests": null}, "storageClassName": null,'
+        b' "selector": null, "dataSource": null}, "status": null}',
+        type=Claim,
+    )
+
+    assert claim.requested_storage == ""
+    assert claim.class_name == ""
+
+
+def test_the_size_is_as_written():
+    assert a_claim(size="1500M").requested_storage == "1500M"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "name"),
+    [({}, "fast"), ({BETA_STORAGE_CLASS: "old"}, "old"), ({BETA_STORAGE_CLASS: ""}, "fast")],
+)
+def test_the_old_annotation_wins_over_the_field_of_the_class(annotations, name):
+    assert a_claim(annotations=annotations).class_name == name
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_block"), [(None, False), ("Filesystem", False), ("Block", True)]
+)
+def test_without_a_mode_a_file_system_is_meant(mode, is_block):  # race 33
+    assert a_claim(volume_mode=mode).is_block is is_block
+
+
+@pytest.mark.parametrize(
+    ("annotations", "asked"),
+    [
+        ({STORAGE_PROVISIONER: DRIVER}, True),
+        ({BETA_STORAGE_PROVISIONER: DRIVER}, True),
+        ({STORAGE_PROVISIONER: "x", BETA_STORAGE_PROVISIONER: DRIVER}, False),
+        ({STORAGE_PROVISIONER: IN_TREE_DRIVER, MIGRATED_TO: DRIVER}, True),
+        ({BETA_STORAGE_PROVISIONER: IN_TREE_DRIVER, MIGRATED_TO: DRIVER}, True),
+        ({STORAGE_PROVISIONER: IN_TREE_DRIVER}, False),
+        ({STORAGE_PROVISIONER: IN_TREE_DRIVER, MIGRATED_TO: "x"}, False),
+        ({STORAGE_PROVISIONER: "x", MIGRATED_TO: DRIVER}, False),
+        ({}, False),
+    ],
+)
+def test_who_is_asked_to_provision(annotations, asked):
+    assert a_claim(annotations=annotations).is_asked_of(DRIVER) is asked
+
+
+def test_the_selected_node_and_the_pinned_zone_are_annotations():
+    claim = a_claim(node="node-1", annotations={PINNED_ZONE: "us-east-1a"})
+
+    assert (claim.selected_node, claim.pinned_zone) == ("node-1", "us-east-1a")
+
+
+def test_a_claim_is_known_by_namespace_and_name():
+    assert a_claim("web").key == "shop/web"
+
+
+@pytest.mark.parametrize(
+    ("name", "uid"),
+    [
+        (f"pvc-{UID}", UID),
+        ("pvc-", None),
+        ("", None),
+        ("by-hand", None),
+        ("my-pvc-1", None),
+        ("pvc-pvc-1", "pvc-1"),
+    ],
+)
+def test_the_name_of_a_persistent_volume_tells_its_claim(name, uid):
+    assert claim_uid_of(name) == uid
+
+
+@given(st.text(min_size=1))
+def test_the_name_for_a_claim_tells_that_very_claim(uid):  # race 8
+    assert claim_uid_of(a_claim(uid=uid).persistent_volume_name) == uid

@@ -1,0 +1,97 @@
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provisioner.model.driver import IN_TREE_DRIVER
+from provisioner.model.persistent_volume import (
+    MIGRATED_TO,
+    PROVISIONED_BY,
+    PersistentVolume,
+    finalizer_of_attacher,
+    sanitised,
+)
+from tests.builders import DRIVER, VOLUME, a_persistent_volume
+
+
+def test_it_is_read_as_the_api_server_sends_it():
+    found = msgspec.json.decode(
+        b'{"metadata": {"name": "pv", "finalizers": null},'
+        b' "spec": {"persistentVolumeReclaimPolicy": "Retain", "claimRef": {"uid": "u"},'
+        b'  "awsElasticBlockStore": {"volumeID": "aws://us-east-1a/vol-1", "fsType": "ext4"},'
+        b'  "nodeAffinity": {"required": {"nodeSelectorTerms": null}}},'
+        b' "status": {"phase": "Released"}}',
+        type=PersistentVolume,
+    )
+
+    assert (found.key, found.phase, found.reclaim_policy) == ("pv", "Released", "Retain")
+    assert found.volume_id(DRIVER) == "vol-1"
+
+
+def test_a_new_one_has_no_phase():
+    assert PersistentVolume().phase == ""
+
+
+@pytest.mark.parametrize(
+    ("found", "volume_id"),
+    [
+        pytest.param(a_persistent_volume(), VOLUME, id="CSI"),
+        pytest.param(
+            a_persistent_volume(handle=f"aws://z/{VOLUME}"), VOLUME, id="CSI, once in-tree"
+        ),
+        pytest.param(a_persistent_volume(driver="x"), None, id="another driver"),
+        pytest.param(a_persistent_volume(in_tree=True), VOLUME, id="in-tree"),
+        pytest.param(
+            a_persistent_volume(in_tree=True, handle=f"aws://z/{VOLUME}"),
+            VOLUME,
+            id="in-tree with zone",
+        ),
+        pytest.param(a_persistent_volume(handle=""), None, id="no handle"),
+        pytest.param(PersistentVolume(), None, id="another kind of volume"),
+    ],
+)
+def test_which_volume_it_names(found, volume_id):
+    assert found.volume_id(DRIVER) == volume_id
+
+
+@pytest.mark.parametrize(
+    ("found", "ours"),
+    [
+        pytest.param(a_persistent_volume(), True, id="provisioned by us"),
+        pytest.param(
+            a_persistent_volume(annotations={PROVISIONED_BY: "x"}), False, id="by another"
+        ),
+        pytest.param(a_persistent_volume(annotations={}), True, id="race 19: by hand"),
+        pytest.param(
+            a_persistent_volume(annotations={}, driver="x"), False, id="by hand, another driver"
+        ),
+        pytest.param(
+            a_persistent_volume(annotations={}, in_tree=True), False, id="by hand, in-tree"
+        ),
+        pytest.param(
+            a_persistent_volume(annotations={PROVISIONED_BY: IN_TREE_DRIVER, MIGRATED_TO: DRIVER}),
+            True,
+            id="race 32: migrated",
+        ),
+        pytest.param(
+            a_persistent_volume(annotations={PROVISIONED_BY: IN_TREE_DRIVER}),
+            False,
+            id="not migrated",
+        ),
+    ],
+)
+def test_whose_volume_it_is_to_delete(found, ours):
+    assert found.is_deleted_by(DRIVER) is ours
+
+
+def test_the_attachers_finalizer_is_the_one_of_external_attacher():
+    assert finalizer_of_attacher(DRIVER) == "external-attacher/ebs-csi-aws-com"
+
+
+@given(st.text(max_size=30))
+def test_a_sanitised_name_has_only_letters_digits_and_dashes(name):
+    clean = sanitised(name)
+
+    assert len(clean) == len(name)
+    assert all(c.isascii() and (c.isalnum() or c == "-") for c in clean)
+    assert sanitised(clean) == clean

@@ -1,0 +1,73 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provisioner.model.volume import (
+    AttachmentState,
+    is_volume_id,
+    normalised_handle,
+)
+from tests.builders import INSTANCE, OTHER_INSTANCE, VOLUME, a_volume
+
+volume_ids = st.from_regex(r"vol-[0-9a-f]{8,17}", fullmatch=True)
+
+
+@pytest.mark.parametrize("state", [s for s in AttachmentState if s is not AttachmentState.DETACHED])
+def test_a_volume_is_on_an_instance_until_it_is_detached(state):
+    on = a_volume(on={OTHER_INSTANCE: AttachmentState.ATTACHED, INSTANCE: state}).on(INSTANCE)
+
+    assert on is not None
+    assert (on.instance_id, on.state, on.device) == (INSTANCE, state, "/dev/xvdab")
+
+
+def test_a_volume_is_not_on_an_instance_that_it_has_left_or_never_saw():
+    left = a_volume(on={INSTANCE: AttachmentState.DETACHED})
+
+    assert left.on(INSTANCE) is None
+    assert left.on(OTHER_INSTANCE) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        (VOLUME, True),
+        ("vol-1", True),
+        ("vol-", False),
+        ("snap-1", False),
+        ("vol-1/", False),
+        (" vol-1", False),
+        ("vol-1\n", False),
+        ("", False),
+    ],
+)
+def test_what_has_the_form_of_a_volume_id(text, is_one):
+    assert is_volume_id(text) is is_one
+
+
+@pytest.mark.parametrize(
+    ("handle", "normal"),
+    [
+        (VOLUME, VOLUME),
+        (f"aws://us-east-1a/{VOLUME}", VOLUME),
+        (f"aws:///{VOLUME}", VOLUME),
+        (f"aws://{VOLUME}", VOLUME),
+        ("aws://us-east-1a/odd", "aws://us-east-1a/odd"),
+        ("nfs/share", "nfs/share"),
+        ("", ""),
+    ],
+)
+def test_handles_of_every_form_name_the_same_volume(handle, normal):
+    assert normalised_handle(handle) == normal
+
+
+@given(volume_ids, st.sampled_from(["", "aws://us-east-1a/", "aws:///"]))
+def test_normalising_finds_the_volume_and_changes_nothing_twice(volume_id, prefix):
+    assert normalised_handle(prefix + volume_id) == volume_id
+    assert normalised_handle(normalised_handle(prefix + volume_id)) == volume_id
+
+
+@given(st.text())
+def test_any_handle_can_be_normalised(handle):
+    once = normalised_handle(handle)
+
+    assert normalised_handle(once) == once

@@ -1,0 +1,52 @@
+import pytest
+
+from provisioner.model.volume_type import VOLUME_TYPES, fault
+
+
+@pytest.mark.parametrize(
+    ("volume_type", "size_gib", "iops", "throughput_mibps"),
+    [
+        ("gp3", 1, None, None),
+        ("gp3", 1, 3_000, None),
+        ("gp3", 160, 80_000, 2_000),
+        ("gp3", 10, None, 750),
+        ("gp2", 16_384, None, None),
+        ("io1", 4, 200, None),
+        ("io2", 4, 4_000, None),
+        ("st1", 125, None, None),
+        ("standard", 1_024, None, None),
+    ],
+)
+def test_allows_what_ec2_allows(volume_type, size_gib, iops, throughput_mibps):
+    assert fault(volume_type, size_gib, iops, throughput_mibps) is None
+
+
+@pytest.mark.parametrize(
+    ("volume_type", "size_gib", "iops", "throughput_mibps", "sentence"),
+    [
+        ("gp3", 0, None, None, "1 to 65536 GiB, not 0"),
+        ("gp2", 16_385, None, None, "1 to 16384 GiB, not 16385"),
+        ("gp3", 100, 2_999, None, "3000 to 80000 IOPS, not 2999"),
+        ("gp3", 10, 5_001, None, "at most 5000 IOPS (500 for each GiB)"),
+        ("gp3", 1, 3_001, None, "at most 3000 IOPS"),
+        ("gp3", 100, 3_000, 751, "751 MiB/s need 3004 IOPS"),
+        ("gp3", 100, None, 100, "125 to 2000 MiB/s"),
+        ("gp2", 100, 3_000, None, "iops cannot be chosen for a gp2"),
+        ("gp2", 100, None, 200, "throughput can only be chosen for a gp3"),
+        ("io1", 100, None, None, "needs the parameter iops"),
+        ("io1", 4, 201, None, "at most 200 IOPS"),
+        ("sc1", 124, None, None, "125 to 16384 GiB"),
+    ],
+)
+def test_names_the_limit(volume_type, size_gib, iops, throughput_mibps, sentence):
+    assert sentence in str(fault(volume_type, size_gib, iops, throughput_mibps))
+
+
+@pytest.mark.parametrize("volume_type", VOLUME_TYPES)
+def test_every_type_has_its_bounds_inside(volume_type):
+    limits = VOLUME_TYPES[volume_type]
+    iops = limits.iops[0] if limits.iops_required and limits.iops else None
+
+    assert fault(volume_type, limits.size_gib[0], iops, None) is None
+    assert fault(volume_type, limits.size_gib[1], iops, None) is None
+    assert fault(volume_type, limits.size_gib[1] + 1, iops, None) is not None

@@ -1,0 +1,83 @@
+"""Edges that answer at once with what a test has laid out, and remember what was asked of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from provisioner.kube.events import Regarding
+from provisioner.model.errors import KubeError, Reason
+from provisioner.model.volume import CreateRequest, Volume
+
+
+@dataclass
+class Kube:
+    """An API server. ``objects``: by name, for GET; ``answers``: of writes, in order."""
+
+    objects: dict[str, Any] = field(default_factory=dict)
+    answers: list[Any] = field(default_factory=list)
+    sent: list[tuple[str, str, Any]] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
+
+    async def get(self, resource: Any, name: str, namespace: str = "") -> Any:
+        self.read.append(f"{resource.plural} {name}")
+        if name not in self.objects:
+            raise KubeError(Reason.OBJECT_NOT_FOUND, f"no {name}")
+        return self.objects[name]
+
+    async def create(self, resource: Any, body: Any, namespace: str = "") -> Any:
+        return self._write("create", resource, body)
+
+    async def patch(self, resource: Any, name: str, body: Any, **_: Any) -> Any:
+        return self._write("patch", resource, body)
+
+    async def delete(self, resource: Any, name: str, **given: Any) -> Any:
+        return self._write("delete", resource, given)
+
+    def _write(self, verb: str, resource: Any, body: Any) -> Any:
+        self.sent.append((verb, resource.plural, body))
+        return _answer(self.answers.pop(0))
+
+
+@dataclass
+class Ec2:
+    """Volumes. ``answers``: of CreateVolume, in order."""
+
+    answers: list[Volume | Exception] = field(default_factory=list)
+    requests: list[CreateRequest] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    failure: Exception | None = None
+
+    async def find_any(self, *_: Any) -> list[Volume]:
+        if self.failure is not None:
+            raise self.failure
+        return []
+
+    async def create(self, request: CreateRequest) -> Any:
+        self.requests.append(request)
+        return _answer(self.answers.pop(0))
+
+    async def delete(self, volume_id: str, *, gate: Any) -> None:
+        await gate()
+        if self.failure is not None:
+            raise self.failure
+        self.deleted.append(volume_id)
+
+
+@dataclass
+class Events:
+    """What users were told."""
+
+    told: list[str] = field(default_factory=list)
+
+    def record(self, regarding: Regarding, *, warning: bool, reason: str, message: str) -> None:
+        self.told.append(message)
+
+    def forget(self, *_: Any) -> None:
+        return
+
+
+def _answer(answer: Any) -> Any:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer

@@ -1,0 +1,141 @@
+"""The attacher with edges that answer at once: what wakes it, what it tells, what it keeps."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import msgspec
+
+from provisioner.decide.attach import Call, Kind, Target
+from provisioner.ec2.attachments import Attachments
+from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.volumes import Volumes
+from provisioner.ec2.watcher import Watcher
+from provisioner.kube.client import KubeClient
+from provisioner.metrics import Metrics
+from provisioner.model.attachment import Attachment
+from provisioner.model.errors import Reason
+from provisioner.model.node import CsiNode
+from provisioner.reconcile.attach import Attacher
+from provisioner.reconcile.attachment_memory import now_s
+from provisioner.reconcile.caches import Caches
+from provisioner.reconcile.live import LiveLists
+from provisioner.reconcile.marks import Marks
+from tests.builders import (
+    ATTACHER_FINALIZER,
+    DRIVER,
+    INSTANCE,
+    OTHER_INSTANCE,
+    VOLUME,
+    a_csi_node,
+    a_node,
+    a_persistent_volume,
+    an_attachment,
+    an_ec2_error,
+)
+from tests.reconcile.edges import Ec2, Kube
+
+DENIED = an_ec2_error(Reason.PERMISSION_DENIED)
+TARGET = Target(VOLUME, INSTANCE)
+
+
+class World:
+    """An attacher, its caches filled, and its API server; EC2 is never asked."""
+
+    def __init__(self, *attachments: Attachment, registered: CsiNode | None = None) -> None:
+        self.kube = Kube()
+        kube, volumes, metrics = cast("KubeClient", self.kube), cast("Volumes", Ec2()), Metrics()
+        self.caches = Caches(kube, metrics, DRIVER)
+        held = a_persistent_volume(finalizers=[ATTACHER_FINALIZER])
+        self.caches.persistent_volumes._store.apply(held)
+        self.caches.nodes._store.apply(a_node())
+        if registered is not None:
+            self.caches.csi_nodes._store.apply(registered)
+        self.watcher = Watcher(volumes, metrics=metrics)
+        self.ec2 = Attachments(cast("Ec2Calls", None))
+        self.attacher = Attacher(
+            driver=DRIVER,
+            client=kube,
+            caches=self.caches,
+            attachments=self.ec2,
+            watcher=self.watcher,
+            marks=Marks(volumes, cast("LiveLists", None), cluster_id=""),
+            metrics=metrics,
+        )
+        for attachment in attachments:
+            self.caches.attachments._store.apply(attachment)
+        self.attacher.subscribe()
+        self.attacher.queue._ready.clear()  # what is there at the start is looked at anyway
+        self.attacher.queue._entries.clear()
+
+    def registers(self, csi_node: CsiNode, version: str = "9") -> None:
+        metadata = msgspec.structs.replace(csi_node.metadata, resource_version=version)
+        self.caches.csi_nodes.observe(msgspec.structs.replace(csi_node, metadata=metadata))
+
+    @property
+    def woken(self) -> set[str]:
+        return set(self.attacher.queue._entries)
+
+
+WAITING = an_attachment("csi-1", uid="1")
+ELSEWHERE = an_attachment("csi-2", uid="2", node="node-2")
+
+
+async def test_the_attachments_of_a_node_are_woken_when_its_plugin_registers():
+    world = World(WAITING, ELSEWHERE, registered=a_csi_node(driver=None))
+
+    world.registers(a_csi_node())
+
+    assert world.woken == {"csi-1"}
+
+
+async def test_they_are_woken_when_it_registers_under_another_instance():
+    world = World(WAITING, ELSEWHERE, registered=a_csi_node())
+
+    world.registers(a_csi_node(instance=OTHER_INSTANCE))
+
+    assert world.woken == {"csi-1"}
+
+
+async def test_nothing_is_woken_by_what_another_driver_registers():
+    world = World(WAITING, registered=a_csi_node())
+
+    world.registers(a_csi_node())
+
+    assert world.woken == set()
+
+
+async def test_an_attach_that_cannot_be_looked_at_tells_the_pod_why():
+    world = World(WAITING, registered=a_csi_node())
+    world.kube.answers = [WAITING]
+    world.attacher._memory.calls[WAITING.uid] = Call(Kind.ATTACH, TARGET, now_s())
+    world.watcher.trouble = DENIED
+
+    wait_s = await world.attacher.reconcile("csi-1")
+
+    assert wait_s is not None
+    [(_, _, patch)] = world.kube.sent
+    assert patch["status"]["attachError"]["message"] == DENIED.message
+
+
+async def test_a_detach_that_cannot_be_looked_at_tells_why():
+    leaving = an_attachment("csi-1", uid="1", attached=True, deleting=True)
+    world = World(leaving, registered=a_csi_node())
+    world.kube.answers = [leaving]
+    world.attacher._memory.calls[leaving.uid] = Call(Kind.DETACH, TARGET, now_s())
+    world.watcher.trouble = DENIED
+
+    wait_s = await world.attacher.reconcile("csi-1")
+
+    assert wait_s is not None
+    [(_, _, patch)] = world.kube.sent
+    assert patch["status"]["detachError"]["message"] == DENIED.message
+
+
+async def test_an_attachment_removed_by_force_gives_its_device_name_back():
+    world = World(WAITING, registered=a_csi_node())
+    before = world.ec2.devices.reserve(INSTANCE, VOLUME, {})
+
+    world.attacher._changed(WAITING, None)
+
+    assert world.ec2.devices.reserve(INSTANCE, VOLUME, {}) != before

@@ -1,0 +1,100 @@
+"""What nobody may decide by: a cache that is not full yet, and a cache's "not here"."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+
+from provisioner.kube import resources
+from provisioner.kube.client import KubeClient
+from provisioner.kube.resources import Resource
+from provisioner.kube.wire import Listing
+from provisioner.metrics import Metrics
+from provisioner.reconcile.caches import Caches
+from tests.builders import DRIVER, a_class, a_csi_node, a_node, a_persistent_volume
+from tests.reconcile.edges import Kube
+
+KINDS = (
+    resources.CLAIMS,
+    resources.PERSISTENT_VOLUMES,
+    resources.ATTACHMENTS,
+    resources.STORAGE_CLASSES,
+    resources.NODES,
+    resources.CSI_NODES,
+)
+
+
+class SlowKube:
+    """Lists every kind at once but one, which takes until it is let go."""
+
+    def __init__(self, slow: Resource[Any]) -> None:
+        self.slow = slow
+        self.let_go = asyncio.Event()
+        self.asked = asyncio.Event()
+
+    async def served(self) -> frozenset[tuple[str, str]]:
+        return frozenset((kind.api_version, kind.plural) for kind in KINDS)
+
+    async def list(self, resource: Resource[Any], **_: Any) -> Listing[Any]:
+        if resource is self.slow:
+            self.asked.set()
+            await self.let_go.wait()
+        return Listing([], "1")
+
+    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[None]:
+        await asyncio.Event().wait()
+        yield None
+
+
+@pytest.mark.parametrize("slow", KINDS, ids=lambda kind: kind.plural)
+async def test_nothing_is_decided_before_every_kind_was_listed(slow: Resource[Any]):  # race 29
+    kube = SlowKube(slow)
+    caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
+    following = asyncio.create_task(caches.run())
+    synced = asyncio.create_task(caches.synced())
+    async with asyncio.timeout(5):
+        await kube.asked.wait()
+        for _ in range(20):  # all others have their list by now
+            await asyncio.sleep(0)
+        before = caches.is_synced, synced.done()
+
+        kube.let_go.set()
+        await synced
+
+    assert before == (False, False)
+    assert caches.is_synced
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_what_is_not_in_a_cache_is_asked_for_before_it_counts_as_gone():  # race 29
+    kube = Kube(
+        objects={
+            "fast": a_class(),
+            "pv": a_persistent_volume("pv"),
+            "node-1": a_node(),
+        }
+    )
+    caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
+
+    assert await caches.storage_class("fast") == a_class()
+    assert await caches.persistent_volume("pv") == a_persistent_volume("pv")
+    assert await caches.node("node-1") == a_node()
+    assert await caches.node("node-2") is None
+    assert kube.read == [
+        "storageclasses fast",
+        "persistentvolumes pv",
+        "nodes node-1",
+        "nodes node-2",
+    ]
+
+
+async def test_a_node_that_lacks_the_driver_in_the_cache_is_asked_for():  # race 5, race 29
+    kube = Kube(objects={"node-1": a_csi_node()})
+    caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
+    caches.csi_nodes._store.apply(a_csi_node(driver=None))
+
+    assert await caches.csi_node("node-1") == a_csi_node()

@@ -1,0 +1,227 @@
+"""The provisioner with edges that answer at once: what it goes on with, and what it never does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import msgspec
+import pytest
+
+from provisioner.ec2.lookups import NameLookUps
+from provisioner.ec2.volumes import Volumes
+from provisioner.ec2.watcher import Watcher
+from provisioner.kube.client import KubeClient
+from provisioner.kube.events import EventRecorder
+from provisioner.metrics import Metrics
+from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, Claim
+from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason
+from provisioner.model.volume import VolumeState
+from provisioner.reconcile.caches import Caches
+from provisioner.reconcile.live import LiveLists
+from provisioner.reconcile.marks import Marks
+from provisioner.reconcile.provision import Provisioner
+from provisioner.settings import Settings
+from tests.builders import (
+    DRIVER,
+    OTHER_INSTANCE,
+    UID,
+    ZONE,
+    a_claim,
+    a_class,
+    a_csi_node,
+    a_node,
+    a_persistent_volume,
+    a_volume,
+    an_ec2_error,
+)
+from tests.ec2.virtual_time import Clock, in_virtual_time
+from tests.reconcile.edges import Ec2, Events, Kube
+
+CLAIM = a_claim(node="node-1")
+OTHER_ZONE = "us-east-1b"
+
+
+class World:
+    """A provisioner, its caches filled, and its edges."""
+
+    def __init__(self, claim: Claim) -> None:
+        self.kube, self.ec2, self.events = Kube(), Ec2(), Events()
+        kube, volumes = cast("KubeClient", self.kube), cast("Volumes", self.ec2)
+        metrics = Metrics()
+        self.caches = Caches(kube, metrics, DRIVER)
+        self.caches.claims._store.apply(claim)
+        self.caches.classes._store.apply(a_class(waits=True))
+        for name, zone, instance in (
+            ("node-1", ZONE, "i-1"),
+            ("node-2", OTHER_ZONE, OTHER_INSTANCE),
+        ):
+            self.caches.nodes._store.apply(a_node(name, zone=zone))
+            self.caches.csi_nodes._store.apply(a_csi_node(name, instance=instance))
+        live = LiveLists(kube, DRIVER)
+        self.watcher = Watcher(volumes, metrics=metrics)
+        self.provisioner = Provisioner(
+            settings=Settings(),
+            identity="test",
+            client=kube,
+            caches=self.caches,
+            volumes=volumes,
+            lookups=NameLookUps(volumes),
+            watcher=self.watcher,
+            marks=Marks(volumes, live, cluster_id=""),
+            live=live,
+            events=cast("EventRecorder", self.events),
+            metrics=metrics,
+        )
+
+
+def annotated(claim: Claim, version: str, **annotations: str | None) -> Claim:
+    """The claim as the API server has it at a version, with annotations set or removed."""
+    both = {**(claim.metadata.annotations or {}), **annotations}
+    kept = {key: value for key, value in both.items() if value is not None}
+    metadata = msgspec.structs.replace(claim.metadata, resource_version=version, annotations=kept)
+    return msgspec.structs.replace(claim, metadata=metadata)
+
+
+PINNED = annotated(CLAIM, "8", **{PINNED_ZONE: ZONE})
+
+
+def another_node(world: World) -> None:
+    world.caches.claims._store.apply(annotated(PINNED, "9", **{SELECTED_NODE: "node-2"}))
+
+
+def no_node(world: World) -> None:
+    world.caches.claims._store.apply(annotated(PINNED, "9", **{SELECTED_NODE: None}))
+
+
+def no_claim(world: World) -> None:
+    world.caches.claims._store.remove(PINNED.key, "9")
+
+
+def no_class(world: World) -> None:
+    world.caches.classes._store.remove("fast", "")
+
+
+def no_such_node(world: World) -> None:
+    world.caches.nodes._store.remove("node-1", "")
+    world.caches.csi_nodes._store.remove("node-1", "")
+
+
+@pytest.mark.parametrize(
+    "change", [another_node, no_node, no_claim, no_class, no_such_node], ids=lambda c: c.__name__
+)
+async def test_what_was_sent_is_carried_on_whatever_becomes_of_its_reasons(
+    change: Callable[[World], None],
+):  # race 2, race 3, race 4
+    world = World(CLAIM)
+    world.kube.answers = [PINNED, a_persistent_volume()]
+    world.ec2.answers = [an_ec2_error(Reason.REPLY_LOST, Outcome.UNKNOWN), a_volume()]
+    with pytest.raises(Ec2Error):
+        await world.provisioner.reconcile(UID)
+    change(world)
+
+    await world.provisioner.reconcile(UID)
+
+    first, second = world.ec2.requests
+    assert first == second
+    assert first.zone == ZONE
+    verb, kind, body = world.kube.sent[-1]
+    assert (verb, kind) == ("create", "persistentvolumes")
+    assert body["spec"]["claimRef"]["uid"] == UID
+
+
+async def test_the_zone_is_written_down_before_ec2_hears_of_it():  # race 4
+    world = World(CLAIM)
+    world.kube.answers = [KubeError(Reason.CONFLICT, "the claim has changed")]
+
+    wait_s = await world.provisioner.reconcile(UID)
+
+    assert wait_s is not None
+    assert world.ec2.requests == []
+
+
+async def test_another_choice_of_the_scheduler_is_never_overwritten():  # race 5
+    world = World(CLAIM)
+    no_such_node(world)
+    world.kube.answers = [KubeError(Reason.CONFLICT, "the claim has changed")]
+
+    wait_s = await world.provisioner.reconcile(UID)
+
+    [(_, _, patch)] = world.kube.sent
+    assert patch["metadata"]["resourceVersion"] == CLAIM.metadata.resource_version
+    assert patch["metadata"]["annotations"][SELECTED_NODE] is None
+    assert wait_s is not None
+    assert world.ec2.requests == []
+
+
+async def test_a_node_that_only_the_cache_lacks_is_not_given_up():  # race 29
+    world = World(CLAIM)
+    no_such_node(world)
+    world.kube.objects = {"node-1": a_node("node-1")}
+    world.caches.csi_nodes._store.apply(a_csi_node("node-1"))
+    world.kube.answers = [PINNED, a_persistent_volume()]
+    world.ec2.answers = [a_volume()]
+
+    await world.provisioner.reconcile(UID)
+
+    assert world.kube.read == ["nodes node-1"]
+    assert [request.zone for request in world.ec2.requests] == [ZONE]
+
+
+async def test_one_lost_reply_is_silent_and_the_second_is_told():
+    world = World(CLAIM)
+    lost = an_ec2_error(Reason.REPLY_LOST, Outcome.UNKNOWN)
+    world.kube.answers = [PINNED]
+    world.ec2.answers = [lost, lost]
+
+    with pytest.raises(Ec2Error):
+        await world.provisioner.reconcile(UID)
+    after_one = list(world.events.told)
+    with pytest.raises(Ec2Error):
+        await world.provisioner.reconcile(UID)
+
+    assert after_one == []
+    assert len(world.events.told) == 1
+    assert "ReplyLost" in world.events.told[0]
+
+
+async def test_a_claim_whose_volume_cannot_be_looked_at_is_told_why_once():
+    world = World(CLAIM)
+    world.kube.answers = [PINNED]
+    world.ec2.answers = [a_volume(state=VolumeState.CREATING)]
+    world.watcher.trouble = an_ec2_error(Reason.PERMISSION_DENIED)
+
+    await world.provisioner.reconcile(UID)
+    await world.provisioner.reconcile(UID)
+
+    assert world.events.told == ["PermissionDenied: EC2 says PermissionDenied"]
+
+
+@pytest.mark.parametrize(("reason", "told"), [(Reason.PERMISSION_DENIED, 1), (Reason.THROTTLED, 0)])
+def test_a_claim_that_cannot_be_searched_for_is_told_why_if_somebody_must_act(reason, told):
+    async def story(_clock: Clock) -> World:
+        world = World(CLAIM)
+        world.ec2.failure = an_ec2_error(reason)
+        world.provisioner.takeover.begin([CLAIM], from_stranger=True)
+        for _ in range(2):
+            with pytest.raises(Ec2Error):
+                await world.provisioner.reconcile(UID)
+        return world
+
+    world = in_virtual_time(story)
+
+    assert len(world.events.told) == told
+    assert world.ec2.requests == []
+
+
+async def test_nothing_is_remembered_of_a_claim_that_went_while_its_volume_was_made():
+    world = World(CLAIM)
+    world.kube.answers = [PINNED, a_persistent_volume()]
+    world.ec2.answers = [an_ec2_error(Reason.REPLY_LOST, Outcome.UNKNOWN), a_volume()]
+    with pytest.raises(Ec2Error):
+        await world.provisioner.reconcile(UID)
+    no_claim(world)
+
+    await world.provisioner.reconcile(UID)
+
+    assert world.provisioner._events._said == {}

@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from provisioner.sandbox import build, compiler
+from provisioner.sandbox.build import GoMaker
+from provisioner.sandbox.compiler import Compiler
+from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.programs import Module, Program, kubernetes_module, staging_replaces
+
+PROGRAMS = [Program(name, f"example.org/{name}", Module("example.org", "v1.0.0")) for name in "abc"]
+
+Tell = Callable[[float], None]
+
+
+class Maker:
+    """Writes a file for each program, until it meets the one that it shall fail at."""
+
+    def __init__(self, fail_at: str = "") -> None:
+        self.fail_at = fail_at
+        self.made: list[str] = []
+
+    def make(self, program: Program, target: Path, tell: Tell) -> None:
+        target.write_text("half")
+        tell(0.5)
+        if program.name == self.fail_at:
+            raise KeyboardInterrupt
+        target.write_text("whole")
+        self.made.append(program.name)
+
+
+def run(cache: Path, maker: Maker) -> list[tuple[str, float]]:
+    told: list[tuple[str, float]] = []
+    build.build(
+        PROGRAMS, cache / "v1", cache, lambda step, done: told.append((step, done)), maker.make
+    )
+    return told
+
+
+def test_an_interrupted_build_goes_on_at_the_program_where_it_stopped(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, Maker(fail_at="b"))
+    assert [path.name for path in (tmp_path / "v1").iterdir()] == ["a"]
+
+    second = Maker()
+    run(tmp_path, second)
+
+    assert second.made == ["b", "c"]
+    assert {path.read_text() for path in (tmp_path / "v1").iterdir()} == {"whole"}
+
+
+def test_the_compilers_caches_outlive_an_interrupted_build_only(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, Maker(fail_at="b"))
+    assert (tmp_path / "go").exists()
+
+    run(tmp_path, Maker())
+
+    assert not (tmp_path / "go").exists()
+
+
+def test_programs_can_be_run_when_they_are_there(tmp_path: Path) -> None:
+    run(tmp_path, Maker())
+
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "v1").iterdir()} == {0o755}
+
+
+def test_progress_only_grows_and_ends_at_one(tmp_path: Path) -> None:
+    done = [part for _, part in run(tmp_path, Maker())]
+
+    assert done == sorted(done)
+    assert done[-1] == 1.0
+
+
+def test_a_second_process_waits_for_the_first_and_builds_nothing(tmp_path: Path) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    class Slow(Maker):
+        def make(self, program: Program, target: Path, tell: Tell) -> None:
+            inside.set()
+            assert go_on.wait(10)
+            super().make(program, target, tell)
+
+    first, second = Slow(), Maker()
+    one = threading.Thread(target=run, args=(tmp_path, first))
+    one.start()
+    assert inside.wait(10)
+    told: list[str] = []
+
+    def tell(step: str, _done: float) -> None:
+        told.append(step)
+        go_on.set()
+
+    # flock excludes two open files as it excludes two processes.
+    build.build(PROGRAMS, tmp_path / "v1", tmp_path, tell, second.make)
+    one.join()
+
+    assert told == ["waiting for another process that builds them"]
+    assert (first.made, second.made) == (["a", "b", "c"], [])
+
+
+def test_the_lock_of_a_builder_that_was_killed_is_free(tmp_path: Path) -> None:
+    script = (
+        "import sys, time, pathlib; from provisioner.sandbox import build\n"
+        "with build.alone(pathlib.Path(sys.argv[1]), lambda: None):\n"
+        "    print('held', flush=True); time.sleep(60)\n"
+    )
+    root = str(Path(build.__file__).parents[2])
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, cwd=root
+    ) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"held\n"
+        owner.kill()
+        owner.wait()
+
+    with build.alone(tmp_path, lambda: pytest.fail("it had to wait")):
+        pass
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(SandboxError, match="cannot be written: Not a directory"):
+        build.build(PROGRAMS, tmp_path / "v1", tmp_path / "file" / "cache", print, Maker().make)
+
+
+def test_too_little_room_is_told_before_anything_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "NEEDED_FREE_GB", 10**6)
+    maker = Maker()
+
+    with pytest.raises(SandboxError, match="GB free: make room, or set XDG_CACHE_HOME"):
+        run(tmp_path, maker)
+    assert maker.made == []
+
+
+def a_go(folder: Path, *, says: str = "", status: int = 1, release: str = "1.26.8") -> Compiler:
+    """A compiler that prints ``says`` on its error output and ends."""
+    path = folder / "go"
+    path.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{says}\nEND\nexit {status}\n")
+    path.chmod(0o755)
+    return Compiler(str(path), compiler.release_of(release), {})
+
+
+@pytest.mark.parametrize(
+    ("says", "message"),
+    [
+        (
+            'go: example.org@v1.0.0: Get "https://x/": dial tcp: lookup x: no such host',
+            "module proxy cannot be reached",
+        ),
+        (
+            "a\nb\ngo: downloading x v1\nx.go:1: undefined: y",
+            "`go list -mod=readonly` failed: x.go",
+        ),
+        ("write /x: no space left on device", "the disk is full"),
+        ("", "ended without a word"),
+    ],
+)
+def test_a_failed_compiler_is_told_in_one_line(tmp_path: Path, says: str, message: str) -> None:
+    with pytest.raises(SandboxError, match=message) as failure:
+        compiler.choose([a_go(tmp_path, says=says)], PROGRAMS[0].module, tmp_path)
+    assert "\n" not in str(failure.value)
+
+
+def test_a_machine_without_a_compiler_is_told_where_to_get_one(tmp_path: Path) -> None:
+    with pytest.raises(SandboxError, match="put Go on PATH, or `pip install"):
+        compiler.choose([], PROGRAMS[0].module, tmp_path)
+
+
+def a_knowing_go(folder: Path, release: str) -> Compiler:
+    path = folder / f"go-{release}"
+    answer = '{"GoVersion": "1.26.0", "GoMod": "/m.mod"}'
+    path.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    path.chmod(0o755)
+    return Compiler(str(path), compiler.release_of(release), {})
+
+
+def test_the_first_compiler_that_is_new_enough_is_taken(tmp_path: Path) -> None:
+    old, new = a_knowing_go(tmp_path, "1.25.9"), a_knowing_go(tmp_path, "1.27.3")
+
+    assert compiler.choose([old, new], PROGRAMS[0].module, tmp_path) == (new, Path("/m.mod"))
+
+
+def test_compilers_that_are_all_too_old_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SandboxError, match=r"needs Go 1\.26\.0, found 1\.25\.9"):
+        compiler.choose([a_knowing_go(tmp_path, "1.25.9")], PROGRAMS[0].module, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [
+        ("go version go1.26.8 linux/amd64", (1, 26, 8)),
+        ("go version go1.27 linux/amd64", (1, 27, 0)),
+        ("1.26.0", (1, 26, 0)),
+        ("nonsense", (0,)),
+    ],
+)
+def test_releases_of_go_are_read(text: str, release: tuple[int, ...]) -> None:
+    assert compiler.release_of(text) == release
+
+
+GO_MOD = """\
+module k8s.io/kubernetes
+
+go 1.26.0
+
+require (
+	github.com/example/thing v0.0.0-20250101000000-abcdef
+	k8s.io/api v0.0.0
+	k8s.io/client-go v0.0.0 // indirect
+	k8s.io/utils v1.2.3
+)
+"""
+
+
+def test_only_requirements_at_exactly_v0_0_0_are_replaced() -> None:
+    assert staging_replaces(GO_MOD, "v1.36.3") == (
+        ("k8s.io/api", "v0.36.3"),
+        ("k8s.io/client-go", "v0.36.3"),
+    )
+
+
+def test_our_module_requires_theirs_and_repeats_its_replacements() -> None:
+    text = build.module_text(kubernetes_module("v1.36.3"), GO_MOD)
+
+    assert text.splitlines() == [
+        "module ebs-provisioner.invalid/build",
+        "go 1.26.0",
+        "require k8s.io/kubernetes v1.36.3",
+        "replace k8s.io/api => k8s.io/api v0.36.3",
+        "replace k8s.io/client-go => k8s.io/client-go v0.36.3",
+    ]
+
+
+def test_go_is_told_to_touch_nothing_outside_of_the_cache(tmp_path: Path) -> None:
+    environment = compiler.environment(tmp_path)
+
+    assert environment["GOTOOLCHAIN"] == "local"
+    assert {environment["GOCACHE"], environment["GOMODCACHE"]} == {
+        str(tmp_path / "build"),
+        str(tmp_path / "modules"),
+    }
+
+
+def test_go_builds_a_program_and_tells_how_far_it_is(tmp_path: Path) -> None:
+    arguments = tmp_path / "arguments"
+    go = tmp_path / "go"
+    go.write_text(
+        f"""#!/bin/sh
+echo "$@" >> {arguments}
+case "$*" in
+*-json*) echo '{{"GoVersion": "1.26.0", "GoMod": "{tmp_path}/their.mod"}}' ;;
+*-deps*) echo "fmt os example.org/a" ;;
+build*) echo fmt >&2; echo "go: downloading x" >&2; echo example.org/a >&2 ;;
+esac
+"""
+    )
+    go.chmod(0o755)
+    (tmp_path / "their.mod").write_text("module example.org\n\ngo 1.26.0\n")
+    told: list[float] = []
+    maker = GoMaker(tmp_path, [Compiler(str(go), (1, 26, 8), {"PATH": "/bin:/usr/bin"})])
+
+    maker.make(PROGRAMS[0], tmp_path / "a.1", told.append)
+
+    assert [round(part, 2) for part in told] == [0.33, 0.33, 0.67]
+    assert f"-o {tmp_path}/a.1 example.org/a" in arguments.read_text()

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from provisioner.sandbox import commands
+from provisioner.sandbox.programs import CONTROL_PLANE, DEFAULT_KUBERNETES
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache that already holds the programs, and a PATH that holds none."""
+    folder = tmp_path / "ebs-provisioner" / DEFAULT_KUBERNETES
+    folder.mkdir(parents=True)
+    for name in CONTROL_PLANE:
+        (folder / name).write_text("")
+    for name in ("KUBEBUILDER_ASSETS", "SANDBOX_KUBERNETES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return folder
+
+
+def test_binaries_prints_the_folder_as_its_last_line(cache: Path) -> None:
+    result = CliRunner().invoke(commands.sandbox, ["binaries"])
+
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == str(cache)
+
+
+def test_a_version_that_is_none_is_one_line_and_a_failure(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDBOX_KUBERNETES", "newest")
+    result = CliRunner().invoke(commands.sandbox, ["binaries"])
+
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        "Error: 'newest' is no release of Kubernetes: expected one like v1.36.3"
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["up", "--nodes", "0"], ["up", "--zones", "7"], ["up", "--latency", "slow"]]
+)
+def test_an_option_that_cannot_be_is_refused_before_anything_starts(arguments: list[str]) -> None:
+    assert CliRunner().invoke(commands.sandbox, arguments).exit_code == 2
+
+
+def test_without_a_terminal_each_step_is_one_line() -> None:
+    output = io.StringIO()
+    with commands.build_display(Console(file=output)) as progress:
+        for step, done in [("etcd", 0.0), ("etcd", 0.1), ("kwok", 0.5)]:
+            progress(step, done)
+
+    assert output.getvalue().splitlines() == ["control plane: etcd", "control plane: kwok"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_work_in_good_order(number: signal.Signals) -> None:
+    ended: list[str] = []
+
+    async def work() -> None:
+        os.kill(os.getpid(), number)
+        try:
+            await asyncio.sleep(10)
+        finally:
+            # A second signal must not interrupt the end.
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(0.01)
+            ended.append("well")
+
+    assert commands.run_until_signal(work()) is True
+    assert ended == ["well"]
+
+
+def test_work_that_ends_by_itself_was_not_interrupted() -> None:
+    async def work() -> None:
+        await asyncio.sleep(0)
+
+    assert commands.run_until_signal(work()) is False

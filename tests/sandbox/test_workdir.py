@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from provisioner.sandbox import workdir
+from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.workdir import LOGS, STATE, work_folder
+
+OWNER = """
+import pathlib, sys, time
+from provisioner.sandbox.workdir import work_folder
+chosen = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
+with work_folder(chosen, parent=pathlib.Path(sys.argv[1])) as folder:
+    (folder / "state").mkdir()
+    (folder / "kubeconfig").write_text("")
+    print(folder, flush=True)
+    time.sleep(60)
+"""
+
+
+def a_killed_owner(parent: Path, *chosen: Path) -> Path:
+    """Return the folder of a sandbox whose process was killed."""
+    root = str(Path(workdir.__file__).parents[2])
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(parent), *map(str, chosen)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=root,
+    ) as owner:
+        assert owner.stdout is not None
+        folder = Path(owner.stdout.readline().strip())
+        owner.kill()
+        owner.wait()
+    assert folder.exists()
+    return folder
+
+
+def test_nothing_is_left_of_an_unnamed_folder(tmp_path: Path) -> None:
+    with work_folder(parent=tmp_path) as folder:
+        (folder / STATE).mkdir()
+        (folder / "kubeconfig").write_text("")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_left_after_an_error_either(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), work_folder(parent=tmp_path):
+        raise ZeroDivisionError
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_next_start_removes_what_a_killed_owner_left(tmp_path: Path) -> None:
+    abandoned = a_killed_owner(tmp_path)
+
+    with work_folder(parent=tmp_path) as folder:
+        assert list(tmp_path.iterdir()) == [folder]
+    assert not abandoned.exists()
+
+
+def test_the_folder_of_a_living_owner_is_left_alone(tmp_path: Path) -> None:
+    with work_folder(parent=tmp_path) as folder:
+        assert workdir.remove_abandoned(tmp_path) == []
+        assert folder.exists()
+
+
+def test_a_folder_that_is_just_being_made_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / f"{workdir.PREFIX}new").mkdir()
+
+    assert workdir.remove_abandoned(tmp_path) == []
+
+
+def test_only_logs_stay_in_a_folder_that_the_user_named(tmp_path: Path) -> None:
+    chosen = tmp_path / "mine"
+    with work_folder(chosen) as folder:
+        for name in (STATE, LOGS):
+            (folder / name).mkdir()
+        (folder / "kubeconfig").write_text("")
+
+    assert [path.name for path in chosen.iterdir()] == [LOGS]
+
+
+def test_what_the_user_put_beside_ours_stays(tmp_path: Path) -> None:
+    with work_folder(tmp_path / "mine") as folder:
+        (folder / "notes.txt").write_text("")
+
+    assert (tmp_path / "mine" / "notes.txt").exists()
+
+
+def test_a_named_folder_can_be_used_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        with work_folder(tmp_path / "mine") as folder:
+            (folder / LOGS).mkdir()
+
+
+def test_a_named_folder_whose_owner_was_killed_can_be_used_again(tmp_path: Path) -> None:
+    chosen = a_killed_owner(tmp_path, tmp_path / "mine")
+
+    with work_folder(chosen) as folder:
+        assert not (folder / STATE).exists()
+
+
+def test_a_folder_with_a_running_sandbox_is_refused(tmp_path: Path) -> None:
+    with (
+        work_folder(tmp_path / "mine"),
+        pytest.raises(SandboxError, match="a sandbox that is running"),
+        work_folder(tmp_path / "mine"),
+    ):
+        pass
+
+
+def test_a_folder_with_foreign_files_is_refused_and_not_touched(tmp_path: Path) -> None:
+    (tmp_path / STATE).mkdir()
+
+    with pytest.raises(SandboxError, match="is not empty"), work_folder(tmp_path):
+        pass
+    assert (tmp_path / STATE).exists()
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(SandboxError, match="Not a directory"), work_folder(tmp_path / "file" / "x"):
+        pass

@@ -1,0 +1,177 @@
+"""The command line: a mistake is one line and a non-zero exit, told before anything is started."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from provisioner import cli
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: here
+clusters: [{name: here, cluster: {server: "http://127.0.0.1:9"}}]
+users: [{name: me, user: {token: none}}]
+contexts: [{name: here, context: {cluster: here, user: me}}]
+"""
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def a_clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in [each for each in os.environ if each.startswith(("EBS_PROVISIONER_", "AWS_"))]:
+        monkeypatch.delenv(name)
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+    structlog.reset_defaults()
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["ebs-provisioner", *options])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+def started(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """In a process and a home of its own, with a configuration for an API server that is away."""
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    command = [sys.executable, "-m", "provisioner.cli", "controller", *options]
+    home = {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"}
+    environment = {**os.environ, **home, "AWS_CONFIG_FILE": str(tmp_path / "none")}
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--cluster-id", "a b/c*", "characters other than"),
+        ("--cluster-id", "line\nbreak", "characters other than"),
+        ("--cluster-id", "x" * 107, "107 characters"),
+        ("--driver-name", "", "is no DNS name"),
+        ("--driver-name", "EBS.csi.aws.com", "is no DNS name"),
+        ("--driver-name", "ebs..com", "is no DNS name"),
+        ("--driver-name", "-ebs", "is no DNS name"),
+        ("--driver-name", "ebs\n", "is no DNS name"),
+        ("--driver-name", "e" * 64, "is no DNS name"),
+        ("--default-fstype", "zfs", "'zfs' is not one of 'ext4'"),
+        ("--default-fstype", "", "is not one of 'ext4'"),
+        ("--leader-election-namespace", "", "is no DNS name"),
+        ("--extra-tags", "team", "not of the form key=value"),
+        ("--extra-tags", "kubernetes.io/cluster/mine=owned", "is reserved"),
+        ("--extra-tags", "a=1,a=2", "given twice"),
+        ("--ec2-rate", "CreateVolume=fast", "CreateVolume"),
+        ("--ec2-rate", "CreateVolume=0:5", "CreateVolume"),
+        ("--orphan-sweep", "perhaps", "is not one of"),
+        ("--orphan-sweep-interval", "0s", "is no duration"),
+        ("--orphan-sweep-interval", "-5m", "is no duration"),
+        ("--orphan-min-age", "soon", "is no duration"),
+        ("--orphan-min-age", "nan", "is no duration"),
+        ("--orphan-min-age", "inf", "is no duration"),
+        ("--orphan-min-age", "", "is no duration"),
+        ("--log-format", "xml", "is not one of"),
+        ("--log-level", "loud", "is not one of"),
+    ],
+)
+def test_an_invalid_value_is_one_line_that_names_the_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, option: str, value: str, says: str
+) -> None:
+    code = run(monkeypatch, "controller", f"{option}={value}")
+
+    told = capsys.readouterr()
+    assert code == 2
+    assert told.out == ""
+    assert told.err.startswith("ebs-provisioner: ")
+    assert option in told.err
+    assert says in told.err
+    assert told.err.count("\n") == 1
+
+
+def test_the_environment_is_held_to_the_same_rules(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("EBS_PROVISIONER_CONTROLLER_CLUSTER_ID", "what?")
+
+    assert run(monkeypatch, "controller") == 2
+    assert "'what?' has characters other than" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [("controller", "--colour"), ("conduct",)])
+def test_an_unknown_option_or_command_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, options: tuple[str, ...]
+) -> None:
+    assert run(monkeypatch, *options) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [(), ("controller",)])
+def test_help_needs_nothing_and_succeeds(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, command: tuple[str, ...]
+) -> None:
+    assert run(monkeypatch, *command, "--help") == 0
+    assert "[OPTIONS]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30", 30.0), ("30s", 30.0), ("1.5m", 90.0), ("2h", 7200.0)],
+)
+def test_durations_are_seconds_or_have_a_unit(text: str, seconds: float) -> None:
+    context = cli.controller.make_context("controller", ["--orphan-min-age", text])
+
+    assert context.params["orphan_min_age"] == seconds
+
+
+def test_what_is_valid_is_taken_as_it_is() -> None:
+    given = {
+        "cluster_id": "prod_1.eu:a/b=c+d@e-" + "x" * 86,
+        "driver_name": "my-ebs.csi.example.com",
+        "default_fstype": "xfs",
+    }
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+
+    context = cli.controller.make_context("controller", options)
+
+    assert {name: context.params[name] for name in given} == given
+
+
+def test_no_cluster_id_is_fine() -> None:
+    assert cli.controller.make_context("controller", ["--cluster-id="]).params["cluster_id"] == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--kubeconfig={here}/missing", "--region=us-east-1"], "missing"),
+        (["--region=us-east-1"], "kubeconfig"),
+        (["--kubeconfig={here}/kubeconfig"], "region"),
+        (
+            ["--kubeconfig={here}/kubeconfig", "--region=us-east-1", "--metrics-address=nowhere"],
+            "nowhere",
+        ),
+    ],
+    ids=["no such kubeconfig", "no kubeconfig", "no region", "no address"],
+)
+def test_what_is_missing_at_the_start_is_one_line(
+    tmp_path: Path, options: list[str], says: str
+) -> None:
+    done = started(tmp_path, *(option.replace("{here}", str(tmp_path)) for option in options))
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("ebs-provisioner: ")
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,161 @@
+"""The AWS policies, rendered as their README says, against what the code calls and tags."""
+
+import json
+import re
+import shutil
+import subprocess
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from provisioner import __file__ as package_file
+from provisioner.model import tags
+from tests.calls_in_code import ec2_actions
+
+PACKAGE = Path(package_file).parent
+IAM = PACKAGE.parent / "manifests" / "iam"
+POLICIES = ("controller-policy.json", "one-cluster-policy.json")
+PARTITIONS = ("aws", "aws-cn", "aws-us-gov")
+LONGEST = 6144  # characters of a managed policy, white space not counted (IAM quotas)
+
+Policy = list[dict[str, Any]]
+
+
+def rendered(name: str, partition: str = "aws", cluster_id: str = "production") -> Policy:
+    text = (IAM / name).read_text()
+    text = text.replace("@PARTITION@", partition).replace("@CLUSTER_ID@", cluster_id)
+    statements: Policy = json.loads(text)["Statement"]
+    return statements
+
+
+def as_list(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def allows(policy: Policy, action: str, arn: str = "*", **context: Any) -> bool:
+    """IAM's verdict, as far as these policies need it; condition keys by their last part."""
+    return any(
+        f"ec2:{action}" in as_list(statement["Action"])
+        and any(fnmatchcase(arn, pattern) for pattern in as_list(statement["Resource"]))
+        and all(
+            holds(operator, key, as_list(wanted), context)
+            for operator, keys in statement.get("Condition", {}).items()
+            for key, wanted in keys.items()
+        )
+        for statement in policy
+    )
+
+
+def holds(operator: str, key: str, wanted: list[str], context: dict[str, Any]) -> bool:
+    place, _, name = key.partition(":")[2].partition("/")
+    found = context.get(place)
+    if isinstance(found, dict):
+        found = found.get(name)
+    match operator:
+        case "Null":
+            return (found is None) == (wanted == ["true"])
+        case "StringEquals":
+            return found in wanted
+        case "StringLike":
+            return found is not None and any(fnmatchcase(found, each) for each in wanted)
+        case "ForAllValues:StringEquals":
+            return set(found or ()) <= set(wanted)
+    raise AssertionError(operator)
+
+
+def our_tags(cluster_id: str) -> dict[str, str]:
+    owner = tags.Owner("default", "data", "pvc-1", "Delete")
+    return dict(tags.of_new_volume(owner, cluster_id=cluster_id, extra={}))
+
+
+def volume(partition: str = "aws") -> str:
+    return f"arn:{partition}:ec2:eu-central-1:111122223333:volume/vol-1"
+
+
+def instance(partition: str = "aws") -> str:
+    return f"arn:{partition}:ec2:eu-central-1:111122223333:instance/i-1"
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_actions_are_exactly_those_that_the_code_calls(name: str):
+    actions = {action for each in rendered(name) for action in as_list(each["Action"])}
+
+    # CreateTags is asked for by CreateVolume, which writes the tags.
+    assert actions == {f"ec2:{action}" for action in ec2_actions(PACKAGE) | {"CreateTags"}}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_the_life_of_a_volume_is_allowed(name: str, partition: str):
+    policy, made, made_id = rendered(name, partition), our_tags("production"), volume(partition)
+    node = {"kubernetes.io/cluster/production": "shared"}
+
+    assert allows(policy, "DescribeVolumes")
+    assert allows(policy, "DescribeInstances")
+    assert allows(policy, "CreateVolume", made_id, RequestTag=made)
+    assert allows(policy, "CreateTags", made_id, CreateAction="CreateVolume")
+    assert allows(policy, "DeleteTags", made_id, TagKeys=[tags.UNCLAIMED], ResourceTag=made)
+    for action in ("AttachVolume", "DetachVolume"):
+        assert allows(policy, action, made_id, ResourceTag=made)
+        assert allows(policy, action, instance(partition), ResourceTag=node)
+    assert allows(policy, "DeleteVolume", made_id, ResourceTag=made)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_volume_without_tags_is_left_alone(name: str):
+    policy = rendered(name)
+
+    assert not allows(policy, "CreateVolume", volume(), RequestTag={})
+    assert not allows(policy, "CreateTags", volume())
+    for action in ("AttachVolume", "DetachVolume", "DeleteVolume"):
+        assert not allows(policy, action, volume(), ResourceTag={})
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("keys", [None, [], [tags.CLUSTER], [tags.UNCLAIMED, tags.CLUSTER_NAME]])
+def test_no_tag_but_the_mark_can_be_removed(name: str, keys: list[str] | None):
+    # Without any key, DeleteTags would remove all of them.
+    context = {"TagKeys": keys or None, "ResourceTag": our_tags("production")}
+
+    assert not allows(rendered(name), "DeleteTags", volume(), **context)
+
+
+def test_one_clusters_policy_does_not_reach_another_cluster():
+    policy, foreign = rendered("one-cluster-policy.json"), our_tags("staging")
+
+    assert not allows(policy, "CreateVolume", volume(), RequestTag=foreign)
+    for action in ("AttachVolume", "DetachVolume", "DeleteVolume"):
+        assert not allows(policy, action, volume(), ResourceTag=foreign)
+    for action in ("AttachVolume", "DetachVolume"):
+        assert not allows(policy, action, instance(), ResourceTag=foreign)
+
+
+def test_volumes_of_the_in_tree_plugin_can_be_used_and_deleted():
+    policy = rendered("controller-policy.json")
+    old = {tags.CLAIM_NAME: "data"}
+
+    for action in ("AttachVolume", "DetachVolume", "DeleteVolume"):
+        assert allows(policy, action, volume(), ResourceTag=old)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_it_fits_into_a_managed_policy(name: str):
+    text = json.dumps(rendered(name, cluster_id="c" * 100), separators=(",", ":"))
+
+    assert len(text) < LONGEST
+
+
+def test_the_documented_commands_render_every_template():
+    lines = re.findall(r"^sed .+$", (IAM / "README.md").read_text(), re.MULTILINE)
+    shell = shutil.which("sh")
+
+    assert shell is not None
+    assert {line.split()[-1] for line in lines} == {path.name for path in IAM.glob("*.json")}
+    for line in lines:
+        done = subprocess.run(
+            [shell, "-c", line], cwd=IAM, capture_output=True, text=True, check=True, timeout=10
+        )
+        assert "@" not in done.stdout
+        assert json.loads(done.stdout)["Version"] == "2012-10-17"

@@ -1,0 +1,208 @@
+"""The manifests, without a cluster: what they grant is what the code calls, and no more."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from provisioner import __file__ as package_file
+from provisioner import app, probes
+from provisioner.cli import controller
+from provisioner.kube import lease
+from provisioner.model import parameters
+from provisioner.model.driver import EBS_DRIVER
+from provisioner.settings import Settings
+from tests.calls_in_code import kubernetes_rights
+
+PACKAGE = Path(package_file).parent
+MANIFESTS = PACKAGE.parent / "manifests"
+PREFIX = "EBS_PROVISIONER_CONTROLLER_"
+
+KUSTOMIZATION: dict[str, Any] = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())
+
+
+def objects(kind: str) -> Iterator[dict[str, Any]]:
+    for name in KUSTOMIZATION["resources"]:
+        for each in yaml.safe_load_all((MANIFESTS / name).read_text()):
+            if each["kind"] == kind:
+                yield each
+
+
+def the(kind: str) -> dict[str, Any]:
+    (only,) = objects(kind)
+    return only
+
+
+def pod() -> dict[str, Any]:
+    template: dict[str, Any] = the("Deployment")["spec"]["template"]
+    return template
+
+
+def container() -> dict[str, Any]:
+    (only,) = pod()["spec"]["containers"]
+    return dict(only)
+
+
+def granted(kind: str) -> set[tuple[str, str, str]]:
+    return {
+        (group, resource, verb)
+        for rule in the(kind)["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_every_file_is_applied():
+    files = {path.name for path in MANIFESTS.glob("*.yaml")}
+
+    assert files - {"kustomization.yaml"} == set(KUSTOMIZATION["resources"])
+
+
+def test_the_rights_are_exactly_those_that_the_code_uses():
+    assert granted("ClusterRole") | granted("Role") == kubernetes_rights(PACKAGE)
+
+
+def test_the_rights_to_leases_are_the_only_ones_in_their_namespace():
+    assert {resource for _, resource, _ in granted("Role")} == {"leases"}
+
+
+def test_the_rights_name_files_that_exist():
+    named = re.findall(r"[\w/]+\.py", (MANIFESTS / "rbac.yaml").read_text())
+
+    assert len(named) > 10
+    assert [name for name in named if not (PACKAGE / name).exists() and "test" not in name] == []
+
+
+def test_the_leases_are_those_that_the_controller_takes():
+    named = [rule.get("resourceNames") for rule in the("Role")["rules"]]
+
+    assert named == [list(app.lease_names(EBS_DRIVER)), None]
+    assert the("Role")["metadata"]["namespace"] == Settings().lease_namespace
+    assert the("RoleBinding")["metadata"]["namespace"] == Settings().lease_namespace
+
+
+@pytest.mark.parametrize("kind", ["ClusterRole", "Role"])
+def test_the_rights_belong_to_the_account_of_the_deployment(kind: str):
+    binding, account = the(f"{kind}Binding"), the("ServiceAccount")["metadata"]
+
+    assert binding["roleRef"]["kind"] == kind
+    assert binding["roleRef"]["name"] == the(kind)["metadata"]["name"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
+    assert pod()["spec"]["serviceAccountName"] == account["name"]
+    assert the("Deployment")["metadata"]["namespace"] == account["namespace"]
+
+
+def test_the_pod_meets_the_restricted_standard_with_a_read_only_root():
+    own, all_containers = container()["securityContext"], pod()["spec"]["securityContext"]
+
+    assert own["readOnlyRootFilesystem"] is True
+    assert own["allowPrivilegeEscalation"] is False
+    assert own["capabilities"] == {"drop": ["ALL"]}
+    assert all_containers["runAsNonRoot"] is True
+    assert all_containers["runAsUser"] > 0
+    assert all_containers["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def test_the_selectors_find_the_pod():
+    labels = pod()["metadata"]["labels"]
+    spread = pod()["spec"]["topologySpreadConstraints"]
+    selectors = [each["labelSelector"] for each in spread]
+    selectors += [
+        the("Deployment")["spec"]["selector"],
+        the("PodDisruptionBudget")["spec"]["selector"],
+    ]
+
+    assert [each["matchLabels"] for each in selectors] == [labels] * 4
+    assert {each["topologyKey"] for each in spread} == {
+        "topology.kubernetes.io/zone",
+        "kubernetes.io/hostname",
+    }
+
+
+def test_the_command_line_takes_the_arguments():
+    command, *arguments = container()["args"]
+
+    context = controller.make_context(command, arguments)
+
+    assert context.params["leader_elect"] is True
+    assert context.params["metrics_address"] == ":8080"
+
+
+def test_the_environment_names_are_those_of_options():
+    options = {f"{PREFIX}{option.name.upper()}" for option in controller.params if option.name}
+    (generator,) = KUSTOMIZATION["configMapGenerator"]
+    literals = [literal.partition("=")[0] for literal in generator["literals"]]
+    documented = re.findall(rf"{PREFIX}\w+(?==)", (MANIFESTS / "kustomization.yaml").read_text())
+
+    assert set(literals) | set(documented) <= options
+    assert container()["envFrom"] == [{"configMapRef": {"name": generator["name"]}}]
+
+
+def test_an_empty_cluster_id_in_the_environment_is_none(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(f"{PREFIX}CLUSTER_ID", "")
+
+    context = controller.make_context("controller", [], auto_envvar_prefix=PREFIX.rstrip("_"))
+
+    assert context.params["cluster_id"] == ""
+
+
+async def test_the_probes_are_served():
+    ours = container()
+    paths = [ours[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")]
+
+    async with (
+        probes.serve(
+            "127.0.0.1:0", registry=CollectorRegistry(), healthy=lambda: "", ready=lambda: ""
+        ) as port,
+        aiohttp.ClientSession() as session,
+    ):
+        for path in (*paths, "/metrics"):
+            async with session.get(f"http://127.0.0.1:{port}{path}") as answer:
+                assert answer.status == 200, path
+
+
+def test_the_grace_period_is_longer_than_the_controller_takes_to_end():
+    takes_s = Settings().drain_s + app._FLUSH_S + lease._RELEASE_S
+
+    assert pod()["spec"]["terminationGracePeriodSeconds"] >= takes_s + 10
+
+
+def test_the_image_is_that_of_this_version():
+    (image,) = KUSTOMIZATION["images"]
+    version = re.search(
+        r'^version = "(.+)"$', (MANIFESTS.parent / "pyproject.toml").read_text(), re.MULTILINE
+    )
+
+    assert version is not None
+    assert image["newTag"] == version[1]
+    assert container()["image"] == image["name"]
+
+
+def test_the_classes_are_ours_and_valid():
+    classes = {each["metadata"]["name"]: each for each in objects("StorageClass")}
+
+    assert {name: each["reclaimPolicy"] for name, each in classes.items()} == {
+        "ebs-gp3": "Delete",
+        "ebs-gp3-retain": "Retain",
+    }
+    for each in classes.values():
+        assert each["provisioner"] == EBS_DRIVER
+        assert each["volumeBindingMode"] == "WaitForFirstConsumer"
+        assert parameters.parse(each["parameters"]).volume_type == "gp3"
+
+
+def test_the_driver_is_declared_as_the_stock_chart_does():
+    declared = the("CSIDriver")
+
+    assert declared["metadata"]["name"] == EBS_DRIVER
+    assert declared["spec"] == {
+        "attachRequired": True,
+        "podInfoOnMount": False,
+        "fsGroupPolicy": "File",
+    }

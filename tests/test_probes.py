@@ -1,0 +1,60 @@
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from provisioner import probes
+from provisioner.model.errors import StorageError
+
+
+def fine() -> str:
+    return ""
+
+
+async def fetch(port: int, path: str) -> tuple[int, str]:
+    timeout = aiohttp.ClientTimeout(total=3)
+    async with (
+        aiohttp.ClientSession(timeout=timeout) as session,
+        session.get(f"http://127.0.0.1:{port}{path}") as response,
+    ):
+        return response.status, await response.text()
+
+
+async def test_says_that_all_is_well() -> None:
+    registry = CollectorRegistry()
+    async with probes.serve("127.0.0.1:0", registry=registry, healthy=fine, ready=fine) as port:
+        assert await fetch(port, "/healthz") == (200, "ok\n")
+        assert await fetch(port, "/readyz") == (200, "ok\n")
+
+
+async def test_says_what_is_wrong() -> None:
+    registry = CollectorRegistry()
+    async with probes.serve(
+        "127.0.0.1:0", registry=registry, healthy=fine, ready=lambda: "caches are empty"
+    ) as port:
+        assert await fetch(port, "/healthz") == (200, "ok\n")
+        assert await fetch(port, "/readyz") == (503, "caches are empty\n")
+
+
+async def test_shows_the_metrics_of_the_registry() -> None:
+    registry = CollectorRegistry()
+    Counter("volumes_made", "Volumes.", registry=registry).inc(3)
+    async with probes.serve("127.0.0.1:0", registry=registry, healthy=fine, ready=fine) as port:
+        status, text = await fetch(port, "/metrics")
+
+    assert status == 200
+    assert "volumes_made_total 3.0" in text
+
+
+async def test_an_address_in_use_is_one_clear_line() -> None:
+    registry = CollectorRegistry()
+    async with probes.serve("127.0.0.1:0", registry=registry, healthy=fine, ready=fine) as port:
+        second = probes.serve(f"127.0.0.1:{port}", registry=registry, healthy=fine, ready=fine)
+        with pytest.raises(StorageError, match=f"on 127.0.0.1:{port}: "):
+            await second.__aenter__()
+
+
+@pytest.mark.parametrize("address", ["", "8080", "here:", "here:http", ":70000", ":-1"])
+async def test_a_malformed_address_is_named(address: str) -> None:
+    registry = CollectorRegistry()
+    with pytest.raises(StorageError, match=f'"{address}" is no address'):
+        await probes.serve(address, registry=registry, healthy=fine, ready=fine).__aenter__()

@@ -1,0 +1,66 @@
+"""README's tables and commands against what the code has."""
+
+import re
+from pathlib import Path
+
+from provisioner import __file__ as package_file
+from provisioner.cli import controller
+from provisioner.metrics import Metrics
+from provisioner.model import parameters
+from provisioner.model.errors import Reason
+from provisioner.model.volume_type import VOLUME_TYPES
+
+ROOT = Path(package_file).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def section(title: str) -> str:
+    found = re.search(rf"^##+ {title}\n(.*?)(?=^##? |\Z)", README, re.MULTILINE | re.DOTALL)
+    assert found is not None, title
+    return found[1]
+
+
+def quoted(text: str, pattern: str) -> set[str]:
+    return set(re.findall(rf"`({pattern})`", text))
+
+
+def first_column(title: str, pattern: str) -> set[str]:
+    rows = re.findall(r"^\| (`.+?) \|", section(title), re.MULTILINE)
+    return quoted("\n".join(rows), pattern)
+
+
+def test_every_option_is_in_the_table_and_no_other():
+    options = {name for each in controller.params for name in (*each.opts, *each.secondary_opts)}
+
+    assert first_column("Options", "--[a-z0-9-]+") == options - {"--help"}
+
+
+def test_every_parameter_is_in_the_table_and_no_other():
+    assert first_column("StorageClass parameters", "[^`]+") == set(parameters.NAMES)
+    assert set(VOLUME_TYPES) <= quoted(section("StorageClass parameters"), "[^`]+")
+    assert set(parameters.FILE_SYSTEMS) <= quoted(section("StorageClass parameters"), "[^`]+")
+
+
+def test_every_metric_is_in_the_table_and_no_other():
+    families = [each for each in Metrics().registry.collect() if each.name.startswith("ebs_")]
+    named = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
+
+    assert {f"ebs_provisioner_{each}" for each in first_column("Metrics", "[a-z0-9_]+")} == named
+
+
+def test_the_finer_reasons_exist():
+    reasons = first_column("Events", "[A-Z]\\w+")
+
+    assert len(reasons) > 10
+    assert reasons <= {reason.value for reason in Reason}
+
+
+def test_the_make_targets_and_folders_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    folders = first_column("Develop", "[a-z_/0-9]+/")
+
+    targets = set(re.findall(r"^(\w+): ", makefile, re.MULTILINE))
+
+    assert set(re.findall(r"^make (\w+)", README, re.MULTILINE)) == targets - {"clean"}
+    assert len(folders) > 5
+    assert [folder for folder in folders if not (ROOT / folder).is_dir()] == []
