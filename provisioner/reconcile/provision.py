@@ -112,7 +112,7 @@ class Provisioner:
         self.takeover.settle(uid)
         claim = self._caches.claim(uid)
         if done.choose_again and claim is not None and claim.selected_node:
-            return await self._choose_again(claim)
+            return await self._choose_again(claim, done.error)
         raise done.error
 
     def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
@@ -198,7 +198,7 @@ class Provisioner:
             self._events.failed(claim, error)
             self._without_zone.add(claim.uid)
             if where.choose_again:
-                return await self._choose_again(claim)
+                return await self._choose_again(claim, error)
             raise error
         try:
             made = await self.takeover.volume_of(claim)
@@ -238,10 +238,13 @@ class Provisioner:
         node, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
         return zones.for_selected_node(storage_class, self._settings.driver, name, node, csi_node)
 
-    async def _choose_again(self, claim: Claim) -> float | None:
+    async def _choose_again(self, claim: Claim, error: StorageError) -> float | None:
         """Ask the scheduler for another node; only when surely nothing is being made."""
         unset: dict[str, str | None] = {SELECTED_NODE: None, PINNED_ZONE: None}
-        return None if await self._patch_claim(claim, unset) else _CONFLICT_S
+        if not await self._patch_claim(claim, unset):
+            return _CONFLICT_S
+        self._count(error, "another node is asked for")
+        return None
 
     async def _patch_claim(self, claim: Claim, annotations: Mapping[str, str | None]) -> bool:
         """Annotate a claim as it was seen; False when it has changed since or is gone."""
@@ -268,8 +271,11 @@ class Provisioner:
         if refusal.normal:
             self._events.note(claim, refusal.message)
         elif self._events.failed(claim, error, once=refusal.settled) and refusal.settled:
-            # The queue does so for what is tried again.
-            self._metrics.flow_failures.labels("provision", error.reason.value).inc()
-            log.warning("refused", reason=error.reason.value, error=error.message)
+            self._count(error, "refused")
         if not refusal.settled:
             raise error
+
+    def _count(self, error: StorageError, what: str) -> None:
+        """Log and count what is not tried again; the queue does so for what is."""
+        self._metrics.flow_failures.labels("provision", error.reason.value).inc()
+        log.warning(what, reason=error.reason.value, error=error.message)

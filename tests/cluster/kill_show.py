@@ -13,7 +13,7 @@ import random
 import sys
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field
 
 from provisioner.model import tags
@@ -97,11 +97,11 @@ class KillStory:
                 report.ever_bound |= await hands.bound(self.api, self.namespace)
                 return len(report.ever_bound) == report.claims
 
-            await eventually("all claims are Bound", all_bound, PATIENCE_S)
+            await self._told(eventually("all claims are Bound", all_bound, PATIENCE_S))
             report.bound_after_s = time.monotonic() - began
             await hands.discard(self.api, hands.pods_of(self.namespace))
             await hands.discard(self.api, hands.claims_of(self.namespace))
-            await eventually("nothing is left", self._nothing_left, PATIENCE_S)
+            await self._told(eventually("nothing is left", self._nothing_left, PATIENCE_S))
         report.took_s = time.monotonic() - began
         return report
 
@@ -160,8 +160,9 @@ class KillStory:
             yield
         finally:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            [end] = await asyncio.gather(task, return_exceptions=True)
             await self.controller.kill()
+            assert isinstance(end, asyncio.CancelledError), f"nobody starts it any more: {end!r}"
 
     async def _live_and_die(self) -> None:
         while True:
@@ -193,6 +194,16 @@ class KillStory:
             self.hand.control(**hands.CALM)
             self._count(log)
             self.report.left = sorted(self.hand.of_cluster(self.cluster_id))
+
+    async def _told(self, look: Awaitable[object]) -> None:
+        """Wait; a failure says how far it is, and what the controller said last."""
+        try:
+            await look
+        except AssertionError as error:
+            claims = await hands.items(self.api, hands.claims_of(self.namespace))
+            stuck = [each for each in claims if each["status"].get("phase") != "Bound"]
+            log = self.controller.log[-6000:]
+            raise AssertionError(f"{error}\n{self.report}\n{stuck[:3]}\n{log}") from error
 
     async def _look(self) -> None:
         while True:

@@ -260,6 +260,14 @@ class Place:
         return bool(ours and spec["persistentVolumeReclaimPolicy"] == "Delete")
 
 
+def away_from(zone: str) -> Json:
+    """The node affinity of a pod that would rather be in another zone."""
+    key = "topology.kubernetes.io/zone"
+    others = {"matchExpressions": [{"key": key, "operator": "NotIn", "values": [zone]}]}
+    preferred = [{"weight": 100, "preference": others}]
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+
+
 @contextlib.asynccontextmanager
 async def a_place(cluster: Cluster) -> AsyncIterator[Place]:
     """A namespace of its own; at the end nothing of it may be left, in EC2 either."""

@@ -7,6 +7,7 @@ from typing import cast
 
 import msgspec
 import pytest
+import structlog
 
 from provisioner.ec2.lookups import NameLookUps
 from provisioner.ec2.volumes import Volumes
@@ -48,7 +49,7 @@ class World:
     def __init__(self, claim: Claim) -> None:
         self.kube, self.ec2, self.events = Kube(), Ec2(), Events()
         kube, volumes = cast("KubeClient", self.kube), cast("Volumes", self.ec2)
-        metrics = Metrics()
+        metrics = self.metrics = Metrics()
         self.caches = Caches(kube, metrics, DRIVER)
         self.caches.claims._store.apply(claim)
         self.caches.classes._store.apply(a_class(waits=True))
@@ -152,6 +153,21 @@ async def test_another_choice_of_the_scheduler_is_never_overwritten():  # race 5
     assert patch["metadata"]["annotations"][SELECTED_NODE] is None
     assert wait_s is not None
     assert world.ec2.requests == []
+
+
+async def test_a_zone_without_room_is_counted_and_told_in_the_log():
+    world = World(CLAIM)
+    world.kube.answers = [PINNED, CLAIM]
+    world.ec2.answers = [an_ec2_error(Reason.ZONE_OUT_OF_CAPACITY)]
+
+    with structlog.testing.capture_logs() as said:
+        wait_s = await world.provisioner.reconcile(UID)
+
+    assert wait_s is None
+    [line] = [each for each in said if each["event"] == "another node is asked for"]
+    assert line["reason"] == Reason.ZONE_OUT_OF_CAPACITY.value
+    failures = world.metrics.flow_failures.labels("provision", Reason.ZONE_OUT_OF_CAPACITY.value)
+    assert failures._value.get() == 1.0
 
 
 async def test_a_node_that_only_the_cache_lacks_is_not_given_up():  # race 29
