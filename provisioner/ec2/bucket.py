@@ -4,7 +4,8 @@ Life of a bucket::
 
     probing    from the start: documented burst, documented rate; while callers lack tokens and
                nothing was throttled, the rate doubles every 0.3 s (accounts with raised quotas
-               are used within seconds, without a flag)
+               are used within seconds, without a flag), the first time to what another action
+               was seen to be raised by: whoever had one quota raised mostly had others raised too
     tracking   from the first throttle on: the documented rate at once; then additive increase
                while callers lack tokens, multiplicative decrease on each throttled episode
 
@@ -40,6 +41,8 @@ class Bucket:
     Attributes:
         tokens: calls that may be sent now; below zero while a cushion is being refilled.
         per_s: the rate at which tokens come.
+        raised: the multiple of the starting rate at which calls far beyond the starting quota went
+            through; 1 while that was not seen, and again from the first throttle on.
     """
 
     __slots__ = (
@@ -54,6 +57,7 @@ class Bucket:
         "_updated_at",
         "per_s",
         "probing",
+        "raised",
         "tokens",
     )
 
@@ -61,6 +65,7 @@ class Bucket:
         self.tokens = self._burst = rate.burst
         self.per_s = self._start_per_s = rate.per_s
         self.probing = True
+        self.raised = 1.0
         self._updated_at = now
         self._hungry_s = 0.0
         self._decreased_at = now - 1.0
@@ -71,12 +76,13 @@ class Bucket:
             -rate.burst
         )  # calls sent beyond what the starting quota would have allowed by now
 
-    def advance(self, now: float, *, hungry: bool) -> None:
+    def advance(self, now: float, *, hungry: bool, hint: float = 1.0) -> None:
         """Let time pass.
 
         Args:
             now: a monotonic clock, in seconds.
             hungry: whether callers have been waiting for tokens since the last call.
+            hint: ``raised`` of other actions; how far the first probe goes.
         """
         while (left := now - self._updated_at) > 0:
             step = min(left, _STEP_S) if hungry else left
@@ -85,7 +91,7 @@ class Bucket:
             if self.probing:
                 self._beyond = max(self._beyond - step * self._start_per_s, -self._burst)
             if hungry:
-                self._raise(step)
+                self._raise(step, hint)
 
     def has_token(self) -> bool:
         """Whether a call may be sent now."""
@@ -97,6 +103,8 @@ class Bucket:
             return False
         self.tokens -= 1.0
         self._beyond += 1.0
+        if self.probing and self._beyond >= RAISED * self._burst:
+            self.raised = self.per_s / self._start_per_s
         return True
 
     def refund(self) -> None:
@@ -127,18 +135,20 @@ class Bucket:
             self._pause_s = min(self._pause_s * 2.0, MAX_PAUSE_S)
         if self.probing:
             self.probing = False
+            self.raised = 1.0
             self.per_s = self._start_per_s
         elif self.per_s > self._start_per_s:
             self.per_s = max(self._start_per_s, self.per_s * DECREASE)
         else:
             self.per_s = max(self._start_per_s * LOWEST, self.per_s * DECREASE)
 
-    def _raise(self, step: float) -> None:
+    def _raise(self, step: float, hint: float) -> None:
         if self.probing:
             self._hungry_s += step
             if self._hungry_s >= PROBE_EVERY_S - 1e-9:
                 self._hungry_s = 0.0
-                self.per_s = min(self.per_s * PROBE_FACTOR, MAX_PER_S)
+                probe = max(self.per_s * PROBE_FACTOR, self._start_per_s * hint)
+                self.per_s = min(probe, MAX_PER_S)
         elif self.per_s < self._start_per_s:
             self.per_s = min(
                 self._start_per_s, self.per_s + step * RECOVERY_PER_S * self._start_per_s

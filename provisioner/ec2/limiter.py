@@ -131,8 +131,9 @@ class Limiter:
     def _pump(self) -> None:
         """Let through whoever can go now, and come back when the next token is due."""
         now = self._clock()
+        hint = max((queue.bucket.raised for queue in self._queues.values()), default=1.0)
         for queue in self._queues.values():
-            queue.bucket.advance(now, hungry=queue.hungry)
+            queue.bucket.advance(now, hungry=queue.hungry, hint=hint)
         while self._free > 0 and (first := self._next()) is not None:
             _, place, waiter = heapq.heappop(first.waiting)
             first.bucket.take()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from provisioner.ec2.limiter import Limiter, Urgency
-from provisioner.ec2.rates import Rate, Rates
+from provisioner.ec2.rates import Rate
 
 
 @dataclass
@@ -55,12 +55,14 @@ async def run(
     *,
     tokens: float | None = None,
     after_s: float = 0.0,
+    limiter: Limiter | None = None,
 ) -> Run:
     """Send ``count`` calls at once through a limiter that believes in the documented quota.
 
-    Each is worth ``after_s`` more until its object has become what it should.
+    Each is worth ``after_s`` more until its object has become what it should. A ``limiter`` is one
+    that knows other actions already.
     """
-    ec2, limiter = SimulatedEc2(quota, clock, tokens=tokens), Limiter(Rates(), clock=clock)
+    ec2, limiter = SimulatedEc2(quota, clock, tokens=tokens), limiter or Limiter(clock=clock)
     result, started = Run(), clock()
 
     async def one() -> None:

@@ -12,8 +12,12 @@ CREATE, ATTACH = documented("CreateVolume"), documented("AttachVolume")
 FEW = Rates({"CreateVolume": Rate(1, 1)})
 
 
-def simulate(count: int, action: str, quota: Rate, **options: float) -> Run:
-    result = in_virtual_time(lambda clock: run(count, action, quota, clock, **options))
+def simulate(
+    count: int, action: str, quota: Rate, *, tokens: float | None = None, after_s: float = 0.0
+) -> Run:
+    result = in_virtual_time(
+        lambda clock: run(count, action, quota, clock, tokens=tokens, after_s=after_s)
+    )
     print(f"{count} {action} at {quota.burst:.0f}:{quota.per_s:.0f}/s: {result}")  # noqa: T201 -- with -s, figures
     return result
 
@@ -39,6 +43,30 @@ def test_a_quota_raised_20_times_is_used_within_seconds_without_a_flag() -> None
 
     assert result.seconds <= 9.0
     assert not result.throttled_at
+
+
+async def attach_raised_then_detach(quota: Rate, clock: Clock) -> Run:
+    limiter = Limiter(clock=clock)
+    await run(1000, "AttachVolume", ATTACH.times(20), clock, limiter=limiter)
+    return await run(1000, "DetachVolume", quota, clock, limiter=limiter)
+
+
+def test_an_action_begins_where_another_was_seen_to_be_raised() -> None:
+    first = simulate(1000, "DetachVolume", ATTACH.times(20))
+
+    second = in_virtual_time(lambda clock: attach_raised_then_detach(ATTACH.times(20), clock))
+
+    print(f"after the raised action: {second}")  # noqa: T201 -- with -s, figures
+    assert second.seconds <= first.seconds - 1.0
+    assert not second.throttled_at
+
+
+def test_an_action_that_alone_was_not_raised_costs_one_round_of_throttles() -> None:
+    result = in_virtual_time(lambda clock: attach_raised_then_detach(ATTACH, clock))
+
+    print(f"after the raised action: {result}")  # noqa: T201 -- with -s, figures
+    assert result.seconds <= 1.02 * (1000 - ATTACH.burst) / ATTACH.per_s
+    assert len(result.throttled_at) <= 64 + 6
 
 
 @pytest.mark.parametrize("factor", [2, 3, 5, 10])
