@@ -1,0 +1,1 @@
+"""What the webhook's rules speak of: reviews, patches, node affinity, projections. Pure."""

@@ -1,0 +1,103 @@
+"""Node selector terms, asked about a zone: may a node of this zone match?
+
+Terms are alternatives, the expressions of one term must all hold; a term without expressions
+matches no node. Of a node that is only known by its zone, every other label may have any value.
+Source: Kubernetes 1.36 API reference, core/v1 NodeSelector; component-helpers nodeaffinity.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from provisioner.model.zone import ZONE_KEYS
+from webhook.model.review import Json
+from webhook.model.views import Zones
+
+REGION_LABEL = "topology.kubernetes.io/region"
+BETA_REGION_LABEL = "failure-domain.beta.kubernetes.io/region"
+REGION_KEYS = (REGION_LABEL, BETA_REGION_LABEL)
+# us-west-2-lax-1a is in us-west-2, us-gov-east-1b in us-gov-east-1.
+# Source: cloud-provider-aws pkg/providers/v1/aws.go (read 2026-11-21).
+_REGION = re.compile(r"([a-zA-Z]+-)+\d+")
+
+
+def region_of(zone: str) -> str:
+    """The Region of a zone, local zones included; "" if the name has another form."""
+    found = _REGION.match(zone)
+    return found[0] if found else ""
+
+
+def labels_in(zone: str) -> dict[str, str]:
+    """What is known of a node in this zone: its zone and Region, under every key for them."""
+    region = region_of(zone)
+    known = dict.fromkeys(ZONE_KEYS, zone)
+    return known | (dict.fromkeys(REGION_KEYS, region) if region else {})
+
+
+def terms_of(required: Any) -> list[Json]:
+    """The terms of a ``NodeSelector``, [] when there is none."""
+    terms = required.get("nodeSelectorTerms") if isinstance(required, dict) else None
+    return [term for term in terms or () if isinstance(term, dict)]
+
+
+def allows(terms: Sequence[Json], zone: str) -> bool:
+    """Whether a node in this zone may match one of the terms."""
+    known = labels_in(zone)
+    return any(may_match(term, known) for term in terms)
+
+
+def may_match(term: Json, known: Mapping[str, str]) -> bool:
+    """Whether a node with these labels, and any others, may match a term."""
+    expressions = expressions_of(term)
+    if not expressions and not term.get("matchFields"):
+        return False
+    return all(_may_hold(expression, known) for expression in expressions)
+
+
+def expressions_of(term: Json) -> list[Json]:
+    """``matchExpressions`` of a term, [] when there are none."""
+    return [each for each in term.get("matchExpressions") or () if isinstance(each, dict)]
+
+
+def zones_named(terms: Iterable[Json]) -> Zones | None:
+    """The zones that the terms leave; None if a term leaves the zone open (or there is no term)."""
+    zones: set[str] = set()
+    empty = True
+    for term in terms:
+        if not expressions_of(term) and not term.get("matchFields"):
+            continue  # matches no node
+        empty = False
+        of_term = _zones_of_term(term)
+        if of_term is None:
+            return None
+        zones |= of_term
+    return None if empty else frozenset(zones)
+
+
+def _zones_of_term(term: Json) -> set[str] | None:
+    named: set[str] | None = None
+    for expression in expressions_of(term):
+        if expression.get("key") in ZONE_KEYS and expression.get("operator") == "In":
+            values = set(expression.get("values") or ())
+            named = values if named is None else named & values
+    if named is None:
+        return None
+    return {zone for zone in named if may_match(term, labels_in(zone))}
+
+
+def _may_hold(expression: Json, known: Mapping[str, str]) -> bool:
+    value = known.get(str(expression.get("key")))
+    if value is None:
+        return True
+    values = expression.get("values") or ()
+    match expression.get("operator"):
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "DoesNotExist":
+            return False
+        case "Gt" | "Lt":
+            return False  # a zone is no number
+        case _:
+            return True

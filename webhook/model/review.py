@@ -1,0 +1,182 @@
+"""AdmissionReview: what the API server asks, what it is answered.
+
+Source: Kubernetes 1.36 API reference, admission.k8s.io/v1; what the API server makes of an answer
+was measured on 1.36.3.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+Json = dict[str, Any]
+
+API_VERSION = "admission.k8s.io/v1"
+KIND = "AdmissionReview"
+# Kubernetes 1.36: one warning of more than 256 characters, or 4 KiB in all, is cut off.
+WARNING_MOST_CHARACTERS = 256
+
+
+class MalformedReviewError(ValueError):
+    """A body that is no AdmissionReview of v1; the text says what is wrong with it."""
+
+
+class GroupVersionResource(msgspec.Struct, frozen=True, kw_only=True):
+    """``request.resource``."""
+
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+
+class UserInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """``request.userInfo``, as far as it is used."""
+
+    username: str = ""
+
+
+class Request(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """``request`` of a review. ``object`` is None for a deletion."""
+
+    uid: str
+    operation: str
+    resource: GroupVersionResource = GroupVersionResource()
+    sub_resource: str = ""
+    name: str = ""
+    namespace: str = ""
+    user_info: UserInfo = UserInfo()
+    object: Json | None = None
+    old_object: Json | None = None
+    dry_run: bool = False
+
+    @property
+    def subject(self) -> str:
+        """What is reviewed: plural, with the subresource behind a slash, as rules name it."""
+        plural = self.resource.resource
+        return f"{plural}/{self.sub_resource}" if self.sub_resource else plural
+
+
+class _Review(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    api_version: str = ""
+    kind: str = ""
+    request: Request | None = None
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation of a JSON Patch (RFC 6902); only ``add`` is ever needed."""
+
+    path: str
+    value: Any
+    op: Literal["add"] = "add"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a review is answered; ``allow`` and ``deny`` make them.
+
+    Attributes:
+        allowed: whether the object is let through.
+        why: for metrics, one CamelCase word: ``Labelled``, ``NothingToDo``, ``ZoneConflict``, …
+        message: of a denial, for the user.
+        code: of a denial, the HTTP status that the user's client sees.
+        retry_after_s: of a denial, when the client should try again by itself.
+        warnings: shown to the user whatever the outcome.
+        patch: of an allowed review.
+        audit: annotations of the audit log, by key without a slash.
+    """
+
+    allowed: bool
+    why: str
+    message: str = ""
+    code: int = 0
+    retry_after_s: int | None = None
+    warnings: tuple[str, ...] = ()
+    patch: tuple[Operation, ...] = ()
+    audit: Mapping[str, str] = field(default_factory=dict)
+
+
+def allow(
+    why: str, *, warnings: Sequence[str] = (), patch: Sequence[Operation] = (), **audit: str
+) -> Answer:
+    """Let an object through."""
+    return Answer(allowed=True, why=why, warnings=tuple(warnings), patch=tuple(patch), audit=audit)
+
+
+def deny(
+    why: str,
+    message: str,
+    *,
+    code: Literal[403, 422, 503] = 422,
+    retry_after_s: int | None = None,
+    **audit: str,
+) -> Answer:
+    """Refuse an object: 422 for what it says, 403 for a rule, 503 for "try again"."""
+    return Answer(
+        allowed=False,
+        why=why,
+        message=message,
+        code=code,
+        retry_after_s=retry_after_s,
+        audit=audit,
+    )
+
+
+_REASONS = {403: "Forbidden", 422: "Invalid", 503: "ServiceUnavailable"}
+
+
+def decode(body: bytes) -> Request:
+    """Read a review.
+
+    Raises:
+        MalformedReviewError: not JSON, another kind or version, no request.
+    """
+    try:
+        review = msgspec.json.decode(body, type=_Review)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise MalformedReviewError(f"the body is no AdmissionReview: {error}") from error
+    if (review.api_version, review.kind) != (API_VERSION, KIND):
+        found = f"{review.kind or 'no kind'} of {review.api_version or 'no version'}"
+        raise MalformedReviewError(f"the body is {found}, expected {KIND} of {API_VERSION}")
+    if review.request is None or not review.request.uid:
+        raise MalformedReviewError("the AdmissionReview has no request with a uid")
+    return review.request
+
+
+def encode(uid: str, answer: Answer) -> bytes:
+    """Write the review that answers the request with this uid.
+
+    A patch goes with an allowed answer only, and never empty: the API server takes both for a
+    failed call.
+    """
+    response: Json = {"uid": uid, "allowed": answer.allowed}
+    if answer.warnings:
+        response["warnings"] = [cut(warning) for warning in answer.warnings]
+    if answer.audit:
+        response["auditAnnotations"] = dict(answer.audit)
+    if not answer.allowed:
+        response["status"] = _status(answer)
+    elif answer.patch:
+        response["patchType"] = "JSONPatch"
+        # Base64 in JSON, which is what msgspec makes of bytes.
+        response["patch"] = msgspec.json.encode(answer.patch)
+    return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
+
+
+def cut(warning: str) -> str:
+    """A warning that the API server will not cut off in the middle of a word of ours."""
+    if len(warning) <= WARNING_MOST_CHARACTERS:
+        return warning
+    return f"{warning[: WARNING_MOST_CHARACTERS - 2].rpartition(' ')[0]} …"
+
+
+def _status(answer: Answer) -> Json:
+    status: Json = {
+        "status": "Failure",
+        "message": answer.message,
+        "reason": _REASONS[answer.code],
+        "code": answer.code,
+    }
+    if answer.retry_after_s is not None:
+        status["details"] = {"retryAfterSeconds": answer.retry_after_s}
+    return status

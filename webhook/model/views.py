@@ -1,0 +1,66 @@
+"""What the webhook keeps of the cluster: projections, not objects.
+
+10,000 persistent volumes and claims must fit beside the imports in 35 MiB, so each is cut down to
+what a review asks of it.
+"""
+
+from dataclasses import dataclass
+
+Zones = frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimView:
+    """A claim: which persistent volume it is bound to, else which class will make one.
+
+    Attributes:
+        volume_name: ``spec.volumeName``; "" while it is not bound.
+        class_name: its StorageClass, "" for none.
+    """
+
+    volume_name: str
+    class_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeView:
+    """A persistent volume on EBS.
+
+    Attributes:
+        volume_id: the EBS volume, bare.
+        zones: the zones in which its node affinity (or, for lack of one, its label) lets pods run;
+            None when neither says anything about zones.
+    """
+
+    volume_id: str
+    zones: Zones | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node: where it is, and whether pods can come to it.
+
+    Attributes:
+        labels: its topology labels only.
+        zone: of those, None if they tell none.
+        schedulable: not cordoned.
+        has_driver: our driver is registered on it (CSINode).
+    """
+
+    labels: tuple[tuple[str, str], ...]
+    zone: str | None
+    schedulable: bool
+    has_driver: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClassView:
+    """A StorageClass of our driver or of the in-tree one.
+
+    Attributes:
+        waits: ``WaitForFirstConsumer``.
+        zones: what ``allowedTopologies`` names; None for no limit.
+    """
+
+    waits: bool
+    zones: Zones | None
