@@ -152,7 +152,8 @@ def test_the_documented_commands_render_every_template():
     shell = shutil.which("sh")
 
     assert shell is not None
-    assert {line.split()[-1] for line in lines} == {path.name for path in IAM.glob("*.json")}
+    templates = {path.name for path in IAM.glob("*.json") if "@" in path.read_text()}
+    assert {line.split()[-1] for line in lines} == templates
     for line in lines:
         done = subprocess.run(
             [shell, "-c", line], cwd=IAM, capture_output=True, text=True, check=True, timeout=10
