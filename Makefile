@@ -30,13 +30,17 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The programs come first, with their progress: built within a fixture, they would take minutes in
+# silence, and pytest's watchdog would end the run. When they are there this takes under a second.
 test: check
+	$(BIN)/ebs-provisioner sandbox binaries
 	$(BIN)/python -m pytest
 
 demo: setup
 	$(BIN)/ebs-provisioner sandbox demo
 
 bench: setup
+	$(BIN)/ebs-provisioner sandbox binaries
 	$(BIN)/python -m tests.bench
 
 clean:
