@@ -15,7 +15,7 @@ import structlog
 
 from provisioner.kube import wire
 from provisioner.kube.client import KubeClient
-from provisioner.kube.resources import Resource, T
+from provisioner.kube.resources import Projection, Resource, T, whole
 from provisioner.kube.store import Handler, Indexer, Store
 from provisioner.kube.wire import WatchLine
 from provisioner.metrics import Metrics
@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class Informer(Generic[T]):
-    """Keeps the decoded objects of one kind, and nothing else of them.
+    """Keeps the decoded objects of one kind, or what a projection leaves of them.
 
     Attributes:
         synced: set once the first list is in the cache; it stays set when the server goes away.
@@ -40,14 +40,17 @@ class Informer(Generic[T]):
     def __init__(
         self,
         client: KubeClient,
-        resource: Resource[T],
+        resource: Resource[T] | Projection[T],
         metrics: Metrics,
         *,
         indexers: Mapping[str, Indexer[T]] | None = None,
         namespace: str = "",
     ) -> None:
         self._client = client
-        self._resource = resource
+        if isinstance(resource, Resource):
+            resource = Projection(resource, whole)
+        self._resource = resource.resource
+        self._keep = resource.keep
         self._metrics = metrics
         self._namespace = namespace
         self._store: Store[T] = Store(indexers or {})
@@ -113,6 +116,7 @@ class Informer(Generic[T]):
         listing = await self._client.list(
             self._resource,
             namespace=self._namespace,
+            keep=self._keep,
         )
         self._metrics.relists.labels(kind).inc()
         self._metrics.unreadable.labels(kind).inc(listing.unreadable)
@@ -150,10 +154,11 @@ class Informer(Generic[T]):
                 self._store.remove(seen.key, seen.metadata.resource_version)
             self._advance(seen.metadata.resource_version)
             return
-        if line.type == "DELETED":
+        kept = None if line.type == "DELETED" else self._keep(obj)
+        if kept is None:
             self._store.remove(obj.key, obj.metadata.resource_version)
         else:
-            self._store.apply(obj)
+            self._store.apply(kept)
         self._advance(obj.metadata.resource_version)
 
     def _advance(self, version: str) -> None:

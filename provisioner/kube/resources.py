@@ -1,7 +1,8 @@
 """The kinds of objects that are read or written: where they live and what they decode into."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
@@ -51,6 +52,20 @@ class Resource(Generic[T]):
         return "/".join(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Projection(Generic[T]):
+    """One kind, of whose objects a cache keeps less than they are decoded into.
+
+    Attributes:
+        resource: the kind.
+        keep: what is kept of a decoded object, None for nothing at all. It must not raise, and
+            what it returns must still tell name, namespace and resourceVersion.
+    """
+
+    resource: Resource[Any]
+    keep: Callable[[Any], T | None]
+
+
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Claim, True)  # noqa: FBT003 -- namespaced
 PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", PersistentVolume)
 STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", StorageClass)
@@ -58,6 +73,11 @@ ATTACHMENTS = Resource("storage.k8s.io", "v1", "volumeattachments", "VolumeAttac
 NODES = Resource("", "v1", "nodes", "Node", Node)
 CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", CsiNode)
 EVENTS = Resource("", "v1", "events", "Event", KubeObject, True)  # noqa: FBT003 -- namespaced
+
+
+def whole(obj: T) -> T | None:
+    """Keep all of a decoded object."""
+    return obj
 
 
 def key_of(obj: KubeObject) -> str:

@@ -1,16 +1,16 @@
 """Bytes of the API into structs: pages of a list, lines of a watch, single objects."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Generic
+from typing import Any, Generic
 
 import msgspec
 import structlog
 
 from provisioner.kube import failures
 from provisioner.kube.failures import Attempt
-from provisioner.kube.resources import Resource, T
+from provisioner.kube.resources import Resource, T, whole
 from provisioner.kube.sharing import share
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject
@@ -69,8 +69,9 @@ class Listing(Generic[T]):
 class PageReader(Generic[T]):
     """Gathers a listing from its pages; each page's raw JSON goes once it was read."""
 
-    def __init__(self, resource: Resource[T]) -> None:
+    def __init__(self, resource: Resource[T], keep: Callable[[T], Any] = whole) -> None:
         self._resource = resource
+        self._keep = keep
         self._items: list[T] = []
         self._unreadable: list[str] = []
         self._resource_version = ""
@@ -91,10 +92,13 @@ class PageReader(Generic[T]):
             raise KubeError(Reason.UNREADABLE, f"cannot read a list of {plural}: {exc}") from exc
         for raw in page.items or ():
             try:
-                self._items.append(decode_object(self._resource, raw))
+                kept = self._keep(decode_object(self._resource, raw))
             except KubeError as exc:
                 log.warning("skipped an object that cannot be read", error=exc.message)
                 self._unreadable.append(decode_metadata(raw).key)
+            else:
+                if kept is not None:
+                    self._items.append(kept)
         self._resource_version = page.metadata.resource_version
         return page.metadata.token
 

@@ -7,7 +7,7 @@ import pytest
 from provisioner.kube import informer as informer_module
 from provisioner.kube.client import KubeClient
 from provisioner.kube.informer import Informer
-from provisioner.kube.resources import PERSISTENT_VOLUMES
+from provisioner.kube.resources import PERSISTENT_VOLUMES, Projection
 from provisioner.metrics import Metrics
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.persistent_volume import PersistentVolume
@@ -205,3 +205,50 @@ async def test_an_own_write_is_there_at_once(
 
 def _meta(name: str, version: str) -> ObjectMeta:
     return ObjectMeta(name=name, resource_version=version)
+
+
+def without_spec(pv: PersistentVolume) -> PersistentVolume | None:
+    """A projection: of what is to be retained, only that it is there; nothing of all others."""
+    if pv.reclaim_policy != "Retain":
+        return None
+    return PersistentVolume(metadata=_meta(pv.name, pv.metadata.resource_version))
+
+
+def retained(name: str, version: int, policy: str = "Retain") -> dict[str, object]:
+    return a_pv(name, version, spec={"persistentVolumeReclaimPolicy": policy})
+
+
+async def test_a_projection_keeps_less_of_an_object_or_nothing(
+    client: KubeClient, metrics: Metrics, server: ApiServer, eventually: Eventually
+) -> None:
+    informer = Informer(client, Projection(PERSISTENT_VOLUMES, without_spec), metrics)
+    server.on("GET", PVS, listing(retained("a", 3), retained("b", 4, "Delete"), version="5"))
+    watch = Watch()
+    server.on("WATCH", PVS, watch)
+
+    async with running(informer):
+        assert names(informer) == ["a"]
+        watch.send("ADDED", retained("c", 6))
+        watch.send("ADDED", retained("d", 7, "Delete"))
+        await eventually(lambda: names(informer) == ["a", "c"])
+        assert {pv.reclaim_policy for pv in informer.values()} == {""}
+
+        watch.send("MODIFIED", retained("a", 8, "Delete"))
+        watch.send("DELETED", retained("c", 9))
+        await eventually(lambda: names(informer) == [])
+
+
+async def test_a_new_list_drops_what_a_projection_keeps_no_longer(
+    client: KubeClient, metrics: Metrics, server: ApiServer, eventually: Eventually
+) -> None:
+    informer = Informer(client, Projection(PERSISTENT_VOLUMES, without_spec), metrics)
+    server.on(
+        "GET",
+        PVS,
+        listing(retained("a", 3), retained("b", 4), version="5"),
+        listing(retained("a", 8, "Delete"), retained("b", 4), version="9"),
+    )
+    server.on("WATCH", PVS, status(410, "Expired"), Watch())
+
+    async with running(informer):
+        await eventually(lambda: names(informer) == ["b"])
