@@ -1,38 +1,16 @@
 """The command line: argv and environment are read here and nowhere else."""
 
 import asyncio
-import re
-import sys
 from importlib import import_module
 from importlib.util import find_spec
 
 import click
 
-from provisioner import logs
+from provisioner import logs, options
 from provisioner.model import parameters, tags
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import StorageError
 from provisioner.settings import Settings, Sweep
-
-
-class _Duration(click.ParamType[float]):
-    """Seconds, or a number with s, m or h."""
-
-    name = "duration"
-    _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}  # noqa: RUF012 -- never changed
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        text = str(value)
-        number, unit = (text[:-1], text[-1]) if text[-1:] in self._UNITS else (text, "s")
-        try:
-            seconds = float(number) * self._UNITS[unit]
-        except ValueError:
-            seconds = -1.0
-        if not 0 < seconds < float("inf"):
-            self.fail(f"{text!r} is no duration such as 30s, 5m or 1h", param, ctx)
-        return seconds
 
 
 class _ExtraTags(click.ParamType[dict[str, str]]):
@@ -66,44 +44,6 @@ class _ClusterId(click.ParamType[str]):
         return str(value)
 
 
-class _DnsName(click.ParamType[str]):
-    """A DNS-1123 subdomain of at most 63 characters, as Kubernetes asks of drivers' names."""
-
-    name = "name"
-    _LABEL = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
-    _NAME = re.compile(rf"(?=.{{1,63}}\Z){_LABEL}(\.{_LABEL})*")
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        text = str(value)
-        if not self._NAME.fullmatch(text):
-            self.fail(
-                f"{text[:80]!r} is no DNS name of lower case letters, digits, dashes and dots, "
-                "at most 63 characters",
-                param,
-                ctx,
-            )
-        return text
-
-
-class _Rates(click.ParamType[str]):
-    """Checked here, so that a mistake is told before anything is started."""
-
-    name = "ACTION=BURST:PER_S"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        from provisioner.ec2.rates import parse_rates  # noqa: PLC0415 -- loads no boto3 for --help
-
-        try:
-            parse_rates(str(value))
-        except (ValueError, StorageError) as error:
-            self.fail(str(error), param, ctx)
-        return str(value)
-
-
 class _Commands(click.Group):
     """Loads the sandbox only when it is asked for: it is an extra."""
 
@@ -131,7 +71,7 @@ def commands() -> None:
 
 @commands.command()
 @click.option("--kubeconfig", help="Else KUBECONFIG, else the pod's own cluster.")
-@click.option("--driver-name", type=_DnsName(), default=EBS_DRIVER, show_default=True)
+@click.option("--driver-name", type=options.DnsName(), default=EBS_DRIVER, show_default=True)
 @click.option(
     "--cluster-id",
     type=_ClusterId(),
@@ -148,18 +88,18 @@ def commands() -> None:
 )
 @click.option("--leader-elect/--no-leader-elect", default=True, show_default=True)
 @click.option(
-    "--leader-election-namespace", type=_DnsName(), default="kube-system", show_default=True
+    "--leader-election-namespace", type=options.DnsName(), default="kube-system", show_default=True
 )
 @click.option(
     "--ec2-rate",
-    type=_Rates(),
+    type=options.Rates(),
     default="",
     help="Raised EC2 quotas, such as CreateVolume=200:10,*=x2.",
 )
 @click.option("--metrics-address", default="", help="host:port of /metrics, /healthz, /readyz.")
 @click.option("--orphan-sweep", type=click.Choice([s.value for s in Sweep]), default="delete")
-@click.option("--orphan-sweep-interval", type=_Duration(), default="5m", show_default=True)
-@click.option("--orphan-min-age", type=_Duration(), default="10m", show_default=True)
+@click.option("--orphan-sweep-interval", type=options.Duration(), default="5m", show_default=True)
+@click.option("--orphan-min-age", type=options.Duration(), default="10m", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info"
@@ -209,13 +149,7 @@ def controller(
 
 def main() -> None:
     """Run a command; a mistake is one line and a non-zero exit."""
-    try:
-        sys.exit(commands.main(standalone_mode=False))
-    except click.ClickException as error:
-        click.echo(f"ebs-provisioner: {error.format_message()}", err=True)
-        sys.exit(error.exit_code)
-    except click.Abort:
-        sys.exit(130)
+    options.run(commands, "ebs-provisioner")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,83 @@
+"""What the command lines of all our programs share: kinds of values, and how a mistake ends.
+
+argv and the environment themselves are read by ``provisioner/cli.py`` and ``webhook/cli.py``.
+"""
+
+import re
+import sys
+
+import click
+
+from provisioner.model.errors import StorageError
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, or a number with s, m or h."""
+
+    name = "duration"
+    _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}  # noqa: RUF012 -- never changed
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The seconds."""
+        text = str(value)
+        number, unit = (text[:-1], text[-1]) if text[-1:] in self._UNITS else (text, "s")
+        try:
+            seconds = float(number) * self._UNITS[unit]
+        except ValueError:
+            seconds = -1.0
+        if not 0 < seconds < float("inf"):
+            self.fail(f"{text!r} is no duration such as 30s, 5m or 1h", param, ctx)
+        return seconds
+
+
+class DnsName(click.ParamType[str]):
+    """A DNS-1123 subdomain of at most 63 characters, as Kubernetes asks of drivers' names."""
+
+    name = "name"
+    _LABEL = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+    _NAME = re.compile(rf"(?=.{{1,63}}\Z){_LABEL}(\.{_LABEL})*")
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """The name as it is."""
+        text = str(value)
+        if not self._NAME.fullmatch(text):
+            self.fail(
+                f"{text[:80]!r} is no DNS name of lower case letters, digits, dashes and dots, "
+                "at most 63 characters",
+                param,
+                ctx,
+            )
+        return text
+
+
+class Rates(click.ParamType[str]):
+    """Checked here, so that a mistake is told before anything is started."""
+
+    name = "ACTION=BURST:PER_S"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """The text as it is; it is parsed where the limiter is made."""
+        from provisioner.ec2.rates import parse_rates  # noqa: PLC0415 -- loads no boto3 for --help
+
+        try:
+            parse_rates(str(value))
+        except (ValueError, StorageError) as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+def run(commands: click.Group, name: str) -> None:
+    """Run a program's command; a mistake is one line and a non-zero exit."""
+    try:
+        sys.exit(commands.main(standalone_mode=False))
+    except click.ClickException as error:
+        click.echo(f"{name}: {error.format_message()}", err=True)
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(130)
