@@ -1,0 +1,55 @@
+"""Which labels of zone and Region a persistent volume may carry.
+
+VolumeZone, a filter of the scheduler, rejects every node that lacks a label which the persistent
+volume has, so a label is only written where all nodes that could mount the volume carry it too.
+Source: Kubernetes 1.36 pkg/scheduler/framework/plugins/volumezone.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from provisioner.model.zone import ZONE_LABEL
+from webhook.model.node_affinity import REGION_KEYS, REGION_LABEL, labels_in, region_of
+from webhook.model.views import NodeView
+
+# Nodes without a cloud controller are labelled by hand, and "home" or "dc-1" contradicts nothing.
+_NAMES_AWS_REGION = re.compile(r"([a-z]+-){2,}\d")
+
+
+def writable(zone: str, nodes: Iterable[NodeView]) -> dict[str, str]:
+    """The labels of zone and Region that a persistent volume in this zone may be given.
+
+    Each only when every node of the zone that runs our driver carries it with that value. With no
+    such node nothing is known of the next one, so there is no label at all; repairs add them when
+    nodes have come. Never an empty value: it would keep all nodes away (kubernetes#124525).
+    """
+    there = [node for node in nodes if node.has_driver and node.zone == zone]
+    if not there:
+        return {}
+    true = {ZONE_LABEL: zone, REGION_LABEL: region_of(zone)}
+    return {
+        key: value
+        for key, value in true.items()
+        if value and all((key, value) in node.labels for node in there)
+    }
+
+
+def missing(written: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, str]:
+    """Of the writable labels, those that are not there under any value."""
+    return {key: value for key, value in labels.items() if key not in written}
+
+
+def contradicting(written: Mapping[str, str], zone: str) -> dict[str, str]:
+    """The keys that are written with another zone or Region than this zone's, and the true value.
+
+    A set of zones (``us-east-1a__us-east-1b``) contradicts as well: an EBS volume is in one.
+    """
+    return {
+        key: true
+        for key, true in labels_in(zone).items()
+        if key in written and written[key] != true and not _is_homemade(key, written[key])
+    }
+
+
+def _is_homemade(key: str, value: str) -> bool:
+    return key in REGION_KEYS and bool(value) and _NAMES_AWS_REGION.match(value) is None
