@@ -114,7 +114,11 @@ class GoMaker:
     @classmethod
     def find(cls, work: Path, module: Module) -> GoMaker:
         """Return a maker whose compilers are new enough at least for ``module``."""
-        compilers = compiler.find(compiler.environment(work))
+        environment = compiler.environment(work)
+        temporary = Path(environment["GOTMPDIR"])
+        shutil.rmtree(temporary, ignore_errors=True)  # of a build that was killed
+        temporary.mkdir()
+        compilers = compiler.find(environment)
         compiler.choose(compilers, module, work)
         return cls(work, compilers)
 

@@ -94,15 +94,27 @@ def _reason(arguments: tuple[str, ...], said: list[str]) -> str:
 
 
 def environment(cache: Path) -> dict[str, str]:
-    """Return our own environment with Go's folders inside ``cache`` and its surprises off."""
+    """Return our own environment with Go's folders inside ``cache`` and its surprises off.
+
+    Go makes them all but ``GOTMPDIR``; that one is up to the caller.
+    """
+    user = os.environ.get("XDG_CONFIG_HOME") or f"{os.environ.get('HOME', '')}/.config"
     return os.environ | {
         "CGO_ENABLED": "0",
         "GOCACHE": str(cache / "build"),
+        # The user's own proxy settings hold all the same, see XDG_CONFIG_HOME.
+        "GOENV": os.environ.get("GOENV") or f"{user}/go/env",
         # -modcacherw: so that the folder can be deleted afterwards.
         "GOFLAGS": "-mod=mod -modcacherw -trimpath",
         "GOMODCACHE": str(cache / "modules"),
+        # What the checksum database said; written even when GOMODCACHE is elsewhere.
+        "GOPATH": str(cache / "path"),
+        # A compiler that was killed leaves its folder there.
+        "GOTMPDIR": str(cache / "tmp"),
         "GOTOOLCHAIN": "local",
         "GOWORK": "off",
+        # No variable switches Go's telemetry off or moves it alone (GOTELEMETRYDIR only reports).
+        "XDG_CONFIG_HOME": str(cache / "config"),
     }
 
 

@@ -241,14 +241,69 @@ def test_our_module_requires_theirs_and_repeats_its_replacements() -> None:
     ]
 
 
+FOLDERS = ("GOCACHE", "GOMODCACHE", "GOPATH", "GOTMPDIR", "XDG_CONFIG_HOME")
+
+
 def test_go_is_told_to_touch_nothing_outside_of_the_cache(tmp_path: Path) -> None:
     environment = compiler.environment(tmp_path)
 
     assert environment["GOTOOLCHAIN"] == "local"
-    assert {environment["GOCACHE"], environment["GOMODCACHE"]} == {
-        str(tmp_path / "build"),
-        str(tmp_path / "modules"),
-    }
+    assert {Path(environment[name]).parent for name in FOLDERS} == {tmp_path}
+    assert len({environment[name] for name in FOLDERS}) == len(FOLDERS)
+
+
+def test_go_leaves_nothing_in_the_users_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, folder in {"HOME": "home", "TMPDIR": "tmp"}.items():
+        (tmp_path / folder).mkdir()
+        monkeypatch.setenv(name, str(tmp_path / folder))
+    for name in ("GOENV", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    work, source = tmp_path / "work", tmp_path / "source"
+    (work / "tmp").mkdir(parents=True)
+    source.mkdir()
+    (source / "go.mod").write_text("module example.org\n\ngo 1.21\n")
+    (source / "a.go").write_text("package a\n\nvar A = 1\n")  # imports nothing: a second's work
+
+    # -work: what a compiler that is killed leaves behind.
+    go = compiler.find(compiler.environment(work))[0]
+    go.run("build", "-work", "-o", str(tmp_path / "a.o"), ".", folder=source)
+
+    assert list((work / "tmp").iterdir()) != []
+    assert list((work / "config").iterdir()) != []
+    assert [path for name in ("home", "tmp") for path in (tmp_path / name).rglob("*")] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, "/home/me/.config/go/env"),
+        ({"XDG_CONFIG_HOME": "/etc/me"}, "/etc/me/go/env"),
+        ({"GOENV": "off", "XDG_CONFIG_HOME": "/etc/me"}, "off"),
+    ],
+)
+def test_the_users_own_settings_of_go_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], found: str
+) -> None:
+    for name in ("GOENV", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": "/home/me", **given}.items():
+        monkeypatch.setenv(name, value)
+
+    assert compiler.environment(tmp_path)["GOENV"] == found
+
+
+def test_a_resumed_build_removes_what_a_killed_compiler_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = tmp_path / "tmp" / "go-build123"
+    left.mkdir(parents=True)
+    monkeypatch.setattr(compiler, "find", lambda _: [a_knowing_go(tmp_path, "1.26.8")])
+
+    GoMaker.find(tmp_path, PROGRAMS[0].module)
+
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_go_builds_a_program_and_tells_how_far_it_is(tmp_path: Path) -> None:
