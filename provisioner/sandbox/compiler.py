@@ -25,7 +25,7 @@ OLDEST_USABLE = (1, 21)
 
 _NETWORK = re.compile(
     r"dial tcp|no such host|i/o timeout|connection refused|network is unreachable|TLS handshake"
-    r"|server misbehaving|unexpected EOF|connection reset|proxyconnect"
+    r"|server misbehaving|unexpected EOF|connection reset|proxyconnect|disabled by GOPROXY=off"
 )
 
 

@@ -158,6 +158,10 @@ def a_go(folder: Path, *, says: str = "", status: int = 1, release: str = "1.26.
             "module proxy cannot be reached",
         ),
         (
+            "go: example.org@v1.0.0: module lookup disabled by GOPROXY=off",
+            "is there a network\\? GOPROXY and HTTPS_PROXY are honoured",
+        ),
+        (
             "a\nb\ngo: downloading x v1\nx.go:1: undefined: y",
             "`go list -mod=readonly` failed: x.go",
         ),
