@@ -29,7 +29,7 @@ async def serve(
     Raises:
         StorageError: NOT_SUPPORTED in one line, when the address is malformed or in use.
     """
-    host, port = _parsed(address)
+    host, port = host_and_port(address)
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(
@@ -61,7 +61,12 @@ def _answering(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]
     return answer
 
 
-def _parsed(address: str) -> tuple[str | None, int]:
+def host_and_port(address: str) -> tuple[str | None, int]:
+    """Read an address; the host is None for all interfaces.
+
+    Raises:
+        StorageError: NOT_SUPPORTED, it is malformed.
+    """
     host, separator, port = address.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 -- TCP
         message = f'"{address}" is no address; expected host:port or :port'

@@ -40,7 +40,8 @@ class WebhookMetrics(Metrics):
         registry = self.registry
         self.reviews = Counter(
             "ebs_webhook_reviews_total",
-            "Reviews answered, by path, outcome (allowed, patched, denied) and reason.",
+            "Reviews answered, by path, outcome (allowed, patched, denied) and reason; not a rule"
+            " but the policy gave InternalError, BudgetExhausted, Overloaded and PatchUnusable.",
             ["path", "outcome", "reason"],
             registry=registry,
         )
@@ -49,19 +50,6 @@ class WebhookMetrics(Metrics):
             "From a whole body to its answer, by path.",
             ["path"],
             buckets=_REVIEW_SECONDS,
-            registry=registry,
-        )
-        self.unchecked = Counter(
-            "ebs_webhook_unchecked_total",
-            "Reviews answered by policy and not by a rule, by path and why"
-            " (InternalError, BudgetExhausted, Overloaded).",
-            ["path", "reason"],
-            registry=registry,
-        )
-        self.patches_dropped = Counter(
-            "ebs_webhook_patches_dropped_total",
-            "Patches not sent because they could not be applied here, by path.",
-            ["path"],
             registry=registry,
         )
         self.in_flight = Gauge(

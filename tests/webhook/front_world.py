@@ -1,0 +1,161 @@
+"""A front with TLS of its own, and clients that speak to it properly and badly."""
+
+import asyncio
+import datetime as dt
+import ipaddress
+import os
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import aiohttp
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from webhook.dispatch import Dispatcher, Handler
+from webhook.intake import Limits
+from webhook.metrics import WebhookMetrics
+from webhook.model.review import Answer, Json, Request, allow
+from webhook.server import Front
+
+PODS = "/validate/pods"
+VOLUMES = "/mutate/persistentvolumes"
+PATIENCE_S = 5
+
+
+@dataclass(frozen=True)
+class Contexts:
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+@cache
+def contexts() -> Contexts:
+    """A certificate for 127.0.0.1, signed by itself, for the server; and trust in it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "front")])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+            critical=False,
+        )
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    secret = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    file = os.memfd_create("pair")
+    os.write(file, secret + pem)
+    server.load_cert_chain(f"/proc/self/fd/{file}")
+    os.close(file)
+    return Contexts(server, ssl.create_default_context(cadata=pem.decode()))
+
+
+async def fine(_: Request, __: float) -> Answer:
+    return allow("Fine")
+
+
+@dataclass(frozen=True)
+class World:
+    """A front that listens, and what it counts."""
+
+    front: Front
+    metrics: WebhookMetrics
+    session: aiohttp.ClientSession
+
+    def url(self, path: str = PODS, timeout: str = "5s") -> str:
+        return f"https://127.0.0.1:{self.front.port}{path}?timeout={timeout}"
+
+    async def post(self, body: bytes | Json, path: str = PODS, **options: Any) -> tuple[int, bytes]:
+        data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        headers = {"Content-Type": "application/json", **options.pop("headers", {})}
+        async with self.session.post(
+            options.pop("url", self.url(path)), data=data, headers=headers, **options
+        ) as response:
+            return response.status, await response.read()
+
+    async def ask(self, body: Json, path: str = PODS) -> Json:
+        """What a review is answered, when it is answered as one."""
+        status, answer = await self.post(body, path)
+        assert status == 200, answer
+        response: Json = msgspec.json.decode(answer)["response"]
+        return response
+
+    @asynccontextmanager
+    async def wire(
+        self, *, tls: bool = True
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """A connection on which to write anything."""
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.front.port, ssl=contexts().client if tls else None
+        )
+        try:
+            yield reader, writer
+        finally:
+            writer.transport.abort()
+
+    def counted(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"ebs_webhook_{name}", labels) or 0.0
+
+
+@asynccontextmanager
+async def world(
+    handler: Handler = fine,
+    *,
+    strict: bool = False,
+    limits: Limits | None = None,
+    most_in_flight: int = 256,
+    handlers: Mapping[str, Handler] | None = None,
+) -> AsyncIterator[World]:
+    metrics = WebhookMetrics()
+    dispatcher = Dispatcher(
+        handlers or {PODS: handler, VOLUMES: handler},
+        strict=strict,
+        metrics=metrics,
+        most_in_flight=most_in_flight,
+    )
+    front = Front(
+        dispatcher, contexts().server, listen="127.0.0.1:0", metrics=metrics, limits=limits
+    )
+    timeout = aiohttp.ClientTimeout(total=10)
+    connector = aiohttp.TCPConnector(ssl=contexts().client, limit=0)
+    async with (
+        front,
+        aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
+    ):
+        yield World(front, metrics, session)
+
+
+def review(
+    resource: str = "pods", uid: str = "u-1", operation: str = "CREATE", **request: Any
+) -> Json:
+    group, _, plural = resource.rpartition("/")
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": uid,
+            "operation": operation,
+            "resource": {"group": group, "version": "v1", "resource": plural},
+            "object": {"metadata": {"name": "it"}},
+            **request,
+        },
+    }

@@ -1,0 +1,86 @@
+"""What a review is answered when no rule could answer it, and what may not leave as it is.
+
+A webhook that cannot tell must not stop the cluster: it lets the object through and says so. With
+``--strict`` it refuses instead, in a way that makes clients try again by themselves.
+"""
+
+from dataclasses import replace
+from enum import StrEnum
+
+from webhook.model.patch import PatchError, applied
+from webhook.model.review import Answer, Request, allow, deny
+
+# Plural and group of what each path is for; a subresource stands behind a slash.
+SUBJECTS = {
+    "/mutate/persistentvolumes": {("", "persistentvolumes")},
+    "/validate/persistentvolumes": {("", "persistentvolumes")},
+    "/validate/persistentvolumeclaims": {("", "persistentvolumeclaims")},
+    "/validate/pods": {("", "pods")},
+    "/validate/bindings": {("", "pods/binding"), ("", "bindings")},
+    "/validate/volumeattachments": {("storage.k8s.io", "volumeattachments")},
+}
+_MUTATING = "/mutate/"
+_WITHOUT_OBJECT = {"DELETE", "CONNECT"}
+
+
+class Trouble(StrEnum):
+    """Why no rule could answer; in metrics, as ``Answer.why``."""
+
+    ERROR = "InternalError"
+    BUDGET = "BudgetExhausted"
+    LOAD = "Overloaded"
+    PATCH = "PatchUnusable"
+
+
+_SENTENCES = {
+    Trouble.ERROR: "it failed by an error of its own, which is in its log",
+    Trouble.BUDGET: "it found no answer in the time that the API server gives it",
+    Trouble.LOAD: "it has too many reviews to answer at once",
+    Trouble.PATCH: "its own change to the object could not be applied",
+}
+
+
+def unchecked(trouble: Trouble, *, strict: bool) -> Answer:
+    """Answer a review that no rule has answered."""
+    sentence = _SENTENCES[trouble]
+    if strict:
+        message = f"ebs-webhook could not check this and is strict: {sentence}; try again"
+        return deny(trouble, message, code=503, retry_after_s=1)
+    return allow(trouble, warnings=[f"ebs-webhook let this through unchecked: {sentence}"])
+
+
+def beyond(path: str, request: Request) -> Answer | None:
+    """Answer a review that no rule is for: of another resource, or without an object; else None.
+
+    Both come from a webhook configuration that somebody has changed, which must not stop a request
+    that has nothing to do with volumes.
+    """
+    subjects = SUBJECTS.get(path)
+    if subjects is not None and (request.resource.group, request.subject) not in subjects:
+        found = f"{request.subject or 'no resource'}, which {path} is not for"
+        warning = f"ebs-webhook was asked about {found}; look at its webhook configuration"
+        return allow("UnknownResource", warnings=[warning])
+    if request.object is not None:
+        return None
+    if request.operation in _WITHOUT_OBJECT:
+        return allow("NothingToDo")
+    return allow("NoObject", warnings=["ebs-webhook was asked about an object and got none"])
+
+
+def sendable(path: str, request: Request, answer: Answer, *, strict: bool) -> Answer:
+    """The answer as it may be sent: a patch only from a mutating path, and only if it applies.
+
+    The API server turns a patch that it cannot apply into an internal error of the user's request,
+    whatever the failure policy (measured on 1.36.3), and so does it with one of a validating
+    webhook, if the policy is Fail.
+    """
+    if not answer.patch or not answer.allowed:
+        return answer
+    try:
+        if not path.startswith(_MUTATING):
+            raise PatchError(f"{path} must not change anything")
+        applied(request.object or {}, answer.patch)
+    except (PatchError, RecursionError):
+        instead = unchecked(Trouble.PATCH, strict=strict)
+        return replace(instead, warnings=(*answer.warnings, *instead.warnings))
+    return answer
