@@ -27,6 +27,8 @@ class Patch(StrEnum):
 
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
+    # Server-side apply: what is sent is all that the manager owns; a missing object is created.
+    APPLY = "application/apply-patch+yaml"
 
 
 class KubeClient:
@@ -87,15 +89,17 @@ class KubeClient:
         *,
         namespace: str = "",
         page_size: int = PAGE_SIZE,
+        field_selector: str = "",
         keep: Callable[[T], Any] = whole,
     ) -> Listing[T]:
         """All objects, live and consistent, read page by page.
 
         Only one page of raw JSON is held at a time. An object that cannot be decoded is named in
         ``unreadable_keys``; it does not fail the list. The items are what ``keep`` returns of
-        each object, without the Nones (see ``Projection``).
+        each object, without the Nones (see ``Projection``). A ``field_selector`` such as
+        ``metadata.name=data`` leaves out what does not match it.
         """
-        query = {"limit": str(page_size)}
+        query = {"limit": str(page_size)} | _selected(field_selector)
         attempt = _attempt("list", resource, "", namespace)
         path = resource.path(namespace=namespace)
         reader = wire.PageReader(resource, keep)
@@ -129,11 +133,18 @@ class KubeClient:
         kind: Patch,
         namespace: str = "",
         subresource: str = "",
+        manager: str = "",
     ) -> T:
-        """Change an object; the answer is the object afterwards."""
+        """Change an object; the answer is the object afterwards.
+
+        ``APPLY`` needs a ``manager`` of fields, who takes them from others that own them.
+        """
         attempt = _attempt("patch", resource, name, namespace, subresource)
         path = resource.path(name, namespace, subresource)
-        data = await self._send(attempt, "PATCH", path, body=body, content_type=kind.value)
+        query = {"fieldManager": manager, "force": "true"} if kind is Patch.APPLY else {}
+        data = await self._send(
+            attempt, "PATCH", path, query=query, body=body, content_type=kind.value
+        )
         return _decoded(attempt, resource, data)
 
     async def delete(
@@ -174,6 +185,7 @@ class KubeClient:
         resource_version: str,
         timeout_s: int,
         namespace: str = "",
+        field_selector: str = "",
     ) -> AsyncGenerator[wire.WatchLine]:
         """Changes since a version, with bookmarks, until the server closes; use ``aclosing``.
 
@@ -182,6 +194,7 @@ class KubeClient:
             resource_version: from where on; of a list, or of the last line seen.
             timeout_s: after this time the server closes the watch.
             namespace: "" for all.
+            field_selector: "" for all; see ``list``.
 
         Raises:
             KubeError: EXPIRED when the version is too old; others when the connection breaks.
@@ -192,7 +205,7 @@ class KubeClient:
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
             "timeoutSeconds": str(timeout_s),
-        }
+        } | _selected(field_selector)
         path = resource.path(namespace=namespace)
         async with aclosing(self._transport.lines(attempt, path, query)) as lines:
             async for line in lines:
@@ -205,6 +218,10 @@ def _attempt(
     kind = f"{resource.plural}/{subresource}" if subresource else resource.plural
     where = f"{namespace}/{name}" if namespace else name
     return Attempt(verb, f"{kind} {where}".rstrip())
+
+
+def _selected(field_selector: str) -> dict[str, str]:
+    return {"fieldSelector": field_selector} if field_selector else {}
 
 
 def _decoded(attempt: Attempt, resource: Resource[T], data: bytes) -> T:

@@ -33,6 +33,9 @@ log = structlog.get_logger(__name__)
 class Informer(Generic[T]):
     """Keeps the decoded objects of one kind, or what a projection leaves of them.
 
+    With a field selector such as ``metadata.name=data``, only of those that match: RBAC then grants
+    list and watch by that name.
+
     Attributes:
         synced: set once the first list is in the cache; it stays set when the server goes away.
     """
@@ -45,6 +48,7 @@ class Informer(Generic[T]):
         *,
         indexers: Mapping[str, Indexer[T]] | None = None,
         namespace: str = "",
+        field_selector: str = "",
     ) -> None:
         self._client = client
         if isinstance(resource, Resource):
@@ -53,6 +57,7 @@ class Informer(Generic[T]):
         self._keep = resource.keep
         self._metrics = metrics
         self._namespace = namespace
+        self._field_selector = field_selector
         self._store: Store[T] = Store(indexers or {})
         self._failures = 0
         self._expired = False
@@ -116,6 +121,7 @@ class Informer(Generic[T]):
         listing = await self._client.list(
             self._resource,
             namespace=self._namespace,
+            field_selector=self._field_selector,
             keep=self._keep,
         )
         self._metrics.relists.labels(kind).inc()
@@ -132,6 +138,7 @@ class Informer(Generic[T]):
             resource_version=self._store.version,
             timeout_s=random.randint(_WATCH_MIN_S, _WATCH_MAX_S),  # noqa: S311 -- no secret
             namespace=self._namespace,
+            field_selector=self._field_selector,
         )
         events = self._metrics.watch_events.labels(self._resource.kind)
         async with aclosing(lines):

@@ -107,6 +107,37 @@ async def test_each_kind_of_patch_has_its_content_type(
     assert server.requests[0].body == body
 
 
+async def test_an_applied_patch_names_who_owns_its_fields(
+    client: KubeClient, server: ApiServer
+) -> None:
+    server.on("PATCH", PV, document(an_object("pv-1")))
+    body = {"metadata": {"name": "pv-1", "labels": {"a": "ü"}}}
+
+    await client.patch(PERSISTENT_VOLUMES, "pv-1", body, kind=Patch.APPLY, manager="me")
+
+    (request,) = server.requests
+    assert request.headers["Content-Type"] == "application/apply-patch+yaml"
+    assert request.query == {"fieldManager": "me", "force": "true"}
+    assert request.body == body
+
+
+async def test_one_object_by_name_is_listed_and_watched(
+    client: KubeClient, server: ApiServer
+) -> None:
+    server.on("GET", PVS, listing(an_object("pv-1"), token="more"), listing())
+    server.on("WATCH", PVS, Watch(("ADDED", an_object("pv-1"))).end())
+    selector = "metadata.name=pv-1"
+
+    await client.list(PERSISTENT_VOLUMES, field_selector=selector)
+    watch = client.watch(
+        PERSISTENT_VOLUMES, resource_version="1", timeout_s=9, field_selector=selector
+    )
+    async with aclosing(watch) as lines:
+        assert [line.type async for line in lines] == ["ADDED"]
+
+    assert [seen.query.get("fieldSelector") for seen in server.requests] == [selector] * 3
+
+
 async def test_a_delete_names_the_object_it_means(client: KubeClient, server: ApiServer) -> None:
     server.on(
         "DELETE",

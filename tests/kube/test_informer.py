@@ -252,3 +252,20 @@ async def test_a_new_list_drops_what_a_projection_keeps_no_longer(
 
     async with running(informer):
         await eventually(lambda: names(informer) == ["b"])
+
+
+async def test_follows_one_object_by_its_name(
+    client: KubeClient, metrics: Metrics, server: ApiServer, eventually: Eventually
+) -> None:
+    selector = "metadata.name=a"
+    informer = Informer(client, PERSISTENT_VOLUMES, metrics, field_selector=selector)
+    server.on("GET", PVS, listing(a_pv("a", 3), version="5"))
+    server.on("WATCH", PVS, Watch(("MODIFIED", a_pv("a", 6))))
+
+    async with running(informer):
+        await eventually(
+            lambda: [pv.metadata.resource_version for pv in informer.values()] == ["6"]
+        )
+
+    queries = [seen.query for seen in server.requests]
+    assert [query["fieldSelector"] for query in queries] == [selector, selector]
