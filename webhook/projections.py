@@ -1,0 +1,189 @@
+"""What is read of the cluster's objects, and how little of it is kept.
+
+The decoded structs live as long as a page of a list or a line of a watch; what stays is a view of
+``webhook.model.views`` with the object's name and version. Views that many objects share are kept
+once.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Generic, TypedDict, TypeVar, cast
+
+import msgspec
+
+from provisioner.kube.resources import CLAIMS, CSI_NODES, STORAGE_CLASSES, Projection, Resource
+from provisioner.model.claim import Claim
+from provisioner.model.driver import IN_TREE_DRIVER
+from provisioner.model.meta import KubeObject, ObjectMeta
+from provisioner.model.node import CsiNode, Node
+from provisioner.model.persistent_volume import PersistentVolume, PersistentVolumeSpec
+from provisioner.model.storage_class import StorageClass
+from provisioner.model.zone import BETA_ZONE_LABEL, ZONE_LABEL, allowed_zones, zone_of
+from webhook.model.node_affinity import zones_named
+from webhook.model.review import Json
+from webhook.model.views import ClaimView, ClassView, NodeView, VolumeView, Zones
+
+V = TypeVar("V")
+
+_TOPOLOGY = ("topology.", "failure-domain.beta.kubernetes.io/")
+# Source: Kubernetes 1.36 k8s.io/component-helpers/node/topology (LabelMultiZoneDelimiter).
+_ZONES_APART = "__"
+
+
+class Expression(TypedDict, total=False):
+    """One of ``matchExpressions``."""
+
+    key: str
+    operator: str
+    values: list[str] | None
+
+
+class Term(TypedDict, total=False):
+    """One of ``nodeSelectorTerms``."""
+
+    matchExpressions: list[Expression] | None
+    matchFields: list[Expression] | None
+
+
+class Required(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``required`` of a node affinity."""
+
+    node_selector_terms: list[Term] | None = None
+
+
+class Affinity(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """``spec.nodeAffinity`` of a persistent volume."""
+
+    required: Required | None = None
+
+
+class PlacedSpec(PersistentVolumeSpec, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``spec`` of a persistent volume, its node affinity included."""
+
+    node_affinity: Affinity | None = None
+
+
+class PlacedVolume(PersistentVolume, frozen=True, rename="camel", gc=False, kw_only=True):
+    """A persistent volume, its node affinity included."""
+
+    spec: PlacedSpec = PlacedSpec()
+
+
+class NodeSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """``spec`` of a node."""
+
+    unschedulable: bool = False
+
+
+class SchedulableNode(Node, frozen=True, rename="camel", gc=False, kw_only=True):
+    """A node, and whether it is cordoned."""
+
+    spec: NodeSpec = NodeSpec()
+
+
+VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", PlacedVolume)
+NODES = Resource("", "v1", "nodes", "Node", SchedulableNode)
+
+
+class Kept(KubeObject, Generic[V], frozen=True, gc=False, kw_only=True):
+    """A view, under its object's name and version."""
+
+    view: V
+
+
+def claims() -> Projection[Kept[ClaimView]]:
+    """Every claim."""
+    return _projection(CLAIMS, claim_view)
+
+
+def volumes(driver: str) -> Projection[Kept[VolumeView]]:
+    """The persistent volumes on EBS, nothing of others."""
+    return _projection(VOLUMES, lambda volume: volume_view(volume, driver))
+
+
+def classes(driver: str) -> Projection[Kept[ClassView]]:
+    """The classes of EBS volumes, nothing of others."""
+    return _projection(STORAGE_CLASSES, lambda found: class_view(found, driver))
+
+
+def nodes() -> Projection[Kept[NodeView]]:
+    """Every node, as if it lacked the driver: that is told by CSINodes."""
+    return _projection(NODES, lambda node: node_view(node, has_driver=False))
+
+
+def registrations(driver: str) -> Projection[Kept[bool]]:
+    """The nodes on which the driver is registered."""
+    return _projection(CSI_NODES, lambda found: has_driver(found, driver) or None)
+
+
+def claim_view(claim: Claim) -> ClaimView:
+    """What counts of a claim."""
+    return ClaimView(claim.spec.volume_name, claim.class_name)
+
+
+def volume_view(volume: PlacedVolume, driver: str) -> VolumeView | None:
+    """What counts of a persistent volume; None if it is not on EBS."""
+    volume_id = volume.volume_id(driver)
+    return VolumeView(volume_id, _zones_of(volume)) if volume_id else None
+
+
+def class_view(found: StorageClass, driver: str) -> ClassView | None:
+    """What counts of a class; None if its volumes are not on EBS."""
+    if found.provisioner not in {driver, IN_TREE_DRIVER}:
+        return None
+    zones = allowed_zones(found.allowed_topologies or ())
+    return ClassView(found.waits_for_consumer, None if zones is None else _same_zones(zones))
+
+
+def node_view(node: SchedulableNode, *, has_driver: bool) -> NodeView:
+    """What counts of a node."""
+    labels = {key: value for key, value in node.labels.items() if key.startswith(_TOPOLOGY)}
+    return same_node(
+        NodeView(
+            labels=tuple(sorted(labels.items())),
+            zone=zone_of(labels),
+            schedulable=not node.spec.unschedulable,
+            has_driver=has_driver,
+        )
+    )
+
+
+def has_driver(found: CsiNode, driver: str) -> bool:
+    """Whether a driver is registered on a node."""
+    return found.driver(driver) is not None
+
+
+@lru_cache(maxsize=1024)
+def same_node(view: NodeView) -> NodeView:
+    """An equal view that is kept already, if there is one: nodes of one zone hardly differ."""
+    return view
+
+
+@lru_cache(maxsize=1024)
+def _same_zones(zones: Zones) -> Zones:
+    return zones
+
+
+def _zones_of(volume: PlacedVolume) -> Zones | None:
+    affinity = volume.spec.node_affinity
+    required = affinity.required if affinity else None
+    terms: Sequence[Any] = (required.node_selector_terms if required else None) or ()
+    zones = zones_named(cast("Sequence[Json]", terms))
+    if zones is None:
+        label = volume.labels.get(ZONE_LABEL) or volume.labels.get(BETA_ZONE_LABEL) or ""
+        zones = frozenset(zone for zone in label.split(_ZONES_APART) if zone) or None
+    return None if zones is None else _same_zones(zones)
+
+
+def _projection(resource: Resource[Any], view_of: Callable[[Any], V | None]) -> Projection[Kept[V]]:
+    def keep(obj: KubeObject) -> Kept[V] | None:
+        view = view_of(obj)
+        if view is None:
+            return None
+        meta = obj.metadata
+        small = ObjectMeta(
+            name=meta.name, namespace=meta.namespace, resource_version=meta.resource_version
+        )
+        return Kept(metadata=small, view=view)
+
+    return Projection(resource, keep)
