@@ -6,17 +6,22 @@ So the sources are read again once a minute, and at once when the API server ans
 """
 
 import asyncio
+import binascii
+import contextlib
 import hashlib
+import logging
 import os
+import re
 import ssl
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import structlog
 from kubernetes.aio.client.configuration import Configuration
-from kubernetes.aio.config import load_incluster_config, load_kube_config
+from kubernetes.aio.config import kube_config, load_incluster_config, load_kube_config
 from yarl import URL
 
 from provisioner.model.errors import KubeError, Reason
@@ -65,8 +70,9 @@ class Credentials:
             raise KubeError(Reason.UNREACHABLE, message)
         try:
             await self._read()
+            _check_certificates(self.configuration)
         except Exception as exc:  # the loaders raise whatever a malformed file leads to
-            message = f"cannot use {self._path or 'the in-cluster configuration'}: {exc}"
+            message = f"cannot use {self._path or 'the in-cluster configuration'}: {_why(exc)}"
             raise KubeError(Reason.UNREACHABLE, message) from exc
         self._refresh_at = time.monotonic() + REFRESH_S
         self.configuration.refresh_api_key_hook = self._refresh
@@ -104,19 +110,29 @@ class Credentials:
         try:
             await self._read()
         except Exception as exc:  # as in load(); the old credentials may still be good
-            log.warning("cannot read the Kubernetes credentials again", error=str(exc))
+            log.warning("cannot read the Kubernetes credentials again", error=_why(exc))
 
     async def _read(self) -> None:
+        server = self.configuration.host
         async with asyncio.timeout(_LOAD_S):
-            if self._path is None:
-                load_incluster_config(self.configuration, try_refresh_token=False)
-            elif self._loader is None:
-                self._loader = await load_kube_config(
-                    self._path, self._context, self.configuration, persist_config=False
-                )
-            else:  # the same loader: it knows until when an exec plugin's token is valid
-                await self._loader.load_and_set(self.configuration)
+            with _plugin_failures() as failures:
+                await self._load()
+        if failures:
+            raise ValueError(f"its exec plugin gives no credentials: {_one_line(failures[0])}")
+        if not _is_url(found := self.configuration.host):
+            self.configuration.host = server
+            raise ValueError(f"its server {found!r} is no URL such as https://10.0.0.1:6443")
         self._notice_change()
+
+    async def _load(self) -> None:
+        if self._path is None:
+            load_incluster_config(self.configuration, try_refresh_token=False)
+        elif self._loader is None:
+            self._loader = await load_kube_config(
+                self._path, self._context, self.configuration, persist_config=False
+            )
+        else:  # the same loader: it knows until when an exec plugin's token is valid
+            await self._loader.load_and_set(self.configuration)
 
     def _notice_change(self) -> None:
         config = self.configuration
@@ -143,3 +159,64 @@ def proxy_for(host: str) -> str | None:
     if urllib.request.proxy_bypass(f"{url.host}:{url.port}"):
         return None
     return urllib.request.getproxies().get(url.scheme)
+
+
+@contextlib.contextmanager
+def _plugin_failures() -> Iterator[list[str]]:
+    """What goes wrong with an exec plugin, which the loader logs only, to go on without a token."""
+    keeper = _Keeper(logging.ERROR)
+    kube_config.logger.addHandler(keeper)
+    try:
+        yield keeper.said
+    finally:
+        kube_config.logger.removeHandler(keeper)
+
+
+class _Keeper(logging.Handler):
+    """Keeps messages in place of printing them."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
+def _is_url(server: str) -> bool:
+    try:
+        return bool(URL(server).host) and re.match(r"https?://\S+$", server) is not None
+    except ValueError:  # a port that cannot be, half an IPv6 address
+        return False
+
+
+def _check_certificates(config: Any) -> None:
+    """Name what cannot be read; ``ssl`` itself does not."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        what = "certificate authority"
+        if config.ssl_ca_cert:
+            context.load_verify_locations(config.ssl_ca_cert)
+        what = "client certificate and key"
+        if config.cert_file:
+            context.load_cert_chain(config.cert_file, config.key_file)
+    except OSError as exc:
+        raise ValueError(f"its {what} cannot be read as PEM: {_one_line(str(exc))}") from exc
+
+
+def _why(exc: Exception) -> str:
+    """One line about a configuration that the loaders stumbled over."""
+    match exc:
+        case AttributeError() | KeyError() | TypeError():
+            # They index what they have read without a look at it.
+            return "it is empty or no mapping of clusters, contexts and users"
+        case binascii.Error():
+            return f"its certificate data is no base64: {exc}"
+        case TimeoutError():
+            return f"that takes more than {_LOAD_S:.0f} s"
+    return _one_line(str(exc)) or type(exc).__name__
+
+
+def _one_line(text: str) -> str:
+    """Without line breaks, and without the number of an ``OSError``."""
+    return re.sub(r"^\[Errno \d+\] ", "", " ".join(text.split()))

@@ -1,3 +1,5 @@
+import base64
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +12,7 @@ from provisioner.kube import credentials
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import PERSISTENT_VOLUMES
 from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.sandbox import credentials as keys
 from tests.kube.apiserver import ApiServer, document, status
 
 PV = "/api/v1/persistentvolumes/pv-1"
@@ -131,7 +134,7 @@ async def test_in_a_pod_the_mounted_token_is_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "token").write_text("one\n")
-    (tmp_path / "ca.crt").write_text("a certificate")
+    keys.create(tmp_path / "keys").authority.rename(tmp_path / "ca.crt")
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
@@ -170,13 +173,111 @@ async def test_without_any_configuration_there_is_one_clear_line(
         await KubeClient.connect()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "current-context: nowhere"])
-async def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, content: str) -> None:
+JUNK = base64.b64encode(b"junk").decode()
+EXEC = {"apiVersion": "client.authentication.k8s.io/v1"}
+
+
+def a_kubeconfig(user: object = None, **cluster: object) -> str:
+    """For a server that is never asked."""
+    document = {
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+        "clusters": [{"name": "here", "cluster": {"server": "https://127.0.0.1:9", **cluster}}],
+        "users": [{"name": "me", "user": user or {"token": "none"}}],
+    }
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("", "it is empty or no mapping of clusters, contexts and users"),
+        ("hello", "it is empty or no mapping"),
+        ("[]", "it is empty or no mapping"),
+        ("5", "it is empty or no mapping"),
+        ("{", r"expected the node content.* line 1, column 2$"),
+        ("a: b: c\nd: [", r"mapping values are not allowed here.* line 1, column 5$"),
+        ("a:\n\tb: 1", r"cannot start any token.* line 2, column 1$"),
+        ("\0", "unacceptable character"),
+        ("current-context: nowhere", "object with name nowhere"),
+        (a_kubeconfig(server="rubbish"), "its server 'rubbish' is no URL such as https://"),
+        (a_kubeconfig(server=""), "its server '' is no URL"),
+        (a_kubeconfig(server="host:6443"), "its server 'host:6443' is no URL"),
+        (a_kubeconfig(server="https://a b"), "is no URL"),
+        (a_kubeconfig(server="https://host:99999"), "is no URL"),
+        (a_kubeconfig(server="https://[half"), "is no URL"),
+        (a_kubeconfig(**{"certificate-authority": "/none"}), "File does not exists: /none"),
+        (
+            a_kubeconfig(**{"certificate-authority-data": JUNK}),
+            "its certificate authority cannot be read as PEM",
+        ),
+        (
+            a_kubeconfig(**{"certificate-authority-data": "a"}),
+            "its certificate data is no base64",
+        ),
+        (
+            a_kubeconfig({"client-certificate-data": JUNK, "client-key-data": JUNK}),
+            "its client certificate and key cannot be read as PEM",
+        ),
+        (
+            a_kubeconfig({"exec": {"command": "no-such-plugin", **EXEC}}),
+            "its exec plugin gives no credentials: No such file or directory: 'no-such-plugin'$",
+        ),
+        (
+            a_kubeconfig({"exec": {"command": "false", **EXEC}}),
+            "its exec plugin gives no credentials: exec: process returned 1$",
+        ),
+        (
+            a_kubeconfig({"exec": {"command": "pwd", **EXEC}}),
+            "its exec plugin gives no credentials: exec: failed to decode",
+        ),
+        (a_kubeconfig({"exec": {"command": "pwd"}}), "missing key 'apiVersion'$"),
+    ],
+)
+async def test_a_kubeconfig_that_cannot_be_used_is_one_line_that_names_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], content: str, says: str
+) -> None:
     path = tmp_path / "broken"
     path.write_text(content)
 
-    with pytest.raises(StorageError, match=f"^cannot use {path}: "):
+    with pytest.raises(StorageError, match=f"^cannot use {path}: .*{says}") as caught:
         await KubeClient.connect(kubeconfig=str(path))
+
+    assert "\n" not in caught.value.message
+    assert capfd.readouterr() == ("", "")
+
+
+async def test_a_server_that_became_rubbish_is_not_taken_over(
+    kubeconfig: Path, server: ApiServer, point_at: PointAt
+) -> None:
+    found = credentials.Credentials(str(kubeconfig))
+    await found.load()
+    point_at("rubbish", {"token": "second"})
+
+    with capture_logs() as logs:
+        await found.renew(found.generation)
+
+    assert found.configuration.host == server.url
+    assert [line["event"] for line in logs] == ["cannot read the Kubernetes credentials again"]
+
+
+async def test_a_plugin_that_vanished_leaves_the_old_token(
+    server: ApiServer,
+    kubeconfig: Path,
+    point_at: PointAt,
+    plugin: Callable[[str], str],
+    tmp_path: Path,
+) -> None:
+    point_at(server.url, {"exec": {"command": plugin("one"), **EXEC}})
+    found = credentials.Credentials(str(kubeconfig))
+    await found.load()
+    (tmp_path / "plugin").unlink()
+
+    with capture_logs() as logs:
+        assert not await found.renew(found.generation)
+
+    assert found.configuration.api_key["BearerToken"] == "Bearer one"
+    assert ["its exec plugin gives no credentials" in line["error"] for line in logs] == [True]
 
 
 @pytest.mark.parametrize(
