@@ -13,7 +13,7 @@ from webhook.decide import affinity, labels
 from webhook.decide.documents import inside, put
 from webhook.decide.sentences import Sentences
 from webhook.model.node_affinity import zones_named
-from webhook.model.patch import PatchError, add, applied
+from webhook.model.patch import add
 from webhook.model.review import Answer, Json, Operation, allow, deny
 
 _RETRY_AFTER_S = 1
@@ -98,8 +98,7 @@ def mutate(
 ) -> Answer:
     """Add the labels and the node affinity of the zone that its volume is in.
 
-    The patch was applied to the object before it is returned. An object that ``validate`` will
-    refuse gets none.
+    An object that ``validate`` will refuse gets no patch.
 
     Args:
         persistent_volume: one for which ``source_of`` found something.
@@ -113,13 +112,11 @@ def mutate(
     if not source.well_formed:
         return allow("NotAVolumeId")
     say = _sentences(persistent_volume, source)
-    match truth:
-        case Doubt(why):
-            return _in_doubt(say, why, strict=strict)
-        case Missing():
-            return allow("VolumeMissing")
-        case Found(zone):
-            return _completed(persistent_volume, say, zone, writable, strict=strict)
+    if isinstance(truth, Doubt):
+        return _in_doubt(say, truth.why, strict=strict)
+    if isinstance(truth, Missing):
+        return allow("VolumeMissing")
+    return _completed(persistent_volume, say, truth.zone, writable, strict=strict)
 
 
 def validate(persistent_volume: Json, truth: Truth, *, strict: bool) -> Answer:
@@ -136,13 +133,11 @@ def validate(persistent_volume: Json, truth: Truth, *, strict: bool) -> Answer:
     say = _sentences(persistent_volume, source)
     if not source.well_formed:
         return deny("NotAVolumeId", say.no_volume_id())
-    match truth:
-        case Doubt(why):
-            return _in_doubt(say, why, strict=strict)
-        case Missing():
-            return deny("VolumeMissing", say.no_volume())
-        case Found(zone):
-            return _judged(persistent_volume, say, zone, source.zone_hint, strict=strict)
+    if isinstance(truth, Doubt):
+        return _in_doubt(say, truth.why, strict=strict)
+    if isinstance(truth, Missing):
+        return deny("VolumeMissing", say.no_volume())
+    return _judged(persistent_volume, say, truth.zone, source.zone_hint, strict=strict)
 
 
 def labels_of(persistent_volume: Json) -> dict[str, str]:
@@ -194,11 +189,6 @@ def _completed(
         *_labelled(persistent_volume, labels.missing(written, writable) | wrong),
         *affinity.confined(persistent_volume, zone),
     ]
-    try:
-        # One that cannot be applied would be an internal error of the API server.
-        applied(persistent_volume, patch)
-    except PatchError as error:
-        return allow("PatchImpossible", warnings=[say.not_patched(zone, str(error))], zone=zone)
     warnings = [say.relabelled(zone, key, written[key]) for key in wrong]
     if others := affinity.elsewhere(terms, zone):
         warnings.append(say.narrowed(zone, affinity.listed(others)))

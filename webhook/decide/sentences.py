@@ -90,13 +90,6 @@ class Sentences:
             f"{self._volume} is in {zone}; write aws:///{self._volume}"
         )
 
-    def not_patched(self, zone: str, why: str) -> str:
-        """Warning: the object has a form that cannot be added to."""
-        return cut(
-            f"{self._subject}: volume {self._volume} is in {zone}, but its labels and node affinity"
-            f" could not be added: {why}"
-        )
-
     @property
     def _subject(self) -> str:
         return f'persistentvolume "{shortened(self.name, _MOST_OF_NAME)}"'

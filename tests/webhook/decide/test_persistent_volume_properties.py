@@ -1,0 +1,232 @@
+"""What holds of every persistent volume, whatever its owner has written into it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provisioner.model.zone import ZONE_KEYS, ZONE_LABEL
+from tests.webhook.decide.persistent_volumes import (
+    DISK,
+    LABEL_KEYS,
+    OUTPOST,
+    VOLUME,
+    ZONE_ID,
+    A,
+    B,
+    C,
+    a_pv,
+    has,
+    in_zone,
+    labels_to_write,
+    persistent_volumes,
+    terms_in,
+    zones,
+)
+from webhook.decide.persistent_volume import Doubt, Found, Missing, labels_of, mutate, validate
+from webhook.model.node_affinity import labels_in, terms_of
+from webhook.model.patch import applied
+from webhook.model.review import WARNING_MOST_CHARACTERS
+
+everything = (st.data(), zones, persistent_volumes())
+
+
+def mutation(data, zone, persistent_volume, *, strict=False):
+    """The answer, and the object after it."""
+    labels = data.draw(labels_to_write(zone), label="labels")
+    answer = mutate(persistent_volume, Found(zone), labels, strict=strict)
+    return labels, answer, applied(persistent_volume, answer.patch)
+
+
+def terms_before(persistent_volume):
+    return terms_of((persistent_volume["spec"].get("nodeAffinity") or {}).get("required"))
+
+
+def expressions(term):
+    return term.get("matchExpressions") or []
+
+
+@given(*everything, st.booleans())
+def test_a_second_time_there_is_nothing_left_to_do(data, zone, persistent_volume, strict):
+    labels, answer, after = mutation(data, zone, persistent_volume, strict=strict)
+
+    again = mutate(after, Found(zone), labels, strict=strict)
+
+    assert again.patch == ()
+    assert again.why == ("ZoneConflict" if answer.why == "ZoneConflict" else "NothingToDo")
+
+
+@given(*everything)
+def test_what_was_patched_passes_and_what_was_not_is_refused(data, zone, persistent_volume):
+    _, answer, after = mutation(data, zone, persistent_volume)
+
+    verdict = validate(after, Found(zone), strict=False)
+
+    assert verdict.allowed == (answer.why in {"Labelled", "NothingToDo"})
+    assert verdict.allowed or answer.patch == ()
+
+
+@given(*everything)
+def test_what_was_patched_passes_even_the_strict(data, zone, persistent_volume):
+    _, answer, after = mutation(data, zone, persistent_volume)
+
+    verdict = validate(after, Found(zone), strict=True)
+
+    assert verdict.allowed == (answer.why != "ZoneConflict")
+
+
+@given(*everything)
+def test_what_users_ask_of_nodes_stays(data, zone, persistent_volume):
+    before = terms_before(persistent_volume)
+
+    _, _, after = mutation(data, zone, persistent_volume)
+
+    if not before:
+        assert len(terms_in(after)) == 1
+        return
+    assert len(terms_in(after)) == len(before)
+    for old, new in zip(before, terms_in(after), strict=True):
+        assert expressions(new)[: len(expressions(old))] == expressions(old)
+        assert new | {"matchExpressions": 0} == old | {"matchExpressions": 0}
+
+
+@given(*everything)
+def test_nothing_but_labels_and_affinity_is_changed(data, zone, persistent_volume):
+    _, _, after = mutation(data, zone, persistent_volume)
+
+    for document in (persistent_volume, after):
+        document["spec"].pop("nodeAffinity", None)
+        document["metadata"] = (document.get("metadata") or {}) | {"labels": None}
+    assert after == persistent_volume
+
+
+@given(*everything)
+def test_no_term_of_ours_asks_for_a_second_zone_key(data, zone, persistent_volume):
+    before = terms_before(persistent_volume)
+
+    _, _, after = mutation(data, zone, persistent_volume)
+
+    added = [
+        ({each["key"] for each in expressions(old)}, expressions(new)[len(expressions(old)) :])
+        for old, new in zip(before or [{}], terms_before(after), strict=False)
+    ]
+    for used, ours in added:
+        assert len(ours) <= 1
+        assert all(each["key"] in (used & set(ZONE_KEYS) or ZONE_KEYS) for each in ours)
+
+
+@given(*everything, st.booleans())
+def test_labels_are_true_never_empty_and_never_taken_away(data, zone, persistent_volume, strict):
+    written = labels_of(persistent_volume)
+
+    labels, _, after = mutation(data, zone, persistent_volume, strict=strict)
+
+    changed = {k: v for k, v in labels_of(after).items() if written.get(k) != v}
+    assert written.keys() <= labels_of(after).keys()
+    assert changed.keys() <= set(LABEL_KEYS)
+    assert changed.items() <= labels_in(zone).items()
+    assert all(changed.values())
+    assert not (strict and changed.keys() & written.keys())
+    assert changed.keys() - written.keys() <= labels.keys()
+
+
+# An oracle that knows every label of a node, as the scheduler does.
+
+
+def matches(terms, node):
+    return any(
+        (expressions(term) or term.get("matchFields"))
+        and all(holds(each, node) for each in expressions(term))
+        and all(each["values"] == [node["name"]] for each in term.get("matchFields") or ())
+        for term in terms
+    )
+
+
+def holds(expression, node):
+    values: list[str] = expression.get("values") or []
+    found = node.get(expression["key"])
+    match expression["operator"]:
+        case "In":
+            return found in values
+        case "NotIn":
+            return found not in values
+        case "Exists":
+            return found is not None
+        case "DoesNotExist":
+            return found is None
+        case "Gt" | "Lt" as operator:
+            numbers = [found, *values]
+            if len(numbers) != 2 or not all(str(n).isdecimal() for n in numbers):
+                return False
+            return (int(found) > int(values[0])) == (operator == "Gt") and found != values[0]
+    raise AssertionError(expression)
+
+
+@st.composite
+def nodes(draw):
+    others = {ZONE_ID: ("use1-az1", "x"), OUTPOST: ("op-1",), DISK: ("ssd", "7", "8")}
+    drawn = {key: draw(st.none() | st.sampled_from(values)) for key, values in others.items()}
+    known = labels_in(draw(zones)) | {"name": draw(st.sampled_from(("node-1", "node-2")))}
+    return known | {key: value for key, value in drawn.items() if value is not None}
+
+
+@given(*everything, nodes())
+def test_just_those_nodes_match_that_did_and_are_in_the_zone(data, zone, persistent_volume, node):
+    before = [term for term in terms_before(persistent_volume) if any(term.values())]
+
+    _, answer, after = mutation(data, zone, persistent_volume)
+
+    in_the_zone = labels_in(zone).items() <= node.items()
+    did = matches(before, node) or not before
+    if answer.why == "ZoneConflict":
+        assert not (in_the_zone and did)
+    else:
+        assert matches(terms_in(after), node) == (in_the_zone and did)
+
+
+# Sentences.
+
+
+@given(*everything, st.text())
+def test_warnings_are_never_cut_off_by_kubernetes(data, zone, persistent_volume, why):
+    _, answer, _ = mutation(data, zone, persistent_volume)
+
+    said = [
+        *answer.warnings,
+        *validate(persistent_volume, Found(zone), strict=False).warnings,
+        *validate(persistent_volume, Doubt(why), strict=False).warnings,
+    ]
+    assert all(len(warning) <= WARNING_MOST_CHARACTERS for warning in said)
+
+
+LONG = "d" * 253
+WIDE = in_zone(A, B, C, "us-east-1d", "us-east-1e")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        mutate(a_pv(name=LONG, labels={ZONE_LABEL: "z" * 63}), Found(A), {}, strict=False),
+        mutate(a_pv(WIDE, name=LONG), Found(A), {}, strict=False),
+        validate(a_pv(WIDE, name=LONG, labels={ZONE_LABEL: "z" * 63}), Found(A), strict=False),
+        validate(
+            a_pv(name=LONG, handle=f"aws://{B}/{VOLUME}", in_tree=True), Found(A), strict=True
+        ),
+        validate(a_pv(name=LONG), Doubt("EC2 throttles the account's calls"), strict=False),
+    ],
+)
+def test_a_long_name_leaves_room_for_the_whole_sentence(answer):
+    assert answer.warnings
+    assert all(
+        len(warning) <= WARNING_MOST_CHARACTERS and not warning.endswith("…")
+        for warning in answer.warnings
+    )
+
+
+@given(persistent_volumes(), st.sampled_from((Missing(), Doubt("why"))), st.booleans())
+def test_without_the_zone_nothing_is_patched(persistent_volume, truth, strict):
+    assert mutate(persistent_volume, truth, {}, strict=strict).patch == ()
+
+
+def test_the_oracle_tells_nodes_apart():
+    assert matches([{"matchExpressions": [has(DISK, "7", operator="Gt")]}], {DISK: "8"})
+    assert not matches([{}], {DISK: "8"})
