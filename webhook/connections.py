@@ -64,6 +64,16 @@ class Connection(web.RequestHandler):
             self._half_since = self._loop.time()
         super().data_received(data)
 
+    def pause_writing(self) -> None:
+        """Remember since when an answer is not read."""
+        super().pause_writing()
+        self._half_since = self._loop.time()
+
+    def resume_writing(self) -> None:
+        """It is read."""
+        super().resume_writing()
+        self._half_since = None
+
     def handle_error(
         self,
         request: web.BaseRequest,
@@ -87,11 +97,11 @@ class Connection(web.RequestHandler):
 
     def end(self) -> None:
         """It is answered, but for writing."""
-        self._half_since = self._loop.time() if self.writing_paused else None
+        self._half_since = None
         self._all.end(self)
 
     def is_stalled(self, before: float) -> bool:
-        """Whether it has had half a head, or an answer that nobody reads, since before a time."""
+        """Whether it has sent half a head, or not read its answer, since before a time."""
         return self._half_since is not None and self._half_since < before
 
     def leave(self) -> None:

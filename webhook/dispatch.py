@@ -26,6 +26,8 @@ Handler = Callable[[Request, float], Awaitable[Answer]]
 # of it, at most so much. A handler is told of all of it and cut off in its middle.
 _MARGIN_SHARE = 0.2
 _MARGIN_MOST_S = 0.5
+# For a cancelled handler to end, when the process does.
+_LAST_WORDS_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,10 @@ class Dispatcher:
             return Reply(404, b"there is no webhook at this path\n")
         try:
             request = review.decode(body)
-        except (MalformedReviewError, UnicodeDecodeError) as error:
-            return Reply(400, f"{error}\n".encode(errors="replace"))
+        except MalformedReviewError as error:
+            return Reply(400, f"{error}\n".encode())
+        except UnicodeDecodeError:
+            return Reply(400, b"the body is no AdmissionReview: it is not UTF-8\n")
         answer = policy.beyond(path, request)
         if answer is None and len(self._running) >= self._most_in_flight:
             answer = policy.unchecked(Trouble.LOAD, strict=self._strict)
@@ -88,11 +92,11 @@ class Dispatcher:
         return Reply(200, self._sealed(path, request, answer, started))
 
     async def aclose(self) -> None:
-        """Cancel and await what still runs: handlers whose time was over."""
+        """Cancel what still runs, and await it for a moment."""
         for task in self._running:
             task.cancel()
         if self._running:
-            await asyncio.wait(self._running)
+            await asyncio.wait(self._running, timeout=_LAST_WORDS_S)
 
     async def _handled(
         self, path: str, request: Request, started: float, timeout_s: float

@@ -80,7 +80,7 @@ def sendable(path: str, request: Request, answer: Answer, *, strict: bool) -> An
         if not path.startswith(_MUTATING):
             raise PatchError(f"{path} must not change anything")
         applied(request.object or {}, answer.patch)
-    except (PatchError, RecursionError):
+    except (ValueError, RecursionError):  # a PatchError, or a pointer to nothing at all
         instead = unchecked(Trouble.PATCH, strict=strict)
         return replace(instead, warnings=(*answer.warnings, *instead.warnings))
     return answer
