@@ -102,11 +102,14 @@ def a_term(**values: list[str]) -> z.TopologyTerm:
     )
 
 
-def a_node(name: str = "node-1", *, zone: str | None = ZONE, deleting: bool = False) -> Node:
+def a_node(
+    name: str = "node-1", *, zone: str | None = ZONE, version: str = "", deleting: bool = False
+) -> Node:
     """A node with the label of its zone."""
     return Node(
         metadata=ObjectMeta(
             name=name,
+            resource_version=version,
             labels={z.ZONE_LABEL: zone} if zone else None,
             deletion_timestamp=DELETED_AT if deleting else None,
         ),

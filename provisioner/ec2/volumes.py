@@ -21,15 +21,19 @@ class Volumes:
     def __init__(self, calls: Ec2Calls) -> None:
         self._calls = calls
 
-    async def create(self, request: CreateRequest) -> Volume:
+    async def create(self, request: CreateRequest, *, gate: Gate | None = None) -> Volume:
         """Send one CreateVolume, its tags with it; the volume may still be ``creating``.
 
         The same record sent again gives the same volume.
 
+        Args:
+            request: everything that EC2 is told.
+            gate: the last look, right before the call is sent (see ``Ec2Calls.call``).
+
         Raises:
             Ec2Error: as in ``provisioner.ec2.errors``; ``outcome`` UNKNOWN if it may exist.
         """
-        answer = await self._calls.call("CreateVolume", _create_params(request))
+        answer = await self._calls.call("CreateVolume", _create_params(request), gate=gate)
         volume: Volume = answer["Volume"]
         return volume
 

@@ -9,8 +9,9 @@ STORAGE_PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 BETA_STORAGE_PROVISIONER = "volume.beta.kubernetes.io/storage-provisioner"
 MIGRATED_TO = "pv.kubernetes.io/migrated-to"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
-# Ours: the zone in which the claim's volume is being made, written before EC2 is asked. A process
-# that takes over asks for the same zone again, so that the client token finds the same volume.
+# Ours: "ZONE/UID", the zone in which the claim's volume is being made, written before EC2 is asked.
+# A process that takes over asks for the same zone again, so that the client token finds the same
+# volume. With the UID, because annotations travel: with backups, with `kubectl get -o yaml`.
 PINNED_ZONE = "ebs-provisioner.io/zone"
 # Written in place of a zone while it is not known whether the stock driver has begun a volume.
 UNKNOWN_ZONE = "unknown"
@@ -71,13 +72,25 @@ class Claim(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
     @property
     def pinned_zone(self) -> str:
         """The zone in which its volume is being made, or ""."""
-        zone = self.annotations.get(PINNED_ZONE, "")
-        return "" if zone == UNKNOWN_ZONE else zone
+        return "" if self.is_in_doubt else self._pin
 
     @property
     def is_in_doubt(self) -> bool:
         """Whether the stock driver may have begun a volume that EC2 did not show yet."""
-        return self.annotations.get(PINNED_ZONE) == UNKNOWN_ZONE
+        return self._pin == UNKNOWN_ZONE
+
+    @property
+    def _pin(self) -> str:
+        zone, _, uid = self.annotations.get(PINNED_ZONE, "").partition("/")
+        return zone if uid == self.uid else ""
+
+    def pin(self, zone: str) -> str:
+        """What ``PINNED_ZONE`` says of this claim, and of no other one of its name."""
+        return f"{zone}/{self.uid}"
+
+    def asks_for_the_same(self, other: "Claim") -> bool:
+        """Whether two versions of the claim differ, if at all, only in what we write to it."""
+        return _asked(self) == _asked(other)
 
     @property
     def requested_storage(self) -> str:
@@ -107,6 +120,11 @@ class Claim(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
         if found == driver:
             return True
         return found == IN_TREE_DRIVER and self.annotations.get(MIGRATED_TO) == driver
+
+
+def _asked(claim: Claim) -> tuple[object, ...]:
+    foreign = {key: value for key, value in claim.annotations.items() if key != PINNED_ZONE}
+    return claim.uid, claim.spec, claim.status, claim.deleting, foreign
 
 
 def claim_uid_of(persistent_volume_name: str) -> str | None:

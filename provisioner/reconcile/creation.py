@@ -34,11 +34,14 @@ _MAKE_AGAIN_S = 5.0
 log = structlog.get_logger(__name__)
 
 
+class _AbandonedError(Exception):
+    """The claim is gone, and nothing was sent for it."""
+
+
 class Creations:
     """The attempts under way, by claim UID.
 
-    ``wake`` has a claim looked at again. Attributes: ``attempts``; ``certain``: the claims whose
-    last attempt surely left nothing behind.
+    ``wake`` has a claim looked at again. Attributes: ``attempts``.
     """
 
     def __init__(
@@ -70,7 +73,6 @@ class Creations:
         self._metrics = metrics
         self._wake = wake
         self.attempts: dict[str, Attempt] = {}
-        self.certain: set[str] = set()
 
     def begin(self, uid: str, attempt: Attempt) -> None:
         """Take an attempt on; its user is told if that takes long, wherever it waits."""
@@ -130,13 +132,18 @@ class Creations:
                 case _:
                     assert_never(step)
 
-    async def _send(self, uid: str, attempt: Attempt) -> Attempt | float | creation.GiveUp:
+    async def _send(self, uid: str, attempt: Attempt) -> Attempt | float | creation.GiveUp | None:
         if creation.is_token_old(attempt, asyncio.get_running_loop().time()):
             return self._keep(
                 uid, creation.look_up_first(attempt, asyncio.get_running_loop().time())
             )
         try:
-            volume = await self._volumes.create(attempt.plan.request)
+            volume = await self._volumes.create(
+                attempt.plan.request, gate=lambda: self._still_wanted(uid, attempt)
+            )
+        except _AbandonedError:
+            self.attempts.pop(uid, None)
+            return None
         except asyncio.CancelledError:
             self.attempts[uid] = creation.after_cancel(attempt)
             raise
@@ -144,6 +151,11 @@ class Creations:
             verdict = creation.after_failure(attempt, error, asyncio.get_running_loop().time())
             return self._fail(uid, verdict)
         return self._made(uid, attempt, volume)
+
+    async def _still_wanted(self, uid: str, attempt: Attempt) -> None:
+        """The last look, once the limiter has granted the call: it may have waited for minutes."""
+        if self._is_abandoned(uid, attempt):
+            raise _AbandonedError
 
     async def _look_up(self, uid: str, attempt: Attempt) -> Attempt | float | creation.GiveUp:
         name = attempt.plan.persistent_volume_name
@@ -187,7 +199,6 @@ class Creations:
                 return 0.0
             case creation.GiveUp(error=error):
                 attempt = self.attempts.pop(uid)
-                self.certain.add(uid)
                 self._events.failed(attempt.plan.claim, error)
                 return verdict
             case _:

@@ -5,7 +5,6 @@ provisioned gets a plan, and its zone is pinned before EC2 hears of it.
 """
 
 import asyncio
-from collections.abc import Mapping
 from typing import assert_never
 
 import structlog
@@ -17,19 +16,12 @@ from provisioner.decide.creation import Attempt, GiveUp
 from provisioner.ec2.lookups import NameLookUps
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
-from provisioner.kube.client import KubeClient, Patch
+from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.kube.queue import KeyedQueue
-from provisioner.kube.resources import CLAIMS
 from provisioner.metrics import Metrics
-from provisioner.model.claim import (
-    PINNED_ZONE,
-    SELECTED_NODE,
-    UNKNOWN_ZONE,
-    Claim,
-    claim_uid_of,
-)
-from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.model.claim import UNKNOWN_ZONE, Claim, claim_uid_of
+from provisioner.model.errors import StorageError
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
@@ -39,6 +31,7 @@ from provisioner.reconcile.claim_events import ClaimEvents
 from provisioner.reconcile.creation import Creations
 from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
+from provisioner.reconcile.pins import Pins
 from provisioner.reconcile.takeover import Takeover
 from provisioner.settings import Settings
 
@@ -67,10 +60,10 @@ class Provisioner:
     ) -> None:
         self._settings = settings
         self._metrics = metrics
-        self._client = client
         self._caches = caches
         self._events = ClaimEvents(events)
         self._without_zone: set[str] = set()
+        self._pins = Pins(client, caches)
         self.takeover = Takeover(marks, lookups)
         self.queue = KeyedQueue("provision", self.reconcile, metrics)
         self.creations = Creations(
@@ -111,8 +104,10 @@ class Provisioner:
             return done
         self.takeover.settle(uid)
         claim = self._caches.claim(uid)
-        if done.choose_again and claim is not None and claim.selected_node:
+        if claim is not None and done.choose_again and claim.selected_node:
             return await self._choose_again(claim, done.error)
+        if claim is not None:
+            await self._pins.remove(claim)
         raise done.error
 
     def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
@@ -121,6 +116,8 @@ class Provisioner:
             self._forget(old.uid)
         if new is None:
             return
+        if old is not None and old.asks_for_the_same(new):
+            return  # our own writing; it must not cut a pause short
         if not new.spec.volume_name and new.is_asked_of(self._settings.driver):
             self.queue.add(new.uid)
         elif new.spec.volume_name:
@@ -147,11 +144,10 @@ class Provisioner:
             self._look_for_zones_again()
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        """A node has got its zone label (the cloud controller may be late)."""
-        if new is not None and old is not None:
-            zone = zone_of(new.labels)
-            if zone is not None and zone != zone_of(old.labels):
-                self._look_for_zones_again()
+        """A node has got its zone label: the cloud controller may be late, or our cache."""
+        zone = zone_of(new.labels) if new is not None else None
+        if zone is not None and (old is None or zone != zone_of(old.labels)):
+            self._look_for_zones_again()
 
     def _look_for_zones_again(self) -> None:
         for uid in self._without_zone:
@@ -192,26 +188,25 @@ class Provisioner:
                 assert_never(decision)
 
     async def _plan(self, claim: Claim, storage_class: StorageClass) -> Attempt | float | None:
-        where = await self._zone(claim, storage_class)
-        if isinstance(where, zones.NoZone):
-            error = StorageError(where.reason, where.message)
-            self._events.failed(claim, error)
-            self._without_zone.add(claim.uid)
-            if where.choose_again:
-                return await self._choose_again(claim, error)
-            raise error
         try:
             made = await self.takeover.volume_of(claim)
         except StorageError as error:
             self._events.cannot_look(claim, error)
             raise
         if isinstance(made, float):
-            return made if await self._pin(claim, UNKNOWN_ZONE) else _CONFLICT_S
-        zone = where.zone if made is None else made.zone
+            return made if await self._pins.write(claim, UNKNOWN_ZONE) else _CONFLICT_S
+        where = await self._zone(claim, storage_class) if made is None else zones.Chosen(made.zone)
+        if isinstance(where, zones.NoZone):
+            nowhere = StorageError(where.reason, where.message)
+            self._events.failed(claim, nowhere)
+            self._without_zone.add(claim.uid)
+            if where.choose_again:
+                return await self._choose_again(claim, nowhere)
+            raise nowhere
         planned = rules.plan(
             claim,
             storage_class,
-            zone=zone,
+            zone=where.zone,
             cluster_id=self._settings.cluster_id,
             extra_tags=self._settings.extra_tags,
             default_file_system=self._settings.default_file_system,
@@ -219,18 +214,14 @@ class Provisioner:
         if isinstance(planned, rules.Refuse):
             self._refused(claim, planned)
             return None
-        if not await self._pin(claim, zone):
+        if not await self._pins.write(claim, where.zone):
             return _CONFLICT_S
         return Attempt(planned, started_at_s=asyncio.get_running_loop().time(), volume=made)
 
-    async def _pin(self, claim: Claim, zone: str) -> bool:
-        """Persist the zone before EC2 hears of it: whoever comes after us asks for the same one."""
-        if claim.annotations.get(PINNED_ZONE) == zone:
-            return True
-        return await self._patch_claim(claim, {PINNED_ZONE: zone})
-
     async def _zone(self, claim: Claim, storage_class: StorageClass) -> zones.Chosen | zones.NoZone:
-        if claim.pinned_zone and claim.uid not in self.creations.certain:
+        # Anybody can write an annotation; it counts only where something may have been begun.
+        begun = self._pins.has_written(claim.uid) or self.takeover.may_have_begun(claim.uid)
+        if claim.pinned_zone and begun:
             return zones.Chosen(claim.pinned_zone)
         if not claim.selected_node:
             return zones.for_any_node(storage_class, claim.name, self._caches.registered_zones())
@@ -238,31 +229,14 @@ class Provisioner:
         node, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
         return zones.for_selected_node(storage_class, self._settings.driver, name, node, csi_node)
 
-    async def _choose_again(self, claim: Claim, error: StorageError) -> float | None:
-        """Ask the scheduler for another node; only when surely nothing is being made."""
-        unset: dict[str, str | None] = {SELECTED_NODE: None, PINNED_ZONE: None}
-        if not await self._patch_claim(claim, unset):
+    async def _choose_again(self, claim: Claim, why: StorageError) -> float | None:
+        if not await self._pins.drop_node(claim):
             return _CONFLICT_S
-        self._count(error, "another node is asked for")
+        self._count(why, "another node is asked for")
         return None
 
-    async def _patch_claim(self, claim: Claim, annotations: Mapping[str, str | None]) -> bool:
-        """Annotate a claim as it was seen; False when it has changed since or is gone."""
-        version = claim.metadata.resource_version
-        patch = {"metadata": {"resourceVersion": version, "annotations": dict(annotations)}}
-        try:
-            changed = await self._client.patch(
-                CLAIMS, claim.name, patch, kind=Patch.MERGE, namespace=claim.metadata.namespace
-            )
-        except KubeError as error:
-            if error.reason in (Reason.CONFLICT, Reason.OBJECT_NOT_FOUND):
-                return False
-            raise
-        self._caches.claims.observe(changed)
-        return True
-
     def _forget(self, uid: str) -> None:
-        self.creations.certain.discard(uid)
+        self._pins.forget(uid)
         self._without_zone.discard(uid)
         self._events.forget(uid)
 

@@ -38,6 +38,10 @@ class Takeover:
         self._from_stranger = from_stranger
         self._claims = {claim.uid for claim in claims}
 
+    def may_have_begun(self, uid: str) -> bool:
+        """Whether something may be left of what was begun for the claim before us."""
+        return uid in self._claims
+
     def settle(self, uid: str) -> None:
         """It is certain that nothing is left of what was begun for the claim."""
         self._claims.discard(uid)
@@ -53,7 +57,8 @@ class Takeover:
         if claim.uid not in self._claims:
             return None
         name = claim.persistent_volume_name
-        if not claim.is_in_doubt and (claim.pinned_zone or not self._from_stranger):
+        # A stranger heeds no pin of ours: it may have made the volume in another zone.
+        if not claim.is_in_doubt and not self._from_stranger:
             found = await self._marks.unowned(name)
             return found if found is not None and found.zone == claim.pinned_zone else None
         shown = [v for v in await self._lookups.find(name) if v.state not in _GOING]

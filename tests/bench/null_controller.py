@@ -92,8 +92,8 @@ class NullController:
         name, zone = f"pvc-{meta['uid']}", ZONES[spread(meta["name"]) % len(ZONES)]
         path = f"/api/v1/namespaces/{meta['namespace']}"
         if not self._is_bare:
-            version = meta["resourceVersion"]
-            pin = {"metadata": {"resourceVersion": version, "annotations": {PINNED: zone}}}
+            version, pinned = meta["resourceVersion"], f"{zone}/{meta['uid']}"
+            pin = {"metadata": {"resourceVersion": version, "annotations": {PINNED: pinned}}}
             claim = f"{path}/persistentvolumeclaims/{meta['name']}"
             await self._kube.send("PATCH", claim, pin, MERGE)
         made = await self._ec2.call(

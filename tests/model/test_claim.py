@@ -79,7 +79,7 @@ def test_who_is_asked_to_provision(annotations, asked):
 
 
 def test_the_selected_node_and_the_pinned_zone_are_annotations():
-    claim = a_claim(node="node-1", annotations={PINNED_ZONE: "us-east-1a"})
+    claim = a_claim(node="node-1", annotations={PINNED_ZONE: f"us-east-1a/{UID}"})
 
     assert (claim.selected_node, claim.pinned_zone) == ("node-1", "us-east-1a")
 

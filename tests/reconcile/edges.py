@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,19 +42,23 @@ class Kube:
 
 @dataclass
 class Ec2:
-    """Volumes. ``answers``: of CreateVolume, in order."""
+    """Volumes. ``answers``: of CreateVolume, in order; ``waits_s``: in the limiter, for each."""
 
     answers: list[Volume | Exception] = field(default_factory=list)
     requests: list[CreateRequest] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     failure: Exception | None = None
+    shown: list[Volume] = field(default_factory=list)
+    waits_s: float = 0.0
 
     async def find_any(self, *_: Any) -> list[Volume]:
         if self.failure is not None:
             raise self.failure
-        return []
+        return self.shown
 
-    async def create(self, request: CreateRequest) -> Any:
+    async def create(self, request: CreateRequest, *, gate: Any) -> Any:
+        await asyncio.sleep(self.waits_s)
+        await gate()
         self.requests.append(request)
         return _answer(self.answers.pop(0))
 

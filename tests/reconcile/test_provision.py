@@ -84,7 +84,7 @@ def annotated(claim: Claim, version: str, **annotations: str | None) -> Claim:
     return msgspec.structs.replace(claim, metadata=metadata)
 
 
-PINNED = annotated(CLAIM, "8", **{PINNED_ZONE: ZONE})
+PINNED = annotated(CLAIM, "8", **{PINNED_ZONE: CLAIM.pin(ZONE)})
 
 
 def another_node(world: World) -> None:

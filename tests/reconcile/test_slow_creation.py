@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from provisioner.decide.creation import Attempt
+from provisioner.ec2.calls import Gate
 from provisioner.ec2.limiter import Limiter
 from provisioner.ec2.volumes import Volumes
 from provisioner.model.claim import Claim
@@ -25,8 +26,9 @@ class LimitedEc2:
 
     limiter: Limiter
 
-    async def create(self, request: CreateRequest) -> Volume:
+    async def create(self, request: CreateRequest, *, gate: Gate) -> Volume:
         await self.limiter.acquire("CreateVolume")
+        await gate()
         self.limiter.release()
         return a_volume()
 

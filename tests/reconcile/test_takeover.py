@@ -15,8 +15,8 @@ from provisioner.reconcile.takeover import Takeover
 from tests.builders import UID, ZONE, a_claim, a_volume
 
 UNPINNED = a_claim()
-PINNED = a_claim(annotations={PINNED_ZONE: ZONE})
-IN_DOUBT = a_claim(annotations={PINNED_ZONE: UNKNOWN_ZONE})
+PINNED = a_claim(annotations={PINNED_ZONE: a_claim().pin(ZONE)})
+IN_DOUBT = a_claim(annotations={PINNED_ZONE: a_claim().pin(UNKNOWN_ZONE)})
 MADE = a_volume()
 
 
@@ -60,6 +60,13 @@ async def test_what_a_stranger_has_made_is_taken_as_soon_as_ec2_shows_it():
     takeover = took_over(Ec2(None, MADE), UNPINNED, from_stranger=True)
 
     assert await takeover.volume_of(UNPINNED) == MADE
+
+
+async def test_a_stranger_heeds_no_pin_of_ours_so_its_volume_is_looked_for():
+    elsewhere = a_volume(zone="us-east-1z")
+    takeover = took_over(Ec2(None, elsewhere), PINNED, from_stranger=True)
+
+    assert await takeover.volume_of(PINNED) == elsewhere
 
 
 @pytest.mark.parametrize("state", [VolumeState.DELETING, VolumeState.DELETED, VolumeState.ERROR])

@@ -1,0 +1,83 @@
+"""What we write to claims: the zone in which a volume is being made, before EC2 hears of it.
+
+Whoever comes after us then asks for the same volume. Nothing is written to a claim that has
+changed since it was seen.
+"""
+
+from collections.abc import Mapping
+
+import structlog
+
+from provisioner.kube.client import KubeClient, Patch
+from provisioner.kube.resources import CLAIMS
+from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, UNKNOWN_ZONE, Claim
+from provisioner.model.errors import KubeError, Reason
+from provisioner.reconcile.caches import Caches
+
+log = structlog.get_logger(__name__)
+
+
+class Pins:
+    """The zones written to claims, and which of them this process has written.
+
+    Those methods that answer a bool say False when the claim has changed since it was seen, or is
+    gone: look again. They raise ``KubeError`` when refused, and at the second change in a row that
+    our cache does not show, or a cache that stays behind would make it a tight loop.
+    """
+
+    def __init__(self, client: KubeClient, caches: Caches) -> None:
+        self._client = client
+        self._caches = caches
+        self._written: set[str] = set()
+        self._behind: set[str] = set()
+
+    def has_written(self, uid: str) -> bool:
+        """Whether this process has pinned the claim and may have begun a volume since."""
+        return uid in self._written
+
+    async def write(self, claim: Claim, zone: str) -> bool:
+        """Pin a zone, or ``UNKNOWN_ZONE``."""
+        pin = claim.pin(zone)
+        if claim.annotations.get(PINNED_ZONE) != pin:
+            done = await self._annotate(claim, {PINNED_ZONE: pin})
+        else:
+            done = True
+        if done and zone != UNKNOWN_ZONE:
+            self._written.add(claim.uid)
+        return done
+
+    async def remove(self, claim: Claim) -> None:
+        """Surely nothing is left of what was begun: the zone is open, for our successor too."""
+        self._written.discard(claim.uid)
+        try:
+            if PINNED_ZONE in claim.annotations:
+                await self._annotate(claim, {PINNED_ZONE: None})
+        except KubeError as error:
+            log.info("the zone stays written to the claim", error=error.message)
+
+    async def drop_node(self, claim: Claim) -> bool:
+        """Ask the scheduler for another node; only when surely nothing is being made."""
+        self._written.discard(claim.uid)
+        return await self._annotate(claim, {SELECTED_NODE: None, PINNED_ZONE: None})
+
+    def forget(self, uid: str) -> None:
+        """A claim is bound or gone."""
+        self._written.discard(uid)
+        self._behind.discard(uid)
+
+    async def _annotate(self, claim: Claim, annotations: Mapping[str, str | None]) -> bool:
+        version = claim.metadata.resource_version
+        patch = {"metadata": {"resourceVersion": version, "annotations": dict(annotations)}}
+        try:
+            changed = await self._client.patch(
+                CLAIMS, claim.name, patch, kind=Patch.MERGE, namespace=claim.metadata.namespace
+            )
+        except KubeError as error:
+            is_behind = error.reason in (Reason.CONFLICT, Reason.OBJECT_NOT_FOUND)
+            if not is_behind or claim.uid in self._behind:
+                raise
+            self._behind.add(claim.uid)
+            return False
+        self._behind.discard(claim.uid)
+        self._caches.claims.observe(changed)
+        return True
