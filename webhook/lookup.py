@@ -1,0 +1,163 @@
+"""In which zone EC2 has a volume: asked once, for many volumes together, kept for ever.
+
+A volume never changes its zone, so a zone that was found once is true for as long as the process
+lives. That a volume is missing is true for seconds only: somebody may be making it.
+"""
+
+import asyncio
+import math
+from collections.abc import Mapping
+from contextvars import Context
+from typing import TypeVar
+
+import structlog
+
+from provisioner.ec2.coalescer import Coalescer
+from provisioner.ec2.volumes import FILTER_VALUES, Volumes
+from provisioner.model.errors import Reason, StorageError
+from provisioner.model.volume import is_volume_id
+from webhook.decide.persistent_volume import Doubt, Found, Missing, Truth
+from webhook.metrics import WebhookMetrics
+
+# Reviews that come together share a call; the first one hardly waits.
+_WINDOW_S = 0.02
+# Twenty calls at once, then five a second, 200 volumes each: anybody who may create persistent
+# volumes makes us ask, and the controller lives on the same quota of DescribeVolumes.
+_PACE_S = 0.2
+_BURST_S = 20 * _PACE_S
+# EC2 is eventually consistent: it may show a volume a second after CreateVolume has answered.
+_AGAIN_S = 1.0
+_MISSING_FOR_S = 5.0
+_MOST_ZONES = 20_000  # some 4 MiB
+_MOST_MISSING = 1_000
+_MOST_UNDER_WAY = 1_000
+
+# What users are told. EC2's own text names roles and accounts, so it goes to the log only.
+_WHY = {
+    Reason.PERMISSION_DENIED: "EC2 refuses ec2:DescribeVolumes to the webhook's IAM role",
+    Reason.CREDENTIALS_INVALID: "the webhook has no usable AWS credentials",
+    Reason.UNREACHABLE: "EC2 cannot be reached",
+    Reason.REPLY_LOST: "EC2 gave no usable answer",
+    Reason.TIMED_OUT: "EC2 gave no answer",
+    Reason.THROTTLED: "EC2 throttles the account's calls",
+}
+_OTHERWISE = "EC2 could not be asked; the log of the webhook tells why"
+
+V = TypeVar("V")
+
+_log = structlog.get_logger(__name__)
+
+
+class ZoneLookup:
+    """Zones by volume id."""
+
+    def __init__(self, volumes: Volumes, metrics: WebhookMetrics) -> None:
+        self._volumes = volumes
+        self._metrics = metrics
+        # No two asks of one volume are the same question here, so no answer is reused.
+        self._coalescer = Coalescer[str | None](self._fetch, window_s=_WINDOW_S, fresh_for_s=0.0)
+        self._found: dict[str, Found] = {}
+        self._found_in: dict[str, Found] = {}  # by zone: one object for all volumes of a zone
+        self._missing_until_s: dict[str, float] = {}
+        self._under_way: dict[str, asyncio.Task[Truth]] = {}
+        self._paid_until_s = 0.0
+
+    async def zone(self, volume_id: str, *, deadline: float) -> Truth:
+        """Where a volume is; that it is missing only after EC2 has said so twice.
+
+        A question that takes longer than the caller can wait goes on, and whoever asks next has
+        its answer.
+
+        Args:
+            volume_id: the bare id; text of another form is never asked for and missing.
+            deadline: loop time at which the caller needs an answer, whatever it is.
+        """
+        truth, source = self._known(volume_id), "cache"
+        if truth is None:
+            truth, source = await self._answer(volume_id, deadline), "ec2"
+        self._metrics.lookups.labels(source, type(truth).__name__.lower()).inc()
+        return truth
+
+    async def close(self) -> None:
+        """End what is under way."""
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._coalescer.close()
+
+    def _known(self, volume_id: str) -> Truth | None:
+        if not is_volume_id(volume_id):
+            # As a filter's value it could even be a pattern that finds every volume.
+            return Missing()
+        found = self._found.get(volume_id)
+        if found is not None:
+            return found
+        if _now_s() < self._missing_until_s.get(volume_id, 0.0):
+            return Missing()
+        return None
+
+    async def _answer(self, volume_id: str, deadline: float) -> Truth:
+        task = self._under_way.get(volume_id)
+        if task is None:
+            if len(self._under_way) >= _MOST_UNDER_WAY:
+                return Doubt("too many questions to EC2 are still unanswered")
+            task = asyncio.create_task(
+                self._ask(volume_id),
+                name=f"zone of {volume_id}",
+                context=Context(),  # its log lines are not about whoever asked first
+            )
+            self._under_way[volume_id] = task
+            task.add_done_callback(lambda _: self._under_way.pop(volume_id, None))
+        waited_s = max(0.0, deadline - _now_s())
+        done, _ = await asyncio.wait({task}, timeout=waited_s)
+        if not done or task.cancelled():
+            return Doubt(
+                f"EC2 did not tell the zone of {volume_id} within {waited_s:.1f} s: "
+                "it throttles the account's calls, or cannot be reached"
+            )
+        return task.result()
+
+    async def _ask(self, volume_id: str) -> Truth:
+        try:
+            zone = await self._coalescer.get(volume_id)
+            if zone is None:
+                await asyncio.sleep(_AGAIN_S)
+                zone = await self._coalescer.get(volume_id)
+        except StorageError as error:
+            return Doubt(_WHY.get(error.reason, _OTHERWISE))
+        return self._remember(volume_id, zone)
+
+    def _remember(self, volume_id: str, zone: str | None) -> Truth:
+        if zone is None:
+            _make_room(self._missing_until_s, _MOST_MISSING)
+            self._missing_until_s[volume_id] = _now_s() + _MISSING_FOR_S
+            return Missing()
+        if not zone:
+            return Doubt(f"EC2 shows {volume_id} without a zone")
+        _make_room(self._found, _MOST_ZONES)
+        self._missing_until_s.pop(volume_id, None)
+        found = self._found[volume_id] = self._found_in.setdefault(zone, Found(zone))
+        return found
+
+    async def _fetch(self, volume_ids: list[str]) -> Mapping[str, str | None]:
+        """One call for up to 200 volumes; None for those that EC2 does not know."""
+        await asyncio.sleep(max(0.0, self._paid_until_s - _BURST_S - _now_s()))
+        calls = math.ceil(len(volume_ids) / FILTER_VALUES)
+        self._paid_until_s = max(self._paid_until_s, _now_s()) + calls * _PACE_S
+        try:
+            volumes = await self._volumes.look_for(volume_ids)
+        except StorageError as error:
+            _log.warning("cannot ask EC2 for zones", volumes=len(volume_ids), error=error.message)
+            raise
+        return {each: volumes[each].zone if each in volumes else None for each in volume_ids}
+
+
+def _make_room(known: dict[str, V], most: int) -> None:
+    """Forget the oldest entry of a full memory."""
+    if len(known) >= most:
+        del known[next(iter(known))]
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
