@@ -1,0 +1,108 @@
+"""Say what may go wrong with the zone of a new claim; a claim is never refused.
+
+The class is looked at, and the claim that a clone is made from. A restore needs no look: EBS
+snapshots belong to a Region, not to a zone (those kept in a Local Zone or on an Outpost cannot be
+told from here). Whether a zone exists at all only EC2 knows; here it has nodes or none.
+Source: EC2 API CopyVolumes: the copy lies in the zone of its source.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from provisioner.model.claim import Claim
+from webhook.decide.placement import listed
+from webhook.decide.readings import Readings, Wanted
+from webhook.model.review import Answer, Json, allow
+from webhook.model.views import ClassView, Zones
+
+_CLAIM = "PersistentVolumeClaim"
+
+
+def wanted(claim: Json, namespace: str) -> Wanted:
+    """The class of a claim, and the claim that it is a clone of."""
+    read = _read(claim)
+    source = _source_key(read, namespace)
+    return Wanted(
+        claims=(source,) if source else (),
+        classes=(read.class_name,) if read.class_name else (),
+    )
+
+
+def judge(claim: Json, readings: Readings, *, namespace: str) -> Answer:
+    """Warn of a class that may put the claim's volume where its pods, or its source, are not."""
+    read = _read(claim)
+    storage_class = readings.classes.get(read.class_name)
+    if read.spec.volume_name or storage_class is None:
+        return allow("NothingToDo")  # a volume is there already, or another driver makes it
+    source = _source_key(read, namespace)
+    doubts = [
+        *_about_binding(read.class_name, storage_class, readings),
+        *_about_topologies(read.class_name, storage_class, readings),
+        *_about_source(source, read.class_name, storage_class, readings),
+    ]
+    warnings = [f'claim "{read.name}": {each}' for each in doubts]
+    return allow("ZonesInDoubt" if warnings else "ZonesAgree", warnings=warnings)
+
+
+def _read(claim: Json) -> Claim:
+    try:
+        return msgspec.convert(claim, Claim)
+    except msgspec.ValidationError:
+        return Claim()
+
+
+def _source_key(claim: Claim, namespace: str) -> str:
+    source = claim.spec.data_source_ref or claim.spec.data_source
+    if source is None or source.kind != _CLAIM or source.api_group or not source.name:
+        return ""
+    return f"{source.namespace or namespace}/{source.name}"
+
+
+def _about_binding(name: str, storage_class: ClassView, readings: Readings) -> Iterator[str]:
+    if storage_class.waits:
+        return
+    nodes = [node for node in readings.nodes.values() if node is not None]
+    registered = frozenset(node.zone for node in nodes if node.has_driver and node.zone)
+    possible = registered if storage_class.zones is None else storage_class.zones
+    if len(possible) > 1:
+        yield (
+            f'class "{name}" binds at once, so its volume may be made in {listed(possible)} '
+            "whatever its pods need; a class with volumeBindingMode WaitForFirstConsumer makes it "
+            "where they run"
+        )
+
+
+def _about_topologies(name: str, storage_class: ClassView, readings: Readings) -> Iterator[str]:
+    if storage_class.zones is None:
+        return
+    if not storage_class.zones:
+        yield f'allowedTopologies of class "{name}" leave no zone at all; no volume can be made'
+        return
+    inhabited = _inhabited(readings)
+    empty = storage_class.zones - inhabited
+    if inhabited and empty:
+        yield (
+            f'allowedTopologies of class "{name}" name {listed(empty, "and")}, where no node is; '
+            f"is it misspelt? Nodes are in {listed(inhabited, 'and')}"
+        )
+
+
+def _about_source(
+    source: str, name: str, storage_class: ClassView, readings: Readings
+) -> Iterator[str]:
+    _, volume = readings.volume_of(source)
+    allowed = storage_class.zones
+    if volume is None or not volume.zones or not allowed:
+        return
+    if volume.zones.isdisjoint(allowed):
+        yield (
+            f'it is a clone of claim "{source.partition("/")[2]}", whose volume {volume.volume_id} '
+            f'is in {listed(volume.zones)}, but class "{name}" only allows {listed(allowed)}; '
+            "a clone lies in its source's zone: restore a snapshot instead"
+        )
+
+
+def _inhabited(readings: Readings) -> Zones:
+    nodes = readings.nodes.values()
+    return frozenset(node.zone for node in nodes if node is not None and node.zone)

@@ -1,0 +1,206 @@
+"""Where a pod can be, by its volumes, its node and its choice of nodes; and what speaks against it.
+
+A zone is only ruled out when no node of it could take the pod, whatever other labels it has.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from provisioner.model.zone import ZONE_KEYS, ZONE_LABEL
+from webhook.decide.readings import NO_OBJECT, Basis, Readings
+from webhook.model import node_affinity
+from webhook.model.pod import Expression, Pod, Term
+from webhook.model.review import Json
+from webhook.model.views import Zones
+
+# Nodes carry these beside ``ZONE_LABEL`` or not: the driver's key comes with the stock node plugin,
+# the beta keys are deprecated, Regions come from a cloud controller.
+_MAY_BE_MISSING = frozenset({*ZONE_KEYS, *node_affinity.REGION_KEYS}) - {ZONE_LABEL}
+_HOLDS_WITHOUT_LABEL = frozenset({"NotIn", "DoesNotExist"})
+_MOST_LISTED = 4
+_ANEW = "create one of them anew in the other's zone from a snapshot"
+_WAIT = "a class with volumeBindingMode WaitForFirstConsumer keeps a pod's new volumes together"
+
+
+def listed(zones: Collection[str], word: Literal["or", "and"] = "or") -> str:
+    """Zones in a sentence, sorted; the first few of many."""
+    first = sorted(zones)[:_MOST_LISTED]
+    more = len(zones) - len(first)
+    return f" {word} ".join([*first, *([f"{more} more"] if more else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A volume of a pod whose zones are known.
+
+    Attributes:
+        what: it, with the verb: ``claim "data" is bound to volume vol-1``.
+        zones: those it can be used in, at least one.
+        basis: the objects that say so.
+    """
+
+    what: str
+    zones: Zones
+    basis: Basis = NO_OBJECT
+
+    def __str__(self) -> str:
+        return f"{self.what} in {listed(self.zones)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why the pod cannot be in some zones.
+
+    Attributes:
+        why: a word for metrics.
+        clause: for the user, to stand behind "but".
+        fix: what would help.
+        basis: the objects that say so.
+    """
+
+    why: str
+    clause: str
+    fix: str
+    basis: Basis = NO_OBJECT
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A pod's ``nodeSelector`` and required node affinity: of each group, one term must hold.
+
+    Each zone is looked at once: both the terms and the volumes of a pod may be thousands.
+    """
+
+    groups: tuple[Sequence[Json], ...] = ()
+
+    def allows(self, zone: str) -> bool:
+        """Whether some node of this zone could be meant."""
+        known = self._allowed.get(zone)
+        if known is None:
+            known = all(node_affinity.allows(terms, zone) for terms in self.groups)
+            self._allowed[zone] = known
+        return known
+
+    def excludes(self, zones: Iterable[str]) -> bool:
+        """Whether no node of any of the zones could be meant."""
+        return not any(self.allows(zone) for zone in zones)
+
+    @cached_property
+    def _allowed(self) -> dict[str, bool]:
+        return {}
+
+    @cached_property
+    def named(self) -> Zones:
+        """The zones that it leaves, as far as it names any; empty if it does not."""
+        named = [node_affinity.zones_named(terms) for terms in self.groups]
+        left = [zones for zones in named if zones is not None]
+        return frozenset.intersection(*left) if left else frozenset()
+
+
+def demand_of(pod: Pod) -> Demand:
+    """What a pod demands of the labels of its node."""
+    groups: list[Sequence[Json]] = []
+    if pod.node_selector:
+        pairs = pod.node_selector.items()
+        same = [Expression(key=key, operator="In", values=[value]) for key, value in pairs]
+        groups.append([_provable(Term(match_expressions=same))])
+    if pod.required_terms:
+        groups.append([_provable(term) for term in pod.required_terms])
+    return Demand(tuple(groups))
+
+
+def _provable(term: Term) -> Json:
+    return {
+        "matchExpressions": [_expression(each) for each in term.match_expressions or ()],
+        "matchFields": term.match_fields,
+    }
+
+
+def _expression(each: Expression) -> Json:
+    # A node without the label fulfils it, and nothing says that the nodes of a zone carry it.
+    open_ = each.key in _MAY_BE_MISSING and each.operator in _HOLDS_WITHOUT_LABEL
+    return {"key": "" if open_ else each.key, "operator": each.operator, "values": each.values}
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a pod is held: by volumes that lie somewhere, by its node, by its demands.
+
+    Attributes:
+        placed: its volumes of known zones.
+        node_name: ``spec.nodeName``, "" for none.
+        node_zone: that node's zone, None if it is not known.
+        demand: on the labels of its node.
+        common: the zones that all of ``placed`` share; None when there are none placed.
+    """
+
+    placed: tuple[Placed, ...]
+    node_name: str
+    node_zone: str | None
+    demand: Demand
+    common: Zones | None
+
+    def objection(self, zones: Zones) -> Objection | None:
+        """Why the pod cannot be in any of these zones, the first reason of several."""
+        return self._volume_elsewhere(zones) or self._node_elsewhere(zones) or self._unwanted(zones)
+
+    def _volume_elsewhere(self, zones: Zones) -> Objection | None:
+        if self.common is None or not zones.isdisjoint(self.common):
+            return None
+        for other in self.placed:
+            if zones.isdisjoint(other.zones):
+                return Objection("VolumesApart", str(other), f"{_ANEW}; {_WAIT}", other.basis)
+        return None
+
+    def _node_elsewhere(self, zones: Zones) -> Objection | None:
+        if self.node_zone is None or self.node_zone in zones:
+            return None
+        return Objection(
+            "NodeElsewhere",
+            f'spec.nodeName is "{self.node_name}", a node in {self.node_zone}',
+            f"leave spec.nodeName out, or name a node in {listed(zones)}",
+            Basis(nodes=frozenset({self.node_name})),
+        )
+
+    def _unwanted(self, zones: Zones) -> Objection | None:
+        if not self.demand.excludes(zones):
+            return None
+        left = self.demand.named
+        selection = "the pod's nodeSelector or required node affinity"
+        copied = f", or create the volume from a snapshot in {listed(left)}" if left else ""
+        return Objection(
+            "SelectorElsewhere",
+            f"{selection} {f'leaves only {listed(left)}' if left else f'excludes {listed(zones)}'}",
+            f"let the pod run in {listed(zones)}{copied}",
+        )
+
+    def conflict(self) -> tuple[Placed, Objection] | None:
+        """A volume and why the pod cannot be where it is; None if some zone suits them all."""
+        for each in self.placed:
+            objection = self.objection(each.zones)
+            if objection is not None:
+                return each, objection
+        if self.common is None:
+            return None
+        everything = NO_OBJECT
+        for each in self.placed:
+            everything |= each.basis
+        if not self.common:
+            return self.placed[0], self._nothing_common(everything)
+        together = Placed("its volumes can only be used together", self.common, everything)
+        objection = self.objection(self.common)
+        return None if objection is None else (together, objection)
+
+    def _nothing_common(self, everything: Basis) -> Objection:
+        others = " and ".join(str(each) for each in self.placed[1:_MOST_LISTED])
+        clause = f"{others}, which have no zone in common"
+        return Objection("VolumesApart", clause, f"{_ANEW}; {_WAIT}", everything)
+
+
+def placement_of(pod: Pod, placed: Sequence[Placed], readings: Readings) -> Placement:
+    """Put together what holds a pod somewhere."""
+    common = frozenset.intersection(*(each.zones for each in placed)) if placed else None
+    node_zone = readings.zone_of(pod.node_name)
+    return Placement(tuple(placed), pod.node_name, node_zone, demand_of(pod), common)
