@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from webhook.intake import Limits
 from webhook.metrics import WebhookMetrics
@@ -17,6 +17,9 @@ from webhook.metrics import WebhookMetrics
 # aiohttp would log a traceback for each request that is no HTTP, and anybody can send those; they
 # are counted instead. Not even access is logged: an audit log is the API server's business.
 _SILENT = logging.Logger("webhook.http", logging.CRITICAL + 1)  # noqa: LOG001 -- nobody else's
+
+# aiohttp's own names its version and Python's.
+SERVER_NAME = "ebs-webhook"
 
 
 class Connection(web.RequestHandler):
@@ -85,7 +88,11 @@ class Connection(web.RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("an answer has already begun")
         self._all.metrics.refused_requests.labels(status).inc()
-        response = web.Response(status=status, text="this is no request that can be answered\n")
+        response = web.Response(
+            status=status,
+            text="this is no request that can be answered\n",
+            headers={hdrs.SERVER: SERVER_NAME},
+        )
         response.force_close()
         return response
 

@@ -15,7 +15,7 @@ from aiohttp import hdrs, web
 
 from provisioner import probes
 from provisioner.model.errors import Reason, StorageError
-from webhook.connections import Connection, Connections
+from webhook.connections import SERVER_NAME, Connection, Connections
 from webhook.dispatch import Dispatcher, Reply
 from webhook.intake import Bodies, Limits, RefusedError, check_head, target_of
 from webhook.metrics import WebhookMetrics
@@ -169,9 +169,9 @@ class Front:
             connection.end()
         if reply.status != _OK:
             self._metrics.refused_requests.labels(reply.status).inc()
-        age_s = asyncio.get_running_loop().time() - connection.opened
         response = web.Response(body=reply.body, status=reply.status, headers=_headers(reply))
-        if self._ending or age_s > self._limits.age_s:
+        age_s = asyncio.get_running_loop().time() - connection.opened
+        if self._ending or age_s > self._limits.age_s or not request.content.is_eof():
             response.force_close()
         return response
 
@@ -194,7 +194,7 @@ class Front:
 
 def _headers(reply: Reply) -> dict[str, str]:
     kind = "application/json" if reply.status == _OK else "text/plain; charset=utf-8"
-    headers: dict[str, str] = {hdrs.CONTENT_TYPE: kind, hdrs.SERVER: "ebs-webhook"}
+    headers: dict[str, str] = {hdrs.CONTENT_TYPE: kind, hdrs.SERVER: SERVER_NAME}
     match reply.status:
         case 405:
             headers[hdrs.ALLOW] = hdrs.METH_POST

@@ -2,10 +2,11 @@
 
 import asyncio
 import datetime as dt
+import io
 import ipaddress
 import os
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -26,7 +27,6 @@ from webhook.server import Front
 
 PODS = "/validate/pods"
 VOLUMES = "/mutate/persistentvolumes"
-PATIENCE_S = 5
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,40 @@ def contexts() -> Contexts:
     return Contexts(server, ssl.create_default_context(cadata=pem.decode()))
 
 
+@dataclass(frozen=True)
+class Got:
+    """A complete HTTP answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+async def read_answer(reader: asyncio.StreamReader) -> Got:
+    """Read one answer; raises IncompleteReadError for a part of one."""
+    async with asyncio.timeout(10):
+        head = await reader.readuntil(b"\r\n\r\n")
+        first, *lines = head.decode().strip().split("\r\n")
+        headers = {name.lower(): value for name, value in (line.split(": ") for line in lines)}
+        body = await reader.readexactly(int(headers["content-length"]))
+    return Got(int(first.split(" ")[1]), headers, body)
+
+
+def raw(body: bytes, *, path: str = f"{PODS}?timeout=5s", **headers: str) -> bytes:
+    """A POST as its bytes; ``content_length="9"`` sets or overrides a header."""
+    given = {"host": "it", "content-type": "application/json", "content-length": str(len(body))}
+    given |= {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in given.items())]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Wait until something holds that has no event; fail after 5 s."""
+    async with asyncio.timeout(5):
+        while not holds():  # noqa: ASYNC110 -- see above
+            await asyncio.sleep(0.002)
+
+
 async def fine(_: Request, __: float) -> Answer:
     return allow("Fine")
 
@@ -85,7 +119,7 @@ class World:
         return f"https://127.0.0.1:{self.front.port}{path}?timeout={timeout}"
 
     async def post(self, body: bytes | Json, path: str = PODS, **options: Any) -> tuple[int, bytes]:
-        data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        data = io.BytesIO(body if isinstance(body, bytes) else msgspec.json.encode(body))
         headers = {"Content-Type": "application/json", **options.pop("headers", {})}
         async with self.session.post(
             options.pop("url", self.url(path)), data=data, headers=headers, **options

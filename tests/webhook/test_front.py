@@ -1,18 +1,317 @@
-"""What the front answers over real TLS connections."""
+"""What the front answers over real TLS connections: to reviews, and to what is none."""
+
+import asyncio
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.webhook.front_world import PODS, VOLUMES, review, world
+from provisioner.model.errors import StorageError
+from tests.webhook.front_world import (
+    PODS,
+    VOLUMES,
+    contexts,
+    fine,
+    raw,
+    read_answer,
+    review,
+    until,
+    world,
+)
+from webhook.dispatch import Dispatcher
+from webhook.intake import Limits
+from webhook.metrics import WebhookMetrics
+from webhook.model.review import Answer, Request, allow
+from webhook.server import Front
+
+MIB = 1 << 20
+BODY = msgspec.json.encode(review())
+QUICK = Limits(read_s=0.05)
+
+
+def large(size: int) -> bytes:
+    """A review of this many bytes."""
+    body = msgspec.json.encode(review(object={"data": ""}))
+    return body.replace(b'"data":""', b'"data":"' + b"x" * (size - len(body)) + b'"')
 
 
 async def test_answers_a_review_with_its_uid():
     async with world() as it:
         status, body = await it.post(review(uid="0b5c"))
 
+        assert status == 200
+        assert msgspec.json.decode(body) == {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "response": {"uid": "0b5c", "allowed": True},
+        }
+        assert it.counted("reviews_total", path=PODS, outcome="allowed", reason="Fine") == 1.0
+        assert it.counted("review_seconds_count", path=PODS) == 1.0
+
+
+async def test_answers_one_review_after_another_on_one_connection():
+    async with world() as it, it.wire() as (reader, writer):
+        for _ in range(3):
+            writer.write(raw(BODY))
+            assert (await read_answer(reader)).status == 200
+
+        assert it.counted("connections") == 1.0
+
+
+@pytest.mark.parametrize(("query", "budget_s"), [("timeout=2s", 2), ("timeout=x", 10), ("", 10)])
+async def test_a_handler_has_the_time_that_the_api_server_gives(query, budget_s):
+    left_s = []
+
+    async def remember(_: Request, deadline: float) -> Answer:
+        left_s.append(deadline - asyncio.get_running_loop().time())
+        return allow("Fine")
+
+    async with world(remember) as it:
+        status, _ = await it.post(BODY, url=f"https://127.0.0.1:{it.front.port}{PODS}?{query}")
+
     assert status == 200
-    assert msgspec.json.decode(body) == {
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "response": {"uid": "0b5c", "allowed": True},
-    }
+    assert budget_s * 0.5 < left_s[0] < budget_s
+
+
+async def test_a_handler_without_end_is_answered_for_in_time():
+    async def hangs(_: Request, __: float) -> Answer:
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+    async with world(hangs) as it, asyncio.timeout(3):
+        status, body = await it.post(BODY, url=it.url(timeout="100ms"))
+
+        assert status == 200
+        assert msgspec.json.decode(body)["response"]["allowed"]
+
+
+async def test_a_body_of_7_mib_is_read():
+    async with world() as it:
+        assert (await it.post(large(7 * MIB)))[0] == 200
+
+
+async def test_a_body_of_9_mib_is_refused_before_it_is_sent():
+    async with world() as it, it.wire() as (reader, writer):
+        writer.write(raw(b"", content_length=str(9 * MIB)))
+        answer = await read_answer(reader)
+
+    assert answer.status == 413
+    assert answer.body == b"the body has more than 8388608 bytes\n"
+
+
+async def test_who_sends_9_mib_at_once_is_told_too():
+    async with world() as it:
+        assert (await it.post(large(9 * MIB)))[0] == 413
+        assert it.counted("refused_requests_total", status="413") == 1.0
+
+
+async def test_a_body_in_chunks_is_read():
+    async with world() as it:
+        assert (await it.post(BODY, chunked=True))[0] == 200
+
+
+async def test_chunks_of_9_mib_are_refused_while_they_come():
+    async with world() as it:
+        assert (await it.post(large(9 * MIB), chunked=True))[0] == 413
+
+
+async def test_a_body_that_stops_half_way_ends():
+    async with world(limits=QUICK) as it, it.wire() as (reader, writer):
+        writer.write(raw(BODY)[:-10])
+        answer = await read_answer(reader)
+        rest = await reader.read()
+
+    assert (answer.status, rest) == (408, b"")
+    assert answer.headers["connection"] == "close"
+
+
+async def test_a_body_that_only_drips_ends_with_the_budget():
+    async with world() as it, it.wire() as (reader, writer):
+        writer.write(raw(b"", path=f"{PODS}?timeout=100ms", content_length="100000"))
+        answering = asyncio.create_task(read_answer(reader))
+        while not answering.done():
+            writer.write(b" ")
+            await asyncio.wait([answering], timeout=0.01)
+
+    assert (await answering).status == 408
+
+
+async def test_all_bodies_together_have_a_limit():
+    limits = Limits(bodies=len(BODY) + 10)
+    async with world(limits=limits) as it, it.wire() as (reader, writer):
+        writer.write(raw(BODY)[:-10])
+        await until(lambda: it.front._bodies._held)
+        refused, _ = await it.post(BODY)
+        writer.write(BODY[-10:])
+        first = await read_answer(reader)
+        later, _ = await it.post(BODY)
+
+        assert (refused, first.status, later) == (503, 200, 200)
+
+
+async def test_who_leaves_within_a_body_holds_nothing():
+    async with world() as it:
+        for _ in range(3):
+            async with it.wire() as (_, writer):
+                writer.write(raw(BODY)[:-10])
+                await until(lambda: it.front._bodies._held)
+            await until(lambda: not it.front._bodies._held)
+
+        assert it.counted("connections") == 0.0
+
+
+async def test_who_leaves_before_the_answer_cancels_the_work():
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def waits(_: Request, __: float) -> Answer:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            over.set()
+        raise AssertionError("unreachable")
+
+    async with world(handlers={PODS: waits, VOLUMES: fine}) as it, asyncio.timeout(5):
+        async with it.wire() as (_, writer):
+            writer.write(raw(BODY))
+            await begun.wait()
+            assert it.counted("reviews_in_flight") == 1.0
+        await over.wait()
+        await until(lambda: it.counted("reviews_in_flight") == 0.0)
+
+        assert (await it.ask(review("persistentvolumes"), VOLUMES))["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({"path": "/"}, 404),
+        ({"path": "/validate/jobs"}, 404),
+        ({"path": f"{PODS}/"}, 404),
+        ({"path": "/%76alidate/pods"}, 404),
+        ({"path": "//[x"}, 404),
+        ({"path": f"https://it{PODS}"}, 200),
+        ({"content_type": "text/plain"}, 415),
+        ({"content_type": "application/json; charset=utf-8"}, 200),
+        ({"content_type": "Application/JSON"}, 200),
+        ({"content_type": ""}, 415),
+        ({"content_encoding": "gzip"}, 415),
+        ({"content_encoding": "identity"}, 200),
+        ({"content_encoding": "identity, br"}, 415),
+        ({"connection": "upgrade", "upgrade": "websocket"}, 400),
+        ({"expect": "the unexpected", "content_length": "9999"}, 417),
+        ({"content_length": "-1"}, 400),
+        ({"content_length": "9, 9"}, 400),
+        ({"transfer_encoding": "chunked"}, 400),
+        ({"x_long": "x" * 10_000}, 400),
+        ({"path": "a b c"}, 400),
+    ],
+)
+async def test_what_is_no_call_of_a_webhook_is_refused(options, status):
+    async with world(limits=QUICK) as it, it.wire() as (reader, writer):
+        writer.write(raw(BODY, **options))
+        answer = await read_answer(reader)
+
+        assert answer.status == status
+        assert answer.body.strip()
+        assert it.counted("refused_requests_total", status=str(status)) == float(status != 200)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
+async def test_only_post_is_allowed(method):
+    async with world() as it, it.wire() as (reader, writer):
+        writer.write(raw(BODY).replace(b"POST", method.encode(), 1))
+        head = await reader.readuntil(b"\r\n\r\n")
+
+    assert head.startswith(b"HTTP/1.1 405 ")
+    assert b"\r\nAllow: POST\r\n" in head
+
+
+async def test_who_asks_before_sending_is_told_to():
+    async with world() as it, it.wire() as (reader, writer):
+        writer.write(raw(b"", expect="100-continue", content_length=str(len(BODY))))
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(BODY)
+
+        assert (await read_answer(reader)).status == 200
+
+
+@pytest.mark.parametrize("chunk", [b"zz\r\n", b"-1\r\nx\r\n", b"5\r\nabcdefgh\r\n"])
+async def test_a_broken_chunk_is_a_broken_request(chunk):
+    async with world(limits=QUICK) as it, it.wire() as (reader, writer):
+        head = raw(b"", transfer_encoding="chunked").replace(b"content-length: 0\r\n", b"")
+        writer.write(head + chunk)
+
+        assert (await read_answer(reader)).status == 400
+
+
+async def test_a_mistake_in_the_front_itself_is_an_answer_with_a_body(monkeypatch):
+    async with world() as it:
+
+        async def breaks(*_: object) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(it.front._dispatcher, "answer", breaks)
+        status, body = await it.post(BODY)
+
+    assert status == 500
+    assert body == b"the webhook failed; its log says how\n"
+
+
+@pytest.mark.parametrize("address", ["", "8080", "here:", ":70000"])
+async def test_a_malformed_address_is_named(address):
+    metrics = WebhookMetrics()
+    dispatcher = Dispatcher({}, strict=False, metrics=metrics)
+    front = Front(dispatcher, contexts().server, listen=address, metrics=metrics)
+
+    with pytest.raises(StorageError, match=f'"{address}" is no address'):
+        await front.__aenter__()
+
+
+async def test_an_address_in_use_is_one_clear_line():
+    async with world() as it:
+        metrics = WebhookMetrics()
+        dispatcher = Dispatcher({}, strict=False, metrics=metrics)
+        address = f"127.0.0.1:{it.front.port}"
+        second = Front(dispatcher, contexts().server, listen=address, metrics=metrics)
+
+        with pytest.raises(StorageError, match=f"cannot serve the webhook on {address}: "):
+            await second.__aenter__()
+
+
+@given(body=st.binary(max_size=200) | st.builds(lambda text: text.encode(), st.text()))
+@settings(max_examples=40)
+def test_any_body_gets_a_complete_answer(body):
+    async def scenario() -> None:
+        async with world() as it, it.wire() as (reader, writer):
+            writer.write(raw(body))
+            answer = await read_answer(reader)
+            assert answer.status in {200, 400}
+            writer.write(raw(BODY))
+            assert (await read_answer(reader)).status == 200
+
+    asyncio.run(scenario())
+
+
+CUTS = st.integers(1, len(raw(BODY)) - 1).map(lambda end: raw(BODY)[:end])
+
+
+@given(noise=st.binary(min_size=1, max_size=100) | CUTS)
+@settings(max_examples=40)
+def test_any_bytes_on_a_connection_are_answered_or_cut_off(noise):
+    async def scenario() -> None:
+        async with world(limits=QUICK) as it, it.wire() as (reader, writer):
+            writer.write(noise)
+            while not reader.at_eof():
+                try:
+                    answer = await read_answer(reader)
+                except asyncio.IncompleteReadError as end:
+                    assert end.partial == b""  # noqa: PT017 -- no half answer
+                    break
+                except ConnectionError:
+                    break
+                assert answer.status in {400, 404, 405, 408, 415}
+            assert (await it.ask(review()))["allowed"]
+
+    asyncio.run(scenario())
