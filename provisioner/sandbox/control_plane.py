@@ -33,11 +33,30 @@ _PORTS = range(20000, 32000)
 def free_port() -> int:
     """Return a loopback port that nobody listens on."""
     for port in random.sample(_PORTS, 200):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port))
+        if not _why_not(port):
             return port
     raise SandboxError("no free port between 20000 and 32000 on 127.0.0.1")
+
+
+def demand_port(port: int) -> int:
+    """Return ``port``, or a free one for 0.
+
+    Raises:
+        SandboxError: nobody can listen there now.
+    """
+    if why := _why_not(port):
+        raise SandboxError(f"port {port} of 127.0.0.1 cannot be used: {why}")
+    return port or free_port()
+
+
+def _why_not(port: int) -> str:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as problem:
+            return problem.strerror or str(problem)
+    return ""
 
 
 @dataclass(slots=True)

@@ -102,8 +102,7 @@ class Sandbox:
         names = [f"{REGION}{letter}" for letter in "abcdef"[:zones]]
         with workdir.work_folder(folder) as home:
             async with Crew(home / workdir.LOGS) as crew:
-                port = port or control_plane.free_port()
-                await _start_ec2(crew, port, latency, throttle)
+                await _start_ec2(crew, control_plane.demand_port(port), latency, throttle)
                 async with control_plane.control_plane(home, binaries, crew) as plane:
                     sandbox = cls(plane, await _ec2_ready(crew), REGION, names, ())
                     await sandbox._populate(nodes, attachable)

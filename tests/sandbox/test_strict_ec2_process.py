@@ -2,18 +2,34 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from botocore.exceptions import HTTPClientError
 
+from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.strict_ec2 import __main__ as program
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from provisioner.sandbox.strict_ec2.lab import Lab, client, wait_until
+from provisioner.sandbox.up import Sandbox
+from provisioner.sandbox.workdir import LOGS
+
+MODULE = [sys.executable, "-m", "provisioner.sandbox.strict_ec2"]
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
 
 
 @pytest.fixture
@@ -58,11 +74,52 @@ def test_a_server_ends_at_once_though_a_call_hangs(short_lived: StrictEc2) -> No
     assert time.monotonic() - started_s < 4  # stop() kills after five
 
 
+def test_a_port_in_use_is_one_line_and_a_failure(taken_port: int) -> None:
+    done = subprocess.run(
+        [*MODULE, "--port", str(taken_port)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"ebs-provisioner sandbox ec2: port {taken_port} of 127.0.0.1 cannot be used: "
+        "Address already in use\n"
+    )
+
+
+async def test_a_sandbox_is_refused_a_port_in_use_before_anything_starts(
+    taken_port: int, tmp_path: Path
+) -> None:
+    with pytest.raises(SandboxError, match=f"^port {taken_port} of .* Address already in use$"):
+        async with Sandbox.start(port=taken_port, binaries=tmp_path, folder=tmp_path / "work"):
+            pass
+    # The log of a part is there as soon as it was started.
+    assert list((tmp_path / "work" / LOGS).iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--throttle=rubbish", "--latency=slow", "--port=x"])
+def test_a_mistake_in_an_option_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["strict_ec2", option])
+
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+
+    told = capsys.readouterr()
+    assert (ended.value.code, told.out) == (2, "")
+    assert told.err.startswith("ebs-provisioner sandbox ec2: ")
+    assert option.partition("=")[0] in told.err
+    assert told.err.count("\n") == 1
+
+
 def test_a_server_dies_with_its_parent() -> None:
     start = "import subprocess, sys; subprocess.Popen(sys.argv[1:]); sys.stdin.read()"
-    server = [sys.executable, "-m", "provisioner.sandbox.strict_ec2", "--die-with-parent"]
     with subprocess.Popen(
-        [sys.executable, "-c", start, *server],
+        [sys.executable, "-c", start, *MODULE, "--die-with-parent"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

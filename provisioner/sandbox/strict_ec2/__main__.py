@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import sys
-from typing import Final
+from typing import Final, NoReturn
 
 from aiohttp import web
 
@@ -21,10 +21,18 @@ from provisioner.sandbox.strict_ec2.world import Settings, World
 _PR_SET_PDEATHSIG: Final = 1
 _BACKLOG: Final = 4096
 _KEEP_ALIVE_S: Final = 300
+_NAME: Final = "ebs-provisioner sandbox ec2"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells a mistake in one line, as the rest of the command line does."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="ebs-provisioner sandbox ec2", description=__doc__)
+    parser = _Parser(prog=_NAME, description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--latency", choices=("real", "none"), default="none")
     parser.add_argument("--throttle", default="none", help="documented, documentedxN, xN, none")
@@ -62,8 +70,11 @@ async def _serve(arguments: argparse.Namespace) -> None:
     server = web.Server(Front(world, MotoDoor()), keepalive_timeout=_KEEP_ALIVE_S, access_log=None)
     runner = web.ServerRunner(server)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", arguments.port, backlog=_BACKLOG)
-    await site.start()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", arguments.port, backlog=_BACKLOG).start()
+    except OSError as problem:
+        why = os.strerror(problem.errno or 0)  # asyncio repeats the address and the number
+        sys.exit(f"{_NAME}: port {arguments.port} of 127.0.0.1 cannot be used: {why}")
     # What was loaded stays; a collection over moto's tables takes 0.1 s of everybody's time.
     gc.freeze()
     over = asyncio.Event()
