@@ -114,6 +114,7 @@ class World:
     front: Front
     metrics: WebhookMetrics
     session: aiohttp.ClientSession
+    serving: asyncio.Task[None] | None = None
 
     def url(self, path: str = PODS, timeout: str = "5s") -> str:
         return f"https://127.0.0.1:{self.front.port}{path}?timeout={timeout}"
@@ -154,28 +155,31 @@ class World:
 async def world(
     handler: Handler = fine,
     *,
-    strict: bool = False,
     limits: Limits | None = None,
-    most_in_flight: int = 256,
     handlers: Mapping[str, Handler] | None = None,
+    stop: asyncio.Event | None = None,
 ) -> AsyncIterator[World]:
+    """A front in its context; or, given ``stop``, one that serves until then."""
     metrics = WebhookMetrics()
-    dispatcher = Dispatcher(
-        handlers or {PODS: handler, VOLUMES: handler},
-        strict=strict,
-        metrics=metrics,
-        most_in_flight=most_in_flight,
-    )
+    both = {PODS: handler, VOLUMES: handler}
+    dispatcher = Dispatcher(handlers or both, strict=False, metrics=metrics)
     front = Front(
         dispatcher, contexts().server, listen="127.0.0.1:0", metrics=metrics, limits=limits
     )
     timeout = aiohttp.ClientTimeout(total=10)
     connector = aiohttp.TCPConnector(ssl=contexts().client, limit=0)
-    async with (
-        front,
-        aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
-    ):
-        yield World(front, metrics, session)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+        if stop is None:
+            async with front:
+                yield World(front, metrics, session)
+            return
+        serving = asyncio.create_task(front.serve(stop))
+        try:
+            await until(lambda: not front.problem())
+            yield World(front, metrics, session, serving)
+        finally:
+            serving.cancel()
+            await asyncio.wait([serving])
 
 
 def review(

@@ -1,0 +1,267 @@
+"""Who may stay connected, who is thrown out, and how the front ends."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+
+import msgspec
+import pytest
+
+from tests.webhook.front_world import World, contexts, raw, read_answer, review, until, world
+from webhook.intake import Limits
+from webhook.model.review import Answer, Request, allow
+
+BODY = msgspec.json.encode(review())
+CLIENT_HELLO_HALF = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+
+
+class Gate:
+    """A handler that waits until it is opened."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.open = asyncio.Event()
+
+    async def __call__(self, _: Request, __: float) -> Answer:
+        self.begun.set()
+        await self.open.wait()
+        return allow("Fine")
+
+
+async def asked(wire: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> int:
+    reader, writer = wire
+    writer.write(raw(BODY))
+    return (await read_answer(reader)).status
+
+
+@contextmanager
+def idlers(port: int, number: int) -> Iterator[None]:
+    """Connections on which nothing is ever sent, not even of a handshake."""
+    with ExitStack() as stack:
+        for _ in range(number):
+            idle = stack.enter_context(socket.socket())
+            idle.settimeout(0)
+            idle.connect_ex(("127.0.0.1", port))
+        yield
+
+
+@asynccontextmanager
+async def silent_wires(it: World, number: int) -> AsyncIterator[list[asyncio.StreamReader]]:
+    """Connections on which nothing is sent after the handshake."""
+    client = contexts().client
+    pairs = [
+        await asyncio.open_connection("127.0.0.1", it.front.port, ssl=client) for _ in range(number)
+    ]
+    yield [reader for reader, _ in pairs]
+    for _, writer in pairs:
+        writer.transport.abort()
+
+
+async def test_2000_idle_connections_change_nothing_for_the_api_server():
+    async with world() as it, it.wire() as api_server:
+        assert await asked(api_server) == 200
+        with idlers(it.front.port, 2000):
+            await until(lambda: it.counted("connections_ended_total", reason="Evicted") > 1000)
+
+            assert await asked(api_server) == 200
+            assert (await it.ask(review()))["allowed"]  # on a new connection
+            assert it.counted("connections") <= Limits().connections
+
+
+async def test_idle_connections_after_their_handshake_make_room_too():
+    async with world(limits=Limits(connections=20)) as it, it.wire() as api_server:
+        assert await asked(api_server) == 200
+        async with silent_wires(it, 60) as readers, asyncio.timeout(5):
+            ended = [await reader.read() for reader in readers[:41]]
+
+            assert ended == [b""] * 41
+            assert await asked(api_server) == 200
+            assert it.counted("connections") == 20.0
+            assert it.counted("connections_ended_total", reason="Evicted") == 41.0
+
+
+async def test_the_longest_idle_goes_when_all_have_been_in_use():
+    async with (
+        world(limits=Limits(connections=2)) as it,
+        it.wire() as first,
+        it.wire() as second,
+    ):
+        assert [await asked(wire) for wire in (first, second, first)] == [200] * 3
+        async with it.wire() as third, asyncio.timeout(5):
+            assert await second[0].read() == b""
+            assert [await asked(wire) for wire in (first, third)] == [200] * 2
+
+
+async def test_when_all_are_in_use_the_next_one_waits():
+    gate = Gate()
+    async with world(gate, limits=Limits(connections=1)) as it, it.wire() as first:
+        first[1].write(raw(BODY))
+        await gate.begun.wait()
+        second = asyncio.create_task(it.ask(review(uid="second")))
+        await asyncio.sleep(0)
+        gate.open.set()
+
+        assert (await read_answer(first[0])).status == 200
+        assert (await second)["uid"] == "second"
+        assert await first[0].read() == b""
+
+
+@pytest.mark.parametrize("beginning", [b"", CLIENT_HELLO_HALF])
+async def test_half_a_handshake_is_cut_off(beginning):
+    limits = Limits(handshake_s=0.1)
+    async with world(limits=limits) as it, it.wire(tls=False) as (reader, writer):
+        writer.write(beginning)
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+        await until(lambda: it.counted("connections_ended_total", reason="HandshakeFailed"))
+
+        assert it.counted("connections") == 0.0
+        assert (await it.ask(review()))["allowed"]
+
+
+async def test_who_speaks_no_tls_is_cut_off():
+    async with world() as it, it.wire(tls=False) as (reader, writer):
+        writer.write(raw(BODY))
+        async with asyncio.timeout(5):
+            assert b"HTTP" not in await reader.read()
+
+        assert it.counted("connections_ended_total", reason="HandshakeFailed") == 1.0
+
+
+async def test_who_leaves_within_a_handshake_is_forgotten():
+    async with world() as it:
+        async with it.wire(tls=False) as (_, writer):
+            writer.write(CLIENT_HELLO_HALF)
+            await until(lambda: it.counted("connections") == 1.0)
+        await until(lambda: it.counted("connections") == 0.0)
+
+
+async def test_half_a_head_is_cut_off():
+    limits = Limits(read_s=0.05)
+    async with world(limits=limits) as it, it.wire() as (reader, writer), asyncio.timeout(5):
+        assert await asked((reader, writer)) == 200
+        writer.write(raw(BODY)[:20])
+
+        assert await reader.read() == b""
+        assert it.counted("connections_ended_total", reason="Stalled") == 1.0
+
+
+async def test_who_reads_no_answers_is_cut_off():
+    async def long_winded(_: Request, __: float) -> Answer:
+        return allow("Fine", long="x" * (1 << 20))
+
+    limits = Limits(read_s=0.05)
+    async with world(long_winded, limits=limits) as it, it.wire() as (_, writer):
+        writer.write(raw(BODY) * 20)
+
+        await until(lambda: it.counted("connections_ended_total", reason="Stalled"))
+        await until(lambda: it.counted("connections") == 0.0)
+
+
+async def test_who_reads_slowly_is_not():
+    async def long_winded(_: Request, __: float) -> Answer:
+        return allow("Fine", long="x" * (1 << 20))
+
+    async with world(long_winded, limits=Limits(read_s=1.0)) as it, it.wire() as (reader, writer):
+        writer.write(raw(BODY) * 20)
+        for _ in range(20):
+            assert (await read_answer(reader)).status == 200
+
+        assert it.counted("connections_ended_total", reason="Stalled") == 0.0
+
+
+async def test_an_idle_connection_is_closed_in_time():
+    async with world(limits=Limits(idle_s=0.1)) as it, it.wire() as wire, asyncio.timeout(5):
+        assert await asked(wire) == 200
+        assert await wire[0].read() == b""
+
+
+async def test_an_idle_connection_outlives_the_api_servers_patience():
+    async with world() as it, it.wire():
+        await until(lambda: it.counted("connections") == 1.0)
+        (connection,) = it.front._connections
+
+        assert connection.keepalive_timeout > 90.0
+
+
+async def test_an_old_connection_is_closed_with_its_answer():
+    async with world(limits=Limits(age_s=0.0)) as it, it.wire() as (reader, writer):
+        writer.write(raw(BODY))
+        answer = await read_answer(reader)
+
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        assert await reader.read() == b""
+
+
+async def test_while_it_ends_it_is_not_ready_and_asks_clients_to_go():
+    stop = asyncio.Event()
+    async with world(limits=Limits(notice_s=60.0), stop=stop) as it, it.wire() as known:
+        assert await asked(known) == 200
+        before = it.front.problem()
+        stop.set()
+        await until(it.front.problem)
+        known[1].write(raw(BODY))
+        answers = [await read_answer(known[0])]
+        async with it.wire() as (reader, writer):
+            writer.write(raw(BODY))
+            answers.append(await read_answer(reader))
+
+        assert (before, it.front.problem()) == ("", "the webhook is ending")
+        assert [(a.status, a.headers["connection"]) for a in answers] == [(200, "close")] * 2
+
+
+async def test_when_it_ends_it_accepts_nobody_and_answers_what_is_under_way():
+    gate, stop = Gate(), asyncio.Event()
+    async with (
+        world(gate, limits=Limits(notice_s=0.0), stop=stop) as it,
+        it.wire() as busy,
+        it.wire() as sending,
+        it.wire() as idle,
+    ):
+        port = it.front.port
+        sending[1].write(raw(BODY)[:-10])
+        busy[1].write(raw(BODY))
+        await gate.begun.wait()
+        await until(lambda: it.front._bodies._held > len(BODY))
+        stop.set()
+        assert await idle[0].read() == b""
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+        sending[1].write(BODY[-10:])
+        gate.open.set()
+        answers = [await read_answer(reader) for reader, _ in (busy, sending)]
+        assert it.serving is not None
+        async with asyncio.timeout(5):
+            await it.serving
+
+        assert [(a.status, a.headers["connection"]) for a in answers] == [(200, "close")] * 2
+        assert it.front.problem() == "the webhook does not listen"
+        assert it.counted("connections") == 0.0
+
+
+async def test_it_ends_even_when_an_answer_never_comes():
+    gate, stop = Gate(), asyncio.Event()
+    limits = Limits(notice_s=0.0, drain_s=0.05)
+    async with world(gate, limits=limits, stop=stop) as it, it.wire() as (reader, writer):
+        writer.write(raw(BODY))
+        await gate.begun.wait()
+        stop.set()
+        assert it.serving is not None
+        async with asyncio.timeout(5):
+            await it.serving
+            assert await reader.read() == b""
+
+        assert it.counted("connections") == 0.0
+
+
+async def test_it_ends_within_a_handshake():
+    async with asyncio.timeout(5):
+        async with world() as it, it.wire(tls=False) as (reader, writer):
+            writer.write(CLIENT_HELLO_HALF)
+            await until(lambda: it.counted("connections") == 1.0)
+            await it.front.__aexit__()
+            ended = await asyncio.gather(reader.read(), return_exceptions=True)
+
+        assert not ended[0] or isinstance(ended[0], ConnectionError)
+        assert it.counted("connections") == 0.0
