@@ -123,7 +123,8 @@ def _classify(attempt: Attempt, code: int, status: Status) -> tuple[Reason, Outc
             return Reason.UNREACHABLE, attempt.lost
         case 504:
             return Reason.TIMED_OUT, attempt.lost
+        # A webhook or etcd that is away, for the most part: it failed, and refused nothing.
         case _ if code >= 500:  # noqa: PLR2004 -- HTTP: the server failed
-            return Reason.REJECTED, attempt.lost
+            return Reason.REPLY_LOST, attempt.lost
         case _:
             return Reason.REJECTED, Outcome.NOTHING

@@ -176,7 +176,7 @@ async def test_a_delete_that_is_complete_gives_nothing(
             status(429, "TooManyRequests", headers={"Retry-After": "7"}),
             (Reason.THROTTLED, Outcome.NOTHING, 7.0),
         ),
-        (status(500, "InternalError"), (Reason.REJECTED, Outcome.UNKNOWN, None)),
+        (status(500, "InternalError"), (Reason.REPLY_LOST, Outcome.UNKNOWN, None)),
         (text("<html>bad gateway", 502), (Reason.UNREACHABLE, Outcome.UNKNOWN, None)),
         (status(504, "Timeout"), (Reason.TIMED_OUT, Outcome.UNKNOWN, None)),
         (reset(), (Reason.REPLY_LOST, Outcome.UNKNOWN, None)),
