@@ -23,6 +23,7 @@ from provisioner.sandbox.programs import (
     DEFAULT_KUBERNETES,
     KUBERNETES_PROGRAMS,
     SUPPORTED_MINORS,
+    demand_supported,
     minor_of,
     program,
 )
@@ -65,7 +66,7 @@ def ensure_binaries(
     cache = cache_folder(environment)
     kubernetes_version = kubernetes_version or environment.get("SANDBOX_KUBERNETES") or None
     if kubernetes_version is not None:
-        minor_of(kubernetes_version)
+        demand_supported(kubernetes_version)
     found = find_set(programs, kubernetes_version, environment)
     if found is not None:
         return link(found, cache)

@@ -3,7 +3,8 @@
 Layout of the cache::
 
     lock                  held (flock) by the one process that builds
-    v1.36.3/              one folder a Kubernetes version: the finished programs, nothing else
+    v1.36.3/              one folder a Kubernetes version: its programs, links to the others
+    etcd-v3.6.16/         one folder for each version of another program
     go/                   Go's module and build caches and our go.mod files; deleted after success
 
 Each program is linked into ``go/`` and renamed into its folder, so a program that is there is
@@ -35,8 +36,25 @@ Maker = Callable[[Program, Path, Callable[[float], None]], None]
 
 
 def missing(folder: Path, programs: Sequence[Program]) -> list[Program]:
-    """Return the programs that ``folder`` does not hold yet."""
-    return [each for each in programs if not (folder / each.name).exists()]
+    """Return the programs that ``folder`` does not hold, or not in the version that is wanted."""
+    return [each for each in programs if not _is_there(folder, each)]
+
+
+def _is_there(folder: Path, program: Program) -> bool:
+    made = home(folder, program)
+    return made.exists() and (folder / program.name).resolve() == made.resolve()
+
+
+def home(folder: Path, program: Program) -> Path:
+    """Return where a program of a Kubernetes version's ``folder`` is itself.
+
+    Kubernetes' own are there. The others have versions of their own and a folder for each, so that
+    another version is another file, and one file serves several versions of Kubernetes.
+    """
+    version = program.module.version
+    if folder.name == version:
+        return folder / program.name
+    return folder.parent / f"{program.name}-{version}" / program.name
 
 
 def build(
@@ -50,26 +68,36 @@ def build(
         SandboxError: no compiler, no network, no room, or a build that failed.
     """
     with alone(cache, lambda: progress("waiting for another process that builds them", 0.0)):
-        todo = missing(folder, programs)
-        if not todo:
-            return
-        work = cache / "go"
-        work.mkdir(parents=True, exist_ok=True)
-        _demand_room(cache, work)
+        todo = [each for each in programs if not home(folder, each).exists()]
+        if todo:
+            _make_all(todo, folder, cache, progress, make)
         folder.mkdir(parents=True, exist_ok=True)
-        make = make or GoMaker.find(work, programs[0].module).make
-        for place, each in enumerate(todo):
+        for each in missing(folder, programs):
+            link = folder / f".{each.name}.{os.getpid()}"
+            link.symlink_to(os.path.relpath(home(folder, each), folder))
+            link.replace(folder / each.name)
 
-            def tell(part: float, place: int = place, label: str = each.label) -> None:
-                progress(label, (place + part) / len(todo))
 
-            tell(0.0)
-            fresh = work / f"{each.name}.{os.getpid()}"
-            make(each, fresh, tell)
-            fresh.chmod(0o755)
-            fresh.rename(folder / each.name)
-        progress("removing the compiler's cache", 1.0)
-        shutil.rmtree(work)
+def _make_all(
+    todo: Sequence[Program], folder: Path, cache: Path, progress: Progress, make: Maker | None
+) -> None:
+    work = cache / "go"
+    work.mkdir(parents=True, exist_ok=True)
+    _demand_room(cache, work)
+    make = make or GoMaker.find(work, [each.module for each in todo]).make
+    for place, each in enumerate(todo):
+
+        def tell(part: float, place: int = place, label: str = each.label) -> None:
+            progress(label, (place + part) / len(todo))
+
+        tell(0.0)
+        fresh, made = work / f"{each.name}.{os.getpid()}", home(folder, each)
+        make(each, fresh, tell)
+        fresh.chmod(0o755)
+        made.parent.mkdir(parents=True, exist_ok=True)
+        fresh.rename(made)
+    progress("removing the compiler's cache", 1.0)
+    shutil.rmtree(work)
 
 
 @contextlib.contextmanager
@@ -112,14 +140,18 @@ class GoMaker:
     compilers: list[compiler.Compiler]
 
     @classmethod
-    def find(cls, work: Path, module: Module) -> GoMaker:
-        """Return a maker whose compilers are new enough at least for ``module``."""
+    def find(cls, work: Path, modules: Sequence[Module]) -> GoMaker:
+        """Return a maker that has a compiler for each of these modules, and has seen them all.
+
+        So a release that does not exist is told before minutes were spent on another program.
+        """
         environment = compiler.environment(work)
         temporary = Path(environment["GOTMPDIR"])
         shutil.rmtree(temporary, ignore_errors=True)  # of a build that was killed
         temporary.mkdir()
         compilers = compiler.find(environment)
-        compiler.choose(compilers, module, work)
+        for module in dict.fromkeys(modules):
+            compiler.choose(compilers, module, work)
         return cls(work, compilers)
 
     def make(self, program: Program, target: Path, tell: Callable[[float], None]) -> None:
@@ -146,11 +178,8 @@ class GoMaker:
 def module_text(module: Module, its_go_mod: str) -> str:
     """Return the go.mod of a module of ours that can build ``module``'s programs."""
     release = next(line for line in its_go_mod.splitlines() if line.startswith("go "))
-    lines = ["module ebs-provisioner.invalid/build", release]
-    lines += [
-        f"require {path} {version}"
-        for path, version in ((module.path, module.version), *module.beside)
-    ]
+    required = f"require {module.path} {module.version}"
+    lines = ["module ebs-provisioner.invalid/build", release, required]
     lines += [
         f"replace {path} => {path} {version}"
         for path, version in staging_replaces(its_go_mod, module.version)

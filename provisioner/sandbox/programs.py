@@ -16,12 +16,10 @@ DEFAULT_KUBERNETES = "v1.36.3"
 """The newest release of 1.36 that the sandbox was verified with (2026-11)."""
 
 SUPPORTED_MINORS = range(32, 37)
-"""Minors of Kubernetes 1 that a found set may have (issue 3, §3)."""
+"""Minors of Kubernetes 1 that a set may have, found or built (issue 3, §3)."""
 
 ETCD = "v3.6.16"
 KWOK = "v0.8.0"
-EXTERNAL_SNAPSHOTTER = "v8.6.0"
-CSI_TEST = "v5.6.0"
 
 CONTROL_PLANE = (
     "etcd",
@@ -38,18 +36,16 @@ KUBERNETES_PROGRAMS = (
     "kube-controller-manager",
     "kube-scheduler",
     "kubectl",
-    "kubelet",
 )
 """Programs whose version is Kubernetes' own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A Go module at one version, with other modules that must be pinned beside it."""
+    """A Go module at one version."""
 
     path: str
     version: str
-    beside: tuple[tuple[str, str], ...] = ()
     ldflags: str = ""
 
     @property
@@ -75,20 +71,6 @@ class Program:
 OTHER_PROGRAMS = {
     "etcd": ("go.etcd.io/etcd/server/v3", Module("go.etcd.io/etcd/server/v3", ETCD)),
     "kwok": ("sigs.k8s.io/kwok/cmd/kwok", Module("sigs.k8s.io/kwok", KWOK)),
-    "snapshot-controller": (
-        "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller",
-        Module(
-            "github.com/kubernetes-csi/external-snapshotter/v8",
-            EXTERNAL_SNAPSHOTTER,
-            beside=(
-                ("github.com/kubernetes-csi/external-snapshotter/client/v8", EXTERNAL_SNAPSHOTTER),
-            ),
-        ),
-    ),
-    "csi-sanity": (
-        "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity",
-        Module("github.com/kubernetes-csi/csi-test/v5", CSI_TEST),
-    ),
 }
 
 
@@ -98,10 +80,20 @@ def minor_of(version: str) -> int:
     Raises:
         SandboxError: it is not a release of Kubernetes 1.
     """
-    match = re.fullmatch(r"v1\.(\d+)\.\d+(?:[-+].*)?", version)
+    # It becomes the name of a folder and an argument of go and of its linker: nothing but this.
+    match = re.fullmatch(r"v1\.(\d{1,4})\.\d{1,4}(?:-(?:alpha|beta|rc)\.\d{1,4})?", version)
     if match is None:
         raise SandboxError(f"{version!r} is no release of Kubernetes: expected one like v1.36.3")
     return int(match.group(1))
+
+
+def demand_supported(version: str) -> None:
+    """Raise SandboxError for what is no release of a Kubernetes that the controller supports."""
+    if minor_of(version) not in SUPPORTED_MINORS:
+        first, last = SUPPORTED_MINORS[0], SUPPORTED_MINORS[-1]
+        raise SandboxError(
+            f"Kubernetes {version} is not supported: expected a release of 1.{first} to 1.{last}"
+        )
 
 
 def kubernetes_module(version: str) -> Module:

@@ -147,11 +147,40 @@ def test_a_found_set_of_exactly_the_version_that_was_asked_for_counts(machine: M
     assert machine.ensure("v1.35.4") == machine.bin
 
 
-@pytest.mark.parametrize("text", ["1.36.3", "v1.36", "latest", "v1.36.3/../x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("1.36.3", "v1.36", "latest", "v1.36.3/../x", "v1.36.3-rc/../../x", "v1.36.3+../x"),
+        *("v1.36.3-rc.1/../../../x", "v1.36.3 -X main.x=1", "v1.36.3\n", "v1.36.3-dispatcher"),
+    ],
+)
 def test_what_is_no_release_is_refused_in_one_line(machine: Machine, text: str) -> None:
     with pytest.raises(SandboxError, match="no release of Kubernetes") as refusal:
         machine.ensure(text)
     assert "\n" not in str(refusal.value)
+    assert not machine.cache.exists()
+
+
+@pytest.mark.parametrize("version", ["v1.31.0", "v1.37.0", "v1.5.0"])
+def test_a_version_that_is_not_supported_is_neither_built_nor_found(
+    machine: Machine, version: str
+) -> None:
+    a_set(machine.bin, version)
+    machine.environment["SANDBOX_KUBERNETES"] = version
+
+    with pytest.raises(SandboxError) as refusal:
+        machine.ensure()
+
+    assert str(refusal.value) == (
+        f"Kubernetes {version} is not supported: expected a release of 1.32 to 1.36"
+    )
+    assert machine.made == []
+
+
+@pytest.mark.parametrize("version", ["v1.32.0", "v1.36.0-rc.1"])
+def test_a_supported_version_is_built(machine: Machine, version: str) -> None:
+    assert machine.ensure(version) == machine.cache / version
+    assert machine.made == list(CONTROL_PLANE)
 
 
 def test_the_second_call_builds_nothing_and_is_quick(machine: Machine) -> None:

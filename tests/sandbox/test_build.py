@@ -3,7 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,8 @@ from provisioner.sandbox.compiler import Compiler
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.programs import Module, Program, kubernetes_module, staging_replaces
 
-PROGRAMS = [Program(name, f"example.org/{name}", Module("example.org", "v1.0.0")) for name in "abc"]
+V1 = "v1.0.0"
+PROGRAMS = [Program(name, f"example.org/{name}", Module("example.org", V1)) for name in "abc"]
 
 Tell = Callable[[float], None]
 
@@ -35,10 +36,12 @@ class Maker:
         self.made.append(program.name)
 
 
-def run(cache: Path, maker: Maker) -> list[tuple[str, float]]:
+def run(
+    cache: Path, maker: Maker, programs: Sequence[Program] = PROGRAMS, version: str = V1
+) -> list[tuple[str, float]]:
     told: list[tuple[str, float]] = []
     build.build(
-        PROGRAMS, cache / "v1", cache, lambda step, done: told.append((step, done)), maker.make
+        programs, cache / version, cache, lambda step, done: told.append((step, done)), maker.make
     )
     return told
 
@@ -46,13 +49,72 @@ def run(cache: Path, maker: Maker) -> list[tuple[str, float]]:
 def test_an_interrupted_build_goes_on_at_the_program_where_it_stopped(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, Maker(fail_at="b"))
-    assert [path.name for path in (tmp_path / "v1").iterdir()] == ["a"]
+    assert [path.name for path in (tmp_path / V1).iterdir()] == ["a"]
 
     second = Maker()
     run(tmp_path, second)
 
     assert second.made == ["b", "c"]
-    assert {path.read_text() for path in (tmp_path / "v1").iterdir()} == {"whole"}
+    assert {path.read_text() for path in (tmp_path / V1).iterdir()} == {"whole"}
+
+
+def of_its_own(version: str) -> list[Program]:
+    """The same programs, but that ``b`` has a version of its own, as etcd and kwok have."""
+    own = Program("b", "example.com/b", Module("example.com/b", version))
+    return [own if each.name == "b" else each for each in PROGRAMS]
+
+
+def test_a_program_of_another_version_is_made_anew_and_only_that(tmp_path: Path) -> None:
+    run(tmp_path, Maker(), of_its_own("v3.0.0"))
+    raised = of_its_own("v3.0.1")
+    assert [each.label for each in build.missing(tmp_path / V1, raised)] == ["b v3.0.1"]
+    maker = Maker()
+
+    run(tmp_path, maker, raised)
+
+    assert maker.made == ["b"]
+    assert (tmp_path / V1 / "b").resolve() == (tmp_path / "b-v3.0.1" / "b").resolve()
+    assert build.missing(tmp_path / V1, raised) == []
+    assert [each.label for each in build.missing(tmp_path / V1, of_its_own("v3.0.0"))] == [
+        "b v3.0.0"
+    ]
+
+
+def test_a_program_of_its_own_version_serves_every_version_of_kubernetes(tmp_path: Path) -> None:
+    run(tmp_path, Maker(), of_its_own("v3.0.0"))
+    maker = Maker()
+    next_version = [
+        Program(each.name, each.package, Module("example.org", "v1.0.1"))
+        for each in PROGRAMS
+        if each.name != "b"
+    ]
+
+    run(tmp_path, maker, [*next_version, of_its_own("v3.0.0")[1]], "v1.0.1")
+
+    assert maker.made == ["a", "c"]
+    assert (tmp_path / "v1.0.1" / "b").read_text() == "whole"
+
+
+def test_a_release_that_does_not_exist_is_told_before_another_program_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = tmp_path / "go"
+    go.write_text(
+        """#!/bin/sh
+case "$*" in
+*example.org@v1.0.0*) echo "go: example.org@v1.0.0: unknown revision v1.0.0" >&2; exit 1 ;;
+*-json*) echo '{"GoVersion": "1.26.0", "GoMod": "/m.mod"}' ;;
+*) echo built >&2; exit 1 ;;
+esac
+"""
+    )
+    go.chmod(0o755)
+    monkeypatch.setattr(compiler, "find", lambda _: [Compiler(str(go), (1, 26, 8), {})])
+    programs = [of_its_own("v3.0.0")[1], PROGRAMS[0]]
+    cache = tmp_path / "cache"
+
+    with pytest.raises(SandboxError, match="unknown revision v1"):
+        build.build(programs, cache / V1, cache, lambda _, __: None, None)
 
 
 def test_the_compilers_caches_outlive_an_interrupted_build_only(tmp_path: Path) -> None:
@@ -68,7 +130,7 @@ def test_the_compilers_caches_outlive_an_interrupted_build_only(tmp_path: Path) 
 def test_programs_can_be_run_when_they_are_there(tmp_path: Path) -> None:
     run(tmp_path, Maker())
 
-    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "v1").iterdir()} == {0o755}
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / V1).iterdir()} == {0o755}
 
 
 def test_progress_only_grows_and_ends_at_one(tmp_path: Path) -> None:
@@ -98,7 +160,7 @@ def test_a_second_process_waits_for_the_first_and_builds_nothing(tmp_path: Path)
         go_on.set()
 
     # flock excludes two open files as it excludes two processes.
-    build.build(PROGRAMS, tmp_path / "v1", tmp_path, tell, second.make)
+    build.build(PROGRAMS, tmp_path / V1, tmp_path, tell, second.make)
     one.join()
 
     assert told == ["waiting for another process that builds them"]
@@ -128,7 +190,7 @@ def test_a_cache_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(SandboxError, match="cannot be written: Not a directory"):
-        build.build(PROGRAMS, tmp_path / "v1", tmp_path / "file" / "cache", print, Maker().make)
+        build.build(PROGRAMS, tmp_path / V1, tmp_path / "file" / "cache", print, Maker().make)
 
 
 def test_too_little_room_is_told_before_anything_is_built(
@@ -305,7 +367,7 @@ def test_a_resumed_build_removes_what_a_killed_compiler_left(
     left.mkdir(parents=True)
     monkeypatch.setattr(compiler, "find", lambda _: [a_knowing_go(tmp_path, "1.26.8")])
 
-    GoMaker.find(tmp_path, PROGRAMS[0].module)
+    GoMaker.find(tmp_path, [PROGRAMS[0].module])
 
     assert list((tmp_path / "tmp").iterdir()) == []
 

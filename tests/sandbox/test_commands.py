@@ -11,16 +11,22 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from provisioner.sandbox import commands
-from provisioner.sandbox.programs import CONTROL_PLANE, DEFAULT_KUBERNETES
+from provisioner.sandbox.binaries import silent
+from provisioner.sandbox.build import build
+from provisioner.sandbox.programs import CONTROL_PLANE, DEFAULT_KUBERNETES, Program, program
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache that already holds the programs, and a PATH that holds none."""
-    folder = tmp_path / "ebs-provisioner" / DEFAULT_KUBERNETES
-    folder.mkdir(parents=True)
-    for name in CONTROL_PLANE:
-        (folder / name).write_text("")
+    cache = tmp_path / "ebs-provisioner"
+    folder = cache / DEFAULT_KUBERNETES
+
+    def write(_: Program, target: Path, __: object) -> None:
+        target.write_text("")
+
+    wanted = [program(name, DEFAULT_KUBERNETES) for name in CONTROL_PLANE]
+    build(wanted, folder, cache, silent, write)
     for name in ("KUBEBUILDER_ASSETS", "SANDBOX_KUBERNETES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
