@@ -173,7 +173,7 @@ def is_throttle(failure: Exception, action: str) -> bool:
     """Whether EC2 refused a call of ours because there were too many."""
     if not isinstance(failure, ClientError) or failure.operation_name != action:
         return False
-    return _code(failure) in THROTTLES or _status(failure) == _TOO_MANY
+    return _said(failure, "Code") in THROTTLES or _status(failure) == _TOO_MANY
 
 
 def classify(code: str, text: str, status: int) -> tuple[Reason, Outcome]:
@@ -226,9 +226,13 @@ def is_read(action: str) -> bool:
 
 
 def _refused(failure: ClientError, action: str, what: str, lost: Outcome) -> Ec2Error:
-    code, text = _code(failure), _message(failure)
+    code, text = _said(failure, "Code"), _said(failure, "Message")
     if failure.operation_name != action:  # STS, on the way to credentials
         return _no_credentials(action, what, f"{failure.operation_name}: {code}: {text}", code)
+    if not code:  # well-formed, but a proxy's or a portal's: it does not tell what EC2 did
+        form = _metadata(failure).get("HTTPHeaders", {}).get("content-type", "an unknown type")
+        why = f"HTTP {_status(failure)} with {form}, which EC2 did not write"
+        return _unanswered(R.REPLY_LOST, action, what, why, lost)
     reason, outcome = classify(code, text, _status(failure))
     advice = _ADVICE.get(reason)
     shown = _SECRET_TAIL.sub("", text).rstrip(" .")
@@ -284,13 +288,13 @@ def _object_of(params: Mapping[str, Any]) -> str:
     return ""
 
 
-def _code(failure: ClientError) -> str:
-    return str(failure.response.get("Error", {}).get("Code") or "")
+def _said(failure: ClientError, key: str) -> str:
+    return str(failure.response.get("Error", {}).get(key) or "")
 
 
-def _message(failure: ClientError) -> str:
-    return str(failure.response.get("Error", {}).get("Message") or "")
+def _metadata(failure: ClientError) -> Mapping[str, Any]:
+    return failure.response.get("ResponseMetadata") or {}
 
 
 def _status(failure: ClientError) -> int:
-    return int(failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
+    return int(_metadata(failure).get("HTTPStatusCode") or 0)

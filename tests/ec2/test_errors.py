@@ -11,7 +11,8 @@ from botocore.exceptions import (
     ReadTimeoutError,
     SSLError,
 )
-from botocore.parsers import ResponseParserError
+from botocore.parsers import ResponseParserError, create_parser
+from botocore.session import get_session
 
 from provisioner.ec2.errors import is_throttle, translate
 from provisioner.model.errors import Ec2Error, Outcome, Reason
@@ -178,6 +179,24 @@ def test_a_change_without_an_answer_is_unknown_unless_it_was_never_sent(
 
     assert (found.reason, found.outcome) == (reason, outcome)
     assert "vol-1 on i-1" in found.message
+
+
+@pytest.mark.parametrize("status", [302, 403, 404, 408, 413])
+@pytest.mark.parametrize(
+    ("action", "outcome"), [("CreateVolume", Outcome.UNKNOWN), ("DescribeVolumes", Outcome.NOTHING)]
+)
+def test_a_page_that_ec2_did_not_write_does_not_tell_what_became_of_a_change(
+    status: int, action: str, outcome: Outcome
+) -> None:
+    page = b"<html><body><h1>Sign in</h1></body></html>"
+    answer = {"status_code": status, "headers": {"content-type": "text/html"}, "body": page}
+    shape: Any = get_session().get_service_model("ec2").operation_model(action).output_shape
+    parsed: Any = create_parser("ec2").parse(answer, shape)
+
+    found = translated(ClientError(parsed, action), action)
+
+    assert (found.reason, found.outcome) == (R.REPLY_LOST, outcome)
+    assert f"HTTP {status} with text/html, which EC2 did not write" in found.message
 
 
 def test_a_read_without_an_answer_has_changed_nothing() -> None:
