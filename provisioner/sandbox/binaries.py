@@ -35,8 +35,9 @@ def silent(_step: str, _done: float) -> None:
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
     """Return the per-user cache, ``$XDG_CACHE_HOME/ebs-provisioner`` or below ``~/.cache``."""
-    base = environment.get("XDG_CACHE_HOME")
-    root = Path(base) if base else Path(environment.get("HOME", "~")).expanduser() / ".cache"
+    root = Path(environment.get("XDG_CACHE_HOME", ""))
+    if not root.is_absolute():  # to be ignored, says the XDG Base Directory Specification
+        root = Path(environment.get("HOME", "~")).expanduser() / ".cache"
     return root / "ebs-provisioner"
 
 

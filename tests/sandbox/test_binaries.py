@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.sandbox.binaries import ensure_binaries
+from provisioner.sandbox.binaries import cache_folder, ensure_binaries
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.programs import CONTROL_PLANE, DEFAULT_KUBERNETES, Program
 
@@ -191,3 +191,16 @@ def test_the_second_call_builds_nothing_and_is_quick(machine: Machine) -> None:
     assert machine.ensure() == first
     assert time.perf_counter() - started < 0.1
     assert machine.made == made
+
+
+@pytest.mark.parametrize(
+    ("chosen", "folder"),
+    [
+        ({"XDG_CACHE_HOME": "/big/cache"}, "/big/cache/ebs-provisioner"),
+        ({"XDG_CACHE_HOME": "relative/cache"}, "/home/me/.cache/ebs-provisioner"),
+        ({"XDG_CACHE_HOME": ""}, "/home/me/.cache/ebs-provisioner"),
+        ({}, "/home/me/.cache/ebs-provisioner"),
+    ],
+)
+def test_the_cache_is_where_the_xdg_specification_says(chosen: dict[str, str], folder: str) -> None:
+    assert cache_folder({"HOME": "/home/me", **chosen}) == Path(folder)
