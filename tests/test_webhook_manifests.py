@@ -1,0 +1,393 @@
+"""The webhook's manifests, without a cluster: they agree with the code and with each other."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from provisioner.kube import lease
+from provisioner.model.driver import EBS_DRIVER
+from webhook import app
+from webhook import settings as names
+from webhook.cli import serve
+from webhook.decide import policy
+from webhook.model import hooks as model_hooks
+from webhook.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+MANIFESTS = ROOT / "manifests"
+FOLDER = MANIFESTS / "webhook"
+OTHERS = ("webhook-zone-guard", "webhook-attachments", "webhook-policy")
+PREFIX = "EBS_WEBHOOK_SERVE_"
+
+KUSTOMIZATION: dict[str, Any] = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
+SELECTOR = {"app.kubernetes.io/name": "ebs-provisioner", "app.kubernetes.io/component": "webhook"}
+
+Json = dict[str, Any]
+
+
+def objects(kind: str, *files: Path) -> Iterator[Json]:
+    for path in files or [FOLDER / name for name in KUSTOMIZATION["resources"]]:
+        for each in yaml.safe_load_all(path.read_text()):
+            if each["kind"] == kind:
+                yield each
+
+
+def the(kind: str, name: str = "") -> Json:
+    (only,) = [each for each in objects(kind) if not name or each["metadata"]["name"] == name]
+    return only
+
+
+def pod() -> Json:
+    template: Json = the("Deployment")["spec"]["template"]
+    return template
+
+
+def container() -> Json:
+    (only,) = pod()["spec"]["containers"]
+    return dict(only)
+
+
+def rules() -> list[Json]:
+    return [
+        rule for kind in ("ClusterRole", "Role") for each in objects(kind) for rule in each["rules"]
+    ]
+
+
+def hooks(kind: str = "Validating") -> list[Json]:
+    found: list[Json] = the(f"{kind}WebhookConfiguration")["webhooks"]
+    return found
+
+
+def all_hooks() -> list[Json]:
+    (added,) = objects(
+        "ValidatingWebhookConfiguration", MANIFESTS / "webhook-attachments/attachments.yaml"
+    )
+    return [*hooks("Mutating"), *hooks(), *added["webhooks"]]
+
+
+@pytest.mark.parametrize("folder", ["webhook", *OTHERS])
+def test_every_file_says_what_it_is_for_and_is_applied(folder: str):
+    files = {path.name: path.read_text() for path in (MANIFESTS / folder).iterdir()}
+    kustomization = yaml.safe_load(files.pop("kustomization.yaml"))
+    applied = [*kustomization.get("resources", ())]
+    applied += [patch["path"] for patch in kustomization.get("patches", ())]
+
+    assert all(text.startswith("# ") for text in files.values())
+    # Named there, but only as something to be taken in: it is not for every cluster.
+    assert set(files) - {"region-label.yaml"} == {name for name in applied if "/" not in name}
+
+
+# -- rights
+
+
+def test_nothing_can_be_created_or_deleted_but_events():
+    reached = {
+        (resource, verb)
+        for rule in rules()
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+    assert {each for each in reached if each[1] in {"create", "delete", "deletecollection"}} == {
+        ("events", "create")
+    }
+    assert "*" not in str(rules())
+
+
+def test_what_is_sensitive_is_granted_by_name_only():
+    by_name = {
+        resource: (rule["resourceNames"], rule["verbs"])
+        for rule in rules()
+        for resource in rule["resources"]
+        if "resourceNames" in rule
+    }
+
+    assert {resource: granted for resource, (granted, _) in by_name.items()} == {
+        "secrets": [names.TLS_SECRET],
+        "leases": [names.LEASE],
+        "mutatingwebhookconfigurations": [names.NAME],
+        "validatingwebhookconfigurations": [names.NAME],
+    }
+    for rule in rules():
+        if "resourceNames" not in rule:
+            assert not set(rule["resources"]) & by_name.keys()
+
+
+def test_only_persistent_volumes_are_written_to_in_the_whole_cluster():
+    written = {
+        resource
+        for rule in the("ClusterRole")["rules"]
+        for resource in rule["resources"]
+        if set(rule["verbs"]) - {"get", "list", "watch"} and "resourceNames" not in rule
+    }
+
+    assert written == {"persistentvolumes"}
+
+
+def test_the_rights_name_files_that_exist():
+    named = re.findall(r"[\w/]+\.py", (FOLDER / "rbac.yaml").read_text())
+
+    assert len(named) > 8
+    for name in named:
+        assert (ROOT / name).exists() or (ROOT / "provisioner" / name).exists(), name
+
+
+def test_every_role_is_bound_to_the_account_of_the_deployment():
+    account = the("ServiceAccount")["metadata"]
+    bound = {}
+    for kind in ("ClusterRole", "Role"):
+        for binding in objects(f"{kind}Binding"):
+            assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
+            assert binding["roleRef"]["kind"] == kind
+            bound[kind, binding["roleRef"]["name"], binding["metadata"].get("namespace")] = 1
+
+    granted = {
+        (kind, role["metadata"]["name"], role["metadata"].get("namespace")): 1
+        for kind in ("ClusterRole", "Role")
+        for role in objects(kind)
+    }
+    assert bound == granted
+    assert pod()["spec"]["serviceAccountName"] == account["name"]
+    assert the("Deployment")["metadata"]["namespace"] == account["namespace"]
+
+
+def test_in_aws_volumes_may_be_looked_up_and_nothing_else():
+    policy_text = json.loads((MANIFESTS / "iam" / "webhook-policy.json").read_text())
+
+    assert [(each["Effect"], each["Action"]) for each in policy_text["Statement"]] == [
+        ("Allow", "ec2:DescribeVolumes")
+    ]
+
+
+# -- the pods
+
+
+def test_the_pod_meets_the_restricted_standard_with_a_read_only_root():
+    own, all_containers = container()["securityContext"], pod()["spec"]["securityContext"]
+
+    assert own["readOnlyRootFilesystem"] is True
+    assert own["allowPrivilegeEscalation"] is False
+    assert own["capabilities"] == {"drop": ["ALL"]}
+    assert all_containers["runAsNonRoot"] is True
+    assert all_containers["runAsUser"] > 0
+    assert all_containers["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def test_the_selectors_find_the_pods():
+    spread = [each["labelSelector"] for each in pod()["spec"]["topologySpreadConstraints"]]
+    matched = [each["matchLabels"] for each in spread]
+    matched += [the("Deployment")["spec"]["selector"]["matchLabels"]]
+    matched += [the("PodDisruptionBudget")["spec"]["selector"]["matchLabels"]]
+    matched += [the("NetworkPolicy")["spec"]["podSelector"]["matchLabels"]]
+    matched += [the("Service")["spec"]["selector"]]
+
+    assert pod()["metadata"]["labels"] == SELECTOR
+    assert matched == [SELECTOR] * 6
+
+
+def test_there_is_always_a_replica_to_ask():
+    rollout = the("Deployment")["spec"]
+
+    assert rollout["replicas"] == 2
+    assert rollout["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    assert the("PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+
+
+def test_nothing_that_the_pod_needs_can_be_held_up_by_its_own_webhooks():
+    namespace = the("Deployment")["metadata"]["namespace"]
+
+    assert "volumes" not in pod()["spec"]
+    for hook in all_hooks():
+        if hook["rules"][0]["scope"] == "Namespaced":
+            (excluded,) = [
+                each["values"]
+                for each in hook["namespaceSelector"]["matchExpressions"]
+                if (each["key"], each["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
+            ]
+            assert {namespace, "kube-system"} <= set(excluded), hook["name"]
+
+
+def test_the_ports_are_those_of_the_options():
+    ports = {port["name"]: port["containerPort"] for port in container()["ports"]}
+    (service,) = the("Service")["spec"]["ports"]
+    allowed = {
+        port["port"] for rule in the("NetworkPolicy")["spec"]["ingress"] for port in rule["ports"]
+    }
+    command, *arguments = container()["args"]
+    context = serve.make_context(command, arguments)
+
+    assert context.params["listen"] == f":{ports['https']}" == Settings().listen
+    assert context.params["metrics_address"] == f":{ports['metrics']}"
+    assert (service["port"], service["targetPort"]) == (443, "https")
+    assert allowed == set(ports)
+    probes = [container()[each]["httpGet"] for each in ("livenessProbe", "readinessProbe")]
+    assert [(each["path"], each["port"]) for each in probes] == [
+        ("/healthz", "metrics"),
+        ("/readyz", "metrics"),
+    ]
+
+
+def test_the_command_is_installed_and_takes_the_arguments():
+    scripts = re.findall(
+        r'^([\w-]+) = "([\w.]+):main"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
+    command, *arguments = container()["args"]
+
+    assert container()["command"] == ["ebs-webhook"]
+    assert ("ebs-webhook", "webhook.cli") in scripts
+    assert command == serve.name
+    assert serve.make_context(command, arguments).params["strict"] is False
+
+
+def test_the_environment_names_are_those_of_options():
+    options = {f"{PREFIX}{option.name.upper()}" for option in serve.params if option.name}
+    (generator,) = KUSTOMIZATION["configMapGenerator"]
+    literals = [literal.partition("=")[0] for literal in generator["literals"]]
+    documented = re.findall(rf"{PREFIX}\w+(?==)", (FOLDER / "kustomization.yaml").read_text())
+    own = [each["name"] for each in container()["env"] if each["name"].startswith("EBS_")]
+
+    assert {*literals, *documented, *own} <= options
+    assert own == [f"{PREFIX}NAMESPACE"]
+    assert container()["envFrom"] == [{"configMapRef": {"name": generator["name"]}}]
+
+
+def test_the_grace_period_is_longer_than_the_webhook_takes_to_end():
+    takes_s = Settings().notice_s + Settings().drain_s
+
+    assert pod()["spec"]["terminationGracePeriodSeconds"] >= takes_s + 10
+    # Beside the notice, which does not wait for them.
+    assert app._FLUSH_S + lease._RELEASE_S <= Settings().notice_s
+    assert Settings().drain_s > max(hook["timeoutSeconds"] for hook in all_hooks())
+
+
+def test_the_image_is_that_of_this_version():
+    (image,) = KUSTOMIZATION["images"]
+    version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+
+    assert version is not None
+    assert image["newTag"] == version[1]
+    assert container()["image"] == image["name"]
+
+
+def test_the_defaults_are_the_names_in_the_manifests():
+    options, deployed = Settings(), the("Deployment")["metadata"]
+
+    assert options.namespace == deployed["namespace"]
+    assert the("Service")["metadata"]["name"] == options.service
+    assert the("Secret")["metadata"]["name"] == options.tls_secret
+    assert the("Lease")["metadata"]["name"] == names.LEASE
+    for kind in ("Mutating", "Validating"):
+        assert the(f"{kind}WebhookConfiguration")["metadata"]["name"] == names.NAME
+    (controller,) = yaml.safe_load_all((MANIFESTS / "service-account.yaml").read_text())
+    account = controller["metadata"]
+    assert options.provisioner_users == {
+        f"system:serviceaccount:{account['namespace']}:{account['name']}"
+    }
+
+
+def test_what_the_webhook_keeps_is_applied_empty():
+    assert the("Secret").keys() == {"apiVersion", "kind", "metadata", "type"}
+    assert the("Lease").keys() == {"apiVersion", "kind", "metadata"}
+
+
+# -- the webhooks
+
+
+@pytest.mark.parametrize("hook", all_hooks(), ids=lambda hook: str(hook["name"]))
+def test_an_outage_of_the_webhook_stops_nothing(hook: Json):
+    assert hook["failurePolicy"] == "Ignore"
+    assert hook["timeoutSeconds"] <= 5
+    assert hook["sideEffects"] == "None"
+    assert hook["admissionReviewVersions"] == ["v1"]
+
+
+@pytest.mark.parametrize("hook", all_hooks(), ids=lambda hook: str(hook["name"]))
+def test_a_webhook_points_at_a_path_for_what_it_is_about(hook: Json):
+    service = hook["clientConfig"]["service"]
+    (rule,) = hook["rules"]
+
+    assert "caBundle" not in hook["clientConfig"]
+    assert (service["name"], service["namespace"]) == (names.NAME, names.NAMESPACE)
+    assert {
+        (group, resource) for group in rule["apiGroups"] for resource in rule["resources"]
+    } == policy.SUBJECTS[service["path"]]
+    assert rule["operations"] == ["CREATE"]
+
+
+def test_the_code_registers_the_same_webhooks_by_url_as_the_manifests_by_service():
+    service = model_hooks.by_service(names.NAME, names.NAMESPACE)
+
+    for kind, whole in model_hooks.configurations(names.NAME, service, driver=EBS_DRIVER).items():
+        assert whole == the(kind)
+
+
+def test_every_path_has_a_webhook():
+    paths = [hook["clientConfig"]["service"]["path"] for hook in all_hooks()]
+
+    assert sorted(paths) == sorted(policy.SUBJECTS)
+
+
+def test_attachments_are_guarded_only_where_somebody_asks():
+    names_of_base = {hook["name"] for hook in (*hooks("Mutating"), *hooks())}
+
+    assert len(names_of_base) == 5
+    assert "volumeattachments.ebs-provisioner.io" not in names_of_base
+
+
+def test_labelling_may_be_asked_for_again():
+    assert [hook["reinvocationPolicy"] for hook in hooks("Mutating")] == ["IfNeeded"]
+
+
+def test_all_that_is_not_a_binding_is_narrowed_down_by_what_the_object_says():
+    conditions = {hook["name"]: hook.get("matchConditions") for hook in all_hooks()}
+
+    assert [name for name, each in conditions.items() if not each] == [
+        "bindings.ebs-provisioner.io"
+    ]
+    for each in ("label.persistentvolumes", "persistentvolumes", "volumeattachments"):
+        assert f'"{EBS_DRIVER}"' in str(conditions[f"{each}.ebs-provisioner.io"])
+
+
+def test_bindings_are_guarded_where_the_namespace_says_so_and_in_the_overlay_unless_it_says_not():
+    guard, label = "bindings.ebs-provisioner.io", "ebs-provisioner.io/zone-guard"
+    (base,) = [hook for hook in hooks() if hook["name"] == guard]
+    (patch,) = objects(
+        "ValidatingWebhookConfiguration", MANIFESTS / "webhook-zone-guard" / "bindings.yaml"
+    )
+    (widened,) = patch["webhooks"]
+
+    def asked(hook: Json) -> list[Json]:
+        every: list[Json] = hook["namespaceSelector"]["matchExpressions"]
+        return [{**each, "key": ""} for each in every if each["key"] == label]
+
+    assert asked(base) == [{"key": "", "operator": "In", "values": ["enforce"]}]
+    assert asked(widened) == [{"key": "", "operator": "NotIn", "values": ["off"]}]
+    assert widened["name"] == guard
+    system = next(
+        each["values"]
+        for each in widened["namespaceSelector"]["matchExpressions"]
+        if each["key"] == "kubernetes.io/metadata.name"
+    )
+    assert {"kube-system", "kube-public", "kube-node-lease", names.NAMESPACE} == set(system)
+
+
+# -- the policies
+
+
+def test_the_policies_believe_the_provisioner_that_the_webhook_believes():
+    files = [MANIFESTS / "webhook-policy" / f"{label}-label.yaml" for label in ("zone", "region")]
+    policies = list(objects("MutatingAdmissionPolicy", *files))
+    conditions = [each["spec"]["matchConditions"] for each in policies]
+
+    assert len(policies) == 2
+    assert conditions[0] == conditions[1]
+    assert all(user in str(conditions[0]) for user in Settings().provisioner_users)
+    for each in policies:
+        assert each["spec"]["failurePolicy"] == "Ignore"
+        bindings = objects("MutatingAdmissionPolicyBinding", *files)
+        assert each["metadata"]["name"] in {b["spec"]["policyName"] for b in bindings}

@@ -1,0 +1,247 @@
+"""The command line of the webhook: a mistake is one line and a non-zero exit."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from webhook import app, cli
+from webhook.settings import PROVISIONER_USER, Settings
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: here
+clusters: [{name: here, cluster: {server: "http://127.0.0.1:9"}}]
+users: [{name: me, user: {token: none}}]
+contexts: [{name: here, context: {cluster: here, user: me}}]
+"""
+Captured = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture(autouse=True)
+def a_clean_environment(monkeypatch: Patch) -> Iterator[None]:
+    for name in [each for each in os.environ if each.startswith(("EBS_", "AWS_"))]:
+        monkeypatch.delenv(name)
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+    structlog.reset_defaults()
+
+
+def run(monkeypatch: Patch, *options: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["ebs-webhook", *options])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    code = caught.value.code
+    assert code is None or isinstance(code, int)  # None: the command has just returned
+    return code or 0
+
+
+def settings_of(monkeypatch: Patch, *options: str) -> Settings:
+    """What the process would be started with."""
+    given: list[Settings] = []
+
+    async def started(settings: Settings) -> None:
+        given.append(settings)
+
+    monkeypatch.setattr(app, "run", started)
+    assert run(monkeypatch, "serve", *options) == 0
+    return given[0]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--listen", "8443", "is no address"),
+        ("--listen", "host:port", "is no address"),
+        ("--listen", ":65536", "is no address"),
+        ("--listen", ":-1", "is no address"),
+        ("--listen", "a b:1", "is no address"),
+        ("--listen", "https://host:1", "is no address"),
+        ("--listen", "", "is no address"),
+        ("--metrics-address", "nowhere", "is no address"),
+        ("--url", "http://127.0.0.1:8443", "is not of the form https://"),
+        ("--url", "https://127.0.0.1", "is not of the form https://"),
+        ("--url", "https://127.0.0.1:0", "is not of the form https://"),
+        ("--url", "https://127.0.0.1:99999", "is not of the form https://"),
+        ("--url", "https://me@127.0.0.1:8443", "is not of the form https://"),
+        ("--url", "https://127.0.0.1:8443/path", "is not of the form https://"),
+        ("--url", "https://127.0.0.1:8443?timeout=5s", "is not of the form https://"),
+        ("--url", "https://127.0.0.1:8443#here", "is not of the form https://"),
+        ("--url", "https://[::1:8443", "is not of the form https://"),
+        ("--url", "", "is not of the form https://"),
+        ("--namespace", "Not-A-Name", "is no DNS name"),
+        ("--service", "", "is no DNS name"),
+        ("--driver-name", "ebs..com", "is no DNS name"),
+        ("--tls-secret", "a/b", "is no DNS name"),
+        ("--tls-manage", "perhaps", "is not a valid boolean"),
+        ("--ec2-rate", "DescribeVolumes=fast", "DescribeVolumes"),
+        ("--log-format", "xml", "is not one of"),
+        ("--log-level", "loud", "is not one of"),
+    ],
+)
+def test_an_invalid_value_is_one_line_that_names_the_option(
+    monkeypatch: Patch, capsys: Captured, option: str, value: str, says: str
+) -> None:
+    code = run(monkeypatch, "serve", f"{option}={value}")
+
+    told = capsys.readouterr()
+    assert code == 2
+    assert told.out == ""
+    assert told.err.startswith("ebs-webhook: ")
+    assert option in told.err
+    assert says in told.err
+    assert told.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("options", [("serve", "--colour"), ("sieve",), ("serve", "extra")])
+def test_an_unknown_option_or_command_is_one_line(
+    monkeypatch: Patch, capsys: Captured, options: tuple[str, ...]
+) -> None:
+    assert run(monkeypatch, *options) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_url_without_certificates_of_our_own_is_refused(
+    monkeypatch: Patch, capsys: Captured
+) -> None:
+    assert run(monkeypatch, "serve", "--url=https://127.0.0.1:9443", "--tls-manage=false") == 2
+    assert "--url" in (told := capsys.readouterr().err)
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [(), ("serve",)])
+def test_help_needs_nothing_and_succeeds(
+    monkeypatch: Patch, capsys: Captured, command: tuple[str, ...]
+) -> None:
+    assert run(monkeypatch, *command, "--help") == 0
+    assert "[OPTIONS]" in capsys.readouterr().out
+
+
+def test_without_options_it_is_the_manifests_webhook(monkeypatch: Patch) -> None:
+    assert settings_of(monkeypatch) == Settings()
+
+
+def test_with_a_url_it_needs_nothing_of_the_manifests(monkeypatch: Patch) -> None:
+    settings = settings_of(monkeypatch, "--url=https://127.0.0.1:9443/")
+
+    assert settings.url == "https://127.0.0.1:9443"
+    assert settings.listen == "127.0.0.1:9443"
+    assert settings.namespace == "default"
+
+
+def test_what_is_said_beside_a_url_counts(monkeypatch: Patch) -> None:
+    settings = settings_of(
+        monkeypatch, "--url=https://[::1]:9443", "--listen=:8443", "--namespace=mine"
+    )
+
+    assert settings.url == "https://[::1]:9443"
+    assert (settings.listen, settings.namespace) == (":8443", "mine")
+
+
+@pytest.mark.parametrize(
+    ("given", "users"),
+    [
+        (PROVISIONER_USER, {PROVISIONER_USER}),
+        ("system:serviceaccount:a:b, someone", {"system:serviceaccount:a:b", "someone"}),
+        ("", set()),
+        (" , ", set()),
+    ],
+)
+def test_accounts_that_are_believed_are_separated_by_commas(
+    monkeypatch: Patch, given: str, users: set[str]
+) -> None:
+    settings = settings_of(monkeypatch, f"--provisioner-user={given}")
+
+    assert settings.provisioner_users == users
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "field", "expected"),
+    [
+        ("kubeconfig", "/somewhere", "kubeconfig", "/somewhere"),
+        ("listen", ":1", "listen", ":1"),
+        ("url", "https://a:1", "url", "https://a:1"),
+        ("namespace", "here", "namespace", "here"),
+        ("service", "mine", "service", "mine"),
+        ("driver-name", "ebs.example.com", "driver", "ebs.example.com"),
+        ("strict", "true", "strict", True),
+        ("provisioner-user", "me", "provisioner_users", frozenset({"me"})),
+        ("region", "eu-central-1", "region", "eu-central-1"),
+        ("ec2-rate", "*=x2", "ec2_rates", "*=x2"),
+        ("tls-secret", "theirs", "tls_secret", "theirs"),
+        ("tls-manage", "false", "tls_manage", False),
+        ("metrics-address", ":2", "metrics_address", ":2"),
+    ],
+)
+def test_every_option_has_a_twin_in_the_environment(
+    monkeypatch: Patch, option: str, value: str, field: str, expected: Any
+) -> None:
+    argument = "--strict" if option == "strict" else f"--{option}={value}"
+    by_option = settings_of(monkeypatch, argument)
+    monkeypatch.setenv(f"EBS_WEBHOOK_SERVE_{option.upper().replace('-', '_')}", value)
+    by_environment = settings_of(monkeypatch)
+
+    assert getattr(by_option, field) == expected
+    assert by_environment == by_option
+
+
+def test_the_environment_is_held_to_the_same_rules(monkeypatch: Patch, capsys: Captured) -> None:
+    monkeypatch.setenv("EBS_WEBHOOK_SERVE_LISTEN", "nowhere")
+
+    assert run(monkeypatch, "serve") == 2
+    assert "'nowhere' is no address" in capsys.readouterr().err
+
+
+def test_an_empty_setting_in_the_environment_is_none(monkeypatch: Patch) -> None:
+    for option in ("URL", "LISTEN", "NAMESPACE", "REGION", "METRICS_ADDRESS"):
+        monkeypatch.setenv(f"EBS_WEBHOOK_SERVE_{option}", "")
+
+    assert settings_of(monkeypatch) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--kubeconfig={here}/missing", "--region=us-east-1"], "missing"),
+        (["--region=us-east-1"], "kubeconfig"),
+        (["--kubeconfig={here}/kubeconfig"], "region"),
+        (
+            [
+                *("--kubeconfig={here}/kubeconfig", "--region=us-east-1"),
+                "--metrics-address=192.0.2.1:1",
+            ],
+            "192.0.2.1:1",
+        ),
+    ],
+    ids=["no such kubeconfig", "no kubeconfig", "no region", "an address of somebody else"],
+)
+def test_what_is_missing_at_the_start_is_one_line(
+    tmp_path: Path, options: list[str], says: str
+) -> None:
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    home = {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"}
+
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "webhook.cli", "serve"),
+            *(option.replace("{here}", str(tmp_path)) for option in options),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **home, "AWS_CONFIG_FILE": str(tmp_path / "none")},
+    )
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("ebs-webhook: ")
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1

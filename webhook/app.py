@@ -1,0 +1,200 @@
+"""The webhook process: everything that it consists of, wired once, started and ended in order.
+
+::
+
+    caches filled ─> a certificate is loaded ─> listening ─> ready
+    SIGTERM: not ready, still listening ─> no new connections ─> reviews answered ─> the end
+
+Only the lease of the repairs makes one replica different from the others, and losing it ends the
+repairs, not the process.
+"""
+
+import asyncio
+import os
+import signal
+import uuid
+from contextlib import AsyncExitStack
+
+import structlog
+
+from provisioner import probes
+from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.rates import parse_rates
+from provisioner.ec2.volumes import Volumes
+from provisioner.kube.client import KubeClient
+from provisioner.kube.events import EventRecorder
+from provisioner.kube.lease import Leases
+from webhook.caches import Caches
+from webhook.certificates import Names
+from webhook.configurations import Configurations
+from webhook.dispatch import Dispatcher
+from webhook.handlers import Handlers
+from webhook.intake import Limits
+from webhook.keeper import Keeper
+from webhook.lookup import ZoneLookup
+from webhook.metrics import WebhookMetrics
+from webhook.model import hooks
+from webhook.repairs import Repairs
+from webhook.server import Front
+from webhook.settings import LEASE, NAME, Settings
+from webhook.tls import Contexts
+
+# One batch of look-ups is under way at a time; the second thread is for one that hangs.
+_EC2_AT_ONCE = 2
+# No review can wait for longer, and the next question is another try.
+_EC2_READ_S = 10.0
+_FLUSH_S = 3.0
+
+log = structlog.get_logger(__name__)
+
+
+class Webhook:
+    """One replica."""
+
+    def __init__(
+        self, settings: Settings, client: KubeClient, calls: Ec2Calls, metrics: WebhookMetrics
+    ) -> None:
+        host, unique = os.environ.get("POD_NAME") or os.uname().nodename, uuid.uuid4()
+        self._settings = settings
+        self._caches = Caches(client, metrics, settings.driver)
+        self._lookup = ZoneLookup(Volumes(calls), metrics)
+        contexts = Contexts()
+        self._keeper = Keeper(
+            client,
+            contexts,
+            metrics,
+            namespace=settings.namespace,
+            secret=settings.tls_secret,
+            names=_names(settings),
+            registration=_registration(settings, client),
+        )
+        handlers = Handlers(
+            client,
+            self._caches,
+            self._lookup,
+            metrics=metrics,
+            driver=settings.driver,
+            provisioner_users=settings.provisioner_users,
+            strict=settings.strict,
+        )
+        self._front = Front(
+            Dispatcher(handlers.by_path(), strict=settings.strict, metrics=metrics),
+            contexts.front,
+            listen=settings.listen,
+            metrics=metrics,
+            limits=Limits(notice_s=settings.notice_s, drain_s=settings.drain_s),
+        )
+        self._events = EventRecorder(client, f"{NAME}_{host}_{unique}", metrics)
+        self._leases = Leases(
+            client,
+            namespace=settings.namespace,
+            names=[LEASE],
+            identity=f"{host}_{unique}",
+            on_lost=lambda: None,  # another replica repairs then, and this one waits for the lease
+            metrics=metrics,
+        )
+        self._repairs = Repairs(
+            client=client,
+            nodes=self._caches.nodes,
+            lookup=self._lookup,
+            leases=self._leases,
+            events=self._events,
+            metrics=metrics,
+            driver=settings.driver,
+        )
+
+    def not_ready(self) -> str:
+        """Why no API server should ask here, "" when nothing speaks against it."""
+        if not self._caches.is_synced:
+            return "the caches are not filled yet"
+        if not self._keeper.ready.is_set():
+            return "there is no certificate yet that API servers trust"
+        return self._front.problem()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Answer reviews until ``stop`` is set, and those that are under way then.
+
+        Raises:
+            StorageError: it cannot listen; one clear line.
+        """
+        working = asyncio.create_task(self._work(stop), name="work")
+        serving = asyncio.create_task(self._front.serve(stop), name="front")
+        try:
+            await asyncio.wait({working, serving}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (serving, working):
+                if task.done():
+                    task.result()  # neither ends by itself, or else by a mistake
+        finally:
+            for task in (serving, working):
+                task.cancel()
+            await asyncio.gather(serving, working, return_exceptions=True)
+            await self._lookup.close()
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        """All that goes on beside the answers."""
+        async with asyncio.TaskGroup() as tasks:
+            for run in (self._caches.run, self._events.run):
+                tasks.create_task(run(), name=run.__qualname__)
+            await self._caches.synced()
+            log.info("caches filled")
+            # Only now: whoever was told of this address by an earlier life asks in vain until a
+            # certificate is loaded, and is not told what empty caches say.
+            tasks.create_task(self._keeper.run(), name="certificates")
+            repairing = tasks.create_task(self._repairs.run(), name="repairs")
+            await stop.wait()
+            repairing.cancel()
+            await asyncio.wait({repairing})
+            await self._leases.release()  # at once: the next replica need not wait for its expiry
+            await self._events.flush(_FLUSH_S)
+
+
+async def run(settings: Settings) -> None:
+    """Run a replica until SIGTERM or SIGINT.
+
+    Raises:
+        StorageError: it cannot start; one clear line.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stop.set)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(
+            await KubeClient.connect(kubeconfig=settings.kubeconfig)
+        )
+        metrics = WebhookMetrics()
+        calls = Ec2Calls.connect(
+            region=settings.region,
+            metrics=metrics,
+            rates=parse_rates(settings.ec2_rates),
+            at_once=_EC2_AT_ONCE,
+            read_timeout_s=_EC2_READ_S,
+        )
+        stack.push_async_callback(calls.close)
+        webhook = Webhook(settings, client, calls, metrics)
+        if settings.metrics_address:
+            port = await stack.enter_async_context(
+                probes.serve(
+                    settings.metrics_address,
+                    registry=metrics.registry,
+                    healthy=lambda: "",  # an event loop that answers is alive; all else is retried
+                    ready=webhook.not_ready,
+                )
+            )
+            log.info("serving probes and metrics", port=port)
+        await webhook.run(stop)
+
+
+def _names(settings: Settings) -> Names:
+    if settings.url:
+        return Names.of_url(settings.url)
+    return Names.of_service(settings.service, settings.namespace)
+
+
+def _registration(settings: Settings, client: KubeClient) -> Configurations | None:
+    if not settings.tls_manage:
+        return None
+    whole = None
+    if settings.url:
+        whole = hooks.configurations(NAME, hooks.by_url(settings.url), driver=settings.driver)
+    return Configurations(client, name=NAME, whole=whole)

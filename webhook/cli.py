@@ -1,0 +1,173 @@
+"""The command line of ``ebs-webhook``: argv and environment are read here and nowhere else."""
+
+import asyncio
+import re
+from urllib.parse import urlsplit
+
+import click
+
+from provisioner import logs, options
+from provisioner.model.driver import EBS_DRIVER
+from provisioner.model.errors import StorageError
+from webhook.settings import (
+    LISTEN,
+    NAME,
+    NAMESPACE,
+    NAMESPACE_BY_URL,
+    PROVISIONER_USER,
+    TLS_SECRET,
+    Settings,
+)
+
+_MOST_PORT = 65535
+
+
+class _Address(click.ParamType[str]):
+    """``host:port``, or ``:port`` for all interfaces."""
+
+    name = "host:port"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        text = str(value)
+        host, separator, port = text.rpartition(":")
+        decimal = port.isascii() and port.isdecimal()
+        if not separator or not decimal or int(port) > _MOST_PORT or re.search(r"\s|/", host):
+            self.fail(f"{text[:80]!r} is no address; expected host:port or :port", param, ctx)
+        return text
+
+
+class _Url(click.ParamType[str]):
+    """``https://host:port``, as a webhook configuration may name it."""
+
+    name = "url"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        text = str(value)
+        try:
+            parts = urlsplit(text)
+            plain = bool(parts.scheme == "https" and parts.hostname and parts.port)
+        except ValueError:
+            plain = False
+        # The API server takes neither a user, a query nor a fragment; the paths are ours.
+        if not plain or not re.fullmatch(r"https://[^/?#@\s\\]+/?", text):
+            self.fail(f"{text[:80]!r} is not of the form https://HOST:PORT", param, ctx)
+        return text.rstrip("/")
+
+
+@click.group("ebs-webhook", context_settings={"auto_envvar_prefix": "EBS_WEBHOOK"})
+@click.version_option(package_name="ebs-provisioner")
+def commands() -> None:
+    """Zone labels for EBS volumes on admission, and no pod across zones."""
+
+
+@commands.command()
+@click.option("--kubeconfig", help="Else KUBECONFIG, else the pod's own cluster.")
+@click.option("--listen", type=_Address(), help=f"Where to serve HTTPS. [default: {LISTEN}]")
+@click.option(
+    "--url",
+    type=_Url(),
+    help="https://127.0.0.1:PORT, for a sandbox: the process applies both webhook configurations"
+    " by itself with this address, and listens there if --listen says nothing else.",
+)
+@click.option(
+    "--namespace",
+    type=options.DnsName(),
+    help=f"Of the Secret, the lease and the Service. [default: {NAMESPACE}, with --url"
+    f" {NAMESPACE_BY_URL}]",
+)
+@click.option("--service", type=options.DnsName(), default=NAME, show_default=True)
+@click.option("--driver-name", type=options.DnsName(), default=EBS_DRIVER, show_default=True)
+@click.option(
+    "--strict/--no-strict",
+    default=False,
+    show_default=True,
+    help="Refuse what cannot be checked, in place of letting it through with a warning.",
+)
+@click.option(
+    "--provisioner-user",
+    default=PROVISIONER_USER,
+    show_default=True,
+    help="Accounts whose own affinity is believed without asking EC2, separated by commas.",
+)
+@click.option("--region", help="Else AWS_REGION.")
+@click.option(
+    "--ec2-rate",
+    type=options.Rates(),
+    default="",
+    help="Raised EC2 quotas, such as DescribeVolumes=200:50.",
+)
+@click.option("--tls-secret", type=options.DnsName(), default=TLS_SECRET, show_default=True)
+@click.option(
+    "--tls-manage",
+    type=bool,
+    default=True,
+    show_default=True,
+    help="false: only read the Secret, which somebody else writes, and no caBundle.",
+)
+@click.option(
+    "--metrics-address",
+    type=_Address(),
+    help="Where to serve /metrics, /healthz, /readyz (HTTP). [default: nowhere]",
+)
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info"
+)
+def serve(
+    *,
+    kubeconfig: str | None,
+    listen: str | None,
+    url: str | None,
+    namespace: str | None,
+    service: str,
+    driver_name: str,
+    strict: bool,
+    provisioner_user: str,
+    region: str | None,
+    ec2_rate: str,
+    tls_secret: str,
+    tls_manage: bool,
+    metrics_address: str | None,
+    log_format: str,
+    log_level: str,
+) -> None:
+    """Answer the API server's reviews (run as a Deployment)."""
+    if url and not tls_manage:
+        raise click.UsageError(
+            "--url applies the webhook configurations: it needs --tls-manage=true"
+        )
+    logs.configure(log_format, log_level)
+    settings = Settings(
+        kubeconfig=kubeconfig,
+        listen=listen or (urlsplit(url).netloc if url else LISTEN),
+        url=url or "",
+        namespace=namespace or (NAMESPACE_BY_URL if url else NAMESPACE),
+        service=service,
+        driver=driver_name,
+        strict=strict,
+        provisioner_users=frozenset(user.strip() for user in provisioner_user.split(",")) - {""},
+        region=region,
+        ec2_rates=ec2_rate,
+        tls_secret=tls_secret,
+        tls_manage=tls_manage,
+        metrics_address=metrics_address or "",
+    )
+    from webhook import app  # noqa: PLC0415 -- boto3 and kubernetes cost half a second
+
+    try:
+        asyncio.run(app.run(settings))
+    except StorageError as error:
+        raise click.ClickException(error.message) from error
+
+
+def main() -> None:
+    """Run a command; a mistake is one line and a non-zero exit."""
+    options.run(commands, NAME)
+
+
+if __name__ == "__main__":
+    main()

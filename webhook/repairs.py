@@ -1,0 +1,253 @@
+"""The reconciler: persistent volumes that came past the webhook get what they lack.
+
+They were made while no replica answered, while EC2 did not, before the webhook was installed, or in
+a zone that had no node yet. One replica works, by a lease; two at once would do no harm, because
+each write names the version that it was decided on.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
+from itertools import islice
+
+import structlog
+
+from provisioner.kube.client import KubeClient, Patch
+from provisioner.kube.events import EventRecorder, Regarding
+from provisioner.kube.informer import Informer
+from provisioner.kube.lease import Leases
+from provisioner.kube.queue import KeyedQueue
+from provisioner.model.errors import KubeError, Reason
+from webhook.decide import labels, repair
+from webhook.decide.persistent_volume import Doubt, Found, Missing, source_of
+from webhook.lookup import ZoneLookup
+from webhook.metrics import WebhookMetrics
+from webhook.model.views import NodeView
+from webhook.placements import WHOLE, Placed, Whole, needs_repair, own_zone, placements
+
+WRONG_AFFINITY = "WrongNodeAffinity"
+
+# So many volumes fit into one call to EC2.
+_TOGETHER = 200
+# Patched, or waiting to be tried again: beyond that, the API server gets no more of them.
+_MOST_IN_HAND = 64
+_ANSWER_S = 30.0
+# While EC2 gives no answer.
+_AGAIN_S, _AGAIN_MOST_S = 2.0, 60.0
+# Nodes come and go, and with them the labels that may be written.
+_ALL_AGAIN_S = 600.0
+_MOST_WARNED = 10_000
+
+log = structlog.get_logger(__name__)
+
+
+class Repairs:
+    """Repairs persistent volumes whenever this replica holds the lease.
+
+    Args:
+        client: of the API server.
+        nodes: all nodes as they are now.
+        lookup: tells the zones of volumes.
+        leases: the one lease; losing it ends nothing but the repairs.
+        events: where warnings go.
+        metrics: counts what was done.
+        driver: whose volumes these are, besides in-tree ones.
+        all_again_s: after this, everything is looked at once more.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        nodes: Callable[[], Collection[NodeView]],
+        lookup: ZoneLookup,
+        leases: Leases,
+        events: EventRecorder,
+        metrics: WebhookMetrics,
+        driver: str,
+        all_again_s: float = _ALL_AGAIN_S,
+    ) -> None:
+        self.client = client
+        self.nodes = nodes
+        self.lookup = lookup
+        self.metrics = metrics
+        self.driver = driver
+        self.all_again_s = all_again_s
+        self._leases = leases
+        self._events = events
+        # Who was warned of what: a persistent volume's affinity never changes, so once is enough.
+        self._warned: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    async def run(self) -> None:
+        """Take the lease, work for as long as it is ours, and again."""
+        while True:
+            await self._leases.acquire()
+            self.metrics.leader.set(1)
+            log.info("repairing persistent volumes that came past the webhook")
+            term = _Term(self)
+            working = asyncio.create_task(term.run(), name="repairs")
+            holding = asyncio.create_task(self._leases.hold(), name="lease of repairs")
+            try:
+                await asyncio.wait({working, holding}, return_when=asyncio.FIRST_COMPLETED)
+                if working.done():
+                    working.result()  # it never ends by itself but by a mistake
+            finally:
+                self.metrics.leader.set(0)
+                for task in (working, holding):
+                    task.cancel()
+                await asyncio.gather(working, holding, return_exceptions=True)
+
+    def judge(self) -> Callable[[Placed, str], bool]:
+        """Whether a persistent volume says all that it can about a zone, by the nodes of now."""
+
+        @cache
+        def writable(zone: str) -> tuple[tuple[str, str], ...]:
+            return tuple(sorted(labels.writable(zone, self.nodes()).items()))
+
+        def fits(placed: Placed, zone: str) -> bool:
+            return bool(zone) and not needs_repair(placed.placement, zone, writable(zone))
+
+        return fits
+
+    def warn(self, found: Whole, message: str) -> None:
+        """Tell people once, by an event, what only they can repair."""
+        about = (found.uid, message)
+        if about in self._warned:
+            return
+        self._warned[about] = None
+        if len(self._warned) > _MOST_WARNED:
+            self._warned.popitem(last=False)
+        regarding = Regarding.of(found, WHOLE.kind)
+        self._events.record(regarding, warning=True, reason=WRONG_AFFINITY, message=message)
+        self.metrics.repairs.labels("warned").inc()
+        log.warning("cannot be repaired", persistent_volume=found.name, why=message)
+
+
+class _Term:
+    """One time for which the lease is held: what there is, what to look at, what to repair."""
+
+    def __init__(self, of: Repairs) -> None:
+        self._of = of
+        self._placed: Informer[Placed] = Informer(of.client, placements(of.driver), of.metrics)
+        self._queue = KeyedQueue("repairs", self._repair, of.metrics)
+        # To look at, by name; False if its own affinity may be believed for the moment.
+        self._pending: dict[str, bool] = {}
+        self._wake = asyncio.Event()
+        self._in_hand: set[str] = set()
+        self._room = asyncio.Event()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        self._placed.subscribe(self._changed)
+        async with asyncio.TaskGroup() as tasks:
+            for work in (self._placed.run, self._queue.run, self._look, self._look_at_all_again):
+                tasks.create_task(work(), name=work.__qualname__)
+
+    def _changed(self, old: Placed | None, new: Placed | None) -> None:
+        if new is None:
+            return
+        if old is None or (old.placement, old.volume_id) != (new.placement, new.volume_id):
+            # What appears from now on was looked at by the webhook or written by a provisioner. If
+            # it is complete, EC2 is asked about it with all others, and not once for each: the
+            # controller lives on the same quota.
+            self._add(new.name, ask=not self._placed.synced.is_set())
+
+    def _add(self, name: str, *, ask: bool) -> None:
+        self._pending[name] = ask or self._pending.get(name, False)
+        self._wake.set()
+
+    async def _look_at_all_again(self) -> None:
+        while True:
+            await asyncio.sleep(self._of.all_again_s)
+            for placed in self._placed.values():
+                self._add(placed.name, ask=True)
+
+    async def _look(self) -> None:
+        pause_s = _AGAIN_S
+        while True:
+            while not self._pending:
+                self._wake.clear()
+                await self._wake.wait()
+            chunk = dict(islice(self._pending.items(), _TOGETHER))
+            for name in chunk:
+                del self._pending[name]
+            doubtful = await self._look_at(chunk)
+            if not doubtful:
+                pause_s = _AGAIN_S
+                continue
+            for name in doubtful:
+                self._add(name, ask=True)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _AGAIN_MOST_S)
+
+    async def _look_at(self, chunk: Mapping[str, bool]) -> list[str]:
+        """Hand over those that need a repair; the names of those about which EC2 did not answer."""
+        fits = self._of.judge()
+        asked = [
+            placed
+            for name, ask in chunk.items()
+            if (placed := self._placed.get(name)) is not None
+            and (ask or not fits(placed, own_zone(placed.placement)))
+        ]
+        deadline = asyncio.get_running_loop().time() + _ANSWER_S
+        questions = (self._of.lookup.zone(placed.volume_id, deadline=deadline) for placed in asked)
+        doubtful = []
+        for placed, truth in zip(asked, await asyncio.gather(*questions), strict=True):
+            match truth:
+                case Doubt():
+                    doubtful.append(placed.name)
+                case Missing():
+                    self._of.metrics.repairs.labels("volume_missing").inc()
+                case Found(zone) if not fits(placed, zone):
+                    await self._hand_over(placed.name)
+        return doubtful
+
+    async def _hand_over(self, name: str) -> None:
+        while len(self._in_hand) >= _MOST_IN_HAND:
+            self._room.clear()
+            await self._room.wait()
+        self._in_hand.add(name)
+        self._queue.add(name)
+
+    async def _repair(self, name: str) -> None:
+        """Repair one persistent volume as it is now; the queue tries again what fails."""
+        try:
+            found = await self._of.client.get(WHOLE, name)
+            await self._repair_this(found)
+        except KubeError as error:
+            if error.reason is Reason.REJECTED:
+                log.warning("cannot repair", persistent_volume=name, error=error.message)
+                self._of.metrics.repairs.labels("refused").inc()
+            elif error.reason is not Reason.OBJECT_NOT_FOUND:
+                self._of.metrics.repairs.labels("failed").inc()
+                raise
+        self._in_hand.discard(name)
+        self._room.set()
+
+    async def _repair_this(self, found: Whole) -> None:
+        document = found.document
+        source = source_of(document, self._of.driver)
+        if source is None:
+            return
+        deadline = asyncio.get_running_loop().time() + _ANSWER_S
+        truth = await self._of.lookup.zone(source.volume_id, deadline=deadline)
+        if not isinstance(truth, Found):
+            self._add(found.name, ask=True)
+            return
+        writable = labels.writable(truth.zone, self._of.nodes())
+        todo = repair.lacking(document, source.volume_id, truth.zone, writable)
+        if todo.warning:
+            self._of.warn(found, todo.warning)
+        if todo.merge_patch is None:
+            return
+        await self._of.client.patch(WHOLE, found.name, todo.merge_patch, kind=Patch.MERGE)
+        self._of.metrics.repairs.labels("repaired").inc()
+        log.info(
+            "repaired",
+            persistent_volume=found.name,
+            volume=source.volume_id,
+            zone=truth.zone,
+            labels=sorted(todo.labels),
+            node_affinity=todo.node_affinity is not None,
+        )
