@@ -77,7 +77,7 @@ class Controller:
             metrics=metrics,
         )
         self.events = EventRecorder(client, f"{driver}_{host}_{unique}", metrics)
-        self.live = LiveLists(client, driver)
+        self.live = LiveLists(client)
         volumes = Volumes(calls)
         self.lookups = NameLookUps(volumes)
         self.instances = Attachments(calls)

@@ -57,15 +57,21 @@ class PersistentVolume(KubeObject, frozen=True, rename="camel", gc=False, kw_onl
         """``Delete``, ``Retain`` or ``Recycle``."""
         return self.spec.persistent_volume_reclaim_policy
 
-    def volume_id(self, driver: str) -> str | None:
-        """The EBS volume that it names under this driver or in in-tree form, else None."""
+    @property
+    def named_volume(self) -> str | None:
+        """The volume that it names, in CSI form under any driver's name, or in in-tree form."""
         spec = self.spec
         handle = ""
         if spec.csi is not None:
-            handle = spec.csi.volume_handle if spec.csi.driver == driver else ""
+            handle = spec.csi.volume_handle
         elif spec.aws_elastic_block_store is not None:
             handle = spec.aws_elastic_block_store.volume_id
         return normalised_handle(handle) or None
+
+    def volume_id(self, driver: str) -> str | None:
+        """The EBS volume that it names under this driver or in in-tree form, else None."""
+        csi = self.spec.csi
+        return self.named_volume if csi is None or csi.driver == driver else None
 
     def is_deleted_by(self, driver: str) -> bool:
         """Whether this driver has to delete its volume.

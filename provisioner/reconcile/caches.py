@@ -35,13 +35,13 @@ log = structlog.get_logger(__name__)
 class Caches:
     """Informers of everything that the flows read.
 
-    The indexes: claims by ``uid`` and ``class``, persistent volumes by ``volume``, attachments by
-    ``persistent_volume`` and ``node``.
+    The indexes: claims by ``uid`` and ``class``, persistent volumes by ``volume`` (under whichever
+    driver they name it), attachments by ``persistent_volume`` and ``node``.
     """
 
     def __init__(self, client: KubeClient, metrics: Metrics, driver: str) -> None:
         def volume_of(persistent_volume: PersistentVolume) -> Iterable[str]:
-            volume_id = persistent_volume.volume_id(driver)
+            volume_id = persistent_volume.named_volume
             return (volume_id,) if volume_id else ()
 
         self._client = client

@@ -241,7 +241,7 @@ class Deleter:
         self._caches.persistent_volumes.observe(changed)
 
     def _namesakes(self, found: PersistentVolume) -> frozenset[str]:
-        volume_id = found.volume_id(self._driver) or ""
+        volume_id = found.named_volume
         named = self._caches.persistent_volumes.keyed("volume", volume_id) if volume_id else ()
         return frozenset(p.name for p in named) - {found.name}
 

@@ -28,7 +28,8 @@ _REUSE_S = 10.0
 class Snapshot:
     """All persistent volumes and attachments as the API server had them after the question.
 
-    ``version``: what was written up to this resourceVersion is in it.
+    ``version``: what was written up to this resourceVersion is in it. ``names_by_volume``: the
+    objects that name a volume, under whichever driver: one EBS volume may have been imported twice.
     """
 
     version: int
@@ -45,9 +46,8 @@ class Snapshot:
 class LiveLists:
     """Live, complete lists; a list in which an object cannot be read counts as failed."""
 
-    def __init__(self, client: KubeClient, driver: str) -> None:
+    def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self._driver = driver
         self._coalescer = Coalescer[Snapshot](self._answer, window_s=_WINDOW_S, fresh_for_s=0.0)
         self._latest: tuple[float, Snapshot] | None = None
         self._not_before_s = 0.0
@@ -113,7 +113,7 @@ class LiveLists:
             )
         names: dict[str, set[str]] = {}
         for persistent_volume in persistent_volumes.items:
-            volume_id = persistent_volume.volume_id(self._driver)
+            volume_id = persistent_volume.named_volume
             if volume_id:
                 names.setdefault(volume_id, set()).add(persistent_volume.name)
         on: dict[str, tuple[Attachment, ...]] = {}

@@ -54,6 +54,13 @@ def test_which_volume_it_names(found, volume_id):
     assert found.volume_id(DRIVER) == volume_id
 
 
+def test_another_driver_can_name_the_same_volume():
+    under_another_name = a_persistent_volume(driver="x", handle=f"aws://z/{VOLUME}")
+
+    assert under_another_name.named_volume == VOLUME
+    assert under_another_name.volume_id(DRIVER) is None
+
+
 @pytest.mark.parametrize(
     ("found", "ours"),
     [

@@ -12,7 +12,7 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import Attachment
-from provisioner.model.errors import KubeError, Reason
+from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.persistent_volume import PROVISIONER_FINALIZER, PersistentVolume
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.delete import Deleter
@@ -152,6 +152,26 @@ async def test_an_object_that_is_gone_when_its_volume_is_deleted_is_done():  # r
     assert (
         await a_deleter(RELEASED, Lists(seen, seen), Ec2(), kube).reconcile(RELEASED.name) is None
     )
+
+
+async def test_a_volume_that_an_object_of_another_driver_names_is_kept_until_that_one_goes():
+    imported = a_persistent_volume("imported", driver="my.ebs")
+    ec2, events = Ec2(), Events()
+    kube = Kube(objects={RELEASED.name: RELEASED}, answers=[a_persistent_volume(finalizers=())])
+    deleter = a_deleter(RELEASED, Lists(shows(RELEASED), shows(RELEASED)), ec2, kube, events)
+    deleter.subscribe()
+    deleter._caches.persistent_volumes._store.apply(imported)
+    deleter.queue._entries.clear()
+
+    with pytest.raises(StorageError):
+        await deleter.reconcile(RELEASED.name)
+    assert ["imported" in told for told in events.told] == [True]
+    assert ec2.deleted == []
+
+    deleter._caches.persistent_volumes._store.remove("imported", "")
+    assert set(deleter.queue._entries) == {RELEASED.name}
+    await deleter.reconcile(RELEASED.name)
+    assert ec2.deleted == [VOLUME]
 
 
 def test_a_volume_attached_by_hand_is_deleted_within_30_s_of_its_detachment():

@@ -14,7 +14,7 @@ from provisioner.kube.resources import PERSISTENT_VOLUMES
 from provisioner.kube.wire import Listing
 from provisioner.model.errors import KubeError, Reason
 from provisioner.reconcile.live import LiveLists
-from tests.builders import DRIVER, VOLUME, a_persistent_volume
+from tests.builders import VOLUME, a_persistent_volume
 from tests.ec2.virtual_time import Clock, in_virtual_time
 
 
@@ -34,7 +34,7 @@ class Server:
         await asyncio.sleep(self._takes_s)
         if self.failure is not None:
             raise self.failure
-        items = [a_persistent_volume()]
+        items = [a_persistent_volume(), a_persistent_volume("imported", driver="my.ebs")]
         return Listing(items=items, resource_version=str(self.version), unreadable_keys=())
 
 
@@ -45,7 +45,7 @@ def told(
 
     async def whole(clock: Clock) -> list[float]:
         server = Server(clock, takes_s)
-        live = LiveLists(cast("KubeClient", server), DRIVER)
+        live = LiveLists(cast("KubeClient", server))
         await story(live, server)
         await live.close()
         return server.begun_at
@@ -60,6 +60,14 @@ def test_all_who_ask_at_about_the_same_time_share_one_list() -> None:
         assert answers[0].named_volume_ids == {VOLUME}
 
     assert len(told(story)) == 1
+
+
+def test_a_volume_is_named_by_objects_of_any_driver() -> None:
+    async def story(live: LiveLists, _: Server) -> None:
+        names = (await live.snapshot()).names_by_volume[VOLUME]
+        assert names == {a_persistent_volume().name, "imported"}
+
+    told(story)
 
 
 def test_who_asks_while_a_list_is_fetched_gets_the_next_one() -> None:

@@ -74,7 +74,7 @@ class Flows:
             of_claim(a_persistent_volume("pv-1", finalizers=()))
         )
         self.caches.attachments._store.apply(an_attachment("csi-1", persistent_volume="pv-1"))
-        live, watcher = LiveLists(kube, DRIVER), Watcher(volumes, metrics=self.metrics)
+        live, watcher = LiveLists(kube), Watcher(volumes, metrics=self.metrics)
         marks = Marks(volumes, live, cluster_id="")
         shared: Any = {
             "client": kube,

@@ -59,7 +59,7 @@ class World:
         ):
             self.caches.nodes._store.apply(a_node(name, zone=zone))
             self.caches.csi_nodes._store.apply(a_csi_node(name, instance=instance))
-        live = LiveLists(kube, DRIVER)
+        live = LiveLists(kube)
         self.watcher = Watcher(volumes, metrics=metrics)
         self.provisioner = Provisioner(
             settings=Settings(),
