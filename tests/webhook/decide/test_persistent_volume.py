@@ -352,6 +352,11 @@ MANY = [f"us-east-1{letter}" for letter in "bcdefg"]
         pytest.param(
             [term(has(ZONE_LABEL, A, operator="NotIn"))], "excludes that zone", id="all but this"
         ),
+        pytest.param(
+            [term(has(ZONE_LABEL, A, operator="NotIn"), has(REGION_LABEL, "us-east-1"))],
+            "excludes that zone",
+            id="all others of its Region",
+        ),
         pytest.param([{}, in_zone(LOCAL)], f"only allows {LOCAL}", id="beside an empty term"),
     ],
 )

@@ -79,6 +79,10 @@ def test_a_wrong_label_is_corrected():
             a_pv(term(has(DISK, "ssd")), labels=LABELS), id="open, and too late to narrow"
         ),
         pytest.param(
+            a_pv(labels=LABELS) | {"spec": {"nodeAffinity": {"required": {}}}},
+            id="an affinity that is not nil and so cannot be set",
+        ),
+        pytest.param(
             a_pv() | {"metadata": {"name": "data", "deletionTimestamp": "2026-11-21T10:00:00Z"}},
             id="being deleted",
         ),
