@@ -1,0 +1,62 @@
+"""Certificates for tests: of the product's making, of another's, and spoilt ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from webhook import certificates, issuing
+from webhook.certificates import Leaf, Names
+from webhook.issuing import Issued
+
+NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
+NAMES = Names(
+    dns=("ebs-webhook.ebs-provisioner.svc", "ebs-webhook.ebs-provisioner.svc.cluster.local"),
+    ips=("127.0.0.1", "::1"),
+)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What ``issue`` made, and what is read of it."""
+
+    issued: Issued
+    leaf: Leaf
+
+
+def a_pair(names: Names = NAMES, now: datetime = NOW) -> Made:
+    issued = issuing.issue(names, now)
+    return Made(issued, certificates.read_leaf(issued.certificate, issued.key))
+
+
+def self_signed(names: Names, now: datetime, *, rsa_bits: int = 0) -> Issued:
+    """A certificate that nobody else has signed, as people make them; no authority."""
+    key = (
+        rsa.generate_private_key(public_exponent=65537, key_size=rsa_bits)
+        if rsa_bits
+        else ec.generate_private_key(ec.SECP256R1())
+    )
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "by hand")])
+    names_of = [x509.DNSName(each) for each in names.dns]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=30))
+        .add_extension(x509.SubjectAlternativeName(names_of), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(Encoding.PEM)
+    private = key.private_bytes(
+        Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return Issued(pem, pem, private)
