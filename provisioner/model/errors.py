@@ -60,6 +60,7 @@ class Reason(StrEnum):
     UNREADABLE = "UnreadableAnswer"
     # Ours: refused before anything is sent.
     NOT_LEADING = "NotLeading"
+    CERTIFICATE_UNUSABLE = "CertificateUnusable"
     INVALID_CLAIM = "InvalidClaim"
     INVALID_CLASS = "InvalidClass"
     CLASS_NOT_FOUND = "ClassNotFound"
