@@ -98,7 +98,8 @@ def mutate(
 ) -> Answer:
     """Add the labels and the node affinity of the zone that its volume is in.
 
-    An object that ``validate`` will refuse gets no patch.
+    Nothing is added where the volume is missing or the affinity excludes its zone: ``validate``
+    refuses that.
 
     Args:
         persistent_volume: one for which ``source_of`` found something.
