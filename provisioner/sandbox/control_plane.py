@@ -82,7 +82,7 @@ class ControlPlane:
     kubeconfig: Path = field(init=False)
 
     def __post_init__(self) -> None:
-        self.kubeconfig = self._kubeconfig("admin", self.folder / "kubeconfig")
+        self.kubeconfig = self._kubeconfig("admin", self.folder / workdir.KUBECONFIG)
 
     @property
     def server(self) -> str:

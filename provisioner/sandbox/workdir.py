@@ -26,8 +26,14 @@ OWNER = ".ebs-sandbox-owner"
 STATE = "state"
 """Where all goes that only a running sandbox needs."""
 
+KUBECONFIG = "kubeconfig"
+"""The administrator's; gone with the sandbox."""
+
 LOGS = "logs"
 """What each part printed, and the audit log; kept in a folder that the user named."""
+
+MARKER = ".ebs-sandbox-logs"
+"""The file that says that a folder of logs is ours; without it, it is the user's own."""
 
 
 @contextlib.contextmanager
@@ -71,15 +77,28 @@ def _own(folder: Path) -> int:
             raise SandboxError(f"{folder} belongs to a sandbox that is running")
         _clear(folder)
         os.close(held)
-    elif not {entry.name for entry in folder.iterdir()} <= {LOGS}:
+    elif not _is_free(folder):
         raise SandboxError(f"{folder} is not empty: name another folder")
-    shutil.rmtree(folder / LOGS, ignore_errors=True)
+    _begin_logs(folder / LOGS)
     # Locked before it has its name: nobody can see an owner file that is not locked yet.
     unnamed = folder / f"{OWNER}.{os.getpid()}"
     lock = os.open(unnamed, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     unnamed.rename(owner)
     return lock
+
+
+def _is_free(folder: Path) -> bool:
+    """Whether it holds nothing but what an earlier sandbox has left there."""
+    left = {entry.name for entry in folder.iterdir()}
+    return not left or (left == {LOGS} and (folder / LOGS / MARKER).is_file())
+
+
+def _begin_logs(logs: Path) -> None:
+    logs.mkdir(exist_ok=True)
+    (logs / MARKER).touch()
+    for old in logs.glob("*.log"):
+        old.unlink()
 
 
 def _try_lock(path: Path) -> int | None:
@@ -98,7 +117,7 @@ def _try_lock(path: Path) -> int | None:
 def _clear(folder: Path) -> None:
     # By name, and never the whole folder: the user may have put something beside ours.
     shutil.rmtree(folder / STATE, ignore_errors=True)
-    for ours in (*folder.glob("kubeconfig*"), *folder.glob(f"{OWNER}*")):
+    for ours in (folder / KUBECONFIG, folder / OWNER, *folder.glob(f"{OWNER}.*")):
         ours.unlink(missing_ok=True)
 
 

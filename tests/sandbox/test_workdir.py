@@ -77,24 +77,44 @@ def test_a_folder_that_is_just_being_made_is_left_alone(tmp_path: Path) -> None:
 def test_only_logs_stay_in_a_folder_that_the_user_named(tmp_path: Path) -> None:
     chosen = tmp_path / "mine"
     with work_folder(chosen) as folder:
-        for name in (STATE, LOGS):
-            (folder / name).mkdir()
-        (folder / "kubeconfig").write_text("")
+        (folder / STATE).mkdir()
+        for name in ("kubeconfig", f"{LOGS}/etcd.log"):
+            (folder / name).write_text("")
 
     assert [path.name for path in chosen.iterdir()] == [LOGS]
+    assert (chosen / LOGS / "etcd.log").exists()
 
 
-def test_what_the_user_put_beside_ours_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["notes.txt", "kubeconfig-prod", "kubeconfig.d", "state.old"])
+def test_what_the_user_put_beside_ours_stays(tmp_path: Path, name: str) -> None:
     with work_folder(tmp_path / "mine") as folder:
-        (folder / "notes.txt").write_text("")
+        (folder / name).write_text("the user's")
 
-    assert (tmp_path / "mine" / "notes.txt").exists()
+    assert (tmp_path / "mine" / name).read_text() == "the user's"
 
 
-def test_a_named_folder_can_be_used_again(tmp_path: Path) -> None:
+def test_logs_that_are_the_users_own_are_refused_and_not_touched(tmp_path: Path) -> None:
+    (tmp_path / LOGS).mkdir()
+    (tmp_path / LOGS / "app.log").write_text("the user's")
+
+    with pytest.raises(SandboxError, match="is not empty"), work_folder(tmp_path):
+        pass
+    assert (tmp_path / LOGS / "app.log").read_text() == "the user's"
+
+
+def test_a_named_folder_can_be_used_again_and_begins_without_old_logs(tmp_path: Path) -> None:
     for _ in range(2):
         with work_folder(tmp_path / "mine") as folder:
-            (folder / LOGS).mkdir()
+            assert list((folder / LOGS).glob("*.log")) == []
+            (folder / LOGS / "etcd.log").write_text("")
+
+
+def test_what_the_user_put_beside_our_logs_stays(tmp_path: Path) -> None:
+    for _ in range(2):
+        with work_folder(tmp_path / "mine") as folder:
+            (folder / LOGS / "what-i-saw.txt").write_text("the user's")
+
+    assert (tmp_path / "mine" / LOGS / "what-i-saw.txt").exists()
 
 
 def test_a_named_folder_whose_owner_was_killed_can_be_used_again(tmp_path: Path) -> None:
