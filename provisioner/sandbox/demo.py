@@ -10,13 +10,16 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+import aiohttp
 import boto3
+from botocore.exceptions import BotoCoreError
 from rich.console import Console
 from rich.panel import Panel
 from rich.syntax import Syntax
 from rich.table import Table
 
 from provisioner.model.tags import UNCLAIMED
+from provisioner.sandbox.api import ApiError
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.story import ATTACHMENTS, CLAIM, CLAIMS, PODS, PVS, STATEFUL_SET
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS
@@ -204,18 +207,30 @@ class Story:
         said = output.decode().rstrip()
         self._console.print(said, highlight=False, markup=False, soft_wrap=True)
         if process.returncode:
+            self._sandbox.crew.check()
             raise SandboxError(f"kubectl {' '.join(arguments)} failed: {said}")
 
     async def _until(self, what: str, look: Callable[[], Awaitable[T | None]]) -> T:
-        """Look until it is so; told with the time that it took."""
+        """Look until it is so; told with the time that it took.
+
+        Raises:
+            SandboxError: a part died, or it was not seen in time.
+        """
         started = time.monotonic()
         with self._console.status(what):
-            while not (seen := await look()):
+            while not (seen := await self._look(look)):
+                self._sandbox.crew.check()
                 if time.monotonic() - started > STEP_TIMEOUT_S:
-                    raise SandboxError(f"not seen in {STEP_TIMEOUT_S:.0f} s: {what}")
+                    raise SandboxError(f"not seen in {STEP_TIMEOUT_S:g} s: {what}")
                 await asyncio.sleep(_POLL_S)
         self._console.print(f"[green]✓[/] {what} [dim]({time.monotonic() - started:.1f} s)[/]")
         return seen
+
+    async def _look(self, look: Callable[[], Awaitable[T | None]]) -> T | None:
+        try:
+            return await look()
+        except (aiohttp.ClientError, ApiError, BotoCoreError, TimeoutError):
+            return None  # who did not answer may be dead: the crew knows in a moment
 
 
 def _described(volume: Json) -> str:
