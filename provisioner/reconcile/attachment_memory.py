@@ -119,9 +119,10 @@ class AttachmentMemory:
 
     async def unmark(self, attachment: Attachment, volume_id: str) -> None:
         """Have the volume's mark taken off and the attachment woken then; tell what prevents it."""
-        if self._marks.trouble is not None:
-            await self.report(attachment, self._marks.trouble)
-        self._marks.clear(volume_id, lambda: self._wake(attachment.name))
+        trouble = self._marks.trouble_with(volume_id)
+        if trouble is not None:
+            await self.report(attachment, trouble)
+        self._marks.clear(volume_id, lambda: self._wake(attachment.name), who=attachment.uid)
 
     async def report(self, attachment: Attachment, error: StorageError) -> None:
         """Write the error where the volume controller shows it to the pod's user, once."""

@@ -6,13 +6,13 @@ the start; until then every volume counts as marked.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import structlog
 
 from provisioner.ec2.volumes import Volumes
 from provisioner.model import tags
-from provisioner.model.errors import NEEDS_HUMAN, StorageError
+from provisioner.model.errors import NEEDS_HUMAN, Reason, StorageError
 from provisioner.model.volume import Volume
 from provisioner.reconcile.live import LiveLists
 
@@ -21,6 +21,10 @@ _BATCH = 500
 _AGAIN_S = 2.0  # after a confirmation, descriptions may show the mark for a while
 _RETRY_S = 1.0
 _FRESH_S = 30.0  # so long what was learned at the start is taken for true
+# So many denials in a row are no matter of single volumes (nine find the one of a full batch).
+_MOST_DENIALS = 12
+
+_Waiters = dict[str, Callable[[], None]]  # who -> its wake
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +35,6 @@ class Marks:
     Attributes:
         after_stranger: another controller led before us. It may have attached marked volumes, so
             what is marked then proves nothing: all marks come off, and no sweep touches those.
-        trouble: why marks cannot be taken off at present, for those whose attachment waits.
     """
 
     def __init__(self, volumes: Volumes, live: LiveLists, *, cluster_id: str) -> None:
@@ -49,13 +52,16 @@ class Marks:
             self._learned.set()
             self._answered.set()
             self._settled.set()
-        self._to_clear: dict[str, list[Callable[[], None]]] = {}
+        self._to_clear: dict[str, _Waiters] = {}
         self._confirmed_at: dict[str, float] = {}
+        # What may not be untagged: until when nobody asks for it again, and why.
+        self._denied: dict[str, tuple[float, StorageError]] = {}
+        self._denials = 0
         self._work = asyncio.Event()
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: _Waiters = {}
         self._cleared = asyncio.Event()
         self._cleared.set()
-        self.trouble: StorageError | None = None
+        self._trouble: StorageError | None = None
         self.after_stranger = False
 
     async def unowned(self, name: str) -> Volume | None:
@@ -65,7 +71,7 @@ class Marks:
             StorageError: it cannot be told before somebody acts.
         """
         await self._answered.wait()
-        why = self.trouble
+        why = self._trouble
         if why is not None and not self._learned.is_set():
             raise StorageError(why.reason, why.message, retry_after_s=why.retry_after_s)
         if self._now() - self._learned_at_s > _FRESH_S:
@@ -85,11 +91,24 @@ class Marks:
         """Whether it may carry the mark."""
         return not self._learned.is_set() or volume_id in self._marked
 
-    def clear(self, volume_id: str, wake: Callable[[], None] | None = None) -> None:
-        """Take the mark off, and call ``wake`` once EC2 has confirmed it."""
+    def trouble_with(self, volume_id: str) -> StorageError | None:
+        """Why its mark cannot be taken off at present, for the user whose attachment waits."""
+        _, denial = self._denied.get(volume_id, (0.0, None))
+        return denial or self._trouble
+
+    def clear(
+        self, volume_id: str, wake: Callable[[], None] | None = None, *, who: str = ""
+    ) -> None:
+        """Take the mark off.
+
+        Args:
+            volume_id: the volume.
+            wake: called once EC2 has confirmed it, and when there is news of what prevents it.
+            who: waits; one wake each is kept, however often it asks.
+        """
         if not self._learned.is_set():
             if wake is not None:
-                self._waiting.append(wake)
+                self._waiting[who] = wake
             return
         confirmed = self._confirmed_at.get(volume_id)
         if confirmed is not None and self._now() - confirmed < _AGAIN_S:
@@ -97,9 +116,9 @@ class Marks:
                 asyncio.get_running_loop().call_later(_AGAIN_S, wake)
             return
         self._cleared.clear()
-        wakes = self._to_clear.setdefault(volume_id, [])
+        wakes = self._to_clear.setdefault(volume_id, {})
         if wake is not None:
-            wakes.append(wake)
+            wakes[who] = wake
         self._work.set()
 
     async def flush(self, timeout_s: float) -> None:
@@ -116,6 +135,7 @@ class Marks:
         """The volume was deleted."""
         self._marked.discard(volume_id)
         self._to_clear.pop(volume_id, None)
+        self._denied.pop(volume_id, None)
         self._unmarked([volume_id])
         if not self._to_clear:
             self._cleared.set()
@@ -127,8 +147,8 @@ class Marks:
                 await self._learn()
             except StorageError as error:
                 log.warning("cannot tell yet which volumes are unclaimed", error=error.message)
-                await self._pause(error, self._waiting)
-        self.trouble = None
+                await self._pause(error)
+        self._trouble = None
         while True:
             await self._work.wait()
             await asyncio.sleep(_GATHER_S)
@@ -153,22 +173,70 @@ class Marks:
                 self._unowned[volume.tags.get(tags.VOLUME_NAME, "")] = volume
         if found:
             log.info("found volumes with the mark", marked=len(found), named=len(self._to_clear))
-        for wake in self._waiting:
+        for wake in self._waiting.values():
             wake()
         self._waiting.clear()
 
     async def _clear_batch(self) -> None:
-        batch = list(self._to_clear)[:_BATCH]
+        batch = self._next_batch()
         if not batch:
             self._work.clear()
             return
+        self._denials = 0
+        try:
+            await self._untag(batch)
+        except StorageError as error:
+            log.warning("cannot take marks off yet", volumes=len(batch), error=error.message)
+            await self._pause(error)
+
+    def _next_batch(self) -> list[str]:
+        """Those that may be asked for; one alone while everything is denied."""
+        now = self._now()
+        self._denied = {v: why for v, why in self._denied.items() if why[0] > now}
+        most = 1 if self._is_denied_everything() else _BATCH
+        return [v for v in self._to_clear if v not in self._denied][:most]
+
+    async def _untag(self, batch: list[str]) -> None:
+        """Take marks off. What may not be untagged is found by halves, and set aside.
+
+        Raises:
+            StorageError: EC2 could not be asked, or denies whatever it is asked for.
+        """
         try:
             await self._volumes.untag(batch, tags.UNCLAIMED)
         except StorageError as error:
-            log.warning("cannot take marks off yet", volumes=len(batch), error=error.message)
-            await self._pause(error, [w for v in batch for w in self._to_clear.get(v, ())])
-            return
-        self.trouble = None
+            if error.reason is not Reason.PERMISSION_DENIED:
+                raise
+            self._denials += 1
+            if len(batch) == 1:
+                self._set_aside(batch[0], error)
+            if self._denials > _MOST_DENIALS or self._is_denied_everything():
+                raise
+            if len(batch) > 1:
+                await self._untag(batch[: len(batch) // 2])
+                await self._untag(batch[len(batch) // 2 :])
+        else:
+            self._denials = 0
+            self._confirm(batch)
+
+    def _set_aside(self, volume_id: str, denial: StorageError) -> None:
+        """Go on without it for a while; it is the last one then."""
+        waiters = self._to_clear.pop(volume_id, None)
+        if waiters is None:
+            return  # deleted meanwhile
+        self._to_clear[volume_id] = waiters
+        again_s = denial.retry_after_s or _RETRY_S
+        self._denied[volume_id] = self._now() + again_s, denial
+        asyncio.get_running_loop().call_later(again_s, self._work.set)
+        log.warning("a volume's mark may not be taken off", volume=volume_id, error=denial.message)
+        for wake in waiters.values():
+            wake()
+
+    def _is_denied_everything(self) -> bool:
+        return self._trouble is not None and self._trouble.reason is Reason.PERMISSION_DENIED
+
+    def _confirm(self, batch: list[str]) -> None:
+        self._trouble = None
         self._unmarked(batch)
         now = self._now()
         self._confirmed_at = {
@@ -176,19 +244,21 @@ class Marks:
         } | dict.fromkeys(batch, now)
         for volume_id in batch:
             self._marked.discard(volume_id)
-            for wake in self._to_clear.pop(volume_id, ()):
+            for wake in self._to_clear.pop(volume_id, {}).values():
                 wake()
         if not self._to_clear:
             self._work.clear()
             self._cleared.set()
 
-    async def _pause(self, error: StorageError, wakes: Sequence[Callable[[], None]]) -> None:
+    async def _pause(self, error: StorageError) -> None:
         """Let those who wait tell their users why, then wait until another try is worth it."""
-        self.trouble = error
+        if self._trouble is None or self._trouble.reason is not error.reason:
+            self._trouble = error  # the texts of later ones differ by the number of volumes only
+            for waiters in (self._waiting, *self._to_clear.values()):
+                for wake in waiters.values():
+                    wake()
         if error.reason in NEEDS_HUMAN:
             self._answered.set()
-        for wake in wakes:
-            wake()
         await asyncio.sleep(error.retry_after_s or _RETRY_S)
         if not self._learned.is_set():
             self._answered.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -14,7 +14,7 @@ from provisioner.ec2.watcher import Watcher
 from provisioner.kube.client import KubeClient
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import Attachment
-from provisioner.model.errors import Reason
+from provisioner.model.errors import Reason, StorageError
 from provisioner.model.node import CsiNode
 from provisioner.reconcile.attach import Attacher
 from provisioner.reconcile.attachment_memory import now_s
@@ -130,6 +130,30 @@ async def test_a_detach_that_cannot_be_looked_at_tells_why():
     assert wait_s is not None
     [(_, _, patch)] = world.kube.sent
     assert patch["status"]["detachError"]["message"] == DENIED.message
+
+
+class Denied:
+    """Marks of which this volume's may not be taken off."""
+
+    def is_marked(self, _: str) -> bool:
+        return True
+
+    def trouble_with(self, volume_id: str) -> StorageError | None:
+        return DENIED if volume_id == VOLUME else None
+
+    def clear(self, *_: Any, **__: Any) -> None:
+        return
+
+
+async def test_an_attach_that_waits_for_a_mark_tells_the_pod_why_that_stays():
+    world = World(WAITING, registered=a_csi_node())
+    world.kube.answers = [WAITING]
+    world.attacher._memory._marks = cast("Marks", Denied())
+
+    await world.attacher.reconcile("csi-1")
+
+    [(_, _, patch)] = world.kube.sent
+    assert patch["status"]["attachError"]["message"] == DENIED.message
 
 
 async def test_an_attachment_removed_by_force_gives_its_device_name_back():

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import functools
+from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from provisioner.ec2.volumes import Volumes
+from provisioner.kube.queue import KeyedQueue
+from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.volume import Volume
 from provisioner.reconcile.live import LiveLists, Snapshot
 from provisioner.reconcile.marks import Marks
 from tests.builders import VOLUME, a_volume, an_ec2_error
+from tests.ec2.virtual_time import Clock, in_virtual_time
 
 MARKED = a_volume(tags={tags.UNCLAIMED: "Delete", tags.VOLUME_NAME: "pvc-1"})
 
@@ -28,13 +33,23 @@ class World:
         self.untagged: list[str] = []
         self.failures = 0
         self.denials: list[StorageError] = []
+        self.forbidden: Container[str] = ()
+        self.is_away = {"find": False, "untag": False}
+        self.calls = 0
 
     async def find(self, **_: object) -> list[Volume]:
+        if self.is_away["find"]:
+            raise an_ec2_error(Reason.UNREACHABLE)
         if self.denials:
             raise self.denials.pop()
         return self.marked
 
     async def untag(self, volume_ids: Sequence[str], _: str) -> None:
+        self.calls += 1
+        if self.is_away["untag"]:
+            raise an_ec2_error(Reason.UNREACHABLE)
+        if any(volume_id in self.forbidden for volume_id in volume_ids):
+            raise denial(*volume_ids)
         if self.failures:
             self.failures -= 1
             raise an_ec2_error(Reason.REPLY_LOST)
@@ -42,6 +57,16 @@ class World:
 
     async def snapshot(self) -> Snapshot:
         return Snapshot(1, {}, {}, {})
+
+
+def denial(*volume_ids: str) -> StorageError:
+    text = f"not {volume_ids[0]}" if len(volume_ids) == 1 else f"not these {len(volume_ids)}"
+    return StorageError(Reason.PERMISSION_DENIED, text, retry_after_s=60.0)
+
+
+class Everything(Container[str]):
+    def __contains__(self, _: object) -> bool:
+        return True
 
 
 @asynccontextmanager
@@ -113,3 +138,135 @@ async def test_who_asks_for_an_unowned_volume_hears_why_that_cannot_be_told():
 
         await marks.settled()
         assert await marks.unowned("pvc-1") == MARKED
+
+
+@pytest.mark.parametrize("call", ["find", "untag"])
+def test_while_ec2_is_away_an_attachment_is_woken_for_the_news_and_kept_once(call: str) -> None:
+    async def story(_: Clock) -> tuple[int, int]:
+        world = World()
+        world.is_away[call] = True
+        async with running(world) as marks:
+
+            async def look(key: str) -> float | None:
+                looks.append(key)
+                if marks.is_marked(VOLUME):
+                    marks.clear(VOLUME, lambda: queue.add(key), who=key)
+                    return 30.0  # as the watcher reminds it
+                return None
+
+            looks: list[str] = []
+            queue = KeyedQueue("attach", look, Metrics())
+            marks.note(VOLUME)
+            work = asyncio.create_task(queue.run())
+            queue.add("csi-1")
+            await asyncio.sleep(3600)
+            kept = len(marks._waiting) + sum(map(len, marks._to_clear.values()))
+            before = len(looks)
+            world.is_away[call] = False
+            await asyncio.sleep(5)
+            assert not marks.is_marked(VOLUME)
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+        return kept, before
+
+    kept, looks = in_virtual_time(story)
+
+    assert kept == 1
+    assert looks <= 3600 / 30 + 2
+
+
+@pytest.mark.parametrize("bad", [0, 250, 499])
+def test_a_volume_that_may_not_be_untagged_holds_up_no_other(bad: int) -> None:
+    volume_ids = [f"vol-{number}" for number in range(500)]
+    woken: list[str] = []
+
+    async def story(_: Clock) -> World:
+        world = World()
+        world.forbidden = {volume_ids[bad]}
+        async with running(world) as marks:
+            await marks.settled()
+            for volume_id in volume_ids:
+                marks.note(volume_id)
+                marks.clear(volume_id, functools.partial(woken.append, volume_id), who=volume_id)
+            await asyncio.sleep(5)
+            assert [v for v in volume_ids if marks.is_marked(v)] == [volume_ids[bad]]
+            assert world.calls <= 20
+
+            why = marks.trouble_with(volume_ids[bad])
+            assert why is not None
+            assert why.message == f"not {volume_ids[bad]}"
+            assert marks.trouble_with(volume_ids[1]) is None
+            await asyncio.sleep(600)
+            world.forbidden = ()
+            await asyncio.sleep(61)
+            assert not marks.is_marked(volume_ids[bad])
+        return world
+
+    with capture_logs() as logs:
+        world = in_virtual_time(story)
+
+    assert world.calls <= 40
+    assert set(woken) == set(volume_ids)
+    assert {line["volume"] for line in logs if "volume" in line} == {volume_ids[bad]}
+
+
+def test_some_that_may_not_be_untagged_do_not_hold_up_the_others_for_ever() -> None:
+    volume_ids = [f"vol-{number}" for number in range(100)]
+
+    async def story(_: Clock) -> set[str]:
+        world = World()
+        world.forbidden = set(volume_ids[:8])
+        async with running(world) as marks:
+            await marks.settled()
+            for volume_id in volume_ids:
+                marks.clear(volume_id)
+            await asyncio.sleep(600)
+        return set(world.untagged)
+
+    assert in_virtual_time(story) == set(volume_ids[8:])
+
+
+def test_where_nothing_may_be_untagged_ec2_is_asked_once_a_minute_and_all_are_told() -> None:
+    async def story(_: Clock) -> tuple[int, int]:
+        world = World()
+        world.forbidden = Everything()
+        async with running(world) as marks:
+            await marks.settled()
+            for number in range(500):
+                marks.clear(f"vol-{number}", lambda: None, who=str(number))
+            await asyncio.sleep(60)
+            at_first = world.calls
+            await asyncio.sleep(3600)
+            assert all(marks.trouble_with(f"vol-{number}") for number in range(500))
+            later = world.calls - at_first
+            world.forbidden = ()
+            await asyncio.sleep(120)
+            assert len(world.untagged) == 500
+        return at_first, later
+
+    at_first, later = in_virtual_time(story)
+
+    assert at_first <= 15
+    assert 55 <= later <= 61
+
+
+def test_a_volume_that_is_deleted_while_its_mark_is_denied_is_forgotten() -> None:
+    async def story(_: Clock) -> None:
+        world = World()
+        world.forbidden = {VOLUME}
+        async with running(world) as marks:
+            await marks.settled()
+            marks.clear(VOLUME)
+            await asyncio.sleep(5)
+            marks.forget(VOLUME)
+            await asyncio.sleep(5)
+            assert marks.trouble_with(VOLUME) is None
+            await marks.flush(0)  # nothing is left to wait for
+            calls = world.calls
+            await asyncio.sleep(600)
+            assert world.calls == calls
+
+    with capture_logs() as logs:
+        in_virtual_time(story)
+
+    assert "some marks stay on" not in str(logs)
