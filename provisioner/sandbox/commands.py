@@ -89,8 +89,9 @@ def binaries() -> None:
 @click.option("--throttle", type=THROTTLE, default="documented", show_default=True, help="EC2's.")
 @click.option("--port", type=PORT, default=0, help="EC2's; by default a free one.")
 @click.option("--controller/--no-controller", default=True, show_default=True)
+@click.option("--webhook/--no-webhook", default=True, show_default=True)
 def up(folder: Path | None, **options: Any) -> None:
-    """Run control plane, EC2, nodes and controller until Ctrl-C; leave nothing behind."""
+    """Run control plane, EC2, nodes, controller and webhook until Ctrl-C; leave nothing behind."""
     with one_line_errors():
         found = have_binaries()
         run_until_signal(_up(folder=folder, binaries=found, **options))

@@ -1,8 +1,9 @@
-"""Install the controller into the sandbox as its manifests say, and find out who it is there.
+"""Install the controller and the webhook into the sandbox as their manifests say.
 
-All of ``manifests/`` is applied but the Deployment: KWOK would only pretend to run its pods. The
-controller runs as a process instead, with a token of the very ServiceAccount that the Deployment
-names, so a right that its RBAC lacks is missing here too.
+All of ``manifests/`` is applied but what needs real pods: the Deployments, which KWOK would only
+pretend to run, and the webhook configurations, whose Service would lead nowhere. Both programs run
+as processes instead, each with a token of the very ServiceAccount that its Deployment names, so a
+right that its RBAC lacks is missing here too.
 """
 
 from __future__ import annotations
@@ -21,19 +22,41 @@ MANIFESTS = Path(__file__).parents[2] / "manifests"
 
 KUBECTL_TIMEOUT_S = 60.0
 
-_WORKLOADS = ("Deployment", "DaemonSet", "PodDisruptionBudget")
+_NEEDS_PODS = (
+    *("Deployment", "DaemonSet", "PodDisruptionBudget"),
+    *("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
+)
+
+WEBHOOK = "ebs-webhook"
+"""Its registration with the API server, one of each kind."""
+
+WEBHOOK_NAMESPACE = "ebs-provisioner"
+
+REGISTRATION = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": "ebs-webhook-sandbox"},
+    "rules": [
+        {
+            "apiGroups": ["admissionregistration.k8s.io"],
+            "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+            "verbs": ["create"],
+        }
+    ],
+}
+"""What the webhook needs beyond its manifests to register itself by its URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The ServiceAccount that the controller runs as."""
+    """The ServiceAccount that a Deployment's pods run as."""
 
     namespace: str
     name: str
 
 
 def split(rendered: str) -> tuple[Account, list[dict[str, Any]]]:
-    """Return the account that the Deployment names, and all objects that are not workloads.
+    """Return the account that the Deployment names, and all objects that need no pods.
 
     Raises:
         SandboxError: there is no Deployment.
@@ -46,11 +69,11 @@ def split(rendered: str) -> tuple[Account, list[dict[str, Any]]]:
     account = Account(
         first["metadata"]["namespace"], first["spec"]["template"]["spec"]["serviceAccountName"]
     )
-    return account, [each for each in objects if each["kind"] not in _WORKLOADS]
+    return account, [each for each in objects if each["kind"] not in _NEEDS_PODS]
 
 
 async def install(plane: ControlPlane, manifests: Path = MANIFESTS) -> Account:
-    """Apply the manifests without their workloads and return the controller's account.
+    """Apply the manifests of a folder without what needs pods; return its Deployment's account.
 
     Raises:
         SandboxError: they are missing, or the API server refuses one.
@@ -63,6 +86,43 @@ async def install(plane: ControlPlane, manifests: Path = MANIFESTS) -> Account:
     objects.sort(key=lambda each: str(each["kind"]) != "Namespace")
     await kubectl(plane, "apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(objects))
     return account
+
+
+async def install_webhook(plane: ControlPlane) -> Account:
+    """Apply the webhook's manifests and what they lean on, and let it register itself.
+
+    Raises:
+        SandboxError: as for ``install``.
+    """
+    namespace = MANIFESTS / "namespace.yaml"
+    await kubectl(plane, "apply", "--server-side", "-f", str(namespace))
+    account = await install(plane, MANIFESTS / "webhook")
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": REGISTRATION["metadata"],
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "ebs-webhook-sandbox",
+        },
+        "subjects": [
+            {"kind": "ServiceAccount", "namespace": account.namespace, "name": account.name}
+        ],
+    }
+    both = yaml.safe_dump_all([REGISTRATION, binding])
+    await kubectl(plane, "apply", "--server-side", "-f", "-", text=both)
+    return account
+
+
+async def unregister_webhook(plane: ControlPlane) -> None:
+    """Have the API server ask nobody any more.
+
+    Raises:
+        SandboxError: the API server cannot be reached.
+    """
+    both = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
+    await kubectl(plane, "delete", both, WEBHOOK, "--ignore-not-found")
 
 
 async def kubectl(plane: ControlPlane, *arguments: str, text: str = "") -> str:

@@ -1,4 +1,4 @@
-"""A whole sandbox: control plane, strict EC2, nodes, and the controller as its ServiceAccount."""
+"""A whole sandbox: control plane, strict EC2, nodes, controller and webhook by their accounts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -37,6 +38,7 @@ class Sandbox:
         region, zones, instances: what EC2 holds; each instance is a node of the same name.
         cluster_id: what the controller tags its volumes with.
         controller_kubeconfig: the controller's ServiceAccount; None if it was not installed.
+        webhook_kubeconfig: the webhook's; None if it was not installed.
     """
 
     plane: ControlPlane
@@ -46,7 +48,7 @@ class Sandbox:
     instances: Sequence[Instance]
     cluster_id: str = CLUSTER_ID
     controller_kubeconfig: Path | None = None
-    probes_address: str = ""
+    webhook_kubeconfig: Path | None = None
 
     @property
     def crew(self) -> Crew:
@@ -73,6 +75,7 @@ class Sandbox:
         latency: str = "real",
         throttle: str = "documented",
         controller: bool = True,
+        webhook: bool = False,
         controller_options: Sequence[str] = (),
         folder: Path | None = None,
         binaries: Path | None = None,
@@ -88,6 +91,7 @@ class Sandbox:
                 ``none``.
             throttle: of EC2, ``documented`` or ``none``, or another that the strict EC2 knows.
             controller: whether to run it too; its manifests are installed only if so.
+            webhook: the same of the webhook.
             controller_options: more arguments of ``ebs-provisioner controller``.
             folder: where its files are; by default a temporary folder.
             binaries: the programs' folder; by default found or built (which takes minutes).
@@ -109,6 +113,9 @@ class Sandbox:
                     if controller:
                         await sandbox.install_controller()
                         await sandbox.start_controller(*controller_options)
+                    if webhook:
+                        await sandbox.install_webhook()
+                        await sandbox.start_webhook()
                     yield sandbox
 
     async def _populate(self, count: int, attachable: int | None) -> None:
@@ -121,12 +128,22 @@ class Sandbox:
 
     async def install_controller(self) -> None:
         """Apply the manifests, and fetch a token of the controller's ServiceAccount."""
-        account = await self.crew.unless_failed(
-            installation.install(self.plane), START_TIMEOUT_S, "applying the manifests"
+        self.controller_kubeconfig = await self._installed(
+            installation.install(self.plane), "controller"
         )
+
+    async def install_webhook(self) -> None:
+        """The same for the webhook."""
+        self.webhook_kubeconfig = await self._installed(
+            installation.install_webhook(self.plane), "webhook"
+        )
+
+    async def _installed(self, work: Awaitable[installation.Account], name: str) -> Path:
+        what = f"applying the manifests of the {name}"
+        account = await self.crew.unless_failed(work, START_TIMEOUT_S, what)
         token = await self.plane.service_account_token(account.namespace, account.name)
-        self.controller_kubeconfig = self.plane.kubeconfig_for(
-            token, self.plane.folder / workdir.STATE / "controller.kubeconfig"
+        return self.plane.kubeconfig_for(
+            token, self.plane.folder / workdir.STATE / f"{name}.kubeconfig"
         )
 
     async def start_controller(self, *options: str, name: str = "controller") -> None:
@@ -140,32 +157,62 @@ class Sandbox:
             SandboxError: it died or did not get ready.
         """
         assert self.controller_kubeconfig is not None, "install_controller comes first"
-        self.probes_address = f"127.0.0.1:{control_plane.free_port()}"
-        await self.crew.start(
+        await self._start(
             name,
-            [
-                *(sys.executable, "-m", "provisioner.cli", "controller"),
-                *("--kubeconfig", str(self.controller_kubeconfig)),
-                *("--cluster-id", self.cluster_id),
-                *("--metrics-address", self.probes_address),
-                *options,
-            ],
-            _python_environment() | self.aws_environment,
+            *("provisioner.cli", "controller"),
+            *("--kubeconfig", str(self.controller_kubeconfig)),
+            *("--cluster-id", self.cluster_id),
+            *options,
         )
-        ready = control_plane.until(self._controller_ready)
-        await self.crew.unless_failed(ready, START_TIMEOUT_S, "the start of the controller")
+
+    async def start_webhook(self, *options: str, name: str = "webhook") -> None:
+        """Run a webhook that registers itself, and wait until API servers are sent to it.
+
+        Args:
+            options: more arguments of ``ebs-webhook serve``.
+            name: of the part in ``crew``; there is one registration, so the last one gets all.
+
+        Raises:
+            SandboxError: it died or did not get ready.
+        """
+        assert self.webhook_kubeconfig is not None, "install_webhook comes first"
+        await self._start(
+            name,
+            *("webhook.cli", "serve"),
+            *("--kubeconfig", str(self.webhook_kubeconfig)),
+            *("--url", f"https://127.0.0.1:{control_plane.free_port()}"),
+            *("--namespace", installation.WEBHOOK_NAMESPACE),
+            *options,
+        )
 
     async def stop_controller(self, grace_s: float = 0.0, name: str = "controller") -> None:
         """End a controller: SIGTERM and up to ``grace_s``, or SIGKILL at once if that is 0."""
         await self.crew.stop(name, grace_s)
 
-    async def _controller_ready(self) -> bool:
-        timeout = aiohttp.ClientTimeout(total=2)
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"http://{self.probes_address}/readyz") as reply,
-        ):
-            return reply.ok
+    async def stop_webhook(self, grace_s: float = 0.0, name: str = "webhook") -> None:
+        """End a webhook in the same way; it stays registered."""
+        await self.crew.stop(name, grace_s)
+
+    async def unregister_webhook(self) -> None:
+        """Have the API server ask no webhook any more."""
+        await installation.unregister_webhook(self.plane)
+
+    async def _start(self, name: str, module: str, *arguments: str) -> None:
+        """Run a program of ours with its probes, and wait until it is ready."""
+        probes = f"127.0.0.1:{control_plane.free_port()}"
+        argv = [sys.executable, "-m", module, *arguments, "--metrics-address", probes]
+        await self.crew.start(name, argv, _python_environment() | self.aws_environment)
+        ready = control_plane.until(partial(_is_ready, probes))
+        await self.crew.unless_failed(ready, START_TIMEOUT_S, f"the start of the {name}")
+
+
+async def _is_ready(probes: str) -> bool:
+    timeout = aiohttp.ClientTimeout(total=2)
+    async with (
+        aiohttp.ClientSession(timeout=timeout) as session,
+        session.get(f"http://{probes}/readyz") as reply,
+    ):
+        return reply.ok
 
 
 def _python_environment() -> dict[str, str]:
