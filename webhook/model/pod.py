@@ -123,7 +123,6 @@ class PodMeta(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=Tru
 
     name: str | None = None
     generate_name: str | None = None
-    namespace: str | None = None
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -142,11 +141,6 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """What messages call it."""
         begin = (self.metadata and self.metadata.generate_name) or ""
         return f'pod "{self.name or f"{begin}…"}"'
-
-    @property
-    def namespace(self) -> str:
-        """The namespace that it names, "" if it leaves that to the request."""
-        return (self.metadata and self.metadata.namespace) or ""
 
     @property
     def node_name(self) -> str:

@@ -68,7 +68,7 @@ def known(
     *,
     unbound: Mapping[str, str] | None = None,
     classes: Mapping[str, ClassView] | None = None,
-    nodes: Mapping[str, NodeView] | None = None,
+    nodes: Mapping[str, NodeView | None] | None = None,
     zones: Mapping[str, str] | None = None,
 ) -> Readings:
     """What is known: claims of ``shop``.

@@ -262,6 +262,12 @@ def test_a_class_that_allows_no_zone_of_the_pod_is_warned_of(pod, clause):
     assert clause in warning
 
 
+def test_a_claim_that_is_used_twice_is_warned_of_once():
+    readings = known(unbound={"new": "zonal"}, classes=ZONAL)
+
+    assert warning_of(a_pod(*claimed("new", "new"), selector={ZONE: B}), readings)
+
+
 def test_a_class_that_allows_a_zone_of_the_pod_passes():
     pod = a_pod(*claimed("new"), selector={ZONE: A}, node="node-a")
 
@@ -295,8 +301,23 @@ def test_a_zone_is_not_called_deserted_without_knowing(nodes):
     assert let_through(a_pod(*claimed("data")), known({"data": [A]}, nodes=nodes))
 
 
+def test_only_the_zones_that_a_pod_wants_need_a_node_that_takes_pods():
+    nodes = {"n": a_node_view(A), "m": a_node_view(B, schedulable=False)}
+    classes = {"zonal": ClassView(waits=True, zones=frozenset({A, B}))}
+    readings = known({"data": [A, B]}, unbound={"new": "zonal"}, classes=classes, nodes=nodes)
+
+    answer = judged(a_pod(*claimed("data", "new"), selector={ZONE: B}), readings)
+
+    assert len(answer.warnings) == 2
+    assert all("no node" in warning for warning in answer.warnings)
+    assert let_through(a_pod(*claimed("data", "new"), selector={ZONE: A}), readings)
+
+
 def test_a_pod_with_a_node_does_not_ask_for_one_that_takes_pods():
     nodes = {"cordoned": a_node_view(A, schedulable=False)}
+    readings = known(unbound={"new": "zonal"}, classes=ZONAL, nodes=nodes)
+
+    assert let_through(a_pod(*claimed("new"), node="cordoned"), readings, why="NothingToDo")
 
     assert let_through(a_pod(*claimed("data"), node="cordoned"), known({"data": [A]}, nodes=nodes))
 
