@@ -19,9 +19,11 @@ from webhook.model.review import Answer, Json, allow, deny
 from webhook.model.views import ClassView
 
 # A pod may name thousands of volumes; nobody reads as many warnings, and the API server cuts them
-# off at 4 KiB in all.
+# off at 4 KiB in all. Each hint is another zone to hold against all terms of the pod, which may be
+# thousands too.
 _MOST_WARNINGS = 8
 _MOST_LOOKED_AT = 64
+_MOST_HINTS = 8
 
 
 def wanted(pod: Json, namespace: str) -> Wanted:
@@ -66,7 +68,7 @@ def rests_on(pod: Json, readings: Readings, *, namespace: str) -> Basis:
 def _doubts(volumes: PodVolumes, placement: Placement, readings: Readings) -> Iterator[str]:
     for use in volumes.uses[:_MOST_LOOKED_AT]:
         yield from _doubts_about_claim(use, placement, readings)
-    for volume_id, hint in islice(volumes.inline.items(), _MOST_LOOKED_AT):
+    for volume_id, hint in islice(volumes.inline.items(), _MOST_HINTS):
         if hint and volume_id not in readings.zones:
             yield from _doubts_about_hint(volume_id, hint, placement)
     if placement.common and not placement.node_name:

@@ -414,6 +414,14 @@ def test_nobody_is_told_more_warnings_than_they_can_read():
     assert len(answer.warnings) == 8
 
 
+def test_no_more_hints_are_held_against_a_pods_terms_than_a_pod_has_inline_volumes():
+    volumes = [inline(f"aws://us-east-1b/vol-{number}") for number in range(20)]
+    elsewhere = inline("aws://us-east-1c/vol-99")
+
+    assert let_through(a_pod(*volumes, elsewhere, node="node-b"), known(), why="NothingToDo")
+    assert warning_of(a_pod(*volumes[:7], elsewhere, node="node-b"), known())
+
+
 def test_a_usual_warning_is_not_cut_off():
     pod = a_pod(*claimed("data-database-0"), name="database-0", selector={ZONE: ELSEWHERE})
     readings = known(unbound={"data-database-0": "zonal"}, classes=ZONAL)
