@@ -1,7 +1,7 @@
 """What is known of the cluster: one informer a kind, of which only views are kept."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -61,9 +61,17 @@ class Caches:
         """A class; None also for one whose volumes are not on EBS."""
         return _view(self._classes.get(name))
 
+    def node(self, name: str) -> NodeView | None:
+        """A node."""
+        return self._joined.get(name)
+
+    def nodes(self) -> Collection[NodeView]:
+        """All nodes: a live view, so use it before the next await."""
+        return self._joined.values()
+
     @property
-    def nodes(self) -> Mapping[str, NodeView]:
-        """All nodes by name: a live view, so use it before the next await."""
+    def nodes_by_name(self) -> Mapping[str, NodeView]:
+        """The same by name, as live."""
         return self._joined
 
     def _join(self, old: Kept[Any] | None, new: Kept[Any] | None) -> None:

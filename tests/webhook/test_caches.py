@@ -185,7 +185,7 @@ async def test_equal_zones_are_kept_once():
         volumes = [caches.volume(f"pv-{n}") for n in range(3)]
 
         assert len({id(volume.zones) for volume in volumes if volume}) == 1
-        assert len({id(node) for node in caches.nodes.values()}) == 1
+        assert len({id(node) for node in caches.nodes()}) == 1
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ async def test_a_node_is_its_topology_and_whether_pods_and_the_driver_are_there(
     kube.put("csinodes", a_csi_node("node-1"), a_csi_node("cordoned", "other.csi"))
 
     async with caches_of(kube) as caches:
-        assert caches.nodes == {
+        assert caches.nodes_by_name == {
             "node-1": NodeView(
                 (("topology.kubernetes.io/region", "us-east-1"), (ZONE, A)),
                 A,
@@ -240,7 +240,7 @@ async def test_a_node_and_its_driver_come_and_go_in_any_order():
 
         async def now() -> bool | None:
             await settled()
-            node = caches.nodes.get("node-1")
+            node = caches.node("node-1")
             return node.has_driver if node else None
 
         kube.put("csinodes", a_csi_node())

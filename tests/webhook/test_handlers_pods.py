@@ -1,0 +1,271 @@
+"""Reviews of pods: judged by the caches, refused only by what the API server shows."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from provisioner.model.errors import Ec2Error, KubeError, Reason
+from tests.webhook.decide.pods import ZONE, A, B, a_pod, claimed, inline
+from tests.webhook.edges import Ec2, Kube, a_claim, a_node, a_persistent_volume, failing
+from tests.webhook.world import BUDGET_S, World
+from webhook import live
+from webhook.decide import pod
+from webhook.decide.readings import Basis
+
+FORBIDDEN = KubeError(Reason.FORBIDDEN, "get is not allowed")
+
+
+def put_bound(kube: Kube, name: str, zone: str, **how: bool) -> None:
+    """A claim bound to the persistent volume ``pv-<name>`` in a zone."""
+    kube.put("persistentvolumes", a_persistent_volume(f"pv-{name}", zone=zone), **how)
+    kube.put("persistentvolumeclaims", a_claim(name, bound=f"pv-{name}"), **how)
+
+
+def a_world(**more: Any) -> World:
+    """Claims ``here`` and ``also-here`` in zone a, ``there`` in b; a node in each."""
+    kube = Kube()
+    put_bound(kube, "here", A)
+    put_bound(kube, "also-here", A)
+    put_bound(kube, "there", B)
+    kube.put("nodes", a_node("node-a", zone=A), a_node("node-b", zone=B))
+    return World(kube, **more)
+
+
+def test_volumes_of_one_zone_are_let_through_without_a_read():
+    world = a_world()
+
+    answer = world.answer("pod", a_pod(*claimed("here", "also-here")))
+
+    assert (answer.allowed, answer.warnings) == (True, ())
+    assert world.kube.read == []
+
+
+def test_volumes_of_two_zones_are_refused_after_just_these_were_read():
+    world = a_world()
+
+    answer = world.answer("pod", a_pod(*claimed("here", "also-here", "there")))
+
+    assert (answer.allowed, answer.code) == (False, 403)
+    assert A in answer.message
+    assert B in answer.message
+    assert sorted(world.kube.read) == [
+        "persistentvolumeclaims shop/here",
+        "persistentvolumeclaims shop/there",
+        "persistentvolumes pv-here",
+        "persistentvolumes pv-there",
+    ]
+    assert world.live_reads() == {"confirmed": 1}
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_cache_that_is_late_refuses_nothing(gone: bool):  # noqa: FBT001 -- parameter of a test
+    world = a_world()
+
+    async def story() -> Any:
+        if gone:
+            world.kube.remove("persistentvolumes", "pv-there", unseen=True)
+        else:
+            put_bound(world.kube, "there", A, unseen=True)
+        return await world.review("pod", a_pod(*claimed("here", "there")))
+
+    answer = world.tell(story)
+
+    assert (answer.allowed, answer.warnings) == (True, ())
+    assert world.live_reads() == {"overturned": 1}
+
+
+def test_a_claim_that_was_made_anew_is_followed_to_the_volume_it_has_now():
+    world = a_world()
+
+    async def story() -> Any:
+        put_bound(world.kube, "other", B)
+        rebound = a_claim("there", bound="pv-other")
+        world.kube.put("persistentvolumeclaims", rebound, unseen=True)
+        world.kube.remove("persistentvolumes", "pv-there", unseen=True)
+        await asyncio.sleep(1)
+        return await world.review("pod", a_pod(*claimed("here", "there")))
+
+    answer = world.tell(story)
+
+    assert not answer.allowed
+    assert "persistentvolumes pv-other" in world.kube.read
+    assert world.live_reads() == {"confirmed": 1}
+
+
+def test_a_second_conflict_counts_when_the_first_was_none():
+    world = a_world()
+
+    async def story() -> Any:
+        put_bound(world.kube, "there", A, unseen=True)
+        return await world.review("pod", a_pod(*claimed("here", "there"), node="node-b"))
+
+    answer = world.tell(story)
+
+    assert (answer.allowed, answer.why) == (False, "NodeElsewhere")
+    assert "nodes node-b" in world.kube.read
+
+
+def test_a_node_is_read_before_a_pod_is_refused_for_it():
+    world = a_world()
+
+    async def story() -> Any:
+        before = await world.review("pod", a_pod(*claimed("here"), node="node-b"))
+        world.kube.put("nodes", a_node("node-b", zone=A), unseen=True)
+        return before, await world.review("pod", a_pod(*claimed("here"), node="node-b"))
+
+    before, after = world.tell(story)
+
+    assert (before.allowed, after.allowed) == (False, True)
+    assert world.live_reads() == {"confirmed": 1, "overturned": 1}
+
+
+def test_a_selector_for_another_zone_is_refused():
+    answer = a_world().answer("pod", a_pod(*claimed("here"), selector={ZONE: B}))
+
+    assert (answer.allowed, answer.why) == (False, "SelectorElsewhere")
+
+
+def test_a_conflict_that_cannot_be_read_is_let_through_with_a_warning():
+    world = a_world()
+    world.kube.first = failing(FORBIDDEN)
+
+    answer = world.answer("pod", a_pod(*claimed("here", "there")))
+
+    assert answer.allowed
+    assert "Forbidden" in answer.warnings[0]
+    assert world.live_reads() == {"failed": 1}
+
+
+def test_an_api_server_that_is_silent_is_not_waited_for():
+    world = a_world()
+    world.kube.first = lambda: asyncio.sleep(60)
+
+    answer = world.answer("pod", a_pod(*claimed("here", "there")))
+
+    assert answer.allowed
+    assert "no answer in time" in answer.warnings[0]
+    assert world.took_s == BUDGET_S
+
+
+def test_a_strict_webhook_has_an_unproved_conflict_tried_again():
+    world = a_world(strict=True)
+    world.kube.first = failing(FORBIDDEN)
+
+    answer = world.answer("pod", a_pod(*claimed("here", "there")))
+
+    assert (answer.allowed, answer.code, answer.retry_after_s) == (False, 503, 1)
+
+
+def test_a_denial_that_rests_on_too_many_objects_is_not_spoken(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(live, "MOST_READS", 3)
+    world = a_world()
+
+    answer = world.answer("pod", a_pod(*claimed("here", "there")))
+
+    assert answer.allowed
+    assert "too many objects" in answer.warnings[0]
+    assert world.kube.read == []
+
+
+def test_a_denial_that_rests_on_more_than_was_read_is_not_spoken(monkeypatch: pytest.MonkeyPatch):
+    half = Basis(claims=frozenset({"shop/here", "shop/there"}))
+    monkeypatch.setattr(pod, "rests_on", lambda *_, **__: half)
+
+    assert a_world().answer("pod", a_pod(*claimed("here", "there"))).allowed
+
+
+def test_claims_that_do_not_exist_yet_are_let_through_without_a_read():
+    world = a_world()
+
+    answer = world.answer("pod", a_pod(*claimed("here", "new"), selector={"disk": "ssd"}))
+
+    assert answer.allowed
+    assert world.kube.read == []
+
+
+def test_what_is_only_likely_is_a_warning_without_a_read():
+    world = a_world()
+    within = {"matchLabelExpressions": [{"key": ZONE, "values": [A]}]}
+    world.kube.put(
+        "storageclasses",
+        {
+            "metadata": {"name": "fast"},
+            "provisioner": "ebs.csi.aws.com",
+            "volumeBindingMode": "WaitForFirstConsumer",
+            "allowedTopologies": [within],
+        },
+    )
+    world.kube.put("persistentvolumeclaims", a_claim("new"))
+
+    answer = world.answer("pod", a_pod(*claimed("new"), selector={ZONE: B}))
+
+    assert (answer.allowed, answer.why) == (True, "ZonesInDoubt")
+    assert world.kube.read == []
+
+
+def test_inline_volumes_are_where_ec2_says():
+    world = a_world(ec2=Ec2({"vol-1": A, "vol-2": B}))
+
+    apart = world.answer("pod", a_pod(inline("vol-1"), inline("vol-2")))
+    together = world.answer("pod", a_pod(*claimed("here"), inline("vol-1")))
+
+    assert (apart.allowed, apart.why) == (False, "VolumesApart")
+    assert together.allowed
+    assert world.kube.read == []
+    assert world.live_reads() == {}
+
+
+def test_an_inline_volume_that_ec2_does_not_tell_of_is_no_reason_to_refuse():
+    silent = Ec2(first=failing(Ec2Error(Reason.UNREACHABLE, "no", action="DescribeVolumes")))
+    world = a_world(ec2=silent)
+
+    answer = world.answer("pod", a_pod(*claimed("here"), inline("vol-1")))
+
+    assert answer.allowed
+    assert answer.warnings[0].startswith("where volume vol-1 is cannot be told now")
+    assert answer.warnings[0].endswith("EC2 cannot be reached")
+
+
+def test_a_silent_ec2_leaves_time_to_prove_a_conflict():
+    world = a_world(ec2=Ec2(first=lambda: asyncio.sleep(60)))
+
+    answer = world.answer("pod", a_pod(*claimed("here", "there"), inline("vol-1")))
+
+    assert not answer.allowed
+    assert world.took_s < BUDGET_S
+
+
+def test_a_pod_without_volumes_waits_for_nothing():
+    world = a_world(filled=False)
+
+    assert world.answer("pod", a_pod()).allowed
+    assert world.took_s == 0
+
+
+@pytest.mark.parametrize("about", ["pod", "claim"])
+def test_before_the_caches_are_full_nothing_is_judged(about: str):
+    obj = {"pod": a_pod(*claimed("here", "there")), "claim": a_claim()}[about]
+    lenient, strict = a_world(filled=False), a_world(filled=False, strict=True)
+
+    let_through, refused = lenient.answer(about, obj), strict.answer(about, obj)
+
+    assert (let_through.allowed, len(let_through.warnings)) == (True, 1)
+    assert (refused.allowed, refused.code) == (False, 503)
+    assert lenient.took_s == BUDGET_S
+
+
+def test_a_claim_is_warned_about_its_class_and_never_refused():
+    world = a_world()
+    world.kube.put(
+        "storageclasses", {"metadata": {"name": "fast"}, "provisioner": "ebs.csi.aws.com"}
+    )
+    for name in ("node-a", "node-b"):
+        drivers = {"drivers": [{"name": "ebs.csi.aws.com"}]}
+        world.kube.put("csinodes", {"metadata": {"name": name}, "spec": drivers})
+
+    answer = world.answer("claim", a_claim("new"))
+
+    assert answer.allowed
+    assert "WaitForFirstConsumer" in answer.warnings[0]
+    assert world.kube.read == []

@@ -1,0 +1,187 @@
+"""Reviews of persistent volumes, from the request to the answer."""
+
+from typing import Any
+
+import pytest
+
+from provisioner.model.errors import Ec2Error, Reason
+from tests.webhook.edges import (
+    Ec2,
+    Kube,
+    a_csi_node,
+    a_node,
+    a_persistent_volume,
+    failing,
+)
+from tests.webhook.world import BUDGET_S, PROVISIONER, World
+from webhook.model.patch import applied
+from webhook.model.review import Answer, Json
+
+A, B = "us-east-1a", "us-east-1b"
+ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+UNREACHABLE = Ec2Error(Reason.UNREACHABLE, "no route", action="DescribeVolumes")
+
+
+def in_zone_a(**more: Any) -> World:
+    """A node with the driver in zone a, and vol-1 there too."""
+    kube = Kube()
+    kube.put("nodes", a_node())
+    kube.put("csinodes", a_csi_node())
+    return World(kube, Ec2({"vol-1": A}), **more)
+
+
+def zones_of(document: Json) -> list[Any]:
+    terms = document["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    return [each["values"] for term in terms for each in term["matchExpressions"]]
+
+
+def after(document: Json, answer: Answer) -> Json:
+    assert answer.allowed
+    return applied(document, answer.patch)
+
+
+def test_a_bare_volume_gains_the_zone_that_ec2_has_it_in():
+    bare = a_persistent_volume(zone=None)
+
+    result = after(bare, in_zone_a().answer("mutate", bare))
+
+    assert result["metadata"]["labels"] == {ZONE: A}
+    assert zones_of(result) == [[A]]
+
+
+def test_a_label_that_not_every_node_of_the_zone_has_is_left_out():
+    world = in_zone_a()
+    named = a_node("node-2")
+    named["metadata"]["labels"][REGION] = "us-east-1"
+    world.kube.put("nodes", named)
+    world.kube.put("csinodes", a_csi_node("node-2"))
+    bare = a_persistent_volume(zone=None)
+
+    assert after(bare, world.answer("mutate", bare))["metadata"]["labels"] == {ZONE: A}
+
+    world.kube.remove("nodes", "node-1")
+    result = after(bare, world.answer("mutate", bare))
+    assert result["metadata"]["labels"] == {ZONE: A, REGION: "us-east-1"}
+
+
+def test_both_reviews_of_one_volume_ask_ec2_once():
+    world = in_zone_a()
+    bare = a_persistent_volume(zone=None)
+
+    async def story() -> Answer:
+        result = after(bare, await world.review("mutate", bare))
+        return await world.review("validate", result)
+
+    answer = world.tell(story)
+
+    assert (answer.allowed, answer.warnings) == (True, ())
+    assert world.ec2.asked == [["vol-1"]]
+
+
+def test_what_the_provisioner_made_is_labelled_by_its_own_affinity_without_ec2():
+    world = in_zone_a()
+    world.ec2.first = failing(UNREACHABLE)
+    made = a_persistent_volume(zone=A)
+
+    async def story() -> tuple[Json, Answer]:
+        result = after(made, await world.review("mutate", made, user=PROVISIONER))
+        return result, await world.review("validate", result, user=PROVISIONER)
+
+    result, answer = world.tell(story)
+
+    assert result["metadata"]["labels"] == {ZONE: A}
+    assert answer.allowed
+    assert world.ec2.asked == []
+
+
+def test_an_annotation_of_the_provisioner_proves_nothing():
+    world = in_zone_a()
+    forged = a_persistent_volume(
+        zone=B, annotations={"pv.kubernetes.io/provisioned-by": "ebs.csi.aws.com"}
+    )
+
+    answer = world.answer("validate", forged, user="mallory")
+
+    assert (answer.allowed, answer.code) == (False, 422)
+    assert world.ec2.asked == [["vol-1"]]
+
+
+def test_a_volume_of_the_provisioner_without_one_zone_is_asked_for():
+    world = in_zone_a()
+
+    answer = world.answer("mutate", a_persistent_volume(zone=None), user=PROVISIONER)
+
+    assert answer.patch
+    assert world.ec2.asked == [["vol-1"]]
+
+
+def test_a_volume_in_another_zone_than_its_affinity_says_is_refused_by_both_names():
+    answer = in_zone_a().answer("validate", a_persistent_volume(zone=B))
+
+    assert (answer.allowed, answer.code) == (False, 422)
+    assert A in answer.message
+    assert B in answer.message
+
+
+def test_a_volume_that_ec2_does_not_know_is_refused_after_two_questions():
+    world = World()
+
+    answer = world.answer("validate", a_persistent_volume())
+
+    assert (answer.allowed, answer.code, answer.why) == (False, 422, "VolumeMissing")
+    assert len(world.ec2.asked) == 2
+    assert world.took_s < BUDGET_S
+
+
+@pytest.mark.parametrize("about", ["mutate", "validate"])
+def test_while_ec2_says_nothing_a_volume_is_let_through_with_a_warning(about: str):
+    world = in_zone_a()
+    world.ec2.first = failing(UNREACHABLE)
+
+    answer = world.answer(about, a_persistent_volume(zone=None))
+
+    assert (answer.allowed, answer.patch) == (True, ())
+    assert "EC2 cannot be reached" in answer.warnings[0]
+
+
+@pytest.mark.parametrize("about", ["mutate", "validate"])
+def test_a_strict_webhook_has_it_tried_again_instead(about: str):
+    world = in_zone_a(strict=True)
+    world.ec2.first = failing(UNREACHABLE)
+
+    answer = world.answer(about, a_persistent_volume(zone=None))
+
+    assert (answer.allowed, answer.code, answer.retry_after_s) == (False, 503, 1)
+
+
+def test_volumes_of_others_and_handles_of_no_form_cost_no_question():
+    world = in_zone_a()
+
+    other = world.answer("mutate", a_persistent_volume(driver="nfs.csi.k8s.io"))
+    odd = world.answer("mutate", a_persistent_volume(volume="vol-*"))
+    refused = world.answer("validate", a_persistent_volume(volume="vol-*"))
+
+    assert (other.allowed, other.patch) == (True, ())
+    assert (odd.allowed, odd.patch) == (True, ())
+    assert (refused.allowed, refused.code) == (False, 422)
+    assert world.ec2.asked == []
+
+
+def test_before_the_nodes_are_known_a_volume_gains_its_affinity_and_no_label():
+    world = in_zone_a(filled=False)
+    bare = a_persistent_volume(zone=None)
+
+    result = after(bare, world.answer("mutate", bare))
+
+    assert zones_of(result) == [[A]]
+    assert "labels" not in result["metadata"]
+    assert world.took_s == BUDGET_S
+
+
+def test_a_dry_run_is_answered_alike_and_changes_nothing():
+    world = in_zone_a()
+    bare = a_persistent_volume(zone=None)
+
+    assert world.answer("mutate", bare, dry_run=True) == world.answer("mutate", bare)
+    assert world.kube.read == []  # and this API server could not take a write

@@ -1,0 +1,278 @@
+"""One handler a path: gathers what a rule wants to know, asks the rule, proves what it refuses.
+
+Persistent volumes are judged by where EC2 has their volumes. Pods, bindings and attachments are
+judged by the caches; a denial stands only if the objects that it rests on, read from the API server
+itself, say the same. Nothing here changes anything, so a dry run is a review like any other.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+
+import structlog
+
+from provisioner.kube.client import KubeClient
+from provisioner.model.errors import KubeError
+from webhook.caches import Caches
+from webhook.decide import binding, claim, labels, persistent_volume, pod, policy
+from webhook.decide.documents import inside
+from webhook.decide.persistent_volume import Doubt, Found, Source, Truth
+from webhook.decide.policy import Trouble
+from webhook.decide.readings import NO_OBJECT, Basis, Readings, Wanted
+from webhook.dispatch import Handler
+from webhook.live import PODS, LiveView, TooManyReadsError, get
+from webhook.lookup import ZoneLookup
+from webhook.metrics import WebhookMetrics
+from webhook.model.review import Answer, Json, Request, allow, deny
+
+# A node attaches some forty volumes; whoever names more of them inline asks EC2 for nothing.
+_MOST_INLINE = 64
+# Of a review's time; the rest is for reading what a denial rests on.
+_EC2_SHARE = 0.5
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One review of something that is to be on a node.
+
+    Attributes:
+        title: what it is about, for log lines.
+        wanted: what the rule asks for.
+        judge: the rule.
+        rests_on: what the rule's denial rests on, given the same readings.
+        target: the node that was chosen, "" while none is. With a node there is no time left in
+            which caches could catch up, so what they lack is read.
+    """
+
+    title: str
+    wanted: Wanted
+    judge: Callable[[Readings], Answer]
+    rests_on: Callable[[Readings], Basis]
+    target: str = ""
+
+
+class Handlers:
+    """The handlers of all paths.
+
+    Args:
+        client: reads what a denial rests on.
+        caches: everything else.
+        lookup: tells where volumes are.
+        metrics: counts live reads.
+        driver: whose volumes these are, besides in-tree ones.
+        provisioner_users: accounts whose persistent volumes tell their zone themselves.
+        strict: refuse what cannot be told, in a way that has it tried again.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        caches: Caches,
+        lookup: ZoneLookup,
+        *,
+        metrics: WebhookMetrics,
+        driver: str,
+        provisioner_users: Collection[str],
+        strict: bool,
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._lookup = lookup
+        self._metrics = metrics
+        self._driver = driver
+        self._provisioner_users = frozenset(provisioner_users)
+        self._strict = strict
+
+    def by_path(self) -> Mapping[str, Handler]:
+        """All handlers."""
+        return {
+            "/mutate/persistentvolumes": self.mutate_volume,
+            "/validate/persistentvolumes": self.validate_volume,
+            "/validate/persistentvolumeclaims": self.review_claim,
+            "/validate/pods": self.review_pod,
+            "/validate/bindings": self.review_binding,
+            "/validate/volumeattachments": self.review_attachment,
+        }
+
+    async def mutate_volume(self, request: Request, deadline: float) -> Answer:
+        """Labels and node affinity for a new persistent volume."""
+        document = request.object or {}
+        source = persistent_volume.source_of(document, self._driver)
+        if source is None:
+            return allow("NothingToDo")
+        truth = await self._truth(request, document, source, deadline)
+        writable: Mapping[str, str] = {}
+        # Without all nodes no label is known to be safe; repairs add it when they are known.
+        if isinstance(truth, Found) and await self._filled(deadline):
+            writable = labels.writable(truth.zone, self._caches.nodes())
+        return persistent_volume.mutate(document, truth, writable, strict=self._strict)
+
+    async def validate_volume(self, request: Request, deadline: float) -> Answer:
+        """Whether a new persistent volume says where its volume is."""
+        document = request.object or {}
+        source = persistent_volume.source_of(document, self._driver)
+        if source is None:
+            return allow("NothingToDo")
+        truth = await self._truth(request, document, source, deadline)
+        return persistent_volume.validate(document, truth, strict=self._strict)
+
+    async def review_claim(self, request: Request, deadline: float) -> Answer:
+        """Warnings about a new claim."""
+        if not await self._filled(deadline):
+            return policy.unchecked(Trouble.BUDGET, strict=self._strict)
+        document, namespace = request.object or {}, request.namespace
+        view = LiveView(self._client, self._caches, self._driver)
+        readings = view.readings(claim.wanted(document, namespace), {})
+        return claim.judge(document, readings, namespace=namespace)
+
+    async def review_pod(self, request: Request, deadline: float) -> Answer:
+        """Whether a new pod could be where its volumes are."""
+        document, namespace = request.object or {}, request.namespace
+        case = Case(
+            f"pod {namespace}/{_name_of(request)}",
+            pod.wanted(document, namespace),
+            partial(pod.judge, document, namespace=namespace),
+            partial(pod.rests_on, document, namespace=namespace),
+        )
+        return await self._review(case, deadline)
+
+    async def review_binding(self, request: Request, deadline: float) -> Answer:
+        """Whether a pod may be bound to a node; a Binding tells the pod's name alone."""
+        document, namespace, name = request.object or {}, request.namespace, _name_of(request)
+        target = binding.target_of(document)
+        if not target or not name:
+            return allow("NothingToDo")
+        try:
+            async with asyncio.timeout_at(deadline):
+                found = await get(self._client, PODS, name, namespace)
+        except (KubeError, TimeoutError) as error:
+            return self._unproved(f"pod {namespace}/{name}", allow("ZonesAgree"), error)
+        if found is None:
+            return allow("NothingToDo")  # the API server says so itself
+        bound = found.document
+        case = Case(
+            f"binding of pod {namespace}/{name}",
+            pod.wanted(bound, namespace),
+            partial(binding.judge, document, bound, namespace=namespace),
+            partial(binding.rests_on, document, bound, namespace=namespace),
+            target,
+        )
+        return await self._review(case, deadline)
+
+    async def review_attachment(self, request: Request, deadline: float) -> Answer:
+        """Whether a volume could be attached to a node."""
+        document = request.object or {}
+        case = Case(
+            f"volumeattachment {_name_of(request)}",
+            binding.wanted_by_attachment(document, self._driver),
+            partial(binding.judge_attachment, document, driver=self._driver),
+            partial(binding.attachment_rests_on, document, driver=self._driver),
+            str(inside(document, "spec", "nodeName") or ""),
+        )
+        return await self._review(case, deadline)
+
+    async def _truth(
+        self, request: Request, document: Json, source: Source, deadline: float
+    ) -> Truth:
+        if request.user_info.username in self._provisioner_users:
+            own = persistent_volume.truth_of_own_affinity(document)
+            if own is not None:
+                return own
+        return await self._lookup.zone(source.volume_id, deadline=deadline)
+
+    async def _filled(self, deadline: float) -> bool:
+        """Whether the caches are full, which they are after the first seconds."""
+        if not self._caches.is_synced:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._caches.synced()
+            except TimeoutError:
+                return False
+        return True
+
+    async def _review(self, case: Case, deadline: float) -> Answer:
+        if case.wanted == Wanted():
+            return allow("NothingToDo")
+        if not await self._filled(deadline):
+            return policy.unchecked(Trouble.BUDGET, strict=self._strict)
+        zones, doubts = await self._zones(case, deadline)
+        answer = await self._proved(case, zones, deadline)
+        if answer.allowed and doubts:
+            return replace(answer, warnings=(*answer.warnings, *doubts))
+        return answer
+
+    async def _zones(self, case: Case, deadline: float) -> tuple[dict[str, str], list[str]]:
+        """The zones of inline volumes, and what is to be said about those that EC2 did not tell."""
+        inline = list(islice(case.wanted.inline, _MOST_INLINE))
+        if not inline:
+            return {}, []
+        now = asyncio.get_running_loop().time()
+        until = now + (deadline - now) * _EC2_SHARE
+        asked = (self._lookup.zone(volume_id, deadline=until) for volume_id in inline)
+        truths = dict(zip(inline, await asyncio.gather(*asked), strict=True))
+        zones = {each: truth.zone for each, truth in truths.items() if isinstance(truth, Found)}
+        doubts = [
+            f"where volume {each} is cannot be told now, so its zone was not checked: {truth.why}"
+            for each, truth in truths.items()
+            if isinstance(truth, Doubt)
+        ]
+        return zones, doubts
+
+    async def _proved(self, case: Case, zones: Mapping[str, str], deadline: float) -> Answer:
+        """Judge by the caches; before a denial, by what it rests on as it is now."""
+        view = LiveView(self._client, self._caches, self._driver)
+        doubted = False
+        while True:
+            readings = view.readings(case.wanted, zones)
+            answer = case.judge(readings)
+            basis = NO_OBJECT if answer.allowed else case.rests_on(readings)
+            unread = view.unread(basis)
+            doubted = doubted or unread != NO_OBJECT
+            if case.target:
+                unread |= view.lacking(case.wanted, case.target)
+            if unread == NO_OBJECT:
+                break
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await view.read(unread)
+            except (KubeError, TimeoutError, TooManyReadsError) as error:
+                return self._unproved(case.title, answer, error)
+        if not answer.allowed:
+            answer = case.judge(readings.only(basis))
+        if doubted:
+            outcome = "overturned" if answer.allowed else "confirmed"
+            self._metrics.live_reads.labels(outcome).inc()
+        return answer
+
+    def _unproved(self, title: str, answer: Answer, error: Exception) -> Answer:
+        """Answer a review for which the API server did not show what it takes."""
+        self._metrics.live_reads.labels("failed").inc()
+        _log.warning("could not read what a review needs", review=title, error=_told(error))
+        why = f"ebs-webhook could not read {title} and what it uses: {_reason(error)}"
+        if self._strict:
+            return deny("Unproved", f"{why}; try again", code=503, retry_after_s=1)
+        said = f", so it did not refuse this: {answer.message}" if not answer.allowed else ""
+        return allow("Unproved", warnings=[*answer.warnings, f"{why}{said}"])
+
+
+def _name_of(request: Request) -> str:
+    """The name of what is reviewed, "" if the API server has still to make it up."""
+    return request.name or str(inside(request.object, "metadata", "name") or "")
+
+
+def _told(error: Exception) -> str:
+    return error.message if isinstance(error, KubeError) else _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case KubeError():
+            return error.reason
+        case TooManyReadsError():
+            return "they are too many objects"
+        case _:
+            return "no answer in time"
