@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from provisioner.sandbox import nodes
+from provisioner.sandbox import kwok, nodes
 from provisioner.sandbox.api import Api, ApiError
 from provisioner.sandbox.control_plane import until
 from provisioner.sandbox.strict_ec2.instances import Instance
@@ -73,12 +73,15 @@ async def test_nodes_match_instances_and_are_ready(sandbox: Sandbox, api: Api) -
 
 async def test_kwok_renews_the_leases_of_nodes(sandbox: Sandbox, api: Api) -> None:
     name = sandbox.instances[0].private_dns_name
+    path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}"
+    seen: set[str] = set()
 
     async def renewed() -> bool:
-        path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}"
-        return bool((await api.get(path))["spec"]["renewTime"])
+        seen.add((await api.get(path))["spec"]["renewTime"])
+        return len(seen) > 1
 
-    async with asyncio.timeout(20):
+    # A kubelet renews four times within the life of its lease, and so does KWOK.
+    async with asyncio.timeout(kwok.LEASE_S):
         await until(renewed)
 
 
