@@ -131,6 +131,7 @@ class Attacher:
         )
         if isinstance(target, rules.Refuse):
             raise StorageError(target.reason, target.message)
+        prepared = False
         while True:
             step = rules.next_attach_step(
                 attachment,
@@ -141,9 +142,12 @@ class Attacher:
                 now_s=now_s(),
             )
             match step:
-                case rules.Prepare():
+                case rules.Prepare() if not prepared:
                     persistent_volume = await self._hold(persistent_volume, step)
                     attachment = await self._prepare(attachment, target)
+                    prepared = True
+                case rules.Prepare():
+                    raise _taken_out(attachment)
                 case rules.Attach():
                     waits_s = await self._send_attach(attachment, target)
                     if waits_s > 0:
@@ -235,3 +239,11 @@ class Attacher:
                 return LOOK_AGAIN_S
             case _:
                 assert_never(step)
+
+
+def _taken_out(attachment: Attachment) -> StorageError:
+    return StorageError(
+        Reason.CONFLICT,
+        f"the finalizer or the annotations that were written to VolumeAttachment {attachment.name}"
+        " or its PersistentVolume were taken out again at once; look for the webhook that does so",
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import msgspec
+import pytest
 
 from provisioner.decide.attach import Call, Kind, Target
 from provisioner.ec2.attachments import Attachments
@@ -154,6 +155,27 @@ async def test_an_attach_that_waits_for_a_mark_tells_the_pod_why_that_stays():
 
     [(_, _, patch)] = world.kube.sent
     assert patch["status"]["attachError"]["message"] == DENIED.message
+
+
+@pytest.mark.parametrize(
+    "stripped",
+    [
+        pytest.param(an_attachment("csi-1", uid="1", finalizers=[]), id="the finalizer"),
+        pytest.param(an_attachment("csi-1", uid="1", annotations={}), id="the annotations"),
+    ],
+)
+async def test_what_takes_the_record_of_an_attach_out_at_once_is_told_and_not_written_against(
+    stripped,
+):
+    world = World(an_attachment("csi-1", uid="1", prepared=False), registered=a_csi_node())
+    world.kube.answers = [stripped, stripped]
+
+    with pytest.raises(StorageError, match="csi-1"):
+        await world.attacher.reconcile("csi-1")
+
+    prepared, told = (patch for _, _, patch in world.kube.sent)
+    assert prepared["metadata"]["finalizers"] == [ATTACHER_FINALIZER]
+    assert "webhook" in told["status"]["attachError"]["message"]
 
 
 async def test_an_attachment_removed_by_force_gives_its_device_name_back():
