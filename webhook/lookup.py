@@ -136,7 +136,6 @@ class ZoneLookup:
         if not zone:
             return Doubt(f"EC2 shows {volume_id} without a zone")
         _make_room(self._found, _MOST_ZONES)
-        self._missing_until_s.pop(volume_id, None)
         found = self._found[volume_id] = self._found_in.setdefault(zone, Found(zone))
         return found
 
