@@ -34,9 +34,17 @@ def state(pid: int) -> str:
         return "X"
 
 
+def name_of(pid: str) -> str:
+    """As the kernel names it; ours are all Python, and named by what they run."""
+    arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    if arguments[1:3] == ["-m", "provisioner.cli"]:
+        return arguments[3]
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
 def children_of(pid: int) -> dict[str, int]:
     pids = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return {Path(f"/proc/{pid}/comm").read_text().strip(): int(pid) for pid in pids}
+    return {name_of(pid): int(pid) for pid in pids}
 
 
 def left_in(folder: Path) -> list[Path]:
@@ -52,10 +60,10 @@ async def all_dead(up: Up) -> None:
 
 
 @asynccontextmanager
-async def up(temporary: Path) -> AsyncIterator[Up]:
-    """A running ``sandbox up``, without a controller, whose temporary files are in a folder."""
+async def up(temporary: Path, *options: str) -> AsyncIterator[Up]:
+    """A running ``sandbox up`` whose temporary files are in a folder."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "provisioner.cli", "sandbox", "up", "--no-controller"),
+        *(sys.executable, "-m", "provisioner.cli", "sandbox", "up", *options),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         cwd=Path(__file__).parents[2],
@@ -67,6 +75,7 @@ async def up(temporary: Path) -> AsyncIterator[Up]:
         assert line.startswith(b"export KUBECONFIG=" + bytes(temporary))
         children = children_of(process.pid)
         assert children.keys() > PROGRAMS
+        assert ("controller" in children) is not ("--no-controller" in options)
         yield Up(process, temporary, children)
     finally:
         if process.returncode is None:
@@ -88,6 +97,14 @@ async def by_the_death_of_a_part(up: Up) -> None:
     assert b"kube-scheduler ended by signal 9; the end of its log:" in errors
 
 
+async def by_the_death_of_the_controller(up: Up) -> None:
+    os.kill(up.children["controller"], signal.SIGKILL)
+    async with asyncio.timeout(2):
+        _, errors = await up.process.communicate()
+    assert up.process.returncode == 1
+    assert b"controller ended by signal 9; the end of its log:" in errors
+
+
 async def by_being_killed(up: Up) -> None:
     up.process.kill()
     await up.process.wait()
@@ -95,11 +112,19 @@ async def by_being_killed(up: Up) -> None:
     assert len(workdir.remove_abandoned(up.temporary)) == 1
 
 
-@pytest.mark.parametrize("end", [by_ctrl_c, by_the_death_of_a_part, by_being_killed])
+@pytest.mark.parametrize(
+    ("end", "options"),
+    [
+        (by_ctrl_c, ()),
+        (by_the_death_of_a_part, ("--no-controller",)),
+        (by_the_death_of_the_controller, ()),
+        (by_being_killed, ("--no-controller",)),
+    ],
+)
 async def test_no_process_and_no_file_is_left_when_it_ends(
-    tmp_path: Path, end: Callable[[Up], Awaitable[None]]
+    tmp_path: Path, end: Callable[[Up], Awaitable[None]], options: tuple[str, ...]
 ) -> None:
-    async with up(tmp_path) as running:
+    async with up(tmp_path, *options) as running:
         await end(running)
         await all_dead(running)
 
