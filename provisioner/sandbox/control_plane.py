@@ -26,6 +26,9 @@ READY_TIMEOUT_S = 60.0
 
 POLL_S = 0.05
 
+LIFE_S = int(credentials.LIFE.total_seconds())
+"""Of all credentials of a sandbox."""
+
 _PORTS = range(20000, 32000)
 """Below Linux' ephemeral ports: no outgoing connection can take one between choice and use."""
 
@@ -107,9 +110,12 @@ class ControlPlane:
         )
 
     async def service_account_token(
-        self, namespace: str, name: str, expires_after_s: int = 86400
+        self, namespace: str, name: str, expires_after_s: int = LIFE_S
     ) -> str:
-        """Ask the TokenRequest API for a token of a service account, as the kubelet does."""
+        """Ask the TokenRequest API for a token of a service account, as the kubelet does.
+
+        Nobody renews it, so by default it lives as long as the certificates do.
+        """
         answer = await self.api.create(
             f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
             {

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import uuid
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from provisioner.sandbox import kwok, nodes
+from provisioner.sandbox import credentials, kwok, nodes
 from provisioner.sandbox.api import Api, ApiError
 from provisioner.sandbox.control_plane import until
 from provisioner.sandbox.strict_ec2.instances import Instance
@@ -109,6 +110,16 @@ async def test_a_service_account_may_only_what_rbac_grants_it(
             await somebody.get("/api/v1/persistentvolumes")
 
     assert refusal.value.status == 403
+
+
+async def test_the_token_of_a_service_account_lives_as_long_as_the_certificates(
+    sandbox: Sandbox, background: Background, namespace: str
+) -> None:
+    token = await background.call(sandbox.plane.service_account_token(namespace, "default"))
+
+    payload = token.split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    assert claims["exp"] - claims["iat"] == credentials.LIFE.total_seconds()
 
 
 async def test_the_audit_log_names_what_a_service_account_did(
