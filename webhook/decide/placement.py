@@ -8,17 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from provisioner.model.zone import ZONE_KEYS, ZONE_LABEL
 from webhook.decide.readings import NO_OBJECT, Basis, Readings
 from webhook.model import node_affinity
 from webhook.model.pod import Expression, Pod, Term
 from webhook.model.review import Json
 from webhook.model.views import Zones
 
-# Nodes carry these beside ``ZONE_LABEL`` or not: the driver's key comes with the stock node plugin,
-# the beta keys are deprecated, Regions come from a cloud controller.
-_MAY_BE_MISSING = frozenset({*ZONE_KEYS, *node_affinity.REGION_KEYS}) - {ZONE_LABEL}
-_HOLDS_WITHOUT_LABEL = frozenset({"NotIn", "DoesNotExist"})
 _MOST_LISTED = 4
 _ANEW = "create one of them anew in the other's zone from a snapshot"
 _WAIT = "a class with volumeBindingMode WaitForFirstConsumer keeps a pod's new volumes together"
@@ -119,9 +114,7 @@ def _provable(term: Term) -> Json:
 
 
 def _expression(each: Expression) -> Json:
-    # A node without the label fulfils it, and nothing says that the nodes of a zone carry it.
-    open_ = each.key in _MAY_BE_MISSING and each.operator in _HOLDS_WITHOUT_LABEL
-    return {"key": "" if open_ else each.key, "operator": each.operator, "values": each.values}
+    return {"key": each.key, "operator": each.operator, "values": each.values}
 
 
 @dataclass(frozen=True, slots=True)

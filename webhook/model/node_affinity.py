@@ -1,7 +1,9 @@
 """Node selector terms, asked about a zone: may a node of this zone match?
 
 Terms are alternatives, the expressions of one term must all hold; a term without expressions
-matches no node. Of a node that is only known by its zone, every other label may have any value.
+matches no node. Of a node that is only known by its zone, every other label may have any value, and
+the older keys for a zone and those for a Region may be missing, which NotIn and DoesNotExist hold
+for.
 Source: Kubernetes 1.36 API reference, core/v1 NodeSelector; component-helpers nodeaffinity.
 """
 
@@ -9,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from provisioner.model.zone import ZONE_KEYS
+from provisioner.model.zone import ZONE_KEYS, ZONE_LABEL
 from webhook.model.review import Json
 from webhook.model.views import Zones
 
@@ -37,7 +39,7 @@ def labels_in(zone: str) -> dict[str, str]:
 def terms_of(required: Any) -> list[Json]:
     """The terms of a ``NodeSelector``, [] when there is none."""
     terms = required.get("nodeSelectorTerms") if isinstance(required, dict) else None
-    return [term for term in terms or () if isinstance(term, dict)]
+    return [term for term in _listed(terms) if isinstance(term, dict)]
 
 
 def allows(terms: Sequence[Json], zone: str) -> bool:
@@ -56,7 +58,7 @@ def may_match(term: Json, known: Mapping[str, str]) -> bool:
 
 def expressions_of(term: Json) -> list[Json]:
     """``matchExpressions`` of a term, [] when there are none."""
-    return [each for each in term.get("matchExpressions") or () if isinstance(each, dict)]
+    return [each for each in _listed(term.get("matchExpressions")) if isinstance(each, dict)]
 
 
 def zones_named(terms: Iterable[Json]) -> Zones | None:
@@ -74,11 +76,16 @@ def zones_named(terms: Iterable[Json]) -> Zones | None:
     return None if empty else frozenset(zones)
 
 
+def _listed(found: Any) -> list[Any]:
+    """An array of a document, [] when something else is in its place."""
+    return found if isinstance(found, list) else []
+
+
 def _zones_of_term(term: Json) -> set[str] | None:
     named: set[str] | None = None
     for expression in expressions_of(term):
         if expression.get("key") in ZONE_KEYS and expression.get("operator") == "In":
-            values = set(expression.get("values") or ())
+            values = {str(value) for value in _listed(expression.get("values"))}
             named = values if named is None else named & values
     if named is None:
         return None
@@ -89,14 +96,14 @@ def _may_hold(expression: Json, known: Mapping[str, str]) -> bool:
     value = known.get(str(expression.get("key")))
     if value is None:
         return True
-    values = expression.get("values") or ()
+    values = _listed(expression.get("values"))
     match expression.get("operator"):
         case "In":
             return value in values
         case "NotIn":
-            return value not in values
+            return value not in values or expression.get("key") != ZONE_LABEL
         case "DoesNotExist":
-            return False
+            return expression.get("key") != ZONE_LABEL
         case "Gt" | "Lt":
             return False  # a zone is no number
         case _:

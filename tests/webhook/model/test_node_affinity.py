@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_LABEL
+from webhook.model.node_affinity import (
+    REGION_LABEL,
+    allows,
+    labels_in,
+    region_of,
+    terms_of,
+    zones_named,
+)
+
+A, B = "us-east-1a", "us-east-1b"
+
+
+def term(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+@pytest.mark.parametrize(
+    ("zone", "region"),
+    [
+        ("us-east-1a", "us-east-1"),
+        ("us-west-2-lax-1a", "us-west-2"),
+        ("us-gov-east-1b", "us-gov-east-1"),
+        ("cn-north-1a", "cn-north-1"),
+        ("rack7", ""),
+        ("", ""),
+    ],
+)
+def test_a_zone_tells_its_region(zone: str, region: str):
+    assert region_of(zone) == region
+
+
+@pytest.mark.parametrize("key", [ZONE_LABEL, EBS_ZONE_LABEL, BETA_ZONE_LABEL])
+def test_in_names_the_zones_under_every_key(key: str):
+    terms = [term(key, "In", A)]
+
+    assert allows(terms, A)
+    assert not allows(terms, B)
+    assert zones_named(terms) == {A}
+
+
+@pytest.mark.parametrize("operator", ["NotIn", "DoesNotExist"])
+@pytest.mark.parametrize(
+    ("key", "may"), [(ZONE_LABEL, False), (EBS_ZONE_LABEL, True), (REGION_LABEL, True)]
+)
+def test_only_the_label_that_every_node_has_can_exclude_by_being_there(
+    key: str, operator: str, may: bool
+):
+    assert allows([term(key, operator, A, "us-east-1")], A) is may
+
+
+def test_other_keys_may_have_any_value():
+    assert allows([term("team", "In", "db"), term("disk", "Exists")], A)
+    assert zones_named([term("team", "In", "db")]) is None
+
+
+def test_terms_are_alternatives_and_expressions_hold_together():
+    both = {"matchExpressions": [*term(ZONE_LABEL, "In", A, B)["matchExpressions"]]}
+    both["matchExpressions"] += term(EBS_ZONE_LABEL, "In", B)["matchExpressions"]
+
+    assert zones_named([both]) == {B}
+    assert zones_named([both, term(ZONE_LABEL, "In", A)]) == {A, B}
+
+
+def test_a_zone_is_no_number():
+    assert not allows([term(ZONE_LABEL, "Gt", "1")], A)
+
+
+def test_an_empty_term_matches_no_node_and_one_by_name_any():
+    assert not allows([{}], A)
+    assert zones_named([{}]) is None
+    assert allows([{"matchFields": [{"key": "metadata.name"}]}], A)
+
+
+@pytest.mark.parametrize(
+    "required", [None, [], "rubbish", {}, {"nodeSelectorTerms": None}, {"nodeSelectorTerms": 7}]
+)
+def test_what_is_no_node_selector_has_no_terms(required: Any):
+    assert terms_of(required) == []
+
+
+@pytest.mark.parametrize("values", [None, 7, "us-east-1a"])
+def test_values_of_a_wrong_type_name_nothing(values: Any):
+    odd = {"matchExpressions": [{"key": ZONE_LABEL, "operator": "In", "values": values}]}
+
+    assert not allows([odd], A)
+
+
+def test_a_zone_of_an_unknown_form_has_no_region():
+    assert REGION_LABEL not in labels_in("rack7")
+    assert labels_in(A)[REGION_LABEL] == "us-east-1"
