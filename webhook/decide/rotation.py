@@ -8,18 +8,28 @@ whoever looks next, and no word beside the keys can contradict them::
     next in the place of serving     trusted: both            swapped: the old authority remains
     serving                          trusted: serving         pruned, which is idle again
 
-Two orders keep every handshake good. A certificate is served only after all webhook
-configurations have trusted its authority for ``settle_s`` (API servers follow those by a watch of
-their own), and an authority is dropped only after its successor has been served for
-``prune_after_s`` (replicas follow the Secret by a watch). Both times are counted by each replica
-itself, on its own monotonic clock, from when it first saw something to be so: what another
-replica's wall clock wrote is never compared with ours. The wall clock decides about validity only,
-in which an hour is nothing.
+Three rules keep every handshake good:
+
+- A certificate is served only after all webhook configurations have trusted its authority for
+  ``settle_s``: API servers follow those by a watch of their own.
+- An authority is dropped only after its successor has been served for ``prune_after_s``: replicas
+  follow the Secret by a watch.
+- A bundle is published only when it holds all that the configurations trust, but for what was
+  dropped in that way: a Secret that somebody has put into the place of ours knows nothing of what
+  replicas serve at that moment.
+
+The times are counted by each replica itself, on its own monotonic clock, from when it first saw
+something to be so: what another replica's wall clock wrote is never compared with ours. The wall
+clock decides about validity only, in which an hour is nothing.
 """
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+# A bundle only grows where the Secret is spoilt again and again; API servers read all of it.
+MOST_AUTHORITIES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,7 @@ class Content:
         serving: what every replica is to serve; None if there is nothing that could be served.
         upcoming: what is to be served next; None likewise.
         authorities: fingerprints of the bundle's, in their order.
+        retired: fingerprints of those that were dropped last.
         tidy: whether the bundle holds nothing else.
         problems: what is there and cannot be used, a sentence each.
         spoilt_upcoming: whether one of them is about what is to be served next.
@@ -79,6 +90,7 @@ class Content:
     serving: Pair | None = None
     upcoming: Pair | None = None
     authorities: tuple[str, ...] = ()
+    retired: AbstractSet[str] = frozenset()
     tidy: bool = True
     problems: tuple[str, ...] = ()
     spoilt_upcoming: bool = False
@@ -90,12 +102,15 @@ class Seen:
 
     Attributes:
         carried: whether all webhook configurations carry exactly the Secret's bundle now.
+        found: fingerprints of all authorities that some webhook is trusted by now, and that have
+            not expired.
         trusted_s: for how long all of them have trusted an authority, by its fingerprint, in
             seconds; one that is not trusted by all now is not in it.
         serving_s: for how long the Secret has named what is to be served, in seconds.
     """
 
     carried: bool = False
+    found: AbstractSet[str] = frozenset()
     trusted_s: Mapping[str, float] | None = None
     serving_s: float = 0.0
 
@@ -131,6 +146,11 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
+class Adopt:
+    """Write into the bundle what the webhook configurations trust besides."""
+
+
+@dataclass(frozen=True, slots=True)
 class Publish:
     """Write the bundle into the webhook configurations."""
 
@@ -152,7 +172,7 @@ class Wait:
     seconds: float
 
 
-Step = Make | Prepare | Publish | Swap | Prune | Wait
+Step = Make | Prepare | Adopt | Publish | Swap | Prune | Wait
 
 
 def decide(content: Content, seen: Seen, now: datetime, waits: Waits) -> Step:
@@ -168,7 +188,7 @@ def decide(content: Content, seen: Seen, now: datetime, waits: Waits) -> Step:
     if serving is None or not serving.valid_at(now):
         return _rescue(content, seen, now)
     if not seen.carried:
-        return Publish()
+        return _publish(content, seen)
     if content.spoilt_upcoming:
         return Prepare("; ".join(content.problems))
     if upcoming is not None and now >= upcoming.not_after:
@@ -209,10 +229,15 @@ def _rescue(content: Content, seen: Seen, now: datetime) -> Step:
     """Nothing in the Secret can be served."""
     upcoming = content.upcoming
     if upcoming is not None and upcoming.valid_at(now):
-        return Swap() if seen.trusts(upcoming.authority) else Publish()
+        return Swap() if seen.trusts(upcoming.authority) else _publish(content, seen)
     if content.serving is None:
         return Make("; ".join(content.problems))
     return Make(_outside(content.serving, now))
+
+
+def _publish(content: Content, seen: Seen) -> Step:
+    strangers = seen.found - {*content.authorities} - content.retired
+    return Adopt() if strangers and len(content.authorities) < MOST_AUTHORITIES else Publish()
 
 
 def _once(step: Step, in_s: float, waits: Waits) -> Step:

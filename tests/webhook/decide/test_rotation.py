@@ -4,6 +4,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from webhook.decide.rotation import (
+    MOST_AUTHORITIES,
+    Adopt,
     Content,
     Make,
     Pair,
@@ -80,6 +82,30 @@ def step(content: Content, so: Seen, now: datetime = NOW) -> object:
     ],
 )
 def test_each_phase_has_its_step(content: Content, so: Seen, expected: object):
+    assert step(content, so) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        pytest.param(IDLE, Adopt(), id="another Secret in the place of ours"),
+        pytest.param(replace(IDLE, retired={"X"}), Publish(), id="what was pruned is dropped"),
+        pytest.param(replace(IDLE, authorities=("A", "X")), Publish(), id="known already"),
+        pytest.param(
+            replace(IDLE, authorities=("A", *(str(n) for n in range(1, MOST_AUTHORITIES)))),
+            Publish(),
+            id="no room for more",
+        ),
+        pytest.param(
+            Content(upcoming=A, authorities=("A",), problems=("tls.crt: cannot be read",)),
+            Adopt(),
+            id="only the next one can be served",
+        ),
+    ],
+)
+def test_what_is_trusted_stays_so_until_it_was_pruned(content: Content, expected: object):
+    so = Seen(carried=False, found={"A", "X"}, trusted_s={"X": LONG})
+
     assert step(content, so) == expected
 
 
