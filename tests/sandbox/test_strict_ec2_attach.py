@@ -184,7 +184,7 @@ def test_an_attachment_says_whether_it_dies_with_its_instance(lab: Lab) -> None:
     volume = lab.volume()
     lab.attach(volume, lab.instance())
 
-    assert lab.look(volume)["Attachments"][0]["DeleteOnTermination"] is False
+    assert lab.look(volume)["Attachments"][0].get("DeleteOnTermination") is False
 
 
 def test_a_multi_attach_volume_attaches_to_many_instances(lab: Lab) -> None:
