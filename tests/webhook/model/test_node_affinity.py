@@ -42,7 +42,7 @@ def test_in_names_the_zones_under_every_key(key: str):
 
     assert allows(terms, A)
     assert not allows(terms, B)
-    assert zones_named(terms) == {A}
+    assert zones_named(terms) == frozenset({A})
 
 
 @pytest.mark.parametrize("operator", ["NotIn", "DoesNotExist"])
@@ -50,7 +50,9 @@ def test_in_names_the_zones_under_every_key(key: str):
     ("key", "may"), [(ZONE_LABEL, False), (EBS_ZONE_LABEL, True), (REGION_LABEL, True)]
 )
 def test_only_the_label_that_every_node_has_can_exclude_by_being_there(
-    key: str, operator: str, may: bool
+    key: str,
+    operator: str,
+    may: bool,  # noqa: FBT001 -- of a table
 ):
     assert allows([term(key, operator, A, "us-east-1")], A) is may
 
@@ -64,8 +66,8 @@ def test_terms_are_alternatives_and_expressions_hold_together():
     both = {"matchExpressions": [*term(ZONE_LABEL, "In", A, B)["matchExpressions"]]}
     both["matchExpressions"] += term(EBS_ZONE_LABEL, "In", B)["matchExpressions"]
 
-    assert zones_named([both]) == {B}
-    assert zones_named([both, term(ZONE_LABEL, "In", A)]) == {A, B}
+    assert zones_named([both]) == frozenset({B})
+    assert zones_named([both, term(ZONE_LABEL, "In", A)]) == frozenset({A, B})
 
 
 def test_a_zone_is_no_number():
