@@ -27,11 +27,10 @@ class Connection(web.RequestHandler):
 
     Attributes:
         opened: the loop's time.
-        proven: a whole head of a request has come.
         handshake: the task that does it.
     """
 
-    __slots__ = ("_all", "_half_since", "_wire", "handshake", "opened", "proven")
+    __slots__ = ("_all", "_half_since", "_wire", "handshake", "opened")
 
     def __init__(self, server: web.Server, everyone: "Connections", limits: Limits) -> None:
         loop = asyncio.get_running_loop()
@@ -49,7 +48,6 @@ class Connection(web.RequestHandler):
         self._wire: asyncio.Transport | None = None
         self.handshake: asyncio.Task[None] | None = None
         self.opened = loop.time()
-        self.proven = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to speak HTTP."""
@@ -98,7 +96,6 @@ class Connection(web.RequestHandler):
 
     def begin(self) -> None:
         """A request has begun."""
-        self.proven = True
         self._half_since = None
         self._all.begin(self)
 

@@ -215,6 +215,7 @@ async def test_what_is_no_call_of_a_webhook_is_refused(options, status):
 
         assert answer.status == status
         assert answer.body.strip()
+        assert answer.headers["server"] == "ebs-webhook"
         assert it.counted("refused_requests_total", status=str(status)) == float(status != 200)
 
 
