@@ -93,16 +93,27 @@ def commands() -> None:
 @click.option(
     "--ec2-rate",
     type=options.Rates(),
-    default="",
+    multiple=True,
+    callback=options.all_rates,
     help="Raised EC2 quotas, such as CreateVolume=200:10,*=x2.",
 )
 @click.option("--metrics-address", default="", help="host:port of /metrics, /healthz, /readyz.")
-@click.option("--orphan-sweep", type=click.Choice([s.value for s in Sweep]), default="delete")
+@click.option(
+    "--orphan-sweep",
+    type=click.Choice([s.value for s in Sweep]),
+    default="delete",
+    show_default=True,
+)
 @click.option("--orphan-sweep-interval", type=options.Duration(), default="5m", show_default=True)
 @click.option("--orphan-min-age", type=options.Duration(), default="10m", show_default=True)
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text")
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info"
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
 )
 def controller(
     *,
@@ -122,7 +133,11 @@ def controller(
     log_format: str,
     log_level: str,
 ) -> None:
-    """Create, attach, detach and delete volumes (run as a Deployment)."""
+    """Create, attach, detach and delete volumes (run as a Deployment).
+
+    Each option has a twin in the environment: EBS_PROVISIONER_CONTROLLER_ and its name in capitals,
+    such as EBS_PROVISIONER_CONTROLLER_CLUSTER_ID.
+    """
     logs.configure(log_format, log_level)
     settings = Settings(
         kubeconfig=kubeconfig,

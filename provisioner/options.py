@@ -72,6 +72,11 @@ class Rates(click.ParamType[str]):
         return str(value)
 
 
+def all_rates(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> str:
+    """Join what was given in several options, each of kind ``Rates``; the callback of theirs."""
+    return Rates().convert(",".join(texts), param, ctx)
+
+
 def run(commands: click.Group, name: str) -> None:
     """Run a program's command; a mistake is one line and a non-zero exit."""
     try:

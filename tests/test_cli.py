@@ -1,15 +1,20 @@
 """The command line: a mistake is one line and a non-zero exit, told before anything is started."""
 
+import dataclasses
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 
-from provisioner import cli
+from provisioner import app, cli, logs
+from provisioner.ec2.rates import Rate, documented, parse_rates
+from provisioner.settings import Settings, Sweep
 
 KUBECONFIG = """
 apiVersion: v1
@@ -36,8 +41,8 @@ def run(monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
     monkeypatch.setattr(sys, "argv", ["ebs-provisioner", *options])
     with pytest.raises(SystemExit) as caught:
         cli.main()
-    assert isinstance(caught.value.code, int)
-    return caught.value.code
+    assert caught.value.code is None or isinstance(caught.value.code, int)
+    return caught.value.code or 0
 
 
 def started(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -99,6 +104,121 @@ def test_an_invalid_value_is_one_line_that_names_the_option(
     assert option in told.err
     assert says in told.err
     assert told.err.count("\n") == 1
+
+
+def settings_of(monkeypatch: pytest.MonkeyPatch, *options: str) -> tuple[Settings, str, str]:
+    """What the controller would be started with; then how it would log."""
+    told: list[Any] = []
+
+    async def start(settings: Settings) -> None:
+        told.append(settings)
+
+    monkeypatch.setattr(app, "run", start)
+    monkeypatch.setattr(logs, "configure", lambda *how: told.extend(how))
+    assert run(monkeypatch, "controller", *options) == 0
+    log_format, level, settings = told
+    return settings, log_format, level
+
+
+def test_without_options_the_defaults_of_the_settings_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings_of(monkeypatch) == (Settings(), "text", "info")
+
+
+TWINS: list[tuple[str, str, Any]] = [
+    ("--kubeconfig", "/somewhere", {"kubeconfig": "/somewhere"}),
+    ("--driver-name", "my-ebs.example.com", {"driver": "my-ebs.example.com"}),
+    ("--cluster-id", "prod", {"cluster_id": "prod"}),
+    ("--region", "eu-central-1", {"region": "eu-central-1"}),
+    ("--extra-tags", "team=a,cost=b", {"extra_tags": {"team": "a", "cost": "b"}}),
+    ("--default-fstype", "xfs", {"default_file_system": "xfs"}),
+    ("--leader-elect", "false", {"leader_elect": False}),
+    ("--leader-election-namespace", "storage", {"lease_namespace": "storage"}),
+    ("--ec2-rate", "CreateVolume=9:3,*=x2", {"ec2_rates": "CreateVolume=9:3,*=x2"}),
+    ("--metrics-address", ":2", {"metrics_address": ":2"}),
+    ("--orphan-sweep", "report", {"orphan_sweep": Sweep.REPORT}),
+    ("--orphan-sweep-interval", "90s", {"orphan_sweep_interval_s": 90.0}),
+    ("--orphan-min-age", "1h", {"orphan_min_age_s": 3600.0}),
+]
+
+
+@pytest.mark.parametrize(("option", "value", "fields"), TWINS)
+def test_an_option_and_its_twin_in_the_environment_set_the_same(
+    monkeypatch: pytest.MonkeyPatch, option: str, value: str, fields: dict[str, Any]
+) -> None:
+    wanted = (dataclasses.replace(Settings(), **fields), "text", "info")
+    given = "--no-leader-elect" if option == "--leader-elect" else f"{option}={value}"
+    assert settings_of(monkeypatch, given) == wanted
+
+    monkeypatch.setenv(twin_of(option), value)
+    assert settings_of(monkeypatch) == wanted
+
+
+def test_logging_has_twins_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = (Settings(), "json", "debug")
+    assert settings_of(monkeypatch, "--log-format=json", "--log-level=debug") == wanted
+
+    monkeypatch.setenv(twin_of("--log-format"), "json")
+    monkeypatch.setenv(twin_of("--log-level"), "debug")
+    assert settings_of(monkeypatch) == wanted
+
+
+def twin_of(option: str) -> str:
+    return f"EBS_PROVISIONER_CONTROLLER_{option.removeprefix('--').upper().replace('-', '_')}"
+
+
+def test_no_option_is_left_out_above() -> None:
+    named = {option for option, _, _ in TWINS} | {"--log-format", "--log-level"}
+
+    assert {each.opts[0] for each in cli.controller.params} == named
+
+
+def test_a_quota_may_be_raised_in_several_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, _, _ = settings_of(
+        monkeypatch, "--ec2-rate=CreateVolume=300:12", "--ec2-rate=AttachVolume=90:9,*=x2"
+    )
+
+    rates = parse_rates(settings.ec2_rates)
+    assert rates.of("CreateVolume") == Rate(300, 12)
+    assert rates.of("AttachVolume") == Rate(90, 9)
+    assert rates.of("DetachVolume") == documented("DetachVolume").times(2)
+
+
+def test_two_quotas_for_one_action_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    assert run(monkeypatch, "controller", "--ec2-rate=*=x2", "--ec2-rate=*=x3") == 2
+    assert "* is given twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "default"),
+    [
+        ("--driver-name", "ebs.csi.aws.com"),
+        ("--default-fstype", "ext4"),
+        ("--leader-election-namespace", "kube-system"),
+        ("--orphan-sweep", "delete"),
+        ("--orphan-sweep-interval", "5m"),
+        ("--orphan-min-age", "10m"),
+        ("--log-format", "text"),
+        ("--log-level", "info"),
+    ],
+)
+def test_help_names_the_default_of_an_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, option: str, default: str
+) -> None:
+    assert run(monkeypatch, "controller", "--help") == 0
+
+    entries = re.split(r"\n  (?=--)", capsys.readouterr().out)
+    [entry] = [each for each in entries if each.startswith(f"{option} ")]
+    assert f"[default: {default}]" in " ".join(entry.split())
+
+
+def test_help_names_the_twins_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    assert run(monkeypatch, "controller", "--help") == 0
+
+    assert twin_of("--cluster-id") in capsys.readouterr().out
 
 
 def test_the_environment_is_held_to_the_same_rules(

@@ -97,7 +97,8 @@ def commands() -> None:
 @click.option(
     "--ec2-rate",
     type=options.Rates(),
-    default="",
+    multiple=True,
+    callback=options.all_rates,
     help="Raised EC2 quotas, such as DescribeVolumes=200:50.",
 )
 @click.option("--tls-secret", type=options.DnsName(), default=TLS_SECRET, show_default=True)

@@ -89,7 +89,8 @@ def parse_rates(text: str | Iterable[str]) -> Rates:
     """Read ``--ec2-rate``: one text with commas, or several texts.
 
     Raises:
-        StorageError: (INVALID_REQUEST) a part is not of the form ACTION=BURST:PER_S, ACTION=xN.
+        StorageError: (INVALID_REQUEST) a part is not of the form ACTION=BURST:PER_S or ACTION=xN,
+            or is about an action that another part is about.
     """
     exact: dict[str, Rate] = {}
     factors: dict[str, float] = {}
@@ -101,6 +102,8 @@ def parse_rates(text: str | Iterable[str]) -> Rates:
         if not equals or action not in {*DOCUMENTED, _EVERY}:
             known = ", ".join(sorted(DOCUMENTED))
             raise _refused(part, f"the action is one of {known} or *" if equals else _HELP)
+        if action in {*exact, *factors}:
+            raise _refused(part, f"{action} is given twice")
         if quota.startswith("x"):
             factors[action] = _positive(part, quota[1:])
         elif action == _EVERY:

@@ -57,3 +57,11 @@ def test_refuses_what_it_cannot_read_in_one_sentence_that_quotes_it(text: str) -
     assert caught.value.reason is Reason.INVALID_REQUEST
     assert repr(text) in caught.value.message
     assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "texts", [["*=x2", "*=x3"], ["CreateVolume=200:10,CreateVolume=x2"], ["*=x2,*=x2"]]
+)
+def test_refuses_two_quotas_for_one_action(texts: list[str]) -> None:
+    with pytest.raises(StorageError, match="is given twice"):
+        parse_rates(texts)
