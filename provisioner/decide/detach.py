@@ -20,7 +20,7 @@ from provisioner.decide.attach import (
 from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment
 from provisioner.model.node import CsiNode
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
-from provisioner.model.volume import AttachmentState
+from provisioner.model.volume import AttachmentState, InstanceAttachment
 
 GONE_S = 10.0  # a volume that was known and is missing for so long is gone
 BUSY_S = 60.0  # a detach that takes longer is told to the user
@@ -88,6 +88,22 @@ def next_detach_step(
         lost_until_s = call.sent_at_s + CONSISTENCY_S if call.uncertain else 0.0
         late_s = max(lost_until_s, attach_may_be_under_way_until_s)
     return Release(target.volume_id) if now_s >= late_s else Wait(target.volume_id)
+
+
+def is_still_wanted(
+    asked: Attachment, now: Attachment | None, there: InstanceAttachment | None
+) -> bool:
+    """Whether a detach that has waited for its turn is still to be sent.
+
+    ``asked``: the object for which it was decided; ``now``: the one under its name now. ``there``:
+    the volume on the instance, as seen since. Two things can have changed: the object was removed
+    by force and made anew, or an attach that was stuck has come true.
+    """
+    if now is None or now.deleting:
+        return True
+    if asked.deleting:
+        return False
+    return there is None or there.state is not AttachmentState.ATTACHED
 
 
 def _may_be_leaving(target: Target, view: View) -> bool:

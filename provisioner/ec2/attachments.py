@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from provisioner.ec2.batches import chunks, without_missing
-from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.calls import Ec2Calls, Gate
 from provisioner.ec2.coalescer import Coalescer
 from provisioner.ec2.devices import DeviceBook
 from provisioner.model.errors import Ec2Error, Reason
@@ -44,8 +44,16 @@ class Attachments:
         """
         return await self._instances.get(instance_id)
 
-    async def attach(self, volume_id: str, instance_id: str, *, device: str) -> InstanceAttachment:
+    async def attach(
+        self, volume_id: str, instance_id: str, *, device: str, gate: Gate | None = None
+    ) -> InstanceAttachment:
         """Send one AttachVolume; the volume is usually ``attaching`` still.
+
+        Args:
+            volume_id: the volume.
+            instance_id: the instance.
+            device: the name under which it will be there.
+            gate: the last look, right before the call is sent (see ``Ec2Calls.call``).
 
         Raises:
             Ec2Error: DEVICE_IN_USE (mark the name and take another), VOLUME_IN_USE,
@@ -53,14 +61,21 @@ class Attachments:
         """
         params = {"VolumeId": volume_id, "InstanceId": instance_id, "Device": device}
         try:
-            answer = await self._calls.call("AttachVolume", params)
+            answer = await self._calls.call("AttachVolume", params, gate=gate)
         except Ec2Error:
             self._instances.forget(instance_id)  # what it rested on may be out of date
             raise
         return _attachment(answer, instance_id, device)
 
-    async def detach(self, volume_id: str, instance_id: str) -> InstanceAttachment | None:
+    async def detach(
+        self, volume_id: str, instance_id: str, *, gate: Gate | None = None
+    ) -> InstanceAttachment | None:
         """Send one DetachVolume, never by force.
+
+        Args:
+            volume_id: the volume.
+            instance_id: the instance.
+            gate: the last look, right before the call is sent (see ``Ec2Calls.call``).
 
         Returns:
             the attachment, usually ``detaching``; None if it is over already.
@@ -70,7 +85,7 @@ class Attachments:
                 detach); ``outcome`` UNKNOWN if it may be under way.
         """
         params = {"VolumeId": volume_id, "InstanceId": instance_id}
-        answer = await self._calls.call("DetachVolume", params)
+        answer = await self._calls.call("DetachVolume", params, gate=gate)
         attachment = _attachment(answer, instance_id, "")
         return None if attachment.state is AttachmentState.DETACHED else attachment
 

@@ -22,7 +22,7 @@ from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment
 from provisioner.model.errors import Outcome, Reason, StorageError
 from provisioner.model.node import CsiNode
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
-from provisioner.reconcile.attachment_memory import AttachmentMemory, now_s
+from provisioner.reconcile.attachment_memory import AttachmentMemory, NoLongerWantedError, now_s
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.detach import LOOK_AGAIN_S, Detacher
 from provisioner.reconcile.marks import Marks
@@ -190,29 +190,48 @@ class Attacher:
         instance = await self._ec2.instance(target.instance_id)
         there_already = target.volume_id in instance.devices.values()
         device = self._ec2.devices.reserve(target.instance_id, target.volume_id, instance.devices)
+        last = self._memory.calls.get(attachment.uid)
         call = Call(Kind.ATTACH, target, now_s(), uncertain=True)
-        self._memory.calls[attachment.uid] = (
-            call  # before the send: if we are cut off, it may have been
-        )
+        # Before the send: if we are cut off, it may have been.
+        self._memory.calls[attachment.uid] = call
         if not there_already:
             try:
-                await self._ec2.attach(target.volume_id, target.instance_id, device=device)
+                await self._ec2.attach(
+                    target.volume_id,
+                    target.instance_id,
+                    device=device,
+                    gate=lambda: self._still_wanted(attachment),
+                )
+            except NoLongerWantedError:
+                self._memory.restore(attachment, last)
+                return LOOK_AGAIN_S  # what has changed has woken it too
             except StorageError as error:
-                if error.reason is Reason.DEVICE_IN_USE:
-                    self._ec2.devices.mark_bad(target.instance_id, device)
-                    self._memory.calls.pop(attachment.uid)
-                    return 0.0  # the next look takes another name
-                patient = self._memory.age_s(attachment) < _PATIENCE_S
-                if error.reason is Reason.VOLUME_STATE and patient:
-                    self._memory.calls.pop(attachment.uid)
-                    return 1.0  # it is being made, or is leaving another instance
                 if error.reason is not Reason.VOLUME_IN_USE and error.outcome is Outcome.NOTHING:
-                    self._memory.calls.pop(attachment.uid)
-                    raise
+                    self._memory.restore(attachment, last)
+                    return self._after_refusal(attachment, target, device, error)
             else:
-                self._memory.calls[attachment.uid] = replace(call, uncertain=False)
+                call = replace(call, uncertain=False)
+            # The wait for its turn can take minutes, and says nothing about EC2.
+            self._memory.calls[attachment.uid] = replace(call, sent_at_s=now_s())
         self._memory.watch(attachment, target.volume_id, _NOT_BEFORE_S)
         return LOOK_AGAIN_S
+
+    async def _still_wanted(self, attachment: Attachment) -> None:
+        """The last look, once the limiter has granted the call."""
+        now = self._caches.attachments.get(attachment.name)
+        if now is None or now.uid != attachment.uid or now.deleting:
+            raise NoLongerWantedError
+
+    def _after_refusal(
+        self, attachment: Attachment, target: Target, device: str, error: StorageError
+    ) -> float:
+        """Seconds until the next try of an attach that EC2 refused for certain; or its error."""
+        if error.reason is Reason.DEVICE_IN_USE:
+            self._ec2.devices.mark_bad(target.instance_id, device)
+            return 0.0  # the next look takes another name
+        if error.reason is Reason.VOLUME_STATE and self._memory.age_s(attachment) < _PATIENCE_S:
+            return 1.0  # it is being made, or is leaving another instance
+        raise error
 
     async def _attached(self, attachment: Attachment, target: Target, device: str) -> None:
         status = {

@@ -29,6 +29,10 @@ _CODES = {
 log = structlog.get_logger(__name__)
 
 
+class NoLongerWantedError(Exception):
+    """A call was not sent: while it waited for its turn, what it was for has changed."""
+
+
 class AttachmentMemory:
     """Memory by UID, so that a late result never reaches an attachment made anew under its name.
 
@@ -61,7 +65,7 @@ class AttachmentMemory:
         self._began_s.setdefault(attachment.uid, now_s())
 
     def restore(self, attachment: Attachment, call: Call | None) -> None:
-        """A call was refused for certain: what was known before still holds."""
+        """A call was refused for certain, or not sent: what was known before still holds."""
         self.calls.pop(attachment.uid, None)
         if call is not None:
             self.calls[attachment.uid] = call

@@ -22,7 +22,7 @@ from provisioner.kube.resources import ATTACHMENTS
 from provisioner.model.attachment import Attachment, attachment_name
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.persistent_volume import finalizer_of_attacher
-from provisioner.reconcile.attachment_memory import AttachmentMemory, now_s
+from provisioner.reconcile.attachment_memory import AttachmentMemory, NoLongerWantedError, now_s
 from provisioner.reconcile.caches import Caches
 
 LOOK_AGAIN_S = 10.0
@@ -139,7 +139,14 @@ class Detacher:
         call = Call(Kind.DETACH, target, now_s(), uncertain=uncertain)
         self._memory.calls[attachment.uid] = call
         try:
-            await self._ec2.detach(target.volume_id, target.instance_id)
+            await self._ec2.detach(
+                target.volume_id,
+                target.instance_id,
+                gate=lambda: self._still_wanted(attachment, target),
+            )
+        except NoLongerWantedError:
+            self._memory.restore(attachment, last)
+            return 0.0
         except StorageError as error:
             if error.reason in _GONE and attachment.deleting:
                 await self._release(attachment, target)
@@ -147,14 +154,25 @@ class Detacher:
             if error.reason in (Reason.NOT_ATTACHED, *_GONE):
                 # Right after an attach EC2 may not know of it yet: then the looks decide.
                 call = replace(call, refused=True, uncertain=uncertain or after_attach)
-                self._memory.calls[attachment.uid] = call
             elif error.outcome is Outcome.UNKNOWN:
-                self._memory.calls[attachment.uid] = replace(call, uncertain=True)
+                call = replace(call, uncertain=True)
             else:
                 self._memory.restore(attachment, last)
                 raise
+        # The wait for its turn can take minutes, and says nothing about EC2.
+        self._memory.calls[attachment.uid] = replace(call, sent_at_s=now_s())
         self._memory.watch(attachment, target.volume_id, _NOT_BEFORE_S)
         return LOOK_AGAIN_S
+
+    async def _still_wanted(self, attachment: Attachment, target: Target) -> None:
+        """The last look, once the limiter has granted the call."""
+        seen = self._memory.view(attachment, target.volume_id).seen
+        if not rules.is_still_wanted(
+            attachment,
+            self._caches.attachments.get(attachment.name),
+            seen.on(target.instance_id) if seen is not None else None,
+        ):
+            raise NoLongerWantedError
 
     async def _release(self, attachment: Attachment, target: Target) -> None:
         """Let go: the finalizer first, or the status update would start another detach."""

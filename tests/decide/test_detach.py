@@ -18,6 +18,7 @@ from provisioner.decide.detach import (
     BUSY_S,
     GONE_S,
     STALLED_S,
+    is_still_wanted,
     next_detach_step,
     target_to_detach,
 )
@@ -209,6 +210,30 @@ def test_a_detach_under_way_is_never_sent_again(call, state):
     view = View(call=call, seen=a_volume(on={INSTANCE: state}))
 
     assert isinstance(step(view, waited_s=10 * STALLED_S), Wait)
+
+
+GONE = a_volume().on(INSTANCE)
+ATTACHED = a_volume(on={INSTANCE: State.ATTACHED}).on(INSTANCE)
+ATTACHING = a_volume(on={INSTANCE: State.ATTACHING}).on(INSTANCE)
+STUCK = an_attachment()
+ANOTHER = an_attachment(uid="another")
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "now", "there", "wanted"),
+    [
+        pytest.param(GOING, GOING, ATTACHED, True, id="nothing has changed"),
+        pytest.param(GOING, None, ATTACHED, True, id="removed by force"),
+        pytest.param(GOING, ANOTHER, ATTACHED, False, id="race 12: made anew"),
+        pytest.param(STUCK, STUCK, ATTACHING, True, id="still stuck"),
+        pytest.param(STUCK, STUCK, GONE, True, id="stuck and not seen"),
+        pytest.param(STUCK, STUCK, ATTACHED, False, id="it was stuck, and has come true"),
+        pytest.param(STUCK, NEVER_ATTACHED, ATTACHED, True, id="come true, and to be deleted now"),
+        pytest.param(STUCK, None, ATTACHED, True, id="come true, and removed by force"),
+    ],
+)
+def test_a_detach_that_has_waited_for_its_turn_is_judged_anew(asked_for, now, there, wanted):
+    assert is_still_wanted(asked_for, now, there) is wanted
 
 
 views = st.builds(

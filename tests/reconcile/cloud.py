@@ -1,0 +1,143 @@
+"""EC2 in virtual time, behind the real calls and limiter: volumes attached and detached."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from botocore.exceptions import ClientError
+
+from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.limiter import Grant, Limiter, Urgency
+from provisioner.ec2.rates import Rates
+from provisioner.metrics import Metrics
+from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.volume import AttachmentState as State
+from provisioner.model.volume import Instance
+from tests.builders import ZONE, a_volume
+from tests.ec2.virtual_time import Clock
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+
+CALL_S = 0.2
+ATTACH_S = 2.0
+DETACH_S = 3.0
+
+
+class SlowLimiter(Limiter):
+    """The real one; before it, callers wait as long as the queue of an action is said to be."""
+
+    def __init__(self, clock: Clock, waits_s: Mapping[str, float]) -> None:
+        super().__init__(clock=clock)
+        self._waits_s = waits_s
+
+    async def acquire(
+        self, action: str, urgency: Urgency = Urgency.NORMAL, *, place: int | None = None
+    ) -> Grant:
+        await asyncio.sleep(self._waits_s.get(action, 0.0))
+        return await super().acquire(action, urgency, place=place)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The last change of a volume."""
+
+    instance_id: str
+    device: str
+    at_s: float
+    leaving: bool = False
+
+
+class Cloud(Ec2Calls):
+    """Answers after 0.2 s, at the documented quota. Any volume that it is asked for exists.
+
+    Attributes:
+        waits_s: by action, how long calls wait for their turn.
+        attach_s: how long an attachment takes.
+        drops: what was attached is off again when that time is over.
+        refuses: by action, with what it is refused.
+        sent: the actions that change something, in order, and when they arrived.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.waits_s: dict[str, float] = {}
+        limiter = SlowLimiter(clock, self.waits_s)
+        super().__init__(cast("EC2Client", None), limiter=limiter, metrics=Metrics(), clock=clock)
+        self.attach_s = ATTACH_S
+        self.drops = False
+        self.refuses: dict[str, Reason] = {}
+        self.sent: list[tuple[str, float]] = []
+        self.counts: Counter[str] = Counter()
+        self._tokens: dict[str, tuple[float, float]] = {}
+        self._placed: dict[str, Placed] = {}
+
+    def actions(self) -> list[str]:
+        """What was sent that changes something, in order."""
+        return [action for action, _ in self.sent]
+
+    async def _in_thread(self, grant: Grant, params: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            await asyncio.sleep(CALL_S)
+            self._admit(grant.action)
+            return self._answer(grant.action, params)
+        finally:
+            self.limiter.release()
+
+    def _admit(self, action: str) -> None:
+        quota, now = Rates().of(action), self._clock()
+        tokens, at_s = self._tokens.get(action, (quota.burst, now))
+        tokens = min(quota.burst, tokens + (now - at_s) * quota.per_s)
+        self._tokens[action] = (tokens - 1 if tokens >= 1 else tokens), now
+        if tokens < 1:
+            self.counts["throttled"] += 1
+            raise ClientError({"Error": {"Code": "RequestLimitExceeded"}}, action)
+        self.counts[action] += 1
+
+    def _answer(self, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        if action == "DescribeInstances":
+            return {"Instances": [self._instance(each) for each in params["InstanceIds"]]}
+        if action == "DescribeVolumes":
+            ids = params["VolumeIds"] if "VolumeIds" in params else params["Filters"][0]["Values"]
+            volumes = [a_volume(each, on=self._on(each)) for each in ids]
+            return {"Volumes": volumes, "NextToken": None}
+        self.sent.append((action, self._clock()))
+        if action in self.refuses:
+            raise Ec2Error(self.refuses[action], f"EC2 refuses {action}", action=action)
+        return self._change(action, params["VolumeId"], params["InstanceId"], params.get("Device"))
+
+    def _change(
+        self, action: str, volume_id: str, instance_id: str, device: str | None
+    ) -> dict[str, Any]:
+        on, now = self._on(volume_id), self._clock()
+        if action == "AttachVolume":
+            if on:
+                raise Ec2Error(Reason.VOLUME_IN_USE, "in use", action=action)
+            self._placed[volume_id] = Placed(instance_id, device or "", now)
+            return {"State": "attaching", "InstanceId": instance_id, "Device": device}
+        if instance_id not in on:
+            raise Ec2Error(Reason.NOT_ATTACHED, "not attached", action=action)
+        self._placed[volume_id] = Placed(instance_id, "", now, leaving=True)
+        return {"State": "detaching", "InstanceId": instance_id}
+
+    def _on(self, volume_id: str) -> dict[str, State]:
+        placed = self._placed.get(volume_id)
+        if placed is None:
+            return {}
+        since_s = self._clock() - placed.at_s
+        if placed.leaving:
+            return {placed.instance_id: State.DETACHING} if since_s < DETACH_S else {}
+        if since_s < self.attach_s:
+            return {placed.instance_id: State.ATTACHING}
+        return {} if self.drops else {placed.instance_id: State.ATTACHED}
+
+    def _instance(self, instance_id: str) -> Instance:
+        devices = {
+            placed.device or f"/dev/leaving-{volume_id}": volume_id
+            for volume_id, placed in self._placed.items()
+            if instance_id in self._on(volume_id)
+        }
+        return Instance(instance_id, ZONE, "running", "m5.large", devices)
