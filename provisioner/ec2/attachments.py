@@ -23,8 +23,7 @@ class Attachments:
     """What is attached where.
 
     Attributes:
-        devices: the book of device names; the caller reserves before ``attach`` and releases once
-            the volume is detached.
+        devices: the book of device names; the caller reserves before ``attach``.
     """
 
     def __init__(self, calls: Ec2Calls, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -88,6 +87,11 @@ class Attachments:
         answer = await self._calls.call("DetachVolume", params, gate=gate)
         attachment = _attachment(answer, instance_id, "")
         return None if attachment.state is AttachmentState.DETACHED else attachment
+
+    def release(self, instance_id: str, volume_id: str) -> None:
+        """The volume is off the instance: its device name is free, and older views are wrong."""
+        self.devices.release(instance_id, volume_id)
+        self._instances.forget(instance_id)
 
     async def close(self) -> None:
         """Stop looking at instances."""

@@ -32,6 +32,7 @@ class Coalescer(Generic[V]):
         self._clock = clock
         self._waiting: dict[str, asyncio.Future[V]] = {}
         self._known: dict[str, tuple[float, V]] = {}
+        self._outdated: set[str] = set()  # keys whose fetch under way began too early
         self._worker: asyncio.Task[None] | None = None
 
     async def get(self, key: str) -> V:
@@ -61,8 +62,9 @@ class Coalescer(Generic[V]):
         return waiter
 
     def forget(self, key: str) -> None:
-        """Ask anew next time."""
+        """Ask anew next time; what is under way is not remembered."""
         self._known.pop(key, None)
+        self._outdated.add(key)
 
     async def close(self) -> None:
         """Stop; whoever waits is cancelled."""
@@ -79,6 +81,7 @@ class Coalescer(Generic[V]):
             await asyncio.sleep(self._window_s)
             batch, self._waiting = self._waiting, {}
             self._answer_known(batch)
+            self._outdated.clear()
             try:
                 answers = await self._fetch(list(batch)) if batch else {}
             except asyncio.CancelledError:
@@ -112,5 +115,6 @@ class Coalescer(Generic[V]):
                 self._known.pop(key, None)
                 waiter.set_exception(answer)
             else:
-                self._known[key] = now, answer
+                if key not in self._outdated:
+                    self._known[key] = now, answer
                 waiter.set_result(answer)

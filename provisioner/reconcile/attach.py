@@ -80,7 +80,7 @@ class Attacher:
             # Removed by force, nobody has let go of the device's name. Should the volume still be
             # there, EC2 shows the name as taken.
             recorded = old.annotations
-            self._ec2.devices.release(recorded.get(NODE_ID, ""), recorded.get(VOLUME_ID, ""))
+            self._ec2.release(recorded.get(NODE_ID, ""), recorded.get(VOLUME_ID, ""))
         if new is not None and new.spec.attacher == self._driver and rules.is_new(old, new):
             self.queue.add(new.name)
 

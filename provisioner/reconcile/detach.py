@@ -178,7 +178,7 @@ class Detacher:
         """Let go: the finalizer first, or the status update would start another detach."""
         remove = {"$deleteFromPrimitiveList/finalizers": [finalizer_of_attacher(self._driver)]}
         patch = {"metadata": {"uid": attachment.uid, **remove}}
-        self._ec2.devices.release(target.instance_id, target.volume_id)
+        self._ec2.release(target.instance_id, target.volume_id)
         try:
             left = await self._client.patch(
                 ATTACHMENTS, attachment.name, patch, kind=Patch.STRATEGIC

@@ -134,3 +134,20 @@ def test_closing_cancels_whoever_waits() -> None:
         return waiting.cancelled()
 
     assert in_virtual_time(story)
+
+
+def test_an_answer_that_was_forgotten_while_it_was_fetched_is_not_remembered() -> None:
+    async def story(clock: Clock) -> list[list[str]]:
+        fetch = Upper()
+        coalescer = make(fetch, clock)
+        asking = asyncio.create_task(coalescer.get("a"))
+        await asyncio.sleep(0.5)
+        coalescer.forget("a")
+
+        assert await asking == "A"  # who has asked before is answered all the same
+        assert await coalescer.get("a") == "A"
+        assert await coalescer.get("a") == "A"  # this one is remembered
+        await coalescer.close()
+        return fetch.asked
+
+    assert in_virtual_time(story) == [["a"], ["a"]]

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from provisioner.decide.attach import STUCK_S
+from tests.builders import INSTANCE, VOLUME
 from tests.reconcile.attach_world import AttachWorld, in_attach_world
 
 VOLUMES_A_NODE = 20
@@ -137,3 +138,22 @@ def test_a_stuck_attach_that_comes_true_while_it_waits_to_be_taken_back_is_kept(
         return world.cloud.actions()
 
     assert in_attach_world(story) == ["AttachVolume"]
+
+
+def test_a_volume_that_comes_back_at_once_is_attached_at_once():
+    async def story(world: AttachWorld) -> float:
+        name = world.wish()
+        await asyncio.sleep(10)
+        world.delete(name)
+        await asyncio.sleep(2.7)
+        other = await world.ec2.instance(INSTANCE)  # looked at for another attach
+        assert VOLUME in other.devices.values()
+        await asyncio.sleep(1.5)
+        began_at = world.clock()
+        assert name in world.gone_at
+        world.attached_at.clear()
+        world.wish(uid="another")
+        await asyncio.sleep(30)
+        return world.attached_at[name] - began_at
+
+    assert in_attach_world(story) < 5
