@@ -61,7 +61,7 @@ class Connection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Take in bytes, and remember since when there is less than the head of a request."""
-        if self._half_since is None and not self._all.is_busy(self):
+        if data and self._half_since is None and not self._all.is_busy(self):
             self._half_since = self._loop.time()
         super().data_received(data)
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from urllib.parse import parse_qs, urlsplit
 
 from aiohttp import StreamReader, hdrs, web
+from multidict import CIMultiDictProxy
 
 from webhook.model import patience
 
@@ -86,7 +87,7 @@ def check_head(request: web.BaseRequest) -> None:
     kind = headers.get(hdrs.CONTENT_TYPE, "")
     if kind != "application/json" and _media_type(kind) != "application/json":
         raise RefusedError(415, "the body must be application/json")
-    if _encodings(headers.get(hdrs.CONTENT_ENCODING, "")) - {"", "identity"}:
+    if hdrs.CONTENT_ENCODING in headers and _encodings(headers) - {"", "identity"}:
         raise RefusedError(415, "the body must not be compressed")
     if hdrs.UPGRADE in headers:
         raise RefusedError(400, "this connection cannot be upgraded")
@@ -189,5 +190,6 @@ def _media_type(header: str) -> str:
     return header.partition(";")[0].strip().lower()
 
 
-def _encodings(header: str) -> set[str]:
-    return {part.strip().lower() for part in header.split(",")}
+def _encodings(headers: CIMultiDictProxy[str]) -> set[str]:
+    named = ",".join(headers.getall(hdrs.CONTENT_ENCODING))
+    return {part.strip().lower() for part in named.split(",")}

@@ -7,7 +7,7 @@ neither count a connection before its handshake is over nor can end one then.
 import asyncio
 import socket
 import ssl
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Self
 
 import structlog
@@ -206,18 +206,27 @@ def _headers(reply: Reply) -> dict[str, str]:
 def _bound(address: str) -> socket.socket:
     host, port = probes.host_and_port(address)
     try:
-        if host is None and socket.has_dualstack_ipv6():
-            listener = socket.create_server(
-                ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG
-            )
-        else:
-            family = socket.AF_INET6 if ":" in (host or "") else socket.AF_INET
-            listener = socket.create_server((host or "", port), family=family, backlog=_BACKLOG)
+        listener = _everywhere(port) if host is None else _at(host, port)
     except OSError as exc:
         message = f"cannot serve the webhook on {address}: {exc.strerror or exc}"
         raise StorageError(Reason.NOT_SUPPORTED, message) from exc
-    listener.setblocking(False)  # noqa: FBT003 -- the standard library's signature
+    listener.settimeout(0)
     return listener
+
+
+def _at(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+
+def _everywhere(port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        # A kernel that knows IPv6 may still have it switched off.
+        with suppress(OSError):
+            return socket.create_server(
+                ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG
+            )
+    return _at("", port)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -158,14 +158,13 @@ async def world(
     limits: Limits | None = None,
     handlers: Mapping[str, Handler] | None = None,
     stop: asyncio.Event | None = None,
+    listen: str = "127.0.0.1:0",
 ) -> AsyncIterator[World]:
     """A front in its context; or, given ``stop``, one that serves until then."""
     metrics = WebhookMetrics()
     both = {PODS: handler, VOLUMES: handler}
     dispatcher = Dispatcher(handlers or both, strict=False, metrics=metrics)
-    front = Front(
-        dispatcher, contexts().server, listen="127.0.0.1:0", metrics=metrics, limits=limits
-    )
+    front = Front(dispatcher, contexts().server, listen=listen, metrics=metrics, limits=limits)
     timeout = aiohttp.ClientTimeout(total=10)
     connector = aiohttp.TCPConnector(ssl=contexts().client, limit=0)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
@@ -197,3 +196,26 @@ def review(
             **request,
         },
     }
+
+
+BODY = msgspec.json.encode(review())
+CLIENT_HELLO_HALF = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+
+
+class Gate:
+    """A handler that waits until it is opened."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.open = asyncio.Event()
+
+    async def __call__(self, _: Request, __: float) -> Answer:
+        self.begun.set()
+        await self.open.wait()
+        return allow("Fine")
+
+
+async def asked(wire: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> int:
+    reader, writer = wire
+    writer.write(raw(BODY))
+    return (await read_answer(reader)).status

@@ -5,34 +5,23 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 
-import msgspec
 import pytest
 
-from tests.webhook.front_world import World, contexts, raw, read_answer, review, until, world
+from tests.webhook.front_world import (
+    BODY,
+    CLIENT_HELLO_HALF,
+    Gate,
+    World,
+    asked,
+    contexts,
+    raw,
+    read_answer,
+    review,
+    until,
+    world,
+)
 from webhook.intake import Limits
 from webhook.model.review import Answer, Request, allow
-
-BODY = msgspec.json.encode(review())
-CLIENT_HELLO_HALF = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
-
-
-class Gate:
-    """A handler that waits until it is opened."""
-
-    def __init__(self) -> None:
-        self.begun = asyncio.Event()
-        self.open = asyncio.Event()
-
-    async def __call__(self, _: Request, __: float) -> Answer:
-        self.begun.set()
-        await self.open.wait()
-        return allow("Fine")
-
-
-async def asked(wire: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> int:
-    reader, writer = wire
-    writer.write(raw(BODY))
-    return (await read_answer(reader)).status
 
 
 async def a_sweep(it: World) -> None:
@@ -187,6 +176,14 @@ async def test_who_has_read_slowly_may_stay():
         assert await asked((reader, writer)) == 200
 
 
+async def test_who_is_idle_may_stay():
+    async with world(limits=Limits(read_s=0.05)) as it, it.wire() as used, it.wire() as unused:
+        assert await asked(used) == 200
+        await a_sweep(it)
+
+        assert [await asked(wire) for wire in (used, unused)] == [200, 200]
+
+
 async def test_who_waits_for_an_answer_may_stay():
     gate = Gate()
     async with world(gate, limits=Limits(read_s=0.05)) as it, it.wire() as (reader, writer):
@@ -219,76 +216,3 @@ async def test_an_old_connection_is_closed_with_its_answer():
 
         assert (answer.status, answer.headers["connection"]) == (200, "close")
         assert await reader.read() == b""
-
-
-async def test_while_it_ends_it_is_not_ready_and_asks_clients_to_go():
-    stop = asyncio.Event()
-    async with world(limits=Limits(notice_s=60.0), stop=stop) as it, it.wire() as known:
-        assert await asked(known) == 200
-        before = it.front.problem()
-        stop.set()
-        await until(it.front.problem)
-        known[1].write(raw(BODY))
-        answers = [await read_answer(known[0])]
-        async with it.wire() as (reader, writer):
-            writer.write(raw(BODY))
-            answers.append(await read_answer(reader))
-
-        assert (before, it.front.problem()) == ("", "the webhook is ending")
-        assert [(a.status, a.headers["connection"]) for a in answers] == [(200, "close")] * 2
-
-
-async def test_when_it_ends_it_accepts_nobody_and_answers_what_is_under_way():
-    gate, stop = Gate(), asyncio.Event()
-    async with (
-        world(gate, limits=Limits(notice_s=0.0), stop=stop) as it,
-        it.wire() as busy,
-        it.wire() as sending,
-        it.wire() as idle,
-    ):
-        port = it.front.port
-        sending[1].write(raw(BODY)[:-10])
-        busy[1].write(raw(BODY))
-        await gate.begun.wait()
-        await until(lambda: it.front._bodies._held > len(BODY))
-        stop.set()
-        assert await idle[0].read() == b""
-        with pytest.raises(ConnectionRefusedError):
-            await asyncio.open_connection("127.0.0.1", port)
-        sending[1].write(BODY[-10:])
-        gate.open.set()
-        answers = [await read_answer(reader) for reader, _ in (busy, sending)]
-        assert it.serving is not None
-        async with asyncio.timeout(5):
-            await it.serving
-
-        assert [(a.status, a.headers["connection"]) for a in answers] == [(200, "close")] * 2
-        assert it.front.problem() == "the webhook does not listen"
-        assert it.counted("connections") == 0.0
-
-
-async def test_it_ends_even_when_an_answer_never_comes():
-    gate, stop = Gate(), asyncio.Event()
-    limits = Limits(notice_s=0.0, drain_s=0.05)
-    async with world(gate, limits=limits, stop=stop) as it, it.wire() as (reader, writer):
-        writer.write(raw(BODY))
-        await gate.begun.wait()
-        stop.set()
-        assert it.serving is not None
-        async with asyncio.timeout(5):
-            await it.serving
-            assert await reader.read() == b""
-
-        assert it.counted("connections") == 0.0
-
-
-async def test_it_ends_within_a_handshake():
-    async with asyncio.timeout(5):
-        async with world() as it, it.wire(tls=False) as (reader, writer):
-            writer.write(CLIENT_HELLO_HALF)
-            await until(lambda: it.counted("connections") == 1.0)
-            await it.front.__aexit__()
-            ended = await asyncio.gather(reader.read(), return_exceptions=True)
-
-        assert not ended[0] or isinstance(ended[0], ConnectionError)
-        assert it.counted("connections") == 0.0
