@@ -15,7 +15,7 @@ from provisioner.decide.attach import Call, Kind, Target
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.watcher import Watcher
 from provisioner.kube.client import KubeClient, Patch
-from provisioner.kube.queue import KeyedQueue
+from provisioner.kube.queue import OUTAGE, KeyedQueue
 from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment
@@ -29,6 +29,8 @@ from provisioner.reconcile.marks import Marks
 
 _NOT_BEFORE_S = 1.0  # most attachments take 1 to 4 s (aws-ebs-csi-driver)
 _PATIENCE_S = 30.0
+# What ends in EC2, of which no event tells.
+_PASSES = frozenset({Reason.INSTANCE_FULL, Reason.INSTANCE_STATE, Reason.VOLUME_STATE})
 
 log = structlog.get_logger(__name__)
 
@@ -51,7 +53,7 @@ class Attacher:
         self._client = client
         self._caches = caches
         self._ec2 = attachments
-        self.queue = KeyedQueue("attach", self.reconcile, metrics)
+        self.queue = KeyedQueue("attach", self.reconcile, metrics, soon=OUTAGE | _PASSES)
         self._memory = AttachmentMemory(
             client=client,
             caches=caches,

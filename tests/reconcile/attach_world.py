@@ -69,6 +69,7 @@ class AttachWorld:
             marks=Marks(volumes, cast("LiveLists", None), cluster_id=""),
             metrics=metrics,
         )
+        self.attacher.queue._random = lambda: 1.0  # the longest waits after a failure
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
