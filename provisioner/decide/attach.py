@@ -20,6 +20,7 @@ STUCK_S = 90.0  # aws-ebs-csi-driver #2833: an attachment that takes longer will
 SEND_AGAIN_S = (
     10.0  # a lost AttachVolume that no description shows is sent again (exclusive in EC2)
 )
+DROPPED_AGAIN_S = 300.0  # an AttachVolume that EC2 takes and drops is sent no more often in the end
 CONSISTENCY_S = 60.0  # how long EC2 may describe the world as it was
 
 
@@ -44,6 +45,7 @@ class Call:
 
     ``uncertain``: its reply was lost, or said that it had been carried out before.
     ``refused``: EC2 answered a detach with "it is not attached".
+    ``taken``: how many attaches in a row EC2 has taken, of which the volume is not yet attached.
     """
 
     kind: Kind
@@ -51,6 +53,7 @@ class Call:
     sent_at_s: float
     uncertain: bool = False
     refused: bool = False
+    taken: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +210,12 @@ def next_attach_step(
     return follow(target, call, view.seen, now_s - call.sent_at_s)
 
 
+def taken_before(last: Call | None, target: Target) -> int:
+    """How many attaches to this target EC2 has taken in a row, before the one to be sent now."""
+    same = last is not None and last.kind is Kind.ATTACH and last.target == target
+    return last.taken if last is not None and same else 0
+
+
 def is_new(old: Attachment | None, new: Attachment) -> bool:
     """Whether an update calls for a look; the echo of our own error messages does not.
 
@@ -236,7 +245,7 @@ def _after_attach(target: Target, call: Call, seen: Volume, waited_s: float) -> 
                 f"volume {target.volume_id} is attached to instance {elsewhere[0].instance_id}; "
                 "detach it there first",
             )
-        return Attach(target) if waited_s >= SEND_AGAIN_S else Wait(target.volume_id)
+        return _after_nothing(target, call, waited_s)
     if there.state is AttachmentState.ATTACHED:
         if tags.UNCLAIMED in seen.tags:
             return Unmark(target.volume_id)
@@ -244,6 +253,21 @@ def _after_attach(target: Target, call: Call, seen: Volume, waited_s: float) -> 
     if there.state is AttachmentState.ATTACHING and waited_s >= STUCK_S:
         return Detach(target)
     return Wait(target.volume_id)
+
+
+def _after_nothing(target: Target, call: Call, waited_s: float) -> AttachStep:
+    """The volume is not on the instance: once that may be an old look; twice, EC2 drops it."""
+    again_s = min(SEND_AGAIN_S * 2.0 ** min(max(call.taken - 1, 0), 8), DROPPED_AGAIN_S)
+    if waited_s >= again_s:
+        return Attach(target)
+    if call.taken < 2 or waited_s < SEND_AGAIN_S:  # noqa: PLR2004 -- twice
+        return Wait(target.volume_id)
+    return Wait(
+        target.volume_id,
+        f"EC2 takes the attachment of volume {target.volume_id} to instance {target.instance_id} "
+        "again and again, and drops it each time; if the volume is encrypted, check that its KMS "
+        "key is enabled and allows the controller's IAM role kms:CreateGrant and kms:Decrypt",
+    )
 
 
 def _after_detach(target: Target, call: Call, seen: Volume, waited_s: float) -> AttachStep:

@@ -193,7 +193,10 @@ class Attacher:
         there_already = target.volume_id in instance.devices.values()
         device = self._ec2.devices.reserve(target.instance_id, target.volume_id, instance.devices)
         last = self._memory.calls.get(attachment.uid)
-        call = Call(Kind.ATTACH, target, now_s(), uncertain=True)
+        taken = rules.taken_before(last, target)
+        if taken > 1:
+            log.warning("EC2 drops an attachment that it took; trying again", taken=taken)
+        call = Call(Kind.ATTACH, target, now_s(), uncertain=True, taken=taken)
         # Before the send: if we are cut off, it may have been.
         self._memory.calls[attachment.uid] = call
         if not there_already:
@@ -212,7 +215,7 @@ class Attacher:
                     self._memory.restore(attachment, last)
                     return self._after_refusal(attachment, target, device, error)
             else:
-                call = replace(call, uncertain=False)
+                call = replace(call, uncertain=False, taken=taken + 1)
             # The wait for its turn can take minutes, and says nothing about EC2.
             self._memory.calls[attachment.uid] = replace(call, sent_at_s=now_s())
         self._memory.watch(attachment, target.volume_id, _NOT_BEFORE_S)
@@ -255,8 +258,9 @@ class Attacher:
                 await self._memory.unmark(attachment, volume_id)
                 self._memory.watch(attachment, volume_id)
                 return None
-            case rules.Wait(volume_id=volume_id):
-                await self._memory.wait(attachment, volume_id)
+            case rules.Wait(volume_id=volume_id, message=message):
+                error = StorageError(Reason.VOLUME_STATE, message) if message else None
+                await self._memory.wait(attachment, volume_id, error)
                 return LOOK_AGAIN_S
             case _:
                 assert_never(step)

@@ -19,6 +19,7 @@ from provisioner.decide.attach import (
     Wait,
     is_new,
     next_attach_step,
+    taken_before,
     target_to_attach,
 )
 from provisioner.model import tags
@@ -250,6 +251,32 @@ def test_an_attach_that_does_not_show_is_sent_again_after_a_while(uncertain):
 
     assert step(view, waited_s=SEND_AGAIN_S - 1) == Wait(VOLUME)
     assert step(view, waited_s=SEND_AGAIN_S) == Attach(TARGET)
+
+
+@pytest.mark.parametrize(
+    ("taken", "again_s"), [(1, 10), (2, 20), (3, 40), (5, 160), (6, 300), (1000, 300)]
+)
+def test_an_attach_that_ec2_takes_and_drops_is_told_and_sent_less_and_less(taken, again_s):
+    view = View(call=Call(Kind.ATTACH, TARGET, SENT_AT_S, taken=taken), seen=a_volume())
+
+    assert step(view, waited_s=SEND_AGAIN_S - 1) == Wait(VOLUME)
+    late = step(view, waited_s=again_s - 1)
+    assert isinstance(late, Wait)
+    assert ("drops it each time" in late.message) is (taken > 1)
+    assert step(view, waited_s=again_s) == Attach(TARGET)
+
+
+@pytest.mark.parametrize(
+    ("last", "taken"),
+    [
+        (None, 0),
+        (Call(Kind.ATTACH, TARGET, SENT_AT_S, taken=3), 3),
+        (Call(Kind.ATTACH, Target(VOLUME, OTHER_INSTANCE), SENT_AT_S, taken=3), 0),
+        (Call(Kind.DETACH, TARGET, SENT_AT_S, taken=3), 0),
+    ],
+)
+def test_only_attaches_to_the_same_instance_count_as_dropped(last, taken):
+    assert taken_before(last, TARGET) == taken
 
 
 def test_a_volume_attached_by_hand_elsewhere_is_told_with_the_instance():  # race 15

@@ -16,7 +16,13 @@ from provisioner.ec2.watcher import Watcher
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import ATTACHMENTS
 from provisioner.metrics import Metrics
-from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment, AttachmentStatus
+from provisioner.model.attachment import (
+    NODE_ID,
+    VOLUME_ID,
+    Attachment,
+    AttachmentError,
+    AttachmentStatus,
+)
 from provisioner.model.errors import KubeError, Reason
 from provisioner.reconcile.attach import Attacher
 from provisioner.reconcile.caches import Caches
@@ -38,6 +44,7 @@ from tests.reconcile.cloud import Cloud
 
 T = TypeVar("T")
 WRITE_S = 0.01
+_ERRORS = {"attachError": "attach_error", "detachError": "detach_error"}
 DROP = "$deleteFromPrimitiveList/finalizers"
 
 
@@ -123,14 +130,16 @@ class AttachWorld:
             self.gone_at[name] = self.clock()
             asyncio.get_running_loop().call_later(WRITE_S, self.remove_by_force, name)
             return self._put(found, finalizers=[])
-        status = body["status"]
-        for error in (status.get("attachError"), status.get("detachError")):
-            if error is not None:
+        status = found.status or AttachmentStatus()
+        for field, error in body["status"].items():
+            if field.endswith("Error") and error is not None:
                 self.told.append((self.clock(), error["message"]))
-        if status.get("attached"):
+                kept = AttachmentError(message=error["message"])
+                status = replace(status, **{_ERRORS[field]: kept})
+        if body["status"].get("attached"):
             self.attached_at[name] = self.clock()
-            found = replace(found, status=AttachmentStatus(attached=True))
-        return self._put(found)
+            status = AttachmentStatus(attached=True)
+        return self._put(replace(found, status=status))
 
     def _put(self, found: Attachment, **changes: Any) -> Attachment:
         version = str(next(self._versions))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
+from structlog.testing import capture_logs
 
 from provisioner.model.errors import Reason
 from tests.reconcile.attach_world import AttachWorld, in_attach_world
@@ -49,3 +51,28 @@ def test_what_waiting_does_not_cure_is_asked_for_less_and_less():
         return len(world.cloud.sent)
 
     assert in_attach_world(story) < 30
+
+
+def test_an_attach_that_ec2_drops_each_time_is_told_once_and_asked_for_every_five_minutes():
+    async def story(world: AttachWorld) -> list[float]:
+        world.cloud.drops = True
+        name = world.wish()
+        with capture_logs() as logs:
+            await asyncio.sleep(3600)
+        assert [at < 60 for at, _ in world.told] == [True]
+        assert "drops it each time" in world.told[0][1]
+        assert {line["event"] for line in logs} == {
+            "EC2 drops an attachment that it took; trying again"
+        }
+        assert len(logs) == len(world.cloud.sent) - 2
+
+        world.cloud.drops = False
+        await asyncio.sleep(310)
+        assert name in world.attached_at
+        return [at for _, at in world.cloud.sent]
+
+    sent_at = in_attach_world(story)
+
+    pauses = [later - earlier for earlier, later in itertools.pairwise(sent_at)]
+    assert pauses[:5] == pytest.approx([10, 20, 40, 80, 160], abs=6)
+    assert pauses[5:] == pytest.approx([300] * len(pauses[5:]), abs=15)
