@@ -82,8 +82,6 @@ class Dispatcher:
             request = review.decode(body)
         except MalformedReviewError as error:
             return Reply(400, f"{error}\n".encode())
-        except UnicodeDecodeError:
-            return Reply(400, b"the body is no AdmissionReview: it is not UTF-8\n")
         answer = policy.beyond(path, request)
         if answer is None and len(self._running) >= self._most_in_flight:
             answer = policy.unchecked(Trouble.LOAD, strict=self._strict)

@@ -133,7 +133,7 @@ def decode(body: bytes) -> Request:
     """
     try:
         review = msgspec.json.decode(body, type=_Review)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedReviewError(f"the body is no AdmissionReview: {error}") from error
     if (review.api_version, review.kind) != (API_VERSION, KIND):
         found = f"{review.kind or 'no kind'} of {review.api_version or 'no version'}"
