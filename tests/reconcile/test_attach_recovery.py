@@ -74,5 +74,7 @@ def test_an_attach_that_ec2_drops_each_time_is_told_once_and_asked_for_every_fiv
     sent_at = in_attach_world(story)
 
     pauses = [later - earlier for earlier, later in itertools.pairwise(sent_at)]
-    assert pauses[:5] == pytest.approx([10, 20, 40, 80, 160], abs=6)
-    assert pauses[5:] == pytest.approx([300] * len(pauses[5:]), abs=15)
+    wanted = [10, 20, 40, 80, 160, *[300] * (len(pauses) - 5)]
+    late = [pause - least for pause, least in zip(pauses, wanted, strict=True)]
+    assert min(late) >= 0
+    assert max(late) < 11  # it is looked at every 10 s
