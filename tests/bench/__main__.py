@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from provisioner.sandbox.binaries import ensure_binaries
-from tests.bench import memory, phases, plot, processes, quota, report
+from tests.bench import memory, phases, plot, processes, quota, report, webhook_measure
 from tests.bench.phases import Phase
 from tests.bench.report import Results
 from tests.bench.world import BARE, NULL, OURS, RAISED, TOLD, ZONES, Contestant, World, world
@@ -23,7 +23,7 @@ FLOOR_UP_TO = 1000
 QUICK = 200
 CACHED = 5000
 AT_QUOTA = 300
-PARTS = ("speed", "quota", "memory", "scale")
+PARTS = ("speed", "quota", "memory", "webhook", "scale")
 
 
 def _tell(text: str) -> None:
@@ -75,6 +75,12 @@ class Bench:
         self._results.memory = await memory.measure(self._folder, self._binaries, objects)
         _tell(f"{objects} PVs and claims: {self._results.memory.full_mib:.0f} MiB")
 
+    async def webhook(self) -> None:
+        """Latency, memory and rotation of the webhook."""
+        self._results.webhook = await webhook_measure.measure(self._folder, self._binaries)
+        found = self._results.webhook.answered[0].took
+        _tell(f"webhook: p50 {found.p50:.2f} ms, p99 {found.p99:.2f} ms")
+
     async def _idle(self, made: World) -> None:
         made.ec2.control(reset_counts=True)
         await asyncio.sleep(IDLE_S)
@@ -92,6 +98,8 @@ async def _measure(bench: Bench, parts: set[str], count: int, repeat: int, *, qu
         await bench.at_quota(AT_QUOTA)
     if "memory" in parts:
         await bench.memory(CACHED)
+    if "webhook" in parts:
+        await bench.webhook()
     if "scale" in parts and not quick:
         await bench.scale(SCALE)
 

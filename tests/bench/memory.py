@@ -63,7 +63,7 @@ async def _one_start(made: World) -> tuple[float, float, float]:
     """Resident and peak MiB once it is quiet, and the seconds until it was ready."""
     address = f"127.0.0.1:{free_port()}"
     starting = asyncio.create_task(made.start(OURS, "--metrics-address", address))
-    ready_s = await _until_ready(f"http://{address}/readyz")
+    ready_s = await until_ready(f"http://{address}/readyz")
     await starting
     await made.quiet()
     resident, peak = processes.memory_mib(made.pid)
@@ -71,7 +71,8 @@ async def _one_start(made: World) -> tuple[float, float, float]:
     return resident, peak, ready_s
 
 
-async def _until_ready(url: str) -> float:
+async def until_ready(url: str) -> float:
+    """Ask until the answer is yes; the seconds that it took."""
     began_s = time.monotonic()
     async with asyncio.timeout(_READY_S), aiohttp.ClientSession() as session:
         while True:

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from tests.bench import webhook_report
 from tests.bench.memory import Memory
 from tests.bench.phases import NAMES, Phase
 from tests.bench.quota import Quota
+from tests.bench.webhook_measure import Webhook
 from tests.bench.world import BARE, NULL, OURS, TOLD
 
 Runs = dict[str, list[list[Phase]]]  # by contestant, one list of phases a repetition
@@ -33,6 +35,7 @@ class Results:
     idle_s: float = 0.0
     quota: Quota | None = None
     memory: Memory | None = None
+    webhook: Webhook | None = None
 
 
 def markdown(results: Results) -> str:
@@ -44,6 +47,8 @@ def markdown(results: Results) -> str:
         parts.append(_quota(results.quota))
     if results.memory is not None:
         parts.append(_memory(results.memory))
+    if results.webhook is not None:
+        parts.append(webhook_report.markdown(results.webhook))
     if results.scale:
         parts.append(_scale(results.scale))
     return "\n\n".join([*parts, ELSEWHERE]) + "\n"

@@ -1,0 +1,96 @@
+"""The webhook's part of the table: what was aimed at beside what was measured."""
+
+from collections.abc import Mapping
+
+from tests.bench.webhook_measure import Answered, Memory, Rotated, Webhook
+from tests.bench.webhook_pods import Created
+from tests.bench.webhook_rotation import HASTY
+
+_MOST_P50_MS, _MOST_P99_MS = 1.5, 8.0
+_MOST_ABOVE_MIB, _MOST_MIB = 35.0, 120.0
+_MOST_ADDED_MS = 5.0
+HEAD = ("what", "target", "measured", "")
+
+
+def markdown(found: Webhook) -> str:
+    """Title, table, and how it was measured."""
+    rows = [
+        *(row for each in found.answered for row in _answered(each)),
+        *_memory(found.memory),
+        *(_created(each) for each in found.created),
+        _rotated(found.rotated),
+    ]
+    lines = [HEAD, ("---", "--:", "--:", "---"), *rows]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    title = f"## Webhook, {found.objects:,} PVs and {found.objects:,} claims"
+    return "\n\n".join([title, table, *_notes(found)])
+
+
+def _answered(each: Answered) -> list[tuple[str, str, str, str]]:
+    what = f"pod review, {each.arrivals}"
+    return [
+        _row(f"{what}, p50", _MOST_P50_MS, each.took.p50, "ms"),
+        _row(f"{what}, p99", _MOST_P99_MS, each.took.p99, "ms"),
+        (f"{what}, slowest", "", f"{each.took.worst:.2f} ms", ""),
+        (f"{what}, failed", "0", *_failed(each.failures)),
+    ]
+
+
+def _memory(memory: Memory) -> list[tuple[str, str, str, str]]:
+    most = max(memory.cached_mib, memory.loaded_mib)
+    return [
+        ("memory, all imported (floor)", "", f"{memory.floor_mib:.1f} MiB", ""),
+        ("memory, cached", "", f"{memory.cached_mib:.1f} MiB", ""),
+        ("memory, after the load", "", f"{memory.loaded_mib:.1f} MiB", ""),
+        _row("memory above the floor", _MOST_ABOVE_MIB, most - memory.floor_mib, "MiB"),
+        _row("memory in all", _MOST_MIB, most, "MiB"),
+    ]
+
+
+def _created(each: Created) -> tuple[str, str, str, str]:
+    name = "pod created, one at a time" if each.at_once == 1 else f"{each.at_once} at a time"
+    return _row(f"{name}, p99 more", _MOST_ADDED_MS, each.having.p99 - each.without.p99, "ms")
+
+
+def _rotated(rotated: Rotated) -> tuple[str, str, str, str]:
+    return (f"failed of {rotated.reviews:,} in a rotation", "0", *_failed(rotated.failures))
+
+
+def _row(what: str, most: float, measured: float, unit: str) -> tuple[str, str, str, str]:
+    missed = "" if measured <= most else "**missed**"
+    return (what, f"≤ {most:g} {unit}", f"{measured:.2f} {unit}", missed)
+
+
+def _failed(failures: Mapping[str, int]) -> tuple[str, str]:
+    told = "; ".join(f"{number} x {why}" for why, number in failures.items())
+    return str(sum(failures.values())), f"**missed**: {told}" if failures else ""
+
+
+def _notes(found: Webhook) -> list[str]:
+    loads = "; ".join(
+        f"{each.arrivals}: {each.took.count:,} reviews, {each.cpu_ms:.2f} ms CPU each, sent late by"
+        f" {each.late.p50:.2f} ms (p50) and {each.late.p99:.2f} ms (p99) within these times,"
+        f" {each.foreign:.0%} of the machine used by others"
+        for each in found.answered
+    )
+    created = "; ".join(
+        f"{each.at_once} at a time, {each.without.count:,} each way: p50 {each.without.p50:.2f} →"
+        f" {each.having.p50:.2f} ms, p99 {each.without.p99:.2f} → {each.having.p99:.2f} ms, slowest"
+        f" {each.without.worst:.0f} → {each.having.worst:.0f} ms"
+        for each in found.created
+    )
+    rotated = found.rotated
+    reviews = (
+        f"Reviews: {found.review_bytes:,} bytes each, of pods with two bound claims, over HTTPS"
+        f" with keep-alive, {found.per_s:g} a second, the webhook on one core and the load on"
+        " the other; times count from when a review was due, so that none is left out because"
+        f" those before it were slow. {loads}."
+    )
+    memory = f"Memory: peak {found.memory.peak_mib:.1f} MiB; ready {found.ready_s:.1f} s after its start."
+    rotation = (
+        f"Rotation: {rotated.connections:,} connections, each trusting only the caBundle of its"
+        f" moment; the waits of a rotation shortened to {HASTY.settle_s:g} s and"
+        f" {HASTY.prune_after_s:g} s; p99 {rotated.took.p99:.2f} ms."
+    )
+    creation = f"Creation, without → with the webhook configured, turn by turn: {created}."
+    return [reviews, memory, creation, rotation]

@@ -1,0 +1,169 @@
+"""A rotation of the certificate under load, seen by one that trusts only what an API server would.
+
+New connections believe in the caBundle of the webhook configuration as it is at that moment, which
+is followed by a watch as an API server does. Run as ``python -m tests.bench.webhook_rotation``,
+this is ``ebs-webhook`` with shorter waits between the steps of a rotation: less time for anybody
+to notice, and a bench that ends.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import aiohttp
+import msgspec
+
+from tests.bench.hands import BenchError, Hands
+from tests.bench.webhook_load import HOST, Load, Outcome, Trust, drive
+from tests.bench.webhook_numbers import evenly, runs_of
+from tests.bench.webhook_reviews import Reviews
+from tests.bench.webhook_world import CONFIGURATIONS, SECRETS, Served
+from tests.bench.world import World
+from webhook import certificates, cli, issuing, keeper, tls_secret
+from webhook.certificates import Names
+from webhook.decide.rotation import Pair, Waits
+from webhook.model import hooks
+from webhook.settings import NAME, TLS_SECRET
+
+HASTY = Waits(settle_s=5.0, prune_after_s=10.0)
+DUE_IN_S = 20.0
+AFTERWARDS_S = 10.0
+_FRESH_EVERY = 25
+_FOLLOWED = CONFIGURATIONS[hooks.VALIDATING]
+
+
+class _Client(msgspec.Struct, rename="camel"):
+    ca_bundle: bytes = b""
+
+
+class _Hook(msgspec.Struct, rename="camel"):
+    client_config: _Client
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str
+    resource_version: str
+
+
+class _Configuration(msgspec.Struct):
+    metadata: _Meta
+    webhooks: list[_Hook] = []
+
+
+class _Change(msgspec.Struct):
+    object: _Configuration
+
+
+class Follower:
+    """Follows the caBundle that API servers trust.
+
+    Attributes:
+        trust: always the latest.
+        seen: all of them, in order.
+    """
+
+    def __init__(self, found: _Configuration) -> None:
+        self.seen = [_bundle(found)]
+        self.trust = Trust(self.seen[0])
+
+    async def follow(self, hands: Hands, version: str) -> None:
+        """Watch for ever."""
+        while True:
+            with suppress(aiohttp.ClientError):
+                async with hands.lines(_FOLLOWED, version) as reply:
+                    async for line in reply.content:
+                        found = msgspec.json.decode(line, type=_Change).object
+                        version = found.metadata.resource_version
+                        if found.metadata.name == NAME:
+                            self.seen.append(_bundle(found))
+                            self.trust.set(self.seen[-1])
+
+
+@asynccontextmanager
+async def following(made: World) -> AsyncIterator[Follower]:
+    """A follower at work."""
+    answer = await made.hands.send("GET", f"{_FOLLOWED}/{NAME}")
+    found = msgspec.json.decode(answer, type=_Configuration)
+    follower = Follower(found)
+    task = asyncio.create_task(follower.follow(made.hands, found.metadata.resource_version))
+    try:
+        yield follower
+        if task.done():
+            task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def put_old_certificate(made: World, due_in_s: float) -> None:
+    """Leave a Secret whose certificate has to be replaced in so many seconds."""
+    names, now = Names(ips=(HOST,)), datetime.now(UTC)
+    fresh = issuing.issue(names, now)
+    leaf = certificates.read_leaf(fresh.certificate, fresh.key)
+    too_late = Pair("", "", leaf.not_before, leaf.not_after).due - now
+    old = issuing.issue(names, now - too_late + timedelta(seconds=due_in_s))
+    changes: tls_secret.Changes = {
+        tls_secret.BUNDLE: old.authority,
+        tls_secret.CERTIFICATE: old.certificate,
+        tls_secret.KEY: old.key,
+    }
+    with suppress(BenchError):  # there need not be one
+        await made.hands.send("DELETE", f"{SECRETS}/{TLS_SECRET}")
+    body: dict[str, Any] = tls_secret.created(TLS_SECRET, changes, "Make", now)
+    await made.hands.send("POST", SECRETS, body)
+
+
+async def rotate(served: Served, reviews: Reviews, per_s: float, cores: frozenset[int]) -> Outcome:
+    """Review at a rate from before the rotation until after it.
+
+    Raises:
+        BenchError: there was no whole rotation, so nothing is said about one.
+    """
+    seconds = DUE_IN_S + HASTY.settle_s + HASTY.prune_after_s + AFTERWARDS_S
+    async with following(served.made) as follower:
+        load = Load(
+            port=served.port,
+            reviews=reviews,
+            due_s=evenly(round(seconds * per_s), per_s),
+            trust=follower.trust,
+            cores=cores,
+            fresh_every=_FRESH_EVERY,
+        )
+        outcome = await asyncio.to_thread(drive, load)
+    certificates_shown = runs_of([shown for _, shown in outcome.certificates])
+    check(certificates_shown, runs_of([_told(bundle) for bundle in follower.seen]))
+    return outcome
+
+
+def check(certificates_shown: Sequence[str], bundles: Sequence[str]) -> None:
+    """Whether it was a rotation: two certificates, and trust in one, in both, in the other.
+
+    Raises:
+        BenchError: it was not.
+    """
+    sizes = [len(bundle.split()) for bundle in bundles]
+    if len(certificates_shown) != 2 or sizes != [1, 2, 1] or bundles[0] == bundles[2]:
+        found = f"{len(certificates_shown)} certificates, bundles of {sizes} authorities"
+        raise BenchError(f"there was no whole rotation under load: {found}")
+
+
+def _bundle(found: _Configuration) -> bytes:
+    (bundle,) = {hook.client_config.ca_bundle for hook in found.webhooks}
+    return bundle
+
+
+def _told(bundle: bytes) -> str:
+    return " ".join(authority.fingerprint for authority in certificates.authorities(bundle))
+
+
+if __name__ == "__main__":
+    with mock.patch.object(
+        keeper,
+        "Waits",
+        partial(Waits, settle_s=HASTY.settle_s, prune_after_s=HASTY.prune_after_s),
+    ):
+        cli.main()
