@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 AT_ONCE = 64
 # connect 3 s and read 20 s bound each wait on the socket, not a reply that drips or a slow DNS.
 CALL_TIMEOUT_S = 45.0
+# A gate holds a thread's place. Behind an API server that hangs, each 64 deletions that were about
+# to be sent keep attaches waiting for so long, and no longer; their next try waits before its turn.
+GATE_S = 10.0
 READ_AGAIN_S = (0.2, 0.6, 1.5)
 _RELEASES = frozenset({"DetachVolume", "DeleteVolume"})
 _READ_BY_US = frozenset({"CreateVolume", "DescribeVolumes", "DescribeInstances"})
@@ -111,14 +114,15 @@ class Ec2Calls:
             params: as boto3 takes them; they are not validated.
             background: queue behind every call that somebody waits for.
             gate: awaited after the limiter has granted the call and right before it is sent;
-                what it raises is raised, and nothing is sent.
+                what it raises is raised, and nothing is sent. It has ten seconds.
 
         Returns:
             boto3's answer; of CreateVolume, DescribeVolumes and DescribeInstances the records
             of ``provisioner.ec2.wire``.
 
         Raises:
-            Ec2Error: refused, or (a change) its reply lost, or (a read) lost several times.
+            Ec2Error: refused, or (a change) its reply lost, or (a read) lost several times; or
+                (TIMED_OUT) the gate took too long, and nothing was sent.
         """
         again = iter(READ_AGAIN_S)
         while True:
@@ -163,7 +167,7 @@ class Ec2Calls:
     async def _pass(self, action: str, gate: Gate | None) -> None:
         try:
             if gate is not None:
-                await gate()
+                await _within(GATE_S, gate, action)
             if not errors.is_read(action) and not self.may_change():
                 message = f"{action} was not sent: another replica may lead by now"
                 raise Ec2Error(Reason.NOT_LEADING, message, action=action)
@@ -215,6 +219,18 @@ class Ec2Calls:
         if action not in _READ_BY_US and not answer["ResponseMetadata"].get("RequestId"):
             raise errors.unreadable(action, params)
         return answer
+
+
+async def _within(limit_s: float, gate: Gate, action: str) -> None:
+    limit = asyncio.timeout(limit_s)
+    try:
+        async with limit:
+            await gate()
+    except TimeoutError as failure:
+        if not limit.expired():
+            raise
+        message = f"{action} was not sent: the last look before it took more than {limit_s:.0f} s"
+        raise Ec2Error(Reason.TIMED_OUT, message, action=action) from failure
 
 
 def _timed_out(action: str) -> Ec2Error:
