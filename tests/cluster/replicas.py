@@ -1,4 +1,4 @@
-"""Controller processes that a test may kill, stop, and read: none of them is part of the sandbox."""
+"""Processes of ours that a test may kill, stop, and read: none of them is part of the sandbox."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from provisioner.sandbox import control_plane, processes
+from provisioner.sandbox import control_plane, installation, processes
 from provisioner.sandbox.up import Sandbox
 from tests.cluster.background import Background
 
@@ -40,11 +40,13 @@ async def eventually(what: str, look: Callable[[], Any], within_s: float = 30.0)
 
 
 async def installed(background: Background) -> Sandbox:
-    """The session's sandbox with the manifests applied and a token of their ServiceAccount."""
+    """The session's sandbox with all manifests applied, and tokens of their ServiceAccounts."""
     sandbox = background.sandbox
     sandbox.crew.check()
     if sandbox.controller_kubeconfig is None:
         await background.call(sandbox.install_controller())
+    if sandbox.webhook_kubeconfig is None:
+        await background.call(sandbox.install_webhook())
     return sandbox
 
 
@@ -79,12 +81,10 @@ class Replica:
 
     def begin(self) -> None:
         """Start the process and return at once; a log of an earlier life is kept."""
-        assert self._sandbox.controller_kubeconfig is not None
         self._life_began = len(self.log)
         self._address = f"127.0.0.1:{control_plane.free_port()}"
         argv = [
-            *(sys.executable, "-m", "provisioner.cli", "controller"),
-            *("--kubeconfig", str(self._sandbox.controller_kubeconfig)),
+            *(sys.executable, "-m", *self._program()),
             *("--metrics-address", self._address),
             *self._options,
         ]
@@ -98,6 +98,14 @@ class Replica:
                 stderr=output,
                 env=environment | self._sandbox.aws_environment,
             )
+
+    def _program(self) -> tuple[str, ...]:
+        """The module to run, and the arguments that it cannot do without."""
+        assert self._sandbox.controller_kubeconfig is not None
+        return (
+            *("provisioner.cli", "controller"),
+            *("--kubeconfig", str(self._sandbox.controller_kubeconfig)),
+        )
 
     async def ready(self) -> None:
         """Wait until /readyz agrees, which a standby's does too."""
@@ -130,10 +138,15 @@ class Replica:
         """What it has printed, in all of its lives."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
+    @property
+    def log_of_this_life(self) -> str:
+        """What it has printed since it was started last."""
+        return self.log[self._life_began :]
+
     async def leads(self) -> bool:
         """Whether it has taken over in this life, by its own log."""
         assert self.code is None, f"{self.name} ended with {self.code}:\n{self.log[-2000:]}"
-        return " leading " in self.log[self._life_began :]
+        return " leading " in self.log_of_this_life
 
     async def metric(self, series: str) -> float:
         """The value of one series with its labels, 0 while it does not exist."""
@@ -164,3 +177,23 @@ class Replica:
         if self._process is not None:
             self._process.kill()
             await asyncio.to_thread(self._process.wait)
+
+
+class WebhookReplica(Replica):
+    """The same of the webhook; unless told not to, it registers itself under one address."""
+
+    def __init__(
+        self, sandbox: Sandbox, *options: str, registers: bool = True, name: str = "webhook"
+    ) -> None:
+        super().__init__(sandbox, *options, name=name)
+        url = f"https://127.0.0.1:{control_plane.free_port()}"
+        self._registration = ("--url", url) if registers else ()
+
+    def _program(self) -> tuple[str, ...]:
+        assert self._sandbox.webhook_kubeconfig is not None
+        return (
+            *("webhook.cli", "serve"),
+            *("--kubeconfig", str(self._sandbox.webhook_kubeconfig)),
+            *("--namespace", installation.WEBHOOK_NAMESPACE),
+            *self._registration,
+        )

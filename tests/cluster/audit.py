@@ -1,0 +1,90 @@
+"""What an account has asked the API server for, by its audit log."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from provisioner.sandbox.api import Api
+from provisioner.sandbox.up import Sandbox
+from tests.cluster.replicas import eventually
+
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+Right = tuple[str, str, str]
+
+
+def granted(rbac: Path) -> set[Right]:
+    """Each (group, resource, verb) that a file of roles grants."""
+    return {
+        (group, resource, verb)
+        for document in yaml.safe_load_all(rbac.read_text())
+        for rule in document.get("rules", ())
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def records(sandbox: Sandbox, account: str) -> Iterator[dict[str, Any]]:
+    """What an account has asked the API server, in this session."""
+    for file in sandbox.plane.audit_log.parent.glob("audit*.log"):
+        for line in file.read_text().splitlines():
+            if account in line and line.endswith("}"):
+                record = json.loads(line)
+                if record["user"]["username"] == account:
+                    yield record
+
+
+def right_of(record: dict[str, Any]) -> Right:
+    """What it takes to be allowed that."""
+    wanted = record.get("objectRef", {})
+    resource = "/".join(filter(None, [wanted.get("resource"), wanted.get("subresource")]))
+    return wanted.get("apiGroup", ""), resource, record["verb"]
+
+
+def used(sandbox: Sandbox, account: str) -> set[Right]:
+    """All rights that an account has made use of."""
+    return {right_of(record) for record in records(sandbox, account)}
+
+
+def refused(sandbox: Sandbox, account: str) -> set[tuple[Right, str, str]]:
+    """What was forbidden each time that it was asked for.
+
+    Not what was forbidden once: an API server that has just started (test_outages.py) refuses
+    whatever its cache of roles does not hold yet.
+    """
+    answers: dict[bool, set[tuple[Right, str, str]]] = {True: set(), False: set()}
+    for record in records(sandbox, account):
+        right, wanted = right_of(record), record.get("objectRef", {})
+        by_name = right[1] in {"leases", "secrets"}  # granted by name and namespace
+        where = (wanted.get("namespace", ""), wanted.get("name", "")) if by_name else ("", "")
+        answers[record["responseStatus"]["code"] == 403].add((right, *where))
+    return answers[True] - answers[False]
+
+
+async def written(sandbox: Sandbox, kubeconfig: Path | None) -> None:
+    """Wait until the audit log holds all that was asked so far: a question of our own, seen there.
+
+    Args:
+        sandbox: whose log.
+        kubeconfig: of an account that the log is kept for.
+    """
+    plane = sandbox.plane
+    assert kubeconfig is not None
+    token = _token_in(kubeconfig)
+    marker = f"marker-{uuid.uuid4().hex}"
+    async with Api(plane.server, plane.credentials.authority, token) as client:
+        path = f"{REVIEWS}?fieldManager={marker}"
+        attributes = {"verb": "get", "resource": "nodes"}
+        await client.create(path, {"spec": {"resourceAttributes": attributes}})
+    await eventually("the audit log is written", lambda: marker in plane.audit_log.read_text())
+
+
+def _token_in(kubeconfig: Path) -> str:
+    return str(json.loads(kubeconfig.read_text())["users"][0]["user"]["token"])
