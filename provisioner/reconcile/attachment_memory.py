@@ -71,8 +71,9 @@ class AttachmentMemory:
             self.calls[attachment.uid] = call
 
     def age_s(self, attachment: Attachment) -> float:
-        """Seconds since it was first looked at."""
-        return now_s() - self._began_s.get(attachment.uid, now_s())
+        """Seconds since it was first looked at, 0 if it never was or its object is gone."""
+        began_s = self._began_s.get(attachment.uid)
+        return now_s() - began_s if began_s is not None else 0.0
 
     def view(self, attachment: Attachment, volume_id: str) -> View:
         """What is known now; a description from before the last call proves nothing about it."""
@@ -91,6 +92,10 @@ class AttachmentMemory:
 
     def watch(self, attachment: Attachment, volume_id: str, not_before_s: float = 0.0) -> None:
         """Have the attachment woken when EC2 describes its volume anew."""
+        now = self._caches.attachments.get(attachment.name)
+        if now is None or now.uid != attachment.uid:
+            self.forget(attachment)  # removed by force meanwhile: nothing would end the watch
+            return
         self._watched[attachment.uid] = volume_id
         self._watcher.watch(
             volume_id,
@@ -152,9 +157,9 @@ class AttachmentMemory:
         )
         self._caches.attachments.observe(changed)
 
-    def finish(self, attachment: Attachment, flow: str) -> None:
+    def finish(self, attachment: Attachment, flow: str, took_s: float) -> None:
         """A flow is done: count it, and forget."""
-        self._metrics.flow_seconds.labels(flow).observe(self.age_s(attachment))
+        self._metrics.flow_seconds.labels(flow).observe(took_s)
         self.forget(attachment)
 
     def forget(self, attachment: Attachment) -> None:

@@ -157,3 +157,19 @@ def test_a_volume_that_comes_back_at_once_is_attached_at_once():
         return world.attached_at[name] - began_at
 
     assert in_attach_world(story) < 5
+
+
+@pytest.mark.parametrize("after_s", [5, 60.3, 61], ids=["its turn", "the call", "the looks"])
+def test_an_attachment_that_was_removed_by_force_is_not_looked_at_for_ever(after_s: float):
+    async def story(world: AttachWorld) -> int:
+        world.cloud.waits_s["AttachVolume"] = 60
+        name = world.wish()
+        await asyncio.sleep(after_s)
+        world.remove_by_force(name)
+        await asyncio.sleep(60)
+        looks = world.cloud.counts["DescribeVolumes"]
+        await asyncio.sleep(600)
+        assert world.attacher._memory.calls == {}
+        return world.cloud.counts["DescribeVolumes"] - looks
+
+    assert in_attach_world(story) == 0
