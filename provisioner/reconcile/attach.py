@@ -245,7 +245,7 @@ class Attacher:
             "attachError": None,
         }
         await self._memory.patch_status(attachment, status)
-        self._memory.finish(attachment, "attach")
+        self._memory.finish(attachment, "attach", self._memory.age_s(attachment))
         log.info("volume attached", instance=target.instance_id, device=device)
 
     async def _wait(self, attachment: Attachment, step: rules.Waiting) -> float | None:

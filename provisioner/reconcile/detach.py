@@ -179,6 +179,8 @@ class Detacher:
         remove = {"$deleteFromPrimitiveList/finalizers": [finalizer_of_attacher(self._driver)]}
         patch = {"metadata": {"uid": attachment.uid, **remove}}
         self._ec2.release(target.instance_id, target.volume_id)
+        # The patch ends the object, and word of that may come before its answer.
+        took_s = self._memory.age_s(attachment)
         try:
             left = await self._client.patch(
                 ATTACHMENTS, attachment.name, patch, kind=Patch.STRATEGIC
@@ -190,5 +192,5 @@ class Detacher:
         except KubeError as error:
             if error.reason not in (Reason.OBJECT_NOT_FOUND, Reason.CONFLICT):
                 raise
-        self._memory.finish(attachment, "detach")
+        self._memory.finish(attachment, "detach", took_s)
         log.info("volume detached", instance=target.instance_id)
