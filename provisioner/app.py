@@ -20,6 +20,7 @@ import structlog
 
 from provisioner import probes
 from provisioner.ec2.attachments import Attachments
+from provisioner.ec2.botocore_client import our_version
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.lookups import NameLookUps
 from provisioner.ec2.rates import parse_rates
@@ -135,6 +136,8 @@ class Controller:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Follow, take over, work; returns once ``stop`` is set and what was begun is safe."""
+        driver, cluster_id = self.settings.driver, self.settings.cluster_id or None
+        log.info("starting", version=our_version(), driver=driver, cluster_id=cluster_id)
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(self.caches.run(), name="caches")
             try:

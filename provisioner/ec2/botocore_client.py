@@ -89,10 +89,11 @@ def connect(
     return client
 
 
-def _our_version() -> str:
+def our_version() -> str:
+    """The distribution's; "0" in a source tree that was never installed."""
     try:
         return version("ebs-provisioner")
-    except PackageNotFoundError:  # run from a source tree
+    except PackageNotFoundError:
         return "0"
 
 
@@ -104,7 +105,7 @@ def _config(at_once: int, read_timeout_s: float) -> Config:
         retries={"total_max_attempts": 1, "mode": "standard"},
         tcp_keepalive=True,
         parameter_validation=False,
-        user_agent=f"ebs-provisioner/{_our_version()} Boto3/{boto3.__version__}"
+        user_agent=f"ebs-provisioner/{our_version()} Boto3/{boto3.__version__}"
         f" Botocore/{botocore.__version__}",
     )
 
