@@ -1,6 +1,7 @@
 """The command line of ``ebs-webhook``: argv and environment are read here and nowhere else."""
 
 import asyncio
+import functools
 import re
 from urllib.parse import urlsplit
 
@@ -20,6 +21,8 @@ from webhook.settings import (
 )
 
 _MOST_PORT = 65535
+
+_option = functools.partial(click.option, show_envvar=True)
 
 
 class _Address(click.ParamType[str]):
@@ -65,58 +68,61 @@ def commands() -> None:
 
 
 @commands.command()
-@click.option("--kubeconfig", help="Else KUBECONFIG, else the pod's own cluster.")
-@click.option("--listen", type=_Address(), help=f"Where to serve HTTPS. [default: {LISTEN}]")
-@click.option(
+@_option("--kubeconfig", help="Else KUBECONFIG, else the pod's own cluster.")
+@_option("--listen", type=_Address(), help=f"Where to serve HTTPS. [default: {LISTEN}]")
+@_option(
     "--url",
     type=_Url(),
     help="https://127.0.0.1:PORT, for a sandbox: the process applies both webhook configurations"
     " by itself with this address, and listens there if --listen says nothing else.",
 )
-@click.option(
+@_option(
     "--namespace",
     type=options.DnsName(),
     help=f"Of the Secret, the lease and the Service. [default: {NAMESPACE}, with --url"
     f" {NAMESPACE_BY_URL}]",
 )
-@click.option("--service", type=options.DnsName(), default=NAME, show_default=True)
-@click.option("--driver-name", type=options.DnsName(), default=EBS_DRIVER, show_default=True)
-@click.option(
+@_option("--service", type=options.DnsName(), default=NAME, show_default=True)
+@_option("--driver-name", type=options.DnsName(), default=EBS_DRIVER, show_default=True)
+@_option(
     "--strict/--no-strict",
     default=False,
     show_default=True,
     help="Refuse what cannot be checked, in place of letting it through with a warning.",
 )
-@click.option(
+@_option(
     "--provisioner-user",
     default=PROVISIONER_USER,
     show_default=True,
     help="Accounts whose own affinity is believed without asking EC2, separated by commas.",
 )
-@click.option("--region", help="Else AWS_REGION.")
-@click.option(
+@_option("--region", help="Else AWS_REGION.")
+@_option(
     "--ec2-rate",
     type=options.Rates(),
     multiple=True,
     callback=options.all_rates,
     help="Raised EC2 quotas, such as DescribeVolumes=200:50.",
 )
-@click.option("--tls-secret", type=options.DnsName(), default=TLS_SECRET, show_default=True)
-@click.option(
+@_option("--tls-secret", type=options.DnsName(), default=TLS_SECRET, show_default=True)
+@_option(
     "--tls-manage",
     type=bool,
     default=True,
     show_default=True,
     help="false: only read the Secret, which somebody else writes, and no caBundle.",
 )
-@click.option(
+@_option(
     "--metrics-address",
     type=_Address(),
     help="Where to serve /metrics, /healthz, /readyz (HTTP). [default: nowhere]",
 )
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text")
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info"
+@_option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@_option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
 )
 def serve(
     *,
