@@ -139,24 +139,32 @@ class Controller:
         driver, cluster_id = self.settings.driver, self.settings.cluster_id or None
         log.info("starting", version=our_version(), driver=driver, cluster_id=cluster_id)
         async with asyncio.TaskGroup() as tasks:
-            following = tasks.create_task(self.caches.run(), name="caches")
+            lasting = [tasks.create_task(self.caches.run(), name="caches")]
             try:
+                if not await _first(self._elected(), stop):
+                    return
+                if self.settings.leader_elect:  # from now on, however long taking over takes
+                    lasting.append(tasks.create_task(self.leases.hold(), name="leases"))
                 if not await _first(self._take_over(), stop):
                     return
                 working = tasks.create_task(self._work(), name="work")
                 await _first(_done(working), stop)
                 await self._wind_down(working)
             finally:
-                following.cancel()
+                for task in lasting:
+                    task.cancel()
+                await asyncio.gather(*lasting, return_exceptions=True)
                 for edge in (self.live, self.lookups, self.instances):
                     await edge.close()
                 if self.settings.leader_elect:
                     await self.leases.release()
 
-    async def _take_over(self) -> None:
+    async def _elected(self) -> None:
         await self.caches.synced()
         if self.settings.leader_elect:
             await self.leases.acquire()
+
+    async def _take_over(self) -> None:
         await self._catch_up()
         stranger = any(not p.startswith(_IDENTITY) for p in self.leases.predecessors)
         self.marks.after_stranger = stranger
@@ -182,8 +190,6 @@ class Controller:
         for flow in flows:
             flow.subscribe()
         async with asyncio.TaskGroup() as tasks:
-            if self.settings.leader_elect:
-                tasks.create_task(self.leases.hold(), name="leases")
             for run in (self.watcher.run, self.marks.run, self.events.run, self.orphans.run):
                 tasks.create_task(run(), name=run.__qualname__)
             for flow in flows:

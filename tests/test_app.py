@@ -1,0 +1,139 @@
+"""The controller process between its election and its end, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from provisioner.app import Controller
+from provisioner.kube.client import KubeClient
+from provisioner.kube.held_lease import Lease, LeaseSpec
+from provisioner.kube.lease import Leases
+from provisioner.metrics import Metrics
+from provisioner.model.errors import KubeError, Reason
+from provisioner.model.meta import ObjectMeta
+from provisioner.settings import Settings
+from tests.ec2.virtual_time import Clock, in_virtual_time
+from tests.reconcile.cloud import Cloud
+
+NAMES = ("one", "two")
+
+
+class LeaseApi:
+    """The leases, as an API server keeps them."""
+
+    def __init__(self) -> None:
+        self.leases: dict[str, Lease] = {}
+        self.writes = 0
+
+    async def get(self, _: Any, name: str, __: str) -> Lease:
+        if name not in self.leases:
+            raise KubeError(Reason.OBJECT_NOT_FOUND, f"no {name}")
+        return self.leases[name]
+
+    async def create(self, _: Any, body: Any, __: str) -> Lease:
+        name = body["metadata"]["name"]
+        return self._write(Lease(metadata=ObjectMeta(name=name)), body["spec"])
+
+    async def patch(self, _: Any, name: str, body: Any, **__: Any) -> Lease:
+        found = self.leases[name]
+        if body["metadata"]["resourceVersion"] != found.metadata.resource_version:
+            raise KubeError(Reason.CONFLICT, "changed meanwhile")
+        return self._write(found, body["spec"])
+
+    def _write(self, found: Lease, spec: dict[str, Any]) -> Lease:
+        self.writes += 1
+        metadata = replace(found.metadata, resource_version=str(self.writes))
+        holder = LeaseSpec(
+            holder_identity=spec["holderIdentity"],
+            lease_duration_seconds=spec["leaseDurationSeconds"],
+            renew_time=spec.get("renewTime"),
+        )
+        written = self.leases[metadata.name] = replace(found, metadata=metadata, spec=holder)
+        return written
+
+    @property
+    def holders(self) -> list[str | None]:
+        return [self.leases[name].spec.holder_identity for name in NAMES]
+
+
+class Process:
+    """A controller whose caches take 60 s to catch up with what the leader before it wrote."""
+
+    def __init__(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.api = LeaseApi()
+        self.lost = asyncio.Event()
+        self.cloud = Cloud(clock)
+        client = cast("KubeClient", self.api)
+        metrics = Metrics()
+        self.controller = Controller(Settings(), client, client, self.cloud, metrics)
+        self.controller.leases = Leases(
+            client,
+            namespace="kube-system",
+            names=NAMES,
+            identity="me",
+            on_lost=self.lost.set,
+            metrics=metrics,
+            clock=clock,
+        )
+        monkeypatch.setattr(self.controller.caches, "run", asyncio.Event().wait)
+        monkeypatch.setattr(self.controller.caches, "synced", lambda: asyncio.sleep(0))
+        monkeypatch.setattr(self.controller.caches, "refresh", lambda: asyncio.sleep(60))
+
+
+Story = Callable[[Process, asyncio.Event], Coroutine[Any, Any, None]]
+
+
+def told(story: Story, monkeypatch: pytest.MonkeyPatch) -> LeaseApi:
+    """Run the process until its end, in which the story has its part."""
+
+    async def whole(clock: Clock) -> LeaseApi:
+        process, stop = Process(clock, monkeypatch), asyncio.Event()
+        running = asyncio.create_task(process.controller.run(stop))
+        await story(process, stop)
+        await running
+        written = process.api.writes
+        await asyncio.sleep(100)
+        assert process.api.writes == written  # nothing takes back what was given up
+        return process.api
+
+    return in_virtual_time(whole)
+
+
+def test_the_leases_are_renewed_while_the_caches_catch_up(monkeypatch: pytest.MonkeyPatch):
+    async def story(process: Process, stop: asyncio.Event) -> None:
+        await asyncio.sleep(59)
+        assert not process.controller.leading.is_set()
+        assert process.controller.leases.held()
+        await asyncio.sleep(2)
+        assert process.controller.still_leading()
+        await asyncio.sleep(60)
+        assert process.controller.still_leading()
+        assert not process.lost.is_set()
+        stop.set()
+
+    assert told(story, monkeypatch).holders == ["", ""]
+
+
+def test_a_stop_while_the_caches_catch_up_gives_the_leases_back(monkeypatch: pytest.MonkeyPatch):
+    async def story(process: Process, stop: asyncio.Event) -> None:
+        await asyncio.sleep(30)
+        stop.set()
+
+    assert told(story, monkeypatch).holders == ["", ""]
+
+
+def test_a_lease_lost_while_the_caches_catch_up_ends_the_process(monkeypatch: pytest.MonkeyPatch):
+    async def story(process: Process, stop: asyncio.Event) -> None:
+        await asyncio.sleep(1)
+        thief = {"holderIdentity": "thief", "leaseDurationSeconds": 15}
+        process.api._write(process.api.leases["two"], thief)
+        async with asyncio.timeout(10):
+            await process.lost.wait()
+        stop.set()
+
+    assert told(story, monkeypatch).holders == ["", "thief"]
