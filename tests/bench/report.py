@@ -117,20 +117,24 @@ def _calls(results: Results) -> str:
                     total[action] = total.get(action, 0) + number
             each = [f"{total.get(action, 0) / results.count:.3f}" for action in _ACTIONS]
             others = {a: n for a, n in sorted(total.items()) if a not in _ACTIONS}
-            described = max(p.calls.get("DescribeVolumes", 0) / p.seconds for p in run)
+            described = max(_describes(phase) / phase.seconds for phase in run)
             rest = ", ".join(f"{a} {n}" for a, n in others.items()) or "none"
             rows.append([who.name, *each, rest, f"{described:.2f}"])
     head = [
         "calls per volume",
         *_ACTIONS,
         "all others, in all",
-        "DescribeVolumes per s, busiest phase",
+        "describes per s, busiest phase",
     ]
     idle = ""
     if results.idle_calls is not None:
         calls = sum(results.idle_calls.values())
         idle = f"\n\nIdle for {results.idle_s:.0f} s with all volumes attached: {calls} EC2 calls."
     return f"## EC2 calls\n\n{_table(head, rows)}{idle}"
+
+
+def _describes(phase: Phase) -> int:
+    return sum(number for action, number in phase.calls.items() if action.startswith("Describe"))
 
 
 def _quota(quota: Quota) -> str:
@@ -158,8 +162,8 @@ def _memory(memory: Memory) -> str:
     table = _table(["controller", "resident MiB", "peak MiB", "start to ready s"], rows)
     return (
         f"## Memory and start\n\n{table}\n\n{above:.1f} MiB above the import floor (at most 45), "
-        f"{memory.full_mib:.0f} MiB in all (at most 140); ready in {memory.ready_s:.1f} s (at "
-        "most 5)."
+        f"{memory.full_mib:.0f} MiB in all, {memory.peak_mib:.0f} MiB at the peak (at most 140); "
+        f"ready in {memory.ready_s:.1f} s (at most 5)."
     )
 
 
