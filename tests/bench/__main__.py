@@ -4,12 +4,15 @@ Writes the table to standard output and, with a plot, to a folder (``build/bench
 """
 
 import asyncio
-import tempfile
+import signal
+import sys
 from pathlib import Path
 
 import click
 
 from provisioner.sandbox.binaries import ensure_binaries
+from provisioner.sandbox.commands import run_until_signal
+from provisioner.sandbox.workdir import work_folder
 from tests.bench import memory, phases, plot, processes, quota, report, webhook_measure
 from tests.bench.phases import Phase
 from tests.bench.report import Results
@@ -114,10 +117,11 @@ def main(*, quick: bool, count: int | None, repeat: int, only: tuple[str, ...], 
     """Run the bench."""
     binaries = ensure_binaries()
     results = Results(processes.machine(), count or (QUICK if quick else COUNT))
-    with tempfile.TemporaryDirectory(prefix="ebs-bench-") as folder:
-        bench = Bench(Path(folder), binaries, results)
+    with work_folder() as folder:
+        bench = Bench(folder, binaries, results)
         parts = set(only or PARTS)
-        asyncio.run(_measure(bench, parts, results.count, repeat, quick=quick))
+        if run_until_signal(_measure(bench, parts, results.count, repeat, quick=quick)):
+            sys.exit(128 + signal.SIGTERM)
     out.mkdir(parents=True, exist_ok=True)
     text = report.markdown(results)
     if results.scale:
