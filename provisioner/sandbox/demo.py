@@ -6,30 +6,22 @@ The commands are a user's own kubectl; what they led to is read from the API ser
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import aiohttp
 import boto3
-from botocore.exceptions import BotoCoreError
 from rich.console import Console
-from rich.panel import Panel
-from rich.syntax import Syntax
 from rich.table import Table
 
 from provisioner.model.tags import UNCLAIMED
-from provisioner.sandbox.api import ApiError
-from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox import story
 from provisioner.sandbox.story import ATTACHMENTS, CLAIM, CLAIMS, PODS, PVS, STATEFUL_SET
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS
+from provisioner.sandbox.telling import Teller
 from provisioner.sandbox.up import Sandbox
 
-STEP_TIMEOUT_S = 60.0
-_POLL_S = 0.1
-
 Json = dict[str, Any]
-T = TypeVar("T")
 
 
 class Story:
@@ -37,7 +29,7 @@ class Story:
 
     def __init__(self, sandbox: Sandbox, console: Console) -> None:
         self._sandbox = sandbox
-        self._console = console
+        self._teller = Teller(sandbox, console)
         self._api = sandbox.plane.api
         self._ec2 = boto3.client(
             "ec2",
@@ -53,40 +45,44 @@ class Story:
         await self._a_claim_is_bound()
         await self._a_stateful_set_is_spread()
         await self._a_pod_moves()
-        await self._everything_goes()
+        by_hand = await self._a_volume_is_made_by_hand()
+        by_hand += await self._nothing_is_spread_over_zones(by_hand[0])
+        await self._everything_goes(by_hand)
         took = time.monotonic() - started
-        self._console.print(f"\n[bold green]The story is told[/]: every step seen, {took:.0f} s.")
+        self._teller.console.print(
+            f"\n[bold green]The story is told[/]: every step seen, {took:.0f} s."
+        )
 
     async def _a_claim_is_bound(self) -> None:
-        self._chapter("1. A claim gets a volume", CLAIM)
-        await self._kubectl("apply", "-f", "-", text=CLAIM)
-        claim = await self._until("the claim is Bound", self._bound_claim)
-        await self._kubectl("get", "pvc", "website")
+        self._teller.chapter("1. A claim gets a volume", CLAIM)
+        await self._teller.kubectl("apply", "-f", "-", text=CLAIM)
+        claim = await self._teller.until("the claim is Bound", self._bound_claim)
+        await self._teller.kubectl("get", "pvc", "website")
 
         async def owned() -> Json | None:
             volume = await self._volume(claim["spec"]["volumeName"])
             marked = any(tag["Key"] == UNCLAIMED for tag in volume["Tags"])
             return None if marked else volume
 
-        volume = await self._until("EC2 knows that its volume has an owner", owned)
+        volume = await self._teller.until("EC2 knows that its volume has an owner", owned)
         table = Table(title=f"EC2: {_described(volume)}", title_justify="left")
         table.add_column("tag", overflow="fold")
         table.add_column("value", overflow="fold")
         for tag in sorted(volume["Tags"], key=lambda t: str(t["Key"])):
             table.add_row(tag["Key"], tag["Value"])
-        self._console.print(table)
+        self._teller.console.print(table)
 
     async def _a_stateful_set_is_spread(self) -> None:
-        self._chapter("2. A StatefulSet over three zones", STATEFUL_SET)
-        await self._kubectl("apply", "-f", "-", text=STATEFUL_SET)
-        rows = await self._until("three volumes are where their pods are", self._spread)
-        self._show(rows)
+        self._teller.chapter("2. A StatefulSet over three zones", STATEFUL_SET)
+        await self._teller.kubectl("apply", "-f", "-", text=STATEFUL_SET)
+        rows = await self._teller.until("three volumes are where their pods are", self._spread)
+        self._teller.show(rows)
 
     async def _a_pod_moves(self) -> None:
         before = next(row for row in await self._rows() if row["pod"] == "db-0")
-        self._chapter("3. A pod moves to another node of its zone")
-        await self._kubectl("cordon", before["node"])
-        await self._kubectl("delete", "pod", "db-0")
+        self._teller.chapter("3. A pod moves to another node of its zone")
+        await self._teller.kubectl("cordon", before["node"])
+        await self._teller.kubectl("delete", "pod", "db-0")
 
         async def moved() -> list[Json] | None:
             rows = await self._spread()
@@ -96,19 +92,84 @@ class Story:
             there = now["node"] != before["node"] and now["volume"] == before["volume"]
             return rows if there else None
 
-        self._show(await self._until(f"db-0's volume has left {before['instance']}", moved))
-        await self._kubectl("uncordon", before["node"])
+        self._teller.show(
+            await self._teller.until(f"db-0's volume has left {before['instance']}", moved)
+        )
+        await self._teller.kubectl("uncordon", before["node"])
 
-    async def _everything_goes(self) -> None:
-        self._chapter("4. Everything is deleted")
-        await self._kubectl("delete", "statefulset,pod", "--all", "--wait=false")
-        await self._kubectl("delete", "pvc", "--all", "--wait=false")
+    async def _a_volume_is_made_by_hand(self) -> list[str]:
+        here = self._sandbox.zones[0]
+        self._teller.chapter(f"4. A volume that somebody made by hand, in {here}")
+        volume = await self._made_by_hand(here)
+        manifest = story.by_hand("films", volume)
+        self._teller.manifest(manifest)
+        await self._teller.kubectl("create", "-f", "-", text=manifest)
+
+        async def pinned() -> Json | None:
+            found: Json = await self._api.get(f"{PVS}/films")
+            labels = found["metadata"].get("labels", {})
+            right = found["spec"].get("nodeAffinity") == story.affinity(here)
+            return found if right and labels.get(story.ZONE) == here else None
+
+        await self._teller.until("the persistent volume says where its volume is", pinned)
+        columns = (f"--label-columns={story.ZONE}", f"--label-columns={story.REGION}")
+        await self._teller.kubectl("get", "pv", "films", *columns)
+        return [volume]
+
+    async def _nothing_is_spread_over_zones(self, volume: str) -> list[str]:
+        here, there = self._sandbox.zones[:2]
+        self._teller.chapter("5. What could never run is refused")
+        wrong = story.by_hand("films-again", volume, there)
+        self._teller.manifest(wrong)
+        what = "a persistent volume in the wrong zone"
+        await self._teller.refused(what, volume, here, there, text=wrong)
+
+        mistyped = volume[:-1] + ("1" if volume.endswith("0") else "0")
+        what = "a persistent volume of a volume that does not exist"
+        text = story.by_hand("films-again", mistyped)
+        await self._teller.refused(what, mistyped, text=text)
+
+        other = await self._made_by_hand(there)
+        await self._teller.kubectl("create", "-f", "-", text=story.by_hand("music", other))
+        await self._teller.kubectl("create", "-f", "-", text=story.CLAIMS_BY_HAND)
+
+        async def bound() -> bool:
+            claims = [await self._api.get(f"{CLAIMS}/{name}") for name in ("films", "music")]
+            return all(claim["status"].get("phase") == "Bound" for claim in claims)
+
+        await self._teller.until("both claims are Bound", bound)
+        self._teller.manifest(story.PLAYER)
+        what = "a pod whose volumes are in two zones"
+        await self._teller.refused(what, "films", "music", here, there, text=story.PLAYER)
+        return [other]
+
+    async def _everything_goes(self, by_hand: list[str]) -> None:
+        self._teller.chapter("6. Everything is deleted")
+        await self._teller.kubectl("delete", "statefulset,pod", "--all", "--wait=false")
+        await self._teller.kubectl("delete", "pvc", "--all", "--wait=false")
+        await self._teller.kubectl("delete", "pv", "films", "music", "--wait=false")
+        for volume in by_hand:
+            await self._aws("delete_volume", VolumeId=volume)
 
         async def gone() -> bool:
             left = [*(await self._items(PVS)), *(await self._items(ATTACHMENTS))]
             return not left and not await self._volumes_of_the_cluster()
 
-        await self._until("no volume with this cluster's tag is left in EC2", gone)
+        await self._teller.until("no volume with this cluster's tag is left in EC2", gone)
+
+    async def _made_by_hand(self, zone: str) -> str:
+        made = await self._aws("create_volume", AvailabilityZone=zone, Size=8)
+        return str(made["VolumeId"])
+
+    async def _aws(self, operation: str, **parameters: Any) -> Json:
+        """What a user would do with the other tool."""
+        options = "".join(
+            f" --{re.sub('(?<=[a-z])(?=[A-Z])', '-', key).lower()} {value}"
+            for key, value in parameters.items()
+        )
+        self._teller.console.print(f"[dim]$ aws ec2 {operation.replace('_', '-')}{options}[/]")
+        answer: Json = await asyncio.to_thread(getattr(self._ec2, operation), **parameters)
+        return answer
 
     # -- what is seen
 
@@ -176,62 +237,6 @@ class Story:
         answer = await asyncio.to_thread(self._ec2.describe_volumes, Filters=[tag])
         return [volume["VolumeId"] for volume in answer["Volumes"]]
 
-    # -- how it is told
-
-    def _chapter(self, title: str, manifest: str = "") -> None:
-        self._console.print(f"\n[bold cyan]{title}[/]")
-        if manifest:
-            self._console.print(Panel(Syntax(manifest.strip(), "yaml", background_color="default")))
-
-    def _show(self, rows: list[Json]) -> None:
-        table = Table()
-        for column in rows[0]:
-            table.add_column(column, overflow="fold")
-        for row in sorted(rows, key=lambda row: str(row["pod"])):
-            table.add_row(*(value.removesuffix(".ec2.internal") for value in row.values()))
-        self._console.print(table)
-
-    async def _kubectl(self, *arguments: str, text: str = "") -> None:
-        """Run the user's own tool and show what it says."""
-        self._console.print(f"[dim]$ kubectl {' '.join(arguments)}[/]")
-        plane = self._sandbox.plane
-        process = await asyncio.create_subprocess_exec(
-            str(plane.binaries / "kubectl"),
-            f"--kubeconfig={plane.kubeconfig}",
-            *arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        output, _ = await process.communicate(text.encode())
-        said = output.decode().rstrip()
-        self._console.print(said, highlight=False, markup=False, soft_wrap=True)
-        if process.returncode:
-            self._sandbox.crew.check()
-            raise SandboxError(f"kubectl {' '.join(arguments)} failed: {said}")
-
-    async def _until(self, what: str, look: Callable[[], Awaitable[T | None]]) -> T:
-        """Look until it is so; told with the time that it took.
-
-        Raises:
-            SandboxError: a part died, or it was not seen in time.
-        """
-        started = time.monotonic()
-        with self._console.status(what):
-            while not (seen := await self._look(look)):
-                self._sandbox.crew.check()
-                if time.monotonic() - started > STEP_TIMEOUT_S:
-                    raise SandboxError(f"not seen in {STEP_TIMEOUT_S:g} s: {what}")
-                await asyncio.sleep(_POLL_S)
-        self._console.print(f"[green]✓[/] {what} [dim]({time.monotonic() - started:.1f} s)[/]")
-        return seen
-
-    async def _look(self, look: Callable[[], Awaitable[T | None]]) -> T | None:
-        try:
-            return await look()
-        except (aiohttp.ClientError, ApiError, BotoCoreError, TimeoutError):
-            return None  # who did not answer may be dead: the crew knows in a moment
-
 
 def _described(volume: Json) -> str:
     return (
@@ -246,5 +251,7 @@ async def tell(console: Console) -> None:
     Raises:
         SandboxError: a step was not seen.
     """
-    async with Sandbox.start(nodes=6, zones=3, latency="real", throttle="documented") as sandbox:
+    async with Sandbox.start(
+        nodes=6, zones=3, latency="real", throttle="documented", webhook=True
+    ) as sandbox:
         await Story(sandbox, console).tell()

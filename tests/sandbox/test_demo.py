@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from click.testing import CliRunner, Result
 
-from provisioner.sandbox import commands, demo
+from provisioner.sandbox import commands, telling
 from provisioner.sandbox.api import ApiError
 from provisioner.sandbox.crew import Crew
 from provisioner.sandbox.up import Sandbox
@@ -67,7 +67,7 @@ def told(monkeypatch: pytest.MonkeyPatch, folder: Path, answer: Any, *controller
 def test_a_step_that_is_not_seen_is_one_clear_line_and_a_failure(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: Any
 ) -> None:
-    monkeypatch.setattr(demo, "STEP_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(telling, "STEP_TIMEOUT_S", 0.2)
 
     result = told(monkeypatch, tmp_path, answer, "sleep", "60")
 
@@ -92,4 +92,4 @@ def test_a_controller_that_dies_is_named_at_once_with_its_last_words(
     assert result.stderr == (
         "Error: controller ended with exit status 3; the end of its log:\n  my last words\n"
     )
-    assert time.monotonic() - began_s < demo.STEP_TIMEOUT_S / 2
+    assert time.monotonic() - began_s < telling.STEP_TIMEOUT_S / 2

@@ -1,0 +1,115 @@
+"""How the demo is told: chapters, the commands of a user, and what was seen to come of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import aiohttp
+from botocore.exceptions import BotoCoreError
+from rich.console import Console
+from rich.panel import Panel
+from rich.syntax import Syntax
+from rich.table import Table
+
+from provisioner.sandbox.api import ApiError
+from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.up import Sandbox
+
+STEP_TIMEOUT_S = 60.0
+_POLL_S = 0.1
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+class Teller:
+    """Prints to a console what happens in a sandbox."""
+
+    def __init__(self, sandbox: Sandbox, console: Console) -> None:
+        self._sandbox = sandbox
+        self.console = console
+
+    def chapter(self, title: str, manifest: str = "") -> None:
+        """Begin a chapter, with what its user has written."""
+        self.console.print(f"\n[bold cyan]{title}[/]")
+        if manifest:
+            self.manifest(manifest)
+
+    def manifest(self, text: str) -> None:
+        """Show what the user has written."""
+        self.console.print(Panel(Syntax(text.strip(), "yaml", background_color="default")))
+
+    def show(self, rows: list[Json]) -> None:
+        """Show pods, and what else is told of each."""
+        table = Table()
+        for column in rows[0]:
+            table.add_column(column, overflow="fold")
+        for row in sorted(rows, key=lambda row: str(row["pod"])):
+            table.add_row(*(value.removesuffix(".ec2.internal") for value in row.values()))
+        self.console.print(table)
+
+    async def kubectl(self, *arguments: str, text: str = "") -> None:
+        """Run the user's own tool and show what it says.
+
+        Raises:
+            SandboxError: it failed.
+        """
+        status, said = await self._run(*arguments, text=text)
+        if status:
+            self._sandbox.crew.check()
+            raise SandboxError(f"kubectl {' '.join(arguments)} failed: {said}")
+
+    async def refused(self, what: str, *words: str, text: str) -> None:
+        """Have the user create something that is refused, in these words among others.
+
+        Raises:
+            SandboxError: it was not refused, or without these words.
+        """
+        status, said = await self._run("create", "-f", "-", text=text)
+        if not status:
+            raise SandboxError(f"not refused: {what}")
+        missing = [word for word in words if word not in said]
+        if missing:
+            raise SandboxError(f"{what} was refused, but nothing was said of {missing[0]}: {said}")
+        self.console.print(f"[green]✓[/] {what} is refused")
+
+    async def _run(self, *arguments: str, text: str) -> tuple[int, str]:
+        self.console.print(f"[dim]$ kubectl {' '.join(arguments)}[/]")
+        plane = self._sandbox.plane
+        process = await asyncio.create_subprocess_exec(
+            str(plane.binaries / "kubectl"),
+            f"--kubeconfig={plane.kubeconfig}",
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await process.communicate(text.encode())
+        said = output.decode().rstrip()
+        self.console.print(said, highlight=False, markup=False, soft_wrap=True)
+        return process.returncode or 0, said
+
+    async def until(self, what: str, look: Callable[[], Awaitable[T | None]]) -> T:
+        """Look until it is so; told with the time that it took.
+
+        Raises:
+            SandboxError: a part died, or it was not seen in time.
+        """
+        started = time.monotonic()
+        with self.console.status(what):
+            while not (seen := await self._look(look)):
+                self._sandbox.crew.check()
+                if time.monotonic() - started > STEP_TIMEOUT_S:
+                    raise SandboxError(f"not seen in {STEP_TIMEOUT_S:g} s: {what}")
+                await asyncio.sleep(_POLL_S)
+        self.console.print(f"[green]✓[/] {what} [dim]({time.monotonic() - started:.1f} s)[/]")
+        return seen
+
+    async def _look(self, look: Callable[[], Awaitable[T | None]]) -> T | None:
+        try:
+            return await look()
+        except (aiohttp.ClientError, ApiError, BotoCoreError, TimeoutError):
+            return None  # who did not answer may be dead: the crew knows in a moment
