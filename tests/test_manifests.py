@@ -206,3 +206,20 @@ def test_the_driver_is_declared_as_the_stock_chart_does():
         "podInfoOnMount": False,
         "fsGroupPolicy": "File",
     }
+
+
+@pytest.mark.parametrize("path", ["deployment.yaml", "webhook/deployment.yaml"])
+def test_only_nodes_that_were_lost_are_tolerated_and_not_for_long(path: str):
+    # Without a key it would tolerate every taint, and be scheduled to a node tainted for good.
+    [workload] = [
+        each
+        for each in yaml.safe_load_all((MANIFESTS / path).read_text())
+        if each["kind"] == "Deployment"
+    ]
+    tolerated = workload["spec"]["template"]["spec"]["tolerations"]
+
+    assert all(each.get("key") for each in tolerated)
+    assert {each["key"]: each["tolerationSeconds"] for each in tolerated if "effect" in each} == {
+        "node.kubernetes.io/not-ready": 60,
+        "node.kubernetes.io/unreachable": 60,
+    }
