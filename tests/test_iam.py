@@ -155,8 +155,9 @@ def test_the_documented_commands_render_every_template():
     templates = {path.name for path in IAM.glob("*.json") if "@" in path.read_text()}
     assert {line.split()[-1] for line in lines} == templates
     for line in lines:
+        given = line.replace("production", "eu/prod-1")  # an id may hold slashes
         done = subprocess.run(
-            [shell, "-c", line], cwd=IAM, capture_output=True, text=True, check=True, timeout=10
+            [shell, "-c", given], cwd=IAM, capture_output=True, text=True, check=True, timeout=10
         )
         assert "@" not in done.stdout
         assert json.loads(done.stdout)["Version"] == "2012-10-17"
