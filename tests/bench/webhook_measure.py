@@ -135,9 +135,9 @@ async def _one(made: World, arrivals: str, load: Load) -> Answered:
 
 
 async def _rotated(made: World, reviews: Reviews) -> Rotated:
-    await webhook_rotation.put_old_certificate(made, webhook_rotation.DUE_IN_S)
+    due = await webhook_rotation.put_old_certificate(made, webhook_rotation.DUE_IN_S)
     async with serving(made, module="tests.bench.webhook_rotation") as served:
-        outcome = await webhook_rotation.rotate(served, reviews, PER_S, _pin(served))
+        outcome = await webhook_rotation.rotate(served, reviews, due, PER_S, _pin(served))
     took = Spread.of(outcome.took_ms)
     return Rotated(
         took.count + outcome.failures.total(), outcome.opened, dict(outcome.failures), took

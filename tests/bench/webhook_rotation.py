@@ -30,7 +30,8 @@ from webhook.model import hooks
 from webhook.settings import NAME, TLS_SECRET
 
 HASTY = Waits(settle_s=5.0, prune_after_s=10.0)
-DUE_IN_S = 20.0
+# The webhook has to be ready by then, and the load under way.
+DUE_IN_S = 40.0
 AFTERWARDS_S = 10.0
 _FRESH_EVERY = 25
 _FOLLOWED = CONFIGURATIONS[hooks.VALIDATING]
@@ -99,8 +100,8 @@ async def following(made: World) -> AsyncIterator[Follower]:
         await asyncio.wait({task})
 
 
-async def put_old_certificate(made: World, due_in_s: float) -> None:
-    """Leave a Secret whose certificate has to be replaced in so many seconds."""
+async def put_old_certificate(made: World, due_in_s: float) -> datetime:
+    """Leave a Secret whose certificate has to be replaced in so many seconds; returns when."""
     names, now = Names(ips=(HOST,)), datetime.now(UTC)
     fresh = issuing.issue(names, now)
     leaf = certificates.read_leaf(fresh.certificate, fresh.key)
@@ -115,15 +116,19 @@ async def put_old_certificate(made: World, due_in_s: float) -> None:
         await made.hands.send("DELETE", f"{SECRETS}/{TLS_SECRET}")
     body: dict[str, Any] = tls_secret.created(TLS_SECRET, changes, "Make", now)
     await made.hands.send("POST", SECRETS, body)
+    return now + timedelta(seconds=due_in_s)
 
 
-async def rotate(served: Served, reviews: Reviews, per_s: float, cores: frozenset[int]) -> Outcome:
-    """Review at a rate from before the rotation until after it.
+async def rotate(
+    served: Served, reviews: Reviews, due: datetime, per_s: float, cores: frozenset[int]
+) -> Outcome:
+    """Review at a rate from before the rotation, which is due then, until after it.
 
     Raises:
         BenchError: there was no whole rotation, so nothing is said about one.
     """
-    seconds = DUE_IN_S + HASTY.settle_s + HASTY.prune_after_s + AFTERWARDS_S
+    due_in_s = (due - datetime.now(UTC)).total_seconds()
+    seconds = due_in_s + HASTY.settle_s + HASTY.prune_after_s + AFTERWARDS_S
     async with following(served.made) as follower:
         load = Load(
             port=served.port,
