@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack
 import structlog
 
 from provisioner import probes
+from provisioner.ec2.botocore_client import our_version
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.rates import parse_rates
 from provisioner.ec2.volumes import Volumes
@@ -136,7 +137,8 @@ class Webhook:
             for run in (self._caches.run, self._events.run):
                 tasks.create_task(run(), name=run.__qualname__)
             await self._caches.synced()
-            log.info("caches filled")
+            driver, strict = self._settings.driver, self._settings.strict
+            log.info("started", version=our_version(), driver=driver, strict=strict)
             # Only now: whoever was told of this address by an earlier life asks in vain until a
             # certificate is loaded, and is not told what empty caches say.
             tasks.create_task(self._keeper.run(), name="certificates")

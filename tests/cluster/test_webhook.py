@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -21,6 +23,8 @@ from tests.cluster.background import Background
 from tests.cluster.hands import DRIVER, PVS, items, pods_of
 from tests.cluster.replicas import WebhookReplica, eventually, installed
 from tests.cluster.static import ZONE, Store, a_pod, pinned
+from webhook.certificates import Names
+from webhook.issuing import issue
 
 ACCOUNT = "system:serviceaccount:ebs-provisioner:ebs-webhook"
 EVENTS = "/api/v1/namespaces/default/events"
@@ -28,6 +32,7 @@ CONFIGURATIONS = [
     f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/ebs-webhook"
     for kind in ("mutating", "validating")
 ]
+SECRET = "/api/v1/namespaces/ebs-provisioner/secrets/ebs-webhook-tls"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/ebs-provisioner/leases/ebs-webhook-repairs"
 REGION = "topology.kubernetes.io/region"
 A, B = "us-east-1a", "us-east-1b"
@@ -367,6 +372,35 @@ async def test_registered_by_the_manifests_it_adds_what_it_is_trusted_by_and_not
     finally:
         await unregister_webhook(plane)
         await store.api.patch(LEASE, {"spec": None})  # the dead would hold it for 15 s
+        webhook.begin()
+        await webhook.ready()
+
+
+async def test_with_somebody_elses_certificate_it_serves_that_and_writes_nothing(
+    store: Store, webhook: WebhookReplica
+):
+    plane, file = store.sandbox.plane, str(MANIFESTS / "webhook" / "webhooks.yaml")
+    theirs = issue(Names.of_service("ebs-webhook", "ebs-provisioner"), datetime.now(UTC))
+    data = {"ca.crt": theirs.authority, "tls.crt": theirs.certificate, "tls.key": theirs.key}
+    await webhook.kill()
+    await unregister_webhook(plane)
+    try:
+        await kubectl(plane, "apply", "-f", file)
+        encoded = {key: b64encode(value).decode() for key, value in data.items()}
+        await store.api.patch(SECRET, {"data": None})
+        written = await store.api.patch(SECRET, {"data": encoded})
+        options = ("--listen=127.0.0.1:0", "--tls-manage=false")
+        async with WebhookReplica(store.sandbox, *options, registers=False, name="theirs") as it:
+            expiry = "ebs_webhook_certificate_expiry_timestamp_seconds"
+            assert await it.metric(expiry) > datetime.now(UTC).timestamp()
+        assert await store.api.get(SECRET) == written
+        for path in CONFIGURATIONS:
+            hooks = (await store.api.get(path))["webhooks"]
+            assert [hook for hook in hooks if "caBundle" in hook["clientConfig"]] == []
+    finally:
+        await unregister_webhook(plane)
+        await store.api.patch(SECRET, {"data": None})
+        await store.api.patch(LEASE, {"spec": None})
         webhook.begin()
         await webhook.ready()
 

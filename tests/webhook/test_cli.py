@@ -220,8 +220,15 @@ def test_an_empty_setting_in_the_environment_is_none(monkeypatch: Patch) -> None
             ],
             "192.0.2.1:1",
         ),
+        (["--kubeconfig={here}/kubeconfig", "--region=us-east-1", "--listen=192.0.2.1:1"], "192.0"),
     ],
-    ids=["no such kubeconfig", "no kubeconfig", "no region", "an address of somebody else"],
+    ids=[
+        "no such kubeconfig",
+        "no kubeconfig",
+        "no region",
+        "metrics elsewhere",
+        "listen elsewhere",
+    ],
 )
 def test_what_is_missing_at_the_start_is_one_line(
     tmp_path: Path, options: list[str], says: str
