@@ -73,6 +73,7 @@ class HeldLease:
         self._seen_changing = False
         self.renewed_at = _NEVER
         self.ours = False
+        self._tried = False  # to take it: even if that failed, it may have been carried out
         self.predecessor = ""  # who held it before us and did not release it
 
     @property
@@ -107,6 +108,7 @@ class HeldLease:
         if self.expires_in_s:
             return False
         began = self._clock()
+        self._tried = True
         saved = await (self._create() if self._seen is None else self._write(self._seen))
         self._confirm(saved, began)
         return True
@@ -129,9 +131,12 @@ class HeldLease:
         """Give a lease up that may be ours, so that the next holder need not wait."""
         self.ours = False
         self.renewed_at = _NEVER
+        if not self._tried:
+            return
         found = await self._client.get(LEASES, self.name, self._namespace)
         if found.spec.holder_identity == self._identity:
             await self._patch(found, {"holderIdentity": "", "leaseDurationSeconds": 1})
+        self._tried = False
 
     def _observe(self, found: Lease) -> None:
         if self._seen is None or found.spec != self._seen.spec:

@@ -1,6 +1,9 @@
 """Which leases are taken after their holders died, and which are given back to living ones."""
 
+import asyncio
+
 import pytest
+from aiohttp import web
 from structlog.testing import capture_logs
 
 from provisioner.kube.client import KubeClient
@@ -156,3 +159,34 @@ async def test_leases_are_given_back_when_the_rest_cannot_be_taken(
         await looked_twice(server, eventually, "three")
         clock.now += 31
         await eventually(lambda: was_given_back(cluster))
+
+
+async def test_leases_that_were_never_held_are_not_asked_for_at_the_end(
+    leases: Leases, server: ApiServer
+) -> None:
+    for name in NAMES:
+        server.on("GET", f"{BASE}/{name}", status(500, "InternalError"))
+
+    with capture_logs() as logs:
+        await leases.release()
+
+    assert (logs, server.requests) == ([], [])
+
+
+async def test_a_lease_whose_taking_was_not_answered_is_given_back(
+    leases: Leases, cluster: Cluster, server: ApiServer, eventually: Eventually
+) -> None:
+    never = asyncio.Event()
+
+    async def carried_out(request: web.Request) -> web.StreamResponse:
+        await cluster._post(request)
+        await never.wait()
+        raise AssertionError
+
+    server.on("POST", BASE, carried_out)
+    async with background(leases.acquire()):
+        await eventually(lambda: cluster.holders()[0] == "me")
+
+    await leases.release()
+
+    assert cluster.holders() == ["", "-", "-", "-"]
