@@ -195,6 +195,19 @@ async def test_a_wrong_label_is_corrected_where_the_affinity_is_right(world: Wor
     assert world.affinity() == pinned(A)
 
 
+@pytest.mark.parametrize("labels", [{}, {ZONE: B}], ids=["removed", "changed"])
+async def test_a_label_that_somebody_takes_away_later_comes_back(
+    world: World, labels: dict[str, str]
+):
+    world.kube.put(PVS, a_pv("other"))
+
+    async with world.repairing():
+        await world.until(lambda: world.labels("other"))
+        world.kube.put(PVS, a_pv(zone=A, labels={ZONE: A}))
+        world.kube.put(PVS, a_pv(zone=A, labels=labels))
+        await world.until(lambda: world.labels() == {ZONE: A})
+
+
 async def test_of_a_complete_one_nothing_is_read_and_nothing_written(world: World):
     world.kube.put(PVS, a_pv("complete", zone=A, labels={ZONE: A}), a_pv())
 

@@ -1,0 +1,75 @@
+"""What README says of the webhook against what the code has."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tests.test_readme import first_column, section
+from webhook.cli import serve
+from webhook.decide import persistent_volume, pod
+from webhook.decide.persistent_volume import Found
+from webhook.decide.readings import Readings
+from webhook.metrics import WebhookMetrics
+from webhook.model.views import ClaimView, VolumeView
+from webhook.repairs import WRONG_AFFINITY
+
+A, B = "us-east-1a", "us-east-1b"
+FILMS, MUSIC = "vol-d151bd0c9016fe3d5", "vol-1c9eb3dd1cc561487"
+
+
+def test_every_option_is_in_the_table_and_no_other():
+    options = {name for each in serve.params for name in (*each.opts, *each.secondary_opts)}
+
+    assert first_column("Options of the webhook", "--[a-z0-9-]+") == options - {"--help"}
+
+
+def test_every_metric_is_in_the_table_and_no_other():
+    families = [
+        each for each in WebhookMetrics().registry.collect() if each.name.startswith("ebs_webhook_")
+    ]
+    named = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
+
+    listed = first_column("Metrics of the webhook", "[a-z0-9_]+")
+    assert {f"ebs_webhook_{each}" for each in listed} == named
+
+
+def test_the_event_is_called_so():
+    assert f"`{WRONG_AFFINITY}`" in section("The webhook")
+
+
+def quotations() -> list[str]:
+    return re.findall(r"^> (.+)$", section("The webhook"), re.MULTILINE)
+
+
+def test_the_refusal_of_a_persistent_volume_is_quoted_as_it_is():
+    within = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [B]}
+    terms = [{"matchExpressions": [within]}]
+    volume: dict[str, Any] = {
+        "metadata": {"name": "films"},
+        "spec": {
+            "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": FILMS},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+        },
+    }
+
+    answer = persistent_volume.validate(volume, Found(A), strict=False)
+
+    assert answer.message == quotations()[0]
+
+
+def test_the_refusal_of_a_pod_is_quoted_as_it_is():
+    names = ("films", "music")
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+    readings = Readings(
+        claims={f"default/{name}": ClaimView(name, "") for name in names},
+        volumes={
+            "films": VolumeView(FILMS, frozenset({A})),
+            "music": VolumeView(MUSIC, frozenset({B})),
+        },
+    )
+    player = {"metadata": {"name": "player"}, "spec": {"volumes": volumes}}
+
+    answer = pod.judge(player, readings, namespace="default")
+
+    assert answer.message == quotations()[1]
