@@ -21,7 +21,7 @@ from provisioner.kube.informer import Informer
 from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.meta import KubeObject
 from webhook import configurations, tls_secret
-from webhook.certificates import Names
+from webhook.certificates import Authority, Names
 from webhook.configurations import (
     MUTATING_CONFIGURATIONS,
     VALIDATING_CONFIGURATIONS,
@@ -134,7 +134,7 @@ class Keeper:
                 log.exception("keeping the certificate failed")
                 await asyncio.sleep(self._backoff_s())
             else:
-                self._failures, self._said = 0, ""
+                self._failures = 0
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
                         await self._changed.wait()
@@ -147,6 +147,7 @@ class Keeper:
             raise StorageError(Reason.OBJECT_NOT_FOUND, message)
         self._served.follow(secret.data or {}, self._names, self._now())
         self.ready.set()
+        self._said = ""
         return self._waits.check_s
 
     async def _turn(self, registration: Configurations) -> float:
@@ -168,13 +169,16 @@ class Keeper:
         held, serve_in_s = self._served.take(held, seen, now, self._waits)
         if self._served.pair is not None and seen.carried:
             self.ready.set()
-        step = self._restrained(rotation.decide(held.content, seen, now, self._waits))
+        decided = rotation.decide(held.content, seen, now, self._waits)
+        if isinstance(decided, Wait):
+            self._said = ""
+        step = self._restrained(decided)
         if isinstance(step, Wait):
             return self._spread(min(step.seconds, serve_in_s))
         if isinstance(step, Publish):
             await self._counted(step, registration.publish(found, held.bundle))
         else:
-            trusted = configurations.authorities_in(found)
+            trusted = self._ours_first(configurations.authorities_in(found))
             changes = tls_secret.after(step, held, self._names, now, trusted)
             await self._counted(step, self._write(secret, changes, step))
         await asyncio.sleep(self._next_pace_s())
@@ -199,6 +203,11 @@ class Keeper:
             trusted_s=self._trusted.note(configurations.trusted_by_all(found, asked), at_s),
             serving_s=named.get(serving.fingerprint, 0.0) if serving else 0.0,
         )
+
+    def _ours_first(self, trusted: list[Authority]) -> list[Authority]:
+        """Where there is no room for all, what replicas serve by has to stay."""
+        served = self._served.pair
+        return sorted(trusted, key=lambda each: not served or each.fingerprint != served.authority)
 
     def _restrained(self, step: Step) -> Step:
         """A step, but no more than one new certificate in so long: no race with who spoils it."""

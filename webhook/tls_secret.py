@@ -114,16 +114,14 @@ def after(
         held: what the Secret holds.
         names: who a new certificate is made out to.
         now: wall clock, UTC.
-        trusted: what the webhook configurations trust: where the Secret is lost, or another has
-            taken its place, replicas go on serving by those until the new one is trusted as well.
+        trusted: what the webhook configurations trust, what must not be left out first; of use to
+            ``Adopt`` only.
     """
     match step:
         case Make():
             issued = issuing.issue(names, now)
             return {
-                BUNDLE: _bundle(
-                    [*certificates.authorities(issued.authority), *held.authorities, *trusted], now
-                ),
+                BUNDLE: issued.authority,
                 CERTIFICATE: issued.certificate,
                 KEY: issued.key,
                 NEXT_CERTIFICATE: None,

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from typing import Any
 
-from tests.webhook.certificate_world import NAME, NAMESPACE, SECRET, Edge, Killed, World
+from tests.ec2.virtual_time import Clock, in_virtual_time
+from tests.webhook.certificate_world import (
+    NAME,
+    NAMESPACE,
+    SECRET,
+    WAITS,
+    Edge,
+    Killed,
+    World,
+)
 from tests.webhook.pairs import NAMES
+from webhook import certificates
 from webhook.configurations import Configurations
+from webhook.decide.rotation import Waits
 from webhook.keeper import Keeper
 from webhook.metrics import WebhookMetrics
 from webhook.model.review import Json
@@ -34,7 +46,8 @@ class Shown(Contexts):
 class Replica:
     """One process with a keeper; ``kill`` it, or let a fate do that, and ``start`` another life.
 
-    ``off_s``: how far its wall clock is off.
+    ``noted`` is set once it is
+    ready; ``off_s``: how far its wall clock is off.
     """
 
     def __init__(
@@ -46,10 +59,11 @@ class Replica:
         fates: Callable[[str], str] = lambda _: "",
         whole: Mapping[str, Json] | None = None,
         managed: bool = True,
+        waits: Waits = WAITS,
     ) -> None:
         self.world, self.name = world, name
         self._off, self._fates, self._whole = timedelta(seconds=off_s), fates, whole
-        self._managed = managed
+        self._managed, self._waits = managed, waits
         self.lives = 0
         self.ready_s: float | None = None
         self._task: asyncio.Task[None] | None = None
@@ -70,9 +84,10 @@ class Replica:
             secret=SECRET,
             names=NAMES,
             registration=registration if self._managed else None,
+            waits=self._waits,
             now=lambda: self.world.now + self._off,
         )
-        self.ready_s = None
+        self.ready_s, self.noted = None, asyncio.Event()
         self._task = asyncio.create_task(self._live())
 
     async def _live(self) -> None:
@@ -89,6 +104,7 @@ class Replica:
         await self.keeper.ready.wait()
         self.ready_s = self.world.clock()
         self.world.check()
+        self.noted.set()
 
     @property
     def chain(self) -> bytes:
@@ -114,3 +130,62 @@ class Replica:
         """Raise what has ended it, if it was neither a fate nor ``kill``."""
         if self._task is not None and self._task.done() and not self._task.cancelled():
             self._task.result()
+
+
+Story = Callable[[World], Awaitable[None]]
+
+
+def told(story: Story) -> World:
+    """The world after a story with the manifests applied; nobody was ever turned away in it."""
+
+    async def tell(clock: Clock) -> World:
+        world = World(clock)
+        world.register()
+        try:
+            await story(world)
+            for replica in world.replicas:
+                assert isinstance(replica, Replica)
+                replica.failed()
+        finally:
+            for replica in world.replicas:
+                assert isinstance(replica, Replica)
+                await replica.kill()
+        assert world.outages == []
+        return world
+
+    return in_virtual_time(tell)
+
+
+async def a_replica(world: World, *, ready: bool = True, **more: Any) -> Replica:
+    """One that has begun to live, and is ready; ``more`` as ``Replica`` takes it."""
+    replica = Replica(world, **more)
+    replica.start()
+    if ready:
+        async with asyncio.timeout(10):
+            await replica.noted.wait()
+    return replica
+
+
+def authorities(world: World) -> list[str]:
+    """Fingerprints of those in the Secret's bundle."""
+    return [each.fingerprint for each in certificates.authorities(world.secret["ca.crt"])]
+
+
+def steps(replica: Replica) -> dict[str, float]:
+    """How often each step was taken with success."""
+    return {
+        sample.labels["step"]: sample.value
+        for family in replica.metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "ebs_webhook_certificate_steps_total"
+        if sample.labels["outcome"] == "ok"
+    }
+
+
+def warnings(logs: list[Any]) -> list[str]:
+    """What the log warns of, in its own words."""
+    return [
+        str(line.get("found") or line.get("error") or line["event"])
+        for line in logs
+        if line["log_level"] == "warning"
+    ]

@@ -79,7 +79,7 @@ class Server(Protocol):
 
 @dataclass
 class World:
-    """The objects by plural and key, all requests that change one, and all that is served."""
+    """The objects by plural and key, all requests to change one, and all that is served."""
 
     clock: Clock
     rng: random.Random = field(default_factory=lambda: random.Random(0))
@@ -89,6 +89,7 @@ class World:
     log: list[tuple[int, str, bytes]] = field(default_factory=list)
     views: dict[str, list[View]] = field(default_factory=dict)
     replicas: list[Server] = field(default_factory=list)
+    tried: list[str] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     outages: list[str] = field(default_factory=list)
@@ -119,6 +120,15 @@ class World:
         self.put(MUTATING, NAME, table[hooks.MUTATING])
         self.put(VALIDATING, NAME, table[hooks.VALIDATING])
 
+    def trust(self, bundle: bytes) -> None:
+        """Somebody writes what every webhook is trusted by."""
+        text = base64.b64encode(bundle).decode()
+        for plural in (MUTATING, VALIDATING):
+            changed = copy.deepcopy(self.objects[plural, NAME])
+            for webhook in changed["webhooks"]:
+                webhook["clientConfig"]["caBundle"] = text
+            self.put(plural, NAME, changed)
+
     def put_secret(self, data: Mapping[str, bytes]) -> None:
         """Somebody writes the Secret, and takes what was in it away."""
         values = {key: base64.b64encode(value).decode() for key, value in data.items()}
@@ -140,6 +150,7 @@ class World:
 
         One that has become ready a moment ago is not sent to yet by an API server that is behind.
         """
+        today = NOW + timedelta(days=self.clock() // 86400)
         for replica in self.replicas:
             if not replica.alive or replica.ready_s is None or not replica.chain:
                 continue
@@ -148,7 +159,7 @@ class World:
                 if late and not (replica.ready_s <= view.superseded_s > self.clock() - LAG_S):
                     continue
                 for bundle in filter(None, view.bundles):
-                    if not trusts(bundle, replica.chain, NOW):
+                    if not trusts(bundle, replica.chain, today):
                         self.outages.append(f"{replica.name} at {self.clock():.1f} s")
 
     def _note_view(self, plural: str, obj: Json) -> None:
@@ -167,7 +178,6 @@ class Edge:
 
     world: World
     fates: Callable[[str], str] = lambda _: ""
-    made: list[str] = field(default_factory=list)
     managers: set[str] = field(default_factory=set)
 
     @property
@@ -242,8 +252,8 @@ class Edge:
         return await self._write(f"{kind.name} {resource.plural}", resource, effect)
 
     async def _write(self, what: str, resource: Any, effect: Callable[[], Json]) -> Any:
-        label = f"{what} #{1 + sum(each.startswith(what) for each in self.made)}"
-        self.made.append(label)
+        label = f"{what} #{1 + sum(each.startswith(what) for each in self.world.tried)}"
+        self.world.tried.append(label)
         fate = self.fates(label)
         await self._pass()
         if fate == BEFORE:

@@ -137,41 +137,41 @@ def test_a_self_signed_certificate_is_no_authority_of_itself():
     assert held(data).content.serving is None
 
 
-def test_a_new_pair_is_served_at_once_and_what_was_trusted_stays_so():
+def test_a_new_pair_takes_the_place_of_all_that_is_there():
     found = after(Make(), {"ca.crt": A.authority, "tls.crt": b"rubbish", "next.key": b"rubbish"})
 
     assert found.content.serving is not None
     assert found.content.problems == ()
-    assert found.content.authorities == (found.content.serving.authority, authority(A))
+    assert found.content.authorities == (found.content.serving.authority,)
     assert found.data.keys() == {"ca.crt", "tls.crt", "tls.key"}
 
 
-def test_what_the_configurations_trust_stays_trusted_too():
+def test_what_the_configurations_trust_is_adopted_each_once():
     trusted = certificates.authorities(A.authority + B.authority) * 2
 
-    changes = tls_secret.after(Make(), held({}), NAMES, NOW, trusted)
+    changes = tls_secret.after(Adopt(), held(IDLE), NAMES, NOW, trusted)
 
-    bundle = changes["ca.crt"]
-    assert bundle is not None
-    assert bundle.endswith(A.authority + B.authority)
-    assert len(certificates.authorities(bundle)) == 3
+    assert changes == {"ca.crt": A.authority + B.authority}
 
 
-def test_an_authority_that_has_expired_is_not_kept():
+def test_an_authority_that_has_expired_is_not_adopted():
     old = issuing.issue(NAMES, NOW - timedelta(days=366))
+    trusted = certificates.authorities(old.authority)
 
-    found = after(Make(), {"ca.crt": old.authority})
-
-    assert len(found.authorities) == 1
+    assert tls_secret.after(Adopt(), held(IDLE), NAMES, NOW, trusted) == {"ca.crt": A.authority}
 
 
 def test_a_bundle_does_not_grow_for_ever():
-    data: Changes = {}
-    for _ in range(30):
-        data |= tls_secret.after(Make(), held(data), NAMES, NOW)
-        data["tls.crt"] = b"spoilt again"
+    strangers = b"".join(issuing.issue(NAMES, NOW).authority for _ in range(30))
+    trusted = certificates.authorities(strangers)
 
-    assert len(held(data).authorities) == 10
+    changes = tls_secret.after(Adopt(), held(IDLE), NAMES, NOW, trusted)
+
+    known = certificates.authorities(changes["ca.crt"] or b"")
+    assert [each.fingerprint for each in known] == [
+        authority(A),
+        *(each.fingerprint for each in trusted[:9]),
+    ]
 
 
 def test_the_steps_of_a_rotation():

@@ -125,7 +125,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Make:
-    """Write a new pair as what is served, trusting all that is trusted anywhere now as well.
+    """Write a new pair as what is served, in the place of all that is there.
 
     Attributes:
         why: what is wrong with the Secret, "" if it is only empty.

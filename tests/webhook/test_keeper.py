@@ -1,0 +1,242 @@
+"""What a keeper does, in virtual time: minutes of waiting pass at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from provisioner.model.errors import KubeError, Reason
+from tests.webhook.certificate_replicas import a_replica, authorities, steps, told, warnings
+from tests.webhook.certificate_world import (
+    MUTATING,
+    NAME,
+    VALIDATING,
+    WAITS,
+    Edge,
+    World,
+    data_of,
+)
+from tests.webhook.pairs import NAMES, NOW
+from webhook import certificates, issuing
+from webhook.model import hooks
+
+FRESH = issuing.issue(NAMES, NOW)
+DUE = issuing.issue(NAMES, NOW - timedelta(days=70))
+HOUR_S = 3600.0
+
+
+# -- the beginning
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["no Secret", "the manifests' empty one"])
+def test_the_first_replica_makes_serves_and_publishes(*, made: bool):
+    async def story(world: World) -> None:
+        if made:
+            world.put_secret({})
+        with capture_logs() as logs:
+            replica = await a_replica(world)
+
+        assert world.bundles == {world.secret["ca.crt"]}
+        assert replica.chain == world.secret["tls.crt"]
+        assert replica.ready_s is not None
+        assert replica.ready_s < 2
+        assert steps(replica) == {"Make": 1, "Publish": 1}
+        expiry = replica.metrics.certificate_expiry._value.get()
+        assert expiry == pytest.approx((NOW + timedelta(days=90)).timestamp(), abs=60)
+        assert warnings(logs) == []
+
+    told(story)
+
+
+def test_the_next_replica_writes_nothing():
+    async def story(world: World) -> None:
+        first = await a_replica(world)
+        before = list(world.writes)
+        second = await a_replica(world)
+        await asyncio.sleep(2 * HOUR_S)
+
+        assert world.writes == before
+        assert second.chain == first.chain
+
+    told(story)
+
+
+def test_what_is_good_is_taken_as_it_is():
+    async def story(world: World) -> None:
+        world.put_secret(data_of(FRESH))
+        replica = await a_replica(world)
+
+        assert replica.chain == FRESH.certificate
+        assert world.bundles == {FRESH.authority}
+        assert steps(replica) == {"Publish": 1}
+
+    told(story)
+
+
+def test_without_configurations_nobody_has_to_trust_it_yet():
+    async def story(world: World) -> None:
+        del world.objects[MUTATING, NAME], world.objects[VALIDATING, NAME]
+        with capture_logs() as logs:
+            replica = await a_replica(world)
+        world.register()
+        await asyncio.sleep(1)
+
+        assert world.bundles == {world.secret["ca.crt"]}
+        assert replica.chain == world.secret["tls.crt"]
+        assert warnings(logs).count("there is no such webhook configuration") == 2
+
+    told(story)
+
+
+def test_by_url_it_registers_itself():
+    whole = hooks.configurations(NAME, hooks.by_url("https://127.0.0.1:9443"), driver="d")
+
+    async def story(world: World) -> None:
+        del world.objects[MUTATING, NAME], world.objects[VALIDATING, NAME]
+        await a_replica(world, whole=whole)
+
+        assert world.bundles == {world.secret["ca.crt"]}
+        (webhook,) = world.objects[MUTATING, NAME]["webhooks"]
+        assert webhook["clientConfig"]["url"] == "https://127.0.0.1:9443/mutate/persistentvolumes"
+
+    told(story)
+
+
+# -- a rotation
+
+
+def test_a_rotation_goes_in_order_and_takes_its_time():
+    at_s: dict[str, float] = {}
+
+    async def story(world: World) -> None:
+        world.put_secret(data_of(DUE))
+        replica = await a_replica(world)
+
+        async def until(what: str, holds: Callable[[], bool]) -> None:
+            while not holds():
+                await world.changed.wait()
+            at_s[what] = world.clock()
+
+        old = replica.chain
+        await until("prepared", lambda: "next.crt" in world.secret)
+        upcoming = world.secret["next.crt"]
+        await until("published", lambda: world.bundles == {world.secret["ca.crt"]})
+        assert replica.chain == old
+        await until("swapped", lambda: world.secret["tls.crt"] == upcoming)
+        await asyncio.sleep(1)
+        assert replica.chain == upcoming
+        await until("pruned", lambda: len(authorities(world)) == 1)
+        await until("forgotten", lambda: world.bundles == {world.secret["ca.crt"]})
+        await asyncio.sleep(2 * HOUR_S)
+
+        assert steps(replica) == {"Prepare": 1, "Publish": 3, "Swap": 1, "Prune": 1}
+        assert world.secret.keys() == {"ca.crt", "tls.crt", "tls.key", "retired.crt"}
+
+    told(story)
+
+    assert list(at_s) == ["prepared", "published", "swapped", "pruned", "forgotten"]
+    assert at_s["swapped"] - at_s["published"] == pytest.approx(WAITS.settle_s, abs=1)
+    assert at_s["pruned"] - at_s["swapped"] == pytest.approx(WAITS.prune_after_s, abs=1)
+
+
+def test_nobody_has_to_touch_it_for_a_year():
+    async def story(world: World) -> None:
+        # In doubles, a nanosecond is lost beside a year.
+        asyncio.get_running_loop()._clock_resolution = 1e-6  # type: ignore[attr-defined]
+        rarely = replace(WAITS, check_s=24 * HOUR_S)
+        replica = await a_replica(world, waits=rarely)
+        await asyncio.sleep(365 * 24 * HOUR_S)
+
+        taken = steps(replica)
+        assert taken["Swap"] == taken["Prune"] == taken["Prepare"] == 6
+        assert world.bundles == {world.secret["ca.crt"]}
+        leaf = certificates.read_leaf(replica.chain, world.secret["tls.key"])
+        assert leaf.not_after - world.now > timedelta(days=30)
+
+    told(story)
+
+
+# -- what others do to the configurations
+
+
+def test_a_bundle_that_somebody_took_away_is_back_at_once():
+    async def story(world: World) -> None:
+        replica = await a_replica(world)
+        await asyncio.sleep(HOUR_S / 2)
+        world.register()
+        await asyncio.sleep(1)
+
+        assert world.bundles == {world.secret["ca.crt"]}
+        assert steps(replica)["Publish"] == 2
+
+    told(story)
+
+
+def test_a_swap_waits_for_a_bundle_that_was_away():
+    async def story(world: World) -> None:
+        world.put_secret(data_of(FRESH, issuing.issue(NAMES, NOW)))
+        replica = await a_replica(world)
+        await asyncio.sleep(WAITS.settle_s - 10)
+        world.register()
+        await asyncio.sleep(20)
+        assert replica.chain == FRESH.certificate
+
+        await asyncio.sleep(WAITS.settle_s)
+        assert replica.chain != FRESH.certificate
+
+    told(story)
+
+
+# -- an API server that says no
+
+
+class Refusing(Edge):
+    """What ``refused`` names ("get secrets", …) may not be done."""
+
+    refused: frozenset[str] = frozenset()
+
+    async def get(self, resource: Any, name: str, namespace: str = "") -> Any:
+        if f"get {resource.plural}" in self.refused:
+            raise KubeError(Reason.FORBIDDEN, f"you may not read {resource.plural}")
+        return await super().get(resource, name, namespace)
+
+
+def test_without_a_right_to_the_configurations_it_serves_what_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("tests.webhook.certificate_replicas.Edge", Refusing)
+    monkeypatch.setattr(Refusing, "refused", frozenset({f"get {MUTATING}"}))
+
+    async def story(world: World) -> None:
+        world.put_secret(data_of(FRESH))
+        with capture_logs() as logs:
+            replica = await a_replica(world, ready=False)
+            await asyncio.sleep(HOUR_S)
+
+        assert replica.chain == FRESH.certificate
+        assert not replica.keeper.ready.is_set()
+        assert world.writes == []
+        assert warnings(logs) == [f"you may not read {MUTATING}"]
+        monkeypatch.setattr(Refusing, "refused", frozenset())
+        await asyncio.wait_for(replica.keeper.ready.wait(), 30)
+
+    told(story)
+
+
+def test_a_reply_that_is_lost_is_found_in_what_is_read_next():
+    def fates(label: str) -> str:
+        return "loses the reply" if label.endswith("#1") else ""
+
+    async def story(world: World) -> None:
+        replica = await a_replica(world, fates=fates)
+
+        assert len(world.writes) == 3
+        assert replica.chain == world.secret["tls.crt"]
+
+    told(story)
