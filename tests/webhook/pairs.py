@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -35,15 +36,20 @@ def a_pair(names: Names = NAMES, now: datetime = NOW) -> Made:
     return Made(issued, certificates.read_leaf(issued.certificate, issued.key))
 
 
-def self_signed(names: Names, now: datetime, *, rsa_bits: int = 0) -> Issued:
-    """A certificate that nobody else has signed, as people make them; no authority."""
+def self_signed(
+    names: Names, now: datetime, *, rsa_bits: int = 0, authority: bool = False
+) -> Issued:
+    """A certificate that nobody else has signed, as people make them."""
     key = (
         rsa.generate_private_key(public_exponent=65537, key_size=rsa_bits)
         if rsa_bits
         else ec.generate_private_key(ec.SECP256R1())
     )
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "by hand")])
-    names_of = [x509.DNSName(each) for each in names.dns]
+    names_of: list[x509.GeneralName] = [x509.DNSName(each) for each in names.dns]
+    if authority:
+        names_of += [x509.IPAddress(ipaddress.ip_address(each)) for each in names.ips]
+    constraints = x509.BasicConstraints(ca=authority, path_length=None)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -53,6 +59,7 @@ def self_signed(names: Names, now: datetime, *, rsa_bits: int = 0) -> Issued:
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(days=30))
         .add_extension(x509.SubjectAlternativeName(names_of), critical=False)
+        .add_extension(constraints, critical=True)
         .sign(key, hashes.SHA256())
     )
     pem = certificate.public_bytes(Encoding.PEM)
