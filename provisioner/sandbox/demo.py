@@ -82,7 +82,7 @@ class Story:
         before = next(row for row in await self._rows() if row["pod"] == "db-0")
         self._teller.chapter("3. A pod moves to another node of its zone")
         await self._teller.kubectl("cordon", before["node"])
-        await self._teller.kubectl("delete", "pod", "db-0")
+        await self._teller.kubectl("delete", "pod", "db-0", "--wait=false")
 
         async def moved() -> list[Json] | None:
             rows = await self._spread()

@@ -14,6 +14,7 @@ from rich.panel import Panel
 from rich.syntax import Syntax
 from rich.table import Table
 
+from provisioner.sandbox import kubectl
 from provisioner.sandbox.api import ApiError
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.up import Sandbox
@@ -78,19 +79,10 @@ class Teller:
 
     async def _run(self, *arguments: str, text: str) -> tuple[int, str]:
         self.console.print(f"[dim]$ kubectl {' '.join(arguments)}[/]")
-        plane = self._sandbox.plane
-        process = await asyncio.create_subprocess_exec(
-            str(plane.binaries / "kubectl"),
-            f"--kubeconfig={plane.kubeconfig}",
-            *arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        output, _ = await process.communicate(text.encode())
-        said = output.decode().rstrip()
+        status, output, errors = await kubectl.run(self._sandbox.plane, *arguments, text=text)
+        said = f"{output}{errors}".rstrip()
         self.console.print(said, highlight=False, markup=False, soft_wrap=True)
-        return process.returncode or 0, said
+        return status, said
 
     async def until(self, what: str, look: Callable[[], Awaitable[T | None]]) -> T:
         """Look until it is so; told with the time that it took.

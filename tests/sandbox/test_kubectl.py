@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from provisioner.sandbox import kubectl
+from provisioner.sandbox.control_plane import ControlPlane
+from provisioner.sandbox.errors import SandboxError
+
+
+def plane(folder: Path, script: str) -> ControlPlane:
+    """As far as kubectl needs one; ``script`` is in kubectl's place."""
+    program = folder / "kubectl"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return cast("ControlPlane", SimpleNamespace(binaries=folder, kubeconfig=folder / "kubeconfig"))
+
+
+def hanging(folder: Path) -> ControlPlane:
+    return plane(folder, f"echo $$ > {folder}/pid; exec sleep 60")
+
+
+async def has_ended(folder: Path) -> bool:
+    pid = int((folder / "pid").read_text())
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+async def test_it_is_given_the_sandbox_the_arguments_and_the_text(tmp_path: Path):
+    status, said, errors = await kubectl.run(
+        plane(tmp_path, 'echo "$@"; cat; echo no >&2; exit 3'), "apply", "-f", "-", text="object"
+    )
+
+    assert status == 3
+    assert said == f"--kubeconfig={tmp_path}/kubeconfig apply -f -\nobject"
+    assert errors == "no\n"
+
+
+async def test_one_that_hangs_is_ended_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kubectl, "TIMEOUT_S", 0.5)
+
+    with pytest.raises(SandboxError, match=r"^kubectl delete pod db-0 did not end within 0.5 s$"):
+        await kubectl.run(hanging(tmp_path), "delete", "pod", "db-0")
+
+    assert await has_ended(tmp_path)
+
+
+async def test_one_that_hangs_does_not_outlive_a_cancellation(tmp_path: Path):
+    running = asyncio.create_task(kubectl.run(hanging(tmp_path), "delete", "pod", "db-0"))
+    async with asyncio.timeout(10):
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
+            await asyncio.sleep(0.01)
+
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    assert await has_ended(tmp_path)
