@@ -46,16 +46,17 @@ class _Hook(msgspec.Struct, rename="camel"):
 
 
 class _Meta(msgspec.Struct, rename="camel"):
-    name: str
-    resource_version: str
+    name: str = ""
+    resource_version: str = ""
 
 
 class _Configuration(msgspec.Struct):
-    metadata: _Meta
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
     webhooks: list[_Hook] = []
 
 
 class _Change(msgspec.Struct):
+    type: str
     object: _Configuration
 
 
@@ -77,11 +78,16 @@ class Follower:
             with suppress(aiohttp.ClientError):
                 async with hands.lines(_FOLLOWED, version) as reply:
                     async for line in reply.content:
-                        found = msgspec.json.decode(line, type=_Change).object
-                        version = found.metadata.resource_version
-                        if found.metadata.name == NAME:
-                            self.seen.append(_bundle(found))
-                            self.trust.set(self.seen[-1])
+                        version = self._take(msgspec.json.decode(line, type=_Change))
+
+    def _take(self, change: _Change) -> str:
+        if change.type == "ERROR":
+            raise BenchError("the watch of the webhook configurations broke")
+        found = change.object
+        if change.type == "MODIFIED" and found.metadata.name == NAME:
+            self.seen.append(_bundle(found))
+            self.trust.set(self.seen[-1])
+        return found.metadata.resource_version
 
 
 @asynccontextmanager
