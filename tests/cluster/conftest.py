@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from provisioner.sandbox.api import Api
 from provisioner.sandbox.control_plane import until
 from provisioner.sandbox.up import Sandbox
 from tests.cluster.background import Background
+from tests.cluster.keepers import Keep, Nursery
 
 HERE = Path(__file__).parent
 
@@ -64,3 +65,25 @@ async def namespace(api: Api) -> AsyncIterator[str]:
         await until(accepts_pods)
     yield name
     await api.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+async def keeps(
+    sandbox: Sandbox, api: Api, namespace: str, tmp_path: Path
+) -> AsyncIterator[Callable[[], Keep]]:
+    """Makes places where the webhook's certificates are kept, and takes them away afterwards."""
+    made: list[Keep] = []
+    async with Nursery.opened() as nursery:
+
+        def make() -> Keep:
+            made.append(Keep(api, nursery, sandbox.plane.kubeconfig, namespace, tmp_path))
+            return made[-1]
+
+        yield make
+        await asyncio.gather(*(keep.remove() for keep in made))
+
+
+@pytest.fixture
+def keep(keeps: Callable[[], Keep]) -> Keep:
+    """One such place."""
+    return keeps()
