@@ -32,20 +32,6 @@ WEBHOOK = "ebs-webhook"
 
 WEBHOOK_NAMESPACE = "ebs-provisioner"
 
-REGISTRATION = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "ClusterRole",
-    "metadata": {"name": "ebs-webhook-sandbox"},
-    "rules": [
-        {
-            "apiGroups": ["admissionregistration.k8s.io"],
-            "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
-            "verbs": ["create"],
-        }
-    ],
-}
-"""What the webhook needs beyond its manifests to register itself by its URL."""
-
 
 @dataclass(frozen=True, slots=True)
 class Account:
@@ -97,22 +83,26 @@ async def install_webhook(plane: ControlPlane) -> Account:
     namespace = MANIFESTS / "namespace.yaml"
     await kubectl(plane, "apply", "--server-side", "-f", str(namespace))
     account = await install(plane, MANIFESTS / "webhook")
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": REGISTRATION["metadata"],
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "kind": "ClusterRole",
-            "name": "ebs-webhook-sandbox",
-        },
-        "subjects": [
-            {"kind": "ServiceAccount", "namespace": account.namespace, "name": account.name}
-        ],
-    }
-    both = yaml.safe_dump_all([REGISTRATION, binding])
-    await kubectl(plane, "apply", "--server-side", "-f", "-", text=both)
+    await let_webhook_register(plane)
     return account
+
+
+async def let_webhook_register(plane: ControlPlane) -> None:
+    """Make its two configurations, if they are not there: it may fill them, but make none.
+
+    Raises:
+        SandboxError: the API server cannot be reached.
+    """
+    both = [
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": f"{kind}WebhookConfiguration",
+            "metadata": {"name": WEBHOOK},
+        }
+        for kind in ("Mutating", "Validating")
+    ]
+    # An apply owns what it names, so what a webhook has filled in stays.
+    await kubectl(plane, "apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(both))
 
 
 async def unregister_webhook(plane: ControlPlane) -> None:

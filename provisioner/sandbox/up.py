@@ -176,6 +176,7 @@ class Sandbox:
             SandboxError: it died or did not get ready.
         """
         assert self.webhook_kubeconfig is not None, "install_webhook comes first"
+        await installation.let_webhook_register(self.plane)
         await self._start(
             name,
             *("webhook.cli", "serve"),

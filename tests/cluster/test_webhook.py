@@ -16,7 +16,12 @@ import pytest
 
 from provisioner.sandbox.api import Api, ApiError
 from provisioner.sandbox.errors import SandboxError
-from provisioner.sandbox.installation import MANIFESTS, kubectl, unregister_webhook
+from provisioner.sandbox.installation import (
+    MANIFESTS,
+    kubectl,
+    let_webhook_register,
+    unregister_webhook,
+)
 from provisioner.sandbox.up import Sandbox
 from tests.cluster import audit
 from tests.cluster.background import Background
@@ -46,7 +51,9 @@ def webhook(background: Background) -> Iterator[WebhookReplica]:
     """One replica for all tests of this file, which may kill it and start it again."""
 
     async def started() -> WebhookReplica:
-        return await WebhookReplica(await installed(background)).__aenter__()
+        sandbox = await installed(background)
+        await let_webhook_register(sandbox.plane)
+        return await WebhookReplica(sandbox).__aenter__()
 
     replica = asyncio.run(started())
     yield replica
@@ -296,7 +303,8 @@ async def complete(store: Store, name: str) -> None:
     async def so() -> bool:
         return is_complete(await store.read(name))
 
-    await eventually(f"{name} has labels and affinity", so)
+    # The lease of a replica that was killed expires after 15 s.
+    await eventually(f"{name} has labels and affinity", so, within_s=60)
 
 
 async def test_before_during_and_after_an_outage_all_get_labels_and_affinity(
@@ -307,6 +315,7 @@ async def test_before_during_and_after_an_outage_all_get_labels_and_affinity(
     await store.api.patch(LEASE, {"spec": None})  # as it was before there was any webhook
     assert not is_complete(await store.persistent_volume("before", store.volume(A)))
 
+    await let_webhook_register(store.sandbox.plane)
     webhook.begin()
     await webhook.ready()
     assert is_complete(await store.persistent_volume("beside", store.volume(A)))
@@ -328,7 +337,7 @@ async def test_before_during_and_after_an_outage_all_get_labels_and_affinity(
         name = f"{store.namespace}-wrong"
         return [each for each in found if each["involvedObject"]["name"] == name]
 
-    (event,) = await eventually("the wrong one is told about", warnings)
+    (event,) = await eventually("the wrong one is told about", warnings, within_s=60)
     assert (event["type"], event["reason"]) == ("Warning", "WrongNodeAffinity")
     assert A in event["message"]
     assert B in event["message"]
@@ -371,6 +380,7 @@ async def test_registered_by_the_manifests_it_adds_what_it_is_trusted_by_and_not
                 assert await trusted(store, path)
     finally:
         await unregister_webhook(plane)
+        await let_webhook_register(plane)
         await store.api.patch(LEASE, {"spec": None})  # the dead would hold it for 15 s
         webhook.begin()
         await webhook.ready()
@@ -399,6 +409,7 @@ async def test_with_somebody_elses_certificate_it_serves_that_and_writes_nothing
             assert [hook for hook in hooks if "caBundle" in hook["clientConfig"]] == []
     finally:
         await unregister_webhook(plane)
+        await let_webhook_register(plane)
         await store.api.patch(SECRET, {"data": None})
         await store.api.patch(LEASE, {"spec": None})
         webhook.begin()

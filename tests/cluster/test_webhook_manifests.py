@@ -104,8 +104,7 @@ async def test_the_pods_are_admitted_under_the_restricted_standard(applied: str,
 async def test_what_the_webhook_keeps_outlives_applying_again(
     sandbox: Sandbox, applied: str, api: Api
 ):
-    kept = {"data": {"tls.crt": "a2VwdA=="}}
-    await api.patch(SECRET, kept)
+    kept = await api.patch(SECRET, {"data": {"tls.crt": "a2VwdA=="}})
     try:
         state = MANIFESTS / "webhook" / "state.yaml"
         await kubectl(sandbox.plane, "apply", "-f", str(state))
