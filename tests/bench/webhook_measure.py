@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.bench import processes, webhook_pods, webhook_rotation, webhook_world
 from tests.bench.webhook_load import Load, Outcome, drive
 from tests.bench.webhook_numbers import Spread, at_random, evenly
-from tests.bench.webhook_pods import Created, Creations
+from tests.bench.webhook_pods import CROWDED, ONE, STEADY, Created, Creations
 from tests.bench.webhook_reviews import Reviews
 from tests.bench.webhook_world import Served, full_cluster, serving
 from tests.bench.world import World
@@ -17,7 +17,6 @@ OBJECTS = 10_000
 PER_S = 500.0
 LOAD_S = 30.0
 PODS = 1000
-AT_ONCE = (1, 8)
 _WARM_UP_S = 3.0
 _SEED = 4
 
@@ -148,7 +147,7 @@ async def _created(made: World, reviews: Reviews, count: int) -> list[Created]:
     authority = await webhook_pods.make_secret(made)
     async with serving(made, *webhook_pods.UNMANAGED, by_url=False) as served:
         creations = Creations(served, reviews, authority)
-        return [await creations.measure(count, at_once) for at_once in AT_ONCE]
+        return [await creations.measure(count, pace) for pace in (ONE, STEADY, CROWDED)]
 
 
 def _pin(served: Served) -> frozenset[int]:

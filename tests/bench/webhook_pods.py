@@ -2,14 +2,14 @@
 
 import asyncio
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from provisioner.model.driver import EBS_DRIVER
 from tests.bench.hands import BenchError
 from tests.bench.webhook_load import HOST
-from tests.bench.webhook_numbers import Spread, blocks
+from tests.bench.webhook_numbers import Spread, at_random, blocks
 from tests.bench.webhook_reviews import Reviews, claim_name, pod
 from tests.bench.webhook_world import CONFIGURATIONS, PODS, SECRETS, Served, unconfigure
 from tests.bench.world import World
@@ -20,19 +20,61 @@ from webhook.settings import NAME
 
 SECRET = "bench-tls"
 UNMANAGED = ("--namespace", "default", "--tls-secret", SECRET, "--tls-manage=false")
-_BLOCK = 50
+_BLOCK = 100
 _WARM_UP = 10
 _APART = (claim_name(0), claim_name(1))  # in different zones
 _NOTICED_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Created:
-    """Milliseconds of one creation, by how many went on at once."""
+class Pace:
+    """How pods are created: some at a time, or so many a second whatever became of those before.
 
-    at_once: int
-    without: Spread
-    having: Spread
+    Attributes:
+        name: for the table.
+        at_once: at most so many at a time; with a rate, hands enough that none is waited for.
+        per_s: the rate; 0 for as soon as one before is done.
+    """
+
+    name: str
+    at_once: int = 1
+    per_s: float = 0.0
+
+    def due_s(self, count: int, seed: int) -> list[float]:
+        """When each is due, in seconds from the start."""
+        return at_random(count, self.per_s, seed) if self.per_s else [0.0] * count
+
+
+ONE = Pace("one at a time")
+STEADY = Pace("100 a second", at_once=64, per_s=100.0)
+CROWDED = Pace("eight at a time", at_once=8)
+
+
+@dataclass(slots=True)
+class Cost:
+    """What creations took: each, in milliseconds; all together, in seconds."""
+
+    each_ms: list[float] = field(default_factory=list)
+    all_s: float = 0.0
+
+    @property
+    def spread(self) -> Spread:
+        """Of a single one."""
+        return Spread.of(self.each_ms)
+
+    @property
+    def per_s(self) -> float:
+        """How many there were in a second."""
+        return len(self.each_ms) / self.all_s
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """Creations without the webhook configured, and having it."""
+
+    pace: Pace
+    without: Cost
+    having: Cost
 
 
 async def make_secret(made: World) -> bytes:
@@ -60,37 +102,41 @@ class Creations:
         self._wanted = wanted
         self._made = 0
 
-    async def measure(self, count: int, at_once: int) -> Created:
+    async def measure(self, count: int, pace: Pace) -> Created:
         """So many pods each way; no configuration is there before or afterwards."""
-        took: dict[bool, list[float]] = {True: [], False: []}
+        found = Created(pace, Cost(), Cost())
         is_on = False
         for on, numbers in blocks(count, _BLOCK):
             if on != is_on:
                 is_on = on
                 await self._turn(on=on)
-            await self._block(_WARM_UP, at_once)
-            took[on] += await self._block(len(numbers), at_once)
+            await self._block(_WARM_UP, ONE, Cost())
+            await self._block(len(numbers), pace, found.having if on else found.without)
         if is_on:
             await self._turn(on=False)
-        return Created(at_once, Spread.of(took[False]), Spread.of(took[True]))
+        return found
 
-    async def _block(self, count: int, at_once: int) -> list[float]:
-        took: list[float] = []
-        numbers = iter(range(self._made, self._made + count))
+    async def _block(self, count: int, pace: Pace, cost: Cost) -> None:
+        loop = asyncio.get_running_loop()
+        first = self._made
         self._made += count
+        numbers = iter(enumerate(pace.due_s(count, seed=first)))
+        began_s = loop.time()
 
-        async def one_after_the_other() -> None:
-            loop = asyncio.get_running_loop()
-            for number in numbers:
-                body = pod(f"bench-{number:06}", self._reviews.claims_of(number))
-                began_s = loop.time()
+        async def create_some() -> None:
+            for number, due_s in numbers:
+                which = first + number
+                body = pod(f"bench-{which:06}", self._reviews.claims_of(which))
+                if pace.per_s:
+                    await asyncio.sleep(began_s + due_s - loop.time())
+                from_s = began_s + due_s if pace.per_s else loop.time()
                 await self._hands.send("POST", PODS, body)
-                took.append((loop.time() - began_s) * 1000)
+                cost.each_ms.append((loop.time() - from_s) * 1000)
 
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(at_once):
-                tasks.create_task(one_after_the_other())
-        return took
+            for _ in range(pace.at_once):
+                tasks.create_task(create_some())
+        cost.all_s += loop.time() - began_s
 
     async def _turn(self, *, on: bool) -> None:
         """Configure the webhook or not; returns once the API server acts accordingly."""
