@@ -7,7 +7,7 @@ from math import inf
 
 import structlog
 
-from provisioner.model.errors import StorageError
+from provisioner.model.errors import Reason, StorageError
 from webhook import certificates
 from webhook.certificates import CertificateError, Names
 from webhook.decide import rotation
@@ -67,6 +67,9 @@ class Served:
         chain, key = data.get(CERTIFICATE) or b"", data.get(KEY) or b""
         if self._foreign == (chain, key):
             return
+        if not chain or not key:
+            message = f"the Secret does not hold both {CERTIFICATE} and {KEY}"
+            raise StorageError(Reason.CERTIFICATE_UNUSABLE, message)
         self._contexts.load(chain, key)
         self._foreign = chain, key
         try:

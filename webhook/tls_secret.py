@@ -29,6 +29,7 @@ from webhook.decide.rotation import (
     Prune,
     Swap,
 )
+from webhook.issuing import Issued
 
 BUNDLE = "ca.crt"
 CERTIFICATE, KEY = "tls.crt", "tls.key"
@@ -114,30 +115,12 @@ def after(
         held: what the Secret holds.
         names: who a new certificate is made out to.
         now: wall clock, UTC.
-        trusted: what the webhook configurations trust, what must not be left out first; of use to
-            ``Adopt`` only.
+        trusted: what the webhook configurations trust, for ``Adopt``; first what must not be left
+            out, should there be no room for all.
     """
     match step:
-        case Make():
-            issued = issuing.issue(names, now)
-            return {
-                BUNDLE: issued.authority,
-                CERTIFICATE: issued.certificate,
-                KEY: issued.key,
-                NEXT_CERTIFICATE: None,
-                NEXT_KEY: None,
-                RETIRED: None,
-            }
-        case Prepare():
-            issued = issuing.issue(names, now)
-            return {
-                BUNDLE: _bundle(
-                    [*certificates.authorities(issued.authority), *held.authorities], now
-                ),
-                NEXT_CERTIFICATE: issued.certificate,
-                NEXT_KEY: issued.key,
-                RETIRED: None,
-            }
+        case Make() | Prepare():
+            return _renewed(step, held, issuing.issue(names, now), now)
         case Adopt():
             retired = held.content.retired
             strangers = [each for each in trusted if each.fingerprint not in retired]
@@ -155,6 +138,25 @@ def after(
             kept = [each for each in held.authorities if each.fingerprint == needed]
             rest = [each for each in held.authorities if each.fingerprint != needed]
             return {BUNDLE: certificates.bundle(kept), RETIRED: certificates.bundle(rest)}
+
+
+def _renewed(step: Make | Prepare, held: Held, issued: Issued, now: datetime) -> Changes:
+    if isinstance(step, Prepare):
+        trusted = [*certificates.authorities(issued.authority), *held.authorities]
+        return {
+            BUNDLE: _bundle(trusted, now),
+            NEXT_CERTIFICATE: issued.certificate,
+            NEXT_KEY: issued.key,
+            RETIRED: None,
+        }
+    return {
+        BUNDLE: issued.authority,
+        CERTIFICATE: issued.certificate,
+        KEY: issued.key,
+        NEXT_CERTIFICATE: None,
+        NEXT_KEY: None,
+        RETIRED: None,
+    }
 
 
 def created(name: str, changes: Changes, what: str, now: datetime) -> Json:

@@ -151,6 +151,22 @@ def test_a_foreign_secret_is_served_and_nothing_is_written():
     told(story)
 
 
+def test_a_foreign_secret_that_is_still_empty_is_waited_for():
+    async def story(world: World) -> None:
+        world.put_secret({})
+        with capture_logs() as logs:
+            replica = await a_replica(world, managed=False, ready=False)
+            await asyncio.sleep(60)
+            assert not replica.keeper.ready.is_set()
+            world.put_secret(data_of(FRESH))
+            await asyncio.wait_for(replica.keeper.ready.wait(), 20)
+
+        assert warnings(logs) == ["the Secret does not hold both tls.crt and tls.key"]
+        assert replica.chain == FRESH.certificate
+
+    told(story)
+
+
 def test_foreign_rubbish_is_told_and_what_was_served_goes_on():
     async def story(world: World) -> None:
         world.put_secret(data_of(FRESH))

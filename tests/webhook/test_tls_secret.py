@@ -74,9 +74,10 @@ def test_a_secret_is_read():
 
 
 def test_no_key_is_ever_shown():
-    shown = repr(held(PUBLISHING))
+    shown = repr([held(PUBLISHING), a_secret(PUBLISHING)])
 
     assert "PRIVATE" not in shown
+    assert "web/tls" in shown
     assert base64.b64encode(A.key).decode()[:40] not in shown
 
 
