@@ -7,7 +7,16 @@ from typing import Any
 
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.up import Sandbox
-from tests.cluster.hands import DRIVER, PVS, Ec2Hand, claims_of, items, pods_of, remove
+from tests.cluster.hands import (
+    ATTACHMENTS,
+    DRIVER,
+    PVS,
+    Ec2Hand,
+    claims_of,
+    items,
+    pods_of,
+    remove,
+)
 from tests.cluster.replicas import eventually
 
 ZONE = "topology.kubernetes.io/zone"
@@ -94,6 +103,18 @@ class Store:
         return next(each.private_dns_name for each in self.sandbox.instances if each.zone == zone)
 
     async def cleared(self) -> None:
+        """Remove all of it, also what Kubernetes made of it: nobody detaches these volumes."""
+        await self.api.delete(pods_of(self.namespace))
+
+        async def no_pods() -> bool:
+            return not await items(self.api, pods_of(self.namespace))
+
+        await eventually("the pods are gone", no_pods)
+        for each in await items(self.api, ATTACHMENTS):
+            if (each["spec"]["source"].get("persistentVolumeName") or "").startswith(
+                self.namespace
+            ):
+                await remove(self.api, f"{ATTACHMENTS}/{each['metadata']['name']}")
         for each in await items(self.api, PVS):
             if each["metadata"]["name"].startswith(self.namespace):
                 await remove(self.api, f"{PVS}/{each['metadata']['name']}")

@@ -67,7 +67,6 @@ async def store(
 ) -> AsyncIterator[Store]:
     mine = Store(sandbox, api, namespace)
     yield mine
-    await api.delete(pods_of(namespace))
     await mine.cleared()
 
 

@@ -48,6 +48,7 @@ async def unanswered(sandbox: Sandbox, api: Api, folder: Path) -> AsyncIterator[
             hook["failurePolicy"] = "Fail"
     # The API server hears of the two configurations by watches of their own.
     of_each_kind = [(PVS, a_volume()), (pods_of("default"), a_pod(CLAIMED))]
+    await unregister_webhook(sandbox.plane)
     try:
         await kubectl(sandbox.plane, "create", "-f", "-", text=yaml.safe_dump_all(found))
         for path, body in of_each_kind:
