@@ -109,9 +109,12 @@ class Transport:
                     retry_after = response.headers.get("Retry-After", "")
                     body = await response.read()
                     raise failures.of_answer(attempt, response.status, body, retry_after)
-                async with aclosing(wire.split_lines(response.content.iter_any())) as lines:
-                    async for line in lines:
-                        yield line
+                try:
+                    async with aclosing(wire.split_lines(response.content.iter_any())) as lines:
+                        async for line in lines:
+                            yield line
+                finally:
+                    _abort(response)
         except aiohttp.SocketTimeoutError as exc:
             if response is None:
                 raise failures.of_exception(attempt, exc) from exc
@@ -158,3 +161,10 @@ class Transport:
         if self._refused:
             self._refused = False
             log.info("the API server accepts our credentials again")
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Leave an answer that has not ended: a polite end of TLS would wait for the other side."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()

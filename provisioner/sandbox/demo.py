@@ -6,6 +6,7 @@ The commands are a user's own kubectl; what they led to is read from the API ser
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from typing import Any
@@ -42,12 +43,13 @@ class Story:
     async def tell(self) -> None:
         """All chapters, in order."""
         started = time.monotonic()
-        await self._a_claim_is_bound()
-        await self._a_stateful_set_is_spread()
-        await self._a_pod_moves()
-        by_hand = await self._a_volume_is_made_by_hand()
-        by_hand += await self._nothing_is_spread_over_zones(by_hand[0])
-        await self._everything_goes(by_hand)
+        with contextlib.closing(self._ec2):
+            await self._a_claim_is_bound()
+            await self._a_stateful_set_is_spread()
+            await self._a_pod_moves()
+            by_hand = await self._a_volume_is_made_by_hand()
+            by_hand += await self._nothing_is_spread_over_zones(by_hand[0])
+            await self._everything_goes(by_hand)
         took = time.monotonic() - started
         self._teller.console.print(
             f"\n[bold green]The story is told[/]: every step seen, {took:.0f} s."

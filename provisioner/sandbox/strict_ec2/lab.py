@@ -4,6 +4,7 @@ Works against the strict EC2 and against plain moto alike, so that one test can 
 """
 
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -21,8 +22,12 @@ _LOOK_EVERY_S: Final = 0.005
 
 
 def client(endpoint: str, *, service: str = "ec2", read_timeout_s: float = 20.0) -> Any:
-    """Return a boto3 client that sends what it is given, once."""
-    return boto3.client(
+    """Return a boto3 client that sends what it is given, once; it closes itself when forgotten.
+
+    Without that, its open sockets are a warning, and so a failure, of whichever test runs when
+    garbage is collected.
+    """
+    made = boto3.client(
         service,
         region_name=REGION,
         endpoint_url=endpoint,
@@ -35,6 +40,8 @@ def client(endpoint: str, *, service: str = "ec2", read_timeout_s: float = 20.0)
             retries={"total_max_attempts": 1},
         ),
     )
+    weakref.finalize(made, made._endpoint.http_session.close)  # noqa: SLF001 -- its own close() needs it alive
+    return made
 
 
 class Lab:
