@@ -54,8 +54,9 @@ def confined(persistent_volume: Json, zone: str) -> list[Operation]:
     """What confines each term to this zone; nothing for a term that is.
 
     The requirement is added to the others of its term, under the zone key that the term already
-    uses: two keys would both have to be on a node, and nodes may carry one of them only
-    (aws-ebs-csi-driver#899, #962). An empty term beside others stays as it is: it matches no node,
+    asks for with ``In``: two keys would both have to be on a node, and nodes may carry one of them
+    only (aws-ebs-csi-driver#899, #962). ``NotIn`` and ``DoesNotExist`` hold on nodes that lack the
+    key, so they are no sign of it. An empty term beside others stays as it is: it matches no node,
     and filling it would let in more nodes than the others do.
     """
     terms = terms_in(persistent_volume)
@@ -112,7 +113,7 @@ def _is_in(term: Json, zone: str) -> bool:
 
 
 def _narrowed(term: Json, index: int, zone: str) -> Operation:
-    used = {expression.get("key") for expression in expressions_of(term)}
+    used = {each.get("key") for each in expressions_of(term) if each.get("operator") == "In"}
     requirement = _in(next((key for key in ZONE_KEYS if key in used), ZONE_LABEL), zone)
     if isinstance(term.get("matchExpressions"), list):
         return add(requirement, *_TERMS, index, "matchExpressions", "-")

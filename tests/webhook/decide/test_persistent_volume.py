@@ -276,12 +276,21 @@ def test_an_affinity_that_says_nothing_becomes_the_zone(node_affinity):
         ),
         pytest.param(
             term(has(BETA_ZONE_LABEL, B, operator="NotIn")),
-            [has(BETA_ZONE_LABEL, B, operator="NotIn"), has(BETA_ZONE_LABEL, A)],
-            id="all zones but one",
+            [has(BETA_ZONE_LABEL, B, operator="NotIn"), has(ZONE_LABEL, A)],
+            id="all zones but one, under a key that no node may have",
+        ),
+        pytest.param(
+            term(has(EBS_ZONE_LABEL, operator="DoesNotExist"), has(BETA_ZONE_LABEL, A, B)),
+            [
+                has(EBS_ZONE_LABEL, operator="DoesNotExist"),
+                has(BETA_ZONE_LABEL, A, B),
+                has(BETA_ZONE_LABEL, A),
+            ],
+            id="a key that must not be there beside one that must",
         ),
     ],
 )
-def test_a_term_is_narrowed_to_the_zone_under_the_key_it_uses(before, after):
+def test_a_term_is_narrowed_to_the_zone_under_the_key_it_asks_for(before, after):
     found = terms_in(mutated(a_pv(before)))
 
     assert found == [before | {"matchExpressions": after}]

@@ -1,10 +1,10 @@
 """What holds of every persistent volume, whatever its owner has written into it."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from provisioner.model.zone import ZONE_KEYS, ZONE_LABEL
+from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_KEYS, ZONE_LABEL
 from tests.webhook.decide.persistent_volumes import (
     DISK,
     LABEL_KEYS,
@@ -19,6 +19,7 @@ from tests.webhook.decide.persistent_volumes import (
     in_zone,
     labels_to_write,
     persistent_volumes,
+    term,
     terms_in,
     zones,
 )
@@ -106,12 +107,15 @@ def test_no_term_of_ours_asks_for_a_second_zone_key(data, zone, persistent_volum
     _, _, after = mutation(data, zone, persistent_volume)
 
     added = [
-        ({each["key"] for each in expressions(old)}, expressions(new)[len(expressions(old)) :])
+        (
+            {each["key"] for each in expressions(old) if each["operator"] == "In"},
+            expressions(new)[len(expressions(old)) :],
+        )
         for old, new in zip(before or [{}], terms_before(after), strict=False)
     ]
     for used, ours in added:
         assert len(ours) <= 1
-        assert all(each["key"] in (used & set(ZONE_KEYS) or ZONE_KEYS) for each in ours)
+        assert all(each["key"] in (used & set(ZONE_KEYS) or {ZONE_LABEL}) for each in ours)
 
 
 @given(*everything, st.booleans())
@@ -165,17 +169,23 @@ def holds(expression, node):
 def nodes(draw):
     others = {ZONE_ID: ("use1-az1", "x"), OUTPOST: ("op-1",), DISK: ("ssd", "7", "8")}
     drawn = {key: draw(st.none() | st.sampled_from(values)) for key, values in others.items()}
-    known = labels_in(draw(zones)) | {"name": draw(st.sampled_from(("node-1", "node-2")))}
+    zone = draw(zones)
+    # Only the zone's own key is on every node of a zone.
+    there = {k: v for k, v in labels_in(zone).items() if k == ZONE_LABEL or draw(st.booleans())}
+    known = there | {"name": draw(st.sampled_from(("node-1", "node-2")))}
     return known | {key: value for key, value in drawn.items() if value is not None}
 
 
-@given(*everything, nodes())
-def test_just_those_nodes_match_that_did_and_are_in_the_zone(data, zone, persistent_volume, node):
-    before = [term for term in terms_before(persistent_volume) if any(term.values())]
+@given(zones, persistent_volumes(), nodes())
+@example(A, a_pv(term(has(BETA_ZONE_LABEL, B, operator="NotIn"))), {ZONE_LABEL: A})
+@example(A, a_pv(term(has(EBS_ZONE_LABEL, operator="DoesNotExist"))), {ZONE_LABEL: A})
+def test_just_those_nodes_match_that_did_and_are_in_the_zone(zone, persistent_volume, node):
+    before = [each for each in terms_before(persistent_volume) if any(each.values())]
 
-    _, answer, after = mutation(data, zone, persistent_volume)
+    answer = mutate(persistent_volume, Found(zone), {}, strict=False)
+    after = applied(persistent_volume, answer.patch)
 
-    in_the_zone = labels_in(zone).items() <= node.items()
+    in_the_zone = node[ZONE_LABEL] == zone
     did = matches(before, node) or not before
     if answer.why == "ZoneConflict":
         assert not (in_the_zone and did)
