@@ -5,7 +5,7 @@ The decoded structs live as long as a page of a list or a line of a watch; what 
 once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, TypedDict, TypeVar, cast
 
@@ -18,7 +18,7 @@ from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume, PersistentVolumeSpec
 from provisioner.model.storage_class import StorageClass
-from provisioner.model.zone import BETA_ZONE_LABEL, ZONE_LABEL, allowed_zones, zone_of
+from provisioner.model.zone import BETA_ZONE_LABEL, ZONE_KEYS, ZONE_LABEL, allowed_zones
 from webhook.model.node_affinity import zones_named
 from webhook.model.review import Json
 from webhook.model.views import ClaimView, ClassView, NodeView, VolumeView, Zones
@@ -141,7 +141,7 @@ def node_view(node: SchedulableNode, *, has_driver: bool) -> NodeView:
     return same_node(
         NodeView(
             labels=tuple(sorted(labels.items())),
-            zone=zone_of(labels),
+            zone=_zone_of_node(labels),
             schedulable=not node.spec.unschedulable,
             has_driver=has_driver,
         )
@@ -173,6 +173,12 @@ def _zones_of(volume: PlacedVolume) -> Zones | None:
         label = volume.labels.get(ZONE_LABEL) or volume.labels.get(BETA_ZONE_LABEL) or ""
         zones = frozenset(zone for zone in label.split(_ZONES_APART) if zone) or None
     return None if zones is None else _same_zones(zones)
+
+
+def _zone_of_node(labels: Mapping[str, str]) -> str | None:
+    """The zone that all zone keys of a node agree on: one of them may be a rack, or out of date."""
+    told = {labels[key] for key in ZONE_KEYS if labels.get(key)}
+    return told.pop() if len(told) == 1 else None
 
 
 def _projection(resource: Resource[Any], view_of: Callable[[Any], V | None]) -> Projection[Kept[V]]:

@@ -126,6 +126,21 @@ def test_a_selector_for_another_zone_is_refused():
     assert (answer.allowed, answer.why) == (False, "SelectorElsewhere")
 
 
+def test_a_node_whose_zone_keys_disagree_is_nowhere_for_sure():
+    world = a_world()
+    odd = a_node("node-b", zone="rack-1")
+    odd["metadata"]["labels"]["topology.ebs.csi.aws.com/zone"] = A
+    world.kube.put("nodes", odd)
+
+    assert world.answer("pod", a_pod(*claimed("here"), node="node-b")).allowed
+
+
+def test_a_selector_for_a_region_of_the_clusters_own_excludes_nothing():
+    region = "topology.kubernetes.io/region"
+
+    assert a_world().answer("pod", a_pod(*claimed("here"), selector={region: "home"})).allowed
+
+
 def test_a_conflict_that_cannot_be_read_is_let_through_with_a_warning():
     world = a_world()
     world.kube.first = failing(FORBIDDEN)

@@ -5,15 +5,17 @@ volume has, so a label is only written where all nodes that could mount the volu
 Source: Kubernetes 1.36 pkg/scheduler/framework/plugins/volumezone.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 
-from provisioner.model.zone import ZONE_LABEL
-from webhook.model.node_affinity import REGION_KEYS, REGION_LABEL, labels_in, region_of
+from provisioner.model.zone import ZONE_KEYS, ZONE_LABEL
+from webhook.model.node_affinity import (
+    REGION_KEYS,
+    REGION_LABEL,
+    labels_in,
+    names_region,
+    region_of,
+)
 from webhook.model.views import NodeView
-
-# Nodes without a cloud controller are labelled by hand, and "home" or "dc-1" contradicts nothing.
-_NAMES_AWS_REGION = re.compile(r"([a-z]+-){2,}\d")
 
 
 def writable(zone: str, nodes: Iterable[NodeView]) -> dict[str, str]:
@@ -23,7 +25,7 @@ def writable(zone: str, nodes: Iterable[NodeView]) -> dict[str, str]:
     such node nothing is known of the next one, so there is no label at all; repairs add them when
     nodes have come. Never an empty value: it would keep all nodes away (kubernetes#124525).
     """
-    there = [node for node in nodes if node.has_driver and node.zone == zone]
+    there = [node for node in nodes if node.has_driver and _may_be_in(node, zone)]
     if not there:
         return {}
     true = {ZONE_LABEL: zone, REGION_LABEL: region_of(zone)}
@@ -51,5 +53,9 @@ def contradicting(written: Mapping[str, str], zone: str) -> dict[str, str]:
     }
 
 
+def _may_be_in(node: NodeView, zone: str) -> bool:
+    return any(key in ZONE_KEYS and value == zone for key, value in node.labels)
+
+
 def _is_homemade(key: str, value: str) -> bool:
-    return key in REGION_KEYS and bool(value) and _NAMES_AWS_REGION.match(value) is None
+    return key in REGION_KEYS and bool(value) and not names_region(value)

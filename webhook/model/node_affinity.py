@@ -3,7 +3,8 @@
 Terms are alternatives, the expressions of one term must all hold; a term without expressions
 matches no node. Of a node that is only known by its zone, every other label may have any value, and
 the older keys for a zone and those for a Region may be missing, which NotIn and DoesNotExist hold
-for.
+for. Nodes without a cloud controller are labelled by hand, so what they call their Region may be
+any word that AWS does not use for one.
 Source: Kubernetes 1.36 API reference, core/v1 NodeSelector; component-helpers nodeaffinity.
 """
 
@@ -21,12 +22,18 @@ REGION_KEYS = (REGION_LABEL, BETA_REGION_LABEL)
 # us-west-2-lax-1a is in us-west-2, us-gov-east-1b in us-gov-east-1.
 # Source: cloud-provider-aws pkg/providers/v1/aws.go (read 2026-11-21).
 _REGION = re.compile(r"([a-zA-Z]+-)+\d+")
+_NAMES_AWS_REGION = re.compile(r"([a-z]+-){2,}\d")
 
 
 def region_of(zone: str) -> str:
     """The Region of a zone, local zones included; "" if the name has another form."""
     found = _REGION.match(zone)
     return found[0] if found else ""
+
+
+def names_region(value: str) -> bool:
+    """Whether a label's value means a Region of AWS; "home" or "dc-1" is somebody's own word."""
+    return _NAMES_AWS_REGION.match(value) is not None
 
 
 def labels_in(zone: str) -> dict[str, str]:
@@ -93,18 +100,21 @@ def _zones_of_term(term: Json) -> set[str] | None:
 
 
 def _may_hold(expression: Json, known: Mapping[str, str]) -> bool:
-    value = known.get(str(expression.get("key")))
+    key, operator = str(expression.get("key")), expression.get("operator")
+    value = known.get(key)
     if value is None:
         return True
     values = _listed(expression.get("values"))
-    match expression.get("operator"):
+    match operator:
         case "In":
-            return value in values
+            return value in values or (
+                key in REGION_KEYS and not all(names_region(str(each)) for each in values)
+            )
         case "NotIn":
-            return value not in values or expression.get("key") != ZONE_LABEL
+            return value not in values or key != ZONE_LABEL
         case "DoesNotExist":
-            return expression.get("key") != ZONE_LABEL
+            return key != ZONE_LABEL
         case "Gt" | "Lt":
-            return False  # a zone is no number
+            return key in REGION_KEYS  # a zone is no number
         case _:
             return True

@@ -42,7 +42,7 @@ class NodeView:
 
     Attributes:
         labels: its topology labels only.
-        zone: of those, None if they tell none.
+        zone: of those, None if they tell none, or more than one.
         schedulable: not cordoned.
         has_driver: our driver is registered on it (CSINode).
     """

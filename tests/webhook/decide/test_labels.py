@@ -48,6 +48,14 @@ def test_the_region_is_that_of_the_zone_in_every_partition(zone, region):
     assert writable(zone, [a_node(zone, region=region)])[REGION_LABEL] == region
 
 
+def test_a_node_that_may_be_in_the_zone_by_one_of_its_keys_counts():
+    rack = NodeView(
+        ((EBS_ZONE_LABEL, A), (ZONE_LABEL, "rack-1")), None, schedulable=True, has_driver=True
+    )
+
+    assert writable(A, [a_node(region=None), rack]) == {}
+
+
 def test_a_zone_of_unknown_form_gives_no_empty_region():
     assert writable("moon", [a_node("moon", region="")]) == {ZONE_LABEL: "moon"}
 

@@ -24,7 +24,7 @@ from tests.webhook.decide.persistent_volumes import (
     zones,
 )
 from webhook.decide.persistent_volume import Doubt, Found, Missing, labels_of, mutate, validate
-from webhook.model.node_affinity import labels_in, terms_of
+from webhook.model.node_affinity import REGION_KEYS, REGION_LABEL, labels_in, terms_of
 from webhook.model.patch import applied
 from webhook.model.review import WARNING_MOST_CHARACTERS
 
@@ -172,12 +172,15 @@ def nodes(draw):
     zone = draw(zones)
     # Only the zone's own key is on every node of a zone.
     there = {k: v for k, v in labels_in(zone).items() if k == ZONE_LABEL or draw(st.booleans())}
+    by_hand = draw(st.none() | st.sampled_from(("ssd", "7")))  # as a cluster calls its own Region
+    there |= dict.fromkeys(there.keys() & set(REGION_KEYS), by_hand) if by_hand else {}
     known = there | {"name": draw(st.sampled_from(("node-1", "node-2")))}
     return known | {key: value for key, value in drawn.items() if value is not None}
 
 
 @given(zones, persistent_volumes(), nodes())
 @example(A, a_pv(term(has(BETA_ZONE_LABEL, B, operator="NotIn"))), {ZONE_LABEL: A})
+@example(A, a_pv(term(has(REGION_LABEL, "home"))), {ZONE_LABEL: A, REGION_LABEL: "home"})
 @example(A, a_pv(term(has(EBS_ZONE_LABEL, operator="DoesNotExist"))), {ZONE_LABEL: A})
 def test_just_those_nodes_match_that_did_and_are_in_the_zone(zone, persistent_volume, node):
     before = [each for each in terms_before(persistent_volume) if any(each.values())]

@@ -39,7 +39,7 @@ def labelled(zone: str) -> list[Labels]:
     optional = {
         EBS_ZONE: (zone, None),
         BETA_ZONE: (zone, None),
-        REGION: (zone[:-1], None),
+        REGION: (zone[:-1], "home", "7", None),
         "disk": ("ssd", "7", None),
     }
     return [
@@ -110,7 +110,7 @@ def expressions(draw: st.DrawFn) -> Json:
     key = draw(st.sampled_from([ZONE, EBS_ZONE, BETA_ZONE, REGION, "disk"]))
     operator = draw(st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]))
     of_key = {
-        REGION: st.lists(st.sampled_from(["us-east-1", "us-west-2"]), min_size=1),
+        REGION: st.lists(st.sampled_from(["us-east-1", "us-west-2", "home", "7"]), min_size=1),
         "disk": st.lists(st.sampled_from(["ssd", "hdd", "7"]), min_size=1),
     }
     values = draw(NUMBERS.get(operator, of_key.get(key, zone_lists)))
@@ -126,7 +126,8 @@ def terms(draw: st.DrawFn) -> Json:
 
 
 selectors = st.dictionaries(
-    st.sampled_from([ZONE, EBS_ZONE, REGION, "disk"]), st.sampled_from([*ZONES, "us-east-1", "ssd"])
+    st.sampled_from([ZONE, EBS_ZONE, REGION, "disk"]),
+    st.sampled_from([*ZONES, "us-east-1", "home", "ssd"]),
 )
 node_names = st.sampled_from([None, None, None, None, "node-a", "node-b", "bare", "unknown"])
 NODES = {"node-a": a_node_view(A), "node-b": a_node_view(B), "bare": a_node_view(None)}
@@ -152,6 +153,7 @@ def made(zones: list[set[str] | None], inline_zone: str | None, **demands: Any) 
     st.none() | st.lists(terms(), max_size=2),
 )
 @example([{A}], None, None, None, [term(BETA_ZONE, "NotIn", A)])
+@example([{A}], None, None, {REGION: "home"}, None)
 @example([{A, B}, {B, C}, {A, C}], None, None, None, None)
 def test_a_pod_is_only_refused_if_no_node_of_any_zone_could_run_it(
     zones, inline_zone, node, selector, required

@@ -57,6 +57,24 @@ def test_only_the_label_that_every_node_has_can_exclude_by_being_there(
     assert allows([term(key, operator, A, "us-east-1")], A) is may
 
 
+@pytest.mark.parametrize(
+    ("operator", "values", "may"),
+    [
+        ("In", ["home"], True),
+        ("In", ["us-west-2", "dc-1"], True),
+        ("In", ["us-west-2"], False),
+        ("In", [], False),
+        ("Gt", ["5"], True),
+    ],
+)
+def test_a_region_that_is_none_of_aws_may_be_what_nodes_here_are_labelled_with(
+    operator: str,
+    values: list[str],
+    may: bool,  # noqa: FBT001 -- of a table
+):
+    assert allows([term(REGION_LABEL, operator, *values)], A) is may
+
+
 def test_other_keys_may_have_any_value():
     assert allows([term("team", "In", "db"), term("disk", "Exists")], A)
     assert zones_named([term("team", "In", "db")]) is None
