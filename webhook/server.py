@@ -7,6 +7,7 @@ neither count a connection before its handshake is over nor can end one then.
 import asyncio
 import socket
 import ssl
+from asyncio import sslproto
 from contextlib import AsyncExitStack, suppress
 from typing import Self
 
@@ -25,6 +26,9 @@ log = structlog.get_logger(__name__)
 _BACKLOG = 512
 # What the other side has for its half of TLS's farewell.
 _FAREWELL_S = 1.0
+# Of one connection, from before its handshake on; a TLS record has no more. asyncio takes 256 KiB,
+# which is 128 MiB for as many idle connections as may be open.
+_TLS_BUFFER = 16 << 10
 # After an accept that failed, for want of files most likely.
 _PAUSE_S = 0.1
 _OK = 200
@@ -67,6 +71,8 @@ class Front:
         Raises:
             StorageError: NOT_SUPPORTED in one line, when the address is malformed or in use.
         """
+        # asyncio offers no other way; all of this process's connections get it.
+        sslproto.SSLProtocol.max_size = _TLS_BUFFER
         self._server = web.Server(self._answer, handler_cancellation=True)
         self._listener = _bound(self._listen)
         self._stack.callback(self._listener.close)

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 
@@ -52,6 +53,27 @@ async def silent_wires(it: World, number: int) -> AsyncIterator[list[asyncio.Str
     yield [reader for reader, _ in pairs]
     for _, writer in pairs:
         writer.transport.abort()
+
+
+def in_use_by(port: int, number: int) -> int:
+    """Bytes that so many connections take up here, once their handshakes are over."""
+    with ExitStack() as stack:
+        for _ in range(number):
+            plain = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            stack.enter_context(contexts().client.wrap_socket(plain, server_hostname="127.0.0.1"))
+        return tracemalloc.get_traced_memory()[0]
+
+
+async def test_an_idle_connection_takes_little_memory():
+    async with world() as it:
+        tracemalloc.start()
+        try:
+            one = await asyncio.to_thread(in_use_by, it.front.port, 1)
+            many = await asyncio.to_thread(in_use_by, it.front.port, 101)
+        finally:
+            tracemalloc.stop()
+
+    assert (many - one) / 100 < 64 << 10  # 512 of them: 32 MiB at most
 
 
 async def test_2000_idle_connections_change_nothing_for_the_api_server():
