@@ -54,7 +54,8 @@ class Marks:
             self._settled.set()
         self._to_clear: dict[str, _Waiters] = {}
         self._confirmed_at: dict[str, float] = {}
-        # What may not be untagged: until when nobody asks for it again, and why.
+        # What may not be untagged, as it seemed the last time: until when nobody asks for it again,
+        # and why.
         self._denied: dict[str, tuple[float, StorageError]] = {}
         self._denials = 0
         self._work = asyncio.Event()
@@ -190,11 +191,14 @@ class Marks:
             await self._pause(error)
 
     def _next_batch(self) -> list[str]:
-        """Those that may be asked for; one alone while everything is denied."""
+        """Those that may be asked for; one alone while everything is denied.
+
+        Those that were denied before are the last: else a dozen of them hold up every new one.
+        """
         now = self._now()
-        self._denied = {v: why for v, why in self._denied.items() if why[0] > now}
+        again = [v for v, (at_s, _) in self._denied.items() if at_s <= now]
         most = 1 if self._is_denied_everything() else _BATCH
-        return [v for v in self._to_clear if v not in self._denied][:most]
+        return [*(v for v in self._to_clear if v not in self._denied), *again][:most]
 
     async def _untag(self, batch: list[str]) -> None:
         """Take marks off. What may not be untagged is found by halves, and set aside.
@@ -226,6 +230,7 @@ class Marks:
             return  # deleted meanwhile
         self._to_clear[volume_id] = waiters
         again_s = denial.retry_after_s or _RETRY_S
+        self._denied.pop(volume_id, None)  # the last one among those too
         self._denied[volume_id] = self._now() + again_s, denial
         asyncio.get_running_loop().call_later(again_s, self._work.set)
         log.warning("a volume's mark may not be taken off", volume=volume_id, error=denial.message)
@@ -244,6 +249,7 @@ class Marks:
         } | dict.fromkeys(batch, now)
         for volume_id in batch:
             self._marked.discard(volume_id)
+            self._denied.pop(volume_id, None)
             for wake in self._to_clear.pop(volume_id, {}).values():
                 wake()
         if not self._to_clear:

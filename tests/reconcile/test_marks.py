@@ -270,3 +270,26 @@ def test_a_volume_that_is_deleted_while_its_mark_is_denied_is_forgotten() -> Non
         in_virtual_time(story)
 
     assert "some marks stay on" not in str(logs)
+
+
+@pytest.mark.parametrize("denied", [1, 13, 50])
+def test_volumes_denied_for_good_hold_up_a_new_one_for_a_minute_at_most(denied: int) -> None:
+    async def story(_: Clock) -> None:
+        forbidden = [f"vol-{number}" for number in range(denied)]
+        world = World()
+        world.forbidden = forbidden
+        async with running(world) as marks:
+            await marks.settled()
+            for volume_id in forbidden:
+                marks.clear(volume_id)
+            await asyncio.sleep(3600)
+            for number in range(5):
+                marks.clear(f"vol-new-{number}")
+                await asyncio.sleep(62)
+                assert world.untagged[number:] == [f"vol-new-{number}"]
+                await asyncio.sleep(537)
+            world.forbidden = ()
+            await asyncio.sleep(120)
+            assert set(forbidden) < set(world.untagged)
+
+    in_virtual_time(story)
