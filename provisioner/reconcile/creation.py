@@ -19,6 +19,7 @@ from provisioner.ec2.watcher import Watcher
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import PERSISTENT_VOLUMES
 from provisioner.metrics import Metrics
+from provisioner.model import tags
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.volume import Volume
 from provisioner.reconcile.caches import Caches
@@ -150,6 +151,8 @@ class Creations:
         except StorageError as error:
             verdict = creation.after_failure(attempt, error, asyncio.get_running_loop().time())
             return self._fail(uid, verdict)
+        # An answer of CreateVolume need not list the tags that it has written.
+        self._marks.note(volume.volume_id)
         return self._made(uid, attempt, volume)
 
     async def _still_wanted(self, uid: str, attempt: Attempt) -> None:
@@ -208,7 +211,8 @@ class Creations:
         """Remember the volume before anything else is awaited."""
         attempt = creation.with_volume(attempt, volume)
         self.attempts[uid] = attempt
-        self._marks.note(volume.volume_id)
+        if tags.UNCLAIMED in volume.tags:  # the stock driver's have no mark
+            self._marks.note(volume.volume_id)
         self._watcher.watch(
             volume.volume_id,
             f"provision {uid}",
@@ -237,7 +241,8 @@ class Creations:
                 self._events.failed(plan.claim, conflict)
                 raise conflict from error
         self._caches.persistent_volumes.observe(saved)
-        self._marks.clear(volume.volume_id)
+        if self._marks.is_marked(volume.volume_id):
+            self._marks.clear(volume.volume_id)
         self._end(uid, volume)
         self._record(attempt, volume)
 

@@ -15,6 +15,7 @@ from provisioner.ec2.watcher import Watcher
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.metrics import Metrics
+from provisioner.model import tags
 from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, Claim
 from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason
 from provisioner.model.volume import VolumeState
@@ -27,6 +28,7 @@ from tests.builders import (
     DRIVER,
     OTHER_INSTANCE,
     UID,
+    VOLUME,
     ZONE,
     a_claim,
     a_class,
@@ -46,7 +48,7 @@ OTHER_ZONE = "us-east-1b"
 class World:
     """A provisioner, its caches filled, and its edges."""
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(self, claim: Claim, *, cluster_id: str = "") -> None:
         self.kube, self.ec2, self.events = Kube(), Ec2(), Events()
         kube, volumes = cast("KubeClient", self.kube), cast("Volumes", self.ec2)
         metrics = self.metrics = Metrics()
@@ -61,6 +63,7 @@ class World:
             self.caches.csi_nodes._store.apply(a_csi_node(name, instance=instance))
         live = LiveLists(kube)
         self.watcher = Watcher(volumes, metrics=metrics)
+        self.marks = Marks(volumes, live, cluster_id=cluster_id)
         self.provisioner = Provisioner(
             settings=Settings(),
             identity="test",
@@ -69,7 +72,7 @@ class World:
             volumes=volumes,
             lookups=NameLookUps(volumes),
             watcher=self.watcher,
-            marks=Marks(volumes, live, cluster_id=""),
+            marks=self.marks,
             live=live,
             events=cast("EventRecorder", self.events),
             metrics=metrics,
@@ -241,3 +244,32 @@ async def test_nothing_is_remembered_of_a_claim_that_went_while_its_volume_was_m
     await world.provisioner.reconcile(UID)
 
     assert world.provisioner._events._said == {}
+
+
+@pytest.mark.parametrize(
+    ("mark", "counts"), [({}, False), ({tags.UNCLAIMED: "Delete"}, True)], ids=["stock's", "ours"]
+)
+async def test_a_volume_that_was_found_counts_as_marked_only_if_it_has_the_mark(mark, counts):
+    world = World(CLAIM, cluster_id="prod")
+    world.marks._learned.set()
+    world.provisioner.takeover.begin([CLAIM], from_stranger=True)
+    world.ec2.shown = [a_volume(tags={tags.VOLUME_NAME: CLAIM.persistent_volume_name, **mark})]
+    world.kube.answers = [PINNED, a_persistent_volume()]
+
+    await world.provisioner.reconcile(UID)
+
+    assert world.kube.sent[-1][:2] == ("create", "persistentvolumes")
+    assert world.marks.is_marked(VOLUME) is counts
+    assert (VOLUME in world.marks._to_clear) is counts
+
+
+async def test_a_volume_that_we_made_counts_as_marked_though_the_answer_lists_no_tags():
+    world = World(CLAIM, cluster_id="prod")
+    world.marks._learned.set()
+    world.kube.answers = [PINNED, a_persistent_volume()]
+    world.ec2.answers = [a_volume()]
+
+    await world.provisioner.reconcile(UID)
+
+    assert world.marks.is_marked(VOLUME)
+    assert VOLUME in world.marks._to_clear
