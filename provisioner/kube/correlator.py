@@ -49,7 +49,8 @@ class Series:
     first_at: float
     last_at: float
     count: int = 0
-    name: str = ""  # of the Event object once it was written
+    name: str = ""  # of the Event object, from the first try to write it
+    written: bool = False  # the object is there, as far as is known
     queued: bool = False  # waiting for a writer, or with one
     again: bool = False  # recorded while a writer had it
     tries: int = 0

@@ -24,7 +24,13 @@ _TRIES = 3
 _RETRY_S = 1.0
 _MESSAGE_MAX = 1024  # events.k8s.io refuses more
 _NAME_MAX = 230  # of 253, the rest is our suffix
-_WORTH_RETRYING = {Reason.UNREACHABLE, Reason.TIMED_OUT, Reason.THROTTLED, Reason.UNAUTHORIZED}
+_WORTH_RETRYING = {
+    Reason.UNREACHABLE,
+    Reason.REPLY_LOST,
+    Reason.TIMED_OUT,
+    Reason.THROTTLED,
+    Reason.UNAUTHORIZED,
+}
 
 log = structlog.get_logger(__name__)
 
@@ -114,7 +120,7 @@ class EventRecorder:
 
     async def _write(self, series: Series) -> None:
         series.again = False  # what is recorded from here on is not in this write
-        if series.name:
+        if series.written:
             await self._update(series)
         else:
             await self._create(series)
@@ -124,9 +130,16 @@ class EventRecorder:
             self._enqueue(series)
 
     async def _create(self, series: Series) -> None:
+        # One name for all tries: after a lost reply, the next one must not make a second event.
+        series.name = series.name or _name(series.regarding)
         body = self._body(series)
-        await self._client.create(EVENTS, body, body["metadata"]["namespace"])
-        series.name = body["metadata"]["name"]
+        try:
+            await self._client.create(EVENTS, body, body["metadata"]["namespace"])
+        except KubeError as exc:
+            if exc.reason is not Reason.OBJECT_EXISTS:
+                raise
+            series.again = True  # it has the count of the try that made it
+        series.written = True
 
     async def _update(self, series: Series) -> None:
         change = {
@@ -166,11 +179,10 @@ class EventRecorder:
             "uid": about.uid,
             "resourceVersion": about.resource_version,
         }
-        name = f"{about.name[:_NAME_MAX].rstrip('.-')}.{time.time_ns():x}"
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": name, "namespace": namespace},
+            "metadata": {"name": series.name, "namespace": namespace},
             "involvedObject": {key: value for key, value in involved.items() if value},
             "reason": series.reason,
             "message": series.message,
@@ -181,6 +193,10 @@ class EventRecorder:
             "source": {"component": self._component},
             "reportingComponent": self._component,
         }
+
+
+def _name(about: Regarding) -> str:
+    return f"{about.name[:_NAME_MAX].rstrip('.-')}.{time.time_ns():x}"
 
 
 def _timestamp(at: float) -> str:

@@ -143,6 +143,36 @@ async def test_an_event_nobody_takes_is_dropped_after_three_tries(
     assert (len(server.requests), dropped(metrics)) == (3, 1)
 
 
+async def test_an_event_whose_reply_was_lost_is_written_again_under_its_name(
+    recorder: EventRecorder, server: ApiServer, metrics: Metrics
+) -> None:
+    server.on("POST", EVENTS, status(500, "InternalError"), echo())
+    fail(recorder)
+    await recorder.flush(3)
+
+    first, second = (request.body["metadata"]["name"] for request in server.requests)
+    assert first == second
+    assert dropped(metrics) == 0
+
+
+async def test_an_event_that_was_written_though_its_reply_was_lost_gets_the_count_of_later_ones(
+    recorder: EventRecorder, server: ApiServer, metrics: Metrics
+) -> None:
+    hang = Hang(status(500, "InternalError"))
+    server.on("POST", EVENTS, hang, status(409, "AlreadyExists"))
+    fail(recorder)
+    await hang.reached.wait()
+    path = f"{EVENTS}/{server.requests[0].body['metadata']['name']}"
+    server.on("PATCH", path, echo())
+    fail(recorder)
+    hang.let_go.set()
+    await recorder.flush(3)
+
+    asked = [(request.method, request.body["count"]) for request in server.requests]
+    assert asked == [("POST", 1), ("POST", 2), ("PATCH", 2)]
+    assert dropped(metrics) == 0
+
+
 async def test_events_never_wait_for_the_server(
     recorder: EventRecorder, server: ApiServer, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
