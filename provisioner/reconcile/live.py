@@ -17,6 +17,10 @@ from provisioner.model.persistent_volume import PersistentVolume
 
 _WINDOW_S = 0.02
 _PACE_S = 0.1
+# The API server has two thirds of the time for others, or at least so long between two lists:
+# a rest in proportion to slow lists would be longer than the last look before a call may take.
+_SHARE = 3
+_REST_MAX_S = 2.0
 _PACE_AFTER_A_FAILURE_S = 1.0
 # While deletions go on, lists are fetched again and again at their pace, and nobody waits for the
 # next one whose object a list of the last seconds shows: else each list would let 64 calls pass.
@@ -87,12 +91,13 @@ class LiveLists:
         await self._coalescer.close()
 
     async def _answer(self, keys: list[str]) -> dict[str, Snapshot]:
-        """Fetch, at a pace that leaves the API server two thirds of the time for others."""
+        """Fetch, at a pace that leaves the API server time for others."""
         await asyncio.sleep(max(0.0, self._not_before_s - _now_s()))
         began_s = _now_s()
         self._not_before_s = began_s + _PACE_AFTER_A_FAILURE_S
         snapshot = await self._fetch()
-        self._not_before_s = began_s + max(_PACE_S, 3 * (_now_s() - began_s))
+        took_s = _now_s() - began_s
+        self._not_before_s = began_s + max(_PACE_S, min(_SHARE * took_s, took_s + _REST_MAX_S))
         self._latest = latest = _now_s(), snapshot
         asyncio.get_running_loop().call_later(_REUSE_S, self._forget, latest)
         return dict.fromkeys(keys, snapshot)

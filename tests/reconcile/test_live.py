@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from provisioner.ec2.calls import GATE_S
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import PERSISTENT_VOLUMES
 from provisioner.kube.wire import Listing
@@ -108,6 +109,18 @@ def test_lists_take_no_more_than_a_third_of_the_time() -> None:
 
     pauses = [late - early for early, late in itertools.pairwise(begun_at)]
     assert min(pauses) == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize("takes_s", [2.0, 4.0])
+def test_the_rest_after_slow_lists_leaves_a_last_look_enough_time(takes_s: float) -> None:
+    async def story(live: LiveLists, _: Server) -> None:
+        await live.snapshot()
+        async with asyncio.timeout(GATE_S):
+            await live.nobody_names("vol-of-nobody")
+
+    first, second = told(story, takes_s=takes_s)
+
+    assert second - first == pytest.approx(takes_s + 2.0)
 
 
 def test_short_lists_follow_each_other_ten_times_a_second_at_most() -> None:
