@@ -22,9 +22,12 @@ class Limits:
     Attributes:
         body: the largest body. The API server takes 3 MiB from a client, holds two versions of the
             object in a review, and writes JSON for what came as protobuf.
-        bodies: all bodies that are being read or answered, together; decoded, the worst of them
-            take twenty times as much.
+        bodies: what has come of all larger bodies that are being read or answered, together;
+            decoded, the worst of them take five times as much.
+        small: up to so much a body is a small one; nearly all are.
+        small_bodies: as ``bodies``, for the small ones: no larger body ever takes their room.
         read_s: the longest pause within a body, or within the head of a request.
+        body_s: the longest that a body may take, however long the API server says that it waits.
         handshake_s: the longest TLS handshake.
         connections: open at once, with those in their handshake.
         idle_s: how long a connection may wait for its next request; more than the 90 s after which
@@ -38,7 +41,10 @@ class Limits:
 
     body: int = 8 << 20
     bodies: int = 16 << 20
+    small: int = 256 << 10
+    small_bodies: int = 4 << 20
     read_s: float = 3.0
+    body_s: float = 5.0
     handshake_s: float = 5.0
     connections: int = 512
     idle_s: float = 120.0
@@ -94,11 +100,22 @@ def check_head(request: web.BaseRequest) -> None:
 
 
 class Bodies:
-    """Reads bodies, each within its limit, and all within another until they are answered."""
+    """Reads bodies, each within its limit, and all within others until they are answered.
+
+    What counts is what has come, for anybody can declare anything. Where there is no room for more
+    of it, the largest body that is not whole yet has to go.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._held = 0
+        self._held = {False: 0, True: 0}  # by whether the body is a small one
+        self._most = {False: limits.bodies, True: limits.small_bodies}
+        self._growing: set[_Growing] = set()
+
+    @property
+    def held(self) -> int:
+        """How many bytes are held by now."""
+        return sum(self._held.values())
 
     async def read(self, request: web.BaseRequest, deadline: float) -> bytes:
         """The whole body; it counts as held until it is given to ``release``.
@@ -112,67 +129,112 @@ class Bodies:
                 headers say; 417, it is held back for what this server does not know.
             ConnectionError: the client has left.
         """
-        body = _Growing(self, request.content_length or 0)
+        content = request.content
+        self._check_size(request.content_length or 0)
+        deadline = min(deadline, asyncio.get_running_loop().time() + self._limits.body_s)
+        body = _Growing()
+        self._growing.add(body)
         try:
-            if not request.content.is_eof():  # most come together with their head
+            if not content.is_eof():  # most come together with their head
                 await _continue(request)
-            while not request.content.at_eof():
-                body.add(await self._part(request.content, deadline))
+            while not content.at_eof():
+                part = await self._part(content, body, deadline)
+                self._grow(body, part, whole=content.at_eof())
         except BaseException:
-            self._held -= body.held
+            self._drop(body)
             raise
+        finally:
+            self._growing.discard(body)
         return body.whole()
-
-    def hold(self, more: int, size: int) -> None:
-        """Count bytes of a body that is, or is said to be, of this size by now.
-
-        Raises:
-            RefusedError: 413 or 503; then nothing is held of them.
-        """
-        if size > self._limits.body:
-            raise RefusedError(413, f"the body has more than {self._limits.body} bytes")
-        if self._held + more > self._limits.bodies:
-            raise RefusedError(503, "too many bodies are held at once; try again")
-        self._held += more
 
     def release(self, body: bytes) -> None:
         """Forget a body that has been answered."""
-        self._held -= len(body)
+        self._held[self._is_small(len(body))] -= len(body)
 
-    async def _part(self, content: StreamReader, deadline: float) -> bytes:
+    def _is_small(self, size: int) -> bool:
+        return size <= self._limits.small
+
+    def _check_size(self, size: int) -> None:
+        if size > self._limits.body:
+            raise RefusedError(413, f"the body has more than {self._limits.body} bytes")
+
+    def _grow(self, body: "_Growing", part: bytes, *, whole: bool) -> None:
+        """Take in what came of a body; once it is whole, nobody else's need ends it."""
+        if body.dropped:
+            raise _crowded()
+        size = body.size + len(part)
+        self._check_size(size)
+        if whole:
+            self._growing.discard(body)
+        small, before = self._is_small(size), self._is_small(body.size)
+        more = len(part) if small == before else size
+        while self._held[small] + more > self._most[small]:
+            rivals = [each for each in self._growing if self._is_small(each.size) == small]
+            largest = max(rivals, key=lambda each: each.size, default=None)
+            if largest is None or largest is body or (not whole and largest.size < size):
+                raise _crowded()
+            self._drop(largest)
+        self._held[before] -= body.size
+        self._held[small] += size
+        body.add(part)
+
+    def _drop(self, body: "_Growing") -> None:
+        self._held[self._is_small(body.size)] -= body.size
+        self._growing.discard(body)
+        body.drop()
+
+    async def _part(self, content: StreamReader, body: "_Growing", deadline: float) -> bytes:
         if content.is_eof():  # no waiting
             return content.read_nowait()
         by = min(deadline, asyncio.get_running_loop().time() + self._limits.read_s)
         try:
-            async with asyncio.timeout_at(by):
+            async with asyncio.timeout_at(by) as body.patience:
                 return await content.readany()
         except TimeoutError:
+            if body.dropped:
+                raise _crowded() from None
             raise RefusedError(408, "the body stopped half-way") from None
         except web.RequestPayloadError as error:
             raise RefusedError(400, "the body is not as its headers say") from error
+        finally:
+            body.patience = None
 
 
 class _Growing:
-    """A body that is being read; ``held`` bytes of it are counted."""
+    """A body that is being read.
 
-    def __init__(self, bodies: Bodies, declared: int) -> None:
-        bodies.hold(declared, declared)
-        self.held = declared
-        self._bodies = bodies
+    Attributes:
+        size: of what has come, in bytes.
+        dropped: whether it had to go.
+        patience: for its next part, while that is waited for.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.dropped = False
+        self.patience: asyncio.Timeout | None = None
         self._parts: list[bytes] = []
-        self._size = 0
 
     def add(self, part: bytes) -> None:
-        """Take in what came; in chunks, nobody says beforehand how much will."""
+        """Take in what came."""
         self._parts.append(part)
-        self._size += len(part)
-        if self._size > self.held:
-            self._bodies.hold(self._size - self.held, self._size)
-            self.held = self._size
+        self.size += len(part)
+
+    def drop(self) -> None:
+        """Let go of what came, and wait for no more."""
+        self.size = 0
+        self.dropped = True
+        self._parts.clear()
+        if self.patience is not None and not self.patience.expired():
+            self.patience.reschedule(0.0)
 
     def whole(self) -> bytes:
         """All of it; never less than was declared, or the parser would have complained."""
         return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+
+
+def _crowded() -> RefusedError:
+    return RefusedError(503, "too many bodies are held at once; try again")
 
 
 async def _continue(request: web.BaseRequest) -> None:

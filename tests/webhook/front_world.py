@@ -96,11 +96,21 @@ def raw(body: bytes, *, path: str = f"{PODS}?timeout=5s", **headers: str) -> byt
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-async def until(holds: Callable[[], object]) -> None:
-    """Wait until something holds that has no event; fail after 5 s."""
-    async with asyncio.timeout(5):
+async def until(holds: Callable[[], object], within_s: float = 10.0) -> None:
+    """Wait until something holds that has no event."""
+    async with asyncio.timeout(within_s):
         while not holds():  # noqa: ASYNC110 -- see above
             await asyncio.sleep(0.002)
+
+
+def later(seconds: float) -> None:
+    """Let it be so much later, for all who go by the loop's clock.
+
+    So a test holds that an interval has passed, or has not, however slow the machine is.
+    """
+    loop = asyncio.get_running_loop()
+    clock = loop.time
+    loop.time = lambda: clock() + seconds  # type: ignore[method-assign]
 
 
 async def fine(_: Request, __: float) -> Answer:

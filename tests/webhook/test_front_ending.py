@@ -46,7 +46,7 @@ async def test_when_it_ends_it_accepts_nobody_and_answers_what_is_under_way():
         sending[1].write(raw(BODY)[:-10])
         busy[1].write(raw(BODY))
         await gate.begun.wait()
-        await until(lambda: it.front._bodies._held > len(BODY))
+        await until(lambda: it.front._bodies.held > len(BODY))
         stop.set()
         assert await idle[0].read() == b""
         with pytest.raises(ConnectionRefusedError):
