@@ -1,8 +1,8 @@
 """The open connections: how many, which of them is in use, and which one has to go.
 
 Idle connections cost memory and a file each, and anybody can open them. Beyond a limit each new one
-takes the place of an idle one: of one that never sent a whole request if there is any, for the API
-servers' connections have. So those stay, however many others come.
+takes the place of one on which nothing is being answered: of one that never sent a whole request if
+there is any, for the API servers' connections have. So those stay, however many others come.
 """
 
 import asyncio
@@ -28,9 +28,10 @@ class Connection(web.RequestHandler):
     Attributes:
         opened: the loop's time.
         handshake: the task that does it.
+        reading: whether the body of a request is being read.
     """
 
-    __slots__ = ("_all", "_half_since", "_wire", "handshake", "opened")
+    __slots__ = ("_all", "_half_since", "_wire", "handshake", "opened", "reading")
 
     def __init__(self, server: web.Server, everyone: "Connections", limits: Limits) -> None:
         loop = asyncio.get_running_loop()
@@ -48,6 +49,7 @@ class Connection(web.RequestHandler):
         self._wire: asyncio.Transport | None = None
         self.handshake: asyncio.Task[None] | None = None
         self.opened = loop.time()
+        self.reading = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to speak HTTP."""
@@ -61,7 +63,8 @@ class Connection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Take in bytes, and remember since when there is less than the head of a request."""
-        if data and self._half_since is None and not self._all.is_busy(self):
+        waits = self.reading or self._all.is_busy(self)
+        if data and self._half_since is None and not waits:
             self._half_since = self._loop.time()
         super().data_received(data)
 
@@ -95,13 +98,19 @@ class Connection(web.RequestHandler):
         return response
 
     def begin(self) -> None:
-        """A request has begun."""
+        """A request has begun; its body has deadlines of its own."""
         self._half_since = None
-        self._all.begin(self)
+        self.reading = True
+
+    def work(self) -> None:
+        """The request is whole: only now is this connection worth more than others."""
+        self.reading = False
+        self._all.work(self)
 
     def end(self) -> None:
         """It is answered, but for writing."""
         self._half_since = None
+        self.reading = False
         self._all.end(self)
 
     def is_stalled(self, before: float) -> bool:
@@ -148,11 +157,11 @@ class Connections:
         self._unproven[connection] = None
 
     def is_busy(self, connection: Connection) -> bool:
-        """Whether it has a request that is not yet answered."""
+        """Whether it has a whole request that is not yet answered."""
         return connection in self._busy
 
-    def begin(self, connection: Connection) -> None:
-        """It has a request."""
+    def work(self, connection: Connection) -> None:
+        """It has a whole request."""
         self._unproven.pop(connection, None)
         self._idle.pop(connection, None)
         self._busy[connection] = None
@@ -162,7 +171,7 @@ class Connections:
         if connection in self._busy:  # else it was lost meanwhile
             del self._busy[connection]
             self._idle[connection] = None
-            self._left.set()
+        self._left.set()
 
     def forget(self, connection: Connection) -> None:
         """It is gone."""
@@ -171,7 +180,7 @@ class Connections:
         self._left.set()
 
     async def room(self) -> None:
-        """Return when there is room for one more; somebody idle is thrown out for it."""
+        """Return when there is room for one more; who has no whole request may have to go."""
         while len(self) >= self._limits.connections:
             victim = next(iter(self._unproven or self._idle), None)
             if victim is not None:
@@ -193,7 +202,8 @@ class Connections:
         """Close who is idle, and who becomes it, until nobody is left."""
         while len(self):
             for connection in [*self._unproven, *self._idle]:
-                connection.leave()
+                if not connection.reading:
+                    connection.leave()
             if len(self):
                 await self._change()
 

@@ -167,7 +167,7 @@ class Front:
         assert isinstance(connection, Connection)  # noqa: S101 -- there are no others
         connection.begin()
         try:
-            reply = await self._replied(request)
+            reply = await self._replied(request, connection)
         except Exception:  # unless there is a mistake in this file, nothing comes here
             log.exception("a request could not be answered", path=request.path)
             reply = Reply(500, b"the webhook failed; its log says how\n")
@@ -181,7 +181,7 @@ class Front:
             response.force_close()
         return response
 
-    async def _replied(self, request: web.BaseRequest) -> Reply:
+    async def _replied(self, request: web.BaseRequest, connection: Connection) -> Reply:
         arrived = asyncio.get_running_loop().time()
         target = target_of(request.raw_path)
         try:
@@ -191,6 +191,7 @@ class Front:
             body = await self._bodies.read(request, arrived + target.timeout_s)
         except RefusedError as refusal:
             return Reply(refusal.status, f"{refusal}\n".encode())
+        connection.work()
         try:
             spent_s = asyncio.get_running_loop().time() - arrived
             return await self._dispatcher.answer(target.path, body, target.timeout_s - spent_s)

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 
 import pytest
 
@@ -97,6 +97,25 @@ async def test_idle_connections_after_their_handshake_make_room_too():
             assert await asked(api_server) == 200
             assert it.counted("connections") == 20.0
             assert it.counted("connections_ended_total", reason="Evicted") == 41.0
+
+
+async def test_half_bodies_do_not_lock_the_api_server_out():
+    async with (
+        world(limits=Limits(connections=20)) as it,
+        it.wire() as api_server,
+        AsyncExitStack() as stack,
+    ):
+        assert await asked(api_server) == 200
+        for number in range(1, 41):
+            _, writer = await stack.enter_async_context(it.wire())
+            writer.write(raw(BODY)[:-10])
+            # Those before were thrown out for it, the first of them first.
+            await until(lambda: it.front._bodies.held == min(number, 19) * (len(BODY) - 10))  # noqa: B023 -- awaited here
+
+        assert await asked(api_server) == 200
+        async with it.wire() as another:
+            assert await asked(another) == 200
+        assert it.counted("connections_ended_total", reason="Evicted") == 22.0
 
 
 async def test_the_longest_idle_goes_when_all_have_been_in_use():
