@@ -97,6 +97,7 @@ class Provisioner:
             if not isinstance(begun, Attempt):
                 return begun
             self.creations.begin(uid, begun)
+        asked_zone = self.creations.attempts[uid].plan.request.zone
         done = await self.creations.advance(uid)
         if uid not in self.creations.attempts and self._caches.claim(uid) is None:
             self._forget(uid)  # gone while its volume was made: no event of it will come
@@ -105,6 +106,9 @@ class Provisioner:
         self.takeover.settle(uid)
         claim = self._caches.claim(uid)
         if claim is not None and done.choose_again and claim.selected_node:
+            if await self._is_elsewhere(claim.selected_node, asked_zone):
+                await self._pins.remove(claim)  # the scheduler's newer choice was not tried yet
+                return _CONFLICT_S
             return await self._choose_again(claim, done.error)
         if claim is not None:
             await self._pins.remove(claim)
@@ -228,6 +232,11 @@ class Provisioner:
         name = claim.selected_node
         node, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
         return zones.for_selected_node(storage_class, self._settings.driver, name, node, csi_node)
+
+    async def _is_elsewhere(self, node_name: str, zone: str) -> bool:
+        node = await self._caches.node(node_name)
+        of_node = zone_of(node.labels) if node is not None else None
+        return of_node is not None and of_node != zone
 
     async def _choose_again(self, claim: Claim, why: StorageError) -> float | None:
         if not await self._pins.drop_node(claim):

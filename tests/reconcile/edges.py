@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +43,8 @@ class Kube:
 
 @dataclass
 class Ec2:
-    """Volumes. ``answers``: of CreateVolume, in order; ``waits_s``: in the limiter, for each."""
+    """Volumes. ``answers``: of CreateVolume, in order; ``waits_s``: in the limiter, for each;
+    ``meanwhile``: what happens while a call is under way."""
 
     answers: list[Volume | Exception] = field(default_factory=list)
     requests: list[CreateRequest] = field(default_factory=list)
@@ -50,6 +52,7 @@ class Ec2:
     failure: Exception | None = None
     shown: list[Volume] = field(default_factory=list)
     waits_s: float = 0.0
+    meanwhile: Callable[[], None] = lambda: None
 
     async def find_any(self, *_: Any) -> list[Volume]:
         if self.failure is not None:
@@ -60,6 +63,7 @@ class Ec2:
         await asyncio.sleep(self.waits_s)
         await gate()
         self.requests.append(request)
+        self.meanwhile()
         return _answer(self.answers.pop(0))
 
     async def delete(self, volume_id: str, *, gate: Any) -> None:

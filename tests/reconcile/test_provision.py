@@ -158,6 +158,23 @@ async def test_another_choice_of_the_scheduler_is_never_overwritten():  # race 5
     assert world.ec2.requests == []
 
 
+async def test_a_choice_made_meanwhile_in_another_zone_is_tried_when_the_old_zone_is_full():  # race 5
+    world = World(CLAIM)
+    world.kube.answers = [PINNED, annotated(CLAIM, "10", **{SELECTED_NODE: "node-2"})]
+    world.ec2.answers = [an_ec2_error(Reason.ZONE_OUT_OF_CAPACITY)]
+    world.ec2.meanwhile = lambda: another_node(world)
+
+    wait_s = await world.provisioner.reconcile(UID)
+
+    assert wait_s is not None
+    assert world.kube.sent[-1][2]["metadata"]["annotations"] == {PINNED_ZONE: None}
+    world.kube.answers = [PINNED, a_persistent_volume()]
+    world.ec2.answers = [a_volume(zone=OTHER_ZONE)]
+    world.ec2.meanwhile = lambda: None
+    await world.provisioner.reconcile(UID)
+    assert [request.zone for request in world.ec2.requests] == [ZONE, OTHER_ZONE]
+
+
 async def test_a_zone_without_room_is_counted_and_told_in_the_log():
     world = World(CLAIM)
     world.kube.answers = [PINNED, CLAIM]
