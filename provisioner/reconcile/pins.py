@@ -11,7 +11,7 @@ import structlog
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import CLAIMS
 from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, UNKNOWN_ZONE, Claim
-from provisioner.model.errors import KubeError, Reason
+from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.reconcile.caches import Caches
 
 log = structlog.get_logger(__name__)
@@ -30,6 +30,7 @@ class Pins:
         self._caches = caches
         self._written: set[str] = set()
         self._behind: set[str] = set()
+        self._unsure: set[str] = set()  # the reply to what was written last was lost
 
     def has_written(self, uid: str) -> bool:
         """Whether this process has pinned the claim and may have begun a volume since."""
@@ -38,7 +39,7 @@ class Pins:
     async def write(self, claim: Claim, zone: str) -> bool:
         """Pin a zone, or ``UNKNOWN_ZONE``."""
         pin = claim.pin(zone)
-        if claim.annotations.get(PINNED_ZONE) != pin:
+        if claim.annotations.get(PINNED_ZONE) != pin or claim.uid in self._unsure:
             done = await self._annotate(claim, {PINNED_ZONE: pin})
         else:
             done = True
@@ -50,7 +51,7 @@ class Pins:
         """Surely nothing is left of what was begun: the zone is open, for our successor too."""
         self._written.discard(claim.uid)
         try:
-            if PINNED_ZONE in claim.annotations:
+            if PINNED_ZONE in claim.annotations or claim.uid in self._unsure:
                 await self._annotate(claim, {PINNED_ZONE: None})
         except KubeError as error:
             log.info("the zone stays written to the claim", error=error.message)
@@ -64,6 +65,7 @@ class Pins:
         """A claim is bound or gone."""
         self._written.discard(uid)
         self._behind.discard(uid)
+        self._unsure.discard(uid)
 
     async def _annotate(self, claim: Claim, annotations: Mapping[str, str | None]) -> bool:
         version = claim.metadata.resource_version
@@ -73,11 +75,14 @@ class Pins:
                 CLAIMS, claim.name, patch, kind=Patch.MERGE, namespace=claim.metadata.namespace
             )
         except KubeError as error:
+            if error.outcome is Outcome.UNKNOWN:
+                self._unsure.add(claim.uid)
             is_behind = error.reason in (Reason.CONFLICT, Reason.OBJECT_NOT_FOUND)
             if not is_behind or claim.uid in self._behind:
                 raise
             self._behind.add(claim.uid)
             return False
         self._behind.discard(claim.uid)
+        self._unsure.discard(claim.uid)
         self._caches.claims.observe(changed)
         return True

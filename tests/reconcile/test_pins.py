@@ -81,6 +81,34 @@ async def test_a_certain_refusal_takes_the_pin_off():
     assert annotations_sent(world) == [{PINNED_ZONE: CLAIM.pin(ZONE)}, {PINNED_ZONE: None}]
 
 
+async def test_a_pin_is_written_again_after_its_removal_got_no_reply():
+    world = World(CLAIM)
+    lost = KubeError(Reason.REPLY_LOST, "the reply was lost", outcome=Outcome.UNKNOWN)
+    world.kube.answers = [PINNED, lost, PINNED, a_persistent_volume()]
+    world.ec2.answers = [an_ec2_error(Reason.PERMISSION_DENIED), a_volume()]
+    with pytest.raises(StorageError):
+        await world.provisioner.reconcile(UID)
+
+    await world.provisioner.reconcile(UID)
+
+    pin = {PINNED_ZONE: CLAIM.pin(ZONE)}
+    assert annotations_sent(world) == [pin, {PINNED_ZONE: None}, pin]
+
+
+async def test_a_pin_that_got_no_reply_is_removed_although_the_cache_shows_none():
+    world = World(CLAIM)
+    lost = KubeError(Reason.REPLY_LOST, "the reply was lost", outcome=Outcome.UNKNOWN)
+    world.kube.answers = [lost, CLAIM]
+    pins = world.provisioner._pins
+    with pytest.raises(KubeError):
+        await pins.write(CLAIM, ZONE)
+
+    await pins.remove(CLAIM)
+    await pins.remove(CLAIM)
+
+    assert annotations_sent(world) == [{PINNED_ZONE: CLAIM.pin(ZONE)}, {PINNED_ZONE: None}]
+
+
 async def test_a_lost_reply_leaves_the_pin():
     world = World(CLAIM)
     world.kube.answers = [PINNED]
