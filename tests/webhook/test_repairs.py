@@ -58,7 +58,8 @@ class Writable(Kube):
         if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
             raise KubeError(Reason.CONFLICT, "it has changed")
         changed = msgspec.json.decode(msgspec.json.encode(found))
-        changed["metadata"].setdefault("labels", {}).update(body["metadata"].get("labels", {}))
+        labels = changed["metadata"].get("labels", {}) | body["metadata"].get("labels", {})
+        changed["metadata"]["labels"] = {k: v for k, v in labels.items() if v is not None}
         changed["spec"] |= body.get("spec", {})
         self.put(PVS, changed)
         return wire.decode_object(resource, msgspec.json.encode(changed))
@@ -193,6 +194,13 @@ async def test_a_wrong_label_is_corrected_where_the_affinity_is_right(world: Wor
         await world.until(lambda: world.labels() == {ZONE: A})
 
     assert world.affinity() == pinned(A)
+
+
+async def test_a_wrong_label_is_removed_where_nodes_lack_the_right_one(world: World):
+    world.kube.put(PVS, a_pv(zone=A, labels={ZONE: A, REGION: "us-west-2"}))
+
+    async with world.repairing():
+        await world.until(lambda: world.labels() == {ZONE: A})
 
 
 @pytest.mark.parametrize("labels", [{}, {ZONE: B}], ids=["removed", "changed"])

@@ -7,8 +7,9 @@ Source: Kubernetes 1.36 pkg/scheduler/framework/plugins/volumezone.
 
 from collections.abc import Iterable, Mapping
 
-from provisioner.model.zone import ZONE_KEYS, ZONE_LABEL
+from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_KEYS, ZONE_LABEL
 from webhook.model.node_affinity import (
+    BETA_REGION_LABEL,
     REGION_KEYS,
     REGION_LABEL,
     labels_in,
@@ -16,6 +17,13 @@ from webhook.model.node_affinity import (
     region_of,
 )
 from webhook.model.views import NodeView
+
+# VolumeZone holds a label under a beta key against a node's new one, where the node has no other.
+_CURRENT = {
+    BETA_ZONE_LABEL: ZONE_LABEL,
+    EBS_ZONE_LABEL: ZONE_LABEL,
+    BETA_REGION_LABEL: REGION_LABEL,
+}
 
 
 def writable(zone: str, nodes: Iterable[NodeView]) -> dict[str, str]:
@@ -50,6 +58,24 @@ def contradicting(written: Mapping[str, str], zone: str) -> dict[str, str]:
         key: true
         for key, true in labels_in(zone).items()
         if key in written and written[key] != true and not _is_homemade(key, written[key])
+    }
+
+
+def corrected(
+    written: Mapping[str, str], zone: str, labels: Mapping[str, str]
+) -> dict[str, str | None]:
+    """What becomes of labels that contradict: the true value, None to take one away.
+
+    A true label that nodes lack would keep all of them away as a wrong one does.
+
+    Args:
+        written: the labels as they are.
+        zone: where the volume is.
+        labels: the writable ones of that zone.
+    """
+    return {
+        key: true if _CURRENT.get(key, key) in labels else None
+        for key, true in contradicting(written, zone).items()
     }
 
 

@@ -13,7 +13,7 @@ from webhook.decide import affinity, labels
 from webhook.decide.documents import inside, put
 from webhook.decide.sentences import Sentences
 from webhook.model.node_affinity import zones_named
-from webhook.model.patch import add
+from webhook.model.patch import add, remove
 from webhook.model.review import Answer, Json, Operation, allow, deny
 
 _RETRY_AFTER_S = 1
@@ -185,12 +185,15 @@ def _completed(
     if affinity.excludes(terms, zone) and not affinity.says_nothing(terms):
         return allow("ZoneConflict", zone=zone)
     written = labels_of(persistent_volume)
-    wrong = {} if strict else labels.contradicting(written, zone)
+    wrong = {} if strict else labels.corrected(written, zone, writable)
     patch = [
-        *_labelled(persistent_volume, labels.missing(written, writable) | wrong),
+        *_labelled(persistent_volume, labels.missing(written, writable)),
+        *_relabelled(wrong),
         *affinity.confined(persistent_volume, zone),
     ]
-    warnings = [say.relabelled(zone, key, written[key]) for key in wrong]
+    warnings = [
+        say.relabelled(zone, key, written[key], removed=true is None) for key, true in wrong.items()
+    ]
     if others := affinity.elsewhere(terms, zone):
         warnings.append(say.narrowed(zone, affinity.listed(others)))
     return allow("Labelled" if patch else "NothingToDo", warnings=warnings, patch=patch, zone=zone)
@@ -202,6 +205,13 @@ def _labelled(persistent_volume: Json, added: Mapping[str, str]) -> list[Operati
     if inside(persistent_volume, *_LABELS) is None:
         return [put(persistent_volume, dict(added), *_LABELS)]
     return [add(value, *_LABELS, key) for key, value in added.items()]
+
+
+def _relabelled(wrong: Mapping[str, str | None]) -> list[Operation]:
+    return [
+        remove(*_LABELS, key) if true is None else add(true, *_LABELS, key)
+        for key, true in wrong.items()
+    ]
 
 
 def _judged(

@@ -18,13 +18,13 @@ class Repair:
     """What is to be done about one persistent volume; false when that is nothing.
 
     Attributes:
-        labels: to write, the missing ones and those that were wrong.
+        labels: to write, the missing ones and those that were wrong; None takes one away.
         node_affinity: to set as ``spec.nodeAffinity``; None to leave it as it is.
         warning: the message of a Warning event; "" for none.
         resource_version: of the object that was looked at.
     """
 
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str | None] = field(default_factory=dict)
     node_affinity: Json | None = None
     warning: str = ""
     resource_version: str = ""
@@ -64,7 +64,10 @@ def lacking(
     written = labels_of(persistent_volume)
     bare = inside(persistent_volume, "spec", "nodeAffinity") is None
     return Repair(
-        labels=labels.missing(written, writable) | labels.contradicting(written, zone),
+        labels={
+            **labels.missing(written, writable),
+            **labels.corrected(written, zone, writable),
+        },
         node_affinity=affinity.affinity_of(zone) if bare else None,
         warning=_warning(persistent_volume, volume_id, zone),
         resource_version=inside(persistent_volume, "metadata", "resourceVersion") or "",

@@ -67,9 +67,10 @@ class Sentences:
             f"not checked; missing labels and node affinity are added later: {why}"
         )
 
-    def relabelled(self, zone: str, key: str, value: str) -> str:
-        """Warning: a wrong label was overwritten."""
-        return cut(f"{self._label(zone, key, value)}; the label was corrected")
+    def relabelled(self, zone: str, key: str, value: str, *, removed: bool) -> str:
+        """Warning: a wrong label was overwritten, or removed as nodes lack the right one."""
+        done = "removed, as nodes there lack it" if removed else "corrected"
+        return cut(f"{self._label(zone, key, value)}; the label was {done}")
 
     def mislabelled(self, zone: str, key: str, value: str) -> str:
         """Warning: a wrong label is there and stays for now."""

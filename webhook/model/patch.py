@@ -1,8 +1,8 @@
-"""JSON Patches that only add: built with escaped paths, and applied here before they are sent.
+"""JSON Patches that add and remove: paths escaped, and applied here before they are sent.
 
 An operation that cannot be applied is an internal error of the API server whatever the failure
 policy says (measured on Kubernetes 1.36.3), so no patch leaves that was not applied in-process.
-Source: RFC 6901 (pointers), RFC 6902 §4.1 (add).
+Source: RFC 6901 (pointers), RFC 6902 §4.1 and §4.2 (add, remove).
 """
 
 import copy
@@ -21,11 +21,17 @@ def add(value: Any, *keys: str | int) -> Operation:
     return Operation(path="".join(f"/{_escaped(key)}" for key in keys), value=value)
 
 
+def remove(*keys: str | int) -> Operation:
+    """Take a member of an object away; it must be there."""
+    return Operation(path="".join(f"/{_escaped(key)}" for key in keys), op="remove")
+
+
 def applied(document: Json, patch: Sequence[Operation]) -> Json:
     """The document after the patch; the one given stays as it is.
 
     Raises:
-        PatchError: a parent is missing, or is neither an object nor an array.
+        PatchError: a parent is missing, or is neither an object nor an array; what is to be removed
+            is no member of an object.
     """
     changed = copy.deepcopy(document)
     for operation in patch:
@@ -33,7 +39,10 @@ def applied(document: Json, patch: Sequence[Operation]) -> Json:
         place: Any = changed
         for key in parents:
             place = _member(place, key, operation.path)
-        _set(place, last, copy.deepcopy(operation.value), operation.path)
+        if operation.op == "remove":
+            _drop(place, last, operation.path)
+        else:
+            _set(place, last, copy.deepcopy(operation.value), operation.path)
     return changed
 
 
@@ -54,6 +63,12 @@ def _set(place: Any, key: str, value: Any, path: str) -> None:
         place.insert(int(key), value)
     else:
         raise PatchError(f"{path}: nothing can be added there")
+
+
+def _drop(place: Any, key: str, path: str) -> None:
+    if not isinstance(place, dict) or key not in place:
+        raise PatchError(f"{path}: there is nothing to remove")
+    del place[key]
 
 
 def _escaped(key: str | int) -> str:

@@ -64,11 +64,11 @@ class _Review(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation of a JSON Patch (RFC 6902); only ``add`` is ever needed."""
+    """One operation of a JSON Patch (RFC 6902); ``value`` is that of ``add`` only."""
 
     path: str
-    value: Any
-    op: Literal["add"] = "add"
+    value: Any = msgspec.UNSET
+    op: Literal["add", "remove"] = "add"
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,17 +174,27 @@ def test_a_label_that_nodes_lack_is_not_written():
     assert terms_in(after) == [in_zone(A)]
 
 
-@pytest.mark.parametrize("labels", [LABELS, {}])
-def test_a_label_that_contradicts_is_overwritten_with_a_warning(labels):
+def test_a_label_that_contradicts_is_overwritten_with_a_warning():
     wrong = a_pv(labels={ZONE_LABEL: B, BETA_ZONE_LABEL: C})
 
-    answer = mutate(wrong, Found(A), labels, strict=False)
+    answer = mutate(wrong, Found(A), LABELS, strict=False)
 
     after = applied(wrong, answer.patch)["metadata"]["labels"]
-    assert after == {ZONE_LABEL: A, BETA_ZONE_LABEL: A} | labels
+    assert after == {BETA_ZONE_LABEL: A} | LABELS
     assert answer.warnings == (
         f'persistentvolume "data": volume {VOLUME} is in {A}, but label {ZONE_LABEL} says {B}; the label was corrected',
         f'persistentvolume "data": volume {VOLUME} is in {A}, but label {BETA_ZONE_LABEL} says {C}; the label was corrected',
+    )
+
+
+def test_a_label_that_contradicts_is_removed_where_nodes_lack_the_right_one():
+    wrong = a_pv(labels={REGION_LABEL: "us-west-2", "team": "shop"})
+
+    answer = mutate(wrong, Found(A), {ZONE_LABEL: A}, strict=False)
+
+    assert applied(wrong, answer.patch)["metadata"]["labels"] == {ZONE_LABEL: A, "team": "shop"}
+    assert answer.warnings == (
+        f'persistentvolume "data": volume {VOLUME} is in {A}, but label {REGION_LABEL} says us-west-2; the label was removed, as nodes there lack it',
     )
 
 

@@ -23,10 +23,18 @@ from tests.webhook.decide.persistent_volumes import (
     terms_in,
     zones,
 )
+from webhook.decide.labels import contradicting, writable
 from webhook.decide.persistent_volume import Doubt, Found, Missing, labels_of, mutate, validate
-from webhook.model.node_affinity import REGION_KEYS, REGION_LABEL, labels_in, terms_of
+from webhook.model.node_affinity import (
+    BETA_REGION_LABEL,
+    REGION_KEYS,
+    REGION_LABEL,
+    labels_in,
+    terms_of,
+)
 from webhook.model.patch import applied
 from webhook.model.review import WARNING_MOST_CHARACTERS
+from webhook.model.views import NodeView
 
 everything = (st.data(), zones, persistent_volumes())
 
@@ -119,18 +127,43 @@ def test_no_term_of_ours_asks_for_a_second_zone_key(data, zone, persistent_volum
 
 
 @given(*everything, st.booleans())
-def test_labels_are_true_never_empty_and_never_taken_away(data, zone, persistent_volume, strict):
+def test_labels_are_true_and_never_empty(data, zone, persistent_volume, strict):
     written = labels_of(persistent_volume)
 
     labels, _, after = mutation(data, zone, persistent_volume, strict=strict)
 
     changed = {k: v for k, v in labels_of(after).items() if written.get(k) != v}
-    assert written.keys() <= labels_of(after).keys()
+    removed = written.keys() - labels_of(after).keys()
+    assert removed <= contradicting(written, zone).keys() - labels.keys()
     assert changed.keys() <= set(LABEL_KEYS)
     assert changed.items() <= labels_in(zone).items()
     assert all(changed.values())
-    assert not (strict and changed.keys() & written.keys())
+    assert not (strict and (removed or changed.keys() & written.keys()))
     assert changed.keys() - written.keys() <= labels.keys()
+
+
+def volume_zone(labels, node):
+    """What the scheduler's filter VolumeZone makes of labels, as of Kubernetes 1.36."""
+    newer = {BETA_ZONE_LABEL: ZONE_LABEL, BETA_REGION_LABEL: REGION_LABEL}
+    return all(
+        node.get(key, node.get(newer.get(key, key))) in set(value.split("__"))
+        for key, value in labels.items()
+        if key in {*newer, *newer.values()}
+    )
+
+
+@given(zones, persistent_volumes(), st.data())
+def test_labels_of_ours_keep_no_node_away(zone, persistent_volume, data):
+    there = data.draw(st.lists(st.sets(st.sampled_from(sorted(labels_in(zone)))), max_size=3))
+    nodes = [{key: labels_in(zone)[key] for key in keys} for keys in there if keys & {*ZONE_KEYS}]
+    views = [NodeView(tuple(n.items()), zone, schedulable=True, has_driver=True) for n in nodes]
+    written = labels_of(persistent_volume)
+
+    answer = mutate(persistent_volume, Found(zone), writable(zone, views), strict=False)
+
+    after = labels_of(applied(persistent_volume, answer.patch))
+    ours = {key: value for key, value in after.items() if written.get(key) != value}
+    assert all(volume_zone(ours, node) for node in nodes)
 
 
 # An oracle that knows every label of a node, as the scheduler does.

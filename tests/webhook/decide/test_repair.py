@@ -36,10 +36,11 @@ def lacking_in_a(persistent_volume, labels=LABELS):
 
 def merged(document, patch):
     """RFC 7386, as far as objects and values go."""
-    return document | {
+    changed = document | {
         key: merged(document.get(key) or {}, value) if isinstance(value, dict) else value
         for key, value in patch.items()
     }
+    return {key: value for key, value in changed.items() if key not in patch or value is not None}
 
 
 def test_one_that_missed_the_webhook_gets_labels_and_affinity():
@@ -68,7 +69,16 @@ def test_one_with_labels_gets_affinity_only():
 def test_a_wrong_label_is_corrected():
     wrong = a_pv(in_zone(A), labels={ZONE_LABEL: B, REGION_LABEL: "us-east-1"})
 
-    assert lacking_in_a(wrong, {}).labels == {ZONE_LABEL: A}
+    assert lacking_in_a(wrong).labels == {ZONE_LABEL: A}
+
+
+def test_a_wrong_label_is_removed_where_nodes_lack_the_right_one():
+    wrong = a_pv(in_zone(A), labels={ZONE_LABEL: A, REGION_LABEL: "us-west-2"})
+
+    repair = lacking_in_a(wrong, {ZONE_LABEL: A})
+
+    assert (repair.merge_patch or {})["metadata"]["labels"] == {REGION_LABEL: None}
+    assert merged(wrong, repair.merge_patch)["metadata"]["labels"] == {ZONE_LABEL: A}
 
 
 @pytest.mark.parametrize(
