@@ -3,18 +3,21 @@
 import asyncio
 import socket
 import tracemalloc
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from math import inf
 
 import pytest
 
 from tests.webhook.front_world import (
     BODY,
     CLIENT_HELLO_HALF,
+    PODS,
     Gate,
     World,
     asked,
     contexts,
+    later,
     raw,
     read_answer,
     review,
@@ -25,21 +28,30 @@ from webhook.intake import Limits
 from webhook.model.review import Answer, Request, allow
 
 
+async def stalled(it: World, number: int = 1) -> None:
+    """Return when so many connections have stopped half-way: in a head, or in reading answers."""
+    await until(lambda: sum(one.is_stalled(inf) for one in it.front._connections) == number)
+
+
 async def a_sweep(it: World) -> None:
     """Return when the front has thrown out who stops half-way: all that did so before now."""
-    async with it.wire() as (reader, writer), asyncio.timeout(5):
+    async with it.wire() as (reader, writer):
         writer.write(b"POST")
-        assert await reader.read() == b""
+        await stalled(it)
+        later(Limits().read_s)
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
 
 
-@contextmanager
-def idlers(port: int, number: int) -> Iterator[None]:
+@asynccontextmanager
+async def idlers(port: int, number: int) -> AsyncIterator[None]:
     """Connections on which nothing is ever sent, not even of a handshake."""
+    loop = asyncio.get_running_loop()
     with ExitStack() as stack:
         for _ in range(number):
             idle = stack.enter_context(socket.socket())
             idle.settimeout(0)
-            idle.connect_ex(("127.0.0.1", port))
+            await loop.sock_connect(idle, ("127.0.0.1", port))
         yield
 
 
@@ -77,20 +89,28 @@ async def test_an_idle_connection_takes_little_memory():
 
 
 async def test_2000_idle_connections_change_nothing_for_the_api_server():
-    async with world() as it, it.wire() as api_server:
+    limits = Limits(handshake_s=60.0)  # so that each of them is thrown out for another
+    async with world(limits=limits) as it, it.wire() as api_server:
         assert await asked(api_server) == 200
-        with idlers(it.front.port, 2000):
-            await until(lambda: it.counted("connections_ended_total", reason="Evicted") > 1000)
+        async with idlers(it.front.port, 2000):
+            there = 2000 + 1
+            await until(
+                lambda: (
+                    it.counted("connections_ended_total", reason="Evicted")
+                    == there - limits.connections
+                ),
+                within_s=60,
+            )
 
             assert await asked(api_server) == 200
             assert (await it.ask(review()))["allowed"]  # on a new connection
-            assert it.counted("connections") <= Limits().connections
+            assert it.counted("connections") == limits.connections
 
 
 async def test_idle_connections_after_their_handshake_make_room_too():
     async with world(limits=Limits(connections=20)) as it, it.wire() as api_server:
         assert await asked(api_server) == 200
-        async with silent_wires(it, 60) as readers, asyncio.timeout(5):
+        async with silent_wires(it, 60) as readers, asyncio.timeout(10):
             ended = [await reader.read() for reader in readers[:41]]
 
             assert ended == [b""] * 41
@@ -146,10 +166,11 @@ async def test_when_all_are_in_use_the_next_one_waits():
 
 @pytest.mark.parametrize("beginning", [b"", CLIENT_HELLO_HALF])
 async def test_half_a_handshake_is_cut_off(beginning):
-    limits = Limits(handshake_s=0.1)
-    async with world(limits=limits) as it, it.wire(tls=False) as (reader, writer):
+    async with world() as it, it.wire(tls=False) as (reader, writer):
         writer.write(beginning)
-        async with asyncio.timeout(5):
+        await until(lambda: it.counted("connections") == 1.0)
+        later(Limits().handshake_s)
+        async with asyncio.timeout(10):
             assert await reader.read() == b""
         await until(lambda: it.counted("connections_ended_total", reason="HandshakeFailed"))
 
@@ -175,12 +196,14 @@ async def test_who_leaves_within_a_handshake_is_forgotten():
 
 
 async def test_half_a_head_is_cut_off():
-    limits = Limits(read_s=0.05)
-    async with world(limits=limits) as it, it.wire() as (reader, writer), asyncio.timeout(5):
+    async with world() as it, it.wire() as (reader, writer):
         assert await asked((reader, writer)) == 200
         writer.write(raw(BODY)[:20])
+        await stalled(it)
+        later(Limits().read_s)
 
-        assert await reader.read() == b""
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
         assert it.counted("connections_ended_total", reason="Stalled") == 1.0
 
 
@@ -188,9 +211,10 @@ async def test_who_reads_no_answers_is_cut_off():
     async def long_winded(_: Request, __: float) -> Answer:
         return allow("Fine", long="x" * (1 << 20))
 
-    limits = Limits(read_s=0.05)
-    async with world(long_winded, limits=limits) as it, it.wire() as (_, writer):
+    async with world(long_winded) as it, it.wire() as (_, writer):
         writer.write(raw(BODY) * 20)
+        await stalled(it)
+        later(Limits().read_s)
 
         await until(lambda: it.counted("connections_ended_total", reason="Stalled"))
         await until(lambda: it.counted("connections") == 0.0)
@@ -204,7 +228,7 @@ async def test_who_has_read_slowly_may_stay():
         answered += 1
         return allow("Fine", long="x" * (1 << 20))
 
-    async with world(long_winded, limits=Limits(read_s=1.0)) as it, it.wire() as (reader, writer):
+    async with world(long_winded) as it, it.wire() as (reader, writer):
         asked_for = 0
         while not any(one.writing_paused for one in it.front._connections):
             writer.write(raw(BODY))
@@ -218,7 +242,7 @@ async def test_who_has_read_slowly_may_stay():
 
 
 async def test_who_is_idle_may_stay():
-    async with world(limits=Limits(read_s=0.05)) as it, it.wire() as used, it.wire() as unused:
+    async with world() as it, it.wire() as used, it.wire() as unused:
         assert await asked(used) == 200
         await a_sweep(it)
 
@@ -227,8 +251,8 @@ async def test_who_is_idle_may_stay():
 
 async def test_who_waits_for_an_answer_may_stay():
     gate = Gate()
-    async with world(gate, limits=Limits(read_s=0.05)) as it, it.wire() as (reader, writer):
-        writer.write(raw(BODY))
+    async with world(gate) as it, it.wire() as (reader, writer):
+        writer.write(raw(BODY, path=f"{PODS}?timeout=30s"))
         await gate.begun.wait()
         await a_sweep(it)
         gate.open.set()
