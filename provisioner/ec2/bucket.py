@@ -107,9 +107,10 @@ class Bucket:
             self.raised = self.per_s / self._start_per_s
         return True
 
-    def refund(self) -> None:
-        """Put back the token of a call that was never sent."""
-        self.tokens += 1.0
+    def refund(self, taken_at: float) -> None:
+        """Put back the token of a call that was never sent; a throttle since has voided it."""
+        if taken_at > self._decreased_at:
+            self.tokens += 1.0
         self._beyond -= 1.0
 
     def ready_in_s(self) -> float:

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -154,7 +155,7 @@ class Ec2Calls:
             grant = await self.limiter.acquire(
                 action, Urgency.BACKGROUND if background else urgency, place=place
             )
-            await self._pass(action, gate)
+            grant = await self._pass(grant, gate)
             try:
                 return await self._in_thread(grant, params)
             except Exception as failure:
@@ -164,7 +165,9 @@ class Ec2Calls:
                 self.limiter.throttled(grant)
                 place = grant.place
 
-    async def _pass(self, action: str, gate: Gate | None) -> None:
+    async def _pass(self, grant: Grant, gate: Gate | None) -> Grant:
+        """The last look before a call is sent. Another rate may be in force after it."""
+        action = grant.action
         try:
             if gate is not None:
                 await _within(GATE_S, gate, action)
@@ -172,8 +175,9 @@ class Ec2Calls:
                 message = f"{action} was not sent: another replica may lead by now"
                 raise Ec2Error(Reason.NOT_LEADING, message, action=action)
         except BaseException:
-            self.limiter.release()
+            self.limiter.give_back(grant)
             raise
+        return grant if gate is None else replace(grant, sent_at=self._clock())
 
     async def _in_thread(self, grant: Grant, params: Mapping[str, Any]) -> dict[str, Any]:
         """Run one boto3 call; its thread is given back when it has ended, however we leave."""

@@ -33,7 +33,8 @@ class Grant:
 
     Attributes:
         action: the API action.
-        sent_at: when it was given, on the limiter's clock.
+        sent_at: when it was given, or the last look before its call was over, on the limiter's
+            clock.
         place: the caller's place in the queue; kept when a throttled call is sent again.
     """
 
@@ -95,8 +96,7 @@ class Limiter:
             grant = await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():  # granted in the very same moment
-                queue.bucket.refund()
-                self.release()
+                self.give_back(waiter.result())
             raise
         if self._metrics is not None and (waited := grant.sent_at - asked_at) > 0:
             self._metrics.ec2_wait_seconds.labels(action).inc(waited)
@@ -106,6 +106,11 @@ class Limiter:
         """Give a thread back: its call has ended, whatever the end was."""
         self._free += 1
         self._pump()
+
+    def give_back(self, grant: Grant) -> None:
+        """Give a thread and the token back: the call is not sent."""
+        self._queue(grant.action).bucket.refund(grant.sent_at)
+        self.release()
 
     def throttled(self, grant: Grant) -> None:
         """EC2 answered RequestLimitExceeded."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import Mock
 
 import pytest
+from botocore.exceptions import ClientError
 
 from provisioner.ec2.calls import AT_ONCE, GATE_S, Ec2Calls
-from provisioner.ec2.limiter import Limiter
+from provisioner.ec2.limiter import Grant, Limiter
 from provisioner.ec2.rates import Rate, Rates
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, Outcome, Reason
@@ -39,6 +41,42 @@ def test_a_call_whose_last_look_hangs_is_not_sent_and_gives_its_place_back() -> 
         return clock()
 
     assert in_virtual_time(story) == GATE_S
+
+
+def test_a_call_that_its_last_look_keeps_from_being_sent_costs_no_token() -> None:
+    async def refuses() -> None:
+        await asyncio.sleep(1)
+        raise RuntimeError("it is still wanted")
+
+    async def story(clock: Clock) -> float:
+        calls = made(clock, rates=Rates(exact={"DeleteVolume": Rate(1, 0.01)}))
+        with pytest.raises(RuntimeError, match="still wanted"):
+            await calls.call("DeleteVolume", {"VolumeId": "vol-1"}, gate=refuses)
+        await calls.limiter.acquire("DeleteVolume")
+        calls.limiter.close()
+        return clock()
+
+    assert in_virtual_time(story) == 1.0
+
+
+async def test_a_call_counts_as_sent_when_its_last_look_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1.0]
+    calls = made(lambda: now[0])
+    throttle = ClientError({"Error": {"Code": "RequestLimitExceeded"}}, "DeleteVolume")
+    answers: list[Any] = [throttle, {"ResponseMetadata": {"RequestId": "1"}}]
+    calls._client = Mock(delete_volume=Mock(side_effect=answers))
+    throttled: list[Grant] = []
+    monkeypatch.setattr(calls.limiter, "throttled", throttled.append)
+
+    async def looks() -> None:
+        now[0] += 5.0
+
+    await calls.call("DeleteVolume", {"VolumeId": "vol-1"}, gate=looks)
+
+    assert [grant.sent_at for grant in throttled] == [6.0]
+    await calls.close()
 
 
 def test_a_gate_that_ran_out_of_time_itself_says_so_itself() -> None:

@@ -69,6 +69,23 @@ def test_an_action_that_alone_was_not_raised_costs_one_round_of_throttles() -> N
     assert len(result.throttled_at) <= 64 + 6
 
 
+def test_a_token_given_back_after_a_throttle_is_void() -> None:
+    async def story(clock: Clock) -> float:
+        limiter = Limiter(Rates({"CreateVolume": Rate(10, 1)}), clock=clock)
+        unsent = [await limiter.acquire("CreateVolume") for _ in range(9)]
+        sent = await limiter.acquire("CreateVolume")
+        await asyncio.sleep(0.2)
+        limiter.throttled(sent)
+        for grant in unsent:
+            limiter.give_back(grant)
+        began_s = clock()
+        await limiter.acquire("CreateVolume")
+        limiter.close()
+        return clock() - began_s
+
+    assert in_virtual_time(story) == pytest.approx(2.0, abs=0.6)
+
+
 @pytest.mark.parametrize("factor", [2, 3, 5, 10])
 def test_a_quota_raised_a_little_is_found_after_the_first_throttle(factor: float) -> None:
     quota = ATTACH.times(factor)
