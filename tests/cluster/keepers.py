@@ -32,8 +32,9 @@ from webhook.model.review import Json
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 PLURALS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-# Minutes in a cluster; here what is waited for takes milliseconds.
-WAITS = {"settle_s": 0.5, "prune_after_s": 1.0, "check_s": 5.0}
+# Minutes in a cluster; here what is waited for takes milliseconds, and a machine that stalls does so
+# for a second or two.
+WAITS = {"settle_s": 2.5, "prune_after_s": 3.0, "check_s": 5.0}
 _LOAD_S = 0.03
 
 
