@@ -30,8 +30,10 @@ WRONG_AFFINITY = "WrongNodeAffinity"
 
 # So many volumes fit into one call to EC2.
 _TOGETHER = 200
-# Patched, or waiting to be tried again: beyond that, the API server gets no more of them.
+# Handed over, or tried again, at once: beyond that, the API server gets no more of them.
 _MOST_IN_HAND = 64
+# By another webhook, a policy, or our own rights: looked at again with all others, not before.
+_REFUSALS = frozenset({Reason.REJECTED, Reason.FORBIDDEN})
 _ANSWER_S = 30.0
 # While EC2 gives no answer.
 _AGAIN_S, _AGAIN_MOST_S = 2.0, 60.0
@@ -135,6 +137,7 @@ class _Term:
         self._pending: dict[str, bool] = {}
         self._wake = asyncio.Event()
         self._in_hand: set[str] = set()
+        self._slots = asyncio.Semaphore(_MOST_IN_HAND)
         self._room = asyncio.Event()
 
     async def run(self) -> None:
@@ -213,17 +216,19 @@ class _Term:
     async def _repair(self, name: str) -> None:
         """Repair one persistent volume as it is now; the queue tries again what fails."""
         try:
-            found = await self._of.client.get(WHOLE, name)
-            await self._repair_this(found)
+            async with self._slots:
+                await self._repair_this(await self._of.client.get(WHOLE, name))
         except KubeError as error:
-            if error.reason is Reason.REJECTED:
+            if error.reason in _REFUSALS:
                 log.warning("cannot repair", persistent_volume=name, error=error.message)
                 self._of.metrics.repairs.labels("refused").inc()
             elif error.reason is not Reason.OBJECT_NOT_FOUND:
                 self._of.metrics.repairs.labels("failed").inc()
                 raise
-        self._in_hand.discard(name)
-        self._room.set()
+        finally:
+            # Also of what is tried again: as many failing ones must not keep the others waiting.
+            self._in_hand.discard(name)
+            self._room.set()
 
     async def _repair_this(self, found: Whole) -> None:
         document = found.document

@@ -360,8 +360,9 @@ async def test_a_write_that_came_too_late_is_decided_anew(
     assert (world.labels(), world.affinity()) == ({ZONE: A}, pinned(A))
 
 
-async def test_what_somebody_refuses_does_not_stop_the_others(world: World):
-    world.kube.refusals = [KubeError(Reason.REJECTED, "another webhook says no", status=422)]
+@pytest.mark.parametrize("reason", [Reason.REJECTED, Reason.FORBIDDEN])
+async def test_what_somebody_refuses_does_not_stop_the_others(world: World, reason: Reason):
+    world.kube.refusals = [KubeError(reason, "another webhook says no", status=422)]
     world.kube.put(PVS, a_pv("refused"))
 
     async with world.repairing():
@@ -371,6 +372,24 @@ async def test_what_somebody_refuses_does_not_stop_the_others(world: World):
 
     assert world.kube.patched == ["refused", "pv"]
     assert world.count("refused") == 1
+
+
+@pytest.mark.parametrize("reason", [Reason.FORBIDDEN, Reason.UNREACHABLE, Reason.CONFLICT])
+async def test_however_many_fail_the_rest_is_repaired(
+    world: World, monkeypatch: pytest.MonkeyPatch, reason: Reason
+):
+    meant = world.kube.patch
+
+    async def fails(resource: Any, name: str, body: Json, **more: Any) -> Any:
+        if name.startswith("bad"):
+            raise KubeError(reason, "no")
+        return await meant(resource, name, body, **more)
+
+    monkeypatch.setattr(world.kube, "patch", fails)
+    world.kube.put(PVS, *(a_pv(f"bad-{number}") for number in range(150)), a_pv())
+
+    async with world.repairing():
+        await world.until(world.affinity)
 
 
 async def test_labels_are_added_when_nodes_have_come(world: World):
