@@ -78,11 +78,14 @@ class Dispatcher:
         started = asyncio.get_running_loop().time()
         if path not in self._handlers:
             return Reply(404, b"there is no webhook at this path\n")
+        bulky = review.is_bulky(body)
         try:
-            request = review.decode(body)
+            request = review.decode(body, whole=not bulky)
         except MalformedReviewError as error:
             return Reply(400, f"{error}\n".encode())
         answer = policy.beyond(path, request)
+        if bulky:
+            answer = policy.unchecked(Trouble.SIZE, strict=self._strict)
         if answer is None and len(self._running) >= self._most_in_flight:
             answer = policy.unchecked(Trouble.LOAD, strict=self._strict)
         if answer is None:

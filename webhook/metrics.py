@@ -41,7 +41,8 @@ class WebhookMetrics(Metrics):
         self.reviews = Counter(
             "ebs_webhook_reviews_total",
             "Reviews answered, by path, outcome (allowed, patched, denied) and reason; not a rule"
-            " but the policy gave InternalError, BudgetExhausted, Overloaded and PatchUnusable.",
+            " but the policy gave InternalError, BudgetExhausted, Overloaded, TooManyParts and"
+            " PatchUnusable.",
             ["path", "outcome", "reason"],
             registry=registry,
         )

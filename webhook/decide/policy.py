@@ -29,6 +29,7 @@ class Trouble(StrEnum):
     ERROR = "InternalError"
     BUDGET = "BudgetExhausted"
     LOAD = "Overloaded"
+    SIZE = "TooManyParts"
     PATCH = "PatchUnusable"
 
 
@@ -36,6 +37,7 @@ _SENTENCES = {
     Trouble.ERROR: "it failed by an error of its own, which is in its log",
     Trouble.BUDGET: "it found no answer in the time that the API server gives it",
     Trouble.LOAD: "it has too many reviews to answer at once",
+    Trouble.SIZE: "the object has more parts than it reads",
     Trouble.PATCH: "its own change to the object could not be applied",
 }
 

@@ -14,6 +14,11 @@ Json = dict[str, Any]
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
+# Of a review that is decoded whole. The largest object that etcd stores, 1.5 MiB, has fewer unless
+# somebody makes it so; decoded, so many take 8 MiB at most, besides their text.
+MOST_PARTS = 50_000
+# The API server's uids have 36; what comes back in each answer and stands in logs has an end.
+UID_MOST_CHARACTERS = 128
 # Kubernetes 1.36: one warning of more than 256 characters, or 4 KiB in all, is cut off.
 WARNING_MOST_CHARACTERS = 256
 
@@ -36,9 +41,7 @@ class UserInfo(msgspec.Struct, frozen=True, kw_only=True):
     username: str = ""
 
 
-class Request(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """``request`` of a review. ``object`` is None for a deletion."""
-
+class _Head(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     uid: str
     operation: str
     resource: GroupVersionResource = GroupVersionResource()
@@ -46,9 +49,12 @@ class Request(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     name: str = ""
     namespace: str = ""
     user_info: UserInfo = UserInfo()
+
+
+class Request(_Head, frozen=True, kw_only=True):
+    """``request`` of a review, as far as it is used. ``object`` is None for a deletion."""
+
     object: Json | None = None
-    old_object: Json | None = None
-    dry_run: bool = False
 
     @property
     def subject(self) -> str:
@@ -61,6 +67,12 @@ class _Review(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     api_version: str = ""
     kind: str = ""
     request: Request | None = None
+
+
+class _Outline(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    api_version: str = ""
+    kind: str = ""
+    request: _Head | None = None
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,22 +137,38 @@ def deny(
 _REASONS = {403: "Forbidden", 422: "Invalid", 503: "ServiceUnavailable"}
 
 
-def decode(body: bytes) -> Request:
-    """Read a review.
+def is_bulky(body: bytes) -> bool:
+    """Whether a review has more than MOST_PARTS objects, lists and members of either.
+
+    Such a one would take up to thirty times its size to decode. What looks like them within text
+    counts too.
+    """
+    return len(body) > MOST_PARTS and sum(map(body.count, (b"{", b"[", b","))) > MOST_PARTS
+
+
+def decode(body: bytes, *, whole: bool = True) -> Request:
+    """Read a review; unless ``whole``, all but its object.
 
     Raises:
-        MalformedReviewError: not JSON, another kind or version, no request.
+        MalformedReviewError: not JSON, another kind or version, no request, a uid that is none.
     """
     try:
-        review = msgspec.json.decode(body, type=_Review)
+        kind: type[_Review | _Outline] = _Review if whole else _Outline
+        review = msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedReviewError(f"the body is no AdmissionReview: {error}") from error
     if (review.api_version, review.kind) != (API_VERSION, KIND):
         found = f"{review.kind or 'no kind'} of {review.api_version or 'no version'}"
-        raise MalformedReviewError(f"the body is {found}, expected {KIND} of {API_VERSION}")
-    if review.request is None or not review.request.uid:
+        raise MalformedReviewError(f"the body is {cut(found)}, expected {KIND} of {API_VERSION}")
+    request = review.request
+    if request is None or not request.uid:
         raise MalformedReviewError("the AdmissionReview has no request with a uid")
-    return review.request
+    if len(request.uid) > UID_MOST_CHARACTERS:
+        most = f"more than {UID_MOST_CHARACTERS} characters"
+        raise MalformedReviewError(f"the AdmissionReview's uid has {most}")
+    if isinstance(request, Request):
+        return request
+    return Request(**msgspec.structs.asdict(request))
 
 
 def encode(uid: str, answer: Answer) -> bytes:

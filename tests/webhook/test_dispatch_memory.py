@@ -1,0 +1,84 @@
+"""What a review takes to decode, however its 8 MiB are made up."""
+
+import tracemalloc
+
+import msgspec
+import pytest
+
+from tests.webhook.front_world import PODS, fine, review
+from tests.webhook.test_dispatch import LONG_S, counted, dispatcher, raises, response_of
+from webhook.intake import Limits
+from webhook.model.review import MOST_PARTS
+
+MIB = 1 << 20
+
+
+def filled(part: bytes, *, where: str = "object", parts: int | None = None) -> bytes:
+    """A review with a list of so many of a part, or of as many as a body may hold."""
+    whole = review()
+    whole["request"][where] = {"data": ["x"]}
+    body = msgspec.json.encode(whole)
+    number = (Limits().body - len(body)) // (len(part) + 1) if parts is None else parts
+    return body.replace(b'["x"]', b"[" + b",".join([part] * number) + b"]")
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("part", [b"{}", b"[]", b'{"a":1}', b"[[]]", b"0.1", b'"ab"'])
+async def test_what_has_too_many_parts_is_answered_by_the_policy_and_never_decoded(
+    part: bytes, *, strict: bool
+) -> None:
+    it, body = dispatcher(raises, strict=strict), filled(part)
+    tracemalloc.start()
+    try:
+        response = response_of(await it.answer(PODS, body, LONG_S))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < MIB
+    assert (response["uid"], response["allowed"]) == ("u-1", not strict)
+    if strict:
+        assert response["status"]["code"] == 503
+    else:
+        assert "more parts than it reads" in response["warnings"][0]
+    assert counted(it, "denied" if strict else "allowed", "TooManyParts") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("part", "parts", "most"),
+    [
+        (b"{}", 20_000, 4 * MIB),
+        (b'{"a":1}', 20_000, 8 * MIB),
+        (b"[]", 20_000, 4 * MIB),
+        (b'"ab"', 40_000, 4 * MIB),
+        # One wide character, and each takes four bytes.
+        ('"' + "\U0001f4be" + "x" * (7 * MIB) + '"', 1, 40 * MIB),
+    ],
+)
+async def test_what_is_decoded_takes_little_more_than_its_text(
+    part: bytes | str, parts: int, most: int
+) -> None:
+    it = dispatcher(fine)
+    body = filled(part if isinstance(part, bytes) else part.encode(), parts=parts)
+    tracemalloc.start()
+    try:
+        response = response_of(await it.answer(PODS, body, LONG_S))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < most
+    assert response == {"uid": "u-1", "allowed": True}
+
+
+async def test_what_no_rule_reads_is_not_decoded() -> None:
+    body = filled(b"{}", where="oldObject", parts=MOST_PARTS // 3)
+    tracemalloc.start()
+    try:
+        response = response_of(await dispatcher(fine).answer(PODS, body, LONG_S))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < MIB / 2
+    assert response == {"uid": "u-1", "allowed": True}
