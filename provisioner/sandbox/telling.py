@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import aiohttp
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 from rich.panel import Panel
 from rich.syntax import Syntax
@@ -103,5 +103,5 @@ class Teller:
     async def _look(self, look: Callable[[], Awaitable[T | None]]) -> T | None:
         try:
             return await look()
-        except (aiohttp.ClientError, ApiError, BotoCoreError, TimeoutError):
+        except (aiohttp.ClientError, ApiError, BotoCoreError, ClientError, TimeoutError):
             return None  # who did not answer may be dead: the crew knows in a moment

@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from botocore.exceptions import ClientError
 from click.testing import CliRunner, Result
 
 from provisioner.sandbox import commands, telling
@@ -61,8 +62,13 @@ def told(monkeypatch: pytest.MonkeyPatch, folder: Path, answer: Any, *controller
 
 @pytest.mark.parametrize(
     "answer",
-    [PENDING, ApiError(404, "there is no such claim"), aiohttp.ClientConnectionError("refused")],
-    ids=["pending", "no such claim", "no answer"],
+    [
+        PENDING,
+        ApiError(404, "there is no such claim"),
+        aiohttp.ClientConnectionError("refused"),
+        ClientError({"Error": {"Code": "InternalError"}}, "DescribeVolumes"),
+    ],
+    ids=["pending", "no such claim", "no answer", "EC2 fails"],
 )
 def test_a_step_that_is_not_seen_is_one_clear_line_and_a_failure(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: Any
