@@ -74,6 +74,7 @@ def build(
         folder.mkdir(parents=True, exist_ok=True)
         for each in missing(folder, programs):
             link = folder / f".{each.name}.{os.getpid()}"
+            link.unlink(missing_ok=True)  # of one that died here and had our number
             link.symlink_to(os.path.relpath(home(folder, each), folder))
             link.replace(folder / each.name)
 

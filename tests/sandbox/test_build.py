@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -78,6 +79,16 @@ def test_a_program_of_another_version_is_made_anew_and_only_that(tmp_path: Path)
     assert [each.label for each in build.missing(tmp_path / V1, of_its_own("v3.0.0"))] == [
         "b v3.0.0"
     ]
+
+
+def test_a_link_that_a_killed_process_of_our_number_left_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / V1).mkdir()
+    (tmp_path / V1 / f".b.{os.getpid()}").symlink_to("nowhere")
+
+    run(tmp_path, Maker(), of_its_own("v3.0.0"))
+
+    assert sorted(path.name for path in (tmp_path / V1).iterdir()) == ["a", "b", "c"]
+    assert (tmp_path / V1 / "b").read_text() == "whole"
 
 
 def test_a_program_of_its_own_version_serves_every_version_of_kubernetes(tmp_path: Path) -> None:
