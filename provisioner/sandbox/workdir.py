@@ -79,19 +79,40 @@ def _own(folder: Path) -> int:
         os.close(held)
     elif not _is_free(folder):
         raise SandboxError(f"{folder} is not empty: name another folder")
-    _begin_logs(folder / LOGS)
     # Locked before it has its name: nobody can see an owner file that is not locked yet.
     unnamed = folder / f"{OWNER}.{os.getpid()}"
     lock = os.open(unnamed, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     unnamed.rename(owner)
+    try:
+        _begin_logs(folder / LOGS)  # if we die in the middle, the folder is known for ours
+    except OSError:
+        owner.unlink()
+        os.close(lock)
+        raise
     return lock
 
 
 def _is_free(folder: Path) -> bool:
     """Whether it holds nothing but what an earlier sandbox has left there."""
-    left = {entry.name for entry in folder.iterdir()}
-    return not left or (left == {LOGS} and (folder / LOGS / MARKER).is_file())
+    logs = folder / LOGS
+    left = {entry for entry in folder.iterdir() if not _is_left_by_an_owner(entry)}
+    return not left or (left == {logs} and ((logs / MARKER).is_file() or _is_empty(logs)))
+
+
+def _is_left_by_an_owner(path: Path) -> bool:
+    """Whether it is the owner file of one that died before it had its name."""
+    if not path.name.startswith(f"{OWNER}."):
+        return False
+    lock = _try_lock(path)
+    if lock is None:
+        return False
+    os.close(lock)
+    return True
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
 
 
 def _begin_logs(logs: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,15 @@ with work_folder(chosen, parent=pathlib.Path(sys.argv[1])) as folder:
     (folder / "kubeconfig").write_text("")
     print(folder, flush=True)
     time.sleep(60)
+"""
+
+
+DIES = """
+import os, pathlib, sys
+from provisioner.sandbox.workdir import work_folder
+setattr(pathlib.Path, sys.argv[2], lambda *_: os._exit(9))
+with work_folder(pathlib.Path(sys.argv[1])):
+    pass
 """
 
 
@@ -122,6 +132,50 @@ def test_a_named_folder_whose_owner_was_killed_can_be_used_again(tmp_path: Path)
 
     with work_folder(chosen) as folder:
         assert not (folder / STATE).exists()
+
+
+@pytest.mark.parametrize("step", ["touch", "rename"], ids=["its logs", "its owner file"])
+@pytest.mark.parametrize("times", [0, 1], ids=["new", "used before"])
+def test_a_named_folder_whose_owner_died_when_it_began_can_be_used_again(
+    tmp_path: Path, step: str, times: int
+) -> None:
+    for _ in range(times):
+        with work_folder(tmp_path / "mine"):
+            pass
+    root = Path(workdir.__file__).parents[2]
+    command = [sys.executable, "-c", DIES, str(tmp_path / "mine"), step]
+    assert subprocess.run(command, cwd=root, check=False).returncode == 9
+
+    with work_folder(tmp_path / "mine") as folder:
+        assert (folder / LOGS / workdir.MARKER).is_file()
+    assert [path.name for path in folder.iterdir()] == [LOGS]
+
+
+def test_an_empty_folder_of_logs_is_taken(tmp_path: Path) -> None:
+    (tmp_path / LOGS).mkdir()
+
+    with work_folder(tmp_path) as folder:
+        assert (folder / LOGS / workdir.MARKER).is_file()
+
+
+def test_a_folder_that_another_sandbox_is_just_taking_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / f"{workdir.OWNER}.4711").open("w") as unnamed:
+        fcntl.flock(unnamed, fcntl.LOCK_EX)
+        with pytest.raises(SandboxError, match="is not empty"), work_folder(tmp_path):
+            pass
+
+
+def test_logs_that_cannot_be_written_leave_the_folder_free(tmp_path: Path) -> None:
+    with work_folder(tmp_path):
+        pass
+    (tmp_path / LOGS / "etcd.log").mkdir()
+    for _ in range(2):
+        with pytest.raises(SandboxError, match="cannot be used"), work_folder(tmp_path):
+            pass
+
+    (tmp_path / LOGS / "etcd.log").rmdir()
+    with work_folder(tmp_path):
+        pass
 
 
 def test_a_folder_with_a_running_sandbox_is_refused(tmp_path: Path) -> None:
