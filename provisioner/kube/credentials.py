@@ -16,6 +16,7 @@ import ssl
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from provisioner.model.errors import KubeError, Reason
 REFRESH_S = 60.0
 RENEW_EVERY_S = 5.0  # after a 401: an exec plugin is a process, thousands of requests may fail
 _LOAD_S = 30.0
+
+_keeping: ContextVar[list[str] | None] = ContextVar("_keeping", default=None)
 
 log = structlog.get_logger(__name__)
 
@@ -166,21 +169,24 @@ def _plugin_failures() -> Iterator[list[str]]:
     """What goes wrong with an exec plugin, which the loader logs only, to go on without a token."""
     keeper = _Keeper(logging.ERROR)
     kube_config.logger.addHandler(keeper)
+    token = _keeping.set(keeper.said)
     try:
         yield keeper.said
     finally:
+        _keeping.reset(token)
         kube_config.logger.removeHandler(keeper)
 
 
 class _Keeper(logging.Handler):
-    """Keeps messages in place of printing them."""
+    """Keeps messages in place of printing them; another task's are that one's matter."""
 
     def __init__(self, level: int) -> None:
         super().__init__(level)
         self.said: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
+        if _keeping.get() is self.said:
+            self.said.append(record.getMessage())
 
 
 def _is_url(server: str) -> bool:

@@ -1,3 +1,4 @@
+import asyncio
 import base64
 import json
 import time
@@ -5,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kubernetes.aio.config import incluster_config
+from kubernetes.aio.config import incluster_config, kube_config
 from structlog.testing import capture_logs
 
 from provisioner.kube import credentials
@@ -278,6 +279,22 @@ async def test_a_plugin_that_vanished_leaves_the_old_token(
 
     assert found.configuration.api_key["BearerToken"] == "Bearer one"
     assert ["its exec plugin gives no credentials" in line["error"] for line in logs] == [True]
+
+
+async def test_the_failure_of_a_plugin_is_told_to_the_task_that_ran_it() -> None:
+    both = asyncio.Barrier(2)
+
+    async def loads(*failures: str) -> list[str]:
+        with credentials._plugin_failures() as said:
+            await both.wait()
+            for failure in failures:
+                kube_config.logger.error(failure)
+            await both.wait()
+        return said
+
+    first, second = await asyncio.gather(loads("no such plugin"), loads())
+
+    assert (first, second) == (["no such plugin"], [])
 
 
 @pytest.mark.parametrize(
