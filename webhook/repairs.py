@@ -23,10 +23,12 @@ from webhook.decide import labels, repair
 from webhook.decide.persistent_volume import Doubt, Found, Missing, source_of
 from webhook.lookup import ZoneLookup
 from webhook.metrics import WebhookMetrics
+from webhook.model.brake import FIRST_S, Brake
 from webhook.model.views import NodeView
 from webhook.placements import WHOLE, Placed, Whole, needs_repair, own_zone, placements
 
 WRONG_AFFINITY = "WrongNodeAffinity"
+FOUGHT_OVER = "LabelsFoughtOver"
 
 # So many volumes fit into one call to EC2.
 _TOGETHER = 200
@@ -56,6 +58,7 @@ class Repairs:
         metrics: counts what was done.
         driver: whose volumes these are, besides in-tree ones.
         all_again_s: after this, everything is looked at once more.
+        label_rest_s: so long labels that were written are left alone; longer if somebody fights.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Repairs:
         metrics: WebhookMetrics,
         driver: str,
         all_again_s: float = _ALL_AGAIN_S,
+        label_rest_s: float = FIRST_S,
     ) -> None:
         self.client = client
         self.nodes = nodes
@@ -76,6 +80,7 @@ class Repairs:
         self.metrics = metrics
         self.driver = driver
         self.all_again_s = all_again_s
+        self.brake = Brake(label_rest_s)
         self._leases = leases
         self._events = events
         # Who was warned of what: a persistent volume's affinity never changes, so once is enough.
@@ -112,7 +117,7 @@ class Repairs:
 
         return fits
 
-    def warn(self, found: Whole, message: str) -> None:
+    def warn(self, found: Whole, reason: str, message: str) -> None:
         """Tell people once, by an event, what only they can repair."""
         about = (found.uid, message)
         if about in self._warned:
@@ -121,9 +126,9 @@ class Repairs:
         if len(self._warned) > _MOST_WARNED:
             self._warned.popitem(last=False)
         regarding = Regarding.of(found, WHOLE.kind)
-        self._events.record(regarding, warning=True, reason=WRONG_AFFINITY, message=message)
+        self._events.record(regarding, warning=True, reason=reason, message=message)
         self.metrics.repairs.labels("warned").inc()
-        log.warning("cannot be repaired", persistent_volume=found.name, why=message)
+        log.warning("cannot be repaired for good", persistent_volume=found.name, why=message)
 
 
 class _Term:
@@ -149,6 +154,8 @@ class _Term:
 
     def _changed(self, old: Placed | None, new: Placed | None) -> None:
         if new is None:
+            if old is not None:
+                self._of.brake.forget(old.name)
             return
         if old is None or (old.placement, old.volume_id) != (new.placement, new.volume_id):
             # What appears from now on was looked at by the webhook or written by a provisioner. If
@@ -193,7 +200,7 @@ class _Term:
             if (placed := self._placed.get(name)) is not None
             and (ask or not fits(placed, own_zone(placed.placement)))
         ]
-        deadline = asyncio.get_running_loop().time() + _ANSWER_S
+        deadline = _now_s() + _ANSWER_S
         questions = (self._of.lookup.zone(placed.volume_id, deadline=deadline) for placed in asked)
         doubtful = []
         for placed, truth in zip(asked, await asyncio.gather(*questions), strict=True):
@@ -207,6 +214,10 @@ class _Term:
         return doubtful
 
     async def _hand_over(self, name: str) -> None:
+        rest_s = self._of.brake.rest_s(name, _now_s())
+        if rest_s > 0.0:  # nobody waits for it: it has no place among those in hand
+            self._queue.add(name, after_s=rest_s)
+            return
         while len(self._in_hand) >= _MOST_IN_HAND:
             self._room.clear()
             await self._room.wait()
@@ -235,7 +246,7 @@ class _Term:
         source = source_of(document, self._of.driver)
         if source is None:
             return
-        deadline = asyncio.get_running_loop().time() + _ANSWER_S
+        deadline = _now_s() + _ANSWER_S
         truth = await self._of.lookup.zone(source.volume_id, deadline=deadline)
         if not isinstance(truth, Found):
             self._add(found.name, ask=True)
@@ -243,10 +254,12 @@ class _Term:
         writable = labels.writable(truth.zone, self._of.nodes())
         todo = repair.lacking(document, source.volume_id, truth.zone, writable)
         if todo.warning:
-            self._of.warn(found, todo.warning)
+            self._of.warn(found, WRONG_AFFINITY, todo.warning)
         if todo.merge_patch is None:
             return
         await self._of.client.patch(WHOLE, found.name, todo.merge_patch, kind=Patch.MERGE)
+        if todo.labels and self._of.brake.wrote(found.name, todo.labels, _now_s()):
+            self._of.warn(found, FOUGHT_OVER, repair.fought_over(todo.labels, truth.zone))
         self._of.metrics.repairs.labels("repaired").inc()
         log.info(
             "repaired",
@@ -256,3 +269,7 @@ class _Term:
             labels=sorted(todo.labels),
             node_affinity=todo.node_affinity is not None,
         )
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from math import isnan
 from typing import Any
 
+from provisioner.metrics import Metrics
 from tests.test_readme import first_column, section
 from webhook.cli import serve
 from webhook.decide import persistent_volume, pod
@@ -12,7 +14,7 @@ from webhook.decide.persistent_volume import Found
 from webhook.decide.readings import Readings
 from webhook.metrics import WebhookMetrics
 from webhook.model.views import ClaimView, VolumeView
-from webhook.repairs import WRONG_AFFINITY
+from webhook.repairs import FOUGHT_OVER, WRONG_AFFINITY
 
 A, B = "us-east-1a", "us-east-1b"
 FILMS, MUSIC = "vol-d151bd0c9016fe3d5", "vol-1c9eb3dd1cc561487"
@@ -34,8 +36,26 @@ def test_every_metric_is_in_the_table_and_no_other():
     assert {f"ebs_webhook_{each}" for each in listed} == named
 
 
-def test_the_event_is_called_so():
-    assert f"`{WRONG_AFFINITY}`" in section("The webhook")
+def test_what_only_the_controller_measures_is_not_exported():
+    named = {each.name for each in WebhookMetrics().registry.collect()}
+    of_the_controller = {each.name for each in Metrics().registry.collect()} - named
+
+    assert of_the_controller == {
+        "ebs_provisioner_flow_seconds",
+        "ebs_provisioner_in_transition",
+        "ebs_provisioner_orphans",
+    }
+
+
+def test_before_a_certificate_is_served_its_expiry_is_unknown_and_not_long_ago():
+    expiry = "ebs_webhook_certificate_expiry_timestamp_seconds"
+
+    assert isnan(WebhookMetrics().registry.get_sample_value(expiry) or 0.0)
+
+
+def test_the_events_are_called_so():
+    for reason in (WRONG_AFFINITY, FOUGHT_OVER):
+        assert f"`{reason}`" in section("The webhook")
 
 
 def quotations() -> list[str]:

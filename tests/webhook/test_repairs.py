@@ -21,7 +21,7 @@ from webhook.lookup import ZoneLookup
 from webhook.metrics import WebhookMetrics
 from webhook.model.review import Json
 from webhook.model.views import NodeView
-from webhook.repairs import WRONG_AFFINITY, Repairs
+from webhook.repairs import FOUGHT_OVER, WRONG_AFFINITY, Repairs
 
 DRIVER = "ebs.csi.aws.com"
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
@@ -264,7 +264,7 @@ async def test_a_wrong_affinity_is_told_once_with_what_to_do(world: World):
 
     world.kube.first = count_a_look
 
-    async with world.repairing(all_again_s=0.01):
+    async with world.repairing(all_again_s=0.01, label_rest_s=0.0):
         await world.until(lambda: looks >= 4)
 
     ((regarding, reason, message),) = world.events
@@ -358,6 +358,36 @@ async def test_a_write_that_came_too_late_is_decided_anew(
 
     assert world.kube.patched == ["pv", "pv"]
     assert (world.labels(), world.affinity()) == ({ZONE: A}, pinned(A))
+
+
+async def test_labels_that_somebody_changes_back_at_once_are_left_alone_for_a_while(world: World):
+    world.kube.put(PVS, a_pv("fought", zone=A, labels={ZONE: B}))
+
+    async with world.repairing():
+        await world.until(lambda: world.labels("fought") == {ZONE: A})
+        world.kube.put(PVS, a_pv("fought", zone=A, labels={ZONE: B}))
+        world.kube.put(PVS, a_pv())
+        await world.until(world.affinity)
+        world.kube.remove(PVS, "fought")  # made anew, it does not wait
+        world.kube.put(PVS, a_pv("fought", zone=A, labels={ZONE: B}))
+        await world.until(lambda: world.labels("fought") == {ZONE: A})
+
+    assert world.kube.patched == ["fought", "pv", "fought"]
+    assert world.events == []
+
+
+async def test_who_fights_over_labels_is_told_once(world: World):
+    world.kube.put(PVS, a_pv(zone=A, labels={ZONE: B}, uid="uid-1"))
+
+    async with world.repairing(label_rest_s=0.01):
+        for _ in range(4):
+            await world.until(lambda: world.labels() == {ZONE: A})
+            world.kube.put(PVS, a_pv(zone=A, labels={ZONE: B}, uid="uid-1"))
+
+    ((regarding, reason, message),) = world.events
+    assert (regarding.name, regarding.uid, reason) == ("pv", "uid-1", FOUGHT_OVER)
+    assert f"something else keeps changing {ZONE}," in message
+    assert A in message
 
 
 @pytest.mark.parametrize("reason", [Reason.REJECTED, Reason.FORBIDDEN])

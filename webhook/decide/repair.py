@@ -4,7 +4,7 @@ The rule is the one of creation, as far as Kubernetes still allows it: labels ca
 time, a node affinity only while there is none, and a wrong one only be told about.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from webhook.decide import affinity, labels
@@ -71,6 +71,15 @@ def lacking(
         node_affinity=affinity.affinity_of(zone) if bare else None,
         warning=_warning(persistent_volume, volume_id, zone),
         resource_version=inside(persistent_volume, "metadata", "resourceVersion") or "",
+    )
+
+
+def fought_over(keys: Iterable[str], zone: str) -> str:
+    """The message of a Warning event about labels that somebody else undoes."""
+    return (
+        f"the volume is in {zone}, and something else keeps changing {' and '.join(sorted(keys))}, "
+        "which ebs-webhook has corrected before: find it by metadata.managedFields and have it "
+        "leave these labels out; they are corrected more and more seldom, at last once an hour"
     )
 
 
