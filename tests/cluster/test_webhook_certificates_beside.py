@@ -14,6 +14,7 @@ from provisioner.sandbox.up import Sandbox
 from tests.cluster.background import Background
 from tests.cluster.keepers import CONFIGURATIONS, PLURALS, Keep, data_of, issued
 from tests.cluster.replicas import eventually
+from tests.webhook.services import by_service
 from webhook.configurations import Configurations
 from webhook.model import hooks
 from webhook.model.review import Json
@@ -153,8 +154,9 @@ async def test_the_table_is_taken_by_the_api_server_and_a_service_replaced(
     sandbox: Sandbox, keep: Keep
 ) -> None:
     """What ``--url`` registers, where the manifests were applied before."""
-    by_service = hooks.by_service("nowhere", "default")
-    before = hooks.configurations(keep.name, by_service, driver="keep.example")
+    before = hooks.configurations(
+        keep.name, by_service("nowhere", "default"), driver="keep.example"
+    )
     for plural, body in zip(PLURALS, before.values(), strict=True):
         await keep.api.create(f"{CONFIGURATIONS}/{plural}", body)
     table = hooks.configurations(

@@ -27,6 +27,7 @@ from provisioner.kube.client import KubeClient, Patch
 from provisioner.model.errors import KubeError, Outcome, Reason
 from tests.ec2.virtual_time import Clock
 from tests.webhook.pairs import NAMES, NOW
+from tests.webhook.services import by_service
 from webhook.decide.rotation import Waits
 from webhook.issuing import Issued
 from webhook.model import hooks
@@ -116,7 +117,7 @@ class World:
 
     def register(self, service: str = "ebs-webhook") -> None:
         """Apply the manifests: no webhook is trusted by anything yet."""
-        table = hooks.configurations(NAME, hooks.by_service(service, NAMESPACE), driver="d")
+        table = hooks.configurations(NAME, by_service(service, NAMESPACE), driver="d")
         self.put(MUTATING, NAME, table[hooks.MUTATING])
         self.put(VALIDATING, NAME, table[hooks.VALIDATING])
 

@@ -9,6 +9,7 @@ import pytest
 from provisioner.model.errors import KubeError, Reason
 from tests.webhook.certificate_world import MUTATING, NAME, VALIDATING, Edge, World
 from tests.webhook.pairs import NAMES, NOW
+from tests.webhook.services import by_service
 from webhook import certificates, configurations, issuing
 from webhook.configurations import Configurations
 from webhook.model import hooks
@@ -104,7 +105,7 @@ async def test_an_old_reading_cannot_undo_a_newer_write():
 
 async def test_a_configuration_that_is_not_there_is_not_made():
     story = Story(registered=False)
-    table = hooks.configurations(NAME, hooks.by_service("s", "n"), driver="d")
+    table = hooks.configurations(NAME, by_service("s", "n"), driver="d")
     story.world.put(MUTATING, NAME, table[hooks.MUTATING])
 
     await story.publish(A)

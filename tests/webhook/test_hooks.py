@@ -5,6 +5,7 @@ import pytest
 import yaml
 
 from provisioner.model.driver import EBS_DRIVER
+from tests.webhook.services import by_service
 from webhook.model import hooks
 from webhook.settings import NAME, NAMESPACE
 
@@ -15,7 +16,7 @@ MANIFESTS = Path(__file__).parents[2] / "manifests/webhook/webhooks.yaml"
 def test_the_table_says_what_the_manifests_say(kind: str):
     documents: list[dict[str, Any]] = list(yaml.safe_load_all(MANIFESTS.read_text()))
     applied = {each["kind"]: each for each in documents}
-    table = hooks.configurations(NAME, hooks.by_service(NAME, NAMESPACE), driver=EBS_DRIVER)
+    table = hooks.configurations(NAME, by_service(NAME, NAMESPACE), driver=EBS_DRIVER)
 
     assert applied.keys() == table.keys()
     assert table[kind] == applied[kind]

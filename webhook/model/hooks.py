@@ -72,11 +72,6 @@ def by_url(base: str) -> Callable[[str], Json]:
     return lambda path: {"url": f"{base.rstrip('/')}{path}"}
 
 
-def by_service(name: str, namespace: str) -> Callable[[str], Json]:
-    """``clientConfig`` for a webhook behind a Service."""
-    return lambda path: {"service": {"name": name, "namespace": namespace, "path": path}}
-
-
 def _configuration(kind: str, name: str, hooks: list[Json]) -> Json:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
