@@ -5,18 +5,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
 
-class Metrics:
-    """All series of one process; a new instance for each test."""
+class SharedMetrics:
+    """The series of caches, queues, leases and EC2 calls, which every process of ours has."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self.flow_seconds = Histogram(
-            "ebs_provisioner_flow_seconds",
-            "From the first look at an object to its end, by flow.",
-            ["flow"],
-            buckets=SECONDS,
-            registry=registry,
-        )
         self.flow_failures = Counter(
             "ebs_provisioner_flow_failures_total",
             "Failed steps, by flow and reason.",
@@ -48,11 +41,6 @@ class Metrics:
             ["action"],
             registry=registry,
         )
-        self.in_transition = Gauge(
-            "ebs_provisioner_in_transition",
-            "Volumes that the watcher waits for.",
-            registry=registry,
-        )
         self.queue_depth = Gauge(
             "ebs_provisioner_queue_depth",
             "Keys waiting or being worked on, by queue.",
@@ -82,14 +70,33 @@ class Metrics:
             "Kubernetes Events that the rate limit or a full queue dropped.",
             registry=registry,
         )
-        self.orphans = Counter(
-            "ebs_provisioner_orphans_total",
-            "Volumes without an owner, by what was done with them.",
-            ["outcome"],
-            registry=registry,
-        )
         self.leader = Gauge(
             "ebs_provisioner_leader",
             "1 while this process holds all leases.",
             registry=registry,
+        )
+
+
+class Metrics(SharedMetrics):
+    """All series of one controller; a new instance for each test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flow_seconds = Histogram(
+            "ebs_provisioner_flow_seconds",
+            "From the first look at an object to its end, by flow.",
+            ["flow"],
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self.in_transition = Gauge(
+            "ebs_provisioner_in_transition",
+            "Volumes that the watcher waits for.",
+            registry=self.registry,
+        )
+        self.orphans = Counter(
+            "ebs_provisioner_orphans_total",
+            "Volumes without an owner, by what was done with them.",
+            ["outcome"],
+            registry=self.registry,
         )

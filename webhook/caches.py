@@ -7,7 +7,7 @@ from typing import Any
 
 from provisioner.kube.client import KubeClient
 from provisioner.kube.informer import Informer
-from provisioner.metrics import Metrics
+from provisioner.metrics import SharedMetrics
 from webhook import projections
 from webhook.model.views import ClaimView, ClassView, NodeView, VolumeView
 from webhook.projections import Kept, V
@@ -16,7 +16,7 @@ from webhook.projections import Kept, V
 class Caches:
     """Views by name. What is not here may exist all the same: a cache is always a little late."""
 
-    def __init__(self, client: KubeClient, metrics: Metrics, driver: str) -> None:
+    def __init__(self, client: KubeClient, metrics: SharedMetrics, driver: str) -> None:
         self._claims = Informer(client, projections.claims(), metrics)
         self._volumes = Informer(client, projections.volumes(driver), metrics)
         self._classes = Informer(client, projections.classes(driver), metrics)

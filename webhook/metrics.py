@@ -1,8 +1,10 @@
 """What ``ebs-webhook`` measures, besides what every process of ours does."""
 
+from math import nan
+
 from prometheus_client import Counter, Gauge, Histogram
 
-from provisioner.metrics import Metrics
+from provisioner.metrics import SharedMetrics
 
 # A review from memory takes less than a millisecond, one that asks EC2 some hundred of them.
 _REVIEW_SECONDS = (
@@ -27,7 +29,7 @@ _REVIEW_SECONDS = (
 )
 
 
-class WebhookMetrics(Metrics):
+class WebhookMetrics(SharedMetrics):
     """All series of one webhook process; informers and EC2 calls count in those it inherits."""
 
     def __init__(self) -> None:
@@ -93,9 +95,10 @@ class WebhookMetrics(Metrics):
         )
         self.certificate_expiry = Gauge(
             "ebs_webhook_certificate_expiry_timestamp_seconds",
-            "When the certificate being served expires, in Unix time.",
+            "When the certificate being served expires, in Unix time; NaN while there is none.",
             registry=registry,
         )
+        self.certificate_expiry.set(nan)  # 0 would be an alert for having just begun
         self.certificate_steps = Counter(
             "ebs_webhook_certificate_steps_total",
             "Steps of certificate rotation, by step and outcome.",

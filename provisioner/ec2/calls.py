@@ -21,7 +21,7 @@ from botocore import xform_name
 from provisioner.ec2 import arenas, botocore_client, errors
 from provisioner.ec2.limiter import Grant, Limiter, Urgency
 from provisioner.ec2.rates import Rates
-from provisioner.metrics import Metrics
+from provisioner.metrics import SharedMetrics
 from provisioner.model.errors import Ec2Error, Outcome, Reason
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Ec2Calls:
         client: "EC2Client",
         *,
         limiter: Limiter,
-        metrics: Metrics,
+        metrics: SharedMetrics,
         at_once: int = AT_ONCE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -72,7 +72,7 @@ class Ec2Calls:
         cls,
         *,
         region: str | None,
-        metrics: Metrics,
+        metrics: SharedMetrics,
         endpoint: str | None = None,
         rates: Rates | None = None,
         at_once: int = AT_ONCE,

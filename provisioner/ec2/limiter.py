@@ -16,7 +16,7 @@ from enum import IntEnum
 
 from provisioner.ec2.bucket import Bucket
 from provisioner.ec2.rates import Rates
-from provisioner.metrics import Metrics
+from provisioner.metrics import SharedMetrics
 
 
 class Urgency(IntEnum):
@@ -65,7 +65,7 @@ class Limiter:
         rates: Rates | None = None,
         *,
         at_once: int = 64,
-        metrics: Metrics | None = None,
+        metrics: SharedMetrics | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rates = rates or Rates()

@@ -12,7 +12,7 @@ import structlog
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.correlator import Correlator, Regarding, Series
 from provisioner.kube.resources import EVENTS
-from provisioner.metrics import Metrics
+from provisioner.metrics import SharedMetrics
 from provisioner.model.errors import KubeError, Reason
 
 __all__ = ["EventRecorder", "Regarding"]
@@ -50,7 +50,7 @@ class EventRecorder:
         self,
         client: KubeClient,
         component: str,
-        metrics: Metrics,
+        metrics: SharedMetrics,
         *,
         writers: int = WRITERS,
         clock: Callable[[], float] = time.time,

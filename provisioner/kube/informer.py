@@ -18,7 +18,7 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import Projection, Resource, T, whole
 from provisioner.kube.store import Handler, Indexer, Store
 from provisioner.kube.wire import WatchLine
-from provisioner.metrics import Metrics
+from provisioner.metrics import SharedMetrics
 from provisioner.model.errors import KubeError, Reason, StorageError
 
 # client-go asks for 5 to 10 minutes; spread so that kinds do not reconnect together.
@@ -44,7 +44,7 @@ class Informer(Generic[T]):
         self,
         client: KubeClient,
         resource: Resource[T] | Projection[T],
-        metrics: Metrics,
+        metrics: SharedMetrics,
         *,
         indexers: Mapping[str, Indexer[T]] | None = None,
         namespace: str = "",

@@ -18,7 +18,7 @@ import structlog
 
 from provisioner.kube.client import KubeClient
 from provisioner.kube.held_lease import HeldLease, boot_clock
-from provisioner.metrics import Metrics
+from provisioner.metrics import SharedMetrics
 from provisioner.model.errors import KubeError, Reason
 
 _RELEASE_S = 5.0
@@ -44,7 +44,7 @@ class Leases:
         names: Sequence[str],
         identity: str,
         on_lost: Callable[[], None],
-        metrics: Metrics,
+        metrics: SharedMetrics,
         duration_s: int = 15,
         renew_deadline_s: float = 10.0,
         retry_s: float = 5.0,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import structlog
 from structlog.contextvars import clear_contextvars
 
-from provisioner.metrics import Metrics
+from provisioner.metrics import SharedMetrics
 from provisioner.model.errors import Reason, StorageError
 
 Handler = Callable[[str], Awaitable[float | None]]
@@ -75,7 +75,7 @@ class KeyedQueue:
         self,
         name: str,
         handler: Handler,
-        metrics: Metrics,
+        metrics: SharedMetrics,
         *,
         base_s: float = 1.0,
         cap_s: float = 300.0,
