@@ -70,6 +70,12 @@ def confined(persistent_volume: Json, zone: str) -> list[Operation]:
     ]
 
 
+def keys_added(confining: Iterable[Operation]) -> list[str]:
+    """The keys of the requirements that ``confined`` adds to terms that are there, sorted."""
+    values = [each.value for each in confining]
+    return sorted({(value[0] if isinstance(value, list) else value)["key"] for value in values})
+
+
 def affinity_of(zone: str) -> Json:
     """``spec.nodeAffinity`` of a volume in this zone."""
     return {"required": {"nodeSelectorTerms": [{"matchExpressions": [_in(ZONE_LABEL, zone)]}]}}

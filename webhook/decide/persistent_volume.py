@@ -186,16 +186,19 @@ def _completed(
         return allow("ZoneConflict", zone=zone)
     written = labels_of(persistent_volume)
     wrong = {} if strict else labels.corrected(written, zone, writable)
+    confining = affinity.confined(persistent_volume, zone)
     patch = [
         *_labelled(persistent_volume, labels.missing(written, writable)),
         *_relabelled(wrong),
-        *affinity.confined(persistent_volume, zone),
+        *confining,
     ]
     warnings = [
         say.relabelled(zone, key, written[key], removed=true is None) for key, true in wrong.items()
     ]
     if others := affinity.elsewhere(terms, zone):
         warnings.append(say.narrowed(zone, affinity.listed(others)))
+    if terms:
+        warnings += [say.appended(zone, key) for key in affinity.keys_added(confining)]
     return allow("Labelled" if patch else "NothingToDo", warnings=warnings, patch=patch, zone=zone)
 
 

@@ -80,6 +80,14 @@ class Sentences:
         """Warning: other zones were taken out of the node affinity."""
         return cut(f"{self._wide(zone, others)}; it was narrowed to {zone}")
 
+    def appended(self, zone: str, key: str) -> str:
+        """Warning: the manifest no longer says what is stored, and that can never be changed."""
+        return cut(
+            f"{self._subject}: {{key: {key}, operator: In, values: [{zone}]}} was appended to "
+            "nodeAffinity; append it to the same terms in the manifest, or applying it again is "
+            "refused"
+        )
+
     def too_wide(self, zone: str, others: str) -> str:
         """Warning: the node affinity lets pods run where they cannot mount the volume."""
         return cut(f"{self._wide(zone, others)}, where no pod can mount it")

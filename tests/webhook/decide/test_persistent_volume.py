@@ -306,6 +306,31 @@ def test_a_term_is_narrowed_to_the_zone_under_the_key_it_asks_for(before, after)
     assert found == [before | {"matchExpressions": after}]
 
 
+APPENDED = (
+    f'persistentvolume "data": {{key: {ZONE_LABEL}, operator: In, values: [{A}]}} was appended to nodeAffinity; append it to the same terms in the manifest, or applying it again is refused',
+)
+
+
+@pytest.mark.parametrize(
+    ("terms", "warnings"),
+    [
+        pytest.param([], (), id="nothing that a manifest would take back"),
+        pytest.param([in_zone(A)], (), id="nothing to narrow"),
+        pytest.param([term(has(DISK, "ssd")), on_node("n1")], APPENDED, id="two terms alike"),
+        pytest.param([{}], APPENDED, id="an empty term"),
+        pytest.param(
+            [on_node("n1"), term(has(BETA_ZONE_LABEL, A, B))],
+            (APPENDED[0].replace(ZONE_LABEL, BETA_ZONE_LABEL), *APPENDED),
+            id="each key",
+        ),
+    ],
+)
+def test_what_was_appended_is_told_for_the_manifest_must_say_it_too(terms, warnings):
+    answer = mutate(a_pv(*terms), Found(A), LABELS, strict=False)
+
+    assert tuple(each for each in answer.warnings if "appended" in each) == warnings
+
+
 def test_every_term_is_narrowed_for_they_are_alternatives():
     after = terms_in(mutated(a_pv(term(has(DISK, "ssd")), in_zone(A), on_node("n1"))))
 
@@ -338,6 +363,7 @@ def test_zones_that_an_alternative_allows_in_vain_are_closed_with_a_warning():
     assert terms_in(after) == [in_zone(A), term(has(ZONE_LABEL, B, C), has(ZONE_LABEL, A))]
     assert answer.warnings == (
         f'persistentvolume "data": volume {VOLUME} is in {A}, but spec.nodeAffinity also allows {B} or {C}; it was narrowed to {A}',
+        *APPENDED,
     )
     assert validate(after, Found(A), strict=True).why == "Consistent"
     assert validate(wide, Found(A), strict=True).warnings == (

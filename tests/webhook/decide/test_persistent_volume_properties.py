@@ -253,6 +253,7 @@ WIDE = in_zone(A, B, C, "us-east-1d", "us-east-1e")
     [
         mutate(a_pv(name=LONG, labels={ZONE_LABEL: "z" * 63}), Found(A), {}, strict=False),
         mutate(a_pv(WIDE, name=LONG), Found(A), {}, strict=False),
+        mutate(a_pv(in_zone(A, B, key=BETA_ZONE_LABEL), name=LONG), Found(A), {}, strict=False),
         validate(a_pv(WIDE, name=LONG, labels={ZONE_LABEL: "z" * 63}), Found(A), strict=False),
         validate(
             a_pv(name=LONG, handle=f"aws://{B}/{VOLUME}", in_tree=True), Found(A), strict=True
