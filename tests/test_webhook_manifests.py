@@ -11,6 +11,7 @@ import yaml
 
 from provisioner.kube import lease
 from provisioner.model.driver import EBS_DRIVER
+from tests.webhook.services import by_service
 from webhook import app
 from webhook import settings as names
 from webhook.cli import serve
@@ -322,7 +323,7 @@ def test_a_webhook_points_at_a_path_for_what_it_is_about(hook: Json):
 
 
 def test_the_code_registers_the_same_webhooks_by_url_as_the_manifests_by_service():
-    service = model_by_service(names.NAME, names.NAMESPACE)
+    service = by_service(names.NAME, names.NAMESPACE)
 
     for kind, whole in model_hooks.configurations(names.NAME, service, driver=EBS_DRIVER).items():
         assert whole == the(kind)
