@@ -244,7 +244,14 @@ class Keeper:
         what = type(step).__name__
         if secret is None:
             body = tls_secret.created(self._secret, changes, what, self._now())
-            await self._client.create(SECRETS, body, self._namespace)
+            try:
+                await self._client.create(SECRETS, body, self._namespace)
+            except KubeError as error:
+                if error.reason is not Reason.FORBIDDEN:
+                    raise
+                lost = f"there is no Secret {self._namespace}/{self._secret}, nor a right to make"
+                todo = "apply manifests/webhook/state.yaml again"
+                raise KubeError(error.reason, f"{lost} one; {todo}") from error
             return
         body = tls_secret.patched(secret, changes, what, self._now())
         await self._client.patch(

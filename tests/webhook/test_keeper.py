@@ -16,6 +16,8 @@ from tests.webhook.certificate_replicas import a_replica, authorities, steps, to
 from tests.webhook.certificate_world import (
     MUTATING,
     NAME,
+    NAMESPACE,
+    SECRET,
     VALIDATING,
     WAITS,
     Edge,
@@ -205,6 +207,35 @@ class Refusing(Edge):
         if f"get {resource.plural}" in self.refused:
             raise KubeError(Reason.FORBIDDEN, f"you may not read {resource.plural}")
         return await super().get(resource, name, namespace)
+
+    async def create(self, resource: Any, body: Any, namespace: str = "") -> Any:
+        if f"create {resource.plural}" in self.refused:
+            raise KubeError(Reason.FORBIDDEN, f"you may not make {resource.plural}")
+        return await super().create(resource, body, namespace)
+
+
+def test_a_deleted_secret_that_it_may_not_make_is_asked_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("tests.webhook.certificate_replicas.Edge", Refusing)
+    monkeypatch.setattr(Refusing, "refused", frozenset({"create secrets"}))
+
+    async def story(world: World) -> None:
+        world.put_secret(data_of(FRESH))
+        replica = await a_replica(world)
+        with capture_logs() as logs:
+            del world.objects["secrets", f"{NAMESPACE}/{SECRET}"]
+            await asyncio.sleep(2 * HOUR_S)
+
+        assert replica.chain == FRESH.certificate
+        (said,) = warnings(logs)
+        assert "no Secret web/tls" in said
+        assert "apply manifests/webhook/state.yaml again" in said
+        world.put_secret({})
+        await asyncio.sleep(HOUR_S)
+        assert world.bundles == {world.secret["ca.crt"]}
+
+    told(story)
 
 
 def test_without_a_right_to_the_configurations_it_serves_what_is_there(
