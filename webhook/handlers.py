@@ -212,7 +212,7 @@ class Handlers:
             return {}, []
         now = asyncio.get_running_loop().time()
         until = now + (deadline - now) * _EC2_SHARE
-        asked = (self._lookup.zone(volume_id, deadline=until) for volume_id in inline)
+        asked = (self._lookup.zone(each, deadline=until, inline=True) for each in inline)
         truths = dict(zip(inline, await asyncio.gather(*asked), strict=True))
         zones = {each: truth.zone for each, truth in truths.items() if isinstance(truth, Found)}
         doubts = [

@@ -31,6 +31,8 @@ _MISSING_FOR_S = 5.0
 _MOST_ZONES = 20_000  # some 4 MiB
 _MOST_MISSING = 1_000
 _MOST_UNDER_WAY = 1_000
+# Of them; who may create pods may name any ids in them, and persistent volumes go first.
+_MOST_INLINE_UNDER_WAY = 200
 
 # What users are told. EC2's own text names roles and accounts, so it goes to the log only.
 _WHY = {
@@ -60,9 +62,11 @@ class ZoneLookup:
         self._found_in: dict[str, Found] = {}  # by zone: one object for all volumes of a zone
         self._missing_until_s: dict[str, float] = {}
         self._under_way: dict[str, asyncio.Task[Truth]] = {}
+        self._inline_under_way: set[str] = set()
+        self._not_seen: set[str] = set()  # under way, and EC2 has said once that there is no such
         self._paid_until_s = 0.0
 
-    async def zone(self, volume_id: str, *, deadline: float) -> Truth:
+    async def zone(self, volume_id: str, *, deadline: float, inline: bool = False) -> Truth:
         """Where a volume is; that it is missing only after EC2 has said so twice.
 
         A question that takes longer than the caller can wait goes on, and whoever asks next has
@@ -71,10 +75,11 @@ class ZoneLookup:
         Args:
             volume_id: the bare id; text of another form is never asked for and missing.
             deadline: loop time at which the caller needs an answer, whatever it is.
+            inline: a pod names it, which takes but a few of the places for questions.
         """
         truth, source = self._known(volume_id), "cache"
         if truth is None:
-            truth, source = await self._answer(volume_id, deadline), "ec2"
+            truth, source = await self._answer(volume_id, deadline, inline=inline), "ec2"
         self._metrics.lookups.labels(source, type(truth).__name__.lower()).inc()
         return truth
 
@@ -97,20 +102,14 @@ class ZoneLookup:
             return Missing()
         return None
 
-    async def _answer(self, volume_id: str, deadline: float) -> Truth:
-        task = self._under_way.get(volume_id)
+    async def _answer(self, volume_id: str, deadline: float, *, inline: bool) -> Truth:
+        task = self._under_way.get(volume_id) or self._asked(volume_id, inline=inline)
         if task is None:
-            if len(self._under_way) >= _MOST_UNDER_WAY:
-                return Doubt("too many questions to EC2 are still unanswered")
-            task = asyncio.create_task(
-                self._ask(volume_id),
-                name=f"zone of {volume_id}",
-                context=Context(),  # its log lines are not about whoever asked first
-            )
-            self._under_way[volume_id] = task
-            task.add_done_callback(lambda _: self._under_way.pop(volume_id, None))
+            return Doubt("too many questions to EC2 are still unanswered")
         waited_s = max(0.0, deadline - _now_s())
         done, _ = await asyncio.wait({task}, timeout=waited_s)
+        if not done and volume_id in self._not_seen:
+            return Doubt(f"EC2 does not show {volume_id} yet; it may not exist")
         if not done or task.cancelled():
             return Doubt(
                 f"EC2 did not tell the zone of {volume_id} within {waited_s:.1f} s: "
@@ -118,10 +117,32 @@ class ZoneLookup:
             )
         return task.result()
 
+    def _asked(self, volume_id: str, *, inline: bool) -> asyncio.Task[Truth] | None:
+        """The question, begun; None if there are too many."""
+        full = inline and len(self._inline_under_way) >= _MOST_INLINE_UNDER_WAY
+        if full or len(self._under_way) >= _MOST_UNDER_WAY:
+            return None
+        task = asyncio.create_task(
+            self._ask(volume_id),
+            name=f"zone of {volume_id}",
+            context=Context(),  # its log lines are not about whoever asked first
+        )
+        self._under_way[volume_id] = task
+        if inline:
+            self._inline_under_way.add(volume_id)
+        task.add_done_callback(lambda _: self._ended(volume_id))
+        return task
+
+    def _ended(self, volume_id: str) -> None:
+        self._under_way.pop(volume_id, None)
+        self._inline_under_way.discard(volume_id)
+        self._not_seen.discard(volume_id)
+
     async def _ask(self, volume_id: str) -> Truth:
         try:
             zone = await self._coalescer.get(volume_id)
             if zone is None:
+                self._not_seen.add(volume_id)
                 await asyncio.sleep(_AGAIN_S)
                 zone = await self._coalescer.get(volume_id)
         except StorageError as error:

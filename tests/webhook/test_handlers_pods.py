@@ -12,6 +12,7 @@ from tests.webhook.world import BUDGET_S, World
 from webhook import live
 from webhook.decide import pod
 from webhook.decide.readings import Basis
+from webhook.model.review import Answer, Json
 
 FORBIDDEN = KubeError(Reason.FORBIDDEN, "get is not allowed")
 
@@ -240,6 +241,23 @@ def test_an_inline_volume_that_ec2_does_not_tell_of_is_no_reason_to_refuse():
     assert answer.allowed
     assert answer.warnings[0].startswith("where volume vol-1 is cannot be told now")
     assert answer.warnings[0].endswith("EC2 cannot be reached")
+
+
+def test_pods_that_name_no_end_of_volumes_do_not_keep_persistent_volumes_unchecked():
+    world = a_world(ec2=Ec2({"vol-1": A}))
+
+    def naming_many(number: int) -> Json:
+        named = [inline(f"vol-{number:04x}{each:04x}") for each in range(64)]
+        return a_pod(*named, node="node-a")
+
+    async def story() -> Answer:
+        pods = [asyncio.create_task(world.review("pod", naming_many(n))) for n in range(20)]
+        await asyncio.sleep(0.1)
+        answer = await world.review("mutate", a_persistent_volume(zone=None))
+        await asyncio.gather(*pods)
+        return answer
+
+    assert world.tell(story).why == "Labelled"
 
 
 def test_a_silent_ec2_leaves_time_to_prove_a_conflict():

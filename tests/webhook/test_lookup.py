@@ -197,6 +197,35 @@ def test_while_ec2_is_silent_questions_do_not_pile_up(monkeypatch: pytest.Monkey
     assert told(ec2, story) == [too_many] * 2 + [Found(A)] * 3
 
 
+def test_volumes_that_pods_name_take_but_a_few_places(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lookup_module, "_MOST_INLINE_UNDER_WAY", 2)
+    ec2 = Ec2({f"vol-{n}": A for n in range(5)}, first=lambda: asyncio.sleep(60))
+
+    async def story(lookup: ZoneLookup, clock: Clock) -> list[Any]:
+        async with asyncio.TaskGroup() as tasks:
+            inline = [
+                tasks.create_task(lookup.zone(f"vol-{n}", deadline=90.0, inline=True))
+                for n in (0, 1, 2)
+            ]
+            await asyncio.sleep(1)
+            others = [tasks.create_task(lookup.zone(f"vol-{n}", deadline=90.0)) for n in (2, 3)]
+        later = await lookup.zone("vol-4", deadline=200.0, inline=True)
+        return [each.result() for each in (*inline, *others)] + [later]
+
+    too_many = Doubt("too many questions to EC2 are still unanswered")
+    assert told(ec2, story) == [Found(A), Found(A), too_many, Found(A), Found(A), Found(A)]
+
+
+def test_who_cannot_wait_for_the_second_question_hears_the_answer_to_the_first():
+    ec2 = Ec2()
+
+    async def story(lookup: ZoneLookup, clock: Clock) -> list[Any]:
+        early = await lookup.zone("vol-1", deadline=0.8)
+        return [early, await lookup.zone("vol-1", deadline=3.0)]
+
+    assert told(ec2, story) == [Doubt("EC2 does not show vol-1 yet; it may not exist"), Missing()]
+
+
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lookup_module, "_MOST_ZONES", 2)
     monkeypatch.setattr(lookup_module, "_MOST_MISSING", 2)
