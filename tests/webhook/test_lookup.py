@@ -208,8 +208,8 @@ def test_volumes_that_pods_name_take_but_a_few_places(monkeypatch: pytest.Monkey
                 for n in (0, 1, 2)
             ]
             await asyncio.sleep(1)
-            others = [tasks.create_task(lookup.zone(f"vol-{n}", deadline=90.0)) for n in (2, 3)]
-        later = await lookup.zone("vol-4", deadline=200.0, inline=True)
+            others = [tasks.create_task(lookup.zone(f"vol-{n}", deadline=300.0)) for n in (2, 3)]
+        later = await lookup.zone("vol-4", deadline=600.0, inline=True)
         return [each.result() for each in (*inline, *others)] + [later]
 
     too_many = Doubt("too many questions to EC2 are still unanswered")
