@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from math import isnan
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from provisioner.metrics import Metrics
 from tests.test_readme import first_column, section
@@ -16,6 +19,7 @@ from webhook.metrics import WebhookMetrics
 from webhook.model.views import ClaimView, VolumeView
 from webhook.repairs import FOUGHT_OVER, WRONG_AFFINITY
 
+MANIFESTS = Path(__file__).parents[2] / "manifests"
 A, B = "us-east-1a", "us-east-1b"
 FILMS, MUSIC = "vol-d151bd0c9016fe3d5", "vol-1c9eb3dd1cc561487"
 
@@ -24,6 +28,18 @@ def test_every_option_is_in_the_table_and_no_other():
     options = {name for each in serve.params for name in (*each.opts, *each.secondary_opts)}
 
     assert first_column("Options of the webhook", "--[a-z0-9-]+") == options - {"--help"}
+
+
+def test_the_kustomization_to_begin_with_fits_the_manifests():
+    (shown,) = re.findall(r"```yaml\n(.+?)```", section("The webhook"), re.DOTALL)
+    mine = yaml.safe_load(shown)
+    base = yaml.safe_load((MANIFESTS / "webhook/kustomization.yaml").read_text())
+
+    assert mine["resources"] == ["../manifests/webhook"]
+    assert [each["name"] for each in mine["images"]] == [each["name"] for each in base["images"]]
+    ((options,), (known,)) = (each["configMapGenerator"] for each in (mine, base))
+    assert (options["name"], options["namespace"]) == (known["name"], known["namespace"])
+    assert options["behavior"] == "merge"
 
 
 def test_every_metric_is_in_the_table_and_no_other():
