@@ -69,14 +69,14 @@ def test_random_reviews_come_in_bursts():
     assert sum(gap < 0.0002 for gap in gaps) / len(gaps) == pytest.approx(0.095, abs=0.01)
 
 
-def test_both_ways_do_everything_once_and_neither_is_always_first():
-    turns = list(blocks(250, 100))
+def test_every_way_does_everything_and_none_is_always_first():
+    turns = list(blocks(250, 100, "abc"))
 
-    for way in (True, False):
-        assert [n for is_way, numbers in turns if is_way is way for n in numbers] == list(
-            range(250)
-        )
-    assert [way for way, _ in turns] == [True, False, False, True, True, False]
+    assert turns == [
+        *(("a", 100), ("b", 100), ("c", 100)),
+        *(("c", 100), ("b", 100), ("a", 100)),
+        *(("a", 50), ("b", 50), ("c", 50)),
+    ]
 
 
 def test_a_value_that_comes_back_is_told_twice():

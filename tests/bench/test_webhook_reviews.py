@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from tests.bench.hands import BenchError
-from tests.bench.webhook_pods import ONE, STEADY
 from tests.bench.webhook_reviews import SPECIMEN, Reviews, claim_name, pod
 from tests.bench.webhook_rotation import check
 from webhook.decide import pod as rules
@@ -46,11 +45,6 @@ def test_a_specimen_that_the_api_server_filled_in_keeps_all_of_it():
 
     assert (spec["nodeName"], spec["dnsPolicy"]) == ("n", "ClusterFirst")
     assert [each["name"] for each in spec["volumes"]] == [claim_name(13), claim_name(16)]
-
-
-def test_pods_are_due_at_the_rate_or_as_soon_as_one_before_is_done():
-    assert ONE.due_s(3, seed=1) == [0.0] * 3
-    assert STEADY.due_s(5000, seed=1)[-1] == pytest.approx(5000 / STEADY.per_s, rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.bench import processes, webhook_pods, webhook_rotation, webhook_world
 from tests.bench.webhook_load import Load, Outcome, drive
 from tests.bench.webhook_numbers import Spread, at_random, evenly
-from tests.bench.webhook_pods import CROWDED, ONE, STEADY, Created, Creations
+from tests.bench.webhook_pods import CROWDED, ONE, Created
 from tests.bench.webhook_reviews import Reviews
 from tests.bench.webhook_world import Served, full_cluster, serving
 from tests.bench.world import World
@@ -144,10 +144,8 @@ async def _rotated(made: World, reviews: Reviews) -> Rotated:
 
 
 async def _created(made: World, reviews: Reviews, count: int) -> list[Created]:
-    authority = await webhook_pods.make_secret(made)
-    async with serving(made, *webhook_pods.UNMANAGED, by_url=False) as served:
-        creations = Creations(served, reviews, authority)
-        return [await creations.measure(count, pace) for pace in (ONE, STEADY, CROWDED)]
+    async with webhook_pods.creating(made, reviews) as creations:
+        return [await creations.measure(count, pace) for pace in (ONE, CROWDED)]
 
 
 def _pin(served: Served) -> frozenset[int]:

@@ -5,6 +5,9 @@ import random
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def percentile(values: Collection[float], share: float) -> float:
@@ -46,17 +49,14 @@ def at_random(count: int, per_s: float, seed: int) -> list[float]:
     return list(accumulate(chance.expovariate(per_s) for _ in range(count)))
 
 
-def blocks(each: int, size: int) -> Iterator[tuple[bool, range]]:
-    """Turns of two ways to do ``each`` things, ``size`` at a time: which way, and the numbers.
+def blocks(each: int, size: int, ways: Sequence[T]) -> Iterator[tuple[T, int]]:
+    """Turns of several ways to do ``each`` things, ``size`` at a time: which way, and how many.
 
-    The turns are those of a palindrome (with, without, without, with): a machine that gets slower
-    all the while gets slower for both.
+    Every other round goes backwards: a machine that gets slower all the while gets slower for all.
     """
-    for begin in range(0, each, size):
-        numbers = range(begin, min(begin + size, each))
-        first = (begin // size) % 2 == 0
-        yield first, numbers
-        yield not first, numbers
+    for number, begin in enumerate(range(0, each, size)):
+        for way in ways if number % 2 == 0 else reversed(ways):
+            yield way, min(size, each - begin)
 
 
 def runs_of(values: Sequence[str]) -> list[str]:

@@ -1,56 +1,62 @@
-"""Pods created through the API server, with the webhook configured and without, turn by turn."""
+"""Pods created through the API server: without a webhook, with the least one, with ours, in turn."""
 
 import asyncio
 import base64
+import copy
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from provisioner.model.driver import EBS_DRIVER
+from provisioner.sandbox.control_plane import free_port
 from tests.bench.hands import BenchError
 from tests.bench.webhook_load import HOST
-from tests.bench.webhook_numbers import Spread, at_random, blocks
+from tests.bench.webhook_null import APART
+from tests.bench.webhook_numbers import Spread, blocks
 from tests.bench.webhook_reviews import Reviews, claim_name, pod
-from tests.bench.webhook_world import CONFIGURATIONS, PODS, SECRETS, Served, unconfigure
+from tests.bench.webhook_world import CONFIGURATIONS, PODS, SECRETS, serving, unconfigure
 from tests.bench.world import World
 from webhook import issuing, tls_secret
 from webhook.certificates import Names
+from webhook.issuing import Issued
 from webhook.model import hooks
 from webhook.settings import NAME
 
+WITHOUT, NULL, OURS = "without", "null", "ours"
 SECRET = "bench-tls"
-UNMANAGED = ("--namespace", "default", "--tls-secret", SECRET, "--tls-manage=false")
-_BLOCK = 100
-_WARM_UP = 10
-_APART = (claim_name(0), claim_name(1))  # in different zones
+# So that both configurations are ours to make and remove.
+_UNMANAGED = ("--namespace", "default", "--tls-secret", SECRET, "--tls-manage=false")
+# A garbage collection of the API server lasts for some hundred pods: it has to hit every way.
+_BLOCK = 25
+_WARM_UP = 5
 _NOTICED_S = 30.0
+_ROOT = Path(__file__).parents[2]
+
+Hooks = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How pods are created: some at a time, or so many a second whatever became of those before.
+    """How pods are created.
 
     Attributes:
         name: for the table.
-        at_once: at most so many at a time; with a rate, hands enough that none is waited for.
-        per_s: the rate; 0 for as soon as one before is done.
-        times: so many times as many pods: of 1,000 the p99 rests on ten, and whether a garbage
-            collection of the API server hits those is luck.
+        at_once: so many at a time, the next as soon as one is done.
+        times: so many times as many pods: of 1,000 the p99 rests on ten.
     """
 
     name: str
-    at_once: int = 1
-    per_s: float = 0.0
+    at_once: int
     times: int = 1
 
-    def due_s(self, count: int, seed: int) -> list[float]:
-        """When each is due, in seconds from the start."""
-        return at_random(count, self.per_s, seed) if self.per_s else [0.0] * count
 
-
-ONE = Pace("one at a time", times=3)
-STEADY = Pace("50 a second", at_once=64, per_s=50.0)
-CROWDED = Pace("eight at a time", at_once=8)
+ONE = Pace("one at a time", 1, times=3)
+CROWDED = Pace("eight at a time", 8)
 
 
 @dataclass(slots=True)
@@ -73,92 +79,114 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """Creations without the webhook configured, and having it."""
+    """What creations took, by way."""
 
     pace: Pace
-    without: Cost
-    having: Cost
+    costs: Mapping[str, Cost]
 
 
-async def make_secret(made: World) -> bytes:
-    """A certificate that nobody manages, so that the configurations are ours; its authority."""
+@asynccontextmanager
+async def creating(made: World, reviews: Reviews) -> AsyncIterator["Creations"]:
+    """Both webhooks running, none of them configured."""
     now = datetime.now(UTC)
     issued = issuing.issue(Names(ips=(HOST,)), now)
-    changes: tls_secret.Changes = {
+    pair: tls_secret.Changes = {
         tls_secret.CERTIFICATE: issued.certificate,
         tls_secret.KEY: issued.key,
     }
-    await made.hands.send("POST", SECRETS, tls_secret.created(SECRET, changes, "bench", now))
-    return issued.authority
+    await made.hands.send("POST", SECRETS, tls_secret.created(SECRET, pair, "bench", now))
+    null_port = await _start_null(made, issued)
+    async with serving(made, *_UNMANAGED, by_url=False) as served:
+        ports = {NULL: null_port, OURS: served.port}
+        asked = {way: _hooks(port, issued.authority) for way, port in ports.items()}
+        yield Creations(made, reviews, asked)
+    await made.plane.crew.stop("webhook_null")
 
 
 class Creations:
-    """Creates pods, and turns the webhook on and off."""
+    """Creates pods, and has the API server ask this webhook, that one, or none.
 
-    def __init__(self, served: Served, reviews: Reviews, authority: bytes) -> None:
-        self._served, self._hands, self._reviews = served, served.made.hands, reviews
-        wanted = hooks.configurations(NAME, hooks.by_url(served.url), driver=EBS_DRIVER)
-        trusted = base64.b64encode(authority).decode()
-        for configuration in wanted.values():
-            for hook in configuration["webhooks"]:
-                hook["clientConfig"]["caBundle"] = trusted
-        self._wanted = wanted
-        self._made = 0
+    Args:
+        made: the cluster.
+        reviews: tell which claims go together.
+        asked: webhook configurations by way, each by kind; a way without any asks nobody.
+    """
+
+    def __init__(self, made: World, reviews: Reviews, asked: Mapping[str, Hooks]) -> None:
+        self._made, self._reviews, self._asked = made, reviews, asked
+        self._way = WITHOUT
+        self._number = 0
 
     async def measure(self, count: int, pace: Pace) -> Created:
         """So many pods each way; no configuration is there before or afterwards."""
-        found = Created(pace, Cost(), Cost())
-        is_on = False
-        for on, numbers in blocks(count * pace.times, _BLOCK):
-            if on != is_on:
-                is_on = on
-                await self._turn(on=on)
-            await self._block(_WARM_UP, ONE, Cost())
-            await self._block(len(numbers), pace, found.having if on else found.without)
-        if is_on:
-            await self._turn(on=False)
-        return found
+        costs = {way: Cost() for way in (WITHOUT, NULL, OURS)}
+        for way, number in blocks(count * pace.times, _BLOCK, tuple(costs)):
+            await self._turn_to(way)
+            await self._create(_WARM_UP, 1, Cost())
+            await self._create(number, pace.at_once, costs[way])
+        await self._turn_to(WITHOUT)
+        return Created(pace, costs)
 
-    async def _block(self, count: int, pace: Pace, cost: Cost) -> None:
+    async def _create(self, count: int, at_once: int, cost: Cost) -> None:
         loop = asyncio.get_running_loop()
-        first = self._made
-        self._made += count
-        numbers = iter(enumerate(pace.due_s(count, seed=first)))
+        numbers = iter(range(self._number, self._number + count))
+        self._number += count
+
+        async def one_after_the_other() -> None:
+            for number in numbers:
+                body = pod(f"bench-{number:06}", self._reviews.claims_of(number))
+                began_s = loop.time()
+                await self._made.hands.send("POST", PODS, body)
+                cost.each_ms.append((loop.time() - began_s) * 1000)
+
         began_s = loop.time()
-
-        async def create_some() -> None:
-            for number, due_s in numbers:
-                which = first + number
-                body = pod(f"bench-{which:06}", self._reviews.claims_of(which))
-                if pace.per_s:
-                    await asyncio.sleep(began_s + due_s - loop.time())
-                from_s = began_s + due_s if pace.per_s else loop.time()
-                await self._hands.send("POST", PODS, body)
-                cost.each_ms.append((loop.time() - from_s) * 1000)
-
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(pace.at_once):
-                tasks.create_task(create_some())
+            for _ in range(at_once):
+                tasks.create_task(one_after_the_other())
         cost.all_s += loop.time() - began_s
 
-    async def _turn(self, *, on: bool) -> None:
-        """Configure the webhook or not; returns once the API server acts accordingly."""
-        if on:
-            for kind, path in CONFIGURATIONS.items():
-                await self._hands.send("POST", path, self._wanted[kind])
-        else:
-            await unconfigure(self._served.made)
+    async def _turn_to(self, way: str) -> None:
+        """Ask another webhook from now on; returns once the API server does."""
+        if self._way == way:
+            return
+        if self._way in self._asked:
+            await unconfigure(self._made)
+            await self._until(is_refused=False)
+        for kind, body in self._asked.get(way, {}).items():
+            await self._made.hands.send("POST", CONFIGURATIONS[kind], body)
+        await self._until(is_refused=way in self._asked)
+        self._way = way
+
+    async def _until(self, *, is_refused: bool) -> None:
         async with asyncio.timeout(_NOTICED_S):
-            while await self._is_refused() is not on:
+            while await self._is_refused() is not is_refused:
                 pass  # each question is a request
 
     async def _is_refused(self) -> bool:
-        """Whether a pod that belongs into two zones at once is."""
-        body: dict[str, Any] = pod("apart", _APART)
+        """Whether a pod is that both webhooks refuse: its claims are in different zones."""
+        body = pod(APART, (claim_name(0), claim_name(1)))
         try:
-            await self._hands.send("POST", f"{PODS}?dryRun=All", body)
+            await self._made.hands.send("POST", f"{PODS}?dryRun=All", body)
         except BenchError as error:
             if "403" not in str(error):
                 raise
             return True
         return False
+
+
+def _hooks(port: int, authority: bytes) -> Hooks:
+    """Both configurations for a webhook at this port."""
+    by_url = hooks.by_url(f"https://{HOST}:{port}")
+    found = copy.deepcopy(hooks.configurations(NAME, by_url, driver=EBS_DRIVER))
+    for configuration in found.values():
+        for hook in configuration["webhooks"]:
+            hook["clientConfig"]["caBundle"] = base64.b64encode(authority).decode()
+    return found
+
+
+async def _start_null(made: World, issued: Issued) -> int:
+    port, file = free_port(), made.plane.folder / "webhook_null.pem"
+    file.write_bytes(issued.key + issued.certificate)
+    argv = [sys.executable, "-m", "tests.bench.webhook_null", str(port), str(file)]
+    await made.plane.crew.start("webhook_null", argv, os.environ | {"PYTHONPATH": str(_ROOT)})
+    return port
