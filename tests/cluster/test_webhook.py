@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import aiohttp
 import pytest
 
 from provisioner.sandbox.api import Api, ApiError
@@ -358,6 +360,41 @@ async def test_while_ec2_says_nothing_it_is_let_through_and_repaired_later(
         store.hand.watch()
 
     await complete(store, "data")
+
+
+async def test_strict_it_refuses_meanwhile_and_says_when_to_try_again(
+    store: Store, webhook: WebhookReplica
+):
+    volume = store.volume(A)
+    answers = {"code": "UnauthorizedOperation", "message": "not you", "http_status": 403}
+    await webhook.kill()
+    try:
+        async with WebhookReplica(store.sandbox, "--strict", name="strict"):
+            denied = {"action": "DescribeVolumes", "do": "error", "n": 1000, **answers}
+            store.hand.watch(faults=[denied])
+            status, headers, told = await posted(store.api, PVS, store.described("data", volume))
+            store.hand.watch()
+
+            assert (status, told["reason"]) == (503, "ServiceUnavailable")
+            assert int(headers["Retry-After"]) >= 1
+            assert volume in told["message"]
+            assert is_complete(await store.persistent_volume("data", volume))
+    finally:
+        store.hand.watch()
+        await store.api.patch(LEASE, {"spec": None})  # the dead would hold it for 15 s
+        webhook.begin()
+        await webhook.ready()
+
+
+async def posted(api: Api, path: str, body: Json) -> tuple[int, Mapping[str, str], Json]:
+    """What is answered to a POST: status, headers, body."""
+    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=api.authority))
+    headers = {"Authorization": f"Bearer {api.token}"}
+    async with (
+        aiohttp.ClientSession(api.server, connector=connector, headers=headers) as session,
+        session.post(path, json=body) as reply,
+    ):
+        return reply.status, reply.headers, await reply.json()
 
 
 async def test_registered_by_the_manifests_it_adds_what_it_is_trusted_by_and_nothing_else(
