@@ -32,6 +32,8 @@ _TLS_BUFFER = 16 << 10
 # After an accept that failed, for want of files most likely.
 _PAUSE_S = 0.1
 _OK = 200
+# Of what others send, in a line of the log.
+_SHOWN_CHARACTERS = 128
 
 
 class Front:
@@ -169,7 +171,8 @@ class Front:
         try:
             reply = await self._replied(request, connection)
         except Exception:  # unless there is a mistake in this file, nothing comes here
-            log.exception("a request could not be answered", path=request.path)
+            path = request.path[:_SHOWN_CHARACTERS]
+            log.exception("a request could not be answered", path=path)
             reply = Reply(500, b"the webhook failed; its log says how\n")
         finally:
             connection.end()

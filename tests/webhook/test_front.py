@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from provisioner.model.errors import StorageError
 from tests.webhook.front_world import (
@@ -162,6 +163,19 @@ async def test_a_mistake_in_the_front_itself_is_an_answer_with_a_body(monkeypatc
 
     assert status == 500
     assert body == b"the webhook failed; its log says how\n"
+
+
+async def test_of_a_path_that_breaks_the_front_the_log_shows_the_beginning(monkeypatch):
+    def breaks(_: str) -> bool:
+        raise ZeroDivisionError
+
+    async with world() as it:
+        monkeypatch.setattr(it.front._dispatcher, "knows", breaks)
+        with capture_logs() as logs:
+            status, _ = await it.post(BODY, url=it.url(f"/{'x' * 5000}"))
+
+    assert status == 500
+    assert [line["path"] for line in logs] == [f"/{'x' * 127}"]
 
 
 @pytest.mark.parametrize("address", ["", "8080", "here:", ":70000"])
