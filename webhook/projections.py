@@ -117,7 +117,9 @@ def registrations(driver: str) -> Projection[Kept[bool]]:
 
 
 def claim_view(claim: Claim) -> ClaimView:
-    """What counts of a claim."""
+    """What counts of a claim; nothing of one that is being deleted, a new one may take its name."""
+    if claim.deleting:
+        return ClaimView("", "")
     return ClaimView(claim.spec.volume_name, claim.class_name)
 
 

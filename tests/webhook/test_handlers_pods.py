@@ -142,6 +142,17 @@ def test_a_selector_for_a_region_of_the_clusters_own_excludes_nothing():
     assert a_world().answer("pod", a_pod(*claimed("here"), selector={region: "home"})).allowed
 
 
+def test_a_claim_that_is_being_deleted_proves_nothing():
+    world = a_world()
+    leaving = world.kube.objects["persistentvolumeclaims", "shop/there"]
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
+    world.kube.put("persistentvolumeclaims", leaving)
+
+    answer = world.answer("pod", a_pod(*claimed("here", "there")))
+
+    assert (answer.allowed, answer.warnings) == (True, ())
+
+
 def test_a_conflict_that_cannot_be_read_is_let_through_with_a_warning():
     world = a_world()
     world.kube.first = failing(FORBIDDEN)

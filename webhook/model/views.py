@@ -13,6 +13,8 @@ Zones = frozenset[str]
 class ClaimView:
     """A claim: which persistent volume it is bound to, else which class will make one.
 
+    One that is being deleted has neither.
+
     Attributes:
         volume_name: ``spec.volumeName``; "" while it is not bound.
         class_name: its StorageClass, "" for none.
