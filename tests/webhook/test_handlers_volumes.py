@@ -1,5 +1,7 @@
 """Reviews of persistent volumes, from the request to the answer."""
 
+import json
+from base64 import b64decode
 from typing import Any
 
 import pytest
@@ -14,12 +16,14 @@ from tests.webhook.edges import (
     failing,
 )
 from tests.webhook.world import BUDGET_S, PROVISIONER, World
+from webhook.dispatch import Dispatcher, Reply
 from webhook.model.patch import applied
 from webhook.model.review import Answer, Json
 
 A, B = "us-east-1a", "us-east-1b"
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
+SSD = {"key": "disk", "operator": "In", "values": ["ssd"]}
 UNREACHABLE = Ec2Error(Reason.UNREACHABLE, "no route", action="DescribeVolumes")
 
 
@@ -63,6 +67,51 @@ def test_a_label_that_not_every_node_of_the_zone_has_is_left_out():
     world.kube.remove("nodes", "node-1")
     result = after(bare, world.answer("mutate", bare))
     assert result["metadata"]["labels"] == {ZONE: A, REGION: "us-east-1"}
+
+
+@pytest.mark.parametrize("terms", [None, [{"matchExpressions": [SSD]}]], ids=["nil", "a user's"])
+def test_the_affinity_has_the_key_that_nodes_have(terms: list[Json] | None):
+    world = in_zone_a()
+    node = a_node(zone=None)
+    node["metadata"]["labels"]["topology.ebs.csi.aws.com/zone"] = A
+    world.kube.put("nodes", node)
+    bare = a_persistent_volume(zone=None)
+    if terms:
+        bare["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
+
+    result = after(bare, world.answer("mutate", bare))
+
+    (term,) = result["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    within = {"key": "topology.ebs.csi.aws.com/zone", "operator": "In", "values": [A]}
+    assert term["matchExpressions"][-1] == within
+    assert "labels" not in result["metadata"]
+
+
+def test_labels_that_need_escaping_survive_a_whole_review():
+    odd = {'say "hi"/~0~1': 'a\\"\u2028b\n', "~/": "~1", REGION: "us-west-2", ZONE: '"\\'}
+    wrong = a_persistent_volume(labels=odd)
+    world = in_zone_a()
+    request = {
+        "uid": "u",
+        "operation": "CREATE",
+        "resource": {"version": "v1", "resource": "persistentvolumes"},
+        "object": wrong,
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+    async def story() -> Reply:
+        assert world._handlers is not None
+        dispatcher = Dispatcher(world._handlers.by_path(), strict=False, metrics=world.metrics)
+        body = json.dumps(review).encode()
+        return await dispatcher.answer("/mutate/persistentvolumes", body, 5.0)
+
+    response = json.loads(world.tell(story).body)["response"]
+
+    assert [f'label {ZONE} says "\\;' in each for each in response["warnings"]] == [True, False]
+    assert json.loads(b64decode(response["patch"])) == [
+        {"op": "add", "path": "/metadata/labels/topology.kubernetes.io~1zone", "value": A},
+        {"op": "remove", "path": "/metadata/labels/topology.kubernetes.io~1region"},
+    ]
 
 
 def test_both_reviews_of_one_volume_ask_ec2_once():
