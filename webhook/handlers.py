@@ -15,6 +15,7 @@ import structlog
 
 from provisioner.kube.client import KubeClient
 from provisioner.model.errors import KubeError
+from provisioner.model.zone import ZONE_LABEL
 from webhook.caches import Caches
 from webhook.decide import binding, claim, labels, persistent_volume, pod, policy
 from webhook.decide.documents import inside
@@ -106,10 +107,12 @@ class Handlers:
             return allow("NothingToDo")
         truth = await self._truth(request, document, source, deadline)
         writable: Mapping[str, str] = {}
+        key = ZONE_LABEL
         # Without all nodes no label is known to be safe; repairs add it when they are known.
         if isinstance(truth, Found) and await self._filled(deadline):
             writable = labels.writable(truth.zone, self._caches.nodes())
-        return persistent_volume.mutate(document, truth, writable, strict=self._strict)
+            key = labels.zone_key(truth.zone, self._caches.nodes())
+        return persistent_volume.mutate(document, truth, writable, strict=self._strict, key=key)
 
     async def validate_volume(self, request: Request, deadline: float) -> Answer:
         """Whether a new persistent volume says where its volume is."""

@@ -252,7 +252,8 @@ class _Term:
             self._add(found.name, ask=True)
             return
         writable = labels.writable(truth.zone, self._of.nodes())
-        todo = repair.lacking(document, source.volume_id, truth.zone, writable)
+        key = labels.zone_key(truth.zone, self._of.nodes())
+        todo = repair.lacking(document, source.volume_id, truth.zone, writable, key)
         if todo.warning:
             self._of.warn(found, WRONG_AFFINITY, todo.warning)
         if todo.merge_patch is None:

@@ -166,6 +166,19 @@ async def test_a_bare_persistent_volume_gets_labels_and_affinity(world: World):
     assert world.count("repaired") == 1
 
 
+async def test_the_affinity_has_the_key_that_nodes_have(world: World):
+    key = "topology.ebs.csi.aws.com/zone"
+    world.nodes[:] = [NodeView(((key, A),), A, schedulable=True, has_driver=True)]
+    world.kube.put(PVS, a_pv())
+
+    async with world.repairing():
+        await world.until(world.affinity)
+
+    assert world.affinity()["required"]["nodeSelectorTerms"] == [
+        {"matchExpressions": [{"key": key, "operator": "In", "values": [A]}]}
+    ]
+
+
 async def test_one_that_appears_later_gets_them_too(world: World):
     world.kube.put(PVS, a_pv("other", zone=A, labels={}))
 

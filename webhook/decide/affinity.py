@@ -7,7 +7,7 @@ Source: Kubernetes 1.36 ``ValidatePersistentVolumeUpdate``.
 
 from collections.abc import Iterable, Sequence
 
-from provisioner.model.zone import ZONE_KEYS, ZONE_LABEL
+from provisioner.model.zone import ZONE_KEYS
 from webhook.decide.documents import inside, put
 from webhook.model.node_affinity import (
     REGION_KEYS,
@@ -50,21 +50,23 @@ def elsewhere(terms: Iterable[Json], zone: str) -> Zones:
     return frozenset[str]().union(*named) - {zone}
 
 
-def confined(persistent_volume: Json, zone: str) -> list[Operation]:
+def confined(persistent_volume: Json, zone: str, key: str) -> list[Operation]:
     """What confines each term to this zone; nothing for a term that is.
 
     The requirement is added to the others of its term, under the zone key that the term already
     asks for with ``In``: two keys would both have to be on a node, and nodes may carry one of them
     only (aws-ebs-csi-driver#899, #962). ``NotIn`` and ``DoesNotExist`` hold on nodes that lack the
-    key, so they are no sign of it. An empty term beside others stays as it is: it matches no node,
-    and filling it would let in more nodes than the others do.
+    key, so they are no sign of it: such a term gets ``key``, that of ``labels.zone_key``.
+
+    An empty term beside others stays as it is: it matches no node, and filling it would let in more
+    nodes than the others do.
     """
     terms = terms_in(persistent_volume)
     if not terms:
-        return [put(persistent_volume, affinity_of(zone)["required"][_TERMS[-1]], *_TERMS)]
+        return [put(persistent_volume, affinity_of(zone, key)["required"][_TERMS[-1]], *_TERMS)]
     fill = says_nothing(terms)
     return [
-        _narrowed(term, index, zone)
+        _narrowed(term, index, zone, key)
         for index, term in enumerate(inside(persistent_volume, *_TERMS))
         if isinstance(term, dict) and (fill or not _is_empty(term)) and not _is_in(term, zone)
     ]
@@ -76,9 +78,9 @@ def keys_added(confining: Iterable[Operation]) -> list[str]:
     return sorted({(value[0] if isinstance(value, list) else value)["key"] for value in values})
 
 
-def affinity_of(zone: str) -> Json:
-    """``spec.nodeAffinity`` of a volume in this zone."""
-    return {"required": {"nodeSelectorTerms": [{"matchExpressions": [_in(ZONE_LABEL, zone)]}]}}
+def affinity_of(zone: str, key: str) -> Json:
+    """``spec.nodeAffinity`` of a volume in this zone, under a key of ``labels.zone_key``."""
+    return {"required": {"nodeSelectorTerms": [{"matchExpressions": [_in(key, zone)]}]}}
 
 
 def verdict(terms: Sequence[Json], zone: str) -> str:
@@ -118,9 +120,9 @@ def _is_in(term: Json, zone: str) -> bool:
     return named is not None and named <= {zone}
 
 
-def _narrowed(term: Json, index: int, zone: str) -> Operation:
+def _narrowed(term: Json, index: int, zone: str, key: str) -> Operation:
     used = {each.get("key") for each in expressions_of(term) if each.get("operator") == "In"}
-    requirement = _in(next((key for key in ZONE_KEYS if key in used), ZONE_LABEL), zone)
+    requirement = _in(next((each for each in ZONE_KEYS if each in used), key), zone)
     if isinstance(term.get("matchExpressions"), list):
         return add(requirement, *_TERMS, index, "matchExpressions", "-")
     return add([requirement], *_TERMS, index, "matchExpressions")

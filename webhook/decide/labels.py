@@ -44,6 +44,18 @@ def writable(zone: str, nodes: Iterable[NodeView]) -> dict[str, str]:
     }
 
 
+def zone_key(zone: str, nodes: Iterable[NodeView]) -> str:
+    """The key under which a node affinity names this zone.
+
+    The one that nodes of every cloud have; the driver's own where its nodes have no other, as in a
+    cluster without a cloud controller: an affinity is never changed, and would keep them all away.
+    """
+    there = [node for node in nodes if node.has_driver and _may_be_in(node, zone)]
+    current = any(key == ZONE_LABEL for node in there for key, _ in node.labels)
+    own = any((EBS_ZONE_LABEL, zone) in node.labels for node in there)
+    return EBS_ZONE_LABEL if own and not current else ZONE_LABEL
+
+
 def missing(written: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, str]:
     """Of the writable labels, those that are not there under any value."""
     return {key: value for key, value in labels.items() if key not in written}

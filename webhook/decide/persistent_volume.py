@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from provisioner.model.volume import is_volume_id, normalised_handle
+from provisioner.model.zone import ZONE_LABEL
 from webhook.decide import affinity, labels
 from webhook.decide.documents import inside, put
 from webhook.decide.sentences import Sentences
@@ -94,7 +95,12 @@ def truth_of_own_affinity(persistent_volume: Json) -> Found | None:
 
 
 def mutate(
-    persistent_volume: Json, truth: Truth, writable: Mapping[str, str], *, strict: bool
+    persistent_volume: Json,
+    truth: Truth,
+    writable: Mapping[str, str],
+    *,
+    strict: bool,
+    key: str = ZONE_LABEL,
 ) -> Answer:
     """Add the labels and the node affinity of the zone that its volume is in.
 
@@ -106,6 +112,7 @@ def mutate(
         truth: where the volume is.
         writable: ``labels.writable`` of that zone.
         strict: wrong labels are left to ``validate``; a doubt is a 503 and not a warning.
+        key: ``labels.zone_key`` of that zone.
     """
     source = _source(persistent_volume)
     if source is None:
@@ -117,7 +124,7 @@ def mutate(
         return _in_doubt(say, truth.why, strict=strict)
     if isinstance(truth, Missing):
         return allow("VolumeMissing")
-    return _completed(persistent_volume, say, truth.zone, writable, strict=strict)
+    return _completed(persistent_volume, say, truth.zone, writable, key, strict=strict)
 
 
 def validate(persistent_volume: Json, truth: Truth, *, strict: bool) -> Answer:
@@ -178,6 +185,7 @@ def _completed(
     say: Sentences,
     zone: str,
     writable: Mapping[str, str],
+    zone_key: str,
     *,
     strict: bool,
 ) -> Answer:
@@ -186,7 +194,7 @@ def _completed(
         return allow("ZoneConflict", zone=zone)
     written = labels_of(persistent_volume)
     wrong = {} if strict else labels.corrected(written, zone, writable)
-    confining = affinity.confined(persistent_volume, zone)
+    confining = affinity.confined(persistent_volume, zone, zone_key)
     patch = [
         *_labelled(persistent_volume, labels.missing(written, writable)),
         *_relabelled(wrong),

@@ -7,6 +7,7 @@ time, a node affinity only while there is none, and a wrong one only be told abo
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from provisioner.model.zone import ZONE_LABEL
 from webhook.decide import affinity, labels
 from webhook.decide.documents import inside
 from webhook.decide.persistent_volume import labels_of
@@ -49,7 +50,11 @@ class Repair:
 
 
 def lacking(
-    persistent_volume: Json, volume_id: str, zone: str, writable: Mapping[str, str]
+    persistent_volume: Json,
+    volume_id: str,
+    zone: str,
+    writable: Mapping[str, str],
+    key: str = ZONE_LABEL,
 ) -> Repair:
     """What it takes until a persistent volume says where its volume is.
 
@@ -58,6 +63,7 @@ def lacking(
         volume_id: that volume.
         zone: where EC2 has it.
         writable: ``labels.writable`` of that zone.
+        key: ``labels.zone_key`` of that zone.
     """
     if inside(persistent_volume, "metadata", "deletionTimestamp") is not None:
         return Repair()
@@ -68,7 +74,7 @@ def lacking(
             **labels.missing(written, writable),
             **labels.corrected(written, zone, writable),
         },
-        node_affinity=affinity.affinity_of(zone) if bare else None,
+        node_affinity=affinity.affinity_of(zone, key) if bare else None,
         warning=_warning(persistent_volume, volume_id, zone),
         resource_version=inside(persistent_volume, "metadata", "resourceVersion") or "",
     )

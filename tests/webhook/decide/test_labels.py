@@ -2,7 +2,7 @@ import pytest
 
 from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_LABEL
 from tests.webhook.decide.persistent_volumes import CHINA, GOV, LOCAL, A, B
-from webhook.decide.labels import contradicting, missing, writable
+from webhook.decide.labels import contradicting, missing, writable, zone_key
 from webhook.model.node_affinity import BETA_REGION_LABEL, REGION_LABEL
 from webhook.model.views import NodeView
 
@@ -58,6 +58,25 @@ def test_a_node_that_may_be_in_the_zone_by_one_of_its_keys_counts():
 
 def test_a_zone_of_unknown_form_gives_no_empty_region():
     assert writable("moon", [a_node("moon", region="")]) == {ZONE_LABEL: "moon"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "key"),
+    [
+        pytest.param([], ZONE_LABEL, id="no node"),
+        pytest.param([a_node()], ZONE_LABEL, id="a cloud controller"),
+        pytest.param([a_node(zone_key=EBS_ZONE_LABEL)], EBS_ZONE_LABEL, id="the driver's key only"),
+        pytest.param([a_node(zone_key=EBS_ZONE_LABEL), a_node()], ZONE_LABEL, id="one has both"),
+        pytest.param(
+            [a_node(zone_key=EBS_ZONE_LABEL), a_node(B), a_node(has_driver=False)],
+            EBS_ZONE_LABEL,
+            id="others do not count",
+        ),
+        pytest.param([a_node(zone_key=BETA_ZONE_LABEL)], ZONE_LABEL, id="an old key only"),
+    ],
+)
+def test_an_affinity_names_the_zone_under_a_key_that_nodes_there_have(nodes, key):
+    assert zone_key(A, nodes) == key
 
 
 def test_only_labels_that_are_not_there_are_missing():
