@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -15,6 +16,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 
 from provisioner.sandbox.api import Api, ApiError
 from provisioner.sandbox.errors import SandboxError
@@ -27,7 +29,7 @@ from provisioner.sandbox.installation import (
 from provisioner.sandbox.up import Sandbox
 from tests.cluster import audit
 from tests.cluster.background import Background
-from tests.cluster.hands import DRIVER, PVS, items, pods_of
+from tests.cluster.hands import ATTACHMENTS, CLASSES, DRIVER, PVS, items, pods_of
 from tests.cluster.replicas import WebhookReplica, eventually, installed
 from tests.cluster.static import ZONE, Store, a_pod, pinned
 from webhook.certificates import Names
@@ -157,6 +159,41 @@ async def test_it_is_all_the_same_for_server_side_apply(store: Store):
     assert made["spec"]["nodeAffinity"] == again["spec"]["nodeAffinity"] == pinned(A)
 
 
+async def apply(store: Store, body: Json) -> str:
+    """``kubectl apply``; a warning of the API server is a failure that quotes it."""
+    return await kubectl(
+        store.sandbox.plane, "apply", "--warnings-as-errors", "-f", "-", text=json.dumps(body)
+    )
+
+
+async def test_without_affinity_a_manifest_can_be_applied_again_as_it_is(store: Store):
+    body = store.described("data", store.volume(A))
+
+    for _ in range(2):
+        assert await apply(store, body)
+        assert is_complete(await store.read("data"))
+
+
+async def test_applied_again_a_manifest_has_to_say_what_was_appended(store: Store):
+    body = store.described("data", store.volume(A), A)
+    expressions = [{"key": "disk", "operator": "In", "values": ["ssd"]}]
+    body["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"] = [
+        {"matchExpressions": expressions}
+    ]
+
+    with pytest.raises(SandboxError) as warned:
+        await apply(store, body)
+    with pytest.raises(SandboxError) as refused_again:
+        await apply(store, body)
+
+    requirement = f"{{key: {ZONE}, operator: In, values: [{A}]}}"
+    assert f"{requirement} was appended to nodeAffinity; append it" in str(warned.value)
+    assert "immutable" in str(refused_again.value)
+    expressions.append(yaml.safe_load(requirement))
+    for _ in range(2):
+        assert await apply(store, body)
+
+
 async def test_others_volumes_pass_as_they_are(store: Store):
     body = store.described("data", "fs-1")
     body["spec"]["csi"]["driver"] = "efs.csi.aws.com"
@@ -183,19 +220,21 @@ async def test_two_volumes_in_one_zone_are_fine(store: Store):
     assert await store.pod(first, second)
 
 
-async def test_what_a_controller_makes_of_a_template_is_refused_too(store: Store):
+@pytest.mark.parametrize("kind", ["replicasets", "statefulsets"])
+async def test_what_a_controller_makes_of_a_template_is_refused_too(store: Store, kind: str):
     for name, zone in (("films", A), ("music", B)):
         await store.claim(name, zone)
     pod = a_pod("films", "music")
     labels = {"app": "player"}
     await store.api.create(
-        f"/apis/apps/v1/namespaces/{store.namespace}/replicasets",
+        f"/apis/apps/v1/namespaces/{store.namespace}/{kind}",
         {
             "metadata": {"name": "player"},
             "spec": {
                 "replicas": 1,
                 "selector": {"matchLabels": labels},
-                # A ReplicaSet's pods always start anew, and end when they like.
+                **({"serviceName": "player"} if kind == "statefulsets" else {}),
+                # A controller's pods always start anew, and end when they like.
                 "template": {
                     "metadata": {"labels": labels},
                     "spec": pod["spec"] | {"terminationGracePeriodSeconds": 30},
@@ -208,7 +247,7 @@ async def test_what_a_controller_makes_of_a_template_is_refused_too(store: Store
         found = await items(store.api, f"/api/v1/namespaces/{store.namespace}/events")
         return next((each["message"] for each in found if each["reason"] == "FailedCreate"), "")
 
-    message = await eventually("the ReplicaSet tells why it has no pod", told)
+    message = await eventually(f"one of {kind} tells why it has no pod", told)
     assert "pods.ebs-provisioner.io" in message
     assert A in message
     assert B in message
@@ -246,6 +285,96 @@ async def test_an_inline_volume_on_a_node_elsewhere_is_refused(store: Store):
 
 async def test_a_pod_whose_claims_do_not_exist_yet_passes(store: Store):
     assert await store.pod("not-yet", "nor-this")
+
+
+# -- claims
+
+
+async def test_a_claim_that_may_end_in_another_zone_than_its_pods_is_warned_about(store: Store):
+    name = f"{store.namespace}-at-once"
+    within = {"matchLabelExpressions": [{"key": ZONE, "values": [A, B]}]}
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "films", "namespace": store.namespace},
+        "spec": {
+            "storageClassName": name,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "4Gi"}},
+        },
+    }
+    made = {"metadata": {"name": name}, "provisioner": DRIVER, "allowedTopologies": [within]}
+    await store.api.create(CLASSES, made)
+
+    async def warned() -> str:
+        # The webhook hears of the class by a watch of its own; a dry run makes nothing.
+        dry = ("create", "--dry-run=server", "--warnings-as-errors", "-f", "-")
+        try:
+            await kubectl(store.sandbox.plane, *dry, text=json.dumps(claim))
+        except SandboxError as error:
+            return str(error)
+        return ""
+
+    try:
+        message = await eventually("the claim is warned about", warned)
+    finally:
+        await store.api.delete(f"{CLASSES}/{name}")
+    assert f'claim "films": class "{name}" binds at once' in message
+    assert f"{A} or {B}" in message
+    assert "WaitForFirstConsumer" in message
+
+
+# -- attachments
+
+
+@contextlib.asynccontextmanager
+async def attachments_guarded(store: Store) -> AsyncIterator[None]:
+    """The entry of the component webhook-attachments, led to the replica as all others are.
+
+    In a configuration of its own: a replica that registers by its URL owns the usual one alone.
+    """
+    file = MANIFESTS / "webhook-attachments" / "attachments.yaml"
+    body = yaml.safe_load(file.read_text())
+    (validating,) = (path for path in CONFIGURATIONS if "validating" in path)
+    known = (await store.api.get(validating))["webhooks"][0]["clientConfig"]
+    (hook,) = body["webhooks"]
+    path = hook["clientConfig"]["service"]["path"]
+    url = f"{known['url'].partition('/validate/')[0]}{path}"
+    hook["clientConfig"] = {"url": url, "caBundle": known["caBundle"]}
+    body["metadata"]["name"] = f"{store.namespace}-attachments"
+    kind = validating.rpartition("/")[0]
+    await store.api.create(kind, body)
+    try:
+        yield
+    finally:
+        await store.api.delete(f"{kind}/{body['metadata']['name']}")
+
+
+async def test_with_the_component_an_attachment_across_zones_is_refused(store: Store):
+    await store.persistent_volume("data", store.volume(A))
+    attachment: Json = {
+        "metadata": {"name": f"{store.namespace}-by-hand"},
+        "spec": {
+            "attacher": DRIVER,
+            "nodeName": store.node_in(B),
+            "source": {"persistentVolumeName": f"{store.namespace}-data"},
+        },
+    }
+
+    async with attachments_guarded(store):
+
+        async def guarded() -> bool:
+            try:
+                await store.api.request("POST", ATTACHMENTS, attachment, dryRun="All")
+            except ApiError as error:
+                return "volumeattachments.ebs-provisioner.io" in str(error)
+            return False
+
+        await eventually("attachments are guarded", guarded)
+        async with refused(403, f"{store.namespace}-data", A, B, store.node_in(B)):
+            await store.api.create(ATTACHMENTS, attachment)
+        attachment["spec"]["nodeName"] = store.node_in(A)
+        await store.api.request("POST", ATTACHMENTS, attachment, dryRun="All")
 
 
 # -- bindings
