@@ -5,12 +5,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench import processes, webhook_pods, webhook_rotation, webhook_world
+from tests.bench import webhook_pods, webhook_rotation, webhook_world
 from tests.bench.webhook_load import Load, Outcome, drive
 from tests.bench.webhook_numbers import Spread, at_random, evenly
 from tests.bench.webhook_pods import CROWDED, ONE, Created
 from tests.bench.webhook_reviews import Reviews
-from tests.bench.webhook_world import Served, full_cluster, serving
+from tests.bench.webhook_world import Meter, Served, full_cluster, serving
 from tests.bench.world import World
 
 OBJECTS = 10_000
@@ -118,18 +118,15 @@ async def _answered(served: Served, reviews: Reviews, seconds: float) -> list[An
 
 
 async def _one(made: World, arrivals: str, load: Load) -> Answered:
-    loop = asyncio.get_running_loop()
-    began_s, busy_s, before = loop.time(), processes.busy_s(), made.cpu_s()
+    meter = Meter(made)
     outcome: Outcome = await asyncio.to_thread(drive, load)
-    used_s = {part: at - before[part] for part, at in made.cpu_s().items()}
-    theirs_s = processes.busy_s() - busy_s - sum(used_s.values())
     return Answered(
         arrivals,
         Spread.of(outcome.took_ms),
         Spread.of(outcome.late_ms),
         dict(outcome.failures),
-        used_s["contestant"] / len(load.due_s) * 1000,
-        max(0.0, theirs_s / (loop.time() - began_s) / (os.cpu_count() or 1)),
+        meter.used_s()["contestant"] / len(load.due_s) * 1000,
+        meter.foreign(),
     )
 
 

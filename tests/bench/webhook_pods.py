@@ -19,7 +19,7 @@ from tests.bench.webhook_load import HOST
 from tests.bench.webhook_null import APART
 from tests.bench.webhook_numbers import Spread, blocks
 from tests.bench.webhook_reviews import Reviews, claim_name, pod
-from tests.bench.webhook_world import CONFIGURATIONS, PODS, SECRETS, serving, unconfigure
+from tests.bench.webhook_world import CONFIGURATIONS, PODS, SECRETS, Meter, serving, unconfigure
 from tests.bench.world import World
 from webhook import issuing, tls_secret
 from webhook.certificates import Names
@@ -79,10 +79,11 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """What creations took, by way."""
+    """What creations took, by way; and the share of the machine that others used meanwhile."""
 
     pace: Pace
     costs: Mapping[str, Cost]
+    foreign: float
 
 
 @asynccontextmanager
@@ -119,13 +120,13 @@ class Creations:
 
     async def measure(self, count: int, pace: Pace) -> Created:
         """So many pods each way; no configuration is there before or afterwards."""
-        costs = {way: Cost() for way in (WITHOUT, NULL, OURS)}
+        costs, meter = {way: Cost() for way in (WITHOUT, NULL, OURS)}, Meter(self._made)
         for way, number in blocks(count * pace.times, _BLOCK, tuple(costs)):
             await self._turn_to(way)
             await self._create(_WARM_UP, 1, Cost())
             await self._create(number, pace.at_once, costs[way])
         await self._turn_to(WITHOUT)
-        return Created(pace, costs)
+        return Created(pace, costs, meter.foreign())
 
     async def _create(self, count: int, at_once: int, cost: Cost) -> None:
         loop = asyncio.get_running_loop()

@@ -108,4 +108,5 @@ def _creations(each: Created) -> str:
         for way, spread in ((way, cost.spread) for way, cost in each.costs.items())
     )
     count = len(each.costs[OURS].each_ms)
-    return f"{each.pace.name}, {count:,} each way: {'; '.join(told)}"
+    others = f"{each.foreign:.0%} of the machine used by others"
+    return f"{each.pace.name}, {count:,} each way, {others}: {'; '.join(told)}"

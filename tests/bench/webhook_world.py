@@ -5,6 +5,7 @@ import itertools
 import os
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -67,6 +68,25 @@ class Served:
     def memory_mib(self) -> tuple[float, float]:
         """Resident now and at its peak."""
         return processes.memory_mib(self.made.pid)
+
+
+class Meter:
+    """What the parts of a world use from now on, and what others do."""
+
+    def __init__(self, made: World) -> None:
+        self._made = made
+        self._began_s, self._busy_s = time.monotonic(), processes.busy_s()
+        self._before_s = made.cpu_s()
+
+    def used_s(self) -> dict[str, float]:
+        """CPU seconds by part."""
+        return {part: at - self._before_s[part] for part, at in self._made.cpu_s().items()}
+
+    def foreign(self) -> float:
+        """The share of the machine that others used, which makes every figure worse."""
+        theirs_s = processes.busy_s() - self._busy_s - sum(self.used_s().values())
+        took_s = time.monotonic() - self._began_s
+        return max(0.0, theirs_s / took_s / (os.cpu_count() or 1))
 
 
 @asynccontextmanager
