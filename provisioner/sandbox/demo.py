@@ -12,11 +12,13 @@ import time
 from typing import Any
 
 import boto3
+from botocore.exceptions import ClientError
 from rich.console import Console
 from rich.table import Table
 
 from provisioner.model.tags import UNCLAIMED
 from provisioner.sandbox import story
+from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.story import ATTACHMENTS, CLAIM, CLAIMS, PODS, PVS, STATEFUL_SET
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS
 from provisioner.sandbox.telling import Teller
@@ -161,7 +163,15 @@ class Story:
 
     async def _made_by_hand(self, zone: str) -> str:
         made = await self._aws("create_volume", AvailabilityZone=zone, Size=8)
-        return str(made["VolumeId"])
+        volume = str(made["VolumeId"])
+
+        async def available() -> bool:
+            answer = await asyncio.to_thread(self._ec2.describe_volumes, VolumeIds=[volume])
+            return bool(answer["Volumes"][0]["State"] == "available")
+
+        # Until then EC2 refuses to delete it, too.
+        await self._teller.until(f"{volume} is available", available)
+        return volume
 
     async def _aws(self, operation: str, **parameters: Any) -> Json:
         """What a user would do with the other tool."""
@@ -170,7 +180,10 @@ class Story:
             for key, value in parameters.items()
         )
         self._teller.console.print(f"[dim]$ aws ec2 {operation.replace('_', '-')}{options}[/]")
-        answer: Json = await asyncio.to_thread(getattr(self._ec2, operation), **parameters)
+        try:
+            answer: Json = await asyncio.to_thread(getattr(self._ec2, operation), **parameters)
+        except ClientError as error:
+            raise SandboxError(str(error)) from error
         return answer
 
     # -- what is seen
