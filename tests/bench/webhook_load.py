@@ -21,6 +21,7 @@ from typing import Self
 
 import msgspec
 
+from tests.bench.hands import BenchError
 from tests.bench.webhook_reviews import Reviews
 
 HOST = "127.0.0.1"
@@ -108,7 +109,11 @@ class _BadAnswerError(Exception):
 
 
 def drive(load: Load) -> Outcome:
-    """Send all of it; returns when the last is answered. Blocks: call it in a thread."""
+    """Send all of it; returns when the last is answered. Blocks: call it in a thread.
+
+    Raises:
+        BenchError: not one answer was good.
+    """
     run = _Run(load)
     # A collection of everything that this process holds would take longer than a hundred reviews.
     gc.disable()
@@ -118,6 +123,8 @@ def drive(load: Load) -> Outcome:
         total = Outcome()
         for worker in workers:
             total += worker.result()
+        if not total.took_ms:
+            raise BenchError(f"no review was answered as it should be: {dict(total.failures)}")
         return total
     finally:
         gc.enable()
