@@ -10,18 +10,19 @@ from provisioner import logs, options
 from provisioner.model import parameters, tags
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import StorageError
+from provisioner.model.tag_template import TagTemplate
 from provisioner.settings import Settings, Sweep
 
 
-class _ExtraTags(click.ParamType[dict[str, str]]):
+class _ExtraTags(click.ParamType[tuple[TagTemplate, ...]]):
     """key=value pairs, checked against EC2's rules."""
 
     name = "k=v,…"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, str]:
-        if isinstance(value, dict):
+    ) -> tuple[TagTemplate, ...]:
+        if isinstance(value, tuple):
             return value
         try:
             return tags.parse_extra(str(value))
@@ -121,7 +122,7 @@ def controller(
     driver_name: str,
     cluster_id: str,
     region: str | None,
-    extra_tags: dict[str, str],
+    extra_tags: tuple[TagTemplate, ...],
     default_fstype: str,
     leader_elect: bool,
     leader_election_namespace: str,

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from provisioner.decide.provision import Plan, plan
+from provisioner.decide.storage_class import read
 from provisioner.model import attachment as a
 from provisioner.model import claim as c
 from provisioner.model import persistent_volume as p
@@ -234,10 +235,10 @@ def a_plan(
     """What is made for a claim."""
     made = plan(
         claim or a_claim(),
-        storage_class or a_class(),
+        read(storage_class or a_class()),
         zone=zone,
         cluster_id="prod",
-        extra_tags={},
+        extra_tags=(),
         default_file_system="ext4",
     )
     assert isinstance(made, Plan)

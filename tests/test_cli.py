@@ -14,6 +14,7 @@ import structlog
 
 from provisioner import app, cli, logs
 from provisioner.ec2.rates import Rate, documented, parse_rates
+from provisioner.model.tag_template import TagTemplate
 from provisioner.settings import Settings, Sweep
 
 KUBECONFIG = """
@@ -129,7 +130,11 @@ TWINS: list[tuple[str, str, Any]] = [
     ("--driver-name", "my-ebs.example.com", {"driver": "my-ebs.example.com"}),
     ("--cluster-id", "prod", {"cluster_id": "prod"}),
     ("--region", "eu-central-1", {"region": "eu-central-1"}),
-    ("--extra-tags", "team=a,cost=b", {"extra_tags": {"team": "a", "cost": "b"}}),
+    (
+        "--extra-tags",
+        "team=a,cost=b",
+        {"extra_tags": (TagTemplate("team", "a"), TagTemplate("cost", "b"))},
+    ),
     ("--default-fstype", "xfs", {"default_file_system": "xfs"}),
     ("--leader-elect", "false", {"leader_elect": False}),
     ("--leader-election-namespace", "storage", {"lease_namespace": "storage"}),

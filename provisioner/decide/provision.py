@@ -7,10 +7,10 @@ Source: Kubernetes contract of external-provisioner 6.3 and sig-storage-lib v13.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from provisioner.model import parameters as class_parameters
+from provisioner.decide.storage_class import ReadClass
 from provisioner.model import tags
 from provisioner.model.claim import Claim, DataSource
 from provisioner.model.driver import IN_TREE_DRIVER
@@ -18,6 +18,7 @@ from provisioner.model.errors import Reason
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.storage_class import StorageClass
+from provisioner.model.tag_template import TagTemplate
 from provisioner.model.volume import GIB, CreateRequest
 from provisioner.model.volume_type import fault
 
@@ -56,9 +57,14 @@ class Plan:
     """All that is needed to make a volume and its persistent volume. Sizes in GiB."""
 
     claim: Claim
-    storage_class: StorageClass
+    read_class: ReadClass
     file_system: str | None  # None for a raw block device
     request: CreateRequest
+
+    @property
+    def storage_class(self) -> StorageClass:
+        """The class as the API has it."""
+        return self.read_class.storage_class
 
     @property
     def persistent_volume_name(self) -> str:
@@ -167,18 +173,15 @@ def _without_copy(source: DataSource) -> Refuse:
 
 def plan(
     claim: Claim,
-    storage_class: StorageClass,
+    read_class: ReadClass,
     *,
     zone: str,
     cluster_id: str,
-    extra_tags: Mapping[str, str],
+    extra_tags: Sequence[TagTemplate],
     default_file_system: str,
 ) -> Plan | Refuse:
     """Freeze what is made for a claim in a zone, or say what its class or size cannot have."""
-    try:
-        wanted = class_parameters.parse(storage_class.parameters or {})
-    except ValueError as error:
-        return Refuse(Reason.INVALID_CLASS, f"class {storage_class.name!r}: {error}")
+    storage_class, wanted = read_class.storage_class, read_class.parameters
     try:
         size_bytes = parse_bytes(claim.requested_storage)
     except ValueError as error:
@@ -191,6 +194,10 @@ def plan(
             f"{claim.requested_storage} of class {storage_class.name!r} cannot be made: {wrong}",
         )
     owner = _owner(claim, storage_class)
+    try:
+        extra = tags.rendered(extra_tags, owner)
+    except ValueError as error:
+        return Refuse(Reason.INVALID_CLASS, str(error))
     request = CreateRequest(
         client_token=client_token(claim.persistent_volume_name),
         zone=zone,
@@ -198,13 +205,14 @@ def plan(
         volume_type=wanted.volume_type,
         iops=wanted.iops,
         throughput_mibps=wanted.throughput_mibps,
-        encrypted=wanted.encrypted,
+        encrypted=bool(wanted.encrypted),
         kms_key_id=wanted.kms_key_id,
-        tags=tags.of_new_volume(owner, cluster_id=cluster_id, extra=extra_tags),
+        initialization_rate_mibps=wanted.initialization_rate_mibps,
+        tags=tags.of_new_volume(owner, cluster_id=cluster_id, extra=extra),
     )
     # The stock driver ignores the class's file system on a raw device, too.
     file_system = None if claim.is_block else wanted.file_system or default_file_system
-    return Plan(claim, storage_class, file_system, request)
+    return Plan(claim, read_class, file_system, request)
 
 
 def _owner(claim: Claim, storage_class: StorageClass) -> tags.Owner:

@@ -193,6 +193,12 @@ def _create_params(request: CreateRequest) -> dict[str, Any]:
         params["Encrypted"] = True
     if request.kms_key_id is not None:
         params["KmsKeyId"] = request.kms_key_id
+    if request.multi_attach:
+        params["MultiAttachEnabled"] = True
+    if request.initialization_rate_mibps is not None:
+        params["VolumeInitializationRate"] = request.initialization_rate_mibps
+    if request.outpost_arn is not None:
+        params["OutpostArn"] = request.outpost_arn
     return params
 
 

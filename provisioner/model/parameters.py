@@ -7,9 +7,9 @@ Source: aws-ebs-csi-driver v1.64 docs/parameters.md and pkg/driver/controller.go
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-import msgspec
-
+from provisioner.model.tag_template import TagTemplate
 from provisioner.model.volume_type import DEFAULT_TYPE, VOLUME_TYPES
 
 FILE_SYSTEM_KEY = "csi.storage.k8s.io/fstype"
@@ -21,15 +21,41 @@ _FALSE = frozenset({"false", "f", "0", "no", "off"})
 
 
 @dataclass(frozen=True, slots=True)
+class Formatting:
+    """How a file system is made; sizes as ``mkfs`` reads them, None for its default."""
+
+    block_size: str | None = None
+    inode_size: str | None = None
+    bytes_per_inode: str | None = None
+    number_of_inodes: str | None = None
+    ext4_big_alloc: bool = False
+    ext4_cluster_size: str | None = None
+    ext4_encryption_support: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Parameters:
-    """What a class asks of its volumes. IOPS and MiB/s are None when EC2's default is wanted."""
+    """What a class asks of its volumes. IOPS and MiB/s are None when EC2's default is wanted.
+
+    ``encrypted``: None when the class does not say.
+    ``raises_iops_to_minimum``: IOPS below the type's minimum are raised to it, not refused.
+    ``iops_follow_growth``: IOPS grow with the volume when it is expanded; None: not said.
+    ``attaches_when_initialized``: an attachment waits until a restored volume has all its data.
+    """
 
     volume_type: str = DEFAULT_TYPE
     iops: int | None = None
+    iops_per_gib: int | None = None
+    raises_iops_to_minimum: bool = False
+    iops_follow_growth: bool | None = None
     throughput_mibps: int | None = None
-    encrypted: bool = False
+    initialization_rate_mibps: int | None = None
+    encrypted: bool | None = None
     kms_key_id: str | None = None
     file_system: str | None = None
+    formatting: Formatting = Formatting()
+    attaches_when_initialized: bool = False
+    tag_templates: tuple[TagTemplate, ...] = ()
 
 
 def _whole_number(text: str) -> int:
@@ -85,7 +111,7 @@ def parse(raw: Mapping[str, str]) -> Parameters:
     Raises:
         ValueError: one sentence that names the parameter, its value and what would help.
     """
-    fields: dict[str, object] = {}
+    fields: dict[str, Any] = {}
     for name, text in raw.items():
         key = name if name.lower().startswith("csi.storage.k8s.io/") else name.lower()
         if key not in _TABLE:
@@ -101,4 +127,4 @@ def parse(raw: Mapping[str, str]) -> Parameters:
         if fields.get("encrypted") is False:
             raise ValueError("kmsKeyId is given, but encrypted is false")
         fields["encrypted"] = True
-    return msgspec.convert(fields, Parameters)
+    return Parameters(**fields)

@@ -4,8 +4,11 @@ Source: aws-ebs-csi-driver v1.64 docs/tagging.md and pkg/driver/constants.go (re
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from provisioner.model import tag_template
+from provisioner.model.tag_template import Names, TagTemplate
 
 VOLUME_NAME = "CSIVolumeName"
 CLUSTER = "ebs.csi.aws.com/cluster"
@@ -67,6 +70,16 @@ def of_new_volume(
     return tuple(sorted((tags | dict(extra)).items()))
 
 
+def rendered(templates: Iterable[TagTemplate], owner: Owner) -> dict[str, str]:
+    """The tags that templates mean for one volume.
+
+    Raises:
+        ValueError: one sentence that names the tag and what is wrong with it.
+    """
+    names = Names(owner.claim_namespace, owner.claim_name, owner.persistent_volume_name)
+    return {template.key: template.render(names) for template in templates}
+
+
 def of_cluster(cluster_id: str) -> dict[str, str]:
     """The tags that say that a volume belongs to this cluster."""
     return {f"{_OF_CLUSTER}{cluster_id}": "owned", CLUSTER_NAME: cluster_id}
@@ -85,13 +98,13 @@ def check_cluster_id(text: str) -> None:
         raise ValueError(f"{text!r} has characters other than letters, digits and . _ : / = + @ -")
 
 
-def parse_extra(text: str) -> dict[str, str]:
+def parse_extra(text: str) -> tuple[TagTemplate, ...]:
     """Read ``k=v,k=v``.
 
     Raises:
         ValueError: one sentence that names the tag and the rule.
     """
-    tags: dict[str, str] = {}
+    tags: dict[str, TagTemplate] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = pair.partition("=")
         if not equals or not key:
@@ -105,9 +118,9 @@ def parse_extra(text: str) -> dict[str, str]:
             )
         if key in tags:
             raise ValueError(f"tag {key!r} is given twice")
-        tags[key] = value
+        tags[key] = tag_template.parse(pair)
     if len(tags) > _MOST - _OURS_AT_MOST:
         raise ValueError(
             f"{len(tags)} extra tags: EC2 allows {_MOST} on a volume, we need {_OURS_AT_MOST}"
         )
-    return tags
+    return tuple(tags.values())

@@ -87,6 +87,9 @@ class CreateRequest:
     throughput_mibps: int | None = None
     encrypted: bool = False
     kms_key_id: str | None = None
+    multi_attach: bool = False
+    initialization_rate_mibps: int | None = None
+    outpost_arn: str | None = None
     tags: tuple[tuple[str, str], ...] = ()
 
 

@@ -13,6 +13,7 @@ from structlog.contextvars import bind_contextvars
 from provisioner.decide import provision as rules
 from provisioner.decide import zones
 from provisioner.decide.creation import Attempt, GiveUp
+from provisioner.decide.storage_class import ReadClass
 from provisioner.ec2.lookups import NameLookUps
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
@@ -28,6 +29,7 @@ from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import zone_of
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.claim_events import ClaimEvents
+from provisioner.reconcile.classes import Classes
 from provisioner.reconcile.creation import Creations
 from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
@@ -63,6 +65,7 @@ class Provisioner:
         self._caches = caches
         self._events = ClaimEvents(events)
         self._without_zone: set[str] = set()
+        self._classes = Classes()
         self._pins = Pins(client, caches)
         self.takeover = Takeover(marks, lookups)
         self.queue = KeyedQueue("provision", self.reconcile, metrics)
@@ -127,7 +130,9 @@ class Provisioner:
         elif new.spec.volume_name:
             self._forget(new.uid)
 
-    def _class_changed(self, _: StorageClass | None, new: StorageClass | None) -> None:
+    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
+        if new is None and old is not None:
+            self._classes.forget(old.name)
         if new is not None:
             for claim in self._caches.claims.keyed("class", new.name):
                 self._claim_changed(None, claim)
@@ -187,11 +192,18 @@ class Provisioner:
                 self._refused(claim, decision)
                 return None
             case rules.Provision(storage_class=storage_class):
-                return await self._plan(claim, storage_class)
+                return await self._plan(claim, self._read(claim, storage_class))
             case _:
                 assert_never(decision)
 
-    async def _plan(self, claim: Claim, storage_class: StorageClass) -> Attempt | float | None:
+    def _read(self, claim: Claim, storage_class: StorageClass) -> ReadClass:
+        try:
+            return self._classes.read(storage_class)
+        except StorageError as error:
+            self._events.failed(claim, error)
+            raise
+
+    async def _plan(self, claim: Claim, read_class: ReadClass) -> Attempt | float | None:
         try:
             made = await self.takeover.volume_of(claim)
         except StorageError as error:
@@ -199,7 +211,7 @@ class Provisioner:
             raise
         if isinstance(made, float):
             return made if await self._pins.write(claim, UNKNOWN_ZONE) else _CONFLICT_S
-        where = await self._zone(claim, storage_class) if made is None else zones.Chosen(made.zone)
+        where = await self._zone(claim, read_class) if made is None else zones.Chosen(made.zone)
         if isinstance(where, zones.NoZone):
             nowhere = StorageError(where.reason, where.message)
             self._events.failed(claim, nowhere)
@@ -209,7 +221,7 @@ class Provisioner:
             raise nowhere
         planned = rules.plan(
             claim,
-            storage_class,
+            read_class,
             zone=where.zone,
             cluster_id=self._settings.cluster_id,
             extra_tags=self._settings.extra_tags,
@@ -222,7 +234,8 @@ class Provisioner:
             return _CONFLICT_S
         return Attempt(planned, started_at_s=asyncio.get_running_loop().time(), volume=made)
 
-    async def _zone(self, claim: Claim, storage_class: StorageClass) -> zones.Chosen | zones.NoZone:
+    async def _zone(self, claim: Claim, read_class: ReadClass) -> zones.Chosen | zones.NoZone:
+        storage_class = read_class.storage_class
         # Anybody can write an annotation; it counts only where something may have been begun.
         begun = self._pins.has_written(claim.uid) or self.takeover.may_have_begun(claim.uid)
         if claim.pinned_zone and begun:

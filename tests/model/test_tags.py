@@ -43,7 +43,9 @@ def test_the_same_volume_has_the_same_request():
 
 
 def test_reads_extra_tags():
-    assert tags.parse_extra("team=a, cost=b=c,empty=") == {"team": "a", "cost": "b=c", "empty": ""}
+    read = tags.parse_extra("team=a, cost=b=c,empty=")
+
+    assert tags.rendered(read, OWNER) == {"team": "a", "cost": "b=c", "empty": ""}
 
 
 @pytest.mark.parametrize(
