@@ -23,10 +23,8 @@ from provisioner.kube.queue import KeyedQueue
 from provisioner.metrics import Metrics
 from provisioner.model.claim import UNKNOWN_ZONE, Claim, claim_uid_of
 from provisioner.model.errors import StorageError
-from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
-from provisioner.model.zone import zone_of
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.claim_events import ClaimEvents
 from provisioner.reconcile.classes import Classes
@@ -35,6 +33,7 @@ from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from provisioner.reconcile.pins import Pins
 from provisioner.reconcile.takeover import Takeover
+from provisioner.reconcile.zone_choice import ZoneChoice
 from provisioner.settings import Settings
 
 _CONFLICT_S = 0.2
@@ -64,11 +63,17 @@ class Provisioner:
         self._metrics = metrics
         self._caches = caches
         self._events = ClaimEvents(events)
-        self._without_zone: set[str] = set()
         self._classes = Classes()
         self._pins = Pins(client, caches)
         self.takeover = Takeover(marks, lookups)
         self.queue = KeyedQueue("provision", self.reconcile, metrics)
+        self._zones = ZoneChoice(
+            driver=settings.driver,
+            caches=caches,
+            pins=self._pins,
+            takeover=self.takeover,
+            wake=self.queue.add,
+        )
         self.creations = Creations(
             settings=settings,
             identity=identity,
@@ -89,8 +94,7 @@ class Provisioner:
         self._caches.claims.subscribe(self._claim_changed)
         self._caches.classes.subscribe(self._class_changed)
         self._caches.persistent_volumes.subscribe(self._persistent_volume_changed)
-        self._caches.csi_nodes.subscribe(self._registration_changed)
-        self._caches.nodes.subscribe(self._node_changed)
+        self._zones.subscribe()
 
     async def reconcile(self, uid: str) -> float | None:
         """Move one claim a step on; seconds until the next look, None once settled."""
@@ -109,7 +113,7 @@ class Provisioner:
         self.takeover.settle(uid)
         claim = self._caches.claim(uid)
         if claim is not None and done.choose_again and claim.selected_node:
-            if await self._is_elsewhere(claim.selected_node, asked_zone):
+            if await self._zones.is_elsewhere(claim.selected_node, asked_zone):
                 await self._pins.remove(claim)  # the scheduler's newer choice was not tried yet
                 return _CONFLICT_S
             return await self._choose_again(claim, done.error)
@@ -145,22 +149,6 @@ class Provisioner:
         claim = self._caches.claim(uid) if uid is not None else None
         if claim is not None:
             self._claim_changed(None, claim)
-
-    def _registration_changed(self, old: CsiNode | None, new: CsiNode | None) -> None:
-        """The node plugin has registered: claims that waited for that can go on."""
-        driver = self._settings.driver
-        if new is not None and new.driver(driver) and not (old and old.driver(driver)):
-            self._look_for_zones_again()
-
-    def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        """A node has got its zone label: the cloud controller may be late, or our cache."""
-        zone = zone_of(new.labels) if new is not None else None
-        if zone is not None and (old is None or zone != zone_of(old.labels)):
-            self._look_for_zones_again()
-
-    def _look_for_zones_again(self) -> None:
-        for uid in self._without_zone:
-            self.queue.add(uid)
 
     def _name_in_logs(self, uid: str) -> None:
         attempt = self.creations.attempts.get(uid)
@@ -211,11 +199,12 @@ class Provisioner:
             raise
         if isinstance(made, float):
             return made if await self._pins.write(claim, UNKNOWN_ZONE) else _CONFLICT_S
-        where = await self._zone(claim, read_class) if made is None else zones.Chosen(made.zone)
+        where = (
+            await self._zones.choose(claim, read_class) if made is None else zones.Chosen(made.zone)
+        )
         if isinstance(where, zones.NoZone):
             nowhere = StorageError(where.reason, where.message)
             self._events.failed(claim, nowhere)
-            self._without_zone.add(claim.uid)
             if where.choose_again:
                 return await self._choose_again(claim, nowhere)
             raise nowhere
@@ -234,23 +223,6 @@ class Provisioner:
             return _CONFLICT_S
         return Attempt(planned, started_at_s=asyncio.get_running_loop().time(), volume=made)
 
-    async def _zone(self, claim: Claim, read_class: ReadClass) -> zones.Chosen | zones.NoZone:
-        storage_class = read_class.storage_class
-        # Anybody can write an annotation; it counts only where something may have been begun.
-        begun = self._pins.has_written(claim.uid) or self.takeover.may_have_begun(claim.uid)
-        if claim.pinned_zone and begun:
-            return zones.Chosen(claim.pinned_zone)
-        if not claim.selected_node:
-            return zones.for_any_node(storage_class, claim.name, self._caches.registered_zones())
-        name = claim.selected_node
-        node, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
-        return zones.for_selected_node(storage_class, self._settings.driver, name, node, csi_node)
-
-    async def _is_elsewhere(self, node_name: str, zone: str) -> bool:
-        node = await self._caches.node(node_name)
-        of_node = zone_of(node.labels) if node is not None else None
-        return of_node is not None and of_node != zone
-
     async def _choose_again(self, claim: Claim, why: StorageError) -> float | None:
         if not await self._pins.drop_node(claim):
             return _CONFLICT_S
@@ -259,7 +231,7 @@ class Provisioner:
 
     def _forget(self, uid: str) -> None:
         self._pins.forget(uid)
-        self._without_zone.discard(uid)
+        self._zones.forget(uid)
         self._events.forget(uid)
 
     def _refused(self, claim: Claim, refusal: rules.Refuse) -> None:
