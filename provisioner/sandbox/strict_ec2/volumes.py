@@ -87,7 +87,8 @@ def _spec(call: Call) -> dict[str, Any]:
         raise missing("size/snapshot")
     iops, throughput = params.integer("Iops"), params.integer("Throughput")
     limits.check_size(volume_type, size_gib)
-    limits.check_iops(volume_type, size_gib, iops)
+    ceiling = call.world.settings.iops_ceilings.get(volume_type)
+    limits.check_iops(volume_type, size_gib, iops, ceiling)
     limits.check_throughput(volume_type, iops, throughput)
     multi_attach = params.boolean("MultiAttachEnabled")
     if multi_attach and not type_limits.multi_attach:
