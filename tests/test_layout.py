@@ -53,6 +53,7 @@ LONG_FUNCTIONS = {
     "provisioner/metrics.py": {"__init__"},
     "provisioner/ec2/botocore_client.py": {"connect"},
     "provisioner/reconcile/creation.py": {"advance"},
+    "provisioner/reconcile/provision.py": {"__init__"},
     "provisioner/sandbox/up.py": {"start"},
     "webhook/app.py": {"__init__"},
     "webhook/cli.py": {"serve"},

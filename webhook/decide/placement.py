@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from provisioner.model import node_affinity
 from webhook.decide.readings import NO_OBJECT, Basis, Readings
-from webhook.model import node_affinity
-from webhook.model.pod import Expression, Pod, Term
+from webhook.model.pod import Pod
 from webhook.model.review import Json
 from webhook.model.views import Zones
 
@@ -96,25 +96,7 @@ class Demand:
 
 def demand_of(pod: Pod) -> Demand:
     """What a pod demands of the labels of its node."""
-    groups: list[Sequence[Json]] = []
-    if pod.node_selector:
-        pairs = pod.node_selector.items()
-        same = [Expression(key=key, operator="In", values=[value]) for key, value in pairs]
-        groups.append([_provable(Term(match_expressions=same))])
-    if pod.required_terms:
-        groups.append([_provable(term) for term in pod.required_terms])
-    return Demand(tuple(groups))
-
-
-def _provable(term: Term) -> Json:
-    return {
-        "matchExpressions": [_expression(each) for each in term.match_expressions or ()],
-        "matchFields": term.match_fields,
-    }
-
-
-def _expression(each: Expression) -> Json:
-    return {"key": each.key, "operator": each.operator, "values": each.values}
+    return Demand(pod.selections)
 
 
 @dataclass(frozen=True, slots=True)
