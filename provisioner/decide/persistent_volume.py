@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from provisioner.decide import in_tree
 from provisioner.decide.provision import Plan
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.persistent_volume import (
@@ -42,19 +43,24 @@ def manifest(plan: Plan, volume: Volume, *, driver: str, identity: str) -> Json:
         spec["persistentVolumeReclaimPolicy"] = storage_class.reclaim_policy
     if claim.spec.volume_mode:
         spec["volumeMode"] = claim.spec.volume_mode
-    return {
+    body: Json = {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
-        "metadata": {
-            "name": plan.persistent_volume_name,
-            "annotations": {
-                PROVISIONED_BY: storage_class.provisioner,
-                DELETION_SECRET_NAME: "",
-                DELETION_SECRET_NAMESPACE: "",
-            },
-            "finalizers": [PROVISIONER_FINALIZER],
-        },
+        "metadata": _metadata(plan),
         "spec": spec,
+    }
+    return in_tree.persistent_volume(body) if plan.read_class.is_in_tree else body
+
+
+def _metadata(plan: Plan) -> Json:
+    return {
+        "name": plan.persistent_volume_name,
+        "annotations": {
+            PROVISIONED_BY: plan.storage_class.provisioner,
+            DELETION_SECRET_NAME: "",
+            DELETION_SECRET_NAMESPACE: "",
+        },
+        "finalizers": [PROVISIONER_FINALIZER],
     }
 
 

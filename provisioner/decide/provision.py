@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from provisioner.decide.storage_class import ReadClass
 from provisioner.model import tags
 from provisioner.model.claim import Claim, DataSource
-from provisioner.model.driver import IN_TREE_DRIVER
+from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
 from provisioner.model.errors import Reason
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
@@ -101,18 +101,17 @@ def examine(
             f"StorageClass {claim.class_name!r} does not exist; create it, or make the claim "
             "again with another class",
         )
-    if storage_class.provisioner == IN_TREE_DRIVER:
-        return Refuse(
-            Reason.NOT_SUPPORTED,
-            f"class {storage_class.name!r} has provisioner {IN_TREE_DRIVER}, which is not "
-            f"supported yet; a class with provisioner {driver} is",
-            settled=True,
-        )
-    if storage_class.provisioner != driver:
+    if not _is_of(storage_class, driver):
         return Nothing()
     if storage_class.waits_for_consumer and not claim.selected_node:
         return Nothing()
     return _refusal(claim) or Provision(storage_class)
+
+
+def _is_of(storage_class: StorageClass, driver: str) -> bool:
+    """Kubernetes has moved the in-tree plugin's classes to the driver under its own name only."""
+    moved = storage_class.provisioner == IN_TREE_DRIVER and driver == EBS_DRIVER
+    return moved or storage_class.provisioner == driver
 
 
 def _taken(claim: Claim, persistent_volume: PersistentVolume) -> Nothing | Refuse:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from provisioner.decide import in_tree
 from provisioner.model import parameters as class_parameters
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.parameters import Parameters
@@ -34,9 +35,15 @@ def read(storage_class: StorageClass) -> ReadClass:
     Raises:
         ValueError: one sentence that names the parameter, its value and what would help.
     """
+    if storage_class.provisioner == IN_TREE_DRIVER:
+        return ReadClass(
+            storage_class,
+            class_parameters.parse(in_tree.parameters_of(storage_class)),
+            in_tree.topologies_of(storage_class),
+            is_in_tree=True,
+        )
     return ReadClass(
         storage_class,
         class_parameters.parse(storage_class.parameters or {}),
         tuple(storage_class.allowed_topologies or ()),
-        is_in_tree=storage_class.provisioner == IN_TREE_DRIVER,
     )

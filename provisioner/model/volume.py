@@ -114,5 +114,5 @@ def normalised_handle(handle: str) -> str:
 
     Text of any other form is returned as it is.
     """
-    tail = handle.rsplit("/", 1)[-1] if handle.startswith("aws://") else handle
+    tail = handle.rstrip("/").rsplit("/", 1)[-1] if handle.startswith("aws://") else handle
     return tail if is_volume_id(tail) else handle

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from rich.console import Console
 
-from provisioner.sandbox.chapters import by_hand, claim, end, refusals, stateful_set
+from provisioner.sandbox.chapters import by_hand, claim, end, in_tree, refusals, stateful_set
 from provisioner.sandbox.stage import Stage
 from provisioner.sandbox.up import Sandbox
 
@@ -28,7 +28,7 @@ class Chapter(Protocol):
 
 
 # In this order: a chapter may go on with what one before it has left.
-CHAPTERS: tuple[Chapter, ...] = (claim, stateful_set, by_hand, refusals, end)
+CHAPTERS: tuple[Chapter, ...] = (claim, in_tree, stateful_set, by_hand, refusals, end)
 
 
 class Story:

@@ -36,7 +36,7 @@ class Stage:
         teller: prints, runs the user's kubectl, looks until something is so.
         api: the API server as the administrator sees it.
         left: names by kind that the last chapter deletes.
-        made_by_hand: volume ids that the last chapter deletes in EC2, by a name of the story.
+        to_delete: ids of volumes that only a user deletes in EC2, by a name; the last chapter does.
     """
 
     def __init__(self, sandbox: Sandbox, console: Console) -> None:
@@ -44,7 +44,7 @@ class Stage:
         self.teller = Teller(sandbox, console)
         self.api = sandbox.plane.api
         self.left: dict[str, list[str]] = {}
-        self.made_by_hand: dict[str, str] = {}
+        self.to_delete: dict[str, str] = {}
         self._ec2 = boto3.client(
             "ec2",
             region_name=sandbox.region,
@@ -84,7 +84,7 @@ class Stage:
     async def volume_made_by_hand(self, name: str, zone: str) -> str:
         """A volume that the user makes with the other tool; ``name`` is the story's."""
         made = await self.aws("create_volume", AvailabilityZone=zone, Size=8)
-        volume = self.made_by_hand[name] = str(made["VolumeId"])
+        volume = self.to_delete[name] = str(made["VolumeId"])
 
         async def available() -> bool:
             answer = await asyncio.to_thread(self._ec2.describe_volumes, VolumeIds=[volume])

@@ -23,7 +23,7 @@ async def tell(stage: Stage) -> None:
         return not await stage.items(ATTACHMENTS)
 
     await teller.until("nothing is attached any more", detached)
-    for volume in stage.made_by_hand.values():
+    for volume in stage.to_delete.values():
         await stage.aws("delete_volume", VolumeId=volume)
 
     async def gone() -> bool:

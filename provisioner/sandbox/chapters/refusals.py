@@ -52,7 +52,7 @@ async def tell(stage: Stage) -> None:
     Raises:
         SandboxError: a step was not seen.
     """
-    teller, volume = stage.teller, stage.made_by_hand["films"]
+    teller, volume = stage.teller, stage.to_delete["films"]
     here, there = stage.sandbox.zones[:2]
     wrong = manifest("films-again", volume, there)
     teller.manifest(wrong)
