@@ -26,6 +26,7 @@ from provisioner.ec2.lookups import NameLookUps
 from provisioner.ec2.rates import parse_rates
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
+from provisioner.ec2.zones import ZoneNames
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.kube.lease import Leases
@@ -81,6 +82,7 @@ class Controller:
         self.live = LiveLists(client)
         volumes = Volumes(calls)
         self.lookups = NameLookUps(volumes)
+        self.zone_names = ZoneNames(calls)
         self.instances = Attachments(calls)
         self.watcher = Watcher(volumes, metrics=metrics)
         self.marks = Marks(volumes, self.live, cluster_id=settings.cluster_id)
@@ -91,6 +93,7 @@ class Controller:
             caches=self.caches,
             volumes=volumes,
             lookups=self.lookups,
+            zone_names=self.zone_names,
             watcher=self.watcher,
             marks=self.marks,
             live=self.live,
@@ -154,7 +157,7 @@ class Controller:
                 for task in lasting:
                     task.cancel()
                 await asyncio.gather(*lasting, return_exceptions=True)
-                for edge in (self.live, self.lookups, self.instances):
+                for edge in (self.live, self.lookups, self.zone_names, self.instances):
                     await edge.close()
                 if self.settings.leader_elect:
                     await self.leases.release()

@@ -56,6 +56,8 @@ class Volume:
     encrypted: bool = False
     kms_key_id: str | None = None
     created_at: datetime | None = None
+    outpost_arn: str = ""
+    multi_attach: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
     attachments: tuple[InstanceAttachment, ...] = ()
 

@@ -19,13 +19,13 @@ from provisioner.kube.resources import (
     T,
 )
 from provisioner.metrics import Metrics
-from provisioner.model import zone as zones
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
+from provisioner.model.zone import Place, place_of
 
 _DISCOVER_AGAIN_S = 2.0
 
@@ -148,14 +148,14 @@ class Caches:
             return cached
         return await self._find(CSI_NODES, name)
 
-    def registered_zones(self) -> frozenset[str]:
-        """The zones of all nodes on which the driver is registered."""
+    def registered_places(self) -> frozenset[Place]:
+        """Where the nodes are on which the driver is registered: zones, and Outposts in them."""
         found = set()
         for csi_node in self.csi_nodes.values():
             node = self.nodes.get(csi_node.name)
             if node is not None and csi_node.driver(self._driver) is not None:
-                found.add(zones.zone_of(node.labels))
-        return frozenset(zone for zone in found if zone)
+                found.add(place_of(node.labels))
+        return frozenset(place for place in found if place is not None)
 
     async def _find(self, resource: Resource[T], name: str) -> T | None:
         if not name:

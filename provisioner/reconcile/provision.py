@@ -17,6 +17,7 @@ from provisioner.decide.storage_class import ReadClass
 from provisioner.ec2.lookups import NameLookUps
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
+from provisioner.ec2.zones import ZoneNames
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.kube.queue import KeyedQueue
@@ -25,6 +26,7 @@ from provisioner.model.claim import UNKNOWN_ZONE, Claim, claim_uid_of
 from provisioner.model.errors import StorageError
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
+from provisioner.model.volume import Volume
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.claim_events import ClaimEvents
 from provisioner.reconcile.classes import Classes
@@ -53,6 +55,7 @@ class Provisioner:
         caches: Caches,
         volumes: Volumes,
         lookups: NameLookUps,
+        zone_names: ZoneNames,
         watcher: Watcher,
         marks: Marks,
         live: LiveLists,
@@ -70,6 +73,7 @@ class Provisioner:
         self._zones = ZoneChoice(
             driver=settings.driver,
             caches=caches,
+            zone_names=zone_names,
             pins=self._pins,
             takeover=self.takeover,
             wake=self.queue.add,
@@ -199,9 +203,7 @@ class Provisioner:
             raise
         if isinstance(made, float):
             return made if await self._pins.write(claim, UNKNOWN_ZONE) else _CONFLICT_S
-        where = (
-            await self._zones.choose(claim, read_class) if made is None else zones.Chosen(made.zone)
-        )
+        where = await self._place(claim, read_class, made)
         if isinstance(where, zones.NoZone):
             nowhere = StorageError(where.reason, where.message)
             self._events.failed(claim, nowhere)
@@ -212,6 +214,7 @@ class Provisioner:
             claim,
             read_class,
             zone=where.zone,
+            outpost_arn=where.outpost_arn,
             cluster_id=self._settings.cluster_id,
             extra_tags=self._settings.extra_tags,
             default_file_system=self._settings.default_file_system,
@@ -219,9 +222,20 @@ class Provisioner:
         if isinstance(planned, rules.Refuse):
             self._refused(claim, planned)
             return None
-        if not await self._pins.write(claim, where.zone):
+        if not await self._pins.write(claim, where.zone, where.outpost_arn):
             return _CONFLICT_S
         return Attempt(planned, started_at_s=asyncio.get_running_loop().time(), volume=made)
+
+    async def _place(
+        self, claim: Claim, read_class: ReadClass, made: Volume | None
+    ) -> zones.Chosen | zones.NoZone:
+        if made is not None:
+            return zones.Chosen(made.zone, made.outpost_arn)
+        try:
+            return await self._zones.choose(claim, read_class)
+        except StorageError as error:
+            self._events.cannot_look(claim, error)
+            raise
 
     async def _choose_again(self, claim: Claim, why: StorageError) -> float | None:
         if not await self._pins.drop_node(claim):

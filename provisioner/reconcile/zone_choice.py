@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from provisioner.decide import zones
 from provisioner.decide.storage_class import ReadClass
+from provisioner.ec2.zones import ZoneNames
 from provisioner.model.claim import Claim
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.zone import zone_of
@@ -23,12 +24,14 @@ class ZoneChoice:
         *,
         driver: str,
         caches: Caches,
+        zone_names: ZoneNames,
         pins: Pins,
         takeover: Takeover,
         wake: Callable[[str], None],
     ) -> None:
         self._driver = driver
         self._caches = caches
+        self._zone_names = zone_names
         self._pins = pins
         self._takeover = takeover
         self._wake = wake
@@ -40,7 +43,11 @@ class ZoneChoice:
         self._caches.nodes.subscribe(self._node_changed)
 
     async def choose(self, claim: Claim, read_class: ReadClass) -> zones.Chosen | zones.NoZone:
-        """The zone of a claim for which nothing is under way in this process."""
+        """The zone of a claim for which nothing is under way in this process.
+
+        Raises:
+            Ec2Error: the class names zone ids, and EC2 could not be asked which zones they are.
+        """
         where = await self._choose(claim, read_class)
         if isinstance(where, zones.NoZone):
             self._without_zone.add(claim.uid)
@@ -57,16 +64,18 @@ class ZoneChoice:
         self._without_zone.discard(uid)
 
     async def _choose(self, claim: Claim, read_class: ReadClass) -> zones.Chosen | zones.NoZone:
-        storage_class = read_class.storage_class
         # Anybody can write an annotation; it counts only where something may have been begun.
         begun = self._pins.has_written(claim.uid) or self._takeover.may_have_begun(claim.uid)
         if claim.pinned_zone and begun:
-            return zones.Chosen(claim.pinned_zone)
+            return zones.Chosen(claim.pinned_zone, claim.pinned_outpost_arn)
         if not claim.selected_node:
-            return zones.for_any_node(storage_class, claim.name, self._caches.registered_zones())
+            needs_names = zones.needs_zone_names(read_class)
+            names = await self._zone_names.by_id() if needs_names else None
+            places = self._caches.registered_places()
+            return zones.for_any_node(read_class, claim.name, places, names)
         name = claim.selected_node
         node, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
-        return zones.for_selected_node(storage_class, self._driver, name, node, csi_node)
+        return zones.for_selected_node(read_class, self._driver, name, node, csi_node)
 
     def _registration_changed(self, old: CsiNode | None, new: CsiNode | None) -> None:
         """The node plugin has registered: claims that waited for that can go on."""

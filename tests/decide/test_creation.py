@@ -24,7 +24,7 @@ from provisioner.decide.creation import (
     next_step,
     with_volume,
 )
-from provisioner.decide.provision import client_token
+from provisioner.decide.request import client_token
 from provisioner.model.errors import Outcome, Reason
 from provisioner.model.volume import VolumeState
 from tests.builders import UID, a_class, a_plan, a_volume, an_ec2_error

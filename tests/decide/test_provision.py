@@ -10,17 +10,16 @@ from provisioner.decide.provision import (
     Plan,
     Provision,
     Refuse,
-    client_token,
     examine,
     plan,
 )
+from provisioner.decide.request import client_token
 from provisioner.decide.storage_class import read
 from provisioner.model import tags
 from provisioner.model.claim import BETA_STORAGE_PROVISIONER, MIGRATED_TO, STORAGE_PROVISIONER
 from provisioner.model.claim import DataSource as Source
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.errors import Reason
-from provisioner.model.tag_template import TagTemplate
 from tests.builders import DRIVER, UID, a_claim, a_class, a_persistent_volume, a_plan
 
 SNAPSHOT = Source(kind="VolumeSnapshot", name="s", api_group="snapshot.storage.k8s.io")
@@ -39,7 +38,7 @@ def planned(claim, storage_class, *, cluster_id="prod"):
         read(storage_class),
         zone="us-east-1b",
         cluster_id=cluster_id,
-        extra_tags=[TagTemplate("team", "a")],
+        extra_tags=tags.parse_extra("team=a"),
         default_file_system="ext4",
     )
 
