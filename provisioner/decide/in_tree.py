@@ -6,10 +6,10 @@ plugin's form, so that whatever knew the old ones knows the new one.
 Source: Kubernetes 1.36 csi-translation-lib, plugins/aws_ebs.go and in_tree_volume.go.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from provisioner.model.node_affinity import REGION_LABEL, region_of
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import EBS_ZONE_LABEL, ZONE_LABEL, TopologyRequirement, TopologyTerm
 
@@ -17,8 +17,6 @@ Json = dict[str, Any]
 
 _ZONE, _ZONES, _IOPS_PER_GIB = "zone", "zones", "iopspergb"
 _RAISES_IOPS = "allowAutoIOPSPerGBIncrease"
-_REGION_LABEL = "topology.kubernetes.io/region"
-_REGION = re.compile(r"[a-z]+(?:-[a-z]+)+-[0-9]+(?![0-9])")
 _MANY_ZONES = "__"  # between the zones in a label's value
 
 
@@ -94,12 +92,6 @@ def persistent_volume(body: Json) -> Json:
     }
 
 
-def region_of(zone: str) -> str:
-    """The Region of a zone, of local and Wavelength zones too; "" if its name tells none."""
-    found = _REGION.match(zone)
-    return found[0] if found else ""
-
-
 def _located(expressions: Iterable[Json]) -> Iterator[Json]:
     """One term's expressions: the driver's zone key as the common one, and the Region."""
     regions: set[str] = set()
@@ -108,14 +100,14 @@ def _located(expressions: Iterable[Json]) -> Iterator[Json]:
         key = ZONE_LABEL if expression["key"] == EBS_ZONE_LABEL else expression["key"]
         if key == ZONE_LABEL:
             regions |= {region_of(zone) for zone in expression["values"]}
-        has_region = has_region or key == _REGION_LABEL
+        has_region = has_region or key == REGION_LABEL
         yield {**expression, "key": key}
     if len(regions) == 1 and "" not in regions and not has_region:
-        yield {"key": _REGION_LABEL, "operator": "In", "values": sorted(regions)}
+        yield {"key": REGION_LABEL, "operator": "In", "values": sorted(regions)}
 
 
 def _labels(terms: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    named: dict[str, set[str]] = {ZONE_LABEL: set(), _REGION_LABEL: set()}
+    named: dict[str, set[str]] = {ZONE_LABEL: set(), REGION_LABEL: set()}
     for term in terms:
         for expression in term["matchExpressions"]:
             if expression["key"] in named:
@@ -123,6 +115,6 @@ def _labels(terms: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     labels = {}
     if named[ZONE_LABEL]:
         labels[ZONE_LABEL] = _MANY_ZONES.join(sorted(named[ZONE_LABEL]))
-    if len(named[_REGION_LABEL]) == 1:
-        labels[_REGION_LABEL] = next(iter(named[_REGION_LABEL]))
+    if len(named[REGION_LABEL]) == 1:
+        labels[REGION_LABEL] = next(iter(named[REGION_LABEL]))
     return labels

@@ -88,6 +88,12 @@ def test_a_raw_device_has_no_file_system_in_either_form():
     }
 
 
+def test_the_file_system_that_the_class_names_is_in_the_plugins_form_too():
+    body = saved(storage_class=an_old_class({"fsType": "xfs"}))
+
+    assert body["spec"]["awsElasticBlockStore"]["fsType"] == "xfs"
+
+
 def test_an_object_saved_by_a_lost_reply_is_known_again_in_the_plugins_form():
     plan = a_plan(storage_class=an_old_class())
 
