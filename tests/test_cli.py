@@ -14,7 +14,7 @@ import structlog
 
 from provisioner import app, cli, logs
 from provisioner.ec2.rates import Rate, documented, parse_rates
-from provisioner.model.tag_template import TagTemplate
+from provisioner.model import tags
 from provisioner.settings import Settings, Sweep
 
 KUBECONFIG = """
@@ -133,7 +133,7 @@ TWINS: list[tuple[str, str, Any]] = [
     (
         "--extra-tags",
         "team=a,cost=b",
-        {"extra_tags": (TagTemplate("team", "a"), TagTemplate("cost", "b"))},
+        {"extra_tags": tags.parse_extra("team=a,cost=b")},
     ),
     ("--default-fstype", "xfs", {"default_file_system": "xfs"}),
     ("--leader-elect", "false", {"leader_elect": False}),

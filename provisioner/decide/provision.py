@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from provisioner.decide.capping import Fitted
-from provisioner.decide.request import client_token, fitted_iops, request_of
+from provisioner.decide.request import client_token, fitted_iops, request_of, tags_of
 from provisioner.decide.storage_class import ReadClass
 from provisioner.model.claim import MANY_NODES_MODE, Claim, DataSource
 from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
@@ -212,26 +212,19 @@ def plan(
     except ValueError as error:
         return Refuse(Reason.INVALID_CLAIM, f"spec.resources.requests.storage: {error}")
     fitted = fitted_iops(wanted, size_gib, iops_ceiling)
-    iops = fitted.given if fitted is not None else None
     # The stock driver ignores the class's file system on a raw device, too.
     file_system = None if claim.is_block else wanted.file_system or default_file_system
-    wrong = _fault(claim, wanted, size_gib, iops, file_system)
+    wrong = _fault(claim, wanted, size_gib, fitted, file_system)
     if wrong is not None:
         what = f"{claim.requested_storage} of class {read_class.name!r}"
         return Refuse(Reason.INVALID_CLAIM, f"{what} cannot be made: {wrong}")
     try:
-        request = request_of(
-            claim,
-            read_class,
-            size_gib=size_gib,
-            iops=iops,
-            zone=zone,
-            outpost_arn=outpost_arn,
-            cluster_id=cluster_id,
-            extra_tags=extra_tags,
-        )
+        written = tags_of(claim, read_class, cluster_id, extra_tags)
     except ValueError as error:
         return Refuse(Reason.INVALID_CLASS, f"class {read_class.name!r} or --extra-tags: {error}")
+    request = request_of(
+        claim, wanted, written, fitted, size_gib=size_gib, zone=zone, outpost_arn=outpost_arn
+    )
     return Plan(claim, read_class, file_system, request, fitted)
 
 
@@ -246,9 +239,14 @@ def _sharing_fault(claim: Claim, volume_type: str) -> str | None:
 
 
 def _fault(
-    claim: Claim, wanted: Parameters, size_gib: int, iops: int | None, file_system: str | None
+    claim: Claim,
+    wanted: Parameters,
+    size_gib: int,
+    fitted: Fitted | None,
+    file_system: str | None,
 ) -> str | None:
     """What cannot be had, in one sentence; ``file_system`` is None for a raw device."""
+    iops = fitted.given if fitted is not None else None
     return (
         fault(wanted.volume_type, size_gib, iops, wanted.throughput_mibps)
         or formatting_fault(wanted.formatting, file_system)

@@ -26,10 +26,14 @@ def fitted_iops(wanted: Parameters, size_gib: int, ceiling: int | None) -> Fitte
     )
 
 
-def _tags(
+def tags_of(
     claim: Claim, read_class: ReadClass, cluster_id: str, extra: Sequence[TagTemplate]
 ) -> tuple[tuple[str, str], ...]:
-    """All tags of the volume; of one in both, ``--extra-tags``' counts, as for the stock driver."""
+    """All tags of the volume; of one in both, ``--extra-tags``' counts, as for the stock driver.
+
+    Raises:
+        ValueError: one sentence that names a tag and what is wrong with it.
+    """
     wanted, storage_class = read_class.parameters, read_class.storage_class
     owner = tags.Owner(
         claim_namespace=claim.metadata.namespace,
@@ -49,33 +53,30 @@ def _tags(
 
 def request_of(
     claim: Claim,
-    read_class: ReadClass,
+    wanted: Parameters,
+    written: tuple[tuple[str, str], ...],
+    fitted: Fitted | None,
     *,
     size_gib: int,
-    iops: int | None,
     zone: str,
     outpost_arn: str,
-    cluster_id: str,
-    extra_tags: Sequence[TagTemplate],
 ) -> CreateRequest:
-    """What EC2 is told. The rate of an initialization is not: EC2 takes it with a snapshot only.
+    """What EC2 is told; ``written`` are the tags, ``outpost_arn`` is "" for none.
 
-    Raises:
-        ValueError: one sentence that names a tag and what is wrong with it.
+    The rate of an initialization is left out: EC2 takes it with a snapshot only.
     """
-    wanted = read_class.parameters
     return CreateRequest(
         client_token=client_token(claim.persistent_volume_name),
         zone=zone,
         size_gib=size_gib,
         volume_type=wanted.volume_type,
-        iops=iops,
+        iops=fitted.given if fitted is not None else None,
         throughput_mibps=wanted.throughput_mibps,
         encrypted=bool(wanted.encrypted),
         kms_key_id=wanted.kms_key_id,
         multi_attach=claim.is_for_many_nodes,
         outpost_arn=outpost_arn or None,
-        tags=_tags(claim, read_class, cluster_id, extra_tags),
+        tags=written,
     )
 
 

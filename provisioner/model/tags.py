@@ -79,17 +79,18 @@ def of_new_volume(
             # Without a cluster id no sweep can tell its volumes, so nothing would remove them.
             UNCLAIMED: owner.reclaim_policy,
         }
-    if iops_per_gib is not None:
-        tags[IOPS_PER_GIB] = str(iops_per_gib)
-    if iops_follow_growth is not None:
-        tags[IOPS_FOLLOW_GROWTH] = str(iops_follow_growth).lower()
-    tags |= extra
+    tags |= {**_of_growth(iops_per_gib, follows=iops_follow_growth), **extra}
     if len(tags) > MOST:
         raise ValueError(
             f"the volume would have {len(tags)} tags, {len(extra)} of them of the class and of "
             f"--extra-tags; EC2 allows {MOST}"
         )
     return tuple(sorted(tags.items()))
+
+
+def _of_growth(iops_per_gib: int | None, *, follows: bool | None) -> dict[str, str]:
+    tags = {} if iops_per_gib is None else {IOPS_PER_GIB: str(iops_per_gib)}
+    return tags if follows is None else tags | {IOPS_FOLLOW_GROWTH: str(follows).lower()}
 
 
 def rendered(templates: Iterable[TagTemplate], owner: Owner) -> dict[str, str]:
