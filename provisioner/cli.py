@@ -163,6 +163,46 @@ def controller(
         raise click.ClickException(error.message) from error
 
 
+@commands.group("class")
+def classes() -> None:
+    """Look at StorageClasses."""
+
+
+@classes.command("check")
+@click.argument("what", metavar="FILE|NAME")
+@click.option("--kubeconfig", help="Else KUBECONFIG, else the pod's own cluster.")
+@click.option("--driver-name", type=options.DnsName(), default=EBS_DRIVER, show_default=True)
+@click.option(
+    "--default-fstype",
+    type=click.Choice(parameters.FILE_SYSTEMS),
+    default="ext4",
+    show_default=True,
+    help="As the controller has it.",
+)
+@click.pass_context
+def check(
+    ctx: click.Context, *, what: str, kubeconfig: str | None, driver_name: str, default_fstype: str
+) -> None:
+    """Tell what a class will do, and what is wrong with it; exit 1 if it can never work.
+
+    FILE is YAML or JSON, - for standard input; what holds no slash and does not end in .yaml, .yml
+    or .json is the NAME of a class in the cluster. With a FILE the cluster's nodes are looked at
+    only if --kubeconfig is given.
+    """
+    from provisioner import class_check  # noqa: PLC0415 -- yaml, and with a cluster kubernetes
+
+    question = class_check.Question(what, kubeconfig, driver_name, default_fstype)
+    try:
+        lines, sound = asyncio.run(class_check.answer(question))
+    except StorageError as error:
+        raise click.ClickException(error.message) from error
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    for line in lines:
+        click.echo(line)
+    ctx.exit(0 if sound else 1)
+
+
 def main() -> None:
     """Run a command; a mistake is one line and a non-zero exit."""
     options.run(commands, "ebs-provisioner")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
+from provisioner.decide.storage_class import read
 from provisioner.kube.resources import (
     CLAIMS,
     CSI_NODES,
@@ -19,7 +20,6 @@ from provisioner.kube.resources import (
     Resource,
 )
 from provisioner.model.claim import Claim
-from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.placed_volume import PlacedVolume
@@ -78,9 +78,13 @@ def volume_view(volume: PlacedVolume, driver: str) -> VolumeView | None:
 
 def class_view(found: StorageClass, driver: str) -> ClassView | None:
     """What counts of a class; None if its volumes are not on EBS."""
-    if found.provisioner not in {driver, IN_TREE_DRIVER}:
+    if not found.is_of(driver):
         return None
-    zones = allowed_zones(found.allowed_topologies or ())
+    try:
+        terms = read(found).allowed_topologies  # an in-tree class may say them in parameters
+    except ValueError:
+        terms = tuple(found.allowed_topologies or ())
+    zones = allowed_zones(terms)
     return ClassView(found.waits_for_consumer, None if zones is None else _same_zones(zones))
 
 

@@ -13,7 +13,6 @@ from provisioner.decide.capping import Fitted
 from provisioner.decide.request import client_token, fitted_iops, request_of, tags_of
 from provisioner.decide.storage_class import ReadClass
 from provisioner.model.claim import MANY_NODES_MODE, Claim, DataSource
-from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
 from provisioner.model.errors import Reason
 from provisioner.model.parameters import Parameters, formatting_fault
 from provisioner.model.persistent_volume import PersistentVolume
@@ -103,17 +102,11 @@ def examine(
             f"StorageClass {claim.class_name!r} does not exist; create it, or make the claim "
             "again with another class",
         )
-    if not _is_of(storage_class, driver):
+    if not storage_class.is_of(driver):
         return Nothing()
     if storage_class.waits_for_consumer and not claim.selected_node:
         return Nothing()
     return _refusal(claim) or Provision(storage_class)
-
-
-def _is_of(storage_class: StorageClass, driver: str) -> bool:
-    """Kubernetes has moved the in-tree plugin's classes to the driver under its own name only."""
-    moved = storage_class.provisioner == IN_TREE_DRIVER and driver == EBS_DRIVER
-    return moved or storage_class.provisioner == driver
 
 
 def _taken(claim: Claim, persistent_volume: PersistentVolume) -> Nothing | Refuse:

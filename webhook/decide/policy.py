@@ -18,6 +18,7 @@ SUBJECTS = {
     "/validate/pods": {("", "pods")},
     "/validate/bindings": {("", "pods/binding"), ("", "bindings")},
     "/validate/volumeattachments": {("storage.k8s.io", "volumeattachments")},
+    "/validate/storageclasses": {("storage.k8s.io", "storageclasses")},
 }
 _MUTATING = "/mutate/"
 _WITHOUT_OBJECT = {"DELETE", "CONNECT"}
