@@ -10,11 +10,12 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from provisioner.model import reasons
+from provisioner.model import parameter_table, reasons
 
 README = Path(__file__).parents[1] / "README.md"
 COMMAND = "python -m tests.readme_tables"
 TABLES: Mapping[str, Callable[[], str]] = {
+    "parameters": parameter_table.markdown,
     "reasons": reasons.table,
 }
 

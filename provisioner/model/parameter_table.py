@@ -114,7 +114,7 @@ TABLE: tuple[Row, ...] = (
         values.boolean,
         _BOOLEAN,
         "the account's default",
-        "",
+        "With `false`, EC2 still encrypts where that is the account's default.",
         _SILENT,
     ),
     Row(
@@ -151,7 +151,7 @@ TABLE: tuple[Row, ...] = (
         values.word,
         "as `mkfs` takes it; ext3, ext4, xfs",
         "`mkfs`'s",
-        "",
+        "As `blockSize`.",
         _ON_NODE,
     ),
     Row(
@@ -160,7 +160,7 @@ TABLE: tuple[Row, ...] = (
         values.word,
         "as `mkfs` takes it; ext3, ext4",
         "`mkfs`'s",
-        "",
+        "As `blockSize`.",
         _ON_NODE,
     ),
     Row(
@@ -169,7 +169,7 @@ TABLE: tuple[Row, ...] = (
         values.word,
         "as `mkfs` takes it; ext3, ext4",
         "`mkfs`'s",
-        "",
+        "As `blockSize`.",
         _ON_NODE,
     ),
     Row(
@@ -178,7 +178,7 @@ TABLE: tuple[Row, ...] = (
         values.boolean,
         f"{_BOOLEAN}; ext4",
         "`false`",
-        "",
+        "As `blockSize`.",
         _SILENT,
     ),
     Row(
@@ -196,7 +196,7 @@ TABLE: tuple[Row, ...] = (
         values.boolean,
         f"{_BOOLEAN}; ext4",
         "`false`",
-        "",
+        "As `blockSize`.",
         _SILENT,
     ),
     Row(

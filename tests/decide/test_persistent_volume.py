@@ -151,3 +151,18 @@ def test_nobody_is_told_to_delete_the_object_that_holds_the_claims_data():  # ra
         f"persistentvolume pvc-{UID} already gives the claim volume vol-1; volume {VOLUME} was "
         "made beside it and is not needed: delete it in EC2"
     )
+
+
+def test_the_node_plugin_is_told_how_to_make_the_file_system():
+    storage_class = a_class(
+        parameters={"fstype": "xfs", "blockSize": "4096", "blockAttachUntilInitialized": "true"}
+    )
+
+    source = written(storage_class=storage_class)["spec"]["csi"]
+
+    assert source["fsType"] == "xfs"
+    assert source["volumeAttributes"] == {
+        "blocksize": "4096",
+        "blockattachuntilinitialized": "true",
+        "storage.kubernetes.io/csiProvisionerIdentity": "1-2-ebs",
+    }
