@@ -209,6 +209,34 @@ async def _nothing_holds_it_that_stock_does_not_know(
     assert tags.UNCLAIMED not in written
 
 
+async def test_an_old_class_may_name_its_zone_or_wait_for_a_pod(house: House) -> None:
+    zone = house.sandbox.zones[2]
+    kinds = {"zoned": {"zone": zone}, "waiting": {}}
+    for kind, parameters in kinds.items():
+        body = {
+            "metadata": {"name": f"{house.namespace}-{kind}"},
+            "provisioner": IN_TREE,
+            "parameters": {"type": "gp2", **parameters},
+            "volumeBindingMode": "Immediate" if parameters else "WaitForFirstConsumer",
+        }
+        await house.api.create(hands.CLASSES, body)
+    try:
+        async with house.replica():
+            made = [await house.provisioned(kind, f"{house.namespace}-{kind}") for kind in kinds]
+
+            zones = {v["VolumeId"]: v["AvailabilityZone"] for v in house.hand.volumes()}
+            assert zones[made[0].volume_id] == zone
+            for each in made:
+                pv = await house.api.get(f"{PVS}/{each.persistent_volume}")
+                assert pv["metadata"]["labels"][ZONE] == zones[each.volume_id]
+                await house.remove_pod(each.name)
+                await house.remove_claim(each.name)
+            await asyncio.gather(*(house.deleted(each) for each in made))
+    finally:
+        for kind in kinds:
+            await hands.discard(house.api, f"{hands.CLASSES}/{house.namespace}-{kind}")
+
+
 async def test_a_volume_that_a_pod_itself_names_is_attached_and_detached(house: House) -> None:
     zone = house.sandbox.zones[1]
     made = house.hand.ec2.create_volume(AvailabilityZone=zone, Size=4)

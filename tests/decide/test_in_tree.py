@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.decide import in_tree
+from provisioner.decide import in_tree, zones
 from provisioner.decide.provision import Nothing, Provision, Refuse, examine
 from provisioner.decide.storage_class import ReadClass, read
 from provisioner.model.claim import MIGRATED_TO, STORAGE_PROVISIONER
 from provisioner.model.driver import IN_TREE_DRIVER
+from provisioner.model.zone import Place
 from tests.builders import DRIVER, a_claim, a_class, a_term
 
 
@@ -65,7 +66,7 @@ def test_the_class_of_the_worked_example_is_read_as_it_is():
 
 
 @pytest.mark.parametrize(
-    ("parameters", "zones"),
+    ("parameters", "named"),
     [
         ({"zone": "us-east-1a"}, ["us-east-1a"]),
         ({"Zone": " us-east-1a "}, ["us-east-1a"]),
@@ -73,10 +74,19 @@ def test_the_class_of_the_worked_example_is_read_as_it_is():
         ({"ZONES": "us-east-1b, us-east-1b"}, ["us-east-1b"]),
     ],
 )
-def test_its_zones_are_topologies_of_the_driver(parameters, zones):
+def test_its_zones_are_topologies_of_the_driver(parameters, named):
     found = read(an_old_class(parameters))
 
-    assert found.allowed_topologies == (a_term(ebs_zone=zones),)
+    assert found.allowed_topologies == (a_term(ebs_zone=named),)
+
+
+def test_a_volume_that_binds_at_once_is_made_in_one_of_its_zones():
+    old = read(an_old_class({"zones": "us-east-1b,us-east-1c"}))
+    places = [Place("us-east-1a"), Place("us-east-1b")]
+
+    chosen = {zones.for_any_node(old, f"data-{number}", places) for number in range(4)}
+
+    assert chosen == {zones.Chosen("us-east-1b"), zones.Chosen("us-east-1c")}
 
 
 def test_its_own_allowed_topologies_stay():
