@@ -51,11 +51,12 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function and its arguments; what is piped into it is the last one."""
+    """A function and its arguments; what is piped into it is the last one, worked out first."""
 
     name: str
     arguments: "tuple[Expression, ...]"
     depth: int
+    is_piped: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,15 +225,15 @@ def _command(words: list[Expression | str], piped: Expression | None) -> Express
         return first
     # A name among the arguments is a call without any, as in Go.
     given = [_call(word, ()) if isinstance(word, str) else word for word in words[1:]]
-    return _call(first, (*given, piped) if piped is not None else given)
+    return _call(first, given) if piped is None else _call(first, (*given, piped), is_piped=True)
 
 
-def _call(name: str, arguments: Sequence[Expression]) -> Call:
+def _call(name: str, arguments: Sequence[Expression], *, is_piped: bool = False) -> Call:
     functions.check(name, [_kind(argument) for argument in arguments])
     depth = 1 + max((a.depth for a in arguments if isinstance(a, Call)), default=0)
     if depth > _DEEPEST:
         raise ValueError(f"more than {_DEEPEST} functions work on each other")
-    return Call(name, tuple(arguments), depth)
+    return Call(name, tuple(arguments), depth, is_piped)
 
 
 def _kind(expression: Expression) -> type | None:
@@ -264,7 +265,9 @@ def _value(expression: Expression, names: Names) -> Value:
         case Field(name=name):
             text: str = getattr(names, name)
             return text
-        case Call(name="and" | "or" as name, arguments=arguments):
+        case Call(name="and" | "or" as name, arguments=arguments, is_piped=is_piped):
+            if is_piped:
+                arguments = (*arguments[:-1], Literal(_value(arguments[-1], names)))
             value = _value(arguments[0], names)
             for argument in arguments[1:]:
                 if functions.is_true(value) is (name == "or"):

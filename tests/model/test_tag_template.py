@@ -145,6 +145,7 @@ def test_what_can_never_work_is_refused_when_it_is_read(text: str, sentence: str
         ("{{ eq 1 .PVCName }}", "a number and a string are no equals"),
         ("{{ lt true false }}", "have no order"),
         ("{{ lt 1 .PVCName }}", "have no order"),
+        ('{{ field "-" 9 .PVName | or "a" }}', "has no part number 9"),  # what is piped comes first
         ("{{ toUpper (or 0 1) }}", "argument 1 of function toUpper is a string, not a number"),
     ],
 )
