@@ -137,6 +137,14 @@ def test_files_are_told_from_names(what, is_file):
     assert Question(what, None, DRIVER, "ext4").is_file is is_file
 
 
+def test_the_classes_of_the_manifests_are_sound():
+    classes = read_file(str(Path(cli.__file__).parents[1] / "manifests" / "storage-classes.yaml"))
+
+    assert len(classes) > 1
+    for each in classes:
+        assert rules.findings(each, [Located(Place(A), has_driver=True)]) == ()
+
+
 def test_zones_of_nodes_are_told():
     nodes = located(
         [a_node("node-1"), a_node("node-2"), a_node("node-3", zone=None)],
