@@ -1,7 +1,7 @@
 """Zones and Outposts: which ones nodes are in, which ones a class allows."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -41,8 +41,7 @@ class TopologyTerm(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_onl
     match_label_expressions: list[TopologyRequirement] | None = None
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Place:
+class Place(NamedTuple):
     """Where a volume can be: in a zone, or on the Outpost of that ARN, which the zone serves."""
 
     zone: str
@@ -65,8 +64,10 @@ def place_of(labels: Mapping[str, str]) -> Place | None:
 
 def outpost_arn_of(segments: Mapping[str, str]) -> str | None:
     """The Outpost that labels or segments tell; None unless all four are there."""
+    if not segments.get(_OUTPOST_KEY):  # most nodes, and all of them are looked through
+        return None
     region, partition, account, outpost = (segments.get(key) for key in OUTPOST_KEYS)
-    if not (region and partition and account and outpost):
+    if not (region and partition and account):
         return None
     return f"arn:{partition}:outposts:{region}:{account}:outpost/{outpost}"
 

@@ -78,6 +78,10 @@ class Caches:
         }
         self._served: list[Informer[Any]] = []
         self._discovered = asyncio.Event()
+        # Asked for by every claim that binds at once, and hardly ever another.
+        self._places: frozenset[Place] | None = None
+        self.nodes.subscribe(self._node_changed)
+        self.csi_nodes.subscribe(self._registration_changed)
 
     async def run(self) -> None:
         """Find out what the API server has, then follow all of it for ever."""
@@ -150,12 +154,27 @@ class Caches:
 
     def registered_places(self) -> frozenset[Place]:
         """Where the nodes are on which the driver is registered: zones, and Outposts in them."""
+        if self._places is None:
+            self._places = self._registered_places()
+        return self._places
+
+    def _registered_places(self) -> frozenset[Place]:
         found = set()
         for csi_node in self.csi_nodes.values():
             node = self.nodes.get(csi_node.name)
             if node is not None and csi_node.driver(self._driver) is not None:
                 found.add(place_of(node.labels))
         return frozenset(place for place in found if place is not None)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        before, after = (place_of(node.labels) if node else None for node in (old, new))
+        if before != after:
+            self._places = None
+
+    def _registration_changed(self, old: CsiNode | None, new: CsiNode | None) -> None:
+        before, after = (node and node.driver(self._driver) for node in (old, new))
+        if (before is None) is not (after is None):
+            self._places = None
 
     async def _find(self, resource: Resource[T], name: str) -> T | None:
         if not name:
