@@ -36,6 +36,7 @@ from provisioner.model.persistent_volume import sanitised
 from provisioner.reconcile.attach import Attacher
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.delete import Deleter
+from provisioner.reconcile.extra_tags import ExtraTags
 from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from provisioner.reconcile.orphans import OrphanSweep
@@ -119,6 +120,9 @@ class Controller:
             marks=self.marks,
             metrics=metrics,
         )
+        self.extra_tags = ExtraTags(
+            settings=settings, caches=self.caches, volumes=volumes, metrics=metrics
+        )
         self.orphans = OrphanSweep(
             settings=settings,
             client=client,
@@ -159,6 +163,7 @@ class Controller:
                 await asyncio.gather(*lasting, return_exceptions=True)
                 for edge in (self.live, self.lookups, self.zone_names, self.instances):
                     await edge.close()
+                await self.provisioner.close()
                 if self.settings.leader_elect:
                     await self.leases.release()
 
@@ -193,8 +198,9 @@ class Controller:
         for flow in flows:
             flow.subscribe()
         async with asyncio.TaskGroup() as tasks:
-            for run in (self.watcher.run, self.marks.run, self.events.run, self.orphans.run):
-                tasks.create_task(run(), name=run.__qualname__)
+            lasting = (self.watcher, self.marks, self.events, self.orphans, self.extra_tags)
+            for each in lasting:
+                tasks.create_task(each.run(), name=type(each).__qualname__)
             for flow in flows:
                 tasks.create_task(flow.queue.run(), name=flow.queue.name)
 

@@ -82,6 +82,12 @@ def commands() -> None:
 @click.option("--region", help="Else AWS_REGION.")
 @click.option("--extra-tags", type=_ExtraTags(), default="", help="Written to every new volume.")
 @click.option(
+    "--reconcile-extra-tags/--no-reconcile-extra-tags",
+    default=False,
+    show_default=True,
+    help="Bring --extra-tags to the volumes that are there, too.",
+)
+@click.option(
     "--default-fstype",
     type=click.Choice(parameters.FILE_SYSTEMS),
     default="ext4",
@@ -123,6 +129,7 @@ def controller(
     cluster_id: str,
     region: str | None,
     extra_tags: tuple[TagTemplate, ...],
+    reconcile_extra_tags: bool,
     default_fstype: str,
     leader_elect: bool,
     leader_election_namespace: str,
@@ -146,6 +153,7 @@ def controller(
         cluster_id=cluster_id,
         region=region,
         extra_tags=extra_tags,
+        reconcile_extra_tags=reconcile_extra_tags,
         default_file_system=default_fstype,
         leader_elect=leader_elect,
         lease_namespace=leader_election_namespace,

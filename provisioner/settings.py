@@ -24,6 +24,8 @@ class Settings:
     cluster_id: str = ""
     region: str | None = None
     extra_tags: tuple[TagTemplate, ...] = ()
+    reconcile_extra_tags: bool = False
+    extra_tags_interval_s: float = 3600.0
     default_file_system: str = "ext4"
     leader_elect: bool = True
     lease_namespace: str = "kube-system"

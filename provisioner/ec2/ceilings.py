@@ -9,14 +9,17 @@ Source: the texts are quoted in aws-ebs-csi-driver v1.64 pkg/cloud/cloud.go (rea
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
 
 import structlog
 
 from provisioner.ec2.volumes import Volumes
+from provisioner.model import tags
 from provisioner.model.errors import Ec2Error
+from provisioner.model.tag_template import TagTemplate
 from provisioner.model.volume import CreateRequest
 
 FRESH_FOR_S = 12 * 3600.0
@@ -26,6 +29,8 @@ NAME = "IopsLimitDryRun"  # as the stock driver names its own
 _SIZE_GIB = 4  # the least that every type with chosen IOPS has
 _TOO_HIGH = re.compile(r"volume iops.*too high.*maximum is (\d{1,9})\b", re.IGNORECASE)
 _TOO_HIGH_K = re.compile(r"\b(\d{1,6})K IOPS\b", re.IGNORECASE)
+
+_Place = tuple[str, str | None]  # type, and ARN of the outpost
 
 log = structlog.get_logger(__name__)
 
@@ -37,53 +42,58 @@ class _Known:
 
 
 class Ceilings:
-    """The ceilings of one region: one call for a type each twelve hours, whoever asks meanwhile."""
+    """The ceilings of one region, and of each outpost in use.
+
+    A type costs one call in twelve hours, whoever asks meanwhile.
+    """
 
     def __init__(
         self,
         volumes: Volumes,
         *,
-        tags: Mapping[str, str],
+        cluster_id: str,
+        extra_tags: Iterable[TagTemplate],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Call nothing yet.
 
         Args:
             volumes: the edge.
-            tags: of a volume of ours; what the controller's role is allowed to create.
+            cluster_id: "" for none.
+            extra_tags: a policy of the account may ask for them.
             clock: monotonic seconds.
         """
         self._volumes = volumes
-        self._tags = tuple(sorted(tags.items()))
+        self._tags = _tags(cluster_id, extra_tags)
         self._clock = clock
-        self._known: dict[str, _Known] = {}
-        self._asking: dict[str, asyncio.Task[int | None]] = {}
+        self._known: dict[_Place, _Known] = {}
+        self._asking: dict[_Place, asyncio.Task[int | None]] = {}
 
-    async def of(self, volume_type: str, zone: str) -> int | None:
-        """The most IOPS that a volume of this type may have; None: EC2 did not say.
+    async def of(self, request: CreateRequest) -> int | None:
+        """The most IOPS that such a volume may have; None: EC2 did not say.
 
-        Args:
-            volume_type: one whose IOPS can be chosen.
-            zone: of the volume that is to be made; the answer is used for the whole region.
+        ``request`` is of a type whose IOPS can be chosen. The answer for its zone is used for the
+        whole region.
         """
-        known = self._known.get(volume_type)
+        place = _place(request)
+        known = self._known.get(place)
         if known is not None and self._clock() < known.until_s:
             return known.iops
-        asking = self._asking.get(volume_type)
+        asking = self._asking.get(place)
         if asking is None:
             # A context of its own: its log lines are not about the claim that asked first.
             asking = asyncio.create_task(
-                self._ask(volume_type, zone), name=f"ceiling of {volume_type}", context=Context()
+                self._ask(request), name=f"ceiling of {request.volume_type}", context=Context()
             )
-            self._asking[volume_type] = asking
-            asking.add_done_callback(lambda _: self._asking.pop(volume_type, None))
+            self._asking[place] = asking
+            asking.add_done_callback(lambda _: self._asking.pop(place, None))
         return await asyncio.shield(asking)
 
-    def learn(self, volume_type: str, refusal: Exception) -> None:
+    def learn(self, request: CreateRequest, refusal: Exception) -> None:
         """A CreateVolume was refused; its text may name the ceiling when no dry run could."""
         iops = ceiling_in(refusal) if isinstance(refusal, Ec2Error) else None
         if iops is not None:
-            self._remember(volume_type, iops, FRESH_FOR_S)
+            self._remember(request, iops, FRESH_FOR_S)
 
     async def close(self) -> None:
         """Stop asking."""
@@ -92,39 +102,54 @@ class Ceilings:
             each.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
 
-    async def _ask(self, volume_type: str, zone: str) -> int | None:
-        request = CreateRequest(
+    async def _ask(self, request: CreateRequest) -> int | None:
+        tried = CreateRequest(
             client_token="",
-            zone=zone,
+            zone=request.zone,
+            outpost_arn=request.outpost_arn,
             size_gib=_SIZE_GIB,
-            volume_type=volume_type,
+            volume_type=request.volume_type,
             iops=TOO_MANY,
             tags=self._tags,
         )
         try:
-            refusal = await self._volumes.dry_run(request)
+            refusal = await self._volumes.dry_run(tried)
         except Ec2Error as failure:
-            return self._unknown(volume_type, failure.message)
+            return self._unknown(request, failure.message)
         iops = ceiling_in(refusal) if refusal is not None else None
         if refusal is not None and iops is None:
-            return self._unknown(volume_type, refusal.message)
-        log.info("learned how many IOPS this region gives", type=volume_type, iops=iops)
-        return self._remember(volume_type, iops, FRESH_FOR_S)
+            return self._unknown(request, refusal.message)
+        log.info("learned how many IOPS this region gives", type=request.volume_type, iops=iops)
+        return self._remember(request, iops, FRESH_FOR_S)
 
-    def _unknown(self, volume_type: str, why: str) -> int | None:
+    def _unknown(self, request: CreateRequest, why: str) -> int | None:
         """Go on with what was known, if anything was; ask again before long."""
-        before = self._known.get(volume_type)
+        before = self._known.get(_place(request))
         log.warning(
             "cannot learn how many IOPS this region gives; more are asked for as they are",
-            type=volume_type,
+            type=request.volume_type,
             known=before.iops if before else None,
             error=why,
         )
-        return self._remember(volume_type, before.iops if before else None, FAILED_FOR_S)
+        return self._remember(request, before.iops if before else None, FAILED_FOR_S)
 
-    def _remember(self, volume_type: str, iops: int | None, for_s: float) -> int | None:
-        self._known[volume_type] = _Known(iops, self._clock() + for_s)
+    def _remember(self, request: CreateRequest, iops: int | None, for_s: float) -> int | None:
+        self._known[_place(request)] = _Known(iops, self._clock() + for_s)
         return iops
+
+
+def _place(request: CreateRequest) -> _Place:
+    return request.volume_type, request.outpost_arn
+
+
+def _tags(cluster_id: str, extra_tags: Iterable[TagTemplate]) -> tuple[tuple[str, str], ...]:
+    """All tags that a volume of ours has: what the role may create, it may also try."""
+    owner = tags.Owner("kube-system", NAME, NAME, "Delete")
+    extra: dict[str, str] = {}
+    for template in extra_tags:
+        with suppress(ValueError):  # made for the names of real claims
+            extra |= tags.rendered([template], owner)
+    return tags.of_new_volume(owner, cluster_id=cluster_id, extra=extra)
 
 
 def ceiling_in(refusal: Ec2Error) -> int | None:

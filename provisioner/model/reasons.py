@@ -46,6 +46,11 @@ EXPLAINED: Mapping[Reason, Explained] = {
         "A quota of the account is used up.",
         "Raise the quota that the message names in Service Quotas, or delete what is not needed.",
     ),
+    R.IOPS_CAPPED: Explained(
+        "The volume was made with fewer IOPS than its class asks for: more than EC2 gives in this "
+        "region, or for its size.",
+        "Nothing, if they suffice. Else a larger claim or another type, as the message says.",
+    ),
     R.PERMISSION_DENIED: Explained(
         "The role may not do this in AWS.",
         "Allow the action that the message names; `manifests/iam/` has the whole policy.",

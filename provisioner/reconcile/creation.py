@@ -10,10 +10,11 @@ from typing import assert_never
 
 import structlog
 
-from provisioner.decide import creation
+from provisioner.decide import capping, creation
 from provisioner.decide import persistent_volume as pv_manifest
 from provisioner.decide.creation import Attempt
 from provisioner.ec2.lookups import NameLookUps
+from provisioner.ec2.usage import Usage
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
 from provisioner.kube.client import KubeClient
@@ -73,6 +74,7 @@ class Creations:
         self._events = events
         self._metrics = metrics
         self._wake = wake
+        self.usage = Usage(volumes)
         self.attempts: dict[str, Attempt] = {}
 
     def begin(self, uid: str, attempt: Attempt) -> None:
@@ -149,7 +151,8 @@ class Creations:
             self.attempts[uid] = creation.after_cancel(attempt)
             raise
         except StorageError as error:
-            verdict = creation.after_failure(attempt, error, asyncio.get_running_loop().time())
+            told = await self.usage.explained(error, attempt.plan.request.volume_type)
+            verdict = creation.after_failure(attempt, told, asyncio.get_running_loop().time())
             return self._fail(uid, verdict)
         # An answer of CreateVolume need not list the tags that it has written.
         self._marks.note(volume.volume_id)
@@ -257,6 +260,12 @@ class Creations:
         self._events.succeeded(
             plan.claim, f"Successfully provisioned volume {plan.persistent_volume_name}"
         )
+        # One that a process before us has made may have other IOPS.
+        if plan.iops is not None and volume.iops in (None, plan.iops.given):
+            request = plan.request
+            text = capping.told(plan.iops, request.volume_type, request.size_gib)
+            if text is not None:
+                self._events.fewer_iops(plan.claim, text)
         log.info(
             "volume provisioned",
             claim=plan.claim.key,

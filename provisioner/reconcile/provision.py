@@ -5,6 +5,7 @@ provisioned gets a plan, and its zone is pinned before EC2 hears of it.
 """
 
 import asyncio
+from functools import partial
 from typing import assert_never
 
 import structlog
@@ -28,6 +29,7 @@ from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import Volume
 from provisioner.reconcile.caches import Caches
+from provisioner.reconcile.capping import Capping
 from provisioner.reconcile.claim_events import ClaimEvents
 from provisioner.reconcile.classes import Classes
 from provisioner.reconcile.creation import Creations
@@ -68,6 +70,7 @@ class Provisioner:
         self._events = ClaimEvents(events)
         self._classes = Classes()
         self._pins = Pins(client, caches)
+        self.capping = Capping(volumes, settings)
         self.takeover = Takeover(marks, lookups)
         self.queue = KeyedQueue("provision", self.reconcile, metrics)
         self._zones = ZoneChoice(
@@ -108,22 +111,28 @@ class Provisioner:
             if not isinstance(begun, Attempt):
                 return begun
             self.creations.begin(uid, begun)
-        asked_zone = self.creations.attempts[uid].plan.request.zone
+        asked = self.creations.attempts[uid].plan.request
         done = await self.creations.advance(uid)
         if uid not in self.creations.attempts and self._caches.claim(uid) is None:
             self._forget(uid)  # gone while its volume was made: no event of it will come
         if not isinstance(done, GiveUp):
             return done
+        self.capping.learn(asked, done.error)
         self.takeover.settle(uid)
         claim = self._caches.claim(uid)
         if claim is not None and done.choose_again and claim.selected_node:
-            if await self._zones.is_elsewhere(claim.selected_node, asked_zone):
+            if await self._zones.is_elsewhere(claim.selected_node, asked.zone):
                 await self._pins.remove(claim)  # the scheduler's newer choice was not tried yet
                 return _CONFLICT_S
             return await self._choose_again(claim, done.error)
         if claim is not None:
             await self._pins.remove(claim)
         raise done.error
+
+    async def close(self) -> None:
+        """Stop asking EC2 for what no claim waits for any more."""
+        await self.capping.close()
+        await self.creations.usage.close()
 
     def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         gone = old is not None and (new is None or new.uid != old.uid)
@@ -210,7 +219,8 @@ class Provisioner:
             if where.choose_again:
                 return await self._choose_again(claim, nowhere)
             raise nowhere
-        planned = rules.plan(
+        freeze = partial(
+            rules.plan,
             claim,
             read_class,
             zone=where.zone,
@@ -219,6 +229,7 @@ class Provisioner:
             extra_tags=self._settings.extra_tags,
             default_file_system=self._settings.default_file_system,
         )
+        planned = await self.capping.planned(freeze)
         if isinstance(planned, rules.Refuse):
             self._refused(claim, planned)
             return None

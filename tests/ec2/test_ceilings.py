@@ -12,16 +12,20 @@ from hypothesis import strategies as st
 
 from provisioner.ec2.ceilings import FAILED_FOR_S, FRESH_FOR_S, TOO_MANY, Ceilings, ceiling_in
 from provisioner.ec2.volumes import Volumes
+from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.volume import CreateRequest as Request
 from tests.ec2.builders import ZONE, a_request
 from tests.ec2.virtual_time import Clock, in_virtual_time
 
 if TYPE_CHECKING:
-    from provisioner.model.volume import CreateRequest
     from provisioner.sandbox.strict_ec2.client import StrictEc2
 
-TAGS = {"CSIVolumeName": "IopsLimitDryRun", "ebs.csi.aws.com/cluster": "true"}
 CALL_S = 0.3
+
+
+def wanted(volume_type: str = "gp3", *, zone: str = ZONE, outpost: str | None = None) -> Request:
+    return Request("token", zone, 100, volume_type, iops=90_000, outpost_arn=outpost)
 
 
 def a_refusal(text: str, reason: Reason = Reason.INVALID_REQUEST) -> Ec2Error:
@@ -37,9 +41,9 @@ class Tried:
     """An EC2 that answers dry runs, the last answer for ever."""
 
     answers: list[Ec2Error | None] = field(default_factory=lambda: [TOO_HIGH])
-    requests: list[CreateRequest] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
 
-    async def dry_run(self, request: CreateRequest) -> Ec2Error | None:
+    async def dry_run(self, request: Request) -> Ec2Error | None:
         self.requests.append(request)
         await asyncio.sleep(CALL_S)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -49,7 +53,9 @@ class Tried:
 
 
 def ceilings(ec2: Tried, clock: Clock) -> Ceilings:
-    return Ceilings(cast("Volumes", ec2), tags=TAGS, clock=clock)
+    extra = [tags.parse("cost=42"), tags.parse("part={{ .PVCName | substring 90 99 }}")]
+    volumes = cast("Volumes", ec2)
+    return Ceilings(volumes, cluster_id="prod", extra_tags=extra, clock=clock)
 
 
 def test_any_number_of_claims_cost_one_call_for_a_type():
@@ -58,8 +64,8 @@ def test_any_number_of_claims_cost_one_call_for_a_type():
     async def story(clock: Clock) -> set[int | None]:
         known = ceilings(ec2, clock)
         zones = [f"us-east-1{letter}" for letter in "abcdef"]
-        at_once = await asyncio.gather(*(known.of("gp3", zone) for zone in zones * 100))
-        return {*at_once, await known.of("gp3", ZONE)}
+        at_once = await asyncio.gather(*(known.of(wanted(zone=zone)) for zone in zones * 100))
+        return {*at_once, await known.of(wanted())}
 
     assert in_virtual_time(story) == {80_000}
     assert len(ec2.requests) == 1
@@ -71,12 +77,29 @@ def test_each_type_is_asked_for_with_our_tags_and_far_too_many():
     async def story(clock: Clock) -> None:
         known = ceilings(ec2, clock)
         for volume_type in ("gp3", "io1", "gp3"):
-            await known.of(volume_type, ZONE)
+            await known.of(wanted(volume_type))
 
     in_virtual_time(story)
 
-    asked = [(r.volume_type, r.iops, r.size_gib, r.zone, dict(r.tags)) for r in ec2.requests]
-    assert asked == [(kind, TOO_MANY, 4, ZONE, TAGS) for kind in ("gp3", "io1")]
+    asked = [(r.volume_type, r.iops, r.size_gib, r.zone) for r in ec2.requests]
+    assert asked == [(kind, TOO_MANY, 4, ZONE) for kind in ("gp3", "io1")]
+    owner = tags.Owner("shop", "data", "pvc-1", "Delete")
+    of_volumes = dict(tags.of_new_volume(owner, cluster_id="prod", extra={"cost": "42"}))
+    tried = dict(ec2.requests[0].tags)
+    assert tried.keys() == of_volumes.keys()  # whatever tag a policy asks for
+    said = {tags.VOLUME_NAME: "IopsLimitDryRun", tags.CLUSTER: "true", tags.CLUSTER_NAME: "prod"}
+    assert tried.items() >= {**said, "cost": "42"}.items()
+
+
+def test_an_outpost_has_a_ceiling_of_its_own():
+    ec2, arn = Tried([TOO_HIGH, a_refusal("Volume iops of 9 is too high; maximum is 16000")]), "arn"
+
+    async def story(clock: Clock) -> list[int | None]:
+        known = ceilings(ec2, clock)
+        return [await known.of(wanted(outpost=each)) for each in (None, arn, None, arn)]
+
+    assert in_virtual_time(story) == [80_000, 16_000, 80_000, 16_000]
+    assert [request.outpost_arn for request in ec2.requests] == [None, arn]
 
 
 def test_what_was_learned_is_learned_again_after_twelve_hours_however_busy_it_is():
@@ -85,7 +108,7 @@ def test_what_was_learned_is_learned_again_after_twelve_hours_however_busy_it_is
     async def story(clock: Clock) -> list[int | None]:
         known, seen = ceilings(ec2, clock), []
         while clock() < FRESH_FOR_S + 600:
-            seen.append(await known.of("gp3", ZONE))
+            seen.append(await known.of(wanted()))
             await asyncio.sleep(60)
         return seen
 
@@ -109,10 +132,10 @@ def test_a_failure_is_remembered_shortly(failure: Ec2Error):
 
     async def story(clock: Clock) -> list[int | None]:
         known = ceilings(ec2, clock)
-        seen = [await known.of("gp3", ZONE) for _ in range(50)]
+        seen = [await known.of(wanted()) for _ in range(50)]
         assert len(ec2.requests) == 1
         await asyncio.sleep(FAILED_FOR_S)
-        return [seen[0], seen[-1], await known.of("gp3", ZONE)]
+        return [seen[0], seen[-1], await known.of(wanted())]
 
     assert in_virtual_time(story) == [None, None, 80_000]
 
@@ -122,9 +145,9 @@ def test_what_was_known_stays_true_while_it_cannot_be_learned_again():
 
     async def story(clock: Clock) -> int | None:
         known = ceilings(ec2, clock)
-        await known.of("gp3", ZONE)
+        await known.of(wanted())
         await asyncio.sleep(FRESH_FOR_S)
-        return await known.of("gp3", ZONE)
+        return await known.of(wanted())
 
     assert in_virtual_time(story) == 80_000
 
@@ -134,11 +157,11 @@ def test_a_refused_volume_tells_the_ceiling_that_no_dry_run_could():
 
     async def story(clock: Clock) -> list[int | None]:
         known = ceilings(ec2, clock)
-        before = await known.of("gp3", ZONE)
-        known.learn("gp3", DENIED)
-        between = await known.of("gp3", ZONE)
-        known.learn("gp3", TOO_HIGH)
-        return [before, between, await known.of("gp3", ZONE)]
+        before = await known.of(wanted())
+        known.learn(wanted(), DENIED)
+        between = await known.of(wanted())
+        known.learn(wanted(), TOO_HIGH)
+        return [before, between, await known.of(wanted())]
 
     assert in_virtual_time(story) == [None, None, 80_000]
 
@@ -148,8 +171,8 @@ def test_nothing_against_so_many_is_no_ceiling():
 
     async def story(clock: Clock) -> int | None:
         known = ceilings(ec2, clock)
-        await known.of("gp3", ZONE)
-        return await known.of("gp3", ZONE)
+        await known.of(wanted())
+        return await known.of(wanted())
 
     assert in_virtual_time(story) is None
     assert len(ec2.requests) == 1
@@ -158,8 +181,8 @@ def test_nothing_against_so_many_is_no_ceiling():
 def test_one_who_leaves_does_not_take_the_answer_from_the_others():
     async def story(clock: Clock) -> int | None:
         known = ceilings(Tried(), clock)
-        first = asyncio.create_task(known.of("gp3", ZONE))
-        second = asyncio.create_task(known.of("gp3", ZONE))
+        first = asyncio.create_task(known.of(wanted()))
+        second = asyncio.create_task(known.of(wanted()))
         await asyncio.sleep(CALL_S / 2)
         first.cancel()
         return await second
@@ -170,7 +193,7 @@ def test_one_who_leaves_does_not_take_the_answer_from_the_others():
 def test_closing_ends_a_call_under_way():
     async def story(clock: Clock) -> None:
         known = ceilings(Tried(), clock)
-        asking = asyncio.create_task(known.of("gp3", ZONE))
+        asking = asyncio.create_task(known.of(wanted()))
         await asyncio.sleep(CALL_S / 2)
         await known.close()
         await asyncio.gather(asking, return_exceptions=True)
@@ -204,7 +227,9 @@ async def test_ec2_names_its_ceiling_and_makes_nothing(
 ) -> None:
     strict_ec2.control(iops_ceilings=set_to)
 
-    assert await Ceilings(volumes, tags=TAGS).of(volume_type, ZONE) == ceiling
+    known = Ceilings(volumes, cluster_id="prod", extra_tags=())
+
+    assert await known.of(wanted(volume_type)) == ceiling
     assert await volumes.find(tags={"CSIVolumeName": "IopsLimitDryRun"}) == []
 
 
