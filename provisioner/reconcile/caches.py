@@ -1,7 +1,7 @@
 """The cached world: one informer a kind, and live reads where "not here" is not proof enough."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import structlog
@@ -18,6 +18,7 @@ from provisioner.kube.resources import (
     Resource,
     T,
 )
+from provisioner.kube.store import Indexer
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
@@ -28,8 +29,21 @@ from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import Place, place_of
 
 _DISCOVER_AGAIN_S = 2.0
+_CLAIMS_BY: Mapping[str, Indexer[Claim]] = {
+    "uid": lambda claim: (claim.uid,),
+    "class": lambda claim: (claim.class_name,),
+}
+_ATTACHMENTS_BY: Mapping[str, Indexer[Attachment]] = {
+    "persistent_volume": lambda each: (each.spec.source.persistent_volume_name or "",),
+    "node": lambda each: (each.spec.node_name,),
+}
 
 log = structlog.get_logger(__name__)
+
+
+def _volume_of(persistent_volume: PersistentVolume) -> Iterable[str]:
+    volume_id = persistent_volume.named_volume
+    return (volume_id,) if volume_id else ()
 
 
 class Caches:
@@ -40,29 +54,14 @@ class Caches:
     """
 
     def __init__(self, client: KubeClient, metrics: Metrics, driver: str) -> None:
-        def volume_of(persistent_volume: PersistentVolume) -> Iterable[str]:
-            volume_id = persistent_volume.named_volume
-            return (volume_id,) if volume_id else ()
-
         self._client = client
         self._driver = driver
-        self.claims: Informer[Claim] = Informer(
-            client,
-            CLAIMS,
-            metrics,
-            indexers={"uid": lambda c: (c.uid,), "class": lambda c: (c.class_name,)},
-        )
+        self.claims: Informer[Claim] = Informer(client, CLAIMS, metrics, indexers=_CLAIMS_BY)
         self.persistent_volumes: Informer[PersistentVolume] = Informer(
-            client, PERSISTENT_VOLUMES, metrics, indexers={"volume": volume_of}
+            client, PERSISTENT_VOLUMES, metrics, indexers={"volume": _volume_of}
         )
         self.attachments: Informer[Attachment] = Informer(
-            client,
-            ATTACHMENTS,
-            metrics,
-            indexers={
-                "persistent_volume": lambda a: (a.spec.source.persistent_volume_name or "",),
-                "node": lambda a: (a.spec.node_name,),
-            },
+            client, ATTACHMENTS, metrics, indexers=_ATTACHMENTS_BY
         )
         self.classes: Informer[StorageClass] = Informer(client, STORAGE_CLASSES, metrics)
         self.nodes: Informer[Node] = Informer(client, NODES, metrics)
