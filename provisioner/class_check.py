@@ -14,11 +14,12 @@ import msgspec
 import yaml
 
 from provisioner.decide import class_check as rules
-from provisioner.decide.class_check import Check, Located, ZoneEffect
+from provisioner.decide import class_zones
+from provisioner.decide.class_check import Check
 from provisioner.decide.class_effects import SizeEffect
+from provisioner.decide.class_zones import Located, ZoneEffect
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.storage_class import StorageClass
-from provisioner.model.zone import place_of
 
 STANDARD_INPUT = "-"
 _ENDINGS = (".yaml", ".yml", ".json")
@@ -173,4 +174,4 @@ async def _read_cluster(question: Question) -> tuple[StorageClass | None, list[L
 def located(nodes: Sequence[Node], csi_nodes: Sequence[CsiNode], driver: str) -> list[Located]:
     """Where nodes are, and on which of them the driver is registered."""
     registered = {each.name for each in csi_nodes if each.driver(driver) is not None}
-    return [Located(place_of(node.labels), node.name in registered) for node in nodes]
+    return [class_zones.located(node.labels, has_driver=node.name in registered) for node in nodes]

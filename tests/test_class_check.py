@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from provisioner import class_check, cli
 from provisioner.class_check import Question, located, read_file, told
 from provisioner.decide import class_check as rules
-from provisioner.decide.class_check import Located
+from provisioner.decide.class_zones import Located
 from provisioner.model.zone import Place
 from tests.builders import DRIVER, a_class, a_csi_node, a_node
 

@@ -10,8 +10,15 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from provisioner.decide import class_effects
-from provisioner.decide.class_effects import Effect, SizeEffect, refusal, refusal_of_block
+from provisioner.decide import class_effects, class_zones
+from provisioner.decide.class_effects import (
+    MOST_ABLE,
+    Effect,
+    SizeEffect,
+    refusal,
+    refusal_of_block,
+)
+from provisioner.decide.class_zones import Located, ZoneEffect
 from provisioner.decide.storage_class import ReadClass, read
 from provisioner.decide.zones import NoZone, candidates
 from provisioner.model import parameter_values as values
@@ -22,7 +29,7 @@ from provisioner.model.sentences import listed
 from provisioner.model.storage_class import WAIT_FOR_FIRST_CONSUMER, StorageClass
 from provisioner.model.tag_template import Names
 from provisioner.model.volume_type import VOLUME_TYPES
-from provisioner.model.zone import Place, TopologyTerm
+from provisioner.model.zone import TopologyTerm
 
 _BOOLEANS = frozenset(row.name.lower() for row in TABLE if row.parser is values.boolean)
 _SAMPLE = Names("default", "data", "pvc-00000000-0000-4000-8000-000000000000")
@@ -44,29 +51,6 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
-    """A node, as far as it matters: where it is, and whether the driver is registered on it."""
-
-    place: Place | None
-    has_driver: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ZoneEffect:
-    """What the class does in one zone.
-
-    Attributes:
-        zone: its name, or its id if the class says nothing else.
-        allowed: whether volumes may be made there.
-        nodes: how many nodes have the driver there; None if nodes were not looked at.
-    """
-
-    zone: str
-    allowed: bool
-    nodes: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Check:
     """All that there is to say about a class."""
 
@@ -77,11 +61,17 @@ class Check:
 
 
 def findings(
-    storage_class: StorageClass, nodes: Collection[Located] | None = None
+    storage_class: StorageClass,
+    nodes: Collection[Located] | None = None,
+    *,
+    default_file_system: str = MOST_ABLE,
 ) -> tuple[Finding, ...]:
     """What is wrong with a class of ours; nothing for a sound one.
 
-    ``nodes``: all of the cluster, None if they are not known.
+    Args:
+        storage_class: the class.
+        nodes: all of the cluster, None if they are not known.
+        default_file_system: the controller's, for classes that name none, if it is known.
     """
     try:
         read_class = read(storage_class)
@@ -95,7 +85,7 @@ def findings(
         *_about_empty_zones(read_class, nodes),
         *_about_maxima(read_class),
         *_about_no_effect(read_class),
-        *_about_block(read_class),
+        *_about_modes(read_class, default_file_system),
         *_about_templates(read_class),
         *_about_the_stock_driver(read_class),
     ]
@@ -119,7 +109,7 @@ def check(
     nodes: Collection[Located] | None = None,
 ) -> Check:
     """All that there is to say about a class of ours."""
-    found = findings(storage_class, nodes)
+    found = findings(storage_class, nodes, default_file_system=default_file_system)
     try:
         read_class = read(storage_class)
     except ValueError:
@@ -128,27 +118,8 @@ def check(
         found,
         class_effects.effects(read_class, default_file_system=default_file_system),
         class_effects.size_effects(read_class),
-        _zone_effects(read_class, nodes),
+        class_zones.zone_effects(read_class, nodes),
     )
-
-
-def zones_at_once(
-    *, waits: bool, allowed: Collection[str] | None, registered: Collection[str]
-) -> frozenset[str]:
-    """The zones among which the claim's name decides, not its pod; empty if nothing is at stake.
-
-    Args:
-        waits: whether the class waits for the first consumer.
-        allowed: the zones that the class allows, None for all.
-        registered: the zones in which nodes have the driver.
-    """
-    possible = frozenset(registered if allowed is None else allowed)
-    return frozenset() if waits or len(possible) <= 1 else possible
-
-
-def empty_zones(allowed: Collection[str] | None, inhabited: Collection[str]) -> frozenset[str]:
-    """The zones that a class names and no node is in; empty while no zone of any node is known."""
-    return frozenset(allowed or ()) - frozenset(inhabited) if inhabited else frozenset()
 
 
 def _impossible_sizes(read_class: ReadClass) -> Iterator[str]:
@@ -164,8 +135,8 @@ def _impossible_places(read_class: ReadClass) -> Iterator[str]:
         if isinstance(found, NoZone):
             yield found.message
     elif not read_class.storage_class.waits_for_consumer:
-        found = candidates(read_class, ())
-        # Any other reason is one of nodes, which may come.
+        found = candidates(read_class, (), {each: each for each in zones.zone_ids(terms)})
+        # Any other reason is one of nodes, which may come, or of ids, which only EC2 can tell.
         if isinstance(found, NoZone) and found.reason is Reason.INVALID_CLASS:
             yield found.message
 
@@ -179,21 +150,23 @@ def _is_dead(term: TopologyTerm) -> bool:
 def _about_binding(read_class: ReadClass, nodes: Collection[Located] | None) -> Iterator[str]:
     if read_class.storage_class.waits_for_consumer:
         return
-    allowed = zones.allowed_zones(read_class.allowed_topologies)
+    allowed = class_zones.allowed(read_class, nodes)
     remedy = f"volumeBindingMode {WAIT_FOR_FIRST_CONSUMER} makes them where they run"
     if allowed is None and nodes is None:
         yield f"it binds at once, so volumes may be made where their pods cannot run; {remedy}"
         return
-    registered = _zones_of(n for n in nodes or () if n.has_driver)
-    possible = zones_at_once(waits=False, allowed=allowed, registered=registered)
+    registered = class_zones.zones_of(n for n in nodes or () if n.has_driver)
+    possible = class_zones.zones_at_once(waits=False, allowed=allowed, registered=registered)
     if possible:
         where = listed(possible)
         yield f"it binds at once, so volumes may be made in {where} whatever pods need; {remedy}"
 
 
 def _about_empty_zones(read_class: ReadClass, nodes: Collection[Located] | None) -> Iterator[str]:
-    inhabited = _zones_of(nodes or ())
-    empty = empty_zones(zones.allowed_zones(read_class.allowed_topologies), inhabited)
+    inhabited = class_zones.zones_of(nodes or ())
+    empty = class_zones.empty_zones(class_zones.allowed(read_class, nodes), inhabited)
+    if not class_zones.zone_names(nodes):  # nodes without that label are no proof
+        empty -= zones.zone_ids(read_class.allowed_topologies)
     if empty:
         yield (
             f"allowedTopologies name {listed(empty, 'and')}, where no node is; is it misspelt? "
@@ -225,10 +198,11 @@ def _about_no_effect(read_class: ReadClass) -> Iterator[str]:
             yield "allowAutoIOPSIncreaseOnModify has no effect without iopsPerGB"
 
 
-def _about_block(read_class: ReadClass) -> Iterator[str]:
-    why = refusal_of_block(read_class)
-    if why is not None and refusal(read_class) is None:
+def _about_modes(read_class: ReadClass, default_file_system: str) -> Iterator[str]:
+    if (why := refusal_of_block(read_class)) is not None:
         yield f"claims with volumeMode Block are refused: {why}"
+    if (why := refusal(read_class, default_file_system)) is not None:
+        yield f"claims with a file system are refused: {why}"
 
 
 def _about_templates(read_class: ReadClass) -> Iterator[str]:
@@ -253,33 +227,3 @@ def _about_the_stock_driver(read_class: ReadClass) -> Iterator[str]:
             "with volumeInitializationRate, EC2 refuses what aws-ebs-csi-driver asks for volumes "
             "that are not made of a snapshot"
         )
-
-
-def _zone_effects(
-    read_class: ReadClass, nodes: Collection[Located] | None
-) -> tuple[ZoneEffect, ...]:
-    terms = read_class.allowed_topologies
-    allowed = zones.allowed_zones(terms)
-    named = (allowed or frozenset()) | (zones.zone_ids(terms) if allowed is None else frozenset())
-    counted = None if nodes is None else _counted(nodes)
-    return tuple(
-        ZoneEffect(
-            zone,
-            allowed is None or zone in allowed,
-            None if counted is None else counted.get(zone, 0),
-        )
-        for zone in sorted(named | set(counted or ()))
-    )
-
-
-def _counted(nodes: Collection[Located]) -> dict[str, int]:
-    counted: dict[str, int] = {}
-    for node in nodes:
-        if node.place is not None:
-            zone = node.place.zone
-            counted[zone] = counted.get(zone, 0) + node.has_driver
-    return counted
-
-
-def _zones_of(nodes: Iterable[Located]) -> frozenset[str]:
-    return frozenset(node.place.zone for node in nodes if node.place is not None)

@@ -13,6 +13,8 @@ from provisioner.model.meta import ObjectMeta
 from provisioner.model.parameters import FILE_SYSTEM_KEY, Formatting, Parameters
 from provisioner.model.volume_type import VOLUME_TYPES
 
+# Takes every option that any file system takes: what it refuses, a class cannot have at all.
+MOST_ABLE = "ext4"
 _SHOWN_GIB = (100, 1_000)
 _DEFAULT_KEY = "the account's default key"
 
@@ -69,25 +71,27 @@ def smallest_gib(read_class: ReadClass) -> int | None:
     Every limit below which a size is refused is one that a larger size meets.
     """
     low, high = 1, largest_gib(read_class)
-    if _is_refused(read_class, high) is not None:
+    if isinstance(planned(read_class, high), str):
         return None
     while low < high:
         middle = (low + high) // 2
-        if _is_refused(read_class, middle) is None:
-            high = middle
-        else:
+        if isinstance(planned(read_class, middle), str):
             low = middle + 1
+        else:
+            high = middle
     return low
 
 
-def refusal(read_class: ReadClass) -> str | None:
-    """Why no claim of any size can work; None when one can."""
-    return _is_refused(read_class, largest_gib(read_class))
+def refusal(read_class: ReadClass, default_file_system: str = MOST_ABLE) -> str | None:
+    """Why no claim of any size with a file system can work; None when one can."""
+    found = planned(read_class, largest_gib(read_class), default_file_system=default_file_system)
+    return found if isinstance(found, str) else None
 
 
 def refusal_of_block(read_class: ReadClass) -> str | None:
     """Why no claim with volumeMode Block can work; None when one can."""
-    return _is_refused(read_class, largest_gib(read_class), block=True)
+    found = planned(read_class, largest_gib(read_class), block=True)
+    return found if isinstance(found, str) else None
 
 
 def largest_gib(read_class: ReadClass) -> int:
@@ -95,7 +99,13 @@ def largest_gib(read_class: ReadClass) -> int:
     return VOLUME_TYPES[read_class.parameters.volume_type].size_gib[1]
 
 
-def planned(read_class: ReadClass, size_gib: int, *, block: bool = False) -> Plan | str:
+def planned(
+    read_class: ReadClass,
+    size_gib: int,
+    *,
+    block: bool = False,
+    default_file_system: str = MOST_ABLE,
+) -> Plan | str:
     """What is made for a claim of a size, else why nothing is.
 
     Without the class's tags: whether a template can be rendered depends on the claim's name. IOPS
@@ -117,15 +127,10 @@ def planned(read_class: ReadClass, size_gib: int, *, block: bool = False) -> Pla
         zone="",
         cluster_id="",
         extra_tags=(),
-        default_file_system="ext4",
+        default_file_system=default_file_system,
         iops_ceiling=documented[1] if documented is not None else None,
     )
     return found if isinstance(found, Plan) else found.message
-
-
-def _is_refused(read_class: ReadClass, size_gib: int, *, block: bool = False) -> str | None:
-    found = planned(read_class, size_gib, block=block)
-    return found if isinstance(found, str) else None
 
 
 def _sizes_of(volume_type: str) -> str:

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.decide import class_check as rules
-from provisioner.decide.class_check import Located, Weight, ZoneEffect
+from provisioner.decide.class_check import Weight
+from provisioner.decide.class_zones import Located
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import Place, TopologyRequirement, TopologyTerm
@@ -74,6 +75,11 @@ def test_topologies_that_no_place_meets_are_impossible_wherever_nodes_are(terms,
 
     for nodes in (None, [], in_zones(A, B, C)):
         assert "leave no zone at all" in impossible(storage_class, nodes)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_zone_ids_alone_are_possible_whatever_they_mean(waits):
+    assert impossible(a_class(allowed=[a_term(zone_id=["use1-az9"])], waits=waits)) == ""
 
 
 def test_one_term_that_a_place_meets_is_enough():
@@ -198,6 +204,17 @@ def test_options_of_file_systems_are_told_to_refuse_raw_devices():
     assert doubt.startswith("claims with volumeMode Block are refused: ")
 
 
+def test_options_that_the_default_file_system_lacks_are_a_doubt_where_it_is_known():
+    storage_class = of(ext4BigAlloc="true")
+
+    assert not any("with a file system" in each for each in doubts(storage_class))
+    found = rules.findings(storage_class, default_file_system="xfs")
+    assert rules.impossibilities(found) == ()
+    [_, doubt] = rules.doubts(found)
+    assert doubt.startswith("claims with a file system are refused: ")
+    assert "xfs" in doubt
+
+
 def test_a_tag_that_some_claims_cannot_have_is_a_doubt():
     [doubt] = doubts(of(tagSpecification_1='team={{ .PVCName | field "-" 1 }}'))
 
@@ -206,28 +223,6 @@ def test_a_tag_that_some_claims_cannot_have_is_a_doubt():
 
 
 # -- the report
-
-
-def test_zones_are_counted_and_those_kept_out_are_told():
-    storage_class = a_class(allowed=[a_term(zone=[A, B])], waits=True)
-    nodes = [*in_zones(A, A, C), *in_zones(B, has_driver=False), Located(None, has_driver=True)]
-
-    check = rules.check(storage_class, default_file_system="ext4", nodes=nodes)
-
-    assert check.zones == (
-        ZoneEffect(A, allowed=True, nodes=2),
-        ZoneEffect(B, allowed=True, nodes=0),
-        ZoneEffect(C, allowed=False, nodes=1),
-    )
-
-
-def test_without_the_cluster_only_the_zones_of_the_class_are_told():
-    terms = [a_term(zone=[B, A])]
-    named = rules.check(a_class(allowed=terms, waits=True), default_file_system="ext4")
-    silent = rules.check(a_class(waits=True), default_file_system="ext4")
-
-    assert [(each.zone, each.nodes) for each in named.zones] == [(A, None), (B, None)]
-    assert silent.zones == ()
 
 
 def test_of_what_cannot_be_read_nothing_but_the_reason_is_told():

@@ -8,10 +8,9 @@ from collections.abc import Collection
 
 import msgspec
 
-from provisioner.decide import class_check
-from provisioner.decide.class_check import Located
+from provisioner.decide import class_check, class_zones
+from provisioner.decide.class_zones import Located
 from provisioner.model.storage_class import StorageClass
-from provisioner.model.zone import place_of
 from webhook.model.review import Answer, Json, allow, deny
 from webhook.model.views import NodeView
 
@@ -42,4 +41,6 @@ def judge(document: Json, nodes: Collection[NodeView] | None, *, driver: str) ->
 
 
 def _located(view: NodeView) -> Located:
-    return Located(place_of(dict(view.labels)) if view.zone else None, view.has_driver)
+    if view.zone is None:
+        return Located(None, view.has_driver)
+    return class_zones.located(dict(view.labels), has_driver=view.has_driver)
