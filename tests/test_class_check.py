@@ -2,10 +2,12 @@
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
@@ -15,8 +17,10 @@ from provisioner import class_check, cli
 from provisioner.class_check import Question, located, read_file, told
 from provisioner.decide import class_check as rules
 from provisioner.decide.class_zones import Located
+from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import Place
 from tests.builders import DRIVER, a_class, a_csi_node, a_node
+from tests.test_readme import section
 
 Captured = pytest.CaptureFixture[str]
 A = "us-east-1a"
@@ -143,6 +147,17 @@ def test_the_classes_of_the_manifests_are_sound():
     assert len(classes) > 1
     for each in classes:
         assert rules.findings(each, [Located(Place(A), has_driver=True)]) == ()
+
+
+def test_readme_shows_what_is_told():
+    shown = section("Checking a class")
+    [document] = re.findall(r"```yaml\n(.+?)```", shown, re.DOTALL)
+    [output] = re.findall(r"```\n\$ ebs-provisioner class check .+?\n(.+?)\n```", shown, re.DOTALL)
+    storage_class = msgspec.convert(yaml.safe_load(document), StorageClass)
+
+    check = rules.check(storage_class, default_file_system="ext4")
+
+    assert output.splitlines() == told(storage_class, check)
 
 
 def test_zones_of_nodes_are_told():
