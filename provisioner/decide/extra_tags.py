@@ -56,15 +56,18 @@ def decide(
     """
     if volume.state not in _PRESENT or not _is_ours(volume, persistent_volume, cluster_id):
         return Nothing()
+    owner = _owner(volume.tags, persistent_volume)
     lacking = [
         template
         for template in templates
-        if template.key not in volume.tags and not _is_ownership(template.key)
+        if template.key not in volume.tags
+        and not _is_ownership(template.key)
+        and (template.is_constant or owner.claim_name)  # one that names nobody would stay for ever
     ]
     if not lacking:
         return Nothing()
     try:
-        missing = tags.rendered(lacking, _owner(volume.tags, persistent_volume))
+        missing = tags.rendered(lacking, owner)
     except ValueError as error:
         return Skip(f"volume {volume.volume_id}: {error}")
     has = sum(not key.startswith("aws:") for key in volume.tags)  # AWS's own do not count

@@ -111,6 +111,14 @@ def test_a_template_names_the_claim_for_which_the_volume_was_created():
     assert of(STOCK, text, persistent_volume=reused) == Add((("for", "other/later"),))
 
 
+def test_a_template_waits_until_there_is_a_claim_to_name():
+    unused = msgspec.structs.replace(PV, spec=msgspec.structs.replace(PV.spec, claim_ref=None))
+
+    found = of(STOCK, "for={{.PVCName}}", "env=prod", persistent_volume=unused)
+
+    assert found == Add((("env", "prod"),))
+
+
 def test_a_template_that_fails_skips_the_volume_and_says_why():
     found = of(OURS, f"part={'x' * 250}{{{{ .PVName }}}}", "env=prod")
 
