@@ -196,6 +196,12 @@ def _about_no_effect(read_class: ReadClass) -> Iterator[str]:
             yield "allowAutoIOPSPerGBIncrease has no effect without iopsPerGB"
         if wanted.iops_follow_growth:
             yield "allowAutoIOPSIncreaseOnModify has no effect without iopsPerGB"
+        names = [name.lower() for name in read_class.storage_class.parameters or ()]
+        if read_class.is_in_tree and "iopspergb" in names:
+            yield (
+                f"iopsPerGB has no effect on volumes of type {wanted.volume_type}; the in-tree "
+                "plugin ignored it, too"
+            )
 
 
 def _about_modes(read_class: ReadClass, default_file_system: str) -> Iterator[str]:

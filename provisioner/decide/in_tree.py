@@ -16,6 +16,7 @@ from provisioner.model.zone import EBS_ZONE_LABEL, ZONE_LABEL, TopologyRequireme
 Json = dict[str, Any]
 
 _ZONE, _ZONES, _IOPS_PER_GIB = "zone", "zones", "iopspergb"
+_WITHOUT_IOPS = ("gp2", "sc1", "st1")
 _RAISES_IOPS = "allowAutoIOPSPerGBIncrease"
 _MANY_ZONES = "__"  # between the zones in a label's value
 
@@ -24,12 +25,16 @@ def parameters_of(storage_class: StorageClass) -> dict[str, str]:
     """The class's parameters as the driver reads them; spellings and values stay the user's.
 
     The plugin raised too few IOPS per GiB to what the type needs, so that is allowed, unless the
-    class says otherwise.
+    class says otherwise; of types that take none it ignored them, where EC2 would refuse.
+    Source: Kubernetes 1.26 legacy-cloud-providers/aws ``CreateDisk`` (read 2026-11-21).
     """
     raw = storage_class.parameters or {}
-    lowered = {name.lower() for name in raw}
-    found = {name: text for name, text in raw.items() if name.lower() not in (_ZONE, _ZONES)}
-    if _IOPS_PER_GIB in lowered and _RAISES_IOPS.lower() not in lowered:
+    lowered = {name.lower(): text for name, text in raw.items()}
+    dropped = {_ZONE, _ZONES}
+    if lowered.get("type", "").strip().lower() in _WITHOUT_IOPS:
+        dropped.add(_IOPS_PER_GIB)
+    found = {name: text for name, text in raw.items() if name.lower() not in dropped}
+    if _IOPS_PER_GIB in lowered.keys() - dropped and _RAISES_IOPS.lower() not in lowered:
         found[_RAISES_IOPS] = "true"
     return found
 

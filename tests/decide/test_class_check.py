@@ -198,6 +198,16 @@ def test_what_needs_iops_per_gib_has_no_effect_without():
         assert doubt == f"{name} has no effect without iopsPerGB"
 
 
+def test_what_the_in_tree_plugin_ignored_is_told_and_possible():
+    parameters = {"type": "gp2", "iopsPerGB": "10"}
+    storage_class = a_class(provisioner=IN_TREE_DRIVER, parameters=parameters, waits=True)
+
+    [doubt] = doubts(storage_class)
+
+    assert doubt.startswith("iopsPerGB has no effect on volumes of type gp2")
+    assert impossible(a_class(parameters=parameters, waits=True)) != ""
+
+
 def test_options_of_file_systems_are_told_to_refuse_raw_devices():
     [doubt] = doubts(of(blockSize="4096"))
 

@@ -125,6 +125,13 @@ def test_too_few_iops_per_gib_are_raised_as_the_plugin_did(key):
     }
 
 
+@pytest.mark.parametrize("volume_type", ["gp2", "GP2", "st1", "sc1"])
+def test_iops_per_gib_of_types_without_are_ignored_as_by_the_plugin(volume_type):
+    parameters = {"type": volume_type, "iopsPerGB": "10"}
+
+    assert in_tree.parameters_of(an_old_class(parameters)) == {"type": volume_type}
+
+
 def test_a_class_that_says_itself_whether_iops_are_raised_is_heard():
     parameters = {"type": "io1", "iopsPerGB": "1", "allowautoiopspergbincrease": "false"}
 
