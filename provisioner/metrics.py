@@ -100,6 +100,12 @@ class Metrics(SharedMetrics):
             ["outcome"],
             registry=self.registry,
         )
+        self.zone_refuses = Gauge(
+            "ebs_provisioner_zone_refuses",
+            "1 for as long as it is believed that a zone, or an Outpost, refuses a volume type.",
+            ["zone", "type", "reason"],
+            registry=self.registry,
+        )
         self.orphans = Counter(
             "ebs_provisioner_orphans_total",
             "Volumes without an owner, by what was done with them.",

@@ -84,13 +84,17 @@ def examine(
     *,
     driver: str,
     persistent_volume: PersistentVolume | None,
+    pod_node: str = "",
 ) -> Nothing | Refuse | Provision:
     """Say whether a volume is to be made for this claim.
 
     ``storage_class`` is None only when the API server has none of that name;
-    ``persistent_volume`` is the one that has the name which the claim's will have.
+    ``persistent_volume`` is the one that has the name which the claim's will have; ``pod_node`` is
+    where a pod is already that needs the claim, "" without one.
     """
-    if claim.spec.volume_name or not claim.is_asked_of(driver):
+    if claim.spec.volume_name:
+        return Nothing()
+    if not claim.is_asked_of(driver) and not _is_needed(storage_class, pod_node):
         return Nothing()
     if persistent_volume is not None:
         return _taken(claim, persistent_volume)
@@ -104,9 +108,19 @@ def examine(
         )
     if not storage_class.is_of(driver):
         return Nothing()
-    if storage_class.waits_for_consumer and not claim.selected_node:
+    if storage_class.waits_for_consumer and not (claim.selected_node or pod_node):
         return Nothing()
     return _refusal(claim) or Provision(storage_class)
+
+
+def _is_needed(storage_class: StorageClass | None, pod_node: str) -> bool:
+    """Whether a claim of which nobody has asked us is needed all the same.
+
+    The volume controller asks for the volume of a claim that waits only once the scheduler has
+    chosen a node. A pod that was created with ``spec.nodeName`` never sees the scheduler, so its
+    claim would wait for ever. Source: Kubernetes 1.36 pv_controller (syncUnboundClaim).
+    """
+    return bool(pod_node) and storage_class is not None and storage_class.waits_for_consumer
 
 
 def _taken(claim: Claim, persistent_volume: PersistentVolume) -> Nothing | Refuse:

@@ -35,11 +35,13 @@ class NoZone:
     """No zone can be chosen now.
 
     ``choose_again``: the chosen node is of no use, the scheduler has to pick another one.
+    ``retry_after_s``: when to look again, None leaves it to the backoff.
     """
 
     reason: Reason
     message: str
     choose_again: bool = False
+    retry_after_s: float | None = None
 
 
 def needs_zone_names(read_class: ReadClass) -> bool:

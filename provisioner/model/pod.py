@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from provisioner.model.meta import KubeObject
+from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.taint import Toleration
 from provisioner.model.volume import is_volume_id, normalised_handle
 
@@ -184,3 +184,18 @@ class Pod(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
             elif volume.ephemeral is not None and volume.name:
                 names.append(f"{self.name}-{volume.name}")
         return tuple(f"{self.metadata.namespace}/{name}" for name in dict.fromkeys(names))
+
+
+def using_claims(pod: Pod) -> Pod | None:
+    """What a cache keeps of a pod: nothing without claims, no labels and annotations with them."""
+    if not pod.claim_keys:
+        return None
+    meta = pod.metadata
+    small = ObjectMeta(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        deletion_timestamp=meta.deletion_timestamp,
+    )
+    return msgspec.structs.replace(pod, metadata=small)

@@ -14,7 +14,9 @@ from provisioner.kube.resources import (
     CSI_NODES,
     NODES,
     PERSISTENT_VOLUMES,
+    PODS,
     STORAGE_CLASSES,
+    Projection,
     Resource,
     T,
 )
@@ -25,6 +27,7 @@ from provisioner.model.claim import Claim
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.pod import Pod, using_claims
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import Place, place_of
 
@@ -50,7 +53,8 @@ class Caches:
     """Informers of everything that the flows read.
 
     The indexes: claims by ``uid`` and ``class``, persistent volumes by ``volume`` (under whichever
-    driver they name it), attachments by ``persistent_volume`` and ``node``.
+    driver they name it), attachments by ``persistent_volume`` and ``node``, pods by ``claim``. Of
+    pods there are only those that are pending and use claims: what else runs is nothing to us.
     """
 
     def __init__(self, client: KubeClient, metrics: Metrics, driver: str) -> None:
@@ -66,6 +70,13 @@ class Caches:
         self.classes: Informer[StorageClass] = Informer(client, STORAGE_CLASSES, metrics)
         self.nodes: Informer[Node] = Informer(client, NODES, metrics)
         self.csi_nodes: Informer[CsiNode] = Informer(client, CSI_NODES, metrics)
+        self.pods: Informer[Pod] = Informer(
+            client,
+            Projection(PODS, using_claims),
+            metrics,
+            indexers={"claim": lambda pod: pod.claim_keys},
+            field_selector="status.phase=Pending",
+        )
 
         self._kinds: dict[Resource[Any], Informer[Any]] = {
             CLAIMS: self.claims,
@@ -74,6 +85,7 @@ class Caches:
             STORAGE_CLASSES: self.classes,
             NODES: self.nodes,
             CSI_NODES: self.csi_nodes,
+            PODS: self.pods,
         }
         self._served: list[Informer[Any]] = []
         self._discovered = asyncio.Event()

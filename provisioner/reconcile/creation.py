@@ -25,8 +25,10 @@ from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.volume import Volume
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.claim_events import ClaimEvents
+from provisioner.reconcile.failover import place_of
 from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
+from provisioner.reconcile.zone_state import ZoneState
 from provisioner.settings import Settings
 
 _TELL_AFTER_S = 5.0  # a claim that is provisioned sooner needs no word that it is
@@ -60,6 +62,7 @@ class Creations:
         live: LiveLists,
         events: ClaimEvents,
         metrics: Metrics,
+        zone_state: ZoneState,
         wake: Callable[[str], None],
     ) -> None:
         self._settings = settings
@@ -73,6 +76,7 @@ class Creations:
         self._live = live
         self._events = events
         self._metrics = metrics
+        self._zone_state = zone_state
         self._wake = wake
         self.usage = Usage(volumes)
         self.attempts: dict[str, Attempt] = {}
@@ -154,6 +158,8 @@ class Creations:
             told = await self.usage.explained(error, attempt.plan.request.volume_type)
             verdict = creation.after_failure(attempt, told, asyncio.get_running_loop().time())
             return self._fail(uid, verdict)
+        request = attempt.plan.request
+        self._zone_state.made(place_of(request), request.volume_type)
         # An answer of CreateVolume need not list the tags that it has written.
         self._marks.note(volume.volume_id)
         return self._made(uid, attempt, volume)

@@ -47,6 +47,10 @@ class Pins:
             self._written.add(claim.uid)
         return done
 
+    def settle(self, uid: str) -> None:
+        """Surely nothing is left of what was begun; the zone that comes next is written over it."""
+        self._written.discard(uid)
+
     async def remove(self, claim: Claim) -> None:
         """Surely nothing is left of what was begun: the zone is open, for our successor too."""
         self._written.discard(claim.uid)

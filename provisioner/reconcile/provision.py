@@ -27,17 +27,20 @@ from provisioner.model.claim import UNKNOWN_ZONE, Claim, claim_uid_of
 from provisioner.model.errors import StorageError
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
-from provisioner.model.volume import Volume
+from provisioner.model.volume import CreateRequest
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.capping import Capping
 from provisioner.reconcile.claim_events import ClaimEvents
 from provisioner.reconcile.classes import Classes
+from provisioner.reconcile.consumers import WaitingPods
 from provisioner.reconcile.creation import Creations
+from provisioner.reconcile.failover import FailOver, place_of
 from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from provisioner.reconcile.pins import Pins
 from provisioner.reconcile.takeover import Takeover
 from provisioner.reconcile.zone_choice import ZoneChoice
+from provisioner.reconcile.zone_state import ZoneState
 from provisioner.settings import Settings
 
 _CONFLICT_S = 0.2
@@ -73,12 +76,17 @@ class Provisioner:
         self.capping = Capping(volumes, settings)
         self.takeover = Takeover(marks, lookups)
         self.queue = KeyedQueue("provision", self.reconcile, metrics)
+        zone_state = ZoneState(metrics)
+        self._fail_over = FailOver(zone_state)
         self._zones = ZoneChoice(
             driver=settings.driver,
             caches=caches,
             zone_names=zone_names,
             pins=self._pins,
             takeover=self.takeover,
+            waiting_pods=WaitingPods(client, caches, settings.driver),
+            fail_over=self._fail_over,
+            events=self._events,
             wake=self.queue.add,
         )
         self.creations = Creations(
@@ -93,6 +101,7 @@ class Provisioner:
             live=live,
             events=self._events,
             metrics=metrics,
+            zone_state=zone_state,
             wake=self.queue.add,
         )
 
@@ -120,14 +129,26 @@ class Provisioner:
         self.capping.learn(asked, done.error)
         self.takeover.settle(uid)
         claim = self._caches.claim(uid)
-        if claim is not None and done.choose_again and claim.selected_node:
-            if await self._zones.is_elsewhere(claim.selected_node, asked.zone):
-                await self._pins.remove(claim)  # the scheduler's newer choice was not tried yet
-                return _CONFLICT_S
-            return await self._choose_again(claim, done.error)
+        self._zones.is_open(uid)
+        if claim is not None and done.choose_again:
+            return await self._zone_refused(claim, asked, done.error)
         if claim is not None:
             await self._pins.remove(claim)
         raise done.error
+
+    async def _zone_refused(
+        self, claim: Claim, asked: CreateRequest, error: StorageError
+    ) -> float | None:
+        """Surely nothing is left in a zone without room: another node, or another zone."""
+        refusals = self._fail_over.refused(claim.uid, asked, error)
+        if claim.selected_node and not refusals.exclude(place_of(asked)):
+            if await self._zones.is_elsewhere(claim.selected_node, asked.zone):
+                await self._pins.remove(claim)  # the scheduler's newer choice was not tried yet
+                return _CONFLICT_S
+            return await self._choose_again(claim, error)
+        self._pins.settle(claim.uid)
+        self._count(error, "another zone is looked for")
+        return await self.reconcile(claim.uid)  # ends: each place refuses once
 
     async def close(self) -> None:
         """Stop asking EC2 for what no claim waits for any more."""
@@ -142,10 +163,10 @@ class Provisioner:
             return
         if old is not None and old.asks_for_the_same(new):
             return  # our own writing; it must not cut a pause short
-        if not new.spec.volume_name and new.is_asked_of(self._settings.driver):
-            self.queue.add(new.uid)
-        elif new.spec.volume_name:
+        if new.spec.volume_name:
             self._forget(new.uid)
+        elif new.is_asked_of(self._settings.driver) or self._zones.node_of(new):
+            self.queue.add(new.uid)
 
     def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
         if new is None and old is not None:
@@ -177,14 +198,15 @@ class Provisioner:
         if claim is None:
             self._forget(uid)
             return None
-        storage_class = None
-        if claim.is_asked_of(self._settings.driver) and not claim.spec.volume_name:
+        storage_class, node = None, self._zones.node_of(claim)
+        if (claim.is_asked_of(self._settings.driver) or node) and not claim.spec.volume_name:
             storage_class = await self._caches.storage_class(claim.class_name)
         decision = rules.examine(
             claim,
             storage_class,
             driver=self._settings.driver,
             persistent_volume=self._caches.persistent_volumes.get(claim.persistent_volume_name),
+            pod_node=node,
         )
         match decision:
             case rules.Nothing():
@@ -212,13 +234,9 @@ class Provisioner:
             raise
         if isinstance(made, float):
             return made if await self._pins.write(claim, UNKNOWN_ZONE) else _CONFLICT_S
-        where = await self._place(claim, read_class, made)
+        where = await self._zones.choose(claim, read_class, made)
         if isinstance(where, zones.NoZone):
-            nowhere = StorageError(where.reason, where.message)
-            self._events.failed(claim, nowhere)
-            if where.choose_again:
-                return await self._choose_again(claim, nowhere)
-            raise nowhere
+            return await self._nowhere(claim, where)
         freeze = partial(
             rules.plan,
             claim,
@@ -231,22 +249,27 @@ class Provisioner:
         )
         planned = await self.capping.planned(freeze)
         if isinstance(planned, rules.Refuse):
+            self._zones.is_open(claim.uid)
             self._refused(claim, planned)
             return None
         if not await self._pins.write(claim, where.zone, where.outpost_arn):
             return _CONFLICT_S
-        return Attempt(planned, started_at_s=asyncio.get_running_loop().time(), volume=made)
+        return Attempt(
+            planned,
+            started_at_s=asyncio.get_running_loop().time(),
+            volume=made,
+            inherited=bool(claim.pinned_zone) and self.takeover.may_have_begun(claim.uid),
+        )
 
-    async def _place(
-        self, claim: Claim, read_class: ReadClass, made: Volume | None
-    ) -> zones.Chosen | zones.NoZone:
-        if made is not None:
-            return zones.Chosen(made.zone, made.outpost_arn)
-        try:
-            return await self._zones.choose(claim, read_class)
-        except StorageError as error:
-            self._events.cannot_look(claim, error)
-            raise
+    async def _nowhere(self, claim: Claim, where: zones.NoZone) -> float | None:
+        again_s = where.retry_after_s
+        error = StorageError(where.reason, where.message, retry_after_s=again_s)
+        self._events.failed(claim, error, once=again_s is not None)
+        if where.choose_again:
+            return await self._choose_again(claim, error)
+        if again_s is not None:  # it was refused wherever it was begun
+            await self._pins.remove(claim)
+        raise error
 
     async def _choose_again(self, claim: Claim, why: StorageError) -> float | None:
         if not await self._pins.drop_node(claim):
