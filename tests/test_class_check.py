@@ -62,7 +62,7 @@ def test_a_sound_class_is_told_and_ends_well(
 def test_a_class_that_can_never_work_ends_with_1_and_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: Captured, tmp_path: Path
 ):
-    assert checked(monkeypatch, a_file(tmp_path, SOUND, MISSPELT)) == 1
+    assert checked(monkeypatch, a_file(tmp_path, MISSPELT, SOUND)) == 1
 
     out = capsys.readouterr().out
     assert "class slow (ebs.csi.aws.com): can never work" in out
@@ -100,6 +100,7 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, capsys: Capture
         ("", "there is no StorageClass in it"),
         ("[1, 2]", "there is no StorageClass in it"),
         ("{", "class.yaml: "),
+        ("[" * 2_000, "class.yaml: "),
         ("- !!python/object:os.system x", "class.yaml: "),
         ("kind: StorageClass\nparameters: {iops: 4000}", "have to stand in quotes"),
         ("kind: StorageClass\nparameters: {encrypted: true}", "have to stand in quotes"),

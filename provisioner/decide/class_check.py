@@ -123,8 +123,8 @@ def check(
 
 
 def _impossible_sizes(read_class: ReadClass) -> Iterator[str]:
-    why = refusal(read_class)
-    if why is not None and refusal_of_block(read_class) is not None:
+    # Of a file system that takes every option, so none of them plays a part.
+    if (why := refusal(read_class)) is not None:
         yield f"no claim works, whatever its size: {why}"
 
 
@@ -135,7 +135,7 @@ def _impossible_places(read_class: ReadClass) -> Iterator[str]:
         if isinstance(found, NoZone):
             yield found.message
     elif not read_class.storage_class.waits_for_consumer:
-        found = candidates(read_class, (), {each: each for each in zones.zone_ids(terms)})
+        found = candidates(read_class, (), {})
         # Any other reason is one of nodes, which may come, or of ids, which only EC2 can tell.
         if isinstance(found, NoZone) and found.reason is Reason.INVALID_CLASS:
             yield found.message
