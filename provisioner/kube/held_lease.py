@@ -18,6 +18,11 @@ from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject
 
 _NEVER = float("-inf")
+# Written when we release a lease: its ``leaseTransitions`` then. Whoever takes it over counts them
+# up and leaves annotations alone (client-go 0.36 leaderelection.go and leaselock.go), so if both
+# are equal and nobody holds it, it was released by one of us.
+RELEASED = "ebs-provisioner.io/released-at-transition"
+SOMEBODY = "somebody who released it"
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -74,7 +79,7 @@ class HeldLease:
         self.renewed_at = _NEVER
         self.ours = False
         self._tried = False  # to take it: even if that failed, it may have been carried out
-        self.predecessor = ""  # who held it before us and did not release it
+        self.predecessor = ""  # who held it before us, unless one of us has released it
 
     @property
     def expires_in_s(self) -> float:
@@ -135,7 +140,9 @@ class HeldLease:
             return
         found = await self._client.get(LEASES, self.name, self._namespace)
         if found.spec.holder_identity == self._identity:
-            await self._patch(found, {"holderIdentity": "", "leaseDurationSeconds": 1})
+            released = {RELEASED: str(found.spec.lease_transitions or 0)}
+            record = {"holderIdentity": "", "leaseDurationSeconds": 1}
+            await self._patch(found, record, annotations=released)
         self._tried = False
 
     def _observe(self, found: Lease) -> None:
@@ -161,18 +168,26 @@ class HeldLease:
 
     async def _write(self, found: Lease) -> Lease:
         acquired = found.spec.holder_identity != self._identity
+        transitions = found.spec.lease_transitions or 0
         if acquired and found.spec.holder_identity:
             self.predecessor = found.spec.holder_identity
-        transitions = (found.spec.lease_transitions or 0) + acquired
+        elif acquired and found.annotations.get(RELEASED) != str(transitions):
+            # client-go can release a lease, too, and ends then, whatever is under way.
+            self.predecessor = SOMEBODY
+        transitions += acquired
         return await self._patch(found, self._record(acquired=acquired, transitions=transitions))
 
-    async def _patch(self, found: Lease, spec: dict[str, Any]) -> Lease:
+    async def _patch(
+        self, found: Lease, spec: dict[str, Any], *, annotations: dict[str, str] | None = None
+    ) -> Lease:
         # The version makes it a compare-and-swap; a patch keeps labels and fields of others.
-        version = {"resourceVersion": found.metadata.resource_version}
+        meta: dict[str, Any] = {"resourceVersion": found.metadata.resource_version}
+        if annotations is not None:
+            meta["annotations"] = annotations
         return await self._client.patch(
             LEASES,
             self.name,
-            {"metadata": version, "spec": spec},
+            {"metadata": meta, "spec": spec},
             kind=Patch.MERGE,
             namespace=self._namespace,
         )

@@ -78,7 +78,10 @@ class Leases:
 
     @property
     def predecessors(self) -> frozenset[str]:
-        """The identities that held any of the leases before us and did not release it."""
+        """The identities that held any of the leases before us, but for those we have released.
+
+        ``SOMEBODY`` stands for who has released one and is not one of us.
+        """
         return frozenset(lease.predecessor for lease in self._leases if lease.predecessor)
 
     async def acquire(self) -> None:

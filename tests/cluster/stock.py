@@ -74,7 +74,9 @@ class Sidecar:
         valid = now_s < self._seen_at_s + spec.get("leaseDurationSeconds", 0)
         if holder and holder != IDENTITY and valid:
             return False
-        await self._put(lease, holderIdentity=IDENTITY, leaseDurationSeconds=DURATION_S)
+        transitions = spec.get("leaseTransitions", 0) + (holder != IDENTITY)
+        record = {"leaseDurationSeconds": DURATION_S, "leaseTransitions": transitions}
+        await self._put(lease, holderIdentity=IDENTITY, **record)
         return True
 
     async def _put(self, lease: Json, **record: Any) -> None:

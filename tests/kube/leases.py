@@ -21,6 +21,7 @@ class Cluster:
         self._names = names
         self.specs: dict[str, dict[str, Any]] = {}
         self.versions: dict[str, int] = {}
+        self.annotations: dict[str, dict[str, str]] = {}
         self.writes = 0
         for name in names:
             server.on("GET", f"{BASE}/{name}", self._get)
@@ -37,7 +38,8 @@ class Cluster:
 
     def _answer(self, name: str) -> web.Response:
         version = str(self.versions[name])
-        meta = {"name": name, "resourceVersion": version, "labels": {"keep": "me"}}
+        meta: dict[str, Any] = {"name": name, "resourceVersion": version}
+        meta |= {"labels": {"keep": "me"}, "annotations": self.annotations.get(name, {})}
         return web.json_response({"metadata": meta, "spec": self.specs[name]})
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
@@ -63,6 +65,8 @@ class Cluster:
         ):
             return await status(409, "Conflict")(request)
         self.writes += 1
+        written = body["metadata"].get("annotations", {})
+        self.annotations[name] = self.annotations.get(name, {}) | written
         self.put(name, **(self.specs[name] | body["spec"]))
         return self._answer(name)
 

@@ -6,6 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from provisioner.kube.client import KubeClient
+from provisioner.kube.held_lease import RELEASED
 from provisioner.kube.lease import Leases
 from provisioner.metrics import Metrics
 from tests.kube.apiserver import ApiServer, Hang, Reply, status
@@ -91,7 +92,8 @@ async def test_takes_a_lease_that_was_given_back(make: MakeLeases, cluster: Clus
 async def test_names_who_held_a_lease_without_giving_it_back(
     make: MakeLeases, cluster: Cluster, clock: Clock, server: ApiServer, eventually: Eventually
 ) -> None:
-    cluster.put("one", holderIdentity="", leaseDurationSeconds=1)
+    cluster.put("one", holderIdentity="", leaseDurationSeconds=1, leaseTransitions=4)
+    cluster.annotations["one"] = {RELEASED: "4"}  # given back by one of us
     cluster.put("two", holderIdentity="stock", leaseDurationSeconds=15)
     leases = make()
     async with background(leases.acquire()) as acquiring:
