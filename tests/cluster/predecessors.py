@@ -133,9 +133,14 @@ class Predecessors:
 
     async def workload(self, form: str, zone: str, device: str) -> Workload:
         """A pod that runs with its volume attached."""
+        made = await self.waiting(form, zone)
+        await self.sidecars.attach(made.persistent_volume, device)
+        return made
+
+    async def waiting(self, form: str, zone: str) -> Workload:
+        """A pod whose volume is still to be attached."""
         made = await self._volume(form, zone)
         await hands.make_pod(self.api, self.namespace, form, form)
-        await self.sidecars.attach(made.persistent_volume, device)
         return made
 
     async def _volume(self, form: str, zone: str) -> Workload:

@@ -50,47 +50,77 @@ class Sidecars:
             if each["spec"]["source"].get("persistentVolumeName") == persistent_volume
         ]
 
-    async def attach(self, persistent_volume: str, device: str) -> None:
-        """Attach what the controller manager wants attached."""
+    async def wanted(self, persistent_volume: str) -> Json:
+        """What the controller manager wants attached, once it says so."""
 
-        async def wanted() -> list[Json]:
+        async def found() -> list[Json]:
             return await self.attached_to(persistent_volume)
 
-        [va] = await eventually(f"{persistent_volume} is to be attached", wanted)
-        pv = await self.api.get(f"{PVS}/{persistent_volume}")
-        await self.api.patch(
-            f"{PVS}/{persistent_volume}", {"metadata": {"finalizers": [ATTACHER]}}, "strategic"
-        )
-        node_id = await self._node_id(va)
-        path = f"{ATTACHMENTS}/{va['metadata']['name']}"
-        meta = {"finalizers": [ATTACHER], "annotations": {NODE_ID: node_id}}
-        await self.api.patch(path, {"metadata": meta})
-        self.hand.ec2.attach_volume(VolumeId=handle(pv), InstanceId=node_id, Device=device)
-        self._await(handle(pv), "in-use")
+        [va] = await eventually(f"{persistent_volume} is to be attached", found)
+        return dict(va)
+
+    async def unwanted(self, persistent_volume: str) -> Json:
+        """What the controller manager wants detached, once it says so."""
+
+        async def found() -> list[Json]:
+            there = await self.attached_to(persistent_volume)
+            return [va for va in there if va["metadata"].get("deletionTimestamp")]
+
+        [va] = await eventually(f"{persistent_volume} is to be detached", found)
+        return dict(va)
+
+    async def attach(self, persistent_volume: str, device: str) -> None:
+        """Attach what the controller manager wants attached."""
+        await self.begin_to_attach(persistent_volume, device)
+        va = await self.wanted(persistent_volume)
         status = {"attached": True, "attachmentMetadata": {"devicePath": device}}
+        path = f"{ATTACHMENTS}/{va['metadata']['name']}"
         await self.api.patch(f"{path}/status", {"status": status})
+
+    async def begin_to_attach(self, persistent_volume: str, device: str) -> None:
+        """The same up to what EC2 says; the attachment's status is not written."""
+        va = await self.wanted(persistent_volume)
+        holds = {"metadata": {"finalizers": [ATTACHER]}}
+        await self.api.patch(f"{PVS}/{persistent_volume}", holds, "strategic")
+        meta = {"finalizers": [ATTACHER], "annotations": {NODE_ID: await self.node_id(va)}}
+        await self.api.patch(f"{ATTACHMENTS}/{va['metadata']['name']}", {"metadata": meta})
+        await self.attach_in_ec2(persistent_volume, device)
+
+    async def attach_in_ec2(self, persistent_volume: str, device: str) -> None:
+        """What the plugin did: no object tells of it."""
+        va = await self.wanted(persistent_volume)
+        volume_id = handle(await self.api.get(f"{PVS}/{persistent_volume}"))
+        self.hand.ec2.attach_volume(
+            VolumeId=volume_id, InstanceId=await self.node_id(va), Device=device
+        )
+        self._await(volume_id, "in-use")
 
     async def detach(self, persistent_volume: str) -> None:
         """Detach what the controller manager wants detached, then let go of the attachment."""
-
-        async def unwanted() -> list[Json]:
-            found = await self.attached_to(persistent_volume)
-            return [va for va in found if va["metadata"].get("deletionTimestamp")]
-
-        [va] = await eventually(f"{persistent_volume} is to be detached", unwanted)
-        assert va["metadata"]["finalizers"] == [ATTACHER]  # else it counts as detached already
-        pv = await self.api.get(f"{PVS}/{persistent_volume}")
-        node_id = await self._node_id(va)
-        self.hand.ec2.detach_volume(VolumeId=handle(pv), InstanceId=node_id)
-        self._await(handle(pv), "available")
+        va = await self.begin_to_detach(persistent_volume)
         await self._let_go(f"{ATTACHMENTS}/{va['metadata']['name']}", ATTACHER)
+
+    async def begin_to_detach(self, persistent_volume: str) -> Json:
+        """The same up to what EC2 says; the attachment is still held."""
+        va = await self.unwanted(persistent_volume)
+        assert va["metadata"]["finalizers"] == [ATTACHER]  # else it counts as detached already
+        volume_id = handle(await self.api.get(f"{PVS}/{persistent_volume}"))
+        self.hand.ec2.detach_volume(VolumeId=volume_id, InstanceId=await self.node_id(va))
+        self._await(volume_id, "available")
+        return va
 
     async def delete(self, persistent_volume: str) -> None:
         """Delete the volume of a released persistent volume, then the object."""
         path = f"{PVS}/{persistent_volume}"
+        await self.begin_to_delete(persistent_volume)
+        await self.api.delete(path)
+        await self._let_go(path, PROVISIONER, ATTACHER)
+
+    async def begin_to_delete(self, persistent_volume: str) -> None:
+        """The same up to what EC2 says; the object is still there."""
 
         async def released() -> Json | None:
-            pv: Json = await self.api.get(path)
+            pv: Json = await self.api.get(f"{PVS}/{persistent_volume}")
             return pv if pv["status"].get("phase") == "Released" else None
 
         pv = await eventually(f"{persistent_volume} is Released", released)
@@ -101,10 +131,9 @@ class Sidecars:
         assert PROVISIONER in pv["metadata"]["finalizers"]
         assert not await self.attached_to(persistent_volume)
         self.hand.ec2.delete_volume(VolumeId=handle(pv))
-        await self.api.delete(path)
-        await self._let_go(path, PROVISIONER, ATTACHER)
 
-    async def _node_id(self, va: Json) -> str:
+    async def node_id(self, va: Json) -> str:
+        """The instance that it is about."""
         csi_node = await self.api.get(f"{CSI_NODES}/{va['spec']['nodeName']}")
         [node_id] = [d["nodeID"] for d in csi_node["spec"]["drivers"] if d["name"] == DRIVER]
         return str(node_id)

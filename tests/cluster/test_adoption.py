@@ -9,11 +9,12 @@ import pytest
 
 from provisioner.model import tags
 from provisioner.sandbox.api import Api
-from tests.cluster import hands, stock
+from tests.cluster import hands
+from tests.cluster.adoption import House
 from tests.cluster.background import Background
-from tests.cluster.hands import ATTACHMENTS, PVS, Ec2Hand, Json
-from tests.cluster.predecessors import FORMS, REGION, ZONE, Predecessors, Workload
-from tests.cluster.replicas import Replica, eventually, installed
+from tests.cluster.hands import ATTACHMENTS, PVS, Json
+from tests.cluster.predecessors import FORMS, REGION, ZONE, Workload
+from tests.cluster.replicas import eventually
 from tests.cluster.sidecars import (
     ATTACHER,
     IN_TREE,
@@ -21,117 +22,26 @@ from tests.cluster.sidecars import (
     NODE_ID,
     PROVISIONED_BY,
     PROVISIONER,
-    handle,
 )
-from tests.cluster.stock import Stock
 
 PROTECTION = "kubernetes.io/pv-protection"
 
 
-class House:
-    """What these tests share; the namespace's name is the cluster id, too."""
-
-    def __init__(self, background: Background, api: Api, namespace: str) -> None:
-        self.api = api
-        self.namespace = namespace
-        self.sandbox = background.sandbox
-        self.hand = Ec2Hand(background.sandbox.ec2_endpoint)
-        self.before = Predecessors(api, self.hand, namespace)
-
-    def replica(self) -> Replica:
-        return Replica(self.sandbox, "--cluster-id", self.namespace, name=self.namespace)
-
-    async def provisioned(self, name: str, class_name: str) -> Workload:
-        """A pod of ours that runs with its volume attached."""
-        await hands.make_claim(self.api, self.namespace, name, class_name)
-        await hands.make_pod(self.api, self.namespace, name, name)
-        claim: Json = {}
-
-        async def bound() -> bool:
-            claim.update(await self.api.get(f"{hands.claims_of(self.namespace)}/{name}"))
-            return bool(claim["status"].get("phase") == "Bound")
-
-        await eventually(f"{name} is Bound", bound)
-        pv = claim["spec"]["volumeName"]
-        made = Workload(name, pv, handle(await self.api.get(f"{PVS}/{pv}")))
-        await self.attached(made)
-        return made
-
-    async def attached(self, workload: Workload) -> None:
-        async def reported() -> bool:
-            found = await self.before.sidecars.attached_to(workload.persistent_volume)
-            return bool(found and (found[0].get("status") or {}).get("attached"))
-
-        await eventually(f"{workload.name} is attached", reported)
-        assert self.state(workload) == "in-use"
-
-    async def detached(self, workload: Workload) -> None:
-        async def gone() -> bool:
-            return not await self.before.sidecars.attached_to(workload.persistent_volume)
-
-        await eventually(f"{workload.name} is detached", gone)
-        assert self.state(workload) == "available"
-
-    async def deleted(self, workload: Workload) -> None:
-        async def gone() -> bool:
-            return not await hands.persistent_volumes(self.api, self.namespace)
-
-        await eventually("all persistent volumes are gone", gone)
-        assert self.state(workload) == ""
-
-    def state(self, workload: Workload) -> str:
-        """Of its volume in EC2; "" when there is none."""
-        found = {v["VolumeId"]: str(v["State"]) for v in self.hand.volumes()}
-        return found.get(workload.volume_id, "")
-
-    async def remove_pod(self, name: str) -> None:
-        path = f"{hands.pods_of(self.namespace)}/{name}"
-        await self.api.delete(path)
-
-        async def gone() -> bool:
-            found = await hands.items(self.api, hands.pods_of(self.namespace))
-            return name not in {pod["metadata"]["name"] for pod in found}
-
-        await eventually(f"pod {name} is gone", gone)
-
-    async def remove_claim(self, name: str) -> None:
-        await self.api.delete(f"{hands.claims_of(self.namespace)}/{name}")
-
-    def touched(self, after_s: float) -> set[str]:
-        """The volumes that a call since then was to change."""
-        calls = self.hand.changes(after_s=after_s)
-        return {str(call["params"].get("VolumeId", "")) for call in calls} - {""}
-
-
 @pytest.fixture
 async def house(background: Background, api: Api, namespace: str) -> AsyncIterator[House]:
-    await installed(background)
-    await stock.forget(api)
-    made = House(background, api, namespace)
-    await hands.make_class(api, f"{namespace}-new")
-    await hands.make_class(api, f"{namespace}-old", driver=IN_TREE)
-    made.hand.watch()
-    yield made
-    made.hand.control(**hands.CALM)
-    await hands.wipe(api, made.hand, namespace)
-    for suffix in ("new", "old"):
-        await hands.discard(api, f"{hands.CLASSES}/{namespace}-{suffix}")
+    async with House.opened(background, api, namespace) as opened:
+        yield opened
 
 
 async def test_workloads_of_all_predecessors_go_on_and_then_live_their_lives(house: House) -> None:
-    stock_driver, zone = Stock(house.api), house.sandbox.zones[0]
-    async with stock_driver.running():
-        await eventually("stock leads", stock_driver.leads, 2 * stock.RETRY_S)
+    zone = house.sandbox.zones[0]
+    async with house.stock_leads() as stock_driver:
         old = [
             await house.before.workload(form, zone, f"/dev/xvdb{letter}")
             for form, letter in zip(FORMS, "abcd", strict=True)
         ]
         before_s = house.hand.now_s
-        async with house.replica() as ours:
-            for sidecar in stock_driver.sidecars:
-                await stock_driver.stop(sidecar)
-            await eventually("ours leads", ours.leads, 2 * stock.RETRY_S)
-
+        async with house.ours_takes_over(stock_driver):
             # What runs is left alone, while a volume of ours is made and attached beside it.
             new = await house.provisioned("new", f"{house.namespace}-old")
             assert house.touched(before_s) == {new.volume_id}
@@ -161,10 +71,7 @@ async def test_workloads_of_ours_are_handed_back_as_the_stock_driver_would_have_
             for kind in ("new", "old")
         }
         assert await ours.terminate() == 0
-    stock_driver = Stock(house.api)
-    async with stock_driver.running():
-        await eventually("stock leads", stock_driver.leads, 2 * stock.RETRY_S)
-
+    async with house.stock_leads():
         await _nothing_holds_it_that_stock_does_not_know(house, made["new"], {})
         region = house.sandbox.region
         zone = next(z for z in house.sandbox.zones if z.startswith(region))
