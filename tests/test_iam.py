@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from provisioner import __file__ as package_file
+from provisioner.ec2.ceilings import tried_tags
 from provisioner.model import tags
 from tests.calls_in_code import ec2_actions
 
@@ -104,6 +105,13 @@ def test_the_life_of_a_volume_is_allowed(name: str, partition: str):
         assert allows(policy, action, made_id, ResourceTag=made)
         assert allows(policy, action, instance(partition), ResourceTag=node)
     assert allows(policy, "DeleteVolume", made_id, ResourceTag=made)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_what_may_be_created_may_be_tried(name: str):
+    tried = dict(tried_tags("production", ()))
+
+    assert allows(rendered(name), "CreateVolume", volume(), RequestTag=tried)
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -18,7 +18,7 @@ import structlog
 
 from provisioner.ec2.volumes import Volumes
 from provisioner.model import tags
-from provisioner.model.errors import Ec2Error
+from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.tag_template import TagTemplate
 from provisioner.model.volume import CreateRequest
 
@@ -29,6 +29,18 @@ NAME = "IopsLimitDryRun"  # as the stock driver names its own
 _SIZE_GIB = 4  # the least that every type with chosen IOPS has
 _TOO_HIGH = re.compile(r"volume iops.*too high.*maximum is (\d{1,9})\b", re.IGNORECASE)
 _TOO_HIGH_K = re.compile(r"\b(\d{1,6})K IOPS\b", re.IGNORECASE)
+
+# EC2 did not answer the question: a request that is frozen now could not be lowered later.
+_AWAY = frozenset(
+    {
+        Reason.CREDENTIALS_INVALID,
+        Reason.NOT_LEADING,
+        Reason.REPLY_LOST,
+        Reason.THROTTLED,
+        Reason.TIMED_OUT,
+        Reason.UNREACHABLE,
+    }
+)
 
 _Place = tuple[str, str | None]  # type, and ARN of the outpost
 
@@ -64,16 +76,19 @@ class Ceilings:
             clock: monotonic seconds.
         """
         self._volumes = volumes
-        self._tags = _tags(cluster_id, extra_tags)
+        self._tags = tried_tags(cluster_id, extra_tags)
         self._clock = clock
         self._known: dict[_Place, _Known] = {}
         self._asking: dict[_Place, asyncio.Task[int | None]] = {}
 
     async def of(self, request: CreateRequest) -> int | None:
-        """The most IOPS that such a volume may have; None: EC2 did not say.
+        """The most IOPS that such a volume may have; None: EC2 does not say.
 
         ``request`` is of a type whose IOPS can be chosen. The answer for its zone is used for the
         whole region.
+
+        Raises:
+            Ec2Error: EC2 cannot be asked just now, and nothing is known from before.
         """
         place = _place(request)
         known = self._known.get(place)
@@ -86,7 +101,7 @@ class Ceilings:
                 self._ask(request), name=f"ceiling of {request.volume_type}", context=Context()
             )
             self._asking[place] = asking
-            asking.add_done_callback(lambda _: self._asking.pop(place, None))
+            asking.add_done_callback(lambda done: self._asked(place, done))
         return await asyncio.shield(asking)
 
     def learn(self, request: CreateRequest, refusal: Exception) -> None:
@@ -102,6 +117,11 @@ class Ceilings:
             each.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
 
+    def _asked(self, place: _Place, done: asyncio.Task[int | None]) -> None:
+        self._asking.pop(place, None)
+        if not done.cancelled():
+            done.exception()  # whoever asked may have left by then
+
     async def _ask(self, request: CreateRequest) -> int | None:
         tried = CreateRequest(
             client_token="",
@@ -115,6 +135,8 @@ class Ceilings:
         try:
             refusal = await self._volumes.dry_run(tried)
         except Ec2Error as failure:
+            if failure.reason in _AWAY and _place(request) not in self._known:
+                raise
             return self._unknown(request, failure.message)
         iops = ceiling_in(refusal) if refusal is not None else None
         if refusal is not None and iops is None:
@@ -142,7 +164,7 @@ def _place(request: CreateRequest) -> _Place:
     return request.volume_type, request.outpost_arn
 
 
-def _tags(cluster_id: str, extra_tags: Iterable[TagTemplate]) -> tuple[tuple[str, str], ...]:
+def tried_tags(cluster_id: str, extra_tags: Iterable[TagTemplate]) -> tuple[tuple[str, str], ...]:
     """All tags that a volume of ours has: what the role may create, it may also try."""
     owner = tags.Owner("kube-system", NAME, NAME, "Delete")
     extra: dict[str, str] = {}

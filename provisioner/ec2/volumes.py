@@ -1,4 +1,4 @@
-"""Volumes in EC2: make, delete, find, describe, untag; each one call, nothing waited for."""
+"""Volumes in EC2: make, try, delete, find, count, describe, tag; nothing is waited for."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any

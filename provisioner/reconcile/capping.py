@@ -6,28 +6,38 @@ from provisioner.decide import capping as rules
 from provisioner.decide.provision import Plan, Refuse
 from provisioner.ec2.ceilings import Ceilings
 from provisioner.ec2.volumes import Volumes
-from provisioner.model.errors import StorageError
+from provisioner.model.errors import Ec2Error, StorageError
 from provisioner.model.volume import CreateRequest
+from provisioner.reconcile.claim_events import ClaimEvents
 from provisioner.settings import Settings
 
 
 class Capping:
     """Plans whose IOPS may be above some region's ceiling wait until this region's is known."""
 
-    def __init__(self, volumes: Volumes, settings: Settings) -> None:
+    def __init__(self, volumes: Volumes, settings: Settings, events: ClaimEvents) -> None:
+        self._events = events
         self._ceilings = Ceilings(
             volumes, cluster_id=settings.cluster_id, extra_tags=settings.extra_tags
         )
 
     async def planned(self, freeze: Callable[..., Plan | Refuse]) -> Plan | Refuse:
-        """A plan under the ceiling; ``freeze`` makes it, given an ``iops_ceiling`` or none."""
+        """A plan under the ceiling; ``freeze`` makes it, given an ``iops_ceiling`` or none.
+
+        Raises:
+            Ec2Error: EC2 could not be asked, so nothing may be frozen.
+        """
         planned = freeze()
         if isinstance(planned, Refuse):
             return planned
         request = planned.request
         if not rules.depends_on_region(request.volume_type, request.iops):
             return planned
-        ceiling = await self._ceilings.of(request)
+        try:
+            ceiling = await self._ceilings.of(request)
+        except Ec2Error as error:
+            self._events.cannot_look(planned.claim, error)
+            raise
         return planned if ceiling is None else freeze(iops_ceiling=ceiling)
 
     def learn(self, request: CreateRequest, refusal: StorageError) -> None:

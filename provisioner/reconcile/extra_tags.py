@@ -19,7 +19,14 @@ from provisioner.reconcile.caches import Caches
 from provisioner.settings import Settings
 
 # What one volume of a batch may be the reason of: the others are found by halves.
-_OF_ONE = frozenset({Reason.PERMISSION_DENIED, Reason.QUOTA_EXCEEDED, Reason.INVALID_REQUEST})
+_OF_ONE = frozenset(
+    {
+        Reason.INVALID_REQUEST,
+        Reason.PERMISSION_DENIED,
+        Reason.QUOTA_EXCEEDED,
+        Reason.VOLUME_STATE,  # somebody else writes its tags at this moment
+    }
+)
 # So many refusals in a row are no matter of single volumes (nine find the one of a full batch).
 _MOST_REFUSALS = 12
 

@@ -73,7 +73,7 @@ class Provisioner:
         self._events = ClaimEvents(events)
         self._classes = Classes()
         self._pins = Pins(client, caches)
-        self.capping = Capping(volumes, settings)
+        self.capping = Capping(volumes, settings, self._events)
         self.takeover = Takeover(marks, lookups)
         self.queue = KeyedQueue("provision", self.reconcile, metrics)
         zone_state = ZoneState(metrics)

@@ -121,7 +121,6 @@ def test_what_was_learned_is_learned_again_after_twelve_hours_however_busy_it_is
     "failure",
     [
         DENIED,
-        a_refusal("EC2 is away", Reason.UNREACHABLE),
         a_refusal("The zone 'x' does not exist.", Reason.ZONE_NOT_FOUND),
         a_refusal("Something else is wrong"),
     ],
@@ -140,8 +139,25 @@ def test_a_failure_is_remembered_shortly(failure: Ec2Error):
     assert in_virtual_time(story) == [None, None, 80_000]
 
 
-def test_what_was_known_stays_true_while_it_cannot_be_learned_again():
-    ec2 = Tried([TOO_HIGH, DENIED])
+@pytest.mark.parametrize("reason", [Reason.UNREACHABLE, Reason.REPLY_LOST, Reason.NOT_LEADING])
+def test_while_ec2_is_away_nothing_is_frozen_and_nothing_remembered(reason: Reason):
+    ec2 = Tried([a_refusal("EC2 is away", reason), TOO_HIGH])
+
+    async def story(clock: Clock) -> int | None:
+        known = ceilings(ec2, clock)
+        asked = await asyncio.gather(
+            *(known.of(wanted()) for _ in range(9)), return_exceptions=True
+        )
+        assert {each.reason for each in asked if isinstance(each, Ec2Error)} == {reason}
+        assert len(ec2.requests) == 1
+        return await known.of(wanted())
+
+    assert in_virtual_time(story) == 80_000
+
+
+@pytest.mark.parametrize("failure", [DENIED, a_refusal("EC2 is away", Reason.UNREACHABLE)])
+def test_what_was_known_stays_true_while_it_cannot_be_learned_again(failure: Ec2Error):
+    ec2 = Tried([TOO_HIGH, failure])
 
     async def story(clock: Clock) -> int | None:
         known = ceilings(ec2, clock)

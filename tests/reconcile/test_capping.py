@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from provisioner.ec2.ceilings import TOO_MANY
+from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, Outcome, Reason
 from provisioner.model.quota import InUse
 from provisioner.model.volume import CreateRequest
@@ -124,6 +125,38 @@ async def test_where_no_dry_run_is_allowed_the_refusal_itself_tells_the_ceiling(
 
     assert world.asked_iops() == [90_000, 80_000]
     assert TOLD in world.events.told
+
+
+async def test_while_ec2_cannot_be_asked_nothing_is_frozen(monkeypatch: pytest.MonkeyPatch):
+    world = CappingWorld(monkeypatch)
+    answer = world.ec2_.ceiling
+    world.ec2_.ceiling = Ec2Error(Reason.CREDENTIALS_INVALID, "no role", action="CreateVolume")
+    world.ec2.answers = [MADE]
+    with pytest.raises(Ec2Error):
+        await world.look()
+    assert (world.kube.sent, world.ec2.requests) == ([], [])
+    assert world.events.told == ["CredentialsInvalid: no role"]
+    world.ec2_.ceiling = answer
+
+    await world.look()
+
+    assert world.asked_iops() == [80_000]
+
+
+async def test_one_that_was_made_before_with_a_lower_ceiling_is_found_again(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    world = CappingWorld(monkeypatch)
+    named = {tags.VOLUME_NAME: f"pvc-{UID}"}
+    world.ec2.answers = [an_ec2_error(Reason.TOKEN_MISMATCH)]  # the token stands for 16,000
+    world.ec2.shown = [replace(MADE, iops=16_000, tags=named)]
+
+    await world.look()
+    await world.look()
+
+    assert len(world.ec2.requests) == 1
+    assert world.kube.sent[-1][:2] == ("create", "persistentvolumes")
+    assert not any("IopsCapped" in told for told in world.events.told)
 
 
 async def test_one_that_was_made_with_other_iops_is_told_nothing_untrue(

@@ -136,9 +136,12 @@ async def test_volumes_of_others_and_those_that_go_are_left_alone():
     assert world.ec2.described == [2]  # that which is being deleted is not even looked at
 
 
-async def test_one_volume_that_may_not_be_tagged_does_not_keep_the_others():
+@pytest.mark.parametrize(
+    "reason", [Reason.PERMISSION_DENIED, Reason.QUOTA_EXCEEDED, Reason.VOLUME_STATE]
+)
+async def test_one_volume_that_may_not_be_tagged_does_not_keep_the_others(reason: Reason):
     world = World(500, "env=prod")
-    world.ec2.refuses = {volume_id(77): Reason.PERMISSION_DENIED}
+    world.ec2.refuses = {volume_id(77): reason}
 
     await world.extra_tags.round()
     await world.extra_tags.round()
