@@ -117,16 +117,24 @@ def registrations(driver: str) -> Projection[Kept[bool]]:
 
 
 def claim_view(claim: Claim) -> ClaimView:
-    """What counts of a claim; nothing of one that is being deleted, a new one may take its name."""
-    if claim.deleting:
+    """What counts of a claim.
+
+    Nothing of one that is being deleted, a new one may take its name; and nothing of one that only
+    asks for a persistent volume by name: that may be another claim's, or another tenant's.
+    """
+    if claim.deleting or (claim.spec.volume_name and not claim.is_bound):
         return ClaimView("", "")
     return ClaimView(claim.spec.volume_name, claim.class_name)
 
 
 def volume_view(volume: PlacedVolume, driver: str) -> VolumeView | None:
-    """What counts of a persistent volume; None if it is not on EBS."""
+    """What counts of a persistent volume; None if it is not on EBS.
+
+    One that is being deleted says nothing of zones: another may take its name.
+    """
     volume_id = volume.volume_id(driver)
-    return VolumeView(volume_id, _zones_of(volume)) if volume_id else None
+    zones = None if volume.deleting else _zones_of(volume)
+    return VolumeView(volume_id, zones) if volume_id else None
 
 
 def class_view(found: StorageClass, driver: str) -> ClassView | None:
@@ -171,7 +179,9 @@ def _zones_of(volume: PlacedVolume) -> Zones | None:
     required = affinity.required if affinity else None
     terms: Sequence[Any] = (required.node_selector_terms if required else None) or ()
     zones = zones_named(cast("Sequence[Json]", terms))
-    if zones is None:
+    # An in-tree one's label becomes its affinity (csi-translation-lib). Of a CSI one nothing is
+    # proved by a label: VolumeZone lets nodes without zone labels pass, and so does a nodeName.
+    if zones is None and volume.spec.csi is None:
         label = volume.labels.get(ZONE_LABEL) or volume.labels.get(BETA_ZONE_LABEL) or ""
         zones = frozenset(zone for zone in label.split(_ZONES_APART) if zone) or None
     return None if zones is None else _same_zones(zones)
