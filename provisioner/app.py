@@ -26,6 +26,7 @@ from provisioner.ec2.lookups import NameLookUps
 from provisioner.ec2.rates import parse_rates
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
+from provisioner.ec2.zones import ZoneNames
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.kube.lease import Leases
@@ -35,6 +36,7 @@ from provisioner.model.persistent_volume import sanitised
 from provisioner.reconcile.attach import Attacher
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.delete import Deleter
+from provisioner.reconcile.extra_tags import ExtraTags
 from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from provisioner.reconcile.orphans import OrphanSweep
@@ -81,6 +83,7 @@ class Controller:
         self.live = LiveLists(client)
         volumes = Volumes(calls)
         self.lookups = NameLookUps(volumes)
+        self.zone_names = ZoneNames(calls)
         self.instances = Attachments(calls)
         self.watcher = Watcher(volumes, metrics=metrics)
         self.marks = Marks(volumes, self.live, cluster_id=settings.cluster_id)
@@ -91,6 +94,7 @@ class Controller:
             caches=self.caches,
             volumes=volumes,
             lookups=self.lookups,
+            zone_names=self.zone_names,
             watcher=self.watcher,
             marks=self.marks,
             live=self.live,
@@ -115,6 +119,9 @@ class Controller:
             watcher=self.watcher,
             marks=self.marks,
             metrics=metrics,
+        )
+        self.extra_tags = ExtraTags(
+            settings=settings, caches=self.caches, volumes=volumes, metrics=metrics
         )
         self.orphans = OrphanSweep(
             settings=settings,
@@ -154,8 +161,9 @@ class Controller:
                 for task in lasting:
                     task.cancel()
                 await asyncio.gather(*lasting, return_exceptions=True)
-                for edge in (self.live, self.lookups, self.instances):
+                for edge in (self.live, self.lookups, self.zone_names, self.instances):
                     await edge.close()
+                await self.provisioner.close()
                 if self.settings.leader_elect:
                     await self.leases.release()
 
@@ -190,8 +198,9 @@ class Controller:
         for flow in flows:
             flow.subscribe()
         async with asyncio.TaskGroup() as tasks:
-            for run in (self.watcher.run, self.marks.run, self.events.run, self.orphans.run):
-                tasks.create_task(run(), name=run.__qualname__)
+            lasting = (self.watcher, self.marks, self.events, self.orphans, self.extra_tags)
+            for each in lasting:
+                tasks.create_task(each.run(), name=type(each).__qualname__)
             for flow in flows:
                 tasks.create_task(flow.queue.run(), name=flow.queue.name)
 

@@ -10,18 +10,19 @@ from provisioner import logs, options
 from provisioner.model import parameters, tags
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import StorageError
+from provisioner.model.tag_template import TagTemplate
 from provisioner.settings import Settings, Sweep
 
 
-class _ExtraTags(click.ParamType[dict[str, str]]):
+class _ExtraTags(click.ParamType[tuple[TagTemplate, ...]]):
     """key=value pairs, checked against EC2's rules."""
 
     name = "k=v,…"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, str]:
-        if isinstance(value, dict):
+    ) -> tuple[TagTemplate, ...]:
+        if isinstance(value, tuple):
             return value
         try:
             return tags.parse_extra(str(value))
@@ -81,6 +82,12 @@ def commands() -> None:
 @click.option("--region", help="Else AWS_REGION.")
 @click.option("--extra-tags", type=_ExtraTags(), default="", help="Written to every new volume.")
 @click.option(
+    "--reconcile-extra-tags/--no-reconcile-extra-tags",
+    default=False,
+    show_default=True,
+    help="Bring --extra-tags to the volumes that are there, too.",
+)
+@click.option(
     "--default-fstype",
     type=click.Choice(parameters.FILE_SYSTEMS),
     default="ext4",
@@ -121,7 +128,8 @@ def controller(
     driver_name: str,
     cluster_id: str,
     region: str | None,
-    extra_tags: dict[str, str],
+    extra_tags: tuple[TagTemplate, ...],
+    reconcile_extra_tags: bool,
     default_fstype: str,
     leader_elect: bool,
     leader_election_namespace: str,
@@ -145,6 +153,7 @@ def controller(
         cluster_id=cluster_id,
         region=region,
         extra_tags=extra_tags,
+        reconcile_extra_tags=reconcile_extra_tags,
         default_file_system=default_fstype,
         leader_elect=leader_elect,
         lease_namespace=leader_election_namespace,
@@ -160,6 +169,46 @@ def controller(
         asyncio.run(app.run(settings))
     except StorageError as error:
         raise click.ClickException(error.message) from error
+
+
+@commands.group("class")
+def classes() -> None:
+    """Look at StorageClasses."""
+
+
+@classes.command("check")
+@click.argument("what", metavar="FILE|NAME")
+@click.option("--kubeconfig", help="Else KUBECONFIG, else the pod's own cluster.")
+@click.option("--driver-name", type=options.DnsName(), default=EBS_DRIVER, show_default=True)
+@click.option(
+    "--default-fstype",
+    type=click.Choice(parameters.FILE_SYSTEMS),
+    default="ext4",
+    show_default=True,
+    help="As the controller has it.",
+)
+@click.pass_context
+def check(
+    ctx: click.Context, *, what: str, kubeconfig: str | None, driver_name: str, default_fstype: str
+) -> None:
+    """Tell what a class will do, and what is wrong with it; exit 1 if it can never work.
+
+    FILE is YAML or JSON, - for standard input; what holds no slash and does not end in .yaml, .yml
+    or .json is the NAME of a class in the cluster. With a FILE the cluster's nodes are looked at
+    only if --kubeconfig is given.
+    """
+    from provisioner import class_check  # noqa: PLC0415 -- yaml, and with a cluster kubernetes
+
+    question = class_check.Question(what, kubeconfig, driver_name, default_fstype)
+    try:
+        lines, sound = asyncio.run(class_check.answer(question))
+    except StorageError as error:
+        raise click.ClickException(error.message) from error
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    for line in lines:
+        click.echo(line)
+    ctx.exit(0 if sound else 1)
 
 
 def main() -> None:

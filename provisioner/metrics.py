@@ -94,6 +94,18 @@ class Metrics(SharedMetrics):
             "Volumes that the watcher waits for.",
             registry=self.registry,
         )
+        self.extra_tags = Counter(
+            "ebs_provisioner_extra_tags_total",
+            "Existing volumes that lacked extra tags, by what was done with them.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.zone_refuses = Gauge(
+            "ebs_provisioner_zone_refuses",
+            "1 for as long as it is believed that a zone, or an Outpost, refuses a volume type.",
+            ["zone", "type", "reason"],
+            registry=self.registry,
+        )
         self.orphans = Counter(
             "ebs_provisioner_orphans_total",
             "Volumes without an owner, by what was done with them.",

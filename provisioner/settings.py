@@ -1,10 +1,10 @@
 """What the controller is told by its options; made in ``cli``, read everywhere, never changed."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from provisioner.model.driver import EBS_DRIVER
+from provisioner.model.tag_template import TagTemplate
 
 
 class Sweep(StrEnum):
@@ -23,7 +23,9 @@ class Settings:
     driver: str = EBS_DRIVER
     cluster_id: str = ""
     region: str | None = None
-    extra_tags: Mapping[str, str] = field(default_factory=dict)
+    extra_tags: tuple[TagTemplate, ...] = ()
+    reconcile_extra_tags: bool = False
+    extra_tags_interval_s: float = 3600.0
     default_file_system: str = "ext4"
     leader_elect: bool = True
     lease_namespace: str = "kube-system"

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from string import ascii_lowercase
 
 from provisioner.decide.provision import Plan, plan
+from provisioner.decide.storage_class import read
 from provisioner.model import attachment as a
 from provisioner.model import claim as c
 from provisioner.model import persistent_volume as p
@@ -93,8 +95,17 @@ def a_class(
 
 def a_term(**values: list[str]) -> z.TopologyTerm:
     """One alternative of allowedTopologies: ``a_term(zone=[…], os=[…])``; other keys are free."""
-    keys = {"zone": z.ZONE_LABEL, "ebs_zone": z.EBS_ZONE_LABEL, "os": "kubernetes.io/os"}
-    keys["zone_id"] = "topology.k8s.aws/zone-id"
+    keys = {
+        "zone": z.ZONE_LABEL,
+        "ebs_zone": z.EBS_ZONE_LABEL,
+        "beta_zone": z.BETA_ZONE_LABEL,
+        "zone_id": "topology.k8s.aws/zone-id",
+        "region": "topology.ebs.csi.aws.com/region",
+        "partition": "topology.ebs.csi.aws.com/partition",
+        "account": "topology.ebs.csi.aws.com/account-id",
+        "outpost": "topology.ebs.csi.aws.com/outpost-id",
+        "os": "kubernetes.io/os",
+    }
     return z.TopologyTerm(
         match_label_expressions=[
             z.TopologyRequirement(key=keys[key], values=found) for key, found in values.items()
@@ -103,14 +114,19 @@ def a_term(**values: list[str]) -> z.TopologyTerm:
 
 
 def a_node(
-    name: str = "node-1", *, zone: str | None = ZONE, version: str = "", deleting: bool = False
+    name: str = "node-1",
+    *,
+    zone: str | None = ZONE,
+    labels: Mapping[str, str] | None = None,
+    version: str = "",
+    deleting: bool = False,
 ) -> Node:
-    """A node with the label of its zone."""
+    """A node with the label of its zone, and more ``labels``."""
     return Node(
         metadata=ObjectMeta(
             name=name,
             resource_version=version,
-            labels={z.ZONE_LABEL: zone} if zone else None,
+            labels={**({z.ZONE_LABEL: zone} if zone else {}), **(labels or {})} or None,
             deletion_timestamp=DELETED_AT if deleting else None,
         ),
     )
@@ -207,6 +223,8 @@ def a_volume(
     zone: str = ZONE,
     size_gib: int = 1,
     encrypted: bool = False,
+    outpost_arn: str = "",
+    multi_attach: bool = False,
     created_at: datetime | None = datetime(2026, 11, 21, 9, 0, tzinfo=UTC),
     tags: Mapping[str, str] | None = None,
     on: Mapping[str, AttachmentState] | None = None,
@@ -214,7 +232,7 @@ def a_volume(
     """A volume as EC2 tells it; ``on``: instance id -> state of the attachment, in use then."""
     attachments = tuple(
         InstanceAttachment(instance, f"/dev/xvda{letter}", at)
-        for letter, (instance, at) in zip("abcdef", (on or {}).items(), strict=False)
+        for letter, (instance, at) in zip(ascii_lowercase, (on or {}).items(), strict=False)
     )
     return Volume(
         volume_id,
@@ -222,6 +240,8 @@ def a_volume(
         zone,
         size_gib,
         encrypted=encrypted,
+        outpost_arn=outpost_arn,
+        multi_attach=multi_attach,
         created_at=created_at,
         tags=dict(tags or {}),
         attachments=attachments,
@@ -234,10 +254,10 @@ def a_plan(
     """What is made for a claim."""
     made = plan(
         claim or a_claim(),
-        storage_class or a_class(),
+        read(storage_class or a_class()),
         zone=zone,
         cluster_id="prod",
-        extra_tags={},
+        extra_tags=(),
         default_file_system="ext4",
     )
     assert isinstance(made, Plan)

@@ -25,6 +25,7 @@ _VERBS = {
     "watch": ("watch",),
     # Not of KubeClient, but made of it.
     "Informer": ("list", "watch"),
+    "Projection": ("list", "watch"),
     "_find": ("get",),
 }
 _NOT_THE_CONTROLLER = ("sandbox", "node")

@@ -14,6 +14,7 @@ import structlog
 
 from provisioner import app, cli, logs
 from provisioner.ec2.rates import Rate, documented, parse_rates
+from provisioner.model import tags
 from provisioner.settings import Settings, Sweep
 
 KUBECONFIG = """
@@ -129,7 +130,12 @@ TWINS: list[tuple[str, str, Any]] = [
     ("--driver-name", "my-ebs.example.com", {"driver": "my-ebs.example.com"}),
     ("--cluster-id", "prod", {"cluster_id": "prod"}),
     ("--region", "eu-central-1", {"region": "eu-central-1"}),
-    ("--extra-tags", "team=a,cost=b", {"extra_tags": {"team": "a", "cost": "b"}}),
+    (
+        "--extra-tags",
+        "team=a,cost=b",
+        {"extra_tags": tags.parse_extra("team=a,cost=b")},
+    ),
+    ("--reconcile-extra-tags", "true", {"reconcile_extra_tags": True}),
     ("--default-fstype", "xfs", {"default_file_system": "xfs"}),
     ("--leader-elect", "false", {"leader_elect": False}),
     ("--leader-election-namespace", "storage", {"lease_namespace": "storage"}),
@@ -141,13 +147,15 @@ TWINS: list[tuple[str, str, Any]] = [
 ]
 
 
+FLAGS = {"--leader-elect": "--no-leader-elect", "--reconcile-extra-tags": "--reconcile-extra-tags"}
+
+
 @pytest.mark.parametrize(("option", "value", "fields"), TWINS)
 def test_an_option_and_its_twin_in_the_environment_set_the_same(
     monkeypatch: pytest.MonkeyPatch, option: str, value: str, fields: dict[str, Any]
 ) -> None:
     wanted = (dataclasses.replace(Settings(), **fields), "text", "info")
-    given = "--no-leader-elect" if option == "--leader-elect" else f"{option}={value}"
-    assert settings_of(monkeypatch, given) == wanted
+    assert settings_of(monkeypatch, FLAGS.get(option, f"{option}={value}")) == wanted
 
     monkeypatch.setenv(twin_of(option), value)
     assert settings_of(monkeypatch) == wanted

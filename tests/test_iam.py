@@ -60,6 +60,8 @@ def holds(operator: str, key: str, wanted: list[str], context: dict[str, Any]) -
             return found in wanted
         case "StringLike":
             return found is not None and any(fnmatchcase(found, each) for each in wanted)
+        case "ForAllValues:StringNotLike":
+            return not any(fnmatchcase(key, each) for key in found or () for each in wanted)
         case "ForAllValues:StringEquals":
             return set(found or ()) <= set(wanted)
     raise AssertionError(operator)
@@ -94,6 +96,7 @@ def test_the_life_of_a_volume_is_allowed(name: str, partition: str):
 
     assert allows(policy, "DescribeVolumes")
     assert allows(policy, "DescribeInstances")
+    assert allows(policy, "DescribeAvailabilityZones")
     assert allows(policy, "CreateVolume", made_id, RequestTag=made)
     assert allows(policy, "CreateTags", made_id, CreateAction="CreateVolume")
     assert allows(policy, "DeleteTags", made_id, TagKeys=[tags.UNCLAIMED], ResourceTag=made)
@@ -120,6 +123,24 @@ def test_no_tag_but_the_mark_can_be_removed(name: str, keys: list[str] | None):
     context = {"TagKeys": keys or None, "ResourceTag": our_tags("production")}
 
     assert not allows(rendered(name), "DeleteTags", volume(), **context)
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_extra_tags_may_be_brought_to_volumes_of_ours_only(partition: str):
+    policy, ours = rendered("extra-tags-policy.json", partition), our_tags("production")
+    arn, extra = volume(partition), ["team", "Name"]
+
+    assert allows(policy, "CreateTags", arn, ResourceTag=ours, TagKeys=extra)
+    assert not allows(policy, "CreateTags", arn, ResourceTag={}, TagKeys=extra)
+    assert not allows(policy, "CreateTags", arn, ResourceTag=ours)
+    assert not allows(policy, "DeleteTags", arn, ResourceTag=ours, TagKeys=extra)
+
+
+@pytest.mark.parametrize("key", sorted(our_tags("production").keys() - {"Name"}))
+def test_no_tag_of_ownership_may_be_added_afterwards(key: str):
+    context = {"ResourceTag": our_tags("production"), "TagKeys": ["team", key]}
+
+    assert not allows(rendered("extra-tags-policy.json"), "CreateTags", volume(), **context)
 
 
 def test_one_clusters_policy_does_not_reach_another_cluster():

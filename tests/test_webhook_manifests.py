@@ -338,7 +338,7 @@ def test_every_path_has_a_webhook():
 def test_attachments_are_guarded_only_where_somebody_asks():
     names_of_base = {hook["name"] for hook in (*hooks("Mutating"), *hooks())}
 
-    assert len(names_of_base) == 5
+    assert len(names_of_base) == 6
     assert "volumeattachments.ebs-provisioner.io" not in names_of_base
 
 
@@ -352,7 +352,10 @@ def test_all_that_is_not_a_binding_is_narrowed_down_by_what_the_object_says():
     assert [name for name, each in conditions.items() if not each] == [
         "bindings.ebs-provisioner.io"
     ]
-    for each in ("label.persistentvolumes", "persistentvolumes", "volumeattachments"):
+    for each in (
+        *("label.persistentvolumes", "persistentvolumes", "volumeattachments"),
+        "storageclasses",
+    ):
         assert f'"{EBS_DRIVER}"' in str(conditions[f"{each}.ebs-provisioner.io"])
 
 

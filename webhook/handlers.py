@@ -15,12 +15,12 @@ import structlog
 
 from provisioner.kube.client import KubeClient
 from provisioner.model.errors import KubeError
+from provisioner.model.sentences import listed
 from provisioner.model.zone import ZONE_LABEL
 from webhook.caches import Caches
-from webhook.decide import binding, claim, labels, persistent_volume, pod, policy
+from webhook.decide import binding, claim, labels, persistent_volume, pod, policy, storage_class
 from webhook.decide.documents import inside
 from webhook.decide.persistent_volume import Doubt, Found, Source, Truth
-from webhook.decide.placement import listed
 from webhook.decide.policy import Trouble
 from webhook.decide.readings import NO_OBJECT, Basis, Readings, Wanted
 from webhook.decide.sentences import wrong_affinity
@@ -99,6 +99,7 @@ class Handlers:
             "/validate/pods": self.review_pod,
             "/validate/bindings": self.review_binding,
             "/validate/volumeattachments": self.review_attachment,
+            "/validate/storageclasses": self.review_class,
         }
 
     async def mutate_volume(self, request: Request, deadline: float) -> Answer:
@@ -179,6 +180,12 @@ class Handlers:
             str(inside(document, "spec", "nodeName") or ""),
         )
         return await self._review(case, deadline)
+
+    async def review_class(self, request: Request, _: float) -> Answer:
+        """Whether a new class can ever work."""
+        # What is impossible is so wherever nodes are; without them there is less to warn of.
+        nodes = self._caches.nodes() if self._caches.is_synced else None
+        return storage_class.judge(request.object or {}, nodes, driver=self._driver)
 
     async def _truth(
         self, request: Request, document: Json, source: Source, deadline: float

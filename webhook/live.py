@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from provisioner.kube.client import KubeClient
-from provisioner.kube.resources import CLAIMS, Resource, T
+from provisioner.kube.resources import CLAIMS, NODES, PLACED_VOLUMES, Resource, T
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject
 from webhook import projections
@@ -109,13 +109,13 @@ class LiveView:
         self._claims[key] = None if found is None else projections.claim_view(found)
 
     async def _read_volume(self, name: str) -> None:
-        found = await get(self._client, projections.VOLUMES, name)
+        found = await get(self._client, PLACED_VOLUMES, name)
         self._volumes[name] = (
             None if found is None else projections.volume_view(found, self._driver)
         )
 
     async def _read_node(self, name: str) -> None:
-        found = await get(self._client, projections.NODES, name)
+        found = await get(self._client, NODES, name)
         # Whether the driver is there does not matter to where the node is.
         self._nodes[name] = (
             None if found is None else projections.node_view(found, has_driver=False)

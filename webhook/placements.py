@@ -12,9 +12,9 @@ import msgspec
 
 from provisioner.kube.resources import Projection, Resource
 from provisioner.model.meta import KubeObject, ObjectMeta
+from provisioner.model.node_affinity import labels_in
 from webhook.decide import repair
 from webhook.decide.persistent_volume import Found, source_of, truth_of_own_affinity
-from webhook.model.node_affinity import labels_in
 from webhook.model.review import Json
 
 # The keys that tell a zone or a Region; which zone they are asked for does not matter.

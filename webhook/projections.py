@@ -5,84 +5,32 @@ The decoded structs live as long as a page of a list or a line of a watch; what 
 once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Generic, TypedDict, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
-import msgspec
-
-from provisioner.kube.resources import CLAIMS, CSI_NODES, STORAGE_CLASSES, Projection, Resource
+from provisioner.decide.storage_class import read
+from provisioner.kube.resources import (
+    CLAIMS,
+    CSI_NODES,
+    NODES,
+    PLACED_VOLUMES,
+    STORAGE_CLASSES,
+    Projection,
+    Resource,
+)
 from provisioner.model.claim import Claim
-from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.node import CsiNode, Node
-from provisioner.model.persistent_volume import PersistentVolume, PersistentVolumeSpec
+from provisioner.model.node_affinity import zones_named
+from provisioner.model.placed_volume import PlacedVolume
 from provisioner.model.storage_class import StorageClass
-from provisioner.model.zone import BETA_ZONE_LABEL, ZONE_KEYS, ZONE_LABEL, allowed_zones
-from webhook.model.node_affinity import zones_named
-from webhook.model.review import Json
+from provisioner.model.zone import ZONE_KEYS, allowed_zones
 from webhook.model.views import ClaimView, ClassView, NodeView, VolumeView, Zones
 
 V = TypeVar("V")
 
 _TOPOLOGY = ("topology.", "failure-domain.beta.kubernetes.io/")
-# Source: Kubernetes 1.36 k8s.io/component-helpers/node/topology (LabelMultiZoneDelimiter).
-_ZONES_APART = "__"
-
-
-class Expression(TypedDict, total=False):
-    """One of ``matchExpressions``."""
-
-    key: str
-    operator: str
-    values: list[str] | None
-
-
-class Term(TypedDict, total=False):
-    """One of ``nodeSelectorTerms``."""
-
-    matchExpressions: list[Expression] | None
-    matchFields: list[Expression] | None
-
-
-class Required(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """``required`` of a node affinity."""
-
-    node_selector_terms: list[Term] | None = None
-
-
-class Affinity(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """``spec.nodeAffinity`` of a persistent volume."""
-
-    required: Required | None = None
-
-
-class PlacedSpec(PersistentVolumeSpec, frozen=True, rename="camel", gc=False, kw_only=True):
-    """``spec`` of a persistent volume, its node affinity included."""
-
-    node_affinity: Affinity | None = None
-
-
-class PlacedVolume(PersistentVolume, frozen=True, rename="camel", gc=False, kw_only=True):
-    """A persistent volume, its node affinity included."""
-
-    spec: PlacedSpec = PlacedSpec()
-
-
-class NodeSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """``spec`` of a node."""
-
-    unschedulable: bool = False
-
-
-class SchedulableNode(Node, frozen=True, rename="camel", gc=False, kw_only=True):
-    """A node, and whether it is cordoned."""
-
-    spec: NodeSpec = NodeSpec()
-
-
-VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", PlacedVolume)
-NODES = Resource("", "v1", "nodes", "Node", SchedulableNode)
 
 
 class Kept(KubeObject, Generic[V], frozen=True, gc=False, kw_only=True):
@@ -98,7 +46,7 @@ def claims() -> Projection[Kept[ClaimView]]:
 
 def volumes(driver: str) -> Projection[Kept[VolumeView]]:
     """The persistent volumes on EBS, nothing of others."""
-    return _projection(VOLUMES, lambda volume: volume_view(volume, driver))
+    return _projection(PLACED_VOLUMES, lambda volume: volume_view(volume, driver))
 
 
 def classes(driver: str) -> Projection[Kept[ClassView]]:
@@ -133,19 +81,22 @@ def volume_view(volume: PlacedVolume, driver: str) -> VolumeView | None:
     One that is being deleted says nothing of zones: another may take its name.
     """
     volume_id = volume.volume_id(driver)
-    zones = None if volume.deleting else _zones_of(volume)
-    return VolumeView(volume_id, zones) if volume_id else None
+    return VolumeView(volume_id, _shared(_proved_zones(volume))) if volume_id else None
 
 
 def class_view(found: StorageClass, driver: str) -> ClassView | None:
     """What counts of a class; None if its volumes are not on EBS."""
-    if found.provisioner not in {driver, IN_TREE_DRIVER}:
+    if not found.is_of(driver):
         return None
-    zones = allowed_zones(found.allowed_topologies or ())
+    try:
+        terms = read(found).allowed_topologies  # an in-tree class may say them in parameters
+    except ValueError:
+        terms = tuple(found.allowed_topologies or ())
+    zones = allowed_zones(terms)
     return ClassView(found.waits_for_consumer, None if zones is None else _same_zones(zones))
 
 
-def node_view(node: SchedulableNode, *, has_driver: bool) -> NodeView:
+def node_view(node: Node, *, has_driver: bool) -> NodeView:
     """What counts of a node."""
     labels = {key: value for key, value in node.labels.items() if key.startswith(_TOPOLOGY)}
     return same_node(
@@ -169,22 +120,20 @@ def same_node(view: NodeView) -> NodeView:
     return view
 
 
+def _shared(zones: Zones | None) -> Zones | None:
+    return None if zones is None else _same_zones(zones)
+
+
 @lru_cache(maxsize=1024)
 def _same_zones(zones: Zones) -> Zones:
     return zones
 
 
-def _zones_of(volume: PlacedVolume) -> Zones | None:
-    affinity = volume.spec.node_affinity
-    required = affinity.required if affinity else None
-    terms: Sequence[Any] = (required.node_selector_terms if required else None) or ()
-    zones = zones_named(cast("Sequence[Json]", terms))
+def _proved_zones(volume: PlacedVolume) -> Zones | None:
     # An in-tree one's label becomes its affinity (csi-translation-lib). Of a CSI one nothing is
     # proved by a label: VolumeZone lets nodes without zone labels pass, and so does a nodeName.
-    if zones is None and volume.spec.csi is None:
-        label = volume.labels.get(ZONE_LABEL) or volume.labels.get(BETA_ZONE_LABEL) or ""
-        zones = frozenset(zone for zone in label.split(_ZONES_APART) if zone) or None
-    return None if zones is None else _same_zones(zones)
+    is_labelled_only = volume.spec.csi is not None and zones_named(volume.terms) is None
+    return None if volume.deleting or is_labelled_only else volume.zones
 
 
 def _zone_of_node(labels: Mapping[str, str]) -> str | None:

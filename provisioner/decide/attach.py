@@ -21,6 +21,7 @@ SEND_AGAIN_S = (
     10.0  # a lost AttachVolume that no description shows is sent again (exclusive in EC2)
 )
 DROPPED_AGAIN_S = 300.0  # an AttachVolume that EC2 takes and drops is sent no more often in the end
+MULTI_ATTACH_INSTANCES = 16  # EBS user guide "Multi-Attach" (read 2026-11-21)
 CONSISTENCY_S = 60.0  # how long EC2 may describe the world as it was
 
 
@@ -238,13 +239,11 @@ def _after_attach(target: Target, call: Call, seen: Volume, waited_s: float) -> 
     there = seen.on(target.instance_id)
     if there is None:
         leaving = (AttachmentState.DETACHED, AttachmentState.DETACHING)
-        elsewhere = [a for a in seen.attachments if a.state not in leaving]
-        if elsewhere and call.uncertain:
-            return Refuse(
-                Reason.VOLUME_IN_USE,
-                f"volume {target.volume_id} is attached to instance {elsewhere[0].instance_id}; "
-                "detach it there first",
-            )
+        elsewhere = [a.instance_id for a in seen.attachments if a.state not in leaving]
+        if call.uncertain and len(elsewhere) >= (
+            MULTI_ATTACH_INSTANCES if seen.multi_attach else 1
+        ):
+            return _is_taken(target, elsewhere)
         return _after_nothing(target, call, waited_s)
     if there.state is AttachmentState.ATTACHED:
         if tags.UNCLAIMED in seen.tags:
@@ -253,6 +252,12 @@ def _after_attach(target: Target, call: Call, seen: Volume, waited_s: float) -> 
     if there.state is AttachmentState.ATTACHING and waited_s >= STUCK_S:
         return Detach(target)
     return Wait(target.volume_id)
+
+
+def _is_taken(target: Target, by: list[str]) -> Refuse:
+    who = f"volume {target.volume_id} is attached to instance {', '.join(sorted(by))}"
+    many = f", and EC2 allows no more than {MULTI_ATTACH_INSTANCES}" if len(by) > 1 else ""
+    return Refuse(Reason.VOLUME_IN_USE, f"{who}{many}; detach it there first")
 
 
 def _after_nothing(target: Target, call: Call, waited_s: float) -> AttachStep:

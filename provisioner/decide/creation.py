@@ -46,6 +46,8 @@ class Attempt:
     ``uncertain``: a request was sent whose effect is not known.
     ``looking_since_s``: tag look-ups decide, since then; None: they do not.
     ``refusal``: what EC2 said before the look-ups began.
+    ``inherited``: a process before us may have sent the request; it may be refused now although a
+    volume was made then, if EC2 looks at its room before it looks at the token.
     """
 
     plan: Plan
@@ -55,6 +57,7 @@ class Attempt:
     volume: Volume | None = None
     looking_since_s: float | None = None
     refusal: StorageError | None = None
+    inherited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +160,12 @@ def after_failure(attempt: Attempt, error: StorageError, now_s: float) -> Contin
         return Continue(replace(attempt, uncertain=True), error)
     if error.reason in _NOT_ASKED:
         return Continue(attempt, error)
-    # A burned token, a refusal after a silence, and a full quota (which EC2 checks before it
-    # honours the token) leave open whether a volume exists: look for it by its tag.
+    # A burned token, a refusal after a silence or after a process before us, and a full quota
+    # (which EC2 checks before it honours the token) leave open whether a volume exists: look for
+    # it by its tag.
     if (
         attempt.uncertain
+        or attempt.inherited
         or attempt.token_number > 1
         or error.reason in (Reason.TOKEN_MISMATCH, Reason.QUOTA_EXCEEDED)
     ):

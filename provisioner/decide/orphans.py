@@ -120,6 +120,6 @@ def retained(volume: Volume, *, driver: str) -> dict[str, Any]:
             ),
             "persistentVolumeReclaimPolicy": "Retain",
             "csi": {"driver": driver, "volumeHandle": volume.volume_id},
-            "nodeAffinity": zone_affinity(volume.zone),
+            "nodeAffinity": zone_affinity(volume),
         },
     }

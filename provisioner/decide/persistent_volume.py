@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from provisioner.decide import in_tree
 from provisioner.decide.provision import Plan
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.persistent_volume import (
@@ -12,7 +13,7 @@ from provisioner.model.persistent_volume import (
     PersistentVolume,
 )
 from provisioner.model.volume import Volume
-from provisioner.model.zone import ZONE_LABEL
+from provisioner.model.zone import ZONE_LABEL, outpost_segments
 
 Json = dict[str, Any]
 
@@ -34,7 +35,7 @@ def manifest(plan: Plan, volume: Volume, *, driver: str, identity: str) -> Json:
         },
         "storageClassName": storage_class.name,
         "csi": _source(plan, volume, driver=driver, identity=identity),
-        "nodeAffinity": zone_affinity(volume.zone),
+        "nodeAffinity": zone_affinity(volume),
     }
     if storage_class.mount_options:
         spec["mountOptions"] = storage_class.mount_options
@@ -42,19 +43,24 @@ def manifest(plan: Plan, volume: Volume, *, driver: str, identity: str) -> Json:
         spec["persistentVolumeReclaimPolicy"] = storage_class.reclaim_policy
     if claim.spec.volume_mode:
         spec["volumeMode"] = claim.spec.volume_mode
-    return {
+    body: Json = {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
-        "metadata": {
-            "name": plan.persistent_volume_name,
-            "annotations": {
-                PROVISIONED_BY: storage_class.provisioner,
-                DELETION_SECRET_NAME: "",
-                DELETION_SECRET_NAMESPACE: "",
-            },
-            "finalizers": [PROVISIONER_FINALIZER],
-        },
+        "metadata": _metadata(plan),
         "spec": spec,
+    }
+    return in_tree.persistent_volume(body) if plan.read_class.is_in_tree else body
+
+
+def _metadata(plan: Plan) -> Json:
+    return {
+        "name": plan.persistent_volume_name,
+        "annotations": {
+            PROVISIONED_BY: plan.storage_class.provisioner,
+            DELETION_SECRET_NAME: "",
+            DELETION_SECRET_NAMESPACE: "",
+        },
+        "finalizers": [PROVISIONER_FINALIZER],
     }
 
 
@@ -92,22 +98,25 @@ def reference_to_claim(namespace: str, name: str, uid: str) -> Json:
     }
 
 
-def zone_affinity(zone: str) -> Json:
-    """``spec.nodeAffinity`` of a volume in this zone."""
-    return {
-        "required": {
-            "nodeSelectorTerms": [
-                {"matchExpressions": [{"key": ZONE_LABEL, "operator": "In", "values": [zone]}]}
-            ]
-        }
-    }
+def zone_affinity(volume: Volume) -> Json:
+    """``spec.nodeAffinity`` of a volume: its zone, and the Outpost that it is on.
+
+    Source: aws-ebs-csi-driver v1.64 ``newCreateVolumeResponse``: the GA zone key alone, and the
+    four of an Outpost in the same term.
+    """
+    segments = {ZONE_LABEL: volume.zone, **outpost_segments(volume.outpost_arn)}
+    expressions = [{"key": k, "operator": "In", "values": [v]} for k, v in segments.items()]
+    return {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
 
 
 def _source(plan: Plan, volume: Volume, *, driver: str, identity: str) -> Json:
     source: Json = {
         "driver": driver,
         "volumeHandle": volume.volume_id,
-        "volumeAttributes": {"storage.kubernetes.io/csiProvisionerIdentity": identity},
+        "volumeAttributes": {
+            **plan.read_class.parameters.attributes(),
+            "storage.kubernetes.io/csiProvisionerIdentity": identity,
+        },
     }
     if plan.file_system:
         source["fsType"] = plan.file_system

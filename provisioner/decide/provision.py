@@ -6,20 +6,21 @@ class, the claim or the node later can change a request that was already sent.
 Source: Kubernetes contract of external-provisioner 6.3 and sig-storage-lib v13.
 """
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from provisioner.model import parameters as class_parameters
-from provisioner.model import tags
-from provisioner.model.claim import Claim, DataSource
-from provisioner.model.driver import IN_TREE_DRIVER
+from provisioner.decide.capping import Fitted
+from provisioner.decide.request import client_token, fitted_iops, request_of, tags_of
+from provisioner.decide.storage_class import ReadClass
+from provisioner.model.claim import MANY_NODES_MODE, Claim, DataSource
 from provisioner.model.errors import Reason
+from provisioner.model.parameters import Parameters, formatting_fault
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.storage_class import StorageClass
+from provisioner.model.tag_template import TagTemplate
 from provisioner.model.volume import GIB, CreateRequest
-from provisioner.model.volume_type import fault
+from provisioner.model.volume_type import MULTI_ATTACH_TYPES, fault
 
 _SNAPSHOT_GROUP = "snapshot.storage.k8s.io"
 _SINGLE_NODE_MODES = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
@@ -56,9 +57,15 @@ class Plan:
     """All that is needed to make a volume and its persistent volume. Sizes in GiB."""
 
     claim: Claim
-    storage_class: StorageClass
+    read_class: ReadClass
     file_system: str | None  # None for a raw block device
     request: CreateRequest
+    iops: Fitted | None = None  # None where EC2 chooses
+
+    @property
+    def storage_class(self) -> StorageClass:
+        """The class as the API has it."""
+        return self.read_class.storage_class
 
     @property
     def persistent_volume_name(self) -> str:
@@ -77,13 +84,17 @@ def examine(
     *,
     driver: str,
     persistent_volume: PersistentVolume | None,
+    pod_node: str = "",
 ) -> Nothing | Refuse | Provision:
     """Say whether a volume is to be made for this claim.
 
     ``storage_class`` is None only when the API server has none of that name;
-    ``persistent_volume`` is the one that has the name which the claim's will have.
+    ``persistent_volume`` is the one that has the name which the claim's will have; ``pod_node`` is
+    where a pod is already that needs the claim, "" without one.
     """
-    if claim.spec.volume_name or not claim.is_asked_of(driver):
+    if claim.spec.volume_name:
+        return Nothing()
+    if not claim.is_asked_of(driver) and not _is_needed(storage_class, pod_node):
         return Nothing()
     if persistent_volume is not None:
         return _taken(claim, persistent_volume)
@@ -95,18 +106,21 @@ def examine(
             f"StorageClass {claim.class_name!r} does not exist; create it, or make the claim "
             "again with another class",
         )
-    if storage_class.provisioner == IN_TREE_DRIVER:
-        return Refuse(
-            Reason.NOT_SUPPORTED,
-            f"class {storage_class.name!r} has provisioner {IN_TREE_DRIVER}, which is not "
-            f"supported yet; a class with provisioner {driver} is",
-            settled=True,
-        )
-    if storage_class.provisioner != driver:
+    if not storage_class.is_of(driver):
         return Nothing()
-    if storage_class.waits_for_consumer and not claim.selected_node:
+    if storage_class.waits_for_consumer and not (claim.selected_node or pod_node):
         return Nothing()
     return _refusal(claim) or Provision(storage_class)
+
+
+def _is_needed(storage_class: StorageClass | None, pod_node: str) -> bool:
+    """Whether a claim of which nobody has asked us is needed all the same.
+
+    The volume controller asks for the volume of a claim that waits only once the scheduler has
+    chosen a node. A pod that was created with ``spec.nodeName`` never sees the scheduler, so its
+    claim would wait for ever. Source: Kubernetes 1.36 pv_controller (syncUnboundClaim).
+    """
+    return bool(pod_node) and storage_class is not None and storage_class.waits_for_consumer
 
 
 def _taken(claim: Claim, persistent_volume: PersistentVolume) -> Nothing | Refuse:
@@ -141,12 +155,30 @@ def _refusal(claim: Claim) -> Refuse | None:
             "remove spec.selector",
             settled=True,
         )
-    modes = set(spec.access_modes or ())
-    if modes - _SINGLE_NODE_MODES:
+    return _wrong_mode(claim)
+
+
+def _wrong_mode(claim: Claim) -> Refuse | None:
+    """Many nodes may share a raw device only: none of the file systems here is made for that.
+
+    Source: EBS user guide "Multi-Attach" (read 2026-11-21); aws-ebs-csi-driver v1.64
+    docs/multi-attach.md.
+    """
+    modes = set(claim.spec.access_modes or ()) - _SINGLE_NODE_MODES
+    if modes == {MANY_NODES_MODE} and not claim.is_block:
         return Refuse(
             Reason.INVALID_CLAIM,
-            f"access mode {', '.join(sorted(modes - _SINGLE_NODE_MODES))} is not possible: an EBS "
-            "volume is used by one node at a time; use ReadWriteOnce or ReadWriteOncePod",
+            f"access mode {MANY_NODES_MODE} needs volumeMode Block and a class of type io2 or io1: "
+            "a file system on EBS that several nodes mount is destroyed; use ReadWriteOnce, or a "
+            "raw device with software that is made to share it",
+            settled=True,
+        )
+    if modes - {MANY_NODES_MODE}:
+        return Refuse(
+            Reason.INVALID_CLAIM,
+            f"access mode {', '.join(sorted(modes))} is not possible: an EBS volume is always "
+            "attached for writing; use ReadWriteOnce or ReadWriteOncePod, or ReadWriteMany with "
+            "volumeMode Block and a class of type io2",
             settled=True,
         )
     return None
@@ -167,57 +199,63 @@ def _without_copy(source: DataSource) -> Refuse:
 
 def plan(
     claim: Claim,
-    storage_class: StorageClass,
+    read_class: ReadClass,
     *,
     zone: str,
+    outpost_arn: str = "",
     cluster_id: str,
-    extra_tags: Mapping[str, str],
+    extra_tags: Sequence[TagTemplate],
     default_file_system: str,
+    iops_ceiling: int | None = None,
 ) -> Plan | Refuse:
-    """Freeze what is made for a claim in a zone, or say what its class or size cannot have."""
+    """Freeze what is made for a claim in a zone, or say what its class or size cannot have.
+
+    ``iops_ceiling``: the most IOPS that EC2 gives the class's type in the region, None if it is not
+    known; more are lowered to it.
+    """
+    wanted = read_class.parameters
     try:
-        wanted = class_parameters.parse(storage_class.parameters or {})
-    except ValueError as error:
-        return Refuse(Reason.INVALID_CLASS, f"class {storage_class.name!r}: {error}")
-    try:
-        size_bytes = parse_bytes(claim.requested_storage)
+        size_gib = -(-parse_bytes(claim.requested_storage) // GIB)
     except ValueError as error:
         return Refuse(Reason.INVALID_CLAIM, f"spec.resources.requests.storage: {error}")
-    size_gib = -(-size_bytes // GIB)
-    wrong = fault(wanted.volume_type, size_gib, wanted.iops, wanted.throughput_mibps)
-    if wrong is not None:
-        return Refuse(
-            Reason.INVALID_CLAIM,
-            f"{claim.requested_storage} of class {storage_class.name!r} cannot be made: {wrong}",
-        )
-    owner = _owner(claim, storage_class)
-    request = CreateRequest(
-        client_token=client_token(claim.persistent_volume_name),
-        zone=zone,
-        size_gib=size_gib,
-        volume_type=wanted.volume_type,
-        iops=wanted.iops,
-        throughput_mibps=wanted.throughput_mibps,
-        encrypted=wanted.encrypted,
-        kms_key_id=wanted.kms_key_id,
-        tags=tags.of_new_volume(owner, cluster_id=cluster_id, extra=extra_tags),
-    )
+    fitted = fitted_iops(wanted, size_gib, iops_ceiling)
     # The stock driver ignores the class's file system on a raw device, too.
     file_system = None if claim.is_block else wanted.file_system or default_file_system
-    return Plan(claim, storage_class, file_system, request)
+    wrong = _fault(claim, wanted, size_gib, fitted, file_system)
+    if wrong is not None:
+        what = f"{claim.requested_storage} of class {read_class.name!r}"
+        return Refuse(Reason.INVALID_CLAIM, f"{what} cannot be made: {wrong}")
+    try:
+        written = tags_of(claim, read_class, cluster_id, extra_tags)
+    except ValueError as error:
+        return Refuse(Reason.INVALID_CLASS, f"class {read_class.name!r} or --extra-tags: {error}")
+    request = request_of(
+        claim, wanted, written, fitted, size_gib=size_gib, zone=zone, outpost_arn=outpost_arn
+    )
+    return Plan(claim, read_class, file_system, request, fitted)
 
 
-def _owner(claim: Claim, storage_class: StorageClass) -> tags.Owner:
-    return tags.Owner(
-        claim_namespace=claim.metadata.namespace,
-        claim_name=claim.name,
-        persistent_volume_name=claim.persistent_volume_name,
-        # The API server writes the default itself; it is Delete.
-        reclaim_policy=storage_class.reclaim_policy or "Delete",
+def _sharing_fault(claim: Claim, volume_type: str) -> str | None:
+    """Where EC2 does not have io1 for many instances either, it says so itself."""
+    if not claim.is_for_many_nodes or volume_type in MULTI_ATTACH_TYPES:
+        return None
+    return (
+        f"access mode {MANY_NODES_MODE} needs type {' or '.join(MULTI_ATTACH_TYPES)}, which "
+        f"several instances can have at once, not {volume_type}"
     )
 
 
-def client_token(volume_name: str, number: int = 1) -> str:
-    """The client token of aws-ebs-csi-driver v1.64: the hash of the name, ``-2`` … when burned."""
-    name = volume_name if number == 1 else f"{volume_name}-{number}"
-    return hashlib.sha256(name.encode()).hexdigest()
+def _fault(
+    claim: Claim,
+    wanted: Parameters,
+    size_gib: int,
+    fitted: Fitted | None,
+    file_system: str | None,
+) -> str | None:
+    """What cannot be had, in one sentence; ``file_system`` is None for a raw device."""
+    iops = fitted.given if fitted is not None else None
+    return (
+        fault(wanted.volume_type, size_gib, iops, wanted.throughput_mibps)
+        or formatting_fault(wanted.formatting, file_system)
+        or _sharing_fault(claim, wanted.volume_type)
+    )

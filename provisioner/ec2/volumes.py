@@ -1,11 +1,12 @@
 """Volumes in EC2: make, delete, find, describe, untag; each one call, nothing waited for."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from provisioner.ec2.batches import chunks, without_missing
 from provisioner.ec2.calls import Ec2Calls, Gate
 from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.quota import InUse
 from provisioner.model.volume import CreateRequest, Volume
 
 # EC2 devguide "Pagination": up to 1,000 ids a call; aws-ebs-csi-driver sends 500.
@@ -36,6 +37,24 @@ class Volumes:
         answer = await self._calls.call("CreateVolume", _create_params(request), gate=gate)
         volume: Volume = answer["Volume"]
         return volume
+
+    async def dry_run(self, request: CreateRequest) -> Ec2Error | None:
+        """What EC2 has against a CreateVolume, which is not carried out; None: nothing.
+
+        Raises:
+            Ec2Error: EC2 did not come to look at the request.
+        """
+        params = {**_create_params(request), "DryRun": True}
+        del params["ClientToken"]  # nothing is made that it could stand for
+        try:
+            await self._calls.call("CreateVolume", params)
+        except Ec2Error as answer:
+            if answer.code == "DryRunOperation":
+                return None
+            if answer.reason is Reason.INVALID_REQUEST:
+                return answer
+            raise
+        return None
 
     async def delete(self, volume_id: str, *, gate: Gate | None = None) -> None:
         """Send one DeleteVolume; a volume that is not there counts as deleted.
@@ -93,7 +112,28 @@ class Volumes:
                 found.update((v.volume_id, v) for v in page if v.tags.get(key) in wanted)
         return list(found.values())
 
-    async def describe(self, volume_ids: Sequence[str]) -> dict[str, Volume]:
+    async def in_use(self, volume_type: str) -> InUse:
+        """What all volumes of a type in this region come to, whoever made them; in background.
+
+        Raises:
+            Ec2Error: any page failed; there is no partial answer.
+        """
+        params = {
+            "Filters": [{"Name": "volume-type", "Values": [volume_type]}],
+            "MaxResults": PAGE,
+        }
+        found: dict[str, tuple[int, int]] = {}  # a volume can come twice, as in find
+        async for page in self._pages(params, background=True):
+            found.update((v.volume_id, (v.size_gib, v.iops or 0)) for v in page)
+        return InUse(
+            volumes=len(found),
+            gib=sum(gib for gib, _ in found.values()),
+            iops=sum(iops for _, iops in found.values()),
+        )
+
+    async def describe(
+        self, volume_ids: Sequence[str], *, background: bool = False
+    ) -> dict[str, Volume]:
         """What EC2 knows of these volumes; those that it does not know are absent.
 
         At most 500 ids a call. EC2 refuses a whole call for one unknown id: those that its text
@@ -105,10 +145,12 @@ class Volumes:
         """
         found: dict[str, Volume] = {}
         for ids in chunks(volume_ids, IDS_PER_CALL):
-            found.update(await self._describe(ids))
+            found.update(await self._describe(ids, background=background))
         return found
 
-    async def look_for(self, volume_ids: Sequence[str]) -> dict[str, Volume]:
+    async def look_for(
+        self, volume_ids: Sequence[str], *, background: bool = False
+    ) -> dict[str, Volume]:
         """As ``describe``, for volumes that may well not be there: by a filter, ≤ 200 ids a call.
 
         Raises:
@@ -117,9 +159,24 @@ class Volumes:
         found: dict[str, Volume] = {}
         for ids in chunks(volume_ids, FILTER_VALUES):
             params = {"Filters": [{"Name": "volume-id", "Values": ids}], "MaxResults": PAGE}
-            async for page in self._pages(params):
+            async for page in self._pages(params, background=background):
                 found.update((volume.volume_id, volume) for volume in page)
         return found
+
+    async def tag(self, volume_ids: Sequence[str], tags: Mapping[str, str]) -> None:
+        """Write tags on many volumes, in background; those that are gone do not matter.
+
+        Raises:
+            Ec2Error: not all of them could be tagged; the same again is harmless.
+        """
+        written = [{"Key": key, "Value": value} for key, value in tags.items()]
+        for ids in chunks(volume_ids, IDS_PER_CALL):
+            await _on_all(
+                ids,
+                lambda some: self._calls.call(
+                    "CreateTags", {"Resources": some, "Tags": written}, background=True
+                ),
+            )
 
     async def untag(self, volume_ids: Sequence[str], key: str) -> None:
         """Remove a tag, whatever its value, from many volumes; those that are gone do not matter.
@@ -128,19 +185,25 @@ class Volumes:
             Ec2Error: not all of them could be untagged; the same again is harmless.
         """
         for ids in chunks(volume_ids, IDS_PER_CALL):
-            await self._untag(ids, key)
+            await _on_all(
+                ids,
+                lambda some: self._calls.call(
+                    "DeleteTags", {"Resources": some, "Tags": [{"Key": key}]}
+                ),
+            )
 
-    async def _describe(self, ids: list[str]) -> dict[str, Volume]:
+    async def _describe(self, ids: list[str], *, background: bool) -> dict[str, Volume]:
         for _ in range(2):
             if not ids:
                 return {}
             try:
-                answer = await self._calls.call("DescribeVolumes", {"VolumeIds": ids})
+                params = {"VolumeIds": ids}
+                answer = await self._calls.call("DescribeVolumes", params, background=background)
             except Ec2Error as failure:
                 ids = without_missing(failure, ids, Reason.VOLUME_NOT_FOUND)
             else:
                 return {volume.volume_id: volume for volume in answer["Volumes"]}
-        return await self.look_for(ids)
+        return await self.look_for(ids, background=background)
 
     async def _pages(
         self, params: Mapping[str, Any], *, background: bool = False
@@ -154,20 +217,21 @@ class Volumes:
             if not token:
                 return
 
-    async def _untag(self, ids: list[str], key: str) -> None:
-        while ids:
-            try:
-                params = {"Resources": ids, "Tags": [{"Key": key}]}
-                await self._calls.call("DeleteTags", params)
-            except Ec2Error as failure:
-                rest = without_missing(failure, ids, Reason.VOLUME_NOT_FOUND)
-                if len(rest) < len(ids):
-                    ids = rest
-                    continue
-                middle = len(ids) // 2  # the text names none of them
-                await self._untag(ids[:middle], key)
-                await self._untag(ids[middle:], key)
-            return
+
+async def _on_all(ids: list[str], change: Callable[[list[str]], Awaitable[object]]) -> None:
+    """Change many volumes by one call, or without those that are gone by a few more."""
+    while ids:
+        try:
+            await change(ids)
+        except Ec2Error as failure:
+            rest = without_missing(failure, ids, Reason.VOLUME_NOT_FOUND)
+            if len(rest) < len(ids):
+                ids = rest
+                continue
+            middle = len(ids) // 2  # the text names none of them
+            await _on_all(ids[:middle], change)
+            await _on_all(ids[middle:], change)
+        return
 
 
 def _create_params(request: CreateRequest) -> dict[str, Any]:
@@ -193,6 +257,12 @@ def _create_params(request: CreateRequest) -> dict[str, Any]:
         params["Encrypted"] = True
     if request.kms_key_id is not None:
         params["KmsKeyId"] = request.kms_key_id
+    if request.multi_attach:
+        params["MultiAttachEnabled"] = True
+    if request.initialization_rate_mibps is not None:
+        params["VolumeInitializationRate"] = request.initialization_rate_mibps
+    if request.outpost_arn is not None:
+        params["OutpostArn"] = request.outpost_arn
     return params
 
 

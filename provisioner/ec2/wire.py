@@ -72,6 +72,8 @@ def _volume(item: Element, prefix: str) -> Volume:
         encrypted=texts.get("encrypted") == "true",
         kms_key_id=texts.get("kmsKeyId") or None,
         created_at=datetime.fromisoformat(created) if created else None,
+        outpost_arn=texts.get("outpostArn", ""),
+        multi_attach=texts.get("multiAttachEnabled") == "true",
         tags={} if tags is None else {tag[0].text or "": tag[1].text or "" for tag in tags},
         attachments=()
         if attachments is None

@@ -9,6 +9,8 @@ from provisioner.model.claim import Claim
 from provisioner.model.meta import KubeObject
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.placed_volume import PlacedVolume
+from provisioner.model.pod import Pod
 from provisioner.model.storage_class import StorageClass
 
 T = TypeVar("T", bound=KubeObject)
@@ -68,6 +70,9 @@ class Projection(Generic[T]):
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Claim, True)  # noqa: FBT003 -- namespaced
 PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", PersistentVolume)
+# The same objects with their node affinity, which few questions need.
+PLACED_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", PlacedVolume)
+PODS = Resource("", "v1", "pods", "Pod", Pod, True)  # noqa: FBT003 -- namespaced
 STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", StorageClass)
 ATTACHMENTS = Resource("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", Attachment)
 NODES = Resource("", "v1", "nodes", "Node", Node)

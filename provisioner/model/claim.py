@@ -9,13 +9,16 @@ STORAGE_PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 BETA_STORAGE_PROVISIONER = "volume.beta.kubernetes.io/storage-provisioner"
 MIGRATED_TO = "pv.kubernetes.io/migrated-to"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
-# Ours: "ZONE/UID", the zone in which the claim's volume is being made, written before EC2 is asked.
+# Ours: "ZONE/UID" or "ZONE,OUTPOST-ARN/UID": where the claim's volume is being made, written before
+# EC2 is asked.
 # A process that takes over asks for the same zone again, so that the client token finds the same
 # volume. With the UID, because annotations travel: with backups, with `kubectl get -o yaml`.
 PINNED_ZONE = "ebs-provisioner.io/zone"
 # Written in place of a zone while it is not known whether the stock driver has begun a volume.
 UNKNOWN_ZONE = "unknown"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+_OUTPOST_AFTER = ","
+MANY_NODES_MODE = "ReadWriteMany"
 BETA_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
@@ -73,7 +76,12 @@ class Claim(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
     @property
     def pinned_zone(self) -> str:
         """The zone in which its volume is being made, or ""."""
-        return "" if self.is_in_doubt else self._pin
+        return "" if self.is_in_doubt else self._pin.partition(_OUTPOST_AFTER)[0]
+
+    @property
+    def pinned_outpost_arn(self) -> str:
+        """The Outpost on which its volume is being made, or ""."""
+        return self._pin.partition(_OUTPOST_AFTER)[2]
 
     @property
     def is_in_doubt(self) -> bool:
@@ -82,12 +90,13 @@ class Claim(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
 
     @property
     def _pin(self) -> str:
-        zone, _, uid = self.annotations.get(PINNED_ZONE, "").partition("/")
-        return zone if uid == self.uid else ""
+        place, _, uid = self.annotations.get(PINNED_ZONE, "").rpartition("/")
+        return place if uid == self.uid else ""
 
-    def pin(self, zone: str) -> str:
+    def pin(self, zone: str, outpost_arn: str = "") -> str:
         """What ``PINNED_ZONE`` says of this claim, and of no other one of its name."""
-        return f"{zone}/{self.uid}"
+        place = f"{zone}{_OUTPOST_AFTER}{outpost_arn}" if outpost_arn else zone
+        return f"{place}/{self.uid}"
 
     def asks_for_the_same(self, other: "Claim") -> bool:
         """Whether two versions of the claim differ, if at all, only in what we write to it."""
@@ -111,6 +120,11 @@ class Claim(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
     def is_block(self) -> bool:
         """Whether a raw device is wanted; a missing volumeMode means a file system."""
         return self.spec.volume_mode == "Block"
+
+    @property
+    def is_for_many_nodes(self) -> bool:
+        """Whether several nodes may use and write it at once."""
+        return MANY_NODES_MODE in (self.spec.access_modes or ())
 
     @property
     def persistent_volume_name(self) -> str:

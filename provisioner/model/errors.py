@@ -66,6 +66,8 @@ class Reason(StrEnum):
     CLASS_NOT_FOUND = "ClassNotFound"
     NO_ZONE = "NoUsableZone"
     NOT_SUPPORTED = "NotSupported"
+    # Done, but not quite as asked.
+    IOPS_CAPPED = "IopsCapped"
 
 
 # Nothing that waiting cures: the user is told even if it is only a look that fails.

@@ -3,10 +3,25 @@
 import msgspec
 
 from provisioner.model.meta import KubeObject
+from provisioner.model.taint import CORDONED, Taint
+
+
+class NodeSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """``spec`` of a node."""
+
+    unschedulable: bool = False
+    taints: list[Taint] | None = None
 
 
 class Node(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
     """A Node."""
+
+    spec: NodeSpec = NodeSpec()
+
+    @property
+    def taints(self) -> list[Taint]:
+        """``spec.taints``, and that of a cordoned node, which may be late."""
+        return [*(self.spec.taints or ()), *((CORDONED,) if self.spec.unschedulable else ())]
 
 
 class CsiNodeDriver(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):

@@ -1,82 +1,132 @@
 """The parameters of a StorageClass: read once, by one table, into a frozen record.
 
-Keys ignore case as aws-ebs-csi-driver's do, but for ``csi.storage.k8s.io/fstype``.
+Keys ignore case as aws-ebs-csi-driver's do, but for ``csi.storage.k8s.io/fstype`` and the prefix
+``tagSpecification``. What contradicts itself is refused here; what depends on a claim's size and
+mode is not known here.
 Source: aws-ebs-csi-driver v1.64 docs/parameters.md and pkg/driver/controller.go (read 2026-11-21).
 """
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-import msgspec
+from provisioner.model import tags
+from provisioner.model.parameter_table import (
+    FILE_SYSTEM_KEY,
+    FORMATTING,
+    TABLE,
+    TAG_PREFIX,
+    TAG_ROW,
+    Row,
+)
+from provisioner.model.parameter_values import FILE_SYSTEMS
+from provisioner.model.tag_template import TagTemplate
+from provisioner.model.volume_type import DEFAULT_TYPE
 
-from provisioner.model.volume_type import DEFAULT_TYPE, VOLUME_TYPES
+__all__ = [
+    "FILE_SYSTEMS",
+    "FILE_SYSTEM_KEY",
+    "NAMES",
+    "Formatting",
+    "Parameters",
+    "formatting_fault",
+    "parse",
+]
 
-FILE_SYSTEM_KEY = "csi.storage.k8s.io/fstype"
-FILE_SYSTEMS = ("ext4", "ext3", "xfs", "ntfs")
+_RESERVED_NAMESPACE = "csi.storage.k8s.io/"
+NAMES = tuple(name for row in TABLE for name in (row.name, row.also) if name)
 
-_KEY_ARN = re.compile(r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:(key|alias)/\S+")
-_TRUE = frozenset({"true", "t", "1", "yes", "on"})
-_FALSE = frozenset({"false", "f", "0", "no", "off"})
+
+@dataclass(frozen=True, slots=True)
+class Formatting:
+    """How a file system is made; sizes as ``mkfs`` reads them, None for its default."""
+
+    block_size: str | None = None
+    inode_size: str | None = None
+    bytes_per_inode: str | None = None
+    number_of_inodes: str | None = None
+    ext4_big_alloc: bool = False
+    ext4_cluster_size: str | None = None
+    ext4_encryption_support: bool = False
+
+    def attributes(self) -> dict[str, str]:
+        """What the node plugin is told, in ``volumeAttributes``; only what is given.
+
+        Source: aws-ebs-csi-driver v1.64 pkg/driver/constants.go: the parameters in lower case.
+        """
+        given = {
+            "blocksize": self.block_size,
+            "inodesize": self.inode_size,
+            "bytesperinode": self.bytes_per_inode,
+            "numberofinodes": self.number_of_inodes,
+            "ext4bigalloc": "true" if self.ext4_big_alloc else None,
+            "ext4clustersize": self.ext4_cluster_size,
+            "ext4encryptionsupport": "true" if self.ext4_encryption_support else None,
+        }
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What a class asks of its volumes. IOPS and MiB/s are None when EC2's default is wanted."""
+    """What a class asks of its volumes. IOPS and MiB/s are None when EC2's default is wanted.
+
+    ``encrypted``: None when the class does not say.
+    ``raises_iops_to_minimum``: IOPS below the type's minimum are raised to it, not refused.
+    ``iops_follow_growth``: IOPS grow with the volume when it is expanded; None: not said.
+    ``attaches_when_initialized``: an attachment waits until a restored volume has all its data.
+    """
 
     volume_type: str = DEFAULT_TYPE
     iops: int | None = None
+    iops_per_gib: int | None = None
+    raises_iops_to_minimum: bool = False
+    iops_follow_growth: bool | None = None
     throughput_mibps: int | None = None
-    encrypted: bool = False
+    initialization_rate_mibps: int | None = None
+    encrypted: bool | None = None
     kms_key_id: str | None = None
     file_system: str | None = None
+    formatting: Formatting = Formatting()
+    attaches_when_initialized: bool = False
+    tag_templates: tuple[TagTemplate, ...] = ()
+
+    def iops_for(self, size_gib: int) -> int | None:
+        """The IOPS that are asked for a volume of this size; None for EC2's default."""
+        return self.iops if self.iops_per_gib is None else self.iops_per_gib * size_gib
+
+    def attributes(self) -> dict[str, str]:
+        """``volumeAttributes`` of the class, as aws-ebs-csi-driver writes them."""
+        waits = {"blockattachuntilinitialized": "true"} if self.attaches_when_initialized else {}
+        return self.formatting.attributes() | waits
 
 
-def _whole_number(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,9}", text.strip()):
-        raise ValueError("is not a whole number")
-    return int(text)
-
-
-def _boolean(text: str) -> bool:
-    lowered = text.strip().lower()
-    if lowered in _TRUE:
-        return True
-    if lowered in _FALSE:
-        return False
-    raise ValueError('is neither "true" nor "false"')
-
-
-def _volume_type(text: str) -> str:
-    lowered = text.strip().lower() or DEFAULT_TYPE
-    if lowered not in VOLUME_TYPES:
-        raise ValueError(f"is no EBS volume type; there are {', '.join(VOLUME_TYPES)}")
-    return lowered
-
-
-def _key(text: str) -> str:
-    if not _KEY_ARN.fullmatch(text.strip()):
-        raise ValueError("is not the full ARN of a KMS key")
-    return text.strip()
-
-
-def _file_system(text: str) -> str:
-    lowered = text.strip().lower()
-    if lowered not in FILE_SYSTEMS:
-        raise ValueError(f"is no file system that can be made; there are {', '.join(FILE_SYSTEMS)}")
-    return lowered
-
-
-# name in lower case -> (field, parser)
-_TABLE: dict[str, tuple[str, Callable[[str], object]]] = {
-    "type": ("volume_type", _volume_type),
-    "iops": ("iops", _whole_number),
-    "throughput": ("throughput_mibps", _whole_number),
-    "encrypted": ("encrypted", _boolean),
-    "kmskeyid": ("kms_key_id", _key),
-    FILE_SYSTEM_KEY: ("file_system", _file_system),
+# What ``mkfs`` of each file system can be told, by the names of volumeAttributes.
+# Source: aws-ebs-csi-driver v1.64 pkg/driver/constants.go ``FileSystemConfigs``.
+_XFS = frozenset({"blocksize", "inodesize"})
+_EXT3 = _XFS | {"bytesperinode", "numberofinodes"}
+_TAKES: dict[str, frozenset[str]] = {
+    "ext4": _EXT3 | {"ext4bigalloc", "ext4clustersize", "ext4encryptionsupport"},
+    "ext3": _EXT3,
+    "xfs": _XFS,
+    "ntfs": frozenset(),
 }
-NAMES = ("type", "iops", "throughput", "encrypted", "kmsKeyId", FILE_SYSTEM_KEY)
+
+
+def formatting_fault(formatting: Formatting, file_system: str | None) -> str | None:
+    """Why a file system cannot be made so, in one sentence; None for a raw block device."""
+    given = formatting.attributes()
+    if not given:
+        return None
+    if file_system is None:
+        return (
+            f"{_spelt(given)} is about file systems, and the claim is for a raw block device "
+            "(volumeMode Block); use a class without it"
+        )
+    foreign = [name for name in given if name not in _TAKES[file_system]]
+    if foreign:
+        able = [f for f in FILE_SYSTEMS if set(foreign) <= _TAKES[f]]
+        return f"{_spelt(foreign)} is not for {file_system}; it is for {', '.join(able)}"
+    return None
 
 
 def parse(raw: Mapping[str, str]) -> Parameters:
@@ -85,20 +135,73 @@ def parse(raw: Mapping[str, str]) -> Parameters:
     Raises:
         ValueError: one sentence that names the parameter, its value and what would help.
     """
-    fields: dict[str, object] = {}
+    fields: dict[str, Any] = {}
     for name, text in raw.items():
-        key = name if name.lower().startswith("csi.storage.k8s.io/") else name.lower()
-        if key not in _TABLE:
-            raise ValueError(f"unknown parameter {name!r}; known are {', '.join(NAMES)}")
-        field, parser = _TABLE[key]
-        if field in fields:
+        row = _row(name)
+        if row.name == TAG_ROW or not row.field:
+            continue
+        if row.field in fields:
             raise ValueError(f"parameter {name!r} is given twice in different spellings")
         try:
-            fields[field] = parser(text)
+            fields[row.field] = row.parser(text)
         except ValueError as error:
             raise ValueError(f"parameter {name!r}: {text[:100]!r} {error}") from error
-    if fields.get("kms_key_id"):
-        if fields.get("encrypted") is False:
-            raise ValueError("kmsKeyId is given, but encrypted is false")
-        fields["encrypted"] = True
-    return msgspec.convert(fields, Parameters)
+    return _checked(fields, tuple(_tag_templates(raw)))
+
+
+def _row(name: str) -> Row:
+    if name.startswith(TAG_PREFIX):
+        return _ROWS[TAG_ROW]
+    reserved = name.lower().startswith(_RESERVED_NAMESPACE)
+    key = name if reserved else name.lower()
+    if key in _ROWS and key != TAG_ROW:
+        return _ROWS[key]
+    if reserved and "secret" in name.lower():
+        raise ValueError(f"parameter {name[:100]!r} names a secret, and EBS needs none; remove it")
+    raise ValueError(f"unknown parameter {name[:100]!r}; known are {', '.join(NAMES)}")
+
+
+def _tag_templates(raw: Mapping[str, str]) -> Iterator[TagTemplate]:
+    seen: set[str] = set()
+    for name in sorted(name for name in raw if name.startswith(TAG_PREFIX)):
+        try:
+            template = tags.parse(raw[name])
+        except ValueError as error:
+            raise ValueError(f"parameter {name[:100]!r}: {error}") from error
+        if template.key in seen:
+            raise ValueError(f"parameter {name[:100]!r}: tag {template.key!r} is given twice")
+        seen.add(template.key)
+        yield template
+    if len(seen) > tags.MOST:
+        raise ValueError(f"the class has {len(seen)} tags, EC2 allows {tags.MOST} on a volume")
+
+
+def _checked(fields: dict[str, Any], templates: tuple[TagTemplate, ...]) -> Parameters:
+    given = {
+        name.removeprefix(FORMATTING): fields.pop(name)
+        for name in list(fields)
+        if name.startswith(FORMATTING)
+    }
+    read = Parameters(**fields, formatting=Formatting(**given), tag_templates=templates)
+    if read.iops is not None and read.iops_per_gib is not None:
+        raise ValueError("iops and iopsPerGB are both given; keep one")
+    if read.kms_key_id is not None and read.encrypted is False:
+        raise ValueError("kmsKeyId is given, but encrypted is false; remove one of them")
+    if read.formatting.ext4_cluster_size and not read.formatting.ext4_big_alloc:
+        raise ValueError('ext4ClusterSize needs ext4BigAlloc: "true"')
+    wrong = formatting_fault(read.formatting, read.file_system) if read.file_system else None
+    if wrong is not None:
+        raise ValueError(wrong)
+    return read if read.kms_key_id is None else replace(read, encrypted=True)
+
+
+def _spelt(attributes: Iterable[str]) -> str:
+    return " and ".join(_ROWS[name].name for name in attributes)
+
+
+_ROWS: dict[str, Row] = {
+    name if name == TAG_ROW or name.startswith(_RESERVED_NAMESPACE) else name.lower(): row
+    for row in TABLE
+    for name in (row.name, row.also)
+    if name
+}

@@ -1,5 +1,6 @@
 """Storage classes."""
 
+from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
 from provisioner.model.meta import KubeObject
 from provisioner.model.zone import TopologyTerm
 
@@ -15,6 +16,14 @@ class StorageClass(KubeObject, frozen=True, rename="camel", gc=False, kw_only=Tr
     mount_options: list[str] | None = None
     volume_binding_mode: str | None = None
     allowed_topologies: list[TopologyTerm] | None = None
+
+    def is_of(self, driver: str) -> bool:
+        """Whether a driver makes the volumes of the class.
+
+        Kubernetes has moved the in-tree plugin's classes to the driver under its own name only.
+        """
+        is_moved = self.provisioner == IN_TREE_DRIVER and driver == EBS_DRIVER
+        return is_moved or self.provisioner == driver
 
     @property
     def waits_for_consumer(self) -> bool:

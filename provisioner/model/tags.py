@@ -4,8 +4,12 @@ Source: aws-ebs-csi-driver v1.64 docs/tagging.md and pkg/driver/constants.go (re
 """
 
 import re
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from provisioner.model import tag_template
+from provisioner.model.tag_template import Names, TagTemplate
 
 VOLUME_NAME = "CSIVolumeName"
 CLUSTER = "ebs.csi.aws.com/cluster"
@@ -18,14 +22,17 @@ PERSISTENT_VOLUME_NAME = "kubernetes.io/created-for/pv/name"
 # still has it may be swept: it cannot hold data that was written through us.
 UNCLAIMED = "ebs-provisioner.io/unclaimed"
 
+# For the IOPS of a volume that grows; the stock driver reads them when it expands the volume.
+IOPS_PER_GIB = "ebs.csi.aws.com/IOPSPerGb"
+IOPS_FOLLOW_GROWTH = "ebs.csi.aws.com/AllowAutoIOPSIncreaseOnModify"
+
 _RESERVED = frozenset({VOLUME_NAME, "CSIVolumeSnapshotName"})
 _RESERVED_PREFIXES = ("kubernetes.io", "ebs.csi.aws.com/", "ebs-provisioner.io/", "aws:")
-_KEY_CHARACTERS, _VALUE_CHARACTERS, _MOST = (
-    128,
-    256,
-    50,
-)  # Amazon EC2 user guide, "Tag restrictions"
-_OURS_AT_MOST = 11
+# Source: Amazon EC2 user guide, "Tag restrictions" (read 2026-11-21).
+_KEY_CHARACTERS, _VALUE_CHARACTERS = 128, 256
+MOST = 50
+_OURS_AT_MOST = 13
+_LENGTHS = f"EC2 takes {_KEY_CHARACTERS} characters for a key and {_VALUE_CHARACTERS} for a value"
 _OF_CLUSTER = "kubernetes.io/cluster/"
 # What EC2 takes in every region, without the space; "*" and "?" would be wild in its filters.
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9._:/=+@-]*")
@@ -42,11 +49,19 @@ class Owner:
 
 
 def of_new_volume(
-    owner: Owner, *, cluster_id: str, extra: Mapping[str, str]
+    owner: Owner,
+    *,
+    cluster_id: str,
+    extra: Mapping[str, str],
+    iops_per_gib: int | None = None,
+    iops_follow_growth: bool | None = None,
 ) -> tuple[tuple[str, str], ...]:
     """All tags that CreateVolume writes, sorted, so that the same call is the same request.
 
     Extra tags win over ``Name`` and ``KubernetesCluster`` only (aws-ebs-csi-driver since 1.49).
+
+    Raises:
+        ValueError: one sentence: they are more than EC2 allows.
     """
     name = owner.persistent_volume_name
     tags = {
@@ -64,7 +79,70 @@ def of_new_volume(
             # Without a cluster id no sweep can tell its volumes, so nothing would remove them.
             UNCLAIMED: owner.reclaim_policy,
         }
-    return tuple(sorted((tags | dict(extra)).items()))
+    tags |= {**_of_growth(iops_per_gib, follows=iops_follow_growth), **extra}
+    if len(tags) > MOST:
+        raise ValueError(
+            f"the volume would have {len(tags)} tags, {len(extra)} of them of the class and of "
+            f"--extra-tags; EC2 allows {MOST}"
+        )
+    return tuple(sorted(tags.items()))
+
+
+def _of_growth(iops_per_gib: int | None, *, follows: bool | None) -> dict[str, str]:
+    tags = {} if iops_per_gib is None else {IOPS_PER_GIB: str(iops_per_gib)}
+    return tags if follows is None else tags | {IOPS_FOLLOW_GROWTH: str(follows).lower()}
+
+
+def rendered(templates: Iterable[TagTemplate], owner: Owner) -> dict[str, str]:
+    """The tags that templates mean for one volume; of two with one key the later one counts.
+
+    Raises:
+        ValueError: one sentence that names the tag and what is wrong with it.
+    """
+    names = Names(owner.claim_namespace, owner.claim_name, owner.persistent_volume_name)
+    tags = {}
+    for template in templates:
+        try:
+            value = template.render(names)
+        except ValueError as error:
+            raise ValueError(f"tag {template.key!r}: {error}") from error
+        _check_value(template.key, value)
+        tags[template.key] = value
+    return tags
+
+
+def parse(text: str) -> TagTemplate:
+    """Read ``key=value``, the value a template, and check what is known before there is a claim.
+
+    Raises:
+        ValueError: one sentence that names the tag and the rule.
+    """
+    template = tag_template.parse(text)
+    _check_key(template.key)
+    if template.is_constant:
+        _check_value(template.key, template.render(Names()))
+    return template
+
+
+def _check_key(key: str) -> None:
+    if key in _RESERVED or key.lower().startswith("aws:") or key.startswith(_RESERVED_PREFIXES):
+        raise ValueError(f"tag {key[:40]!r} is reserved")
+    if len(key) > _KEY_CHARACTERS:
+        raise ValueError(f"the key of tag {key[:40]!r} is too long: {_LENGTHS}")
+    _check_characters(key, f"the key of tag {key[:40]!r}")
+
+
+def _check_value(key: str, value: str) -> None:
+    if len(value) > _VALUE_CHARACTERS:
+        raise ValueError(f"the value {value[:40]!r}… of tag {key[:40]!r} is too long: {_LENGTHS}")
+    _check_characters(value, f"the value of tag {key[:40]!r}")
+
+
+def _check_characters(text: str, what: str) -> None:
+    """EC2 takes letters of all scripts; other AWS services are stricter, which is not ours."""
+    bad = next((c for c in text if unicodedata.category(c) in ("Cc", "Cs")), None)
+    if bad is not None:
+        raise ValueError(f"{what} has the character {bad!a}, which cannot be sent to EC2")
 
 
 def of_cluster(cluster_id: str) -> dict[str, str]:
@@ -85,29 +163,20 @@ def check_cluster_id(text: str) -> None:
         raise ValueError(f"{text!r} has characters other than letters, digits and . _ : / = + @ -")
 
 
-def parse_extra(text: str) -> dict[str, str]:
-    """Read ``k=v,k=v``.
+def parse_extra(text: str) -> tuple[TagTemplate, ...]:
+    """Read ``k=v,k=v``; a value is a template, without commas.
 
     Raises:
         ValueError: one sentence that names the tag and the rule.
     """
-    tags: dict[str, str] = {}
+    templates: dict[str, TagTemplate] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise ValueError(f"tag {pair!r} is not of the form key=value")
-        if key in _RESERVED or key.startswith(_RESERVED_PREFIXES):
-            raise ValueError(f"tag {key!r} is reserved")
-        if len(key) > _KEY_CHARACTERS or len(value) > _VALUE_CHARACTERS:
-            raise ValueError(
-                f"tag {key[:40]!r} is too long: EC2 takes {_KEY_CHARACTERS} characters for a key "
-                f"and {_VALUE_CHARACTERS} for a value"
-            )
-        if key in tags:
-            raise ValueError(f"tag {key!r} is given twice")
-        tags[key] = value
-    if len(tags) > _MOST - _OURS_AT_MOST:
+        template = parse(pair)
+        if template.key in templates:
+            raise ValueError(f"tag {template.key!r} is given twice")
+        templates[template.key] = template
+    if len(templates) > MOST - _OURS_AT_MOST:
         raise ValueError(
-            f"{len(tags)} extra tags: EC2 allows {_MOST} on a volume, we need {_OURS_AT_MOST}"
+            f"{len(templates)} extra tags: EC2 allows {MOST} on a volume, we need {_OURS_AT_MOST}"
         )
-    return tags
+    return tuple(templates.values())

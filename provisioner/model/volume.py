@@ -56,6 +56,8 @@ class Volume:
     encrypted: bool = False
     kms_key_id: str | None = None
     created_at: datetime | None = None
+    outpost_arn: str = ""
+    multi_attach: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
     attachments: tuple[InstanceAttachment, ...] = ()
 
@@ -87,6 +89,9 @@ class CreateRequest:
     throughput_mibps: int | None = None
     encrypted: bool = False
     kms_key_id: str | None = None
+    multi_attach: bool = False
+    initialization_rate_mibps: int | None = None
+    outpost_arn: str | None = None
     tags: tuple[tuple[str, str], ...] = ()
 
 
@@ -111,5 +116,5 @@ def normalised_handle(handle: str) -> str:
 
     Text of any other form is returned as it is.
     """
-    tail = handle.rsplit("/", 1)[-1] if handle.startswith("aws://") else handle
+    tail = handle.rstrip("/").rsplit("/", 1)[-1] if handle.startswith("aws://") else handle
     return tail if is_volume_id(tail) else handle

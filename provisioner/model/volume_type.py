@@ -1,5 +1,8 @@
 """What EBS volume types can have: sizes, IOPS and throughput, checked before EC2 is asked.
 
+Least values and ratios refuse. Greatest values do not: AWS raises them, so EC2 is asked; what it
+allows in the region is found out by ``provisioner.ec2.ceilings``.
+
 Source: EC2 API model CreateVolume (botocore 1.44.5) and the EBS user guide's volume type pages,
 read 2026-11-21. Not verified on AWS: whether every region already has gp3's newer maxima.
 """
@@ -38,6 +41,11 @@ VOLUME_TYPES: dict[str, Limits] = {
     "sc1": Limits(size_gib=(125, 16_384)),
     "standard": Limits(size_gib=(1, 1_024)),
 }
+# Those that several instances can have at once; io1 in some regions only, and which ones EC2 knows.
+# Source: EBS user guide "Multi-Attach", read 2026-11-21.
+MULTI_ATTACH_TYPES = ("io2", "io1")
+# EC2 reads sizes, IOPS and throughput as 32 bit numbers with a sign.
+LARGEST_NUMBER = 2**31 - 1
 DEFAULT_TYPE = "gp3"  # EC2's own default is gp2; aws-ebs-csi-driver sends gp3
 
 
@@ -58,7 +66,7 @@ def fault(
 
 def _size_fault(volume_type: str, limits: Limits, size_gib: int) -> str | None:
     low, high = limits.size_gib
-    if low <= size_gib <= high:
+    if low <= size_gib <= LARGEST_NUMBER:
         return None
     return f"a {volume_type} volume has {low} to {high} GiB, not {size_gib}"
 
@@ -67,12 +75,15 @@ def _iops_fault(volume_type: str, limits: Limits, size_gib: int, iops: int | Non
     if iops is None:
         if not limits.iops_required:
             return None
-        return f"a {volume_type} volume needs the parameter iops"
+        return f"a {volume_type} volume needs the parameter iops or iopsPerGB"
     if limits.iops is None:
         return f"iops cannot be chosen for a {volume_type} volume"
-    low, high = limits.iops
-    if not low <= iops <= high:
-        return f"a {volume_type} volume has {low} to {high} IOPS, not {iops}"
+    low, _ = limits.iops
+    if iops < low:
+        return (
+            f"a {volume_type} volume has at least {low} IOPS, not {iops}; "
+            "allowAutoIOPSPerGBIncrease raises them"
+        )
     # gp3 has its 3,000 IOPS at every size; only what is above them counts by size.
     if iops > limits.iops_per_gib * size_gib and iops > limits.iops_default:
         most = max(limits.iops_per_gib * size_gib, limits.iops_default)
@@ -90,9 +101,9 @@ def _throughput_fault(
         return None
     if limits.throughput_mibps is None:
         return f"throughput can only be chosen for a gp3 volume, not for {volume_type}"
-    low, high = limits.throughput_mibps
-    if not low <= throughput_mibps <= high:
-        return f"a {volume_type} volume has {low} to {high} MiB/s, not {throughput_mibps}"
+    low, _ = limits.throughput_mibps
+    if throughput_mibps < low:
+        return f"a {volume_type} volume has at least {low} MiB/s, not {throughput_mibps}"
     has = iops or limits.iops_default
     if throughput_mibps * limits.iops_per_mibps > has:
         return (

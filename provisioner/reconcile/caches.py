@@ -1,7 +1,7 @@
 """The cached world: one informer a kind, and live reads where "not here" is not proof enough."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import structlog
@@ -14,59 +14,69 @@ from provisioner.kube.resources import (
     CSI_NODES,
     NODES,
     PERSISTENT_VOLUMES,
+    PODS,
     STORAGE_CLASSES,
+    Projection,
     Resource,
     T,
 )
+from provisioner.kube.store import Indexer
 from provisioner.metrics import Metrics
-from provisioner.model import zone as zones
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.pod import Pod, using_claims
 from provisioner.model.storage_class import StorageClass
+from provisioner.model.zone import Place, place_of
 
 _DISCOVER_AGAIN_S = 2.0
+_CLAIMS_BY: Mapping[str, Indexer[Claim]] = {
+    "uid": lambda claim: (claim.uid,),
+    "class": lambda claim: (claim.class_name,),
+}
+_ATTACHMENTS_BY: Mapping[str, Indexer[Attachment]] = {
+    "persistent_volume": lambda each: (each.spec.source.persistent_volume_name or "",),
+    "node": lambda each: (each.spec.node_name,),
+}
 
 log = structlog.get_logger(__name__)
+
+
+def _volume_of(persistent_volume: PersistentVolume) -> Iterable[str]:
+    volume_id = persistent_volume.named_volume
+    return (volume_id,) if volume_id else ()
 
 
 class Caches:
     """Informers of everything that the flows read.
 
     The indexes: claims by ``uid`` and ``class``, persistent volumes by ``volume`` (under whichever
-    driver they name it), attachments by ``persistent_volume`` and ``node``.
+    driver they name it), attachments by ``persistent_volume`` and ``node``, pods by ``claim``. Of
+    pods there are only those that are pending and use claims: what else runs is nothing to us.
     """
 
     def __init__(self, client: KubeClient, metrics: Metrics, driver: str) -> None:
-        def volume_of(persistent_volume: PersistentVolume) -> Iterable[str]:
-            volume_id = persistent_volume.named_volume
-            return (volume_id,) if volume_id else ()
-
         self._client = client
         self._driver = driver
-        self.claims: Informer[Claim] = Informer(
-            client,
-            CLAIMS,
-            metrics,
-            indexers={"uid": lambda c: (c.uid,), "class": lambda c: (c.class_name,)},
-        )
+        self.claims: Informer[Claim] = Informer(client, CLAIMS, metrics, indexers=_CLAIMS_BY)
         self.persistent_volumes: Informer[PersistentVolume] = Informer(
-            client, PERSISTENT_VOLUMES, metrics, indexers={"volume": volume_of}
+            client, PERSISTENT_VOLUMES, metrics, indexers={"volume": _volume_of}
         )
         self.attachments: Informer[Attachment] = Informer(
-            client,
-            ATTACHMENTS,
-            metrics,
-            indexers={
-                "persistent_volume": lambda a: (a.spec.source.persistent_volume_name or "",),
-                "node": lambda a: (a.spec.node_name,),
-            },
+            client, ATTACHMENTS, metrics, indexers=_ATTACHMENTS_BY
         )
         self.classes: Informer[StorageClass] = Informer(client, STORAGE_CLASSES, metrics)
         self.nodes: Informer[Node] = Informer(client, NODES, metrics)
         self.csi_nodes: Informer[CsiNode] = Informer(client, CSI_NODES, metrics)
+        self.pods: Informer[Pod] = Informer(
+            client,
+            Projection(PODS, using_claims),
+            metrics,
+            indexers={"claim": lambda pod: pod.claim_keys},
+            field_selector="status.phase=Pending",
+        )
 
         self._kinds: dict[Resource[Any], Informer[Any]] = {
             CLAIMS: self.claims,
@@ -75,9 +85,14 @@ class Caches:
             STORAGE_CLASSES: self.classes,
             NODES: self.nodes,
             CSI_NODES: self.csi_nodes,
+            PODS: self.pods,
         }
         self._served: list[Informer[Any]] = []
         self._discovered = asyncio.Event()
+        # Asked for by every claim that binds at once, and hardly ever another.
+        self._places: frozenset[Place] | None = None
+        self.nodes.subscribe(self._node_changed)
+        self.csi_nodes.subscribe(self._registration_changed)
 
     async def run(self) -> None:
         """Find out what the API server has, then follow all of it for ever."""
@@ -148,14 +163,29 @@ class Caches:
             return cached
         return await self._find(CSI_NODES, name)
 
-    def registered_zones(self) -> frozenset[str]:
-        """The zones of all nodes on which the driver is registered."""
+    def registered_places(self) -> frozenset[Place]:
+        """Where the nodes are on which the driver is registered: zones, and Outposts in them."""
+        if self._places is None:
+            self._places = self._registered_places()
+        return self._places
+
+    def _registered_places(self) -> frozenset[Place]:
         found = set()
         for csi_node in self.csi_nodes.values():
             node = self.nodes.get(csi_node.name)
             if node is not None and csi_node.driver(self._driver) is not None:
-                found.add(zones.zone_of(node.labels))
-        return frozenset(zone for zone in found if zone)
+                found.add(place_of(node.labels))
+        return frozenset(place for place in found if place is not None)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        before, after = (place_of(node.labels) if node else None for node in (old, new))
+        if before != after:
+            self._places = None
+
+    def _registration_changed(self, old: CsiNode | None, new: CsiNode | None) -> None:
+        before, after = (node and node.driver(self._driver) for node in (old, new))
+        if (before is None) is not (after is None):
+            self._places = None
 
     async def _find(self, resource: Resource[T], name: str) -> T | None:
         if not name:

@@ -6,7 +6,7 @@ message begins with our own, finer reason.
 
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.model.claim import Claim
-from provisioner.model.errors import NEEDS_HUMAN, StorageError
+from provisioner.model.errors import NEEDS_HUMAN, Reason, StorageError
 
 
 class ClaimEvents:
@@ -41,6 +41,10 @@ class ClaimEvents:
     def succeeded(self, claim: Claim, text: str) -> None:
         """A Normal event: it is done."""
         self._say(claim, text, reason="ProvisioningSucceeded", warning=False)
+
+    def fewer_iops(self, claim: Claim, text: str) -> None:
+        """A Warning: the volume is there, with fewer IOPS than its class asks for."""
+        self._say(claim, f"{Reason.IOPS_CAPPED}: {text}", reason="Provisioning", warning=True)
 
     def forget(self, uid: str) -> None:
         """The claim is bound or gone."""

@@ -10,10 +10,11 @@ from typing import assert_never
 
 import structlog
 
-from provisioner.decide import creation
+from provisioner.decide import capping, creation
 from provisioner.decide import persistent_volume as pv_manifest
 from provisioner.decide.creation import Attempt
 from provisioner.ec2.lookups import NameLookUps
+from provisioner.ec2.usage import Usage
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
 from provisioner.kube.client import KubeClient
@@ -24,8 +25,10 @@ from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.volume import Volume
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.claim_events import ClaimEvents
+from provisioner.reconcile.failover import place_of
 from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
+from provisioner.reconcile.zone_state import ZoneState
 from provisioner.settings import Settings
 
 _TELL_AFTER_S = 5.0  # a claim that is provisioned sooner needs no word that it is
@@ -59,6 +62,7 @@ class Creations:
         live: LiveLists,
         events: ClaimEvents,
         metrics: Metrics,
+        zone_state: ZoneState,
         wake: Callable[[str], None],
     ) -> None:
         self._settings = settings
@@ -72,7 +76,9 @@ class Creations:
         self._live = live
         self._events = events
         self._metrics = metrics
+        self._zone_state = zone_state
         self._wake = wake
+        self.usage = Usage(volumes)
         self.attempts: dict[str, Attempt] = {}
 
     def begin(self, uid: str, attempt: Attempt) -> None:
@@ -149,8 +155,11 @@ class Creations:
             self.attempts[uid] = creation.after_cancel(attempt)
             raise
         except StorageError as error:
-            verdict = creation.after_failure(attempt, error, asyncio.get_running_loop().time())
+            told = await self.usage.explained(error, attempt.plan.request.volume_type)
+            verdict = creation.after_failure(attempt, told, asyncio.get_running_loop().time())
             return self._fail(uid, verdict)
+        request = attempt.plan.request
+        self._zone_state.made(place_of(request), request.volume_type)
         # An answer of CreateVolume need not list the tags that it has written.
         self._marks.note(volume.volume_id)
         return self._made(uid, attempt, volume)
@@ -257,6 +266,12 @@ class Creations:
         self._events.succeeded(
             plan.claim, f"Successfully provisioned volume {plan.persistent_volume_name}"
         )
+        # One that a process before us has made may have other IOPS.
+        if plan.iops is not None and volume.iops in (None, plan.iops.given):
+            request = plan.request
+            text = capping.told(plan.iops, request.volume_type, request.size_gib)
+            if text is not None:
+                self._events.fewer_iops(plan.claim, text)
         log.info(
             "volume provisioned",
             claim=plan.claim.key,

@@ -36,9 +36,9 @@ class Pins:
         """Whether this process has pinned the claim and may have begun a volume since."""
         return uid in self._written
 
-    async def write(self, claim: Claim, zone: str) -> bool:
-        """Pin a zone, or ``UNKNOWN_ZONE``."""
-        pin = claim.pin(zone)
+    async def write(self, claim: Claim, zone: str, outpost_arn: str = "") -> bool:
+        """Pin a zone and what Outpost in it, or ``UNKNOWN_ZONE``."""
+        pin = claim.pin(zone, outpost_arn)
         if claim.annotations.get(PINNED_ZONE) != pin or claim.uid in self._unsure:
             done = await self._annotate(claim, {PINNED_ZONE: pin})
         else:
@@ -46,6 +46,10 @@ class Pins:
         if done and zone != UNKNOWN_ZONE:
             self._written.add(claim.uid)
         return done
+
+    def settle(self, uid: str) -> None:
+        """Surely nothing is left of what was begun; the zone that comes next is written over it."""
+        self._written.discard(uid)
 
     async def remove(self, claim: Claim) -> None:
         """Surely nothing is left of what was begun: the zone is open, for our successor too."""

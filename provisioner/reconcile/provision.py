@@ -5,6 +5,7 @@ provisioned gets a plan, and its zone is pinned before EC2 hears of it.
 """
 
 import asyncio
+from functools import partial
 from typing import assert_never
 
 import structlog
@@ -13,26 +14,33 @@ from structlog.contextvars import bind_contextvars
 from provisioner.decide import provision as rules
 from provisioner.decide import zones
 from provisioner.decide.creation import Attempt, GiveUp
+from provisioner.decide.storage_class import ReadClass
 from provisioner.ec2.lookups import NameLookUps
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
+from provisioner.ec2.zones import ZoneNames
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.kube.queue import KeyedQueue
 from provisioner.metrics import Metrics
 from provisioner.model.claim import UNKNOWN_ZONE, Claim, claim_uid_of
 from provisioner.model.errors import StorageError
-from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
-from provisioner.model.zone import zone_of
+from provisioner.model.volume import CreateRequest
 from provisioner.reconcile.caches import Caches
+from provisioner.reconcile.capping import Capping
 from provisioner.reconcile.claim_events import ClaimEvents
+from provisioner.reconcile.classes import Classes
+from provisioner.reconcile.consumers import WaitingPods
 from provisioner.reconcile.creation import Creations
+from provisioner.reconcile.failover import FailOver, place_of
 from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from provisioner.reconcile.pins import Pins
 from provisioner.reconcile.takeover import Takeover
+from provisioner.reconcile.zone_choice import ZoneChoice
+from provisioner.reconcile.zone_state import ZoneState
 from provisioner.settings import Settings
 
 _CONFLICT_S = 0.2
@@ -52,6 +60,7 @@ class Provisioner:
         caches: Caches,
         volumes: Volumes,
         lookups: NameLookUps,
+        zone_names: ZoneNames,
         watcher: Watcher,
         marks: Marks,
         live: LiveLists,
@@ -62,10 +71,24 @@ class Provisioner:
         self._metrics = metrics
         self._caches = caches
         self._events = ClaimEvents(events)
-        self._without_zone: set[str] = set()
+        self._classes = Classes()
         self._pins = Pins(client, caches)
+        self.capping = Capping(volumes, settings)
         self.takeover = Takeover(marks, lookups)
         self.queue = KeyedQueue("provision", self.reconcile, metrics)
+        zone_state = ZoneState(metrics)
+        self._fail_over = FailOver(zone_state)
+        self._zones = ZoneChoice(
+            driver=settings.driver,
+            caches=caches,
+            zone_names=zone_names,
+            pins=self._pins,
+            takeover=self.takeover,
+            waiting_pods=WaitingPods(client, caches, settings.driver),
+            fail_over=self._fail_over,
+            events=self._events,
+            wake=self.queue.add,
+        )
         self.creations = Creations(
             settings=settings,
             identity=identity,
@@ -78,6 +101,7 @@ class Provisioner:
             live=live,
             events=self._events,
             metrics=metrics,
+            zone_state=zone_state,
             wake=self.queue.add,
         )
 
@@ -86,8 +110,7 @@ class Provisioner:
         self._caches.claims.subscribe(self._claim_changed)
         self._caches.classes.subscribe(self._class_changed)
         self._caches.persistent_volumes.subscribe(self._persistent_volume_changed)
-        self._caches.csi_nodes.subscribe(self._registration_changed)
-        self._caches.nodes.subscribe(self._node_changed)
+        self._zones.subscribe()
 
     async def reconcile(self, uid: str) -> float | None:
         """Move one claim a step on; seconds until the next look, None once settled."""
@@ -97,22 +120,40 @@ class Provisioner:
             if not isinstance(begun, Attempt):
                 return begun
             self.creations.begin(uid, begun)
-        asked_zone = self.creations.attempts[uid].plan.request.zone
+        asked = self.creations.attempts[uid].plan.request
         done = await self.creations.advance(uid)
         if uid not in self.creations.attempts and self._caches.claim(uid) is None:
             self._forget(uid)  # gone while its volume was made: no event of it will come
         if not isinstance(done, GiveUp):
             return done
+        self.capping.learn(asked, done.error)
         self.takeover.settle(uid)
         claim = self._caches.claim(uid)
-        if claim is not None and done.choose_again and claim.selected_node:
-            if await self._is_elsewhere(claim.selected_node, asked_zone):
-                await self._pins.remove(claim)  # the scheduler's newer choice was not tried yet
-                return _CONFLICT_S
-            return await self._choose_again(claim, done.error)
+        self._zones.is_open(uid)
+        if claim is not None and done.choose_again:
+            return await self._zone_refused(claim, asked, done.error)
         if claim is not None:
             await self._pins.remove(claim)
         raise done.error
+
+    async def _zone_refused(
+        self, claim: Claim, asked: CreateRequest, error: StorageError
+    ) -> float | None:
+        """Surely nothing is left in a zone without room: another node, or another zone."""
+        refusals = self._fail_over.refused(claim.uid, asked, error)
+        if claim.selected_node and not refusals.exclude(place_of(asked)):
+            if await self._zones.is_elsewhere(claim.selected_node, asked.zone):
+                await self._pins.remove(claim)  # the scheduler's newer choice was not tried yet
+                return _CONFLICT_S
+            return await self._choose_again(claim, error)
+        self._pins.settle(claim.uid)
+        self._count(error, "another zone is looked for")
+        return await self.reconcile(claim.uid)  # ends: each place refuses once
+
+    async def close(self) -> None:
+        """Stop asking EC2 for what no claim waits for any more."""
+        await self.capping.close()
+        await self.creations.usage.close()
 
     def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         gone = old is not None and (new is None or new.uid != old.uid)
@@ -122,12 +163,14 @@ class Provisioner:
             return
         if old is not None and old.asks_for_the_same(new):
             return  # our own writing; it must not cut a pause short
-        if not new.spec.volume_name and new.is_asked_of(self._settings.driver):
-            self.queue.add(new.uid)
-        elif new.spec.volume_name:
+        if new.spec.volume_name:
             self._forget(new.uid)
+        elif new.is_asked_of(self._settings.driver) or self._zones.node_of(new):
+            self.queue.add(new.uid)
 
-    def _class_changed(self, _: StorageClass | None, new: StorageClass | None) -> None:
+    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
+        if new is None and old is not None:
+            self._classes.forget(old.name)
         if new is not None:
             for claim in self._caches.claims.keyed("class", new.name):
                 self._claim_changed(None, claim)
@@ -140,22 +183,6 @@ class Provisioner:
         claim = self._caches.claim(uid) if uid is not None else None
         if claim is not None:
             self._claim_changed(None, claim)
-
-    def _registration_changed(self, old: CsiNode | None, new: CsiNode | None) -> None:
-        """The node plugin has registered: claims that waited for that can go on."""
-        driver = self._settings.driver
-        if new is not None and new.driver(driver) and not (old and old.driver(driver)):
-            self._look_for_zones_again()
-
-    def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        """A node has got its zone label: the cloud controller may be late, or our cache."""
-        zone = zone_of(new.labels) if new is not None else None
-        if zone is not None and (old is None or zone != zone_of(old.labels)):
-            self._look_for_zones_again()
-
-    def _look_for_zones_again(self) -> None:
-        for uid in self._without_zone:
-            self.queue.add(uid)
 
     def _name_in_logs(self, uid: str) -> None:
         attempt = self.creations.attempts.get(uid)
@@ -171,14 +198,15 @@ class Provisioner:
         if claim is None:
             self._forget(uid)
             return None
-        storage_class = None
-        if claim.is_asked_of(self._settings.driver) and not claim.spec.volume_name:
+        storage_class, node = None, self._zones.node_of(claim)
+        if (claim.is_asked_of(self._settings.driver) or node) and not claim.spec.volume_name:
             storage_class = await self._caches.storage_class(claim.class_name)
         decision = rules.examine(
             claim,
             storage_class,
             driver=self._settings.driver,
             persistent_volume=self._caches.persistent_volumes.get(claim.persistent_volume_name),
+            pod_node=node,
         )
         match decision:
             case rules.Nothing():
@@ -187,11 +215,18 @@ class Provisioner:
                 self._refused(claim, decision)
                 return None
             case rules.Provision(storage_class=storage_class):
-                return await self._plan(claim, storage_class)
+                return await self._plan(claim, self._read(claim, storage_class))
             case _:
                 assert_never(decision)
 
-    async def _plan(self, claim: Claim, storage_class: StorageClass) -> Attempt | float | None:
+    def _read(self, claim: Claim, storage_class: StorageClass) -> ReadClass:
+        try:
+            return self._classes.read(storage_class)
+        except StorageError as error:
+            self._events.failed(claim, error)
+            raise
+
+    async def _plan(self, claim: Claim, read_class: ReadClass) -> Attempt | float | None:
         try:
             made = await self.takeover.volume_of(claim)
         except StorageError as error:
@@ -199,44 +234,42 @@ class Provisioner:
             raise
         if isinstance(made, float):
             return made if await self._pins.write(claim, UNKNOWN_ZONE) else _CONFLICT_S
-        where = await self._zone(claim, storage_class) if made is None else zones.Chosen(made.zone)
+        where = await self._zones.choose(claim, read_class, made)
         if isinstance(where, zones.NoZone):
-            nowhere = StorageError(where.reason, where.message)
-            self._events.failed(claim, nowhere)
-            self._without_zone.add(claim.uid)
-            if where.choose_again:
-                return await self._choose_again(claim, nowhere)
-            raise nowhere
-        planned = rules.plan(
+            return await self._nowhere(claim, where)
+        freeze = partial(
+            rules.plan,
             claim,
-            storage_class,
+            read_class,
             zone=where.zone,
+            outpost_arn=where.outpost_arn,
             cluster_id=self._settings.cluster_id,
             extra_tags=self._settings.extra_tags,
             default_file_system=self._settings.default_file_system,
         )
+        planned = await self.capping.planned(freeze)
         if isinstance(planned, rules.Refuse):
+            self._zones.is_open(claim.uid)
             self._refused(claim, planned)
             return None
-        if not await self._pins.write(claim, where.zone):
+        if not await self._pins.write(claim, where.zone, where.outpost_arn):
             return _CONFLICT_S
-        return Attempt(planned, started_at_s=asyncio.get_running_loop().time(), volume=made)
+        return Attempt(
+            planned,
+            started_at_s=asyncio.get_running_loop().time(),
+            volume=made,
+            inherited=bool(claim.pinned_zone) and self.takeover.may_have_begun(claim.uid),
+        )
 
-    async def _zone(self, claim: Claim, storage_class: StorageClass) -> zones.Chosen | zones.NoZone:
-        # Anybody can write an annotation; it counts only where something may have been begun.
-        begun = self._pins.has_written(claim.uid) or self.takeover.may_have_begun(claim.uid)
-        if claim.pinned_zone and begun:
-            return zones.Chosen(claim.pinned_zone)
-        if not claim.selected_node:
-            return zones.for_any_node(storage_class, claim.name, self._caches.registered_zones())
-        name = claim.selected_node
-        node, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
-        return zones.for_selected_node(storage_class, self._settings.driver, name, node, csi_node)
-
-    async def _is_elsewhere(self, node_name: str, zone: str) -> bool:
-        node = await self._caches.node(node_name)
-        of_node = zone_of(node.labels) if node is not None else None
-        return of_node is not None and of_node != zone
+    async def _nowhere(self, claim: Claim, where: zones.NoZone) -> float | None:
+        again_s = where.retry_after_s
+        error = StorageError(where.reason, where.message, retry_after_s=again_s)
+        self._events.failed(claim, error, once=again_s is not None)
+        if where.choose_again:
+            return await self._choose_again(claim, error)
+        if again_s is not None:  # it was refused wherever it was begun
+            await self._pins.remove(claim)
+        raise error
 
     async def _choose_again(self, claim: Claim, why: StorageError) -> float | None:
         if not await self._pins.drop_node(claim):
@@ -246,7 +279,7 @@ class Provisioner:
 
     def _forget(self, uid: str) -> None:
         self._pins.forget(uid)
-        self._without_zone.discard(uid)
+        self._zones.forget(uid)
         self._events.forget(uid)
 
     def _refused(self, claim: Claim, refusal: rules.Refuse) -> None:

@@ -11,6 +11,7 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
+from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.strict_ec2.instances import Instance
 
@@ -63,6 +64,9 @@ def csi_node(instance: Instance, node_uid: str, attachable: int = ATTACHABLE) ->
         "kind": "CSINode",
         "metadata": {
             "name": name,
+            # Without it the scheduler and the attach/detach controller take no in-tree volume for
+            # one of ours; a kubelet lists here all the plugins that have moved to a CSI driver.
+            "annotations": {"storage.alpha.kubernetes.io/migrated-plugins": IN_TREE_DRIVER},
             "ownerReferences": [
                 {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node_uid}
             ],

@@ -33,11 +33,9 @@ class Teller:
         self._sandbox = sandbox
         self.console = console
 
-    def chapter(self, title: str, manifest: str = "") -> None:
-        """Begin a chapter, with what its user has written."""
+    def chapter(self, title: str) -> None:
+        """Begin a chapter."""
         self.console.print(f"\n[bold cyan]{title}[/]")
-        if manifest:
-            self.manifest(manifest)
 
     def manifest(self, text: str) -> None:
         """Show what the user has written."""

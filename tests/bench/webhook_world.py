@@ -16,6 +16,7 @@ from typing import Any
 import boto3
 import msgspec
 
+from provisioner.model.node_affinity import REGION_LABEL
 from provisioner.model.zone import ZONE_LABEL
 from provisioner.sandbox.control_plane import free_port
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS
@@ -27,7 +28,6 @@ from tests.bench.webhook_load import HOST
 from tests.bench.webhook_reviews import SPECIMEN, Reviews, claim_name
 from tests.bench.world import REGION, ZONES, Contestant, World, world
 from webhook.model import hooks
-from webhook.model.node_affinity import REGION_LABEL
 from webhook.settings import NAME, NAMESPACE_BY_URL
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -190,9 +190,15 @@ async def wipe(api: Api, hand: Ec2Hand, namespace: str) -> None:
         if each["spec"]["source"].get("persistentVolumeName") in named:
             await remove(api, f"{ATTACHMENTS}/{each['metadata']['name']}")
     for name, each in named.items():
-        volume_ids.add(each["spec"]["csi"]["volumeHandle"])
+        volume_ids.add(_volume_of(each["spec"]))
         await remove(api, f"{PVS}/{name}")
     hand.remove(volume_ids)
+
+
+def _volume_of(spec: Json) -> str:
+    if "csi" in spec:
+        return str(spec["csi"]["volumeHandle"])
+    return str(spec["awsElasticBlockStore"]["volumeID"]).rpartition("/")[2]
 
 
 async def remove(api: Api, path: str) -> None:

@@ -62,7 +62,7 @@ async def test_a_dry_run_on_the_server_accepts_every_object(sandbox: Sandbox, ap
 async def test_the_example_in_readme_is_accepted(sandbox: Sandbox):
     readme = (MANIFESTS.parent / "README.md").read_text()
     blocks = re.findall(r"^```yaml\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
-    (example,) = [block for block in blocks if "kind: StorageClass" in block]
+    (example,) = [block for block in blocks if "kind: PersistentVolumeClaim" in block]
 
     answers = await kubectl(
         sandbox.plane, "apply", "-f", "-", "--dry-run=server", "--output=name", text=example

@@ -177,6 +177,41 @@ async def test_a_claim_that_may_end_in_another_zone_than_its_pods_is_warned_abou
     assert "WaitForFirstConsumer" in message
 
 
+# -- classes
+
+
+def described_class(store: Store, provisioner: str = DRIVER, **parameters: str) -> Json:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": f"{store.namespace}-class"},
+        "provisioner": provisioner,
+        "parameters": parameters,
+    }
+
+
+@pytest.mark.parametrize("provisioner", [DRIVER, "kubernetes.io/aws-ebs"])
+async def test_a_class_that_can_never_work_is_refused(store: Store, provisioner: str):
+    async with refused(422, f"{store.namespace}-class", "can never work", "'typ'"):
+        await store.api.create(CLASSES, described_class(store, provisioner, typ="gp3"))
+
+
+async def test_a_doubtful_class_is_warned_about(store: Store):
+    dry = ("create", "--dry-run=server", "--warnings-as-errors", "-f", "-")
+
+    with pytest.raises(SandboxError) as warned:
+        await kubectl(store.sandbox.plane, *dry, text=json.dumps(described_class(store)))
+
+    assert f'storageclass "{store.namespace}-class": it binds at once' in str(warned.value)
+    assert "WaitForFirstConsumer" in str(warned.value)
+
+
+async def test_the_classes_of_others_are_nobodys_business(store: Store):
+    others = described_class(store, "efs.csi.aws.com", typ="gp3")
+
+    assert await store.api.request("POST", CLASSES, others, dryRun="All")
+
+
 # -- rights
 
 

@@ -40,7 +40,7 @@ async def test_the_whole_story_is_told_with_the_rights_of_the_manifests(
         await background.call(sandbox.stop_controller(grace_s=30))
         await background.call(sandbox.stop_webhook())
         await background.call(sandbox.unregister_webhook())
-        for name in ("fast", "near-its-pod"):
+        for name in ("fast", "standard", "near-its-pod"):
             await hands.discard(api, f"{hands.CLASSES}/{name}")
 
     await audit.written(sandbox, sandbox.controller_kubeconfig)

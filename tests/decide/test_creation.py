@@ -24,7 +24,7 @@ from provisioner.decide.creation import (
     next_step,
     with_volume,
 )
-from provisioner.decide.provision import client_token
+from provisioner.decide.request import client_token
 from provisioner.model.errors import Outcome, Reason
 from provisioner.model.volume import VolumeState
 from tests.builders import UID, a_class, a_plan, a_volume, an_ec2_error
@@ -53,6 +53,7 @@ attempts = st.builds(
     started_at_s=st.just(100.0),
     token_number=st.integers(1, 3),
     uncertain=st.booleans(),
+    inherited=st.booleans(),
     volume=st.none() | volumes,
     looking_since_s=st.none() | st.floats(0, 200),
     refusal=st.none() | st.builds(an_ec2_error, reasons, outcomes),
@@ -226,6 +227,11 @@ def test_a_clear_no_ends_the_attempt_and_only_the_zone_is_chosen_again(
         ),
         pytest.param(FRESH, Reason.TOKEN_MISMATCH, id="race 4: the token names another request"),
         pytest.param(FRESH, Reason.QUOTA_EXCEEDED, id="the quota is checked before the token"),
+        pytest.param(
+            replace(FRESH, inherited=True),
+            Reason.ZONE_OUT_OF_CAPACITY,
+            id="a process before us may have been given a volume",
+        ),
     ],
 )
 def test_a_no_that_does_not_prove_that_there_is_nothing_is_followed_by_look_ups(attempt, reason):

@@ -94,7 +94,22 @@ def test_a_raw_device_has_no_file_system():  # race 33
 def test_the_zone_is_the_one_where_the_volume_really_is():  # race 4
     body = written(volume=a_volume(zone="us-east-1f"))
 
-    assert body["spec"]["nodeAffinity"] == zone_affinity("us-east-1f")
+    assert body["spec"]["nodeAffinity"] == zone_affinity(a_volume(zone="us-east-1f"))
+
+
+def test_a_volume_on_an_outpost_is_for_nodes_on_it():
+    arn = "arn:aws:outposts:us-east-1:111122223333:outpost/op-1"
+
+    (term,) = zone_affinity(a_volume(outpost_arn=arn))["required"]["nodeSelectorTerms"]
+
+    # As the stock driver's answer becomes a term, in whatever order.
+    assert {e["key"]: (e["operator"], e["values"]) for e in term["matchExpressions"]} == {
+        "topology.kubernetes.io/zone": ("In", ["us-east-1a"]),
+        "topology.ebs.csi.aws.com/region": ("In", ["us-east-1"]),
+        "topology.ebs.csi.aws.com/partition": ("In", ["aws"]),
+        "topology.ebs.csi.aws.com/account-id": ("In", ["111122223333"]),
+        "topology.ebs.csi.aws.com/outpost-id": ("In", ["op-1"]),
+    }
 
 
 @pytest.mark.parametrize(("size", "capacity"), [("1", "1Gi"), ("1500M", "2Gi"), ("30Gi", "30Gi")])
@@ -136,3 +151,18 @@ def test_nobody_is_told_to_delete_the_object_that_holds_the_claims_data():  # ra
         f"persistentvolume pvc-{UID} already gives the claim volume vol-1; volume {VOLUME} was "
         "made beside it and is not needed: delete it in EC2"
     )
+
+
+def test_the_node_plugin_is_told_how_to_make_the_file_system():
+    storage_class = a_class(
+        parameters={"fstype": "xfs", "blockSize": "4096", "blockAttachUntilInitialized": "true"}
+    )
+
+    source = written(storage_class=storage_class)["spec"]["csi"]
+
+    assert source["fsType"] == "xfs"
+    assert source["volumeAttributes"] == {
+        "blocksize": "4096",
+        "blockattachuntilinitialized": "true",
+        "storage.kubernetes.io/csiProvisionerIdentity": "1-2-ebs",
+    }

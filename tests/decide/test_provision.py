@@ -1,3 +1,4 @@
+import contextlib
 import hashlib
 
 import pytest
@@ -9,10 +10,11 @@ from provisioner.decide.provision import (
     Plan,
     Provision,
     Refuse,
-    client_token,
     examine,
     plan,
 )
+from provisioner.decide.request import client_token
+from provisioner.decide.storage_class import read
 from provisioner.model import tags
 from provisioner.model.claim import BETA_STORAGE_PROVISIONER, MIGRATED_TO, STORAGE_PROVISIONER
 from provisioner.model.claim import DataSource as Source
@@ -33,10 +35,10 @@ def examined(claim, storage_class, *, has_persistent_volume=False, persistent_vo
 def planned(claim, storage_class, *, cluster_id="prod"):
     return plan(
         claim,
-        storage_class,
+        read(storage_class),
         zone="us-east-1b",
         cluster_id=cluster_id,
-        extra_tags={"team": "a"},
+        extra_tags=tags.parse_extra("team=a"),
         default_file_system="ext4",
     )
 
@@ -181,14 +183,6 @@ def test_a_missing_class_is_waited_for():
     assert not answer.settled
 
 
-def test_an_in_tree_class_is_refused_with_what_to_use_instead():  # race 32
-    answer = examined(a_claim(), a_class(provisioner=IN_TREE_DRIVER))
-
-    assert isinstance(answer, Refuse)
-    assert f"a class with provisioner {DRIVER} is" in answer.message
-    assert answer.settled
-
-
 def test_a_plan_holds_all_that_ec2_is_told():
     storage_class = a_class(
         parameters={"type": "io2", "iops": "4000", "encrypted": "true"}, reclaim_policy="Retain"
@@ -257,13 +251,6 @@ def test_the_file_system(volume_mode, parameters, file_system):
 @pytest.mark.parametrize(
     ("size", "parameters", "reason", "sentence"),
     [
-        pytest.param(
-            "1Gi",
-            {"tpye": "gp3"},
-            Reason.INVALID_CLASS,
-            "class 'fast': unknown parameter 'tpye'",
-            id="parameter",
-        ),
         pytest.param(
             "10e399",
             {},
@@ -382,9 +369,11 @@ def test_no_claim_and_no_class_break_the_rules(claim, storage_class, has_persist
         assert not claim.deleting
         assert not claim.spec.volume_name
         assert not has_persistent_volume
-        assert answer.storage_class.provisioner == DRIVER
-        made = planned(claim, answer.storage_class)
-        assert made.message if isinstance(made, Refuse) else made.request.size_gib >= 1
+        assert answer.storage_class.provisioner in (DRIVER, IN_TREE_DRIVER)
+        with contextlib.suppress(ValueError):
+            read(answer.storage_class)
+            made = planned(claim, answer.storage_class)
+            assert made.message if isinstance(made, Refuse) else made.request.size_gib >= 1
 
 
 @pytest.mark.parametrize("claim_uid", [None, "another"])

@@ -2,16 +2,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provisioner.decide.storage_class import read
 from provisioner.decide.zones import Chosen, NoZone, for_any_node, for_selected_node, spread
 from provisioner.model.errors import Reason
+from provisioner.model.zone import Place
 from tests.builders import DRIVER, a_class, a_csi_node, a_node, a_term
 
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
+PLACES = tuple(map(Place, ZONES))
 names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
 
 
 def test_a_claim_that_waited_gets_the_zone_of_the_selected_node():
-    chosen = for_selected_node(a_class(), DRIVER, "node-1", a_node(zone="us-east-1b"), a_csi_node())
+    chosen = for_selected_node(
+        read(a_class()), DRIVER, "node-1", a_node(zone="us-east-1b"), a_csi_node()
+    )
 
     assert chosen == Chosen("us-east-1b")
 
@@ -25,7 +30,7 @@ def test_a_claim_that_waited_gets_the_zone_of_the_selected_node():
     ],
 )
 def test_a_selected_node_that_is_gone_means_another_node_must_be_chosen(node, csi_node):  # race 5
-    answer = for_selected_node(a_class(), DRIVER, "node-1", node, csi_node)
+    answer = for_selected_node(read(a_class()), DRIVER, "node-1", node, csi_node)
 
     assert isinstance(answer, NoZone)
     assert answer.choose_again
@@ -40,7 +45,7 @@ def test_a_selected_node_that_is_gone_means_another_node_must_be_chosen(node, cs
     ],
 )
 def test_a_live_node_that_is_not_ready_for_the_driver_is_waited_for(node, csi_node, sentence):
-    answer = for_selected_node(a_class(), DRIVER, "node-1", node, csi_node)
+    answer = for_selected_node(read(a_class()), DRIVER, "node-1", node, csi_node)
 
     assert isinstance(answer, NoZone)
     assert sentence in answer.message
@@ -50,7 +55,7 @@ def test_a_live_node_that_is_not_ready_for_the_driver_is_waited_for(node, csi_no
 def test_a_selected_node_outside_the_allowed_zones_is_refused_with_both_named():
     storage_class = a_class(allowed=[a_term(zone=["us-east-1c", "us-east-1b"])])
 
-    answer = for_selected_node(storage_class, DRIVER, "node-1", a_node(), a_csi_node())
+    answer = for_selected_node(read(storage_class), DRIVER, "node-1", a_node(), a_csi_node())
 
     assert isinstance(answer, NoZone)
     assert answer.message == (
@@ -61,7 +66,7 @@ def test_a_selected_node_outside_the_allowed_zones_is_refused_with_both_named():
 def test_a_selected_node_is_not_checked_against_keys_that_the_scheduler_checks():
     storage_class = a_class(allowed=[a_term(zone_id=["use1-az1"])])
 
-    assert for_selected_node(storage_class, DRIVER, "n", a_node(), a_csi_node()) == Chosen(
+    assert for_selected_node(read(storage_class), DRIVER, "n", a_node(), a_csi_node()) == Chosen(
         "us-east-1a"
     )
 
@@ -79,7 +84,7 @@ def test_a_selected_node_is_not_checked_against_keys_that_the_scheduler_checks()
 def test_a_claim_that_binds_at_once_is_spread_over_all_usable_zones(allowed, zones):
     storage_class = a_class(allowed=allowed)
 
-    answers = {for_any_node(storage_class, f"data-web-{i}", ZONES) for i in range(6)}
+    answers = {for_any_node(read(storage_class), f"data-web-{i}", PLACES) for i in range(6)}
 
     assert answers == {Chosen(zone) for zone in zones}
 
@@ -88,24 +93,24 @@ def test_a_claim_that_binds_at_once_is_spread_over_all_usable_zones(allowed, zon
     ("allowed", "registered", "reason", "sentence"),
     [
         pytest.param(None, (), Reason.NO_ZONE, "no node has the driver registered", id="no node"),
-        pytest.param([a_term(zone=[])], ZONES, Reason.NO_ZONE, "leave no zone", id="no value"),
+        pytest.param([a_term(zone=[])], PLACES, Reason.NO_ZONE, "leave no zone", id="no value"),
         pytest.param(
             [a_term(zone=["x"], ebs_zone=["y"])],
-            ZONES,
+            PLACES,
             Reason.NO_ZONE,
             "leave no zone",
             id="both keys",
         ),
         pytest.param(
             [a_term(zone_id=["use1-az1"])],
-            ZONES,
+            PLACES,
             Reason.INVALID_CLASS,
             "topology.k8s.aws/zone-id",
             id="zone id",
         ),
         pytest.param(
             [a_term(zone=["x"]), a_term(os=["linux"])],
-            ZONES,
+            PLACES,
             Reason.INVALID_CLASS,
             "kubernetes.io/os",
             id="one open",
@@ -113,12 +118,25 @@ def test_a_claim_that_binds_at_once_is_spread_over_all_usable_zones(allowed, zon
     ],
 )
 def test_without_a_usable_zone_the_message_says_why(allowed, registered, reason, sentence):
-    answer = for_any_node(a_class(allowed=allowed), "data", registered)
+    answer = for_any_node(read(a_class(allowed=allowed)), "data", registered)
 
     assert isinstance(answer, NoZone)
     assert answer.reason is reason
     assert sentence in answer.message
     assert not answer.choose_again
+
+
+def test_zones_that_overlap_nothing_are_shown_side_by_side():
+    allowed = [a_term(zone=["us-east-1a"], ebs_zone=["us-east-1b", "us-east-1c"])]
+
+    answer = for_any_node(read(a_class(allowed=allowed)), "data", PLACES)
+
+    assert isinstance(answer, NoZone)
+    assert answer.message == (
+        "allowedTopologies of class 'fast' leave no zone at all: no zone is in all lists of one "
+        "term: topology.kubernetes.io/zone in [us-east-1a] and topology.ebs.csi.aws.com/zone in "
+        "[us-east-1b, us-east-1c]"
+    )
 
 
 def test_the_hash_is_fnv_1_of_32_bits_as_upstream_has_it():
@@ -152,7 +170,9 @@ def test_a_name_without_an_ordinal_is_hashed_whole(name):
 def test_successive_ordinals_get_successive_zones(name, first, zones):
     order = sorted(zones)
 
-    places = [for_any_node(a_class(), f"data-{name}-{first + i}", zones) for i in range(len(order))]
+    registered = set(map(Place, zones))
+    claims = [f"data-{name}-{first + i}" for i in range(len(order))]
+    places = [for_any_node(read(a_class()), claim, registered) for claim in claims]
 
     begin = order.index(places[0].zone)  # type: ignore[union-attr]  # fails the test if it is NoZone
     assert places == [Chosen(zone) for zone in order[begin:] + order[:begin]]
@@ -162,11 +182,11 @@ def test_successive_ordinals_get_successive_zones(name, first, zones):
 def test_claims_of_one_pod_share_a_zone(stateful_set, ordinal):
     claims = [f"{template}-{stateful_set}-{ordinal}" for template in ("data", "logs", "a-b")]
 
-    assert len({for_any_node(a_class(), claim, ZONES) for claim in claims}) == 1
+    assert len({for_any_node(read(a_class()), claim, PLACES) for claim in claims}) == 1
 
 
 @given(st.text(max_size=300), st.sets(st.text(max_size=3), max_size=4))
 def test_any_name_and_any_zones_give_an_answer(name, zones):
-    answer = for_any_node(a_class(), name, zones)
+    answer = for_any_node(read(a_class()), name, set(map(Place, zones)))
 
     assert answer.zone in zones if isinstance(answer, Chosen) else not zones

@@ -28,6 +28,8 @@ VOLUME = """
   </tagSet>
   <volumeType>gp3</volumeType><iops>3000</iops><throughput>125</throughput>
   <encrypted>true</encrypted><kmsKeyId>arn:key</kmsKeyId>
+  <outpostArn>arn:aws:outposts:r:1:outpost/op-1</outpostArn>
+  <multiAttachEnabled>true</multiAttachEnabled>
 """
 EXPECTED = Volume(
     volume_id="vol-1",
@@ -40,6 +42,8 @@ EXPECTED = Volume(
     encrypted=True,
     kms_key_id="arn:key",
     created_at=datetime(2026, 11, 21, 9, 0, 0, 123000, tzinfo=UTC),
+    outpost_arn="arn:aws:outposts:r:1:outpost/op-1",
+    multi_attach=True,
     tags={"Name": "one & only", "empty": ""},
     attachments=(
         InstanceAttachment(

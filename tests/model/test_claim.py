@@ -106,3 +106,21 @@ def test_the_name_of_a_persistent_volume_tells_its_claim(name, uid):
 @given(st.text(min_size=1))
 def test_the_name_for_a_claim_tells_that_very_claim(uid):  # race 8
     assert claim_uid_of(a_claim(uid=uid).persistent_volume_name) == uid
+
+
+@pytest.mark.parametrize("arn", ["", "arn:aws:outposts:us-east-1:111122223333:outpost/op-1"])
+def test_a_pin_tells_zone_and_outpost_to_its_own_claim_only(arn):
+    claim = a_claim()
+    pinned = a_claim(annotations={PINNED_ZONE: claim.pin("us-east-1a", arn)})
+    of_another = a_claim(uid="another", annotations={PINNED_ZONE: claim.pin("us-east-1a", arn)})
+
+    assert (pinned.pinned_zone, pinned.pinned_outpost_arn) == ("us-east-1a", arn)
+    assert (of_another.pinned_zone, of_another.pinned_outpost_arn) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("modes", "many"),
+    [([], False), (["ReadWriteOnce"], False), (["ReadWriteOnce", "ReadWriteMany"], True)],
+)
+def test_whether_a_claim_is_for_many_nodes(modes, many):
+    assert a_claim(modes=modes).is_for_many_nodes is many

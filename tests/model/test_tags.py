@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from provisioner.model import tags
@@ -43,7 +45,9 @@ def test_the_same_volume_has_the_same_request():
 
 
 def test_reads_extra_tags():
-    assert tags.parse_extra("team=a, cost=b=c,empty=") == {"team": "a", "cost": "b=c", "empty": ""}
+    read = tags.parse_extra("team=a, cost=b=c,empty=")
+
+    assert tags.rendered(read, OWNER) == {"team": "a", "cost": "b=c", "empty": ""}
 
 
 @pytest.mark.parametrize(
@@ -55,6 +59,14 @@ def test_reads_extra_tags():
         ("CSIVolumeName=1", "reserved"),
         ("kubernetes.io/cluster/x=owned", "reserved"),
         ("ebs-provisioner.io/unclaimed=Delete", "reserved"),
+        ("AWS:x=1", "reserved"),
+        ("ebs.csi.aws.com/cluster=false", "reserved"),
+        ("CSIVolumeSnapshotName=1", "reserved"),
+        ("é" * 129 + "=v", "too long"),
+        ("a=\x00", "character '\\\\x00', which cannot be sent"),
+        ("a\n=1", "the key of tag"),
+        ("a=\ud800", "which cannot be sent"),
+        ("a={{ .PVCNam }}", "there is no .PVCNam"),
         ("k" * 129 + "=v", "too long"),
         ("k=" + "v" * 257, "too long"),
         ("a=1,a=2", "given twice"),
@@ -64,3 +76,64 @@ def test_reads_extra_tags():
 def test_refuses_extra_tags_that_ec2_or_we_could_not_keep(text, sentence):
     with pytest.raises(ValueError, match=sentence):
         tags.parse_extra(text)
+
+
+def test_tags_are_of_all_scripts_and_as_long_as_ec2_takes_them():
+    read = tags.parse_extra(f"チーム=日本語 ✓,{'k' * 128}={'é' * 256}")
+
+    assert tags.rendered(read, OWNER) == {"チーム": "日本語 ✓", "k" * 128: "é" * 256}
+
+
+def test_values_name_the_claim():
+    read = tags.parse_extra("claim={{ .PVCNamespace }}/{{ .PVCName }},pv={{ .PVName }}")
+
+    assert tags.rendered(read, OWNER) == {"claim": "shop/data", "pv": "pvc-1"}
+
+
+@pytest.mark.parametrize(
+    ("template", "sentence"),
+    [
+        ('a={{ .PVCName | field "-" 1 }}', "tag 'a': function field: 'data' has no part number 1"),
+        ("a={{ printf `%300s` .PVCName }}", "of tag 'a' is too long: EC2 takes 128"),
+        ("a={{ println .PVCName }}", "the value of tag 'a' has the character '\\n'"),
+    ],
+)
+def test_a_value_that_ec2_would_not_take_is_refused_with_its_tag(template, sentence):
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        tags.rendered(tags.parse_extra(template), OWNER)
+
+
+def test_of_two_tags_with_one_key_the_later_one_counts():
+    twice = (tags.parse("a=1"), tags.parse("a=2"))
+
+    assert tags.rendered(twice, OWNER) == {"a": "2"}
+
+
+def test_iops_that_grow_are_tagged_as_the_stock_driver_reads_them():
+    written = dict(
+        tags.of_new_volume(
+            OWNER, cluster_id="", extra={}, iops_per_gib=50, iops_follow_growth=False
+        )
+    )
+
+    assert written["ebs.csi.aws.com/IOPSPerGb"] == "50"
+    assert written["ebs.csi.aws.com/AllowAutoIOPSIncreaseOnModify"] == "false"
+
+
+def test_more_tags_than_ec2_allows_are_refused_with_their_number():
+    extra = {f"k{i}": "v" for i in range(46)}
+
+    assert len(tags.of_new_volume(OWNER, cluster_id="", extra=dict(list(extra.items())[:45]))) == 50
+    with pytest.raises(ValueError, match="would have 51 tags, 46 of them of the class"):
+        tags.of_new_volume(OWNER, cluster_id="", extra=extra)
+
+
+def test_as_many_extra_tags_as_are_taken_always_fit():
+    most = {f"k{i}": "v" for i in range(37)}
+    text = ",".join(f"{key}=v" for key in most)
+
+    assert len(tags.parse_extra(text)) == 37
+    written = tags.of_new_volume(
+        OWNER, cluster_id="c", extra=most, iops_per_gib=1, iops_follow_growth=True
+    )
+    assert len(written) <= 50

@@ -51,6 +51,8 @@ def test_what_has_the_form_of_a_volume_id(text, is_one):
         (f"aws://us-east-1a/{VOLUME}", VOLUME),
         (f"aws:///{VOLUME}", VOLUME),
         (f"aws://{VOLUME}", VOLUME),
+        (f"aws://us-east-1a/{VOLUME}/", VOLUME),
+        (f"{VOLUME}/", f"{VOLUME}/"),
         ("aws://us-east-1a/odd", "aws://us-east-1a/odd"),
         ("nfs/share", "nfs/share"),
         ("", ""),

@@ -1,6 +1,6 @@
 import pytest
 
-from provisioner.model.volume_type import VOLUME_TYPES, fault
+from provisioner.model.volume_type import LARGEST_NUMBER, VOLUME_TYPES, fault
 
 
 @pytest.mark.parametrize(
@@ -25,15 +25,21 @@ def test_allows_what_ec2_allows(volume_type, size_gib, iops, throughput_mibps):
     ("volume_type", "size_gib", "iops", "throughput_mibps", "sentence"),
     [
         ("gp3", 0, None, None, "1 to 65536 GiB, not 0"),
-        ("gp2", 16_385, None, None, "1 to 16384 GiB, not 16385"),
-        ("gp3", 100, 2_999, None, "3000 to 80000 IOPS, not 2999"),
+        ("gp2", LARGEST_NUMBER + 1, None, None, "1 to 16384 GiB, not 2147483648"),
+        (
+            "gp3",
+            100,
+            2_999,
+            None,
+            "at least 3000 IOPS, not 2999; allowAutoIOPSPerGBIncrease raises them",
+        ),
         ("gp3", 10, 5_001, None, "at most 5000 IOPS (500 for each GiB)"),
         ("gp3", 1, 3_001, None, "at most 3000 IOPS"),
         ("gp3", 100, 3_000, 751, "751 MiB/s need 3004 IOPS"),
-        ("gp3", 100, None, 100, "125 to 2000 MiB/s"),
+        ("gp3", 100, None, 100, "at least 125 MiB/s, not 100"),
         ("gp2", 100, 3_000, None, "iops cannot be chosen for a gp2"),
         ("gp2", 100, None, 200, "throughput can only be chosen for a gp3"),
-        ("io1", 100, None, None, "needs the parameter iops"),
+        ("io1", 100, None, None, "needs the parameter iops or iopsPerGB"),
         ("io1", 4, 201, None, "at most 200 IOPS"),
         ("sc1", 124, None, None, "125 to 16384 GiB"),
     ],
@@ -49,4 +55,14 @@ def test_every_type_has_its_bounds_inside(volume_type):
 
     assert fault(volume_type, limits.size_gib[0], iops, None) is None
     assert fault(volume_type, limits.size_gib[1], iops, None) is None
-    assert fault(volume_type, limits.size_gib[1] + 1, iops, None) is not None
+    assert fault(volume_type, limits.size_gib[0] - 1, iops, None) is not None
+
+
+@pytest.mark.parametrize("volume_type", VOLUME_TYPES)
+def test_a_documented_maximum_refuses_nothing_ec2_is_asked(volume_type):
+    limits = VOLUME_TYPES[volume_type]
+    size_gib = limits.size_gib[1] + 1
+    iops = limits.iops[1] + 1 if limits.iops else None
+    throughput = limits.throughput_mibps[1] + 1 if limits.throughput_mibps else None
+
+    assert fault(volume_type, size_gib, iops, throughput) is None

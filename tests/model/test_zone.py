@@ -8,10 +8,17 @@ from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import (
     BETA_ZONE_LABEL,
     EBS_ZONE_LABEL,
+    OUTPOST_KEYS,
     ZONE_LABEL,
+    Place,
     TopologyTerm,
     allowed_zones,
     foreign_keys,
+    outpost_arn_of,
+    outpost_of_term,
+    outpost_segments,
+    place_of,
+    zone_ids,
     zone_of,
 )
 from tests.builders import a_class, a_csi_node, a_term
@@ -51,6 +58,99 @@ def test_the_zone_of_a_node(labels, zone):
 )
 def test_the_zones_that_a_class_allows(terms, zones):
     assert allowed_zones(terms) == zones
+
+
+@pytest.mark.parametrize(
+    ("terms", "zones"),
+    [
+        pytest.param([a_term(zone_id=["use1-az1"])], {"us-east-1b"}, id="one"),
+        pytest.param([a_term(zone_id=["use1-az1", "use1-az9"])], {"us-east-1b"}, id="one unknown"),
+        pytest.param([a_term(zone_id=["use1-az9"])], set(), id="none known"),
+        pytest.param([a_term(zone_id=["use1-az1"], zone=["us-east-1a"])], set(), id="no overlap"),
+        pytest.param(
+            [a_term(zone_id=["use1-az1"]), a_term(beta_zone=["us-east-1f"])],
+            {"us-east-1b", "us-east-1f"},
+            id="beside names",
+        ),
+    ],
+)
+def test_zone_ids_are_resolved(terms, zones):
+    assert allowed_zones(terms, {"use1-az6": "us-east-1a", "use1-az1": "us-east-1b"}) == zones
+
+
+def test_without_names_zone_ids_narrow_nothing_down():
+    assert allowed_zones([a_term(zone_id=["use1-az1"])]) is None
+    assert allowed_zones([a_term(zone_id=["use1-az1"], zone=["a"])]) == frozenset("a")
+
+
+def test_all_zone_ids_of_a_class():
+    terms = [a_term(zone_id=["x", "y"], zone=["a"]), a_term(os=["linux"]), a_term(zone_id=["z"])]
+
+    assert zone_ids(terms) == {"x", "y", "z"}
+    assert zone_ids([TopologyTerm()]) == set()
+
+
+ON_OUTPOST = dict(zip(OUTPOST_KEYS, ("us-west-2", "aws", "111122223333", "op-1"), strict=True))
+ARN = "arn:aws:outposts:us-west-2:111122223333:outpost/op-1"
+
+
+def test_the_outpost_of_a_node():
+    labels = {ZONE_LABEL: "us-west-2a", **ON_OUTPOST}
+
+    assert place_of(labels) == Place("us-west-2a", ARN)
+    assert place_of({ZONE_LABEL: "us-west-2a"}) == Place("us-west-2a")
+    assert place_of(ON_OUTPOST) is None
+
+
+@pytest.mark.parametrize("key", OUTPOST_KEYS)
+def test_an_outpost_is_told_by_all_four_labels_or_by_none(key):
+    assert outpost_arn_of({**ON_OUTPOST, key: ""}) is None
+    assert outpost_arn_of({k: v for k, v in ON_OUTPOST.items() if k != key}) is None
+
+
+def test_the_segments_of_an_outpost_are_those_that_the_stock_driver_writes():
+    assert outpost_segments(ARN) == {
+        "topology.ebs.csi.aws.com/region": "us-west-2",
+        "topology.ebs.csi.aws.com/partition": "aws",
+        "topology.ebs.csi.aws.com/account-id": "111122223333",
+        "topology.ebs.csi.aws.com/outpost-id": "op-1",
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "op-1",
+        "arn:aws:outposts:us-west-2:111122223333:op-1",
+        "arn:aws:ec2:us-west-2:111122223333:outpost/op-1",
+        "arn:aws:outposts:us-west-2::outpost/op-1",
+        "arn:aws:outposts:us-west-2:111122223333:outpost/",
+    ],
+)
+def test_another_text_names_no_outpost(text):
+    assert outpost_segments(text) == {}
+
+
+@given(st.text())
+def test_any_text_as_an_arn_is_read_or_left(text):
+    segments = outpost_segments(text)
+
+    assert not segments or outpost_arn_of(segments) == text
+
+
+@given(st.lists(st.text(st.characters(exclude_characters=":"), min_size=1), min_size=4, max_size=4))
+def test_an_arn_and_its_segments_are_one(values):
+    segments = dict(zip(OUTPOST_KEYS, values, strict=True))
+
+    assert outpost_segments(outpost_arn_of(segments) or "") == segments
+
+
+def test_what_a_term_asks_of_an_outpost():
+    assert outpost_of_term(a_term(outpost=["op-1", "op-2"], zone=["a"])) == {
+        "topology.ebs.csi.aws.com/outpost-id": {"op-1", "op-2"}
+    }
+    assert outpost_of_term(a_term(zone=["a"])) == {}
 
 
 def test_keys_that_are_no_zones_are_listed():

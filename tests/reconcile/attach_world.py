@@ -93,9 +93,17 @@ class AttachWorld:
             await self.ec2.close()
             self.cloud.limiter.close()
 
-    def wish(self, number: int = 1, *, node: int = 1, instance: str = INSTANCE, **more: Any) -> str:
+    def wish(
+        self,
+        number: int = 1,
+        *,
+        node: int = 1,
+        instance: str = INSTANCE,
+        name: str = "",
+        **more: Any,
+    ) -> str:
         """Somebody wants volume ``number`` on a node; the name of the attachment."""
-        name, volume_id = f"csi-{number}", VOLUME if number == 1 else f"vol-{number:017x}"
+        name, volume_id = name or f"csi-{number}", VOLUME if number == 1 else f"vol-{number:017x}"
         held = a_persistent_volume(
             f"pv-{number}", handle=volume_id, finalizers=[ATTACHER_FINALIZER]
         )

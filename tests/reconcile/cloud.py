@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 CALL_S = 0.2
 ATTACH_S = 2.0
 DETACH_S = 3.0
+INSTANCES = 16
 
 
 class SlowLimiter(Limiter):
@@ -44,9 +45,8 @@ class SlowLimiter(Limiter):
 
 @dataclass(frozen=True)
 class Placed:
-    """The last change of a volume."""
+    """The last change of a volume on an instance."""
 
-    instance_id: str
     device: str
     at_s: float
     leaving: bool = False
@@ -59,6 +59,7 @@ class Cloud(Ec2Calls):
         waits_s: by action, how long calls wait for their turn.
         attach_s: how long an attachment takes.
         drops: what was attached is off again when that time is over.
+        shared: up to 16 instances have a volume at once.
         refuses: by action, with what it is refused.
         sent: the actions that change something, in order, and when they arrived.
     """
@@ -69,11 +70,12 @@ class Cloud(Ec2Calls):
         super().__init__(cast("EC2Client", None), limiter=limiter, metrics=Metrics(), clock=clock)
         self.attach_s = ATTACH_S
         self.drops = False
+        self.shared = False
         self.refuses: dict[str, Reason] = {}
         self.sent: list[tuple[str, float]] = []
         self.counts: Counter[str] = Counter()
         self._tokens: dict[str, tuple[float, float]] = {}
-        self._placed: dict[str, Placed] = {}
+        self._placed: dict[str, dict[str, Placed]] = {}  # by volume, by instance
 
     def actions(self) -> list[str]:
         """What was sent that changes something, in order."""
@@ -102,7 +104,7 @@ class Cloud(Ec2Calls):
             return {"Instances": [self._instance(each) for each in params["InstanceIds"]]}
         if action == "DescribeVolumes":
             ids = params["VolumeIds"] if "VolumeIds" in params else params["Filters"][0]["Values"]
-            volumes = [a_volume(each, on=self._on(each)) for each in ids]
+            volumes = [a_volume(each, on=self._on(each), multi_attach=self.shared) for each in ids]
             return {"Volumes": volumes, "NextToken": None}
         self.sent.append((action, self._clock()))
         if action in self.refuses:
@@ -113,31 +115,34 @@ class Cloud(Ec2Calls):
         self, action: str, volume_id: str, instance_id: str, device: str | None
     ) -> dict[str, Any]:
         on, now = self._on(volume_id), self._clock()
+        placed = self._placed.setdefault(volume_id, {})
         if action == "AttachVolume":
-            if on:
+            if instance_id in on or len(on) >= (INSTANCES if self.shared else 1):
                 raise Ec2Error(Reason.VOLUME_IN_USE, "in use", action=action)
-            self._placed[volume_id] = Placed(instance_id, device or "", now)
+            placed[instance_id] = Placed(device or "", now)
             return {"State": "attaching", "InstanceId": instance_id, "Device": device}
         if instance_id not in on:
             raise Ec2Error(Reason.NOT_ATTACHED, "not attached", action=action)
-        self._placed[volume_id] = Placed(instance_id, "", now, leaving=True)
+        placed[instance_id] = Placed("", now, leaving=True)
         return {"State": "detaching", "InstanceId": instance_id}
 
     def _on(self, volume_id: str) -> dict[str, State]:
-        placed = self._placed.get(volume_id)
-        if placed is None:
-            return {}
+        placed = self._placed.get(volume_id, {})
+        states = {instance_id: self._state(each) for instance_id, each in placed.items()}
+        return {instance_id: state for instance_id, state in states.items() if state is not None}
+
+    def _state(self, placed: Placed) -> State | None:
         since_s = self._clock() - placed.at_s
         if placed.leaving:
-            return {placed.instance_id: State.DETACHING} if since_s < DETACH_S else {}
+            return State.DETACHING if since_s < DETACH_S else None
         if since_s < self.attach_s:
-            return {placed.instance_id: State.ATTACHING}
-        return {} if self.drops else {placed.instance_id: State.ATTACHED}
+            return State.ATTACHING
+        return None if self.drops else State.ATTACHED
 
     def _instance(self, instance_id: str) -> Instance:
         devices = {
-            placed.device or f"/dev/leaving-{volume_id}": volume_id
+            placed[instance_id].device or f"/dev/leaving-{volume_id}": volume_id
             for volume_id, placed in self._placed.items()
-            if instance_id in self._on(volume_id)
+            if instance_id in placed and self._state(placed[instance_id]) is not None
         }
         return Instance(instance_id, ZONE, "running", "m5.large", devices)

@@ -24,6 +24,7 @@ KINDS = (
     resources.STORAGE_CLASSES,
     resources.NODES,
     resources.CSI_NODES,
+    resources.PODS,
 )
 
 

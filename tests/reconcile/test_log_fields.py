@@ -16,6 +16,7 @@ from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.lookups import NameLookUps
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
+from provisioner.ec2.zones import ZoneNames
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.metrics import Metrics
@@ -88,6 +89,7 @@ class Flows:
             identity="test",
             volumes=volumes,
             lookups=NameLookUps(volumes),
+            zone_names=ZoneNames(cast("Ec2Calls", None)),
             watcher=watcher,
             live=live,
             events=events,

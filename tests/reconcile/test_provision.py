@@ -9,9 +9,11 @@ import msgspec
 import pytest
 import structlog
 
+from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.lookups import NameLookUps
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
+from provisioner.ec2.zones import ZoneNames
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.metrics import Metrics
@@ -71,6 +73,7 @@ class World:
             caches=self.caches,
             volumes=volumes,
             lookups=NameLookUps(volumes),
+            zone_names=ZoneNames(cast("Ec2Calls", None)),
             watcher=self.watcher,
             marks=self.marks,
             live=live,

@@ -55,7 +55,7 @@ _VALUE, _COMBINATION = "InvalidParameterValue", "InvalidParameterCombination"
             "Iops to volume size ratio of 750.000000 is too high; maximum is 500",
         ),
         ({"VolumeType": "io1", "Iops": 501}, _VALUE, "maximum is 50"),
-        ({"VolumeType": "io2", "Iops": 256001}, _VALUE, "256K IOPS"),
+        ({"VolumeType": "io2", "Iops": 256001}, _COMBINATION, "256K IOPS"),
         (
             {"VolumeType": "io2"},
             _COMBINATION,
@@ -86,6 +86,42 @@ def test_performance_outside_the_type_is_refused(
     refused, message = refusal(lab.create, **change)
 
     assert (refused, text in message) == (code, True), message
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("gp3", "Volume iops of 2147483647 is too high; maximum is 80000"),
+        ("io1", "Volume iops of 2147483647 is too high; maximum is 64000"),
+        (
+            "io2",
+            (
+                "io2 volumes configured with greater than 64 TiB or 256K IOPS or 1000:1 IOPS:GB "
+                "ratio are not supported."
+            ),
+        ),
+    ],
+)
+def test_a_dry_run_names_the_ceiling_of_a_type(lab: Lab, kind: str, text: str) -> None:
+    asked = {"VolumeType": kind, "Size": 4, "Iops": 2**31 - 1, "DryRun": True}
+
+    assert refusal(lab.create, **asked)[1] == text
+
+
+@pytest.mark.parametrize("kind", ["gp3", "io1", "io2"])
+def test_a_region_may_have_a_ceiling_of_its_own(lab: Lab, kind: str) -> None:
+    lab.control(iops_ceilings={kind: 16000})
+
+    _, message = refusal(lab.create, VolumeType=kind, Size=1000, Iops=16001, DryRun=True)
+
+    assert message == "Volume iops of 16001 is too high; maximum is 16000"
+    assert lab.create(VolumeType=kind, Size=1000, Iops=16000)["Iops"] == 16000
+
+
+def test_a_dry_run_is_told_neither_of_the_quota_nor_of_the_capacity(strict_lab: Lab) -> None:
+    strict_lab.control(quotas={"volumes": 0}, capacity=[{"zone": "*"}])
+
+    assert refusal(strict_lab.create, DryRun=True)[0] == "DryRunOperation"
 
 
 def test_a_gp3_volume_shows_the_throughput_it_has_by_default(lab: Lab) -> None:

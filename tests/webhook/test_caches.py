@@ -206,6 +206,11 @@ async def test_equal_zones_are_kept_once():
         ({}, ClassView(waits=False, zones=None)),
         ({"provisioner": "kubernetes.io/aws-ebs"}, ClassView(waits=False, zones=None)),
         (
+            {"provisioner": "kubernetes.io/aws-ebs", "parameters": {"zones": f"{A}, {B}"}},
+            ClassView(waits=False, zones=frozenset({A, B})),
+        ),
+        ({"parameters": {"typ": "gp3"}}, ClassView(waits=False, zones=None)),
+        (
             {"allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": [A, B]}]}]},
             ClassView(waits=False, zones=frozenset({A, B})),
         ),

@@ -27,6 +27,13 @@ WHOLE: dict[str, Json] = {
         selector={ZONE: B},
         terms=[term(ZONE, "In", B)],
     ),
+    "class": {
+        "metadata": {"name": "fast"},
+        "provisioner": "ebs.csi.aws.com",
+        "parameters": {"type": "gp3", "iops": "4000", "csi.storage.k8s.io/fstype": "ext4"},
+        "mountOptions": ["noatime"],
+        "allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": [B]}]}],
+    },
     "binding": {"metadata": {"name": "web"}, "target": {"kind": "Node", "name": "node-1"}},
     "attachment": {
         "metadata": {"name": "csi-1"},

@@ -34,6 +34,7 @@ def test_a_url_stands_in_place_of_the_service():
             "/validate/persistentvolumeclaims",
             "/validate/pods",
             "/validate/bindings",
+            "/validate/storageclasses",
         )
     ]
     assert {each["metadata"]["name"] for each in table.values()} == {"w"}

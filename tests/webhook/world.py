@@ -24,6 +24,7 @@ PATHS = {
     "pod": "/validate/pods",
     "binding": "/validate/bindings",
     "attachment": "/validate/volumeattachments",
+    "class": "/validate/storageclasses",
 }
 
 

@@ -7,9 +7,7 @@ Source: Kubernetes 1.36 ``ValidatePersistentVolumeUpdate``.
 
 from collections.abc import Iterable, Sequence
 
-from provisioner.model.zone import ZONE_KEYS
-from webhook.decide.documents import inside, put
-from webhook.model.node_affinity import (
+from provisioner.model.node_affinity import (
     REGION_KEYS,
     allows,
     expressions_of,
@@ -17,6 +15,8 @@ from webhook.model.node_affinity import (
     terms_of,
     zones_named,
 )
+from provisioner.model.zone import ZONE_KEYS
+from webhook.decide.documents import inside, put
 from webhook.model.patch import add
 from webhook.model.review import Json, Operation
 from webhook.model.views import Zones

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+from provisioner.decide import class_zones
 from provisioner.model.claim import Claim
-from webhook.decide.placement import listed
+from provisioner.model.sentences import listed
 from webhook.decide.readings import Readings, Wanted
 from webhook.model.review import Answer, Json, allow
 from webhook.model.views import ClassView, Zones
@@ -60,12 +61,12 @@ def _source_key(claim: Claim, namespace: str) -> str:
 
 
 def _about_binding(name: str, storage_class: ClassView, readings: Readings) -> Iterator[str]:
-    if storage_class.waits:
-        return
     nodes = [node for node in readings.nodes.values() if node is not None]
     registered = frozenset(node.zone for node in nodes if node.has_driver and node.zone)
-    possible = registered if storage_class.zones is None else storage_class.zones
-    if len(possible) > 1:
+    possible = class_zones.zones_at_once(
+        waits=storage_class.waits, allowed=storage_class.zones, registered=registered
+    )
+    if possible:
         yield (
             f'class "{name}" binds at once, so its volume may be made in {listed(possible)} '
             "whatever its pods need; a class with volumeBindingMode WaitForFirstConsumer makes it "
@@ -80,8 +81,8 @@ def _about_topologies(name: str, storage_class: ClassView, readings: Readings) -
         yield f'allowedTopologies of class "{name}" leave no zone at all; no volume can be made'
         return
     inhabited = _inhabited(readings)
-    empty = storage_class.zones - inhabited
-    if inhabited and empty:
+    empty = class_zones.empty_zones(storage_class.zones, inhabited)
+    if empty:
         yield (
             f'allowedTopologies of class "{name}" name {listed(empty, "and")}, where no node is; '
             f"is it misspelt? Nodes are in {listed(inhabited, 'and')}"

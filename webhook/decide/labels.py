@@ -7,8 +7,7 @@ Source: Kubernetes 1.36 pkg/scheduler/framework/plugins/volumezone.
 
 from collections.abc import Iterable, Mapping
 
-from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_KEYS, ZONE_LABEL
-from webhook.model.node_affinity import (
+from provisioner.model.node_affinity import (
     BETA_REGION_LABEL,
     REGION_KEYS,
     REGION_LABEL,
@@ -16,6 +15,7 @@ from webhook.model.node_affinity import (
     names_region,
     region_of,
 )
+from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_KEYS, ZONE_LABEL
 from webhook.model.views import NodeView
 
 # VolumeZone holds a label under a beta key against a node's new one, where the node has no other.

@@ -8,12 +8,12 @@ webhooks; only what cannot be known now is turned away by both, in strict mode, 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from provisioner.model.node_affinity import zones_named
 from provisioner.model.volume import is_volume_id, normalised_handle
 from provisioner.model.zone import ZONE_LABEL
 from webhook.decide import affinity, labels
 from webhook.decide.documents import inside, put
 from webhook.decide.sentences import Sentences
-from webhook.model.node_affinity import zones_named
 from webhook.model.patch import add, remove
 from webhook.model.review import Answer, Json, Operation, allow, deny
 

@@ -3,27 +3,19 @@
 A zone is only ruled out when no node of it could take the pod, whatever other labels it has.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
+from provisioner.model import node_affinity
+from provisioner.model.sentences import MOST_LISTED, listed
 from webhook.decide.readings import NO_OBJECT, Basis, Readings
-from webhook.model import node_affinity
-from webhook.model.pod import Expression, Pod, Term
+from webhook.model.pod import Pod
 from webhook.model.review import Json
 from webhook.model.views import Zones
 
-_MOST_LISTED = 4
 _ANEW = "create one of them anew in the other's zone from a snapshot"
 _WAIT = "a class with volumeBindingMode WaitForFirstConsumer keeps a pod's new volumes together"
-
-
-def listed(zones: Collection[str], word: Literal["or", "and"] = "or") -> str:
-    """Zones in a sentence, sorted; the first few of many."""
-    first = sorted(zones)[:_MOST_LISTED]
-    more = len(zones) - len(first)
-    return f" {word} ".join([*first, *([f"{more} more"] if more else [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,25 +88,7 @@ class Demand:
 
 def demand_of(pod: Pod) -> Demand:
     """What a pod demands of the labels of its node."""
-    groups: list[Sequence[Json]] = []
-    if pod.node_selector:
-        pairs = pod.node_selector.items()
-        same = [Expression(key=key, operator="In", values=[value]) for key, value in pairs]
-        groups.append([_provable(Term(match_expressions=same))])
-    if pod.required_terms:
-        groups.append([_provable(term) for term in pod.required_terms])
-    return Demand(tuple(groups))
-
-
-def _provable(term: Term) -> Json:
-    return {
-        "matchExpressions": [_expression(each) for each in term.match_expressions or ()],
-        "matchFields": term.match_fields,
-    }
-
-
-def _expression(each: Expression) -> Json:
-    return {"key": each.key, "operator": each.operator, "values": each.values}
+    return Demand(pod.selections)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +161,7 @@ class Placement:
         return None if objection is None else (together, objection)
 
     def _nothing_common(self, everything: Basis) -> Objection:
-        others = " and ".join(str(each) for each in self.placed[1:_MOST_LISTED])
+        others = " and ".join(str(each) for each in self.placed[1:MOST_LISTED])
         clause = f"{others}, which have no zone in common"
         return Objection("VolumesApart", clause, f"{_ANEW}; {_WAIT}", everything)
 

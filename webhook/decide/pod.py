@@ -11,7 +11,8 @@ pending for ever; a pod with ``nodeName`` passes neither.
 from collections.abc import Iterator
 from itertools import islice
 
-from webhook.decide.placement import Placement, listed, placement_of
+from provisioner.model.sentences import listed
+from webhook.decide.placement import Placement, placement_of
 from webhook.decide.pod_volumes import PodVolumes, Use, placed, volumes_of, wanted_for
 from webhook.decide.readings import NO_OBJECT, Basis, Readings, Wanted
 from webhook.model import pod as pods

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from provisioner.model.pod import PodVolume
 from webhook.decide.placement import Placed
 from webhook.decide.readings import Basis, Readings, Wanted
-from webhook.model.pod import Pod, PodVolume
+from webhook.model.pod import Pod
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ SUBJECTS = {
     "/validate/pods": {("", "pods")},
     "/validate/bindings": {("", "pods/binding"), ("", "bindings")},
     "/validate/volumeattachments": {("storage.k8s.io", "volumeattachments")},
+    "/validate/storageclasses": {("storage.k8s.io", "storageclasses")},
 }
 _MUTATING = "/mutate/"
 # Paths that only ever warn: there is nothing that a refusal would protect, strict or not.

@@ -1,1 +1,1 @@
-"""What the webhook's rules speak of: reviews, patches, node affinity, projections. Pure."""
+"""What the webhook's rules speak of: reviews, patches, pods, projections. Pure."""

@@ -7,6 +7,7 @@ needs it in code for ``--url``, where it registers itself: an installed package 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from provisioner.model.driver import IN_TREE_DRIVER
 from webhook.model.review import Json
 
 MUTATING = "MutatingWebhookConfiguration"
@@ -62,9 +63,16 @@ def configurations(
             claims | {"clientConfig": client_config("/validate/persistentvolumeclaims")},
             pods | {"clientConfig": client_config("/validate/pods")},
             bindings | {"clientConfig": client_config("/validate/bindings")},
+            _of_classes(driver) | {"clientConfig": client_config("/validate/storageclasses")},
         ],
     }
     return {kind: _configuration(kind, name, hooks) for kind, hooks in reached.items()}
+
+
+def _of_classes(driver: str) -> Json:
+    created = _created("storageclasses", scope="Cluster", group="storage.k8s.io")
+    of_ebs = f'object.provisioner in ["{driver}", "{IN_TREE_DRIVER}"]'
+    return _hook("storageclasses", created, 2) | _condition("of-ebs", of_ebs)
 
 
 def by_url(base: str) -> Callable[[str], Json]:
@@ -93,9 +101,9 @@ def _hook(name: str, rule: Json, timeout_s: int) -> Json:
     }
 
 
-def _created(*resources: str, scope: str = "Namespaced") -> Json:
+def _created(*resources: str, scope: str = "Namespaced", group: str = "") -> Json:
     return {
-        "apiGroups": [""],
+        "apiGroups": [group],
         "apiVersions": ["v1"],
         "resources": list(resources),
         "operations": ["CREATE"],

@@ -1,121 +1,15 @@
-"""Pods, as far as their volumes and their choice of a node go.
+"""Pods as they come with a review, whose types nobody has looked at yet.
 
-Every part may be missing or null. The API server sends nothing of another type; where somebody
-does, the whole pod says nothing, which lets it through.
-Source: Kubernetes 1.36 API reference, core/v1 Pod, Volume, NodeAffinity.
+The API server sends nothing of another type; where somebody does, the whole pod says nothing, which
+lets it through. What it consists of is in ``provisioner.model.pod``.
 """
+
+from collections.abc import Sequence
 
 import msgspec
 
-from provisioner.model.volume import is_volume_id, normalised_handle
+from provisioner.model.pod import PodSpec, PodVolume
 from webhook.model.review import Json
-
-_IN_TREE = "aws://"
-
-
-class Expression(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A ``NodeSelectorRequirement``."""
-
-    key: str | None = None
-    operator: str | None = None
-    values: list[str] | None = None
-
-
-class Term(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """A ``NodeSelectorTerm``."""
-
-    match_expressions: list[Expression] | None = None
-    match_fields: list[Expression] | None = None
-
-
-class NodeSelector(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """A ``NodeSelector``: terms of which one must hold."""
-
-    node_selector_terms: list[Term] | None = None
-
-
-class NodeAffinity(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """``spec.affinity.nodeAffinity``; what is only preferred is left out."""
-
-    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
-
-
-class Affinity(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """``spec.affinity``."""
-
-    node_affinity: NodeAffinity | None = None
-
-
-class ClaimSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """``persistentVolumeClaim`` of a pod's volume."""
-
-    claim_name: str | None = None
-
-
-class TemplateSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """``spec`` of a claim to be made."""
-
-    storage_class_name: str | None = None
-
-
-class Template(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """``volumeClaimTemplate``."""
-
-    spec: TemplateSpec | None = None
-
-
-class EphemeralSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """``ephemeral`` of a pod's volume: a claim that lives as long as the pod."""
-
-    volume_claim_template: Template | None = None
-
-    @property
-    def class_name(self) -> str:
-        """The class that the claim will name, "" for the default one or none."""
-        spec = self.volume_claim_template and self.volume_claim_template.spec
-        return (spec and spec.storage_class_name) or ""
-
-
-class InlineEbs(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """``awsElasticBlockStore`` of a pod's volume."""
-
-    handle: str | None = msgspec.field(default=None, name="volumeID")
-
-    @property
-    def volume_id(self) -> str | None:
-        """The EBS volume, bare; None if it has no such form."""
-        found = normalised_handle(self.handle or "")
-        return found if is_volume_id(found) else None
-
-    @property
-    def zone_hint(self) -> str:
-        """The zone of ``aws://ZONE/vol-…``, else "".
-
-        It proves nothing: attaching looks at the volume id alone.
-        Source: Kubernetes csi-translation-lib plugins/aws_ebs.go (read 2026-11-21).
-        """
-        handle = self.handle or ""
-        if not handle.startswith(_IN_TREE):
-            return ""
-        return handle.removeprefix(_IN_TREE).partition("/")[0]
-
-
-class PodVolume(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """One of ``spec.volumes``; the sources that cannot be EBS volumes are left out."""
-
-    name: str | None = None
-    persistent_volume_claim: ClaimSource | None = None
-    ephemeral: EphemeralSource | None = None
-    aws_elastic_block_store: InlineEbs | None = None
-
-
-class PodSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """``spec`` of a pod."""
-
-    node_name: str | None = None
-    node_selector: dict[str, str] | None = None
-    affinity: Affinity | None = None
-    volumes: list[PodVolume] | None = None
 
 
 class PodMeta(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
@@ -148,16 +42,9 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return (self.spec and self.spec.node_name) or ""
 
     @property
-    def node_selector(self) -> dict[str, str]:
-        """``spec.nodeSelector``, never None."""
-        return (self.spec and self.spec.node_selector) or {}
-
-    @property
-    def required_terms(self) -> list[Term]:
-        """The terms of its required node affinity, [] when there is none."""
-        affinity = self.spec and self.spec.affinity and self.spec.affinity.node_affinity
-        required = affinity and affinity.required_during_scheduling_ignored_during_execution
-        return (required and required.node_selector_terms) or []
+    def selections(self) -> tuple[Sequence[Json], ...]:
+        """What it demands of its node: of each group of terms, one must hold."""
+        return self.spec.selections if self.spec else ()
 
     @property
     def volumes(self) -> list[PodVolume]:

@@ -5,6 +5,7 @@ from typing import Any, Final
 from provisioner.sandbox.strict_ec2.call import Call
 from provisioner.sandbox.strict_ec2.devices import check_free, check_room, suffix_of
 from provisioner.sandbox.strict_ec2.errors import Ec2Error, dry_run, missing
+from provisioner.sandbox.strict_ec2.outposts import check_same_outpost
 from provisioner.sandbox.strict_ec2.records import (
     drop_attachment,
     find_instance,
@@ -36,6 +37,7 @@ def attach_volume(call: Call) -> str:
             f"The volume '{volume_id}' is not in the same availability zone as instance "
             f"'{instance_id}'",
         )
+    check_same_outpost(call, volume, instance)
     suffix_of(device)
     check_free(instance, device)
     check_room(instance, call.world.settings.attach_limits)

@@ -14,7 +14,9 @@ what its keys ask, ``reset`` before all others:
   delay (``delay_s``). A hanging call ends at the next reset, at the latest after ``hang_max_s``.
 - ``capacity``: ``[{"zone": pattern, "type": pattern, "code": …}]``: creates that find none.
 - ``quotas``: ``{"volumes": n, "gib": {type: n}, "iops": {type: n}}`` of a region.
+- ``iops_ceilings``: ``{type: n}``, the most IOPS of a volume in a region with limits of its own.
 - ``attach_limits``: ``{instance_type: n}``, the root volume counts.
+- ``outposts``: ``{ARN: {"zone": name, "instances": [ids]}}``: none otherwise.
 - ``stuck_attaching``, ``stuck_detaching``, ``failing_creates``: so many of the next calls leave an
   attachment attaching for ever, busy until forced, a volume in state error.
 - ``token_per_zone``: false makes a client token in another zone a mismatch, not a second volume.
@@ -38,7 +40,9 @@ from provisioner.sandbox.strict_ec2.world import (
 _PLAIN: Final = (
     "capacity",
     "quotas",
+    "iops_ceilings",
     "attach_limits",
+    "outposts",
     "stuck_attaching",
     "stuck_detaching",
     "failing_creates",

@@ -21,7 +21,9 @@ _PATIENCE_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.005
 
 
-def client(endpoint: str, *, service: str = "ec2", read_timeout_s: float = 20.0) -> Any:
+def client(
+    endpoint: str, *, service: str = "ec2", region: str = REGION, read_timeout_s: float = 20.0
+) -> Any:
     """Return a boto3 client that sends what it is given, once; it closes itself when forgotten.
 
     Without that, its open sockets are a warning, and so a failure, of whichever test runs when
@@ -29,7 +31,7 @@ def client(endpoint: str, *, service: str = "ec2", read_timeout_s: float = 20.0)
     """
     made = boto3.client(
         service,
-        region_name=REGION,
+        region_name=region,
         endpoint_url=endpoint,
         aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],

@@ -19,6 +19,7 @@ class Record:
 
     state: str = "available"
     visible_at_s: float = 0.0
+    outpost_arn: str = ""
     attachments: dict[str, Any] = field(default_factory=dict)  # instance id -> VolumeAttachment
     xml: str | None = None
 

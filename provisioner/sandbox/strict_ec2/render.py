@@ -63,6 +63,7 @@ def _volume(item: Any) -> str:
         for name, value in (
             ("iops", item.iops),
             ("throughput", item.throughput),
+            ("outpostArn", record_of(item).outpost_arn),
             ("kmsKeyId", item.kms_key_id if item.encrypted else None),
         )
         if value

@@ -13,6 +13,7 @@ from provisioner.sandbox.strict_ec2.errors import (
     invalid,
     missing,
 )
+from provisioner.sandbox.strict_ec2.outposts import asked_outpost
 from provisioner.sandbox.strict_ec2.records import (
     Record,
     find_volume,
@@ -27,6 +28,8 @@ from provisioner.sandbox.strict_ec2.tags import check_tags
 from provisioner.sandbox.strict_ec2.world import Token
 
 _TOKEN_LENGTH: Final = 64
+# EBS user guide "Multi-Attach" (read 2026-11-21).
+_IO1_MULTI_ATTACH_REGIONS: Final = ("us-east-1", "us-west-2", "ap-northeast-2")
 _NO_CAPACITY: Final = (
     "There is not enough capacity to fulfill your EBS volume provision request in zone {zone}."
 )
@@ -37,6 +40,7 @@ def create_volume(call: Call) -> str:
     params = call.params
     tags = _tags(call)
     zone = _zone(call)
+    outpost_arn = asked_outpost(call, zone.name)
     spec = _spec(call)
     encryption = encryption_of(call)
     token = _checked_token(params.get("ClientToken"))
@@ -50,6 +54,7 @@ def create_volume(call: Call) -> str:
         return reply("CreateVolume", _repeated(call, known))
     _check_capacity(call, zone.name, spec["volume_type"])
     volume = _make(call, zone, spec, encryption, tags)
+    record_of(volume).outpost_arn = outpost_arn
     if key is not None:
         call.world.tokens[key] = Token(params.fingerprint(), volume.id)
     content = render_volume(volume)
@@ -87,11 +92,14 @@ def _spec(call: Call) -> dict[str, Any]:
         raise missing("size/snapshot")
     iops, throughput = params.integer("Iops"), params.integer("Throughput")
     limits.check_size(volume_type, size_gib)
-    limits.check_iops(volume_type, size_gib, iops)
+    ceiling = call.world.settings.iops_ceilings.get(volume_type)
+    limits.check_iops(volume_type, size_gib, iops, ceiling)
     limits.check_throughput(volume_type, iops, throughput)
     multi_attach = params.boolean("MultiAttachEnabled")
     if multi_attach and not type_limits.multi_attach:
         raise combination(f"Multi-attach is not supported for {volume_type} volumes.")
+    if multi_attach and volume_type == "io1" and call.scope[1] not in _IO1_MULTI_ATTACH_REGIONS:
+        raise combination("Multi-attach is not supported for io1 volumes in this region.")
     return {
         "volume_type": volume_type,
         "size": size_gib,

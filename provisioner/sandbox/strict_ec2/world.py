@@ -44,7 +44,11 @@ class Settings:
     capacity: list[dict[str, str]] = field(default_factory=list)
     # how many "volumes", how many "gib" and "iops" by type
     quotas: dict[str, Any] = field(default_factory=dict)
+    # the most IOPS by type, where the region's are not those that are documented
+    iops_ceilings: dict[str, int] = field(default_factory=dict)
     attach_limits: dict[str, int] = field(default_factory=dict)
+    # by ARN the "zone" that serves it and the "instances" on it
+    outposts: dict[str, Any] = field(default_factory=dict)
     # how many of the next attaches (detaches) never get past attaching (become busy)
     stuck_attaching: int = 0
     stuck_detaching: int = 0

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from provisioner.model.driver import EBS_DRIVER
+from provisioner.model.node_affinity import BETA_REGION_LABEL, REGION_KEYS, REGION_LABEL, region_of
 from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_KEYS, ZONE_LABEL
-from webhook.model.node_affinity import BETA_REGION_LABEL, REGION_KEYS, REGION_LABEL, region_of
 from webhook.model.review import Json
 
 A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"

@@ -1,9 +1,9 @@
 import pytest
 
+from provisioner.model.node_affinity import BETA_REGION_LABEL, REGION_LABEL
 from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_LABEL
 from tests.webhook.decide.persistent_volumes import CHINA, GOV, LOCAL, A, B
 from webhook.decide.labels import contradicting, missing, writable, zone_key
-from webhook.model.node_affinity import BETA_REGION_LABEL, REGION_LABEL
 from webhook.model.views import NodeView
 
 

@@ -1,6 +1,7 @@
 import pytest
 
 from provisioner.model.driver import EBS_DRIVER
+from provisioner.model.node_affinity import REGION_LABEL
 from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_LABEL
 from tests.webhook.decide.persistent_volumes import (
     CHINA,
@@ -30,7 +31,6 @@ from webhook.decide.persistent_volume import (
     truth_of_own_affinity,
     validate,
 )
-from webhook.model.node_affinity import REGION_LABEL
 from webhook.model.patch import applied
 
 LABELS = {ZONE_LABEL: A, REGION_LABEL: "us-east-1"}

@@ -4,6 +4,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from provisioner.model.node_affinity import (
+    BETA_REGION_LABEL,
+    REGION_KEYS,
+    REGION_LABEL,
+    labels_in,
+    terms_of,
+)
 from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_KEYS, ZONE_LABEL
 from tests.webhook.decide.persistent_volumes import (
     DISK,
@@ -25,13 +32,6 @@ from tests.webhook.decide.persistent_volumes import (
 )
 from webhook.decide.labels import contradicting, writable
 from webhook.decide.persistent_volume import Doubt, Found, Missing, labels_of, mutate, validate
-from webhook.model.node_affinity import (
-    BETA_REGION_LABEL,
-    REGION_KEYS,
-    REGION_LABEL,
-    labels_in,
-    terms_of,
-)
 from webhook.model.patch import applied
 from webhook.model.review import WARNING_MOST_CHARACTERS
 from webhook.model.views import NodeView

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provisioner.model.node_affinity import REGION_LABEL
 from provisioner.model.zone import ZONE_LABEL
 from tests.webhook.decide.persistent_volumes import (
     DISK,
@@ -19,7 +20,6 @@ from tests.webhook.decide.persistent_volumes import (
 )
 from webhook.decide.persistent_volume import Found, mutate
 from webhook.decide.repair import Repair, lacking
-from webhook.model.node_affinity import REGION_LABEL
 from webhook.model.patch import applied
 
 LABELS = {ZONE_LABEL: A, REGION_LABEL: "us-east-1"}

@@ -1,6 +1,7 @@
 import pytest
 
-from webhook.model.pod import InlineEbs, Pod, read
+from provisioner.model.pod import InlineEbs
+from webhook.model.pod import Pod, read
 
 
 def test_a_pod_with_a_part_of_a_wrong_type_is_taken_for_an_empty_one():

@@ -3,16 +3,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_LABEL
-from webhook.model.node_affinity import (
+from provisioner.model.node_affinity import (
     REGION_LABEL,
     allows,
     labels_in,
+    matches,
+    may_match,
     region_of,
     terms_of,
     zones_named,
 )
+from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_LABEL
 
 A, B = "us-east-1a", "us-east-1b"
 
@@ -115,3 +119,70 @@ def test_values_of_a_wrong_type_name_nothing(values: Any):
 def test_a_zone_of_an_unknown_form_has_no_region():
     assert REGION_LABEL not in labels_in("rack7")
     assert labels_in(A)[REGION_LABEL] == "us-east-1"
+
+
+LABELS = {"zone": "a", "disk": "ssd", "cpus": "16"}
+
+
+@pytest.mark.parametrize(
+    ("key", "operator", "values", "holds"),
+    [
+        ("zone", "In", ["a", "b"], True),
+        ("zone", "In", ["b"], False),
+        ("rack", "In", ["a"], False),
+        ("zone", "NotIn", ["b"], True),
+        ("zone", "NotIn", ["a"], False),
+        ("rack", "NotIn", ["a"], True),
+        ("disk", "Exists", None, True),
+        ("rack", "Exists", None, False),
+        ("rack", "DoesNotExist", [], True),
+        ("disk", "DoesNotExist", [], False),
+        ("cpus", "Gt", ["8"], True),
+        ("cpus", "Gt", ["16"], False),
+        ("cpus", "Lt", ["32"], True),
+        ("cpus", "Lt", ["16"], False),
+        ("rack", "Gt", ["8"], False),
+        ("rack", "Lt", ["8"], False),
+        ("disk", "Gt", ["8"], False),
+        ("cpus", "Gt", ["8", "9"], False),
+        ("cpus", "Gt", [], False),
+        ("zone", "Like", ["a"], False),
+        ("zone", None, None, False),
+    ],
+)
+def test_a_node_that_is_known_matches_as_the_scheduler_says(key, operator, values, holds):
+    expression = {"key": key, "operator": operator, "values": values}
+
+    assert matches([{"matchExpressions": [expression]}], LABELS, "node-1") is holds
+
+
+@pytest.mark.parametrize(
+    ("terms", "found"),
+    [
+        ([], False),
+        ([{}], False),
+        ([{"matchExpressions": None, "matchFields": []}], False),
+        (
+            [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}],
+            True,
+        ),
+        ([{"matchFields": [{"key": "spec.x", "operator": "In", "values": ["node-1"]}]}], False),
+        ([{}, {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}], True),
+    ],
+)
+def test_a_node_that_is_known_has_to_match_one_term_that_says_something(terms, found):
+    assert matches(terms, LABELS, "node-1") is found
+
+
+@given(
+    st.dictionaries(st.sampled_from(["zone", "disk"]), st.sampled_from(["a", "b"])),
+    st.sampled_from(["zone", "disk"]),
+    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+)
+def test_what_a_node_matches_it_also_may_match_when_only_its_labels_are_known(
+    labels, key, operator
+):
+    term = {"matchExpressions": [{"key": key, "operator": operator, "values": ["a"]}]}
+
+    if matches([term], labels, "node-1"):
+        assert may_match(term, labels)

@@ -1,4 +1,4 @@
-"""Node selector terms, asked about a zone: may a node of this zone match?
+"""Node selector terms, asked about a node, or about a zone: may a node of this zone match?
 
 Terms are alternatives, the expressions of one term must all hold; a term without expressions
 matches no node. Of a node that is only known by its zone, every other label may have any value, and
@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from provisioner.model.zone import ZONE_KEYS, ZONE_LABEL
-from webhook.model.review import Json
-from webhook.model.views import Zones
+
+Json = dict[str, Any]
+Zones = frozenset[str]
 
 REGION_LABEL = "topology.kubernetes.io/region"
 BETA_REGION_LABEL = "failure-domain.beta.kubernetes.io/region"
@@ -22,6 +23,7 @@ REGION_KEYS = (REGION_LABEL, BETA_REGION_LABEL)
 # us-west-2-lax-1a is in us-west-2, us-gov-east-1b in us-gov-east-1.
 # Source: cloud-provider-aws pkg/providers/v1/aws.go (read 2026-11-21).
 _REGION = re.compile(r"([a-zA-Z]+-)+\d+")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")  # Go's 64 bits
 _NAMES_AWS_REGION = re.compile(r"([a-z]+-){2,}\d")
 
 
@@ -61,6 +63,53 @@ def may_match(term: Json, known: Mapping[str, str]) -> bool:
     if not expressions and not term.get("matchFields"):
         return False
     return all(_may_hold(expression, known) for expression in expressions)
+
+
+def matches(terms: Iterable[Json], labels: Mapping[str, str], name: str) -> bool:
+    """Whether the node of this name, with these labels and no others, matches one of the terms.
+
+    What the API server would not have stored (an unknown operator, a bound that is no number)
+    matches nothing, as in the scheduler.
+    """
+    return any(_matches(term, labels, name) for term in terms)
+
+
+def _matches(term: Json, labels: Mapping[str, str], name: str) -> bool:
+    expressions = expressions_of(term)
+    fields = [each for each in _listed(term.get("matchFields")) if isinstance(each, dict)]
+    if not expressions and not fields:
+        return False
+    return all(_holds(each, labels) for each in expressions) and all(
+        _holds(each, {"metadata.name": name}) for each in fields
+    )
+
+
+def _holds(expression: Json, labels: Mapping[str, str]) -> bool:
+    value = labels.get(str(expression.get("key")))
+    values = _listed(expression.get("values"))
+    match expression.get("operator"):
+        case "In":
+            return value is not None and value in values
+        case "NotIn":
+            return value is None or value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            return _is_above(value, *values)
+        case "Lt":
+            return _is_above(*values, value)
+        case _:
+            return False
+
+
+def _is_above(*numbers: Any) -> bool:
+    """Whether the first of two numbers, in text, is the greater one."""
+    if len(numbers) != 2 or not all(_INTEGER.fullmatch(str(each)) for each in numbers):  # noqa: PLR2004 -- two
+        return False
+    first, second = (int(each) for each in numbers)
+    return first > second
 
 
 def expressions_of(term: Json) -> list[Json]:

@@ -1,0 +1,177 @@
+"""``ebs-provisioner class check``: reads a class from a file or the cluster, and tells of it.
+
+A file alone needs no cluster. Where the cluster is asked, it is asked for the class, the nodes and
+on which of them the driver is registered; EC2 is never asked.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from provisioner.decide import class_check as rules
+from provisioner.decide import class_zones
+from provisioner.decide.class_check import Check
+from provisioner.decide.class_effects import SizeEffect
+from provisioner.decide.class_zones import Located, ZoneEffect
+from provisioner.model.node import CsiNode, Node
+from provisioner.model.storage_class import StorageClass
+
+STANDARD_INPUT = "-"
+_ENDINGS = (".yaml", ".yml", ".json")
+_KIND = "StorageClass"
+_QUOTES = "parameters are texts: numbers, true and false have to stand in quotes"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the command was asked.
+
+    Attributes:
+        what: a file, ``-`` for standard input, or the name of a class in the cluster.
+        kubeconfig: the cluster; None for the usual one, and for none at all with a file.
+        driver: whose classes these are, besides in-tree ones.
+        default_file_system: of the controller, for classes that name none.
+    """
+
+    what: str
+    kubeconfig: str | None
+    driver: str
+    default_file_system: str
+
+    @property
+    def is_file(self) -> bool:
+        """Whether a file is meant: names of classes hold no slash, and rarely end like files."""
+        what = self.what
+        return what == STANDARD_INPUT or "/" in what or what.endswith(_ENDINGS)
+
+
+async def answer(question: Question) -> tuple[list[str], bool]:
+    """The lines to be printed, and whether every class can work.
+
+    Raises:
+        ValueError: one line: the file cannot be read or has no class.
+        KubeError: the cluster cannot be asked, or has no such class.
+    """
+    classes = read_file(question.what) if question.is_file else []
+    nodes: list[Located] | None = None
+    if not question.is_file or question.kubeconfig is not None:
+        found, nodes = await _read_cluster(question)
+        classes = [found] if found is not None else classes
+    lines: list[str] = []
+    sound = True
+    for each in classes:
+        if not each.is_of(question.driver):
+            lines.append(f"class {each.name} ({each.provisioner}): of another driver")
+            continue
+        check = rules.check(each, default_file_system=question.default_file_system, nodes=nodes)
+        lines += told(each, check)
+        sound = sound and not rules.impossibilities(check.findings)
+    return lines, sound
+
+
+def read_file(name: str) -> list[StorageClass]:
+    """The classes in a file of YAML or JSON; other objects in it are passed over.
+
+    Raises:
+        ValueError: it cannot be read, or holds no class.
+    """
+    where = "standard input" if name == STANDARD_INPUT else name
+    try:
+        text = sys.stdin.read() if name == STANDARD_INPUT else Path(name).read_text("utf-8")
+        documents = list(yaml.safe_load_all(text))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise ValueError(f"{where}: {' '.join(str(error).split())}") from error
+    objects = [each for document in documents for each in _objects(document)]
+    classes = [_class_of(each, where) for each in objects if each.get("kind") == _KIND]
+    if not classes:
+        raise ValueError(f"{where}: there is no {_KIND} in it")
+    return classes
+
+
+def told(storage_class: StorageClass, check: Check) -> list[str]:
+    """What is said of one class, line by line."""
+    impossible = rules.impossibilities(check.findings)
+    doubts = rules.doubts(check.findings)
+    verdict = "can never work" if impossible else "works, but see below" if doubts else "sound"
+    blocks = {
+        "parameters": [(each.name, each.does) for each in check.effects],
+        "claims": [(f"{each.size_gib:,} GiB", _speed_of(each)) for each in check.sizes],
+        "zones": [(each.zone, _told_of_zone(each)) for each in check.zones],
+        "impossible": [("", text) for text in impossible],
+        "in doubt": [("", text) for text in doubts],
+    }
+    lines = [f"class {storage_class.name} ({storage_class.provisioner}): {verdict}"]
+    for title, rows in blocks.items():
+        if rows:
+            lines += [f"  {title}", *_aligned(rows)]
+    return lines
+
+
+def _aligned(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    width = max(len(first) for first, _ in rows)
+    for first, second in rows:
+        yield f"    {first.ljust(width)}  {second}" if width else f"    {second}"
+
+
+def _speed_of(effect: SizeEffect) -> str:
+    iops, throughput = effect.iops, effect.throughput_mibps
+    speeds = [
+        *([f"{iops:,} IOPS"] if iops is not None else []),
+        *([f"{throughput:,} MiB/s"] if throughput is not None else []),
+    ]
+    return ", ".join(speeds) or "as fast as EC2 makes its type and size"
+
+
+def _told_of_zone(effect: ZoneEffect) -> str:
+    if not effect.allowed:
+        return "the class keeps volumes out of it"
+    match effect.nodes:
+        case None:
+            return "volumes may be made here"
+        case 0:
+            return "volumes may be made here, but no node has the driver"
+        case 1:
+            return "volumes may be made here, for 1 node"
+        case number:
+            return f"volumes may be made here, for {number:,} nodes"
+
+
+def _objects(document: Any) -> Iterator[dict[str, Any]]:
+    """The object that a document is, and those in it if it is a List."""
+    if isinstance(document, dict):
+        yield document
+        items = document.get("items")
+        if isinstance(items, list):
+            yield from (each for each in items if isinstance(each, dict))
+
+
+def _class_of(document: dict[str, Any], where: str) -> StorageClass:
+    try:
+        return msgspec.convert(document, StorageClass)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{where}: a {_KIND}: {error}; {_QUOTES}") from error
+
+
+async def _read_cluster(question: Question) -> tuple[StorageClass | None, list[Located]]:
+    # kubernetes costs a quarter of a second, and a file needs none of it
+    from provisioner.kube.client import KubeClient  # noqa: PLC0415
+    from provisioner.kube.resources import CSI_NODES, NODES, STORAGE_CLASSES  # noqa: PLC0415
+
+    async with await KubeClient.connect(kubeconfig=question.kubeconfig) as client:
+        found = None
+        if not question.is_file:
+            found = await client.get(STORAGE_CLASSES, question.what)
+        nodes = await client.list(NODES)
+        csi_nodes = await client.list(CSI_NODES)
+    return found, located(nodes.items, csi_nodes.items, question.driver)
+
+
+def located(nodes: Sequence[Node], csi_nodes: Sequence[CsiNode], driver: str) -> list[Located]:
+    """Where nodes are, and on which of them the driver is registered."""
+    registered = {each.name for each in csi_nodes if each.driver(driver) is not None}
+    return [class_zones.located(node.labels, has_driver=node.name in registered) for node in nodes]

@@ -1,0 +1,158 @@
+"""Decide where a volume is made after EC2 has refused it: a zone without room, or without the type.
+
+A claim that binds at once goes on with the next place that its class allows. For a claim that waits
+for its first consumer, giving the node back to the scheduler does not exclude the zone: the same
+node may win for ever. So after ``ENOUGH`` refusals the volume is made in another place where a node
+can take the waiting pods; its node affinity then moves them. Where there is none, the claim waits.
+
+What EC2 has told other claims of a place and a volume type counts as one refusal, so that 100 pods
+do not each ask twice; it never counts alone: EC2 is asked, because room comes back.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from provisioner.decide.consumers import Consumers, places, why_nowhere
+from provisioner.decide.zones import Chosen, NoZone, spread
+from provisioner.model.errors import Reason
+from provisioner.model.zone import Place
+
+ENOUGH = 2
+# How long it is believed what EC2 has told of a place and a volume type.
+BELIEVED_S = {
+    Reason.ZONE_OUT_OF_CAPACITY: 300.0,
+    Reason.TYPE_NOT_IN_ZONE: 3600.0,
+    Reason.ZONE_NOT_FOUND: 3600.0,
+}
+_AGAIN_S = 60.0
+_SOON_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """What EC2 has refused one claim since it was last given a place to wait for.
+
+    Attributes:
+        count: how many refusals there were, one more if others had been refused before.
+        reasons: the latest for each place.
+    """
+
+    count: int = 0
+    reasons: Mapping[Place, Reason] = field(default_factory=dict)
+
+    @property
+    def places(self) -> frozenset[Place]:
+        """Where it was refused."""
+        return frozenset(self.reasons)
+
+    def and_in(self, place: Place, reason: Reason, *, others_too: bool) -> "Refusals":
+        """One refusal more; ``others_too``: another claim has met it there lately."""
+        first = place not in self.places
+        return Refusals(
+            self.count + (2 if first and others_too else 1),
+            {**self.reasons, place: reason},
+        )
+
+    def exclude(self, place: Place) -> bool:
+        """Whether another place has to be chosen, whatever node the scheduler chooses."""
+        return self.count >= ENOUGH and place in self.places
+
+    def __str__(self) -> str:
+        return ", ".join(f"{_name(each)} ({self.reasons[each]})" for each in sorted(self.reasons))
+
+
+NO_REFUSALS = Refusals()
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The volume is made in another place than that of the chosen node; ``why`` is for the user."""
+
+    where: Chosen
+    why: str
+
+
+def instead_of_node(
+    consumers: Consumers, refusals: Refusals, doubtful: Collection[Place]
+) -> Moved | NoZone:
+    """The place for a claim whose chosen node is where EC2 has refused it.
+
+    ``doubtful``: where others were refused a volume of this type lately; taken only if there is
+    nothing else.
+    """
+    if not consumers.pods:
+        return NoZone(
+            _reason(refusals),
+            f"EC2 has refused the volume in {refusals}, and no pod that waits for the claim is "
+            "known; asking for another node",
+            choose_again=True,
+        )
+    suiting = places(consumers)
+    left = sorted(suiting.keys() - refusals.places)
+    if not left:
+        return NoZone(
+            _reason(refusals),
+            f"EC2 has refused the volume in {refusals}, and its pod can run nowhere else: "
+            f"{why_nowhere(consumers, refusals.places)}; it is asked for again",
+            # A volume that is being made in the way may be refused, too: that is known soon.
+            retry_after_s=_SOON_S if consumers.in_making else _AGAIN_S,
+        )
+    pod = min(consumers.pods, key=lambda each: each.key)
+    place = _in_turn(left, pod.name, doubtful)
+    return Moved(
+        Chosen(place.zone, place.outpost_arn),
+        f"EC2 has refused the volume in {refusals}; it is made in {_name(place)}, where node "
+        f"{suiting[place]} can take pod {pod.key}, which follows its volume",
+    )
+
+
+def for_any_node(
+    candidates: Sequence[Place],
+    claim_name: str,
+    refusals: Refusals,
+    doubtful: Collection[Place],
+) -> Chosen | NoZone:
+    """The place for a claim that binds at once: the candidates in turn, by the claim's name."""
+    left = [place for place in candidates if place not in refusals.places]
+    if not left:
+        return NoZone(
+            _reason(refusals),
+            f"EC2 has refused the volume in {refusals}, and there is no other zone for it; it is "
+            "asked for again",
+            retry_after_s=_AGAIN_S,
+        )
+    turned = _turned(candidates, claim_name)
+    place = _first([each for each in turned if each in left], doubtful)
+    return Chosen(place.zone, place.outpost_arn)
+
+
+def on_that_node(node_name: str, refusals: Refusals) -> NoZone:
+    """A pod is on the node already and cannot follow a volume."""
+    return NoZone(
+        _reason(refusals),
+        f"EC2 has refused the volume in {refusals}, and its pod is on node {node_name!r} already; "
+        "it is asked for again; let the pod be scheduled (without spec.nodeName) to try others",
+        retry_after_s=_AGAIN_S,
+    )
+
+
+def _in_turn(candidates: Sequence[Place], name: str, doubtful: Collection[Place]) -> Place:
+    return _first(_turned(candidates, name), doubtful)
+
+
+def _turned(candidates: Sequence[Place], name: str) -> list[Place]:
+    """Candidates from the one on that a name falls to."""
+    begin = spread(name) % len(candidates)
+    return [*candidates[begin:], *candidates[:begin]]
+
+
+def _first(candidates: Sequence[Place], doubtful: Collection[Place]) -> Place:
+    return next((each for each in candidates if each not in doubtful), candidates[0])
+
+
+def _reason(refusals: Refusals) -> Reason:
+    return next(reversed([*refusals.reasons.values()]), Reason.NO_ZONE)
+
+
+def _name(place: Place) -> str:
+    return place.outpost_arn or place.zone

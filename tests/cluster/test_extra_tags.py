@@ -1,0 +1,78 @@
+"""--reconcile-extra-tags in a cluster: volumes that were there before it, ours and others'."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+from botocore.exceptions import ClientError
+
+from provisioner.model import tags
+from tests.cluster.background import Background
+from tests.cluster.cluster import Cluster, handle_of, opened
+from tests.cluster.hands import tag_list, tags_of
+from tests.cluster.place import Place, a_place
+
+OPTIONS = ("--extra-tags", "team=storage,for={{ .PVCName }}", "--reconcile-extra-tags")
+
+
+@pytest.fixture
+async def place(background: Background) -> AsyncIterator[Place]:
+    async with opened(background) as running, a_place(running) as found:
+        yield found
+
+
+@contextlib.asynccontextmanager
+async def by_hand(cluster: Cluster, has: dict[str, str]) -> AsyncIterator[str]:
+    """A volume that no controller of this test has made; its id."""
+    asked = {"AvailabilityZone": "us-east-1a", "Size": 1, "VolumeType": "gp3"}
+    made = await asyncio.to_thread(
+        cluster.ec2.create_volume, **asked, TagSpecifications=tag_list(has)
+    )
+    yield made["VolumeId"]
+    with contextlib.suppress(ClientError):
+        await asyncio.to_thread(cluster.ec2.delete_volume, VolumeId=made["VolumeId"])
+
+
+async def tags_in_ec2(place: Place, volume_id: str) -> dict[str, str]:
+    volume = await place.cluster.volume(volume_id)
+    assert volume is not None
+    return tags_of(volume)
+
+
+async def has(place: Place, volume_id: str, wanted: dict[str, str]) -> None:
+    async def seen() -> bool:
+        return await tags_in_ec2(place, volume_id) == wanted
+
+    await place.cluster.until(f"{volume_id} has {wanted}", seen)
+
+
+async def test_volumes_that_were_there_get_what_they_lack_and_others_keep_what_they_have(
+    place: Place,
+):
+    cluster = place.cluster
+    ours = handle_of(await place.a_volume())
+    before = await tags_in_ec2(place, ours)
+    before.pop(tags.UNCLAIMED, None)  # comes off at about this time
+    of_stock = {"CSIVolumeName": f"{place.name}-stock", "ebs.csi.aws.com/cluster": "true"}
+    name = {"CSIVolumeName": f"{place.name}-settled"}
+    chosen = {**of_stock, **name, "team": "chosen by somebody", "for": "them"}
+    async with (
+        by_hand(cluster, of_stock) as stocks,
+        by_hand(cluster, chosen) as settled,
+        by_hand(cluster, {"Name": "static"}) as static,
+    ):
+        await place.static_pv(static)
+        await place.static_pv(settled, "settled")
+        await place.static_pv(stocks, "stock")
+        await cluster.control(reset_counts=True)
+        await cluster.stop(grace_s=10)
+
+        await cluster.start(*OPTIONS)
+
+        await has(place, ours, {**before, "team": "storage", "for": "data"})
+        await has(place, stocks, {**of_stock, "team": "storage"})  # it has no claim to name
+        assert await tags_in_ec2(place, static) == {"Name": "static"}
+        assert await tags_in_ec2(place, settled) == chosen

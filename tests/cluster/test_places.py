@@ -1,0 +1,173 @@
+"""Volumes in a zone named by its id, on an Outpost, and on two nodes at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from provisioner.model.zone import OUTPOST_KEYS
+from tests.cluster.background import Background
+from tests.cluster.by_hand import holders
+from tests.cluster.cluster import ATTACHMENTS, NODES, Cluster, Json, handle_of, opened
+from tests.cluster.place import Place
+from tests.cluster.together import Stories, Together
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+together = Together()
+
+ARN = "arn:aws:outposts:us-east-1:111122223333:outpost/op-1"
+ON_OUTPOST = dict(zip(OUTPOST_KEYS, ("us-east-1", "aws", "111122223333", "op-1"), strict=True))
+ZONE_LABEL = "topology.kubernetes.io/zone"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(background: Background) -> AsyncIterator[Cluster]:
+    async with opened(background) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
+    async with together.started(cluster, request) as running:
+        yield running
+
+
+def affinity_of(pv: Json) -> dict[str, list[str]]:
+    """What a node has to be labelled with."""
+    (term,) = pv["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    return {each["key"]: each["values"] for each in term["matchExpressions"]}
+
+
+async def zone_id_of(cluster: Cluster, zone: str) -> str:
+    found = await asyncio.to_thread(cluster.ec2.describe_availability_zones, ZoneNames=[zone])
+    return next(str(z["ZoneId"]) for z in found["AvailabilityZones"] if z["ZoneName"] == zone)
+
+
+@together.test
+async def test_the_zone_of_an_id_is_written_down_by_its_name(place: Place):
+    zone_id = await zone_id_of(place.cluster, "us-east-1b")
+    terms = [{"matchLabelExpressions": [{"key": "topology.k8s.aws/zone-id", "values": [zone_id]}]}]
+    name = await place.storage_class(allowedTopologies=terms)
+
+    await place.claim(name)
+
+    pv = await place.bound()
+    volume = await place.cluster.volume(handle_of(pv))
+    assert volume is not None
+    assert (volume["AvailabilityZone"], volume["AvailabilityZoneId"]) == ("us-east-1b", zone_id)
+    assert affinity_of(pv) == {ZONE_LABEL: ["us-east-1b"]}
+
+
+@together.test
+async def test_a_zone_id_of_another_region_is_told_with_those_that_there_are(place: Place):
+    terms = [
+        {"matchLabelExpressions": [{"key": "topology.k8s.aws/zone-id", "values": ["euc1-az1"]}]}
+    ]
+    await place.claim(await place.storage_class(allowedTopologies=terms))
+
+    zone_id = await zone_id_of(place.cluster, "us-east-1a")
+    await place.told("euc1-az1 is no zone id of this region", f"{zone_id} (us-east-1a)")
+    assert await place.volumes() == []
+
+
+@together.test
+async def test_a_volume_for_a_node_on_an_outpost_lies_on_that_outpost(place: Place):
+    cluster = place.cluster
+    async with cluster.extra_node() as instance:
+        node = instance.private_dns_name
+        there = {"zone": instance.zone, "instances": [instance.instance_id]}
+        await cluster.control(outposts={ARN: there})
+        await cluster.api.patch(f"{NODES}/{node}", {"metadata": {"labels": ON_OUTPOST}})
+        await place.choose_node(await place.waiting_claim(), node)
+
+        pv = await place.bound()
+        attachment = await place.attachment(pv["metadata"]["name"], node)
+        await place.attached(attachment)
+
+        volume = await cluster.volume(handle_of(pv))
+        assert volume is not None
+        assert volume["OutpostArn"] == ARN
+        assert affinity_of(pv) == {
+            ZONE_LABEL: [instance.zone],
+            **{key: [value] for key, value in ON_OUTPOST.items()},
+        }
+        await place.remove(f"{ATTACHMENTS}/{attachment}")
+        await place.remove(f"{place.claims}/data")
+        await cluster.until("the volume is deleted", place.is_empty)
+
+
+async def a_pod_with_the_device(place: Place, name: str, node: str) -> None:
+    spec: Json = {
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "containers": [
+            {
+                "name": "main",
+                "image": "main",
+                "volumeDevices": [{"name": "data", "devicePath": "/dev/xvda"}],
+            }
+        ],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+    }
+    await place.api.create(place.pods, {"metadata": {"name": name}, "spec": spec})
+
+
+@together.test
+async def test_two_nodes_share_a_raw_device_and_one_leaves_without_the_other(place: Place):
+    cluster = place.cluster
+    first, second = cluster.instance(number=0), cluster.instance(number=1)
+    kind = {"type": "io2", "iops": "100"}
+    name = await place.storage_class(waits=True, parameters=kind)
+    size = {"requests": {"storage": "4Gi"}}
+    await place.claim(name, accessModes=["ReadWriteMany"], volumeMode="Block", resources=size)
+    await a_pod_with_the_device(place, "first", first.private_dns_name)
+    await a_pod_with_the_device(place, "second", second.private_dns_name)
+    pv = await place.bound()
+    volume_id = handle_of(pv)
+
+    async def on(*instances: str) -> bool:
+        return sorted(await holders(cluster, volume_id)) == sorted(instances)
+
+    both = (first.instance_id, second.instance_id)
+    await cluster.until("both nodes have it", lambda: on(*both))
+    await cluster.until("both are told", lambda: are_attached(place, pv, 2))
+    volume = await cluster.volume(volume_id)
+    assert volume is not None
+    assert volume["MultiAttachEnabled"] is True
+
+    await place.api.delete(f"{place.pods}/first", gracePeriodSeconds="0")
+
+    await cluster.until("the second node alone is told", lambda: are_attached(place, pv, 1))
+    assert await on(second.instance_id)
+    detaches = await cluster.calls(volume_id, "DetachVolume")
+    assert {each["params"]["InstanceId"] for each in detaches} == {first.instance_id}
+
+
+async def are_attached(place: Place, pv: Json, count: int) -> bool:
+    found = (await place.api.get(ATTACHMENTS))["items"]
+    of_it = [
+        a for a in found if a["spec"]["source"]["persistentVolumeName"] == pv["metadata"]["name"]
+    ]
+    return sum(bool(each.get("status", {}).get("attached")) for each in of_it) == count
+
+
+@together.test
+@pytest.mark.parametrize(
+    ("kind", "mode", "words"),
+    [
+        ({"type": "gp3"}, "Block", ["ReadWriteMany needs type io2 or io1", "not gp3"]),
+        ({"type": "io2", "iops": "100"}, "Filesystem", ["ReadWriteMany needs volumeMode Block"]),
+    ],
+    ids=["gp3", "a file system"],
+)
+async def test_what_cannot_be_shared_is_refused_with_the_reason(
+    place: Place, kind: Json, mode: str, words: list[str]
+):
+    name = await place.storage_class(parameters=kind)
+    size = {"requests": {"storage": "4Gi"}}
+    await place.claim(name, accessModes=["ReadWriteMany"], volumeMode=mode, resources=size)
+
+    await place.told(*words)
+    assert await place.volumes() == []

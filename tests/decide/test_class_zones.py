@@ -1,0 +1,88 @@
+"""Where a class lets volumes be made, zone by zone."""
+
+from provisioner.decide import class_check
+from provisioner.decide import class_zones as rules
+from provisioner.decide.class_zones import Located, ZoneEffect
+from provisioner.decide.storage_class import read
+from provisioner.model.storage_class import StorageClass
+from provisioner.model.zone import Place
+from tests.builders import a_class, a_term
+
+A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
+
+
+def in_zones(*zones: str, has_driver: bool = True) -> list[Located]:
+    return [Located(Place(zone), has_driver) for zone in zones]
+
+
+def doubts(storage_class: StorageClass, nodes: list[Located]) -> list[str]:
+    return list(class_check.doubts(class_check.findings(storage_class, nodes)))
+
+
+def test_zones_are_counted_and_those_kept_out_are_told():
+    storage_class = a_class(allowed=[a_term(zone=[A, B])], waits=True)
+    nodes = [*in_zones(A, A, C), *in_zones(B, has_driver=False), Located(None, has_driver=True)]
+
+    assert rules.zone_effects(read(storage_class), nodes) == (
+        ZoneEffect(A, allowed=True, nodes=2),
+        ZoneEffect(B, allowed=True, nodes=0),
+        ZoneEffect(C, allowed=False, nodes=1),
+    )
+
+
+def test_without_the_cluster_only_the_zones_of_the_class_are_told():
+    terms = [a_term(zone=[B, A])]
+    named = rules.zone_effects(read(a_class(allowed=terms)), None)
+
+    assert [(each.zone, each.nodes) for each in named] == [(A, None), (B, None)]
+    assert rules.zone_effects(read(a_class()), None) == ()
+
+
+ONE, TWO = "use1-az1", "use1-az2"
+
+
+def with_ids(**ids: str) -> list[Located]:
+    return [
+        Located(Place(f"us-east-1{at}"), zone_id=zone_id, has_driver=True)
+        for at, zone_id in ids.items()
+    ]
+
+
+def by_id(*ids: str, waits: bool = False) -> StorageClass:
+    return a_class(allowed=[a_term(zone_id=list(ids))], waits=waits)
+
+
+def allowed_by(storage_class: StorageClass, nodes: list[Located] | None) -> list[str]:
+    return [each.zone for each in rules.zone_effects(read(storage_class), nodes) if each.allowed]
+
+
+def test_nodes_tell_which_zone_an_id_is():
+    nodes = with_ids(a=ONE, b=TWO)
+
+    assert allowed_by(by_id(TWO), nodes) == [B]
+    assert doubts(by_id(TWO), nodes) == []
+    assert f"{A} or {B}" in doubts(by_id(ONE, TWO), nodes)[0]
+
+
+def test_an_id_that_no_node_tells_stands_for_itself():
+    assert allowed_by(by_id(TWO), None) == [TWO]
+    assert allowed_by(by_id(ONE, TWO), with_ids(a=ONE)) == [A, TWO]
+    assert allowed_by(by_id(TWO), in_zones(A)) == [TWO]
+
+
+def test_an_id_is_only_misspelt_if_nodes_tell_theirs():
+    assert "use1-az2, where no node is" in doubts(by_id(TWO, waits=True), with_ids(a=ONE))[0]
+    assert doubts(by_id(TWO, waits=True), in_zones(A)) == []
+
+
+def test_beside_a_zone_an_id_counts_only_if_nodes_tell_it():
+    storage_class = a_class(allowed=[a_term(zone=[A, B], zone_id=[TWO])], waits=True)
+
+    assert allowed_by(storage_class, with_ids(a=ONE, b=TWO)) == [B]
+    assert allowed_by(storage_class, with_ids(a=ONE)) == [A, B]
+
+
+def test_one_open_term_opens_all():
+    terms = [a_term(zone=[A]), a_term(os=["linux"])]
+
+    assert allowed_by(a_class(allowed=terms, waits=True), in_zones(A, B)) == [A, B]

@@ -1,0 +1,191 @@
+"""Extra tags on their way to volumes: few calls, nobody else's volumes, no volume that stops it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from provisioner.metrics import Metrics
+from provisioner.model import tags
+from provisioner.model.errors import Ec2Error, Reason, StorageError
+from provisioner.reconcile.caches import Caches
+from provisioner.reconcile.extra_tags import ExtraTags
+from provisioner.settings import Settings
+from tests.builders import DRIVER, a_persistent_volume, a_volume
+from tests.ec2.virtual_time import Clock, in_virtual_time
+from tests.reconcile.edges import Kube
+
+if TYPE_CHECKING:
+    from provisioner.ec2.volumes import Volumes
+    from provisioner.kube.client import KubeClient
+    from provisioner.model.volume import Volume
+
+EVERY_S = 3600.0
+
+
+@dataclass
+class Ec2:
+    """Volumes with tags. ``refuses``: those that may not be tagged."""
+
+    volumes: dict[str, Volume] = field(default_factory=dict)
+    refuses: Mapping[str, Reason] = field(default_factory=dict)
+    away: bool = False
+    described: list[int] = field(default_factory=list)
+    calls: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+
+    async def describe(self, ids: Sequence[str], *, background: bool) -> dict[str, Volume]:
+        assert background
+        self.described.append(len(ids))
+        if self.away:
+            raise Ec2Error(Reason.UNREACHABLE, "EC2 is away", action="DescribeVolumes")
+        return {each: self.volumes[each] for each in ids if each in self.volumes}
+
+    async def tag(self, ids: Sequence[str], written: Mapping[str, str]) -> None:
+        self.calls.append((len(ids), dict(written)))
+        for each in ids:
+            if each in self.refuses:
+                raise Ec2Error(self.refuses[each], f"not {each}", action="CreateTags")
+        for each in ids:
+            volume = self.volumes[each]
+            has = {**volume.tags, **written}
+            self.volumes[each] = a_volume(each, tags=has)
+
+
+def volume_id(number: int) -> str:
+    return f"vol-{number:017x}"
+
+
+class World:
+    """A cluster of so many volumes that carry our creation tags."""
+
+    def __init__(self, count: int, *extra: str, asked_for: bool = True) -> None:
+        self.ec2, self.metrics = Ec2(), Metrics()
+        self.caches = Caches(cast("KubeClient", Kube()), self.metrics, DRIVER)
+        self.settings = Settings(
+            cluster_id="prod",
+            extra_tags=tuple(tags.parse(each) for each in extra),
+            reconcile_extra_tags=asked_for,
+        )
+        for number in range(count):
+            self.add(number, tags.VOLUME_NAME, name=f"pvc-{number}")
+        self.extra_tags = ExtraTags(
+            settings=self.settings,
+            caches=self.caches,
+            volumes=cast("Volumes", self.ec2),
+            metrics=self.metrics,
+        )
+
+    def add(self, number: int, key: str, *, name: str, deleting: bool = False) -> None:
+        found = a_persistent_volume(name, handle=volume_id(number), deleting=deleting)
+        self.caches.persistent_volumes._store.apply(found)
+        has = {key: name, tags.CLUSTER: "true", tags.CLAIM_NAME: f"data-{number}"}
+        self.ec2.volumes[volume_id(number)] = a_volume(volume_id(number), tags=has)
+
+    def tagged(self, key: str) -> int:
+        return sum(key in volume.tags for volume in self.ec2.volumes.values())
+
+    def counted(self, outcome: str) -> float:
+        labels = {"outcome": outcome}
+        name = "ebs_provisioner_extra_tags_total"
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+async def test_many_volumes_are_tagged_by_few_calls():
+    world = World(1200, "env=prod", "team=shop")
+
+    await world.extra_tags.round()
+
+    assert world.ec2.described == [500, 500, 200]
+    both = {"env": "prod", "team": "shop"}
+    assert world.ec2.calls == [(500, both), (500, both), (200, both)]
+    assert world.tagged("env") == 1200
+    assert world.counted("tagged") == 1200
+
+
+async def test_the_next_round_writes_nothing():
+    world = World(3, "env=prod")
+    await world.extra_tags.round()
+    world.ec2.calls.clear()
+
+    await world.extra_tags.round()
+
+    assert world.ec2.calls == []
+
+
+async def test_each_volume_gets_the_value_that_is_its_own():
+    world = World(3, "claim={{.PVCName}}")
+
+    await world.extra_tags.round()
+
+    values = {each.tags["claim"] for each in world.ec2.volumes.values()}
+    assert values == {"data-0", "data-1", "data-2"}
+
+
+async def test_volumes_of_others_and_those_that_go_are_left_alone():
+    world = World(1, "env=prod")
+    world.add(7, "Name", name="static")
+    world.add(8, tags.VOLUME_NAME, name="pvc-8", deleting=True)
+
+    await world.extra_tags.round()
+
+    assert world.tagged("env") == 1
+    assert world.ec2.described == [2]  # that which is being deleted is not even looked at
+
+
+async def test_one_volume_that_may_not_be_tagged_does_not_keep_the_others():
+    world = World(500, "env=prod")
+    world.ec2.refuses = {volume_id(77): Reason.PERMISSION_DENIED}
+
+    await world.extra_tags.round()
+    await world.extra_tags.round()
+
+    assert world.tagged("env") == 499
+    assert world.counted("skipped") == 2
+
+
+@pytest.mark.parametrize("reason", [Reason.PERMISSION_DENIED, Reason.INVALID_REQUEST])
+async def test_when_all_are_refused_a_round_ends_early(reason: Reason):
+    world = World(500, "env=prod")
+    world.ec2.refuses = dict.fromkeys(world.ec2.volumes, reason)
+
+    with pytest.raises(StorageError):
+        await world.extra_tags.round()
+
+    assert len(world.ec2.calls) < 20
+
+
+def test_rounds_follow_each_other_even_when_one_fails():
+    world = World(3, "env=prod")
+
+    async def story(_: Clock) -> None:
+        world.ec2.away = True
+        going_round = asyncio.create_task(world.extra_tags.run())
+        await asyncio.sleep(EVERY_S / 2)
+        assert (len(world.ec2.described), world.tagged("env")) == (1, 0)
+        world.ec2.away = False
+        await asyncio.sleep(EVERY_S)
+        assert (len(world.ec2.described), world.tagged("env")) == (2, 3)
+        going_round.cancel()
+        await asyncio.gather(going_round, return_exceptions=True)
+
+    in_virtual_time(story)
+
+
+@pytest.mark.parametrize(
+    "world",
+    [World(3), World(3, "env=prod", asked_for=False)],
+    ids=["no tags", "not asked for"],
+)
+async def test_there_is_no_round_unless_it_was_asked_for(world: World):
+    async with asyncio.timeout(5):
+        await world.extra_tags.run()  # it ends
+
+    assert world.ec2.described == []
+
+
+def test_it_is_off_by_default():
+    assert not Settings().reconcile_extra_tags

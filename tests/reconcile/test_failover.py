@@ -1,0 +1,319 @@
+"""A zone without room: where the volume is made instead, and that there is never a second one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from provisioner.decide.creation import CONSISTENCY_S
+from provisioner.decide.request import client_token
+from provisioner.model import tags
+from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE
+from provisioner.model.errors import Outcome, Reason, StorageError
+from tests.builders import UID, a_claim, a_class, a_node, a_term, a_volume, an_ec2_error
+from tests.ec2.virtual_time import Clock, in_virtual_time
+from tests.pods import a_placed_volume, a_pod, tainted
+from tests.reconcile.full_zones import OTHER_UID, A, B, C, FullZones, other_claim, with_volume
+from tests.reconcile.test_provision import annotated
+
+FULL, NOT_OFFERED = Reason.ZONE_OUT_OF_CAPACITY, Reason.TYPE_NOT_IN_ZONE
+CHOSEN = a_claim(node="node-a")
+
+
+def world_of(*claims, waits=True, pod=None, **full):
+    world = FullZones(*(claims or (CHOSEN,)), waits=waits)
+    world.full = {f"us-east-1{letter}": reason for letter, reason in full.items()}
+    if pod is not None:
+        world.caches.pods._store.apply(pod)
+    return world
+
+
+async def refused_twice(world):
+    """The scheduler chooses a node of the full zone, whatever was tried before."""
+    assert await world.provisioner.reconcile(UID) is None
+    assert SELECTED_NODE not in world.claim().annotations
+    world.choose("node-a")
+    return await world.provisioner.reconcile(UID)
+
+
+@pytest.mark.parametrize("reason", [FULL, NOT_OFFERED])
+async def test_after_two_refusals_the_volume_is_made_where_a_node_can_take_the_pod(reason):
+    world = world_of(pod=a_pod(), a=reason)
+    world.caches.nodes._store._objects["node-b"] = tainted(a_node("node-b", zone=B), "gpu")
+
+    await refused_twice(world)
+
+    assert world.zones_asked == [A, A, C]
+    assert world.pins == [A, A, C]  # a successor asks for the same
+    assert world.kube.sent == [("create", "persistentvolumes", None)]
+    assert any("us-east-1c" in told and "shop/web" in told for told in world.events.told)
+    assert world.claim().selected_node == "node-a"  # the pod's own business
+
+
+async def test_zones_that_refuse_too_are_passed_by_and_then_it_waits_and_begins_anew():
+    world = world_of(pod=a_pod(), a=FULL, b=NOT_OFFERED, c=FULL)
+
+    with pytest.raises(StorageError) as waits:
+        await refused_twice(world)
+
+    assert sorted(world.zones_asked) == [A, A, B, C]
+    assert waits.value.retry_after_s == 60.0
+    assert "us-east-1b (VolumeTypeNotInZone)" in waits.value.message
+    assert PINNED_ZONE not in world.claim().annotations
+    del world.full[A]
+    await world.provisioner.reconcile(UID)
+    assert world.zones_asked[-1] == A
+
+
+async def test_a_zone_that_the_class_excludes_is_none():
+    world = world_of(pod=a_pod(), a=FULL)
+    only = a_class(waits=True, allowed=[a_term(zone=[A, C])])
+    world.caches.classes._store._objects["fast"] = only
+
+    await refused_twice(world)
+
+    assert world.zones_asked == [A, A, C]
+
+
+async def test_a_pod_that_can_run_nowhere_else_waits_with_an_event():
+    logs = with_volume(other_claim(), "pv-of-logs")
+    world = world_of(CHOSEN, logs, pod=a_pod("web", "data", "logs"), a=FULL)
+    world.kube.objects["pv-of-logs"] = a_placed_volume(zone=A)
+
+    with pytest.raises(StorageError):
+        await refused_twice(world)
+
+    assert world.zones_asked == [A, A]
+    assert "persistentvolumes pv-of-logs" in world.kube.read
+    assert any("pv-of-logs of pod shop/web is elsewhere" in told for told in world.events.told)
+
+
+async def test_without_a_pod_that_waits_the_scheduler_is_asked_again():
+    world = world_of(a=FULL)
+
+    assert await refused_twice(world) is None
+
+    assert world.zones_asked == [A, A]
+    assert not world.claim().selected_node
+
+
+async def test_what_others_were_refused_saves_the_round_through_the_scheduler():
+    world = world_of(CHOSEN, other_claim(node="node-a"), a=FULL)
+    world.caches.pods._store.apply(a_pod("web", "data"))
+    world.caches.pods._store.apply(a_pod("job", "logs"))
+    await world.provisioner.reconcile(UID)
+
+    await world.provisioner.reconcile(OTHER_UID)
+
+    assert [zone for zone in world.zones_asked if zone != A] != []
+    assert world.zones_asked[:2] == [A, A]
+
+
+def test_both_claims_of_a_pod_go_to_one_zone():
+    async def story(_: Clock) -> FullZones:
+        pod = a_pod("web", "data", "logs")
+        world: FullZones = world_of(CHOSEN, other_claim(node="node-a"), pod=pod, a=FULL)
+
+        async def until_made(uid: str) -> None:
+            """The scheduler goes on choosing the full zone until there is a volume elsewhere."""
+            while zones_of(world)[uid] in {"", A}:
+                try:
+                    wait_s = await world.provisioner.reconcile(uid)
+                except StorageError as error:
+                    wait_s = error.retry_after_s
+                await asyncio.sleep(wait_s or 0.1)
+                if not world.claim(uid).selected_node:
+                    world.choose("node-a", uid)
+
+        await asyncio.gather(until_made(UID), until_made(OTHER_UID))
+        return world
+
+    world: FullZones = in_virtual_time(story)
+
+    zones = zones_of(world)
+    assert zones[UID] == zones[OTHER_UID] != A
+    assert len([zone for zone in world.zones_asked if zone != A]) == 2
+
+
+def zones_of(world: FullZones) -> dict[str, str]:
+    """Where each claim's volume was asked for last."""
+    tokens = {client_token(f"pvc-{uid}"): uid for uid in (UID, OTHER_UID)}
+    return {UID: "", OTHER_UID: ""} | {tokens[r.client_token]: r.zone for r in world.ec2.requests}
+
+
+async def test_a_lost_reply_from_the_full_zone_forbids_any_other():
+    world = world_of(pod=a_pod())
+    answers = [an_ec2_error(FULL), an_ec2_error(Reason.REPLY_LOST, Outcome.UNKNOWN)]
+    answers += [an_ec2_error(FULL)]
+    plain = world.ec2.create
+
+    async def make(request, *, gate):
+        if answers:
+            await gate()
+            world.ec2.requests.append(request)
+            raise answers.pop(0)
+        return await plain(request, gate=gate)
+
+    world.ec2.create = make
+    await world.provisioner.reconcile(UID)
+    world.choose("node-a")
+    with pytest.raises(StorageError):
+        await world.provisioner.reconcile(UID)
+    await world.provisioner.reconcile(UID)  # refused, but after a silence
+
+    assert world.zones_asked == [A, A, A]
+    assert UID in world.provisioner.creations.attempts
+    assert world.provisioner.creations.attempts[UID].looking_since_s is not None
+    name = {tags.VOLUME_NAME: CHOSEN.persistent_volume_name}
+    world.ec2.shown = [a_volume(zone=A, tags=name)]
+    await world.provisioner.reconcile(UID)
+    assert world.zones_asked == [A, A, A]
+    assert world.kube.sent == [("create", "persistentvolumes", None)]
+
+
+def test_what_the_process_before_us_may_have_made_is_looked_for_before_another_zone_is_asked():
+    pinned = annotated(CHOSEN, "8", **{PINNED_ZONE: CHOSEN.pin(A)})
+
+    async def story(clock: Clock) -> tuple[list[str], float]:
+        world = world_of(pinned, pod=a_pod(), a=FULL)
+        world.provisioner.takeover.begin([pinned], from_stranger=False)
+        began_s = clock()
+        while set(world.zones_asked) <= {A}:
+            try:
+                wait_s = await world.provisioner.reconcile(UID)
+            except StorageError as error:
+                wait_s = error.retry_after_s
+            await asyncio.sleep(wait_s or 1.0)
+            if not world.claim().selected_node:
+                world.choose("node-a")
+            assert clock() - began_s < 10 * CONSISTENCY_S
+        return world.zones_asked, clock() - began_s
+
+    zones, took_s = in_virtual_time(story)
+
+    assert zones[:2] == [A, A]
+    assert took_s >= CONSISTENCY_S
+
+
+async def test_a_choice_of_the_scheduler_in_a_good_zone_is_followed():
+    world = world_of(pod=a_pod(), a=FULL)
+    await world.provisioner.reconcile(UID)
+    world.choose("node-b")
+
+    await world.provisioner.reconcile(UID)
+
+    assert world.zones_asked == [A, B]
+
+
+async def test_a_claim_that_binds_at_once_goes_on_with_the_next_zone():
+    world = world_of(a_claim(), waits=False, a=FULL, b=FULL)
+
+    await world.provisioner.reconcile(UID)
+
+    assert set(world.zones_asked) <= {A, B, C}
+    assert world.zones_asked[-1] == C
+    assert len(world.zones_asked) == len(set(world.zones_asked))
+    assert world.pins == world.zones_asked
+
+
+async def test_a_claim_that_binds_at_once_waits_when_all_zones_refuse():
+    world = world_of(a_claim(), waits=False, a=FULL, b=FULL, c=NOT_OFFERED)
+
+    with pytest.raises(StorageError) as waits:
+        await world.provisioner.reconcile(UID)
+
+    assert sorted(world.zones_asked) == [A, B, C]
+    assert waits.value.retry_after_s == 60.0
+    assert PINNED_ZONE not in world.claim().annotations
+
+
+@pytest.mark.parametrize("zone", [A, B, C])
+async def test_a_claim_that_binds_at_once_is_made_beside_the_other_volumes_of_its_pod(zone):
+    logs = with_volume(other_claim(), "pv-of-logs")
+    world = world_of(a_claim(), logs, waits=False, pod=a_pod("web", "data", "logs"))
+    world.kube.objects["pv-of-logs"] = a_placed_volume(zone=zone)
+
+    await world.provisioner.reconcile(UID)
+
+    assert world.zones_asked == [zone]
+
+
+async def test_claims_that_bind_at_once_at_the_same_time_are_made_side_by_side():
+    names = ("data", "cache")  # spread to different zones by their names
+    claims = [a_claim(names[0]), other_claim(names[1])]
+    alone = []
+    for claim in claims:
+        world = world_of(claim, waits=False)
+        await world.provisioner.reconcile(claim.uid)
+        alone += world.zones_asked
+    assert len(set(alone)) == 2
+    world = world_of(*claims, waits=False, pod=a_pod("web", *names))
+
+    await asyncio.gather(*(world.provisioner.reconcile(claim.uid) for claim in claims))
+
+    assert len(set(world.zones_asked)) == 1
+
+
+async def test_a_pod_on_a_node_gets_the_volume_of_its_claim_there_though_nobody_asks():
+    unasked = a_claim(annotations={})
+    world = world_of(unasked)
+    world.provisioner.subscribe()
+    world.provisioner.queue._entries.clear()
+
+    world.caches.pods._store.apply(a_pod(node="node-b"))
+
+    assert list(world.provisioner.queue._entries) == [UID]
+    await world.provisioner.reconcile(UID)
+    assert world.zones_asked == [B]
+
+
+async def test_a_pod_on_a_node_in_a_full_zone_waits_there():
+    world = world_of(a_claim(annotations={}), pod=a_pod(node="node-b"), b=FULL)
+
+    with pytest.raises(StorageError) as waits:
+        await world.provisioner.reconcile(UID)
+
+    assert set(world.zones_asked) == {B}
+    assert "'node-b'" in waits.value.message
+
+
+async def test_a_pod_that_waits_for_the_scheduler_asks_for_nothing():
+    world = world_of(a_claim(annotations={}), pod=a_pod())
+
+    assert await world.provisioner.reconcile(UID) is None
+
+    assert world.zones_asked == []
+
+
+async def test_a_claim_whose_volume_others_gave_meanwhile_gets_none_beside_it():
+    """Our cache is behind: the claim is bound already, which its version tells."""
+    world = world_of(a_claim(annotations={}), pod=a_pod(node="node-b"))
+    seen = world.claim()
+    bound = with_volume(seen, "static")
+    patch = world.kube.patch
+
+    async def behind(resource, name, body, **given):
+        world.caches.claims._store._objects["shop/data"] = bound
+        return await patch(resource, name, body, **given)
+
+    world.kube.patch = behind
+
+    await world.provisioner.reconcile(UID)
+
+    assert world.zones_asked == []
+
+
+async def test_a_refused_zone_is_shown_until_a_volume_is_made_there():
+    world = world_of(pod=a_pod(), a=FULL)
+    shown = ("us-east-1a", "gp3", FULL.value)
+    await world.provisioner.reconcile(UID)
+    refuses = world.metrics.zone_refuses
+    assert refuses.labels(*shown)._value.get() == 1
+    world.full.clear()
+    world.choose("node-a")
+
+    await world.provisioner.reconcile(UID)
+
+    assert world.zones_asked == [A, A]
+    assert shown not in refuses._metrics
