@@ -83,11 +83,12 @@ class Dispatcher:
             request = review.decode(body, whole=not bulky)
         except MalformedReviewError as error:
             return Reply(400, f"{error}\n".encode())
+        strict = policy.is_strict(path, strict=self._strict)
         answer = policy.beyond(path, request)
         if bulky:
-            answer = policy.unchecked(Trouble.SIZE, strict=self._strict)
+            answer = policy.unchecked(Trouble.SIZE, strict=strict)
         if answer is None and len(self._running) >= self._most_in_flight:
-            answer = policy.unchecked(Trouble.LOAD, strict=self._strict)
+            answer = policy.unchecked(Trouble.LOAD, strict=strict)
         if answer is None:
             answer = await self._handled(path, request, started, timeout_s)
         return Reply(200, self._sealed(path, request, answer, started))
@@ -102,6 +103,7 @@ class Dispatcher:
     async def _handled(
         self, path: str, request: Request, started: float, timeout_s: float
     ) -> Answer:
+        strict = policy.is_strict(path, strict=self._strict)
         margin = min(_MARGIN_MOST_S, timeout_s * _MARGIN_SHARE)
         deadline = started + timeout_s - margin
         # A task of its own: one that does not obey its cancellation must not hold the answer up.
@@ -112,13 +114,13 @@ class Dispatcher:
             await asyncio.wait((task,), timeout=max(0.0, timeout_s - margin / 2))
             if not task.done():
                 log.warning("a review took too long", path=path, uid=request.uid, of_s=timeout_s)
-                return policy.unchecked(Trouble.BUDGET, strict=self._strict)
+                return policy.unchecked(Trouble.BUDGET, strict=strict)
             if task.cancelled():  # by the handler itself; this call was not cancelled
                 raise RuntimeError("the handler was cancelled")
             return task.result()
         except Exception:
             log.exception("a review failed", path=path, uid=request.uid)
-            return policy.unchecked(Trouble.ERROR, strict=self._strict)
+            return policy.unchecked(Trouble.ERROR, strict=strict)
         finally:
             task.cancel()  # nothing, when it is done
 
@@ -129,12 +131,13 @@ class Dispatcher:
 
     def _sealed(self, path: str, request: Request, answer: Answer, started: float) -> bytes:
         """The answer as bytes, and counted."""
+        strict = policy.is_strict(path, strict=self._strict)
         try:
-            answer = policy.sendable(path, request, answer, strict=self._strict)
+            answer = policy.sendable(path, request, answer, strict=strict)
             body = review.encode(request.uid, answer)
         except Exception:
             log.exception("an answer could not be written", path=path, uid=request.uid)
-            answer = policy.unchecked(Trouble.ERROR, strict=self._strict)
+            answer = policy.unchecked(Trouble.ERROR, strict=strict)
             body = review.encode(request.uid, answer)
         if answer.why == Trouble.PATCH:
             log.error("a patch could not be applied", path=path, uid=request.uid)

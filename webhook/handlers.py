@@ -15,6 +15,7 @@ import structlog
 
 from provisioner.kube.client import KubeClient
 from provisioner.model.errors import KubeError
+from provisioner.model.sentences import listed
 from provisioner.model.zone import ZONE_LABEL
 from webhook.caches import Caches
 from webhook.decide import binding, claim, labels, persistent_volume, pod, policy, storage_class
@@ -22,6 +23,7 @@ from webhook.decide.documents import inside
 from webhook.decide.persistent_volume import Doubt, Found, Source, Truth
 from webhook.decide.policy import Trouble
 from webhook.decide.readings import NO_OBJECT, Basis, Readings, Wanted
+from webhook.decide.sentences import wrong_affinity
 from webhook.dispatch import Handler
 from webhook.live import PODS, LiveView, TooManyReadsError, get
 from webhook.lookup import ZoneLookup
@@ -127,7 +129,7 @@ class Handlers:
     async def review_claim(self, request: Request, deadline: float) -> Answer:
         """Warnings about a new claim."""
         if not await self._filled(deadline):
-            return policy.unchecked(Trouble.BUDGET, strict=self._strict)
+            return policy.unchecked(Trouble.BUDGET, strict=False)
         document, namespace = request.object or {}, request.namespace
         view = LiveView(self._client, self._caches, self._driver)
         readings = view.readings(claim.wanted(document, namespace), {})
@@ -192,7 +194,7 @@ class Handlers:
             own = persistent_volume.truth_of_own_affinity(document)
             if own is not None:
                 return own
-        return await self._lookup.zone(source.volume_id, deadline=deadline)
+        return await self._lookup.zone(source.volume_id, deadline=deadline, existing=True)
 
     async def _filled(self, deadline: float) -> bool:
         """Whether the caches are full, which they are after the first seconds."""
@@ -252,11 +254,27 @@ class Handlers:
             except (KubeError, TimeoutError, TooManyReadsError) as error:
                 return self._unproved(case.title, answer, error)
         if not answer.allowed:
-            answer = case.judge(readings.only(basis))
+            answer = self._explained(case.judge(readings.only(basis)), readings.only(basis))
         if doubted:
             outcome = "overturned" if answer.allowed else "confirmed"
             self._metrics.live_reads.labels(outcome).inc()
         return answer
+
+    def _explained(self, answer: Answer, readings: Readings) -> Answer:
+        """A denial, and beside it what EC2 has said of a persistent volume that led to it.
+
+        One that was made during an outage may be wrong about its zone: then following the denial's
+        advice would only lead to the next trouble.
+        """
+        wrong = [
+            wrong_affinity(name, view.volume_id, zone, listed(view.zones))
+            for name, view in readings.volumes.items()
+            if view is not None and view.zones
+            if (zone := self._lookup.seen(view.volume_id)) and zone not in view.zones
+        ]
+        if answer.allowed or not wrong:
+            return answer
+        return replace(answer, message="; but ".join([answer.message, *wrong]))
 
     def _unproved(self, title: str, answer: Answer, error: Exception) -> Answer:
         """Answer a review for which the API server did not show what it takes."""

@@ -1,7 +1,8 @@
 """In which zone EC2 has a volume: asked once, for many volumes together, kept for ever.
 
 A volume never changes its zone, so a zone that was found once is true for as long as the process
-lives. That a volume is missing is true for seconds only: somebody may be making it.
+lives. That the volume exists is true for minutes, as somebody may delete it; that it is missing for
+seconds only: somebody may be making it.
 """
 
 import asyncio
@@ -28,7 +29,8 @@ _BURST_S = 20 * _PACE_S
 # EC2 is eventually consistent: it may show a volume a second after CreateVolume has answered.
 _AGAIN_S = 1.0
 _MISSING_FOR_S = 5.0
-_MOST_ZONES = 20_000  # some 4 MiB
+_THERE_FOR_S = 300.0
+_MOST_ZONES = 20_000  # some 6 MiB
 _MOST_MISSING = 1_000
 _MOST_UNDER_WAY = 1_000
 # Of them; who may create pods may name any ids in them, and persistent volumes go first.
@@ -58,7 +60,7 @@ class ZoneLookup:
         self._metrics = metrics
         # No two asks of one volume are the same question here, so no answer is reused.
         self._coalescer = Coalescer[str | None](self._fetch, window_s=_WINDOW_S, fresh_for_s=0.0)
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, tuple[Found, float]] = {}  # with the loop's time of the answer
         self._found_in: dict[str, Found] = {}  # by zone: one object for all volumes of a zone
         self._missing_until_s: dict[str, float] = {}
         self._under_way: dict[str, asyncio.Task[Truth]] = {}
@@ -66,7 +68,9 @@ class ZoneLookup:
         self._not_seen: set[str] = set()  # under way, and EC2 has said once that there is no such
         self._paid_until_s = 0.0
 
-    async def zone(self, volume_id: str, *, deadline: float, inline: bool = False) -> Truth:
+    async def zone(
+        self, volume_id: str, *, deadline: float, inline: bool = False, existing: bool = False
+    ) -> Truth:
         """Where a volume is; that it is missing only after EC2 has said so twice.
 
         A question that takes longer than the caller can wait goes on, and whoever asks next has
@@ -76,12 +80,21 @@ class ZoneLookup:
             volume_id: the bare id; text of another form is never asked for and missing.
             deadline: loop time at which the caller needs an answer, whatever it is.
             inline: a pod names it, which takes but a few of the places for questions.
+            existing: whether it is still there matters too, so a zone that was found some minutes
+                ago only counts if EC2 does not answer.
         """
-        truth, source = self._known(volume_id), "cache"
+        truth, source = self._known(volume_id, existing=existing), "cache"
         if truth is None:
             truth, source = await self._answer(volume_id, deadline, inline=inline), "ec2"
+            if isinstance(truth, Doubt):
+                truth, _ = self._found.get(volume_id, (truth, 0.0))
         self._metrics.lookups.labels(source, type(truth).__name__.lower()).inc()
         return truth
+
+    def seen(self, volume_id: str) -> str:
+        """The zone that EC2 has told before, "" if it was not asked; nobody is asked now."""
+        found = self._found.get(volume_id)
+        return "" if found is None else found[0].zone
 
     async def close(self) -> None:
         """End what is under way."""
@@ -91,13 +104,13 @@ class ZoneLookup:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._coalescer.close()
 
-    def _known(self, volume_id: str) -> Truth | None:
+    def _known(self, volume_id: str, *, existing: bool) -> Truth | None:
         if not is_volume_id(volume_id):
             # As a filter's value it could even be a pattern that finds every volume.
             return Missing()
-        found = self._found.get(volume_id)
-        if found is not None:
-            return found
+        if volume_id in self._found:
+            found, at_s = self._found[volume_id]
+            return None if existing and _now_s() - at_s > _THERE_FOR_S else found
         if _now_s() < self._missing_until_s.get(volume_id, 0.0):
             return Missing()
         return None
@@ -151,13 +164,15 @@ class ZoneLookup:
 
     def _remember(self, volume_id: str, zone: str | None) -> Truth:
         if zone is None:
+            self._found.pop(volume_id, None)
             _make_room(self._missing_until_s, _MOST_MISSING)
             self._missing_until_s[volume_id] = _now_s() + _MISSING_FOR_S
             return Missing()
         if not zone:
             return Doubt(f"EC2 shows {volume_id} without a zone")
         _make_room(self._found, _MOST_ZONES)
-        found = self._found[volume_id] = self._found_in.setdefault(zone, Found(zone))
+        found = self._found_in.setdefault(zone, Found(zone))
+        self._found[volume_id] = found, _now_s()
         return found
 
     async def _fetch(self, volume_ids: list[str]) -> Mapping[str, str | None]:

@@ -22,6 +22,7 @@ from provisioner.kube.resources import (
 from provisioner.model.claim import Claim
 from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.node import CsiNode, Node
+from provisioner.model.node_affinity import zones_named
 from provisioner.model.placed_volume import PlacedVolume
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import ZONE_KEYS, allowed_zones
@@ -64,16 +65,23 @@ def registrations(driver: str) -> Projection[Kept[bool]]:
 
 
 def claim_view(claim: Claim) -> ClaimView:
-    """What counts of a claim; nothing of one that is being deleted, a new one may take its name."""
-    if claim.deleting:
+    """What counts of a claim.
+
+    Nothing of one that is being deleted, a new one may take its name; and nothing of one that only
+    asks for a persistent volume by name: that may be another claim's, or another tenant's.
+    """
+    if claim.deleting or (claim.spec.volume_name and not claim.is_bound):
         return ClaimView("", "")
     return ClaimView(claim.spec.volume_name, claim.class_name)
 
 
 def volume_view(volume: PlacedVolume, driver: str) -> VolumeView | None:
-    """What counts of a persistent volume; None if it is not on EBS."""
+    """What counts of a persistent volume; None if it is not on EBS.
+
+    One that is being deleted says nothing of zones: another may take its name.
+    """
     volume_id = volume.volume_id(driver)
-    return VolumeView(volume_id, _shared(volume.zones)) if volume_id else None
+    return VolumeView(volume_id, _shared(_proved_zones(volume))) if volume_id else None
 
 
 def class_view(found: StorageClass, driver: str) -> ClassView | None:
@@ -119,6 +127,13 @@ def _shared(zones: Zones | None) -> Zones | None:
 @lru_cache(maxsize=1024)
 def _same_zones(zones: Zones) -> Zones:
     return zones
+
+
+def _proved_zones(volume: PlacedVolume) -> Zones | None:
+    # An in-tree one's label becomes its affinity (csi-translation-lib). Of a CSI one nothing is
+    # proved by a label: VolumeZone lets nodes without zone labels pass, and so does a nodeName.
+    is_labelled_only = volume.spec.csi is not None and zones_named(volume.terms) is None
+    return None if volume.deleting or is_labelled_only else volume.zones
 
 
 def _zone_of_node(labels: Mapping[str, str]) -> str | None:

@@ -16,6 +16,7 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 PINNED_ZONE = "ebs-provisioner.io/zone"
 # Written in place of a zone while it is not known whether the stock driver has begun a volume.
 UNKNOWN_ZONE = "unknown"
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 _OUTPOST_AFTER = ","
 MANY_NODES_MODE = "ReadWriteMany"
 BETA_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
@@ -106,6 +107,14 @@ class Claim(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
         """``spec.resources.requests.storage`` as written, or ""."""
         resources = self.spec.resources
         return (resources.requests or {}).get("storage", "") if resources else ""
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it is bound to ``spec.volumeName``, and does not only ask for it.
+
+        Source: Kubernetes 1.36 scheduler, volumebinding ``isVolumeBound``: the annotation counts.
+        """
+        return bool(self.spec.volume_name) and BIND_COMPLETED in self.annotations
 
     @property
     def is_block(self) -> bool:

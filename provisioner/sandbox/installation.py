@@ -8,7 +8,6 @@ right that its RBAC lacks is missing here too.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,9 @@ import yaml
 
 from provisioner.sandbox.control_plane import ControlPlane
 from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.kubectl import kubectl
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
-
-KUBECTL_TIMEOUT_S = 60.0
 
 _NEEDS_PODS = (
     *("Deployment", "DaemonSet", "PodDisruptionBudget"),
@@ -113,31 +111,3 @@ async def unregister_webhook(plane: ControlPlane) -> None:
     """
     both = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
     await kubectl(plane, "delete", both, WEBHOOK, "--ignore-not-found")
-
-
-async def kubectl(plane: ControlPlane, *arguments: str, text: str = "") -> str:
-    """Run kubectl as the administrator and return what it printed.
-
-    Raises:
-        SandboxError: it failed or took more than a minute.
-    """
-    process = await asyncio.create_subprocess_exec(
-        str(plane.binaries / "kubectl"),
-        f"--kubeconfig={plane.kubeconfig}",
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(KUBECTL_TIMEOUT_S):
-            output, errors = await process.communicate(text.encode())
-    except TimeoutError as late:
-        raise SandboxError(f"kubectl {arguments[0]} took more than a minute") from late
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode:
-        raise SandboxError(f"kubectl {arguments[0]} failed: {errors.decode().strip()}")
-    return output.decode()

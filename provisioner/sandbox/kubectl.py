@@ -38,3 +38,15 @@ async def run(plane: ControlPlane, *arguments: str, text: str = "") -> tuple[int
             process.kill()
             await process.wait()
     return process.returncode or 0, output.decode(), errors.decode()
+
+
+async def kubectl(plane: ControlPlane, *arguments: str, text: str = "") -> str:
+    """Run kubectl as ``run`` does; what it printed.
+
+    Raises:
+        SandboxError: it failed or took too long.
+    """
+    code, output, errors = await run(plane, *arguments, text=text)
+    if code:
+        raise SandboxError(f"kubectl {arguments[0]} failed: {errors.strip()}")
+    return output

@@ -15,9 +15,12 @@ import pytest
 
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.control_plane import until
+from provisioner.sandbox.installation import let_webhook_register, unregister_webhook
 from provisioner.sandbox.up import Sandbox
 from tests.cluster.background import Background
 from tests.cluster.keepers import Keep, Nursery
+from tests.cluster.replicas import WebhookReplica, installed
+from tests.cluster.static import Store
 
 HERE = Path(__file__).parent
 
@@ -87,3 +90,31 @@ async def keeps(
 def keep(keeps: Callable[[], Keep]) -> Keep:
     """One such place."""
     return keeps()
+
+
+@pytest.fixture(scope="module")
+def webhook(background: Background) -> Iterator[WebhookReplica]:
+    """One replica for all tests of a file, which may kill it and start it again."""
+
+    async def started() -> WebhookReplica:
+        sandbox = await installed(background)
+        await let_webhook_register(sandbox.plane)
+        return await WebhookReplica(sandbox).__aenter__()
+
+    replica = asyncio.run(started())
+    yield replica
+    asyncio.run(replica.kill())
+    asyncio.run(unregister_webhook(background.sandbox.plane))
+
+
+@pytest.fixture
+async def store(
+    webhook: WebhookReplica,
+    sandbox: Sandbox,
+    api: Api,
+    namespace: str,
+) -> AsyncIterator[Store]:
+    """Volumes that somebody makes by hand while the webhook runs, taken away afterwards."""
+    mine = Store(sandbox, api, namespace)
+    yield mine
+    await mine.cleared()

@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from provisioner.sandbox.installation import MANIFESTS, kubectl
+from provisioner.sandbox.installation import MANIFESTS
+from provisioner.sandbox.kubectl import kubectl
 from provisioner.sandbox.up import Sandbox
 
 Json = dict[str, Any]

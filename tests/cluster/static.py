@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from provisioner.sandbox.api import Api
+from provisioner.sandbox.kubectl import kubectl
 from provisioner.sandbox.up import Sandbox
 from tests.cluster.hands import (
     ATTACHMENTS,
@@ -47,6 +49,14 @@ class Store:
         body = self.described(name, volume, zone)
         body["metadata"] |= changes.get("metadata", {})
         made: Json = await self.api.create(PVS, body)
+        return made
+
+    async def create(self, name: str, volume: str, zone: str | None = None) -> Json:
+        """A persistent volume as a user makes it: ``kubectl create``."""
+        text = json.dumps(self.described(name, volume, zone))
+        made: Json = json.loads(
+            await kubectl(self.sandbox.plane, "create", "-f", "-", "-o", "json", text=text)
+        )
         return made
 
     def described(self, name: str, volume: str, zone: str | None = None) -> Json:

@@ -12,7 +12,8 @@ from provisioner import app
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.sandbox import control_plane
 from provisioner.sandbox.api import Api, ApiError
-from provisioner.sandbox.installation import MANIFESTS, kubectl
+from provisioner.sandbox.installation import MANIFESTS
+from provisioner.sandbox.kubectl import kubectl
 from provisioner.sandbox.up import Sandbox
 from tests.cluster.background import Background
 

@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from provisioner.sandbox.api import Api
-from provisioner.sandbox.installation import MANIFESTS, kubectl, unregister_webhook
+from provisioner.sandbox.installation import MANIFESTS, unregister_webhook
+from provisioner.sandbox.kubectl import kubectl
 from provisioner.sandbox.up import Sandbox
 from tests.cluster.background import Background
 from tests.cluster.hands import pods_of

@@ -135,14 +135,21 @@ def a_persistent_volume(
 
 
 def a_claim(
-    name: str = "data", *, bound: str = "", storage_class: str = "fast", namespace: str = "shop"
+    name: str = "data",
+    *,
+    bound: str = "",
+    asks_for: str = "",
+    storage_class: str = "fast",
+    namespace: str = "shop",
 ) -> Json:
-    """A claim of class "fast"; ``bound`` to a persistent volume."""
-    spec = {"storageClassName": storage_class, "resources": {"requests": {"storage": "1Gi"}}}
-    return {
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {**spec, "volumeName": bound} if bound else spec,
-    }
+    """A claim of class "fast"; ``bound`` to a persistent volume, or only asking for one."""
+    spec: Json = {"storageClassName": storage_class, "resources": {"requests": {"storage": "1Gi"}}}
+    metadata: Json = {"name": name, "namespace": namespace}
+    if bound:
+        metadata["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
+    if bound or asks_for:
+        spec["volumeName"] = bound or asks_for
+    return {"metadata": metadata, "spec": spec}
 
 
 def a_node(

@@ -56,13 +56,21 @@ def placed(*terms: Json, labels: dict[str, str] | None = None) -> Json:
     return pv
 
 
+def in_tree(pv: Json) -> Json:
+    """The same in the form of the in-tree plugin."""
+    pv["spec"]["awsElasticBlockStore"] = {"volumeID": pv["spec"].pop("csi")["volumeHandle"]}
+    return pv
+
+
 async def test_a_claim_is_kept_as_the_volume_it_is_bound_to_and_its_class():
     kube = Kube()
-    kube.put("persistentvolumeclaims", a_claim("data", bound="pv"), a_claim("new"))
+    claims = a_claim("data", bound="pv"), a_claim("new"), a_claim("wish", asks_for="theirs")
+    kube.put("persistentvolumeclaims", *claims)
 
     async with caches_of(kube) as caches:
         assert caches.claim("shop/data") == ClaimView("pv", "fast")
         assert caches.claim("shop/new") == ClaimView("", "fast")
+        assert caches.claim("shop/wish") == ClaimView("", "")
         assert caches.claim("other/data") is None
 
 
@@ -102,12 +110,14 @@ async def test_caches_follow_the_cluster():
         (placed(term(ZONE, A), {"matchFields": [{"key": "metadata.name"}]}), None),
         (placed(term("kubernetes.io/os", "linux")), None),
         (placed(term(ZONE, A), labels={ZONE: B}), {A}),
-        (placed({"matchExpressions": None}, labels={ZONE: B}), {B}),
+        (in_tree(placed({"matchExpressions": None}, labels={ZONE: B})), {B}),
         (a_persistent_volume(zone=None), None),
-        (a_persistent_volume(zone=None, labels={ZONE: A}), {A}),
-        (a_persistent_volume(zone=None, labels={BETA_ZONE: A}), {A}),
-        (a_persistent_volume(zone=None, labels={ZONE: f"{A}__{B}"}), {A, B}),
-        (a_persistent_volume(zone=None, labels={ZONE: ""}), None),
+        (a_persistent_volume(zone=None, labels={ZONE: A}), None),
+        (placed(term(ZONE, A)) | {"metadata": {"name": "pv", "deletionTimestamp": "2026"}}, None),
+        (in_tree(a_persistent_volume(zone=None, labels={ZONE: A})), {A}),
+        (in_tree(a_persistent_volume(zone=None, labels={BETA_ZONE: A})), {A}),
+        (in_tree(a_persistent_volume(zone=None, labels={ZONE: f"{A}__{B}"})), {A, B}),
+        (in_tree(a_persistent_volume(zone=None, labels={ZONE: ""})), None),
         (
             {
                 "metadata": {"name": "pv"},
@@ -127,7 +137,7 @@ async def test_caches_follow_the_cluster():
         ),
     ],
 )
-async def test_the_zones_of_a_volume_are_those_of_its_affinity_else_of_its_label(
+async def test_the_zones_of_a_volume_are_those_of_its_affinity_else_in_tree_of_its_label(
     persistent_volume: Json, zones: Iterable[str] | None
 ):
     view = await volume_view(persistent_volume)

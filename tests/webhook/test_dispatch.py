@@ -257,3 +257,14 @@ async def test_a_review_needs_no_more_than_a_uid_and_an_operation() -> None:
     response = response_of(await dispatcher(raises).answer(PODS, body, LONG_S))
 
     assert (response["uid"], response["allowed"], len(response["warnings"])) == ("u", True, 1)
+
+
+async def test_a_claim_is_never_refused_because_of_trouble_of_ours() -> None:
+    claims = "/validate/persistentvolumeclaims"
+    it = Dispatcher({claims: raises}, strict=True, metrics=WebhookMetrics())
+    body = msgspec.json.encode(review("persistentvolumeclaims"))
+
+    response = response_of(await it.answer(claims, body, LONG_S))
+
+    assert response["allowed"] is True
+    assert "unchecked" in response["warnings"][0]

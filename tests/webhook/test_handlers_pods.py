@@ -76,6 +76,24 @@ def test_a_cache_that_is_late_refuses_nothing(gone: bool):  # noqa: FBT001 -- pa
     assert world.live_reads() == {"overturned": 1}
 
 
+def test_a_refusal_that_rests_on_a_wrong_affinity_says_where_the_volume_is():
+    world = a_world(ec2=Ec2({"vol-1": A}))
+    put_bound(world.kube, "b", B)
+    pod = a_pod(*claimed("b"), node="node-a")
+
+    async def story() -> tuple[Answer, Answer]:
+        before = await world.review("pod", pod)
+        await world.review("validate", world.kube.objects["persistentvolumes", "pv-b"])
+        return before, await world.review("pod", pod)
+
+    unknowing, knowing = world.tell(story)
+
+    assert not unknowing.allowed
+    assert not knowing.allowed
+    assert knowing.message.startswith(unknowing.message)
+    assert f'EC2 has volume vol-1 in {A}: persistentvolume "pv-b" is wrong' in knowing.message
+
+
 def test_a_claim_that_was_made_anew_is_followed_to_the_volume_it_has_now():
     world = a_world()
 
@@ -287,16 +305,22 @@ def test_a_pod_without_volumes_waits_for_nothing():
     assert world.took_s == 0
 
 
-@pytest.mark.parametrize("about", ["pod", "claim"])
-def test_before_the_caches_are_full_nothing_is_judged(about: str):
-    obj = {"pod": a_pod(*claimed("here", "there")), "claim": a_claim()}[about]
+def test_before_the_caches_are_full_nothing_is_judged():
+    pod = a_pod(*claimed("here", "there"))
     lenient, strict = a_world(filled=False), a_world(filled=False, strict=True)
 
-    let_through, refused = lenient.answer(about, obj), strict.answer(about, obj)
+    let_through, refused = lenient.answer("pod", pod), strict.answer("pod", pod)
 
     assert (let_through.allowed, len(let_through.warnings)) == (True, 1)
     assert (refused.allowed, refused.code) == (False, 503)
     assert lenient.took_s == BUDGET_S
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_claim_is_let_through_unchecked_however_strict(strict: bool):  # noqa: FBT001 -- parameter
+    answer = a_world(filled=False, strict=strict).answer("claim", a_claim())
+
+    assert (answer.allowed, len(answer.warnings)) == (True, 1)
 
 
 def test_a_claim_is_warned_about_its_class_and_never_refused():

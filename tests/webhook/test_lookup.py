@@ -49,6 +49,34 @@ def test_a_zone_is_asked_for_once_and_known_for_ever():
     assert ec2.asked == [["vol-1"]]
 
 
+def test_whether_it_still_exists_is_asked_again_after_minutes():
+    ec2 = Ec2({"vol-1": A})
+
+    async def story(lookup: ZoneLookup, clock: Clock) -> list[Any]:
+        async def answer() -> Any:
+            return await lookup.zone("vol-1", deadline=clock() + 3, existing=True)
+
+        said = [await answer()]
+        ec2.zones.clear()
+        said.append(await answer())
+        await asyncio.sleep(301)
+        return [*said, await answer(), await lookup.zone("vol-1", deadline=clock() + 3)]
+
+    assert told(ec2, story) == [Found(A), Found(A), Missing(), Missing()]
+
+
+def test_a_zone_of_long_ago_counts_while_ec2_says_nothing():
+    ec2 = Ec2({"vol-1": A})
+
+    async def story(lookup: ZoneLookup, clock: Clock) -> Any:
+        await lookup.zone("vol-1", deadline=clock() + 3)
+        await asyncio.sleep(301)
+        ec2.first = failing(no(Reason.THROTTLED))
+        return await lookup.zone("vol-1", deadline=clock() + 3, existing=True)
+
+    assert told(ec2, story) == Found(A)
+
+
 def test_those_who_ask_together_share_a_call():
     volumes = {f"vol-{n}": A if n % 2 else B for n in range(150)}
     ec2 = Ec2(volumes)

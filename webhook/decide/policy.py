@@ -21,6 +21,8 @@ SUBJECTS = {
     "/validate/storageclasses": {("storage.k8s.io", "storageclasses")},
 }
 _MUTATING = "/mutate/"
+# Paths that only ever warn: there is nothing that a refusal would protect, strict or not.
+_ADVISORY = {"/validate/persistentvolumeclaims"}
 _WITHOUT_OBJECT = {"DELETE", "CONNECT"}
 
 
@@ -41,6 +43,11 @@ _SENTENCES = {
     Trouble.SIZE: "the object has more parts than it reads",
     Trouble.PATCH: "its own change to the object could not be applied",
 }
+
+
+def is_strict(path: str, *, strict: bool) -> bool:
+    """Whether what a path could not check is refused, under ``--strict`` or without."""
+    return strict and path not in _ADVISORY
 
 
 def unchecked(trouble: Trouble, *, strict: bool) -> Answer:

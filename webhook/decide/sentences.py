@@ -29,9 +29,10 @@ class Sentences:
 
     def no_volume_id(self) -> str:
         """Refused: nothing in EC2 is called so."""
+        form = "vol-…" if self.field.startswith("spec.csi") else "vol-… or aws:///vol-…"
         return (
             f"{self._subject}: {shortened(self.volume_id)!r} in {self.field} is not the id of an "
-            "EBS volume; write vol-… or aws:///vol-…"
+            f"EBS volume; write {form}"
         )
 
     def no_volume(self) -> str:
@@ -116,6 +117,14 @@ class Sentences:
             f"{self._subject}: volume {self._volume} is in {zone}, but spec.nodeAffinity also "
             f"allows {others}"
         )
+
+
+def wrong_affinity(name: str, volume_id: str, zone: str, allowed: str) -> str:
+    """Of a denial's persistent volume: it is what has to be corrected."""
+    return (
+        f'EC2 has volume {shortened(volume_id)} in {zone}: persistentvolume "{name}" is wrong to '
+        f"allow {allowed} only, and has to be created anew with the right nodeAffinity"
+    )
 
 
 def shortened(text: str, most: int = _MOST_OF_VALUE) -> str:

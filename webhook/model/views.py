@@ -16,7 +16,7 @@ class ClaimView:
     One that is being deleted has neither.
 
     Attributes:
-        volume_name: ``spec.volumeName``; "" while it is not bound.
+        volume_name: ``spec.volumeName`` once it is bound (``bind-completed``), else "".
         class_name: its StorageClass, "" for none.
     """
 
@@ -30,8 +30,8 @@ class VolumeView:
 
     Attributes:
         volume_id: the EBS volume, bare.
-        zones: the zones in which its node affinity (or, for lack of one, its label) lets pods run;
-            None when neither says anything about zones.
+        zones: the zones in which its node affinity lets pods run, or for lack of one the label of
+            an in-tree one; None when nothing that counts is said about zones.
     """
 
     volume_id: str

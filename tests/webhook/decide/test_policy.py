@@ -35,6 +35,12 @@ def test_lets_through_with_a_warning_what_could_not_be_checked(trouble: Trouble)
     assert len(answer.warnings[0]) <= 256
 
 
+def test_a_path_that_only_warns_is_never_strict() -> None:
+    assert not policy.is_strict("/validate/persistentvolumeclaims", strict=True)
+    assert policy.is_strict("/validate/pods", strict=True)
+    assert not policy.is_strict("/validate/pods", strict=False)
+
+
 @pytest.mark.parametrize("trouble", list(Trouble))
 def test_refuses_it_for_now_when_strict(trouble: Trouble) -> None:
     answer = policy.unchecked(trouble, strict=True)
