@@ -23,8 +23,10 @@ from provisioner.decide.storage_class import ReadClass, read
 from provisioner.decide.zones import NoZone, candidates
 from provisioner.model import parameter_values as values
 from provisioner.model import zone as zones
+from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import Reason
 from provisioner.model.parameter_table import FILE_SYSTEM_KEY, TABLE
+from provisioner.model.parameters import spelt
 from provisioner.model.sentences import listed
 from provisioner.model.storage_class import WAIT_FOR_FIRST_CONSUMER, StorageClass
 from provisioner.model.tag_template import Names
@@ -202,6 +204,11 @@ def _about_no_effect(read_class: ReadClass) -> Iterator[str]:
                 f"iopsPerGB has no effect on volumes of type {wanted.volume_type}; the in-tree "
                 "plugin ignored it, too"
             )
+    if read_class.is_in_tree and (lost := read_class.parameters.attributes()):
+        yield (
+            f"{spelt(lost)} cannot take effect: persistent volumes in the in-tree plugin's form "
+            f"have no place for that; those of a class with provisioner {EBS_DRIVER} have"
+        )
 
 
 def _about_modes(read_class: ReadClass, default_file_system: str) -> Iterator[str]:

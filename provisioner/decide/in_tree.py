@@ -18,6 +18,7 @@ Json = dict[str, Any]
 _ZONE, _ZONES, _IOPS_PER_GIB = "zone", "zones", "iopspergb"
 _WITHOUT_IOPS = ("gp2", "sc1", "st1")
 _RAISES_IOPS = "allowAutoIOPSPerGBIncrease"
+_LEAST_IOPS = "100"  # what the plugin gave an io1 volume at least
 _MANY_ZONES = "__"  # between the zones in a label's value
 
 
@@ -25,15 +26,20 @@ def parameters_of(storage_class: StorageClass) -> dict[str, str]:
     """The class's parameters as the driver reads them; spellings and values stay the user's.
 
     The plugin raised too few IOPS per GiB to what the type needs, so that is allowed, unless the
-    class says otherwise; of types that take none it ignored them, where EC2 would refuse.
+    class says otherwise; without any it gave the least, and of types that take none it ignored
+    them, where EC2 would refuse.
     Source: Kubernetes 1.26 legacy-cloud-providers/aws ``CreateDisk`` (read 2026-11-21).
     """
     raw = storage_class.parameters or {}
     lowered = {name.lower(): text for name, text in raw.items()}
     dropped = {_ZONE, _ZONES}
-    if lowered.get("type", "").strip().lower() in _WITHOUT_IOPS:
+    volume_type = lowered.get("type", "").strip().lower()
+    per_gib_is_none = lowered.get(_IOPS_PER_GIB, "0").strip() == "0"
+    if volume_type in _WITHOUT_IOPS or (volume_type == "io1" and per_gib_is_none):
         dropped.add(_IOPS_PER_GIB)
     found = {name: text for name, text in raw.items() if name.lower() not in dropped}
+    if volume_type == "io1" and per_gib_is_none and "iops" not in lowered:
+        found["iops"] = _LEAST_IOPS
     if _IOPS_PER_GIB in lowered.keys() - dropped and _RAISES_IOPS.lower() not in lowered:
         found[_RAISES_IOPS] = "true"
     return found

@@ -119,13 +119,13 @@ def formatting_fault(formatting: Formatting, file_system: str | None) -> str | N
         return None
     if file_system is None:
         return (
-            f"{_spelt(given)} is about file systems, and the claim is for a raw block device "
+            f"{spelt(given)} is about file systems, and the claim is for a raw block device "
             "(volumeMode Block); use a class without it"
         )
     foreign = [name for name in given if name not in _TAKES[file_system]]
     if foreign:
         able = [f for f in FILE_SYSTEMS if set(foreign) <= _TAKES[f]]
-        return f"{_spelt(foreign)} is not for {file_system}; it is for {', '.join(able)}"
+        return f"{spelt(foreign)} is not for {file_system}; it is for {', '.join(able)}"
     return None
 
 
@@ -195,7 +195,8 @@ def _checked(fields: dict[str, Any], templates: tuple[TagTemplate, ...]) -> Para
     return read if read.kms_key_id is None else replace(read, encrypted=True)
 
 
-def _spelt(attributes: Iterable[str]) -> str:
+def spelt(attributes: Iterable[str]) -> str:
+    """Parameters as users write them, by the names of ``volumeAttributes``."""
     return " and ".join(_ROWS[name].name for name in attributes)
 
 

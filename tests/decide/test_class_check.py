@@ -208,6 +208,16 @@ def test_what_the_in_tree_plugin_ignored_is_told_and_possible():
     assert impossible(a_class(parameters=parameters, waits=True)) != ""
 
 
+def test_what_the_form_of_the_in_tree_plugin_has_no_place_for_is_told():
+    parameters = {"blockSize": "4096", "blockAttachUntilInitialized": "true"}
+    storage_class = a_class(provisioner=IN_TREE_DRIVER, parameters=parameters, waits=True)
+
+    said = [text for text in doubts(storage_class) if "in-tree plugin's form" in text]
+
+    assert len(said) == 1
+    assert said[0].startswith("blockSize and blockAttachUntilInitialized cannot take effect")
+
+
 def test_options_of_file_systems_are_told_to_refuse_raw_devices():
     [doubt] = doubts(of(blockSize="4096"))
 

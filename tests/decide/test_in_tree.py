@@ -10,7 +10,7 @@ from provisioner.decide.storage_class import ReadClass, read
 from provisioner.model.claim import MIGRATED_TO, STORAGE_PROVISIONER
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.zone import Place
-from tests.builders import DRIVER, a_claim, a_class, a_term
+from tests.builders import DRIVER, a_claim, a_class, a_plan, a_term
 
 
 def an_old_class(parameters=None, **changes):
@@ -130,6 +130,19 @@ def test_iops_per_gib_of_types_without_are_ignored_as_by_the_plugin(volume_type)
     parameters = {"type": volume_type, "iopsPerGB": "10"}
 
     assert in_tree.parameters_of(an_old_class(parameters)) == {"type": volume_type}
+
+
+@pytest.mark.parametrize("parameters", [{}, {"iopsPerGB": "0"}, {"IOPSperGB": " 0 "}])
+def test_without_iops_an_io1_volume_gets_the_least_as_from_the_plugin(parameters):
+    plan = a_plan(a_claim(size="200Gi"), an_old_class({"type": "IO1", **parameters}))
+
+    assert (plan.request.volume_type, plan.request.iops) == ("io1", 100)
+
+
+def test_iops_that_the_class_names_itself_stay():
+    parameters = {"type": "io1", "iops": "500"}
+
+    assert in_tree.parameters_of(an_old_class(parameters)) == parameters
 
 
 def test_a_class_that_says_itself_whether_iops_are_raised_is_heard():
