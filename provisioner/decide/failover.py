@@ -58,7 +58,7 @@ class Refusals:
         return self.count >= ENOUGH and place in self.places
 
     def __str__(self) -> str:
-        return ", ".join(f"{_name(each)} ({self.reasons[each]})" for each in sorted(self.reasons))
+        return _told(self.reasons, self.reasons)
 
 
 NO_REFUSALS = Refusals()
@@ -73,12 +73,12 @@ class Moved:
 
 
 def instead_of_node(
-    consumers: Consumers, refusals: Refusals, doubtful: Collection[Place]
+    consumers: Consumers, refusals: Refusals, doubtful: Mapping[Place, Reason]
 ) -> Moved | NoZone:
     """The place for a claim whose chosen node is where EC2 has refused it.
 
-    ``doubtful``: where others were refused a volume of this type lately; taken only if there is
-    nothing else.
+    ``doubtful``: where others were refused a volume of this type lately, and why; taken only if
+    there is nothing else.
     """
     if not consumers.pods:
         return NoZone(
@@ -98,11 +98,12 @@ def instead_of_node(
             retry_after_s=_SOON_S if consumers.in_making else _AGAIN_S,
         )
     pod = min(consumers.pods, key=lambda each: each.key)
-    place = _in_turn(left, pod.name, doubtful)
+    turned = _turned(left, pod.name)
+    place = _first(turned, doubtful)
     return Moved(
         Chosen(place.zone, place.outpost_arn),
-        f"EC2 has refused the volume in {refusals}; it is made in {_name(place)}, where node "
-        f"{suiting[place]} can take pod {pod.key}, which follows its volume",
+        f"{_why(turned, place, refusals, doubtful)}; the volume is made in {_name(place)}, where "
+        f"node {suiting[place]} can take pod {pod.key}, which follows its volume",
     )
 
 
@@ -110,8 +111,8 @@ def for_any_node(
     candidates: Sequence[Place],
     claim_name: str,
     refusals: Refusals,
-    doubtful: Collection[Place],
-) -> Chosen | NoZone:
+    doubtful: Mapping[Place, Reason],
+) -> Chosen | Moved | NoZone:
     """The place for a claim that binds at once: the candidates in turn, by the claim's name."""
     left = [place for place in candidates if place not in refusals.places]
     if not left:
@@ -123,7 +124,11 @@ def for_any_node(
         )
     turned = _turned(candidates, claim_name)
     place = _first([each for each in turned if each in left], doubtful)
-    return Chosen(place.zone, place.outpost_arn)
+    where = Chosen(place.zone, place.outpost_arn)
+    if place == turned[0]:
+        return where
+    why = _why(turned, place, refusals, doubtful)
+    return Moved(where, f"{why}; the volume is made in {_name(place)}")
 
 
 def on_that_node(node_name: str, refusals: Refusals) -> NoZone:
@@ -136,10 +141,6 @@ def on_that_node(node_name: str, refusals: Refusals) -> NoZone:
     )
 
 
-def _in_turn(candidates: Sequence[Place], name: str, doubtful: Collection[Place]) -> Place:
-    return _first(_turned(candidates, name), doubtful)
-
-
 def _turned(candidates: Sequence[Place], name: str) -> list[Place]:
     """Candidates from the one on that a name falls to."""
     begin = spread(name) % len(candidates)
@@ -148,6 +149,20 @@ def _turned(candidates: Sequence[Place], name: str) -> list[Place]:
 
 def _first(candidates: Sequence[Place], doubtful: Collection[Place]) -> Place:
     return next((each for each in candidates if each not in doubtful), candidates[0])
+
+
+def _why(
+    turned: Sequence[Place], place: Place, refusals: Refusals, doubtful: Mapping[Place, Reason]
+) -> str:
+    """Why the places before this one were passed by."""
+    passed = [each for each in turned[: turned.index(place)] if each not in refusals.places]
+    others = f"EC2 has refused such volumes lately in {_told(passed, doubtful)}" if passed else ""
+    own = f"EC2 has refused the volume in {refusals}" if refusals.places else ""
+    return "; ".join(each for each in (own, others) if each)
+
+
+def _told(places_: Collection[Place], reasons: Mapping[Place, Reason]) -> str:
+    return ", ".join(f"{_name(each)} ({reasons[each]})" for each in sorted(places_))
 
 
 def _reason(refusals: Refusals) -> Reason:

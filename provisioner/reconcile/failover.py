@@ -1,7 +1,7 @@
 """Fail-over: what EC2 has refused each claim, and where its volume is made instead."""
 
 from provisioner.decide.failover import NO_REFUSALS, Refusals
-from provisioner.model.errors import StorageError
+from provisioner.model.errors import Reason, StorageError
 from provisioner.model.volume import CreateRequest
 from provisioner.model.zone import Place
 from provisioner.reconcile.zone_state import ZoneState
@@ -23,8 +23,8 @@ class FailOver:
         """What a claim was refused so far."""
         return self._refusals.get(uid, NO_REFUSALS)
 
-    def doubtful(self, volume_type: str) -> frozenset[Place]:
-        """Where volumes of a type were refused to anybody lately."""
+    def doubtful(self, volume_type: str) -> dict[Place, Reason]:
+        """Where volumes of a type were refused to anybody lately, and why."""
         return self._state.refusing(volume_type)
 
     def refused(self, uid: str, request: CreateRequest, error: StorageError) -> Refusals:

@@ -156,7 +156,7 @@ class ZoneChoice:
         where = failover.for_any_node(candidates, claim.name, refusals, doubtful)
         if isinstance(where, zones.NoZone):
             self._fail_over.begin_anew(claim.uid)
-        return where
+        return self._told(claim, where)
 
     async def _instead_of_node(
         self, claim: Claim, read_class: ReadClass, refusals: failover.Refusals
@@ -166,13 +166,18 @@ class ZoneChoice:
         consumers = replace(consumers, homes=self._waiting_pods.homes(read_class))
         doubtful = self._fail_over.doubtful(read_class.parameters.volume_type)
         where = failover.instead_of_node(consumers, refusals, doubtful)
-        if isinstance(where, failover.Moved):
-            self._events.note(claim, where.why)
-            log.warning("made in another zone", zone=where.where.zone, why=where.why)
-            return where.where
-        if not consumers.in_making:
+        if isinstance(where, zones.NoZone) and not consumers.in_making:
             self._fail_over.begin_anew(claim.uid)
-        return where
+        return self._told(claim, where)
+
+    def _told(
+        self, claim: Claim, where: zones.Chosen | zones.NoZone | failover.Moved
+    ) -> zones.Chosen | zones.NoZone:
+        if not isinstance(where, failover.Moved):
+            return where
+        self._events.note(claim, where.why)
+        log.warning("made in another zone", zone=where.where.zone, why=where.why)
+        return where.where
 
     def _in_making(self, claim: Claim) -> InMaking:
         """Where volumes of the other claims of its pods are being made, or may be."""

@@ -21,9 +21,10 @@ class ZoneState:
         self._metrics = metrics
         self._refused: dict[_Key, tuple[Reason, asyncio.TimerHandle]] = {}
 
-    def refusing(self, volume_type: str) -> frozenset[Place]:
-        """Where a volume of this type was refused lately, and none was made since."""
-        return frozenset(place for place, refused in self._refused if refused == volume_type)
+    def refusing(self, volume_type: str) -> dict[Place, Reason]:
+        """Where a volume of this type was refused lately, and why; none was made there since."""
+        known = self._refused.items()
+        return {place: reason for (place, kind), (reason, _) in known if kind == volume_type}
 
     def refused(self, place: Place, volume_type: str, reason: Reason) -> None:
         """EC2 has no room there, does not offer the type there, or knows no such zone."""

@@ -13,7 +13,15 @@ from typing import Protocol
 
 from rich.console import Console
 
-from provisioner.sandbox.chapters import by_hand, claim, end, in_tree, refusals, stateful_set
+from provisioner.sandbox.chapters import (
+    by_hand,
+    claim,
+    end,
+    full_zone,
+    in_tree,
+    refusals,
+    stateful_set,
+)
 from provisioner.sandbox.stage import Stage
 from provisioner.sandbox.up import Sandbox
 
@@ -28,7 +36,15 @@ class Chapter(Protocol):
 
 
 # In this order: a chapter may go on with what one before it has left.
-CHAPTERS: tuple[Chapter, ...] = (claim, in_tree, stateful_set, by_hand, refusals, end)
+CHAPTERS: tuple[Chapter, ...] = (
+    claim,
+    in_tree,
+    stateful_set,
+    full_zone,
+    by_hand,
+    refusals,
+    end,
+)
 
 
 class Story:

@@ -28,7 +28,7 @@ A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
 ZONE = "topology.kubernetes.io/zone"
 GP2, ST1, SC1 = {"type": "gp2"}, {"type": "st1"}, {"type": "sc1"}
 FULL = [{"zone": A} | GP2, {"zone": A} | ST1, {"zone": B} | ST1]
-LARGE = {"resources": {"requests": {"storage": "125Gi"}}}
+LARGE: Json = {"resources": {"requests": {"storage": "125Gi"}}}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -86,7 +86,7 @@ async def test_the_pod_follows_its_volume_out_of_the_zone_that_it_prefers(place:
     assert await zone_of_node(place, node) == await zone_of(place, pv) == asked[2] != A
     assert await place.volumes() == [handle_of(pv)]
     found = await place.events()
-    assert [each for each in found if f"it is made in {asked[2]}" in each["message"]]
+    assert [each for each in found if f"the volume is made in {asked[2]}" in each["message"]]
 
     async def attached() -> bool:
         items = (await place.api.get(ATTACHMENTS))["items"]

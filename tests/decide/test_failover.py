@@ -55,7 +55,7 @@ def test_refusals_in_two_zones_count_together():
 def test_the_volume_is_made_where_a_node_can_take_the_pod():
     only_c = Consumers((POD,), nodes(b=tainted(a_node("node-b", zone=B.zone), "gpu")))
 
-    moved = instead_of_node(only_c, refused(A), ())
+    moved = instead_of_node(only_c, refused(A), {})
 
     assert isinstance(moved, Moved)
     assert moved.where == Chosen(C.zone)
@@ -65,11 +65,11 @@ def test_the_volume_is_made_where_a_node_can_take_the_pod():
 
 def test_a_zone_that_has_refused_others_lately_is_the_last_choice():
     for doubtful in (B, C):
-        moved = instead_of_node(FREE, refused(A), {doubtful})
+        moved = instead_of_node(FREE, refused(A), {doubtful: NOT_OFFERED})
         assert isinstance(moved, Moved)
         assert moved.where.zone not in {A.zone, doubtful.zone}
 
-    moved = instead_of_node(FREE, refused(A), {A, B, C})
+    moved = instead_of_node(FREE, refused(A), dict.fromkeys((A, B, C), FULL))
     assert isinstance(moved, Moved)
     assert moved.where.zone != A.zone
 
@@ -77,7 +77,7 @@ def test_a_zone_that_has_refused_others_lately_is_the_last_choice():
 def test_claims_of_one_pod_fail_over_to_one_zone():
     two = [a_pod("web", "data", "logs"), a_pod("web", "logs", "data")]
 
-    chosen = {instead_of_node(Consumers((p,), nodes()), refused(A), ()) for p in two}
+    chosen = {instead_of_node(Consumers((p,), nodes()), refused(A), {}) for p in two}
 
     assert len(chosen) == 1
 
@@ -85,7 +85,7 @@ def test_claims_of_one_pod_fail_over_to_one_zone():
 def test_without_another_zone_it_waits_and_says_why():
     held = Consumers((POD,), nodes(), (a_placed_volume(zone=A.zone),))
 
-    waits = instead_of_node(held, refused(A), ())
+    waits = instead_of_node(held, refused(A), {})
 
     assert isinstance(waits, NoZone)
     assert (waits.reason, waits.choose_again, waits.retry_after_s) == (FULL, False, 60.0)
@@ -93,21 +93,21 @@ def test_without_another_zone_it_waits_and_says_why():
 
 
 def test_it_waits_shortly_for_a_volume_in_the_making_which_may_be_refused_too():
-    waits = instead_of_node(Consumers((POD,), nodes(), (), frozenset({A})), refused(A), ())
+    waits = instead_of_node(Consumers((POD,), nodes(), (), frozenset({A})), refused(A), {})
 
     assert isinstance(waits, NoZone)
     assert waits.retry_after_s == 2.0
 
 
 def test_once_all_zones_have_refused_it_waits():
-    waits = instead_of_node(FREE, refused(A, B, C, reason=NOT_OFFERED), ())
+    waits = instead_of_node(FREE, refused(A, B, C, reason=NOT_OFFERED), {})
 
     assert isinstance(waits, NoZone)
     assert waits.reason is NOT_OFFERED
 
 
 def test_without_a_known_pod_the_scheduler_is_asked_again():
-    asks = instead_of_node(Consumers((), nodes()), refused(A), ())
+    asks = instead_of_node(Consumers((), nodes()), refused(A), {})
 
     assert isinstance(asks, NoZone)
     assert asks.choose_again
@@ -130,16 +130,33 @@ def test_a_claim_that_binds_at_once_goes_on_with_what_has_not_refused_it(
     refusals = refused(*sorted(refused_in)) if refused_in else NO_REFUSALS
     left = {place for place in candidates if place not in refused_in}
 
-    where = for_any_node(candidates, name, refusals, doubtful)
+    where = for_any_node(candidates, name, refusals, dict.fromkeys(doubtful, NOT_OFFERED))
 
     if not left:
         assert isinstance(where, NoZone)
         assert where.retry_after_s == 60.0
         return
-    assert isinstance(where, Chosen)
-    chosen = Place(where.zone, where.outpost_arn)
-    assert chosen in left
-    assert chosen not in doubtful or left <= doubtful
+    assert not isinstance(where, NoZone)
+    first = candidates[spread(name) % len(candidates)]
+    chosen = where.where if isinstance(where, Moved) else where
+    place = Place(chosen.zone, chosen.outpost_arn)
+    assert place in left
+    assert place not in doubtful or left <= doubtful
+    assert isinstance(where, Moved) is (place != first)
+
+
+def test_a_claim_that_is_passed_on_is_told_what_its_zone_has_refused_others():
+    candidates = [A, B, C]
+    name = next(n for n in "abcdefgh" if candidates[spread(n) % 3] == A)
+
+    moved = for_any_node(candidates, name, NO_REFUSALS, {A: NOT_OFFERED})
+
+    assert isinstance(moved, Moved)
+    assert moved.where == Chosen(B.zone)
+    assert moved.why == (
+        "EC2 has refused such volumes lately in us-east-1a (VolumeTypeNotInZone); the volume is "
+        "made in us-east-1b"
+    )
 
 
 @given(PLACES, st.text())
@@ -148,4 +165,4 @@ def test_a_claim_that_was_refused_nowhere_gets_the_zone_that_the_stock_provision
 ):
     place = candidates[spread(name) % len(candidates)]
 
-    assert for_any_node(candidates, name, NO_REFUSALS, ()) == Chosen(place.zone, place.outpost_arn)
+    assert for_any_node(candidates, name, NO_REFUSALS, {}) == Chosen(place.zone, place.outpost_arn)
