@@ -160,10 +160,11 @@ class MortalEc2:
         fate = self._recorder.begin(action)
         if fate == LOST:
             self._have_the_reply_lost(action, params)
-        answer = call(**params)
-        if fate == AFTER:
-            os._exit(_DEAD)
-        return answer
+        try:
+            return call(**params)
+        finally:  # a refusal is a reply, too
+            if fate == AFTER:
+                os._exit(_DEAD)
 
     def _have_the_reply_lost(self, action: str, params: dict[str, Any]) -> None:
         """Have EC2 carry out this very call and then reset the connection."""

@@ -61,6 +61,7 @@ class Story:
     pv: str = ""
     volume_id: str = ""
     may_live: asyncio.Event = field(default_factory=asyncio.Event)
+    step_s: float = STEP_S
 
     def __post_init__(self) -> None:
         self.cluster_id = f"{self.name}-{uuid.uuid4().hex[:6]}"
@@ -247,9 +248,9 @@ class Story:
 
     async def until(self, what: str, look: Callable[[], Awaitable[Any]]) -> Any:
         """Look until there is something to see."""
-        deadline_s = time.monotonic() + STEP_S
+        deadline_s = time.monotonic() + self.step_s
         while not (seen := await look()):
-            assert time.monotonic() < deadline_s, f"not seen in {STEP_S:.0f} s: {what}"
+            assert time.monotonic() < deadline_s, f"not seen in {self.step_s:.0f} s: {what}"
             await asyncio.sleep(_POLL_S)
         return seen
 
