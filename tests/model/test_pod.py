@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from provisioner.model.node_affinity import matches
-from provisioner.model.pod import Pod
+from provisioner.model.pod import Pod, using_claims
 
 
 def a_pod(**spec):
@@ -57,3 +57,28 @@ def test_the_node_selector_and_the_affinity_must_both_be_met():
     assert may_come_to("node-9", pool="db", os="linux")
     assert not may_come_to("node-1", pool="db", os="linux")
     assert not may_come_to("node-1", pool="db", disk="ssd")
+
+
+def test_of_a_pod_that_uses_claims_its_notes_are_not_kept_and_of_others_nothing():
+    document = {
+        "metadata": {
+            "name": "web-0",
+            "namespace": "shop",
+            "uid": "1",
+            "resourceVersion": "5",
+            "deletionTimestamp": "2026-11-21T10:00:00Z",
+            "annotations": {"last-applied": "long"},
+            "labels": {"app": "web"},
+            "finalizers": ["example.com/hold"],
+        },
+        "spec": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
+    }
+
+    kept = using_claims(msgspec.convert(document, Pod))
+
+    assert kept is not None
+    assert (kept.key, kept.uid, kept.metadata.resource_version) == ("shop/web-0", "1", "5")
+    assert kept.deleting
+    assert kept.claim_keys == ("shop/data",)
+    assert (kept.annotations, kept.labels, kept.finalizers) == ({}, {}, [])
+    assert using_claims(a_pod(volumes=[{"name": "config"}])) is None

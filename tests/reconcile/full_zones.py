@@ -11,6 +11,7 @@ import msgspec
 from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, Claim
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import ObjectMeta
+from provisioner.model.pod import Pod
 from provisioner.model.volume import CreateRequest, Volume
 from tests.builders import (
     UID,
@@ -26,6 +27,7 @@ from tests.builders import (
 from tests.reconcile.test_provision import World, annotated
 
 A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
+CHOSEN = a_claim(node="node-a")
 OTHER_UID = "0c5a1b2e-7f00-4a7e-9d61-3b1f00000002"
 
 
@@ -95,6 +97,17 @@ class FullZones(World):
         if request.zone in self.full:
             raise an_ec2_error(self.full[request.zone])
         return a_volume(VOLUME, zone=request.zone)
+
+
+def world_of(
+    *claims: Claim, waits: bool = True, pod: Pod | None = None, **full: Reason
+) -> FullZones:
+    """A world of these claims, or of one whose node is in A; ``a=reason``: that zone is full."""
+    world = FullZones(*(claims or (CHOSEN,)), waits=waits)
+    world.full = {f"us-east-1{letter}": reason for letter, reason in full.items()}
+    if pod is not None:
+        world.caches.pods._store.apply(pod)
+    return world
 
 
 def other_claim(name: str = "logs", **given: Any) -> Claim:

@@ -34,12 +34,14 @@ class SlowKube:
     def __init__(self, slow: Resource[Any]) -> None:
         self.slow = slow
         self.let_go = asyncio.Event()
+        self.selectors: dict[str, str] = {}
         self.asked = asyncio.Event()
 
     async def served(self) -> frozenset[tuple[str, str]]:
         return frozenset((kind.api_version, kind.plural) for kind in KINDS)
 
-    async def list(self, resource: Resource[Any], **_: Any) -> Listing[Any]:
+    async def list(self, resource: Resource[Any], **given: Any) -> Listing[Any]:
+        self.selectors[resource.plural] = given.get("field_selector", "")
         if resource is self.slow:
             self.asked.set()
             await self.let_go.wait()
@@ -67,6 +69,19 @@ async def test_nothing_is_decided_before_every_kind_was_listed(slow: Resource[An
 
     assert before == (False, False)
     assert caches.is_synced
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_only_pending_pods_are_asked_for():
+    kube = SlowKube(resources.EVENTS)
+    caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
+    following = asyncio.create_task(caches.run())
+    async with asyncio.timeout(5):
+        await caches.synced()
+
+    assert kube.selectors.pop("pods") == "status.phase=Pending"
+    assert set(kube.selectors.values()) == {""}
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
 

@@ -14,19 +14,20 @@ from provisioner.model.errors import Outcome, Reason, StorageError
 from tests.builders import UID, a_claim, a_class, a_node, a_term, a_volume, an_ec2_error
 from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.pods import a_placed_volume, a_pod, tainted
-from tests.reconcile.full_zones import OTHER_UID, A, B, C, FullZones, other_claim, with_volume
+from tests.reconcile.full_zones import (
+    CHOSEN,
+    OTHER_UID,
+    A,
+    B,
+    C,
+    FullZones,
+    other_claim,
+    with_volume,
+    world_of,
+)
 from tests.reconcile.test_provision import annotated
 
 FULL, NOT_OFFERED = Reason.ZONE_OUT_OF_CAPACITY, Reason.TYPE_NOT_IN_ZONE
-CHOSEN = a_claim(node="node-a")
-
-
-def world_of(*claims, waits=True, pod=None, **full):
-    world = FullZones(*(claims or (CHOSEN,)), waits=waits)
-    world.full = {f"us-east-1{letter}": reason for letter, reason in full.items()}
-    if pod is not None:
-        world.caches.pods._store.apply(pod)
-    return world
 
 
 async def refused_twice(world):
@@ -155,7 +156,7 @@ async def test_a_lost_reply_from_the_full_zone_forbids_any_other():
             raise answers.pop(0)
         return await plain(request, gate=gate)
 
-    world.ec2.create = make
+    world.ec2.create = make  # type: ignore[method-assign]
     await world.provisioner.reconcile(UID)
     world.choose("node-a")
     with pytest.raises(StorageError):
@@ -196,6 +197,31 @@ def test_what_the_process_before_us_may_have_made_is_looked_for_before_another_z
     assert took_s >= CONSISTENCY_S
 
 
+async def test_what_the_process_before_us_has_made_is_taken_though_its_zone_is_full_now():
+    pinned = annotated(CHOSEN, "8", **{PINNED_ZONE: CHOSEN.pin(A)})
+    world = world_of(pinned, pod=a_pod(), a=FULL)
+    world.provisioner.takeover.begin([pinned], from_stranger=False)
+    name = {tags.VOLUME_NAME: CHOSEN.persistent_volume_name}
+    world.ec2.shown = [a_volume(zone=A, tags=name)]
+
+    await world.provisioner.reconcile(UID)
+    await world.provisioner.reconcile(UID)
+
+    assert world.zones_asked == [A]
+    assert world.kube.sent == [("create", "persistentvolumes", None)]
+
+
+async def test_nothing_is_remembered_of_a_claim_that_has_its_volume():
+    world = world_of(pod=a_pod(), a=FULL)
+    world.provisioner.subscribe()
+    await refused_twice(world)
+
+    world.caches.claims._store.apply(with_volume(world.claim(), "pv"))
+
+    choice, fail_over = world.provisioner._zones, world.provisioner._fail_over
+    assert (choice._chosen, choice._without_zone, fail_over._refusals) == ({}, set(), {})
+
+
 async def test_a_choice_of_the_scheduler_in_a_good_zone_is_followed():
     world = world_of(pod=a_pod(), a=FULL)
     await world.provisioner.reconcile(UID)
@@ -226,82 +252,6 @@ async def test_a_claim_that_binds_at_once_waits_when_all_zones_refuse():
     assert sorted(world.zones_asked) == [A, B, C]
     assert waits.value.retry_after_s == 60.0
     assert PINNED_ZONE not in world.claim().annotations
-
-
-@pytest.mark.parametrize("zone", [A, B, C])
-async def test_a_claim_that_binds_at_once_is_made_beside_the_other_volumes_of_its_pod(zone):
-    logs = with_volume(other_claim(), "pv-of-logs")
-    world = world_of(a_claim(), logs, waits=False, pod=a_pod("web", "data", "logs"))
-    world.kube.objects["pv-of-logs"] = a_placed_volume(zone=zone)
-
-    await world.provisioner.reconcile(UID)
-
-    assert world.zones_asked == [zone]
-
-
-async def test_claims_that_bind_at_once_at_the_same_time_are_made_side_by_side():
-    names = ("data", "cache")  # spread to different zones by their names
-    claims = [a_claim(names[0]), other_claim(names[1])]
-    alone = []
-    for claim in claims:
-        world = world_of(claim, waits=False)
-        await world.provisioner.reconcile(claim.uid)
-        alone += world.zones_asked
-    assert len(set(alone)) == 2
-    world = world_of(*claims, waits=False, pod=a_pod("web", *names))
-
-    await asyncio.gather(*(world.provisioner.reconcile(claim.uid) for claim in claims))
-
-    assert len(set(world.zones_asked)) == 1
-
-
-async def test_a_pod_on_a_node_gets_the_volume_of_its_claim_there_though_nobody_asks():
-    unasked = a_claim(annotations={})
-    world = world_of(unasked)
-    world.provisioner.subscribe()
-    world.provisioner.queue._entries.clear()
-
-    world.caches.pods._store.apply(a_pod(node="node-b"))
-
-    assert list(world.provisioner.queue._entries) == [UID]
-    await world.provisioner.reconcile(UID)
-    assert world.zones_asked == [B]
-
-
-async def test_a_pod_on_a_node_in_a_full_zone_waits_there():
-    world = world_of(a_claim(annotations={}), pod=a_pod(node="node-b"), b=FULL)
-
-    with pytest.raises(StorageError) as waits:
-        await world.provisioner.reconcile(UID)
-
-    assert set(world.zones_asked) == {B}
-    assert "'node-b'" in waits.value.message
-
-
-async def test_a_pod_that_waits_for_the_scheduler_asks_for_nothing():
-    world = world_of(a_claim(annotations={}), pod=a_pod())
-
-    assert await world.provisioner.reconcile(UID) is None
-
-    assert world.zones_asked == []
-
-
-async def test_a_claim_whose_volume_others_gave_meanwhile_gets_none_beside_it():
-    """Our cache is behind: the claim is bound already, which its version tells."""
-    world = world_of(a_claim(annotations={}), pod=a_pod(node="node-b"))
-    seen = world.claim()
-    bound = with_volume(seen, "static")
-    patch = world.kube.patch
-
-    async def behind(resource, name, body, **given):
-        world.caches.claims._store._objects["shop/data"] = bound
-        return await patch(resource, name, body, **given)
-
-    world.kube.patch = behind
-
-    await world.provisioner.reconcile(UID)
-
-    assert world.zones_asked == []
 
 
 async def test_a_refused_zone_is_shown_until_a_volume_is_made_there():
