@@ -1,14 +1,18 @@
 """Builders of what says where pods can run: pods, nodes and volumes with an affinity."""
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
 
+from provisioner.decide.failover import NO_REFUSALS, Moved, for_any_node
+from provisioner.decide.storage_class import ReadClass
+from provisioner.decide.zones import Chosen, NoZone, candidates
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.node import Node
 from provisioner.model.placed_volume import PlacedVolume
 from provisioner.model.pod import Pod
-from provisioner.model.zone import ZONE_LABEL
+from provisioner.model.zone import ZONE_LABEL, Place
 from tests.builders import DELETED_AT, ZONE
 
 
@@ -62,3 +66,16 @@ def a_placed_volume(name: str = "pv-of-logs", zone: str = ZONE) -> PlacedVolume:
     spec = {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}
     found = msgspec.convert({"spec": spec}, PlacedVolume)
     return msgspec.structs.replace(found, metadata=ObjectMeta(name=name))
+
+
+def zone_at_once(
+    read_class: ReadClass,
+    claim_name: str,
+    registered: Collection[Place],
+    zone_names: Mapping[str, str] | None = None,
+) -> Chosen | NoZone:
+    """The zone of a claim that binds at once, which no pod uses and no zone has refused."""
+    found = candidates(read_class, registered, zone_names)
+    where = found if isinstance(found, NoZone) else for_any_node(found, claim_name, NO_REFUSALS, {})
+    assert not isinstance(where, Moved)
+    return where

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from provisioner.decide.consumers import Consumers, places, why_nowhere
-from provisioner.decide.zones import Chosen, NoZone, spread
+from provisioner.decide.zones import Chosen, NoZone, in_turn
 from provisioner.model.errors import Reason
 from provisioner.model.zone import Place
 
@@ -98,7 +98,7 @@ def instead_of_node(
             retry_after_s=_SOON_S if consumers.in_making else _AGAIN_S,
         )
     pod = min(consumers.pods, key=lambda each: each.key)
-    turned = _turned(left, pod.name)
+    turned = in_turn(left, pod.name)
     place = _first(turned, doubtful)
     return Moved(
         Chosen(place.zone, place.outpost_arn),
@@ -122,7 +122,7 @@ def for_any_node(
             "asked for again",
             retry_after_s=_AGAIN_S,
         )
-    turned = _turned(candidates, claim_name)
+    turned = in_turn(candidates, claim_name)
     place = _first([each for each in turned if each in left], doubtful)
     where = Chosen(place.zone, place.outpost_arn)
     if place == turned[0]:
@@ -139,12 +139,6 @@ def on_that_node(node_name: str, refusals: Refusals) -> NoZone:
         "it is asked for again; let the pod be scheduled (without spec.nodeName) to try others",
         retry_after_s=_AGAIN_S,
     )
-
-
-def _turned(candidates: Sequence[Place], name: str) -> list[Place]:
-    """Candidates from the one on that a name falls to."""
-    begin = spread(name) % len(candidates)
-    return [*candidates[begin:], *candidates[:begin]]
 
 
 def _first(candidates: Sequence[Place], doubtful: Collection[Place]) -> Place:

@@ -108,20 +108,6 @@ def _is_kept_out(
     return None
 
 
-def for_any_node(
-    read_class: ReadClass,
-    claim_name: str,
-    registered: Collection[Place],
-    zone_names: Mapping[str, str] | None = None,
-) -> Chosen | NoZone:
-    """A zone for a claim that binds at once: one of the ``candidates``, by the claim's name."""
-    found = candidates(read_class, registered, zone_names)
-    if isinstance(found, NoZone):
-        return found
-    place = found[spread(claim_name) % len(found)]
-    return Chosen(place.zone, place.outpost_arn)
-
-
 def candidates(
     read_class: ReadClass,
     registered: Collection[Place],
@@ -224,6 +210,12 @@ def _holds(allowed: Collection[str] | None, zone: str) -> bool:
 def _is_on(asked: Mapping[str, Collection[str]], labels: Mapping[str, str]) -> bool:
     """Whether labels have one of the values that are asked for, for every key."""
     return all(labels.get(key) in values for key, values in asked.items())
+
+
+def in_turn(candidates_: Sequence[Place], claim_name: str) -> list[Place]:
+    """The candidates, from the one on that falls to the claim's name."""
+    begin = spread(claim_name) % len(candidates_)
+    return [*candidates_[begin:], *candidates_[:begin]]
 
 
 def spread(claim_name: str) -> int:

@@ -11,6 +11,7 @@ from provisioner.model.claim import MIGRATED_TO, STORAGE_PROVISIONER
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.zone import Place
 from tests.builders import DRIVER, a_claim, a_class, a_plan, a_term
+from tests.pods import zone_at_once
 
 
 def an_old_class(parameters=None, **changes):
@@ -84,7 +85,7 @@ def test_a_volume_that_binds_at_once_is_made_in_one_of_its_zones():
     old = read(an_old_class({"zones": "us-east-1b,us-east-1c"}))
     places = [Place("us-east-1a"), Place("us-east-1b")]
 
-    chosen = {zones.for_any_node(old, f"data-{number}", places) for number in range(4)}
+    chosen = {zone_at_once(old, f"data-{number}", places) for number in range(4)}
 
     assert chosen == {zones.Chosen("us-east-1b"), zones.Chosen("us-east-1c")}
 

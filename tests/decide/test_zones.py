@@ -3,10 +3,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.decide.storage_class import read
-from provisioner.decide.zones import Chosen, NoZone, for_any_node, for_selected_node, spread
+from provisioner.decide.zones import Chosen, NoZone, for_selected_node, spread
 from provisioner.model.errors import Reason
 from provisioner.model.zone import Place
 from tests.builders import DRIVER, a_class, a_csi_node, a_node, a_term
+from tests.pods import zone_at_once
 
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 PLACES = tuple(map(Place, ZONES))
@@ -84,7 +85,7 @@ def test_a_selected_node_is_not_checked_against_keys_that_the_scheduler_checks()
 def test_a_claim_that_binds_at_once_is_spread_over_all_usable_zones(allowed, zones):
     storage_class = a_class(allowed=allowed)
 
-    answers = {for_any_node(read(storage_class), f"data-web-{i}", PLACES) for i in range(6)}
+    answers = {zone_at_once(read(storage_class), f"data-web-{i}", PLACES) for i in range(6)}
 
     assert answers == {Chosen(zone) for zone in zones}
 
@@ -118,7 +119,7 @@ def test_a_claim_that_binds_at_once_is_spread_over_all_usable_zones(allowed, zon
     ],
 )
 def test_without_a_usable_zone_the_message_says_why(allowed, registered, reason, sentence):
-    answer = for_any_node(read(a_class(allowed=allowed)), "data", registered)
+    answer = zone_at_once(read(a_class(allowed=allowed)), "data", registered)
 
     assert isinstance(answer, NoZone)
     assert answer.reason is reason
@@ -129,7 +130,7 @@ def test_without_a_usable_zone_the_message_says_why(allowed, registered, reason,
 def test_zones_that_overlap_nothing_are_shown_side_by_side():
     allowed = [a_term(zone=["us-east-1a"], ebs_zone=["us-east-1b", "us-east-1c"])]
 
-    answer = for_any_node(read(a_class(allowed=allowed)), "data", PLACES)
+    answer = zone_at_once(read(a_class(allowed=allowed)), "data", PLACES)
 
     assert isinstance(answer, NoZone)
     assert answer.message == (
@@ -172,7 +173,7 @@ def test_successive_ordinals_get_successive_zones(name, first, zones):
 
     registered = set(map(Place, zones))
     claims = [f"data-{name}-{first + i}" for i in range(len(order))]
-    places = [for_any_node(read(a_class()), claim, registered) for claim in claims]
+    places = [zone_at_once(read(a_class()), claim, registered) for claim in claims]
 
     begin = order.index(places[0].zone)  # type: ignore[union-attr]  # fails the test if it is NoZone
     assert places == [Chosen(zone) for zone in order[begin:] + order[:begin]]
@@ -182,11 +183,11 @@ def test_successive_ordinals_get_successive_zones(name, first, zones):
 def test_claims_of_one_pod_share_a_zone(stateful_set, ordinal):
     claims = [f"{template}-{stateful_set}-{ordinal}" for template in ("data", "logs", "a-b")]
 
-    assert len({for_any_node(read(a_class()), claim, PLACES) for claim in claims}) == 1
+    assert len({zone_at_once(read(a_class()), claim, PLACES) for claim in claims}) == 1
 
 
 @given(st.text(max_size=300), st.sets(st.text(max_size=3), max_size=4))
 def test_any_name_and_any_zones_give_an_answer(name, zones):
-    answer = for_any_node(read(a_class()), name, set(map(Place, zones)))
+    answer = zone_at_once(read(a_class()), name, set(map(Place, zones)))
 
     assert answer.zone in zones if isinstance(answer, Chosen) else not zones
