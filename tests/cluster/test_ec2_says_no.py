@@ -89,11 +89,14 @@ async def stories(
 
 @together.test
 @pytest.mark.parametrize(
-    ("code", "status"), [("InsufficientVolumeCapacity", 500), ("VolumeTypeNotAvailableInZone", 400)]
+    ("code", "status", "kind"),
+    [("InsufficientVolumeCapacity", 500, "gp2"), ("VolumeTypeNotAvailableInZone", 400, "standard")],
 )
 async def test_a_zone_without_room_is_told_and_the_pod_lands_elsewhere(
-    place: Place, code: str, status: int
+    place: Place, code: str, status: int, kind: str
 ):
+    # A type of its own: what others were refused counts, too.
+    await place.storage_class("waits", waits=True, parameters={"type": kind})
     claim = await place.waiting_claim()
     # Without that, the scheduler would choose the zone again for as long as its nodes are emptiest.
     pod = await place.pod(claim, gated=True, affinity=away_from("us-east-1a"))
