@@ -176,7 +176,7 @@ RACES: dict[int, tuple[str, ...]] = {
     32: (
         "decide/test_attach.py::test_the_volume_is_found_in_every_form",
         "decide/test_delete.py::test_the_volume_of_a_released_object_with_policy_delete_goes",
-        "decide/test_provision.py::test_an_in_tree_class_is_refused_with_what_to_use_instead",
+        "decide/test_in_tree_persistent_volume.py::test_the_persistent_volume_is_saved_in_the_plugins_form",
     ),
     # What may be left out: volumeMode, reclaimPolicy.
     33: (
