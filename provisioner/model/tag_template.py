@@ -8,24 +8,29 @@ template is read, as far as that can be seen without a claim.
 Source: aws-ebs-csi-driver v1.64 docs/tagging.md and pkg/util/template (read 2026-11-21).
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from provisioner.model import template_functions as functions
-from provisioner.model.template_functions import Value
+from provisioner.model.refusal import AtExecutionError, RefusedHereError, retold
 from provisioner.model.template_tokens import Kind, Token, cut
+from provisioner.model.template_tree import (
+    Call,
+    Choice,
+    Expression,
+    Field,
+    Literal,
+    Names,
+    Part,
+    rendered,
+)
+
+__all__ = ["Names", "TagTemplate", "parse"]
 
 _DEEPEST = 40
+_CONDITION = re.compile(r"\b(?:if|and|or)\b")
 _FOREIGN = ("range", "with", "define", "block", "template", "break", "continue", "nil")
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """What a template can name: the claim and its persistent volume."""
-
-    claim_namespace: str = ""
-    claim_name: str = ""
-    persistent_volume_name: str = ""
 
 
 _FIELDS = {
@@ -33,43 +38,6 @@ _FIELDS = {
     "PVCName": "claim_name",
     "PVName": "persistent_volume_name",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Literal:
-    """A value as it is written."""
-
-    value: Value
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One of ``Names``."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A function and its arguments; what is piped into it is the last one, worked out first."""
-
-    name: str
-    arguments: "tuple[Expression, ...]"
-    depth: int
-    is_piped: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """``{{if}}``."""
-
-    condition: "Expression"
-    then: "tuple[Part, ...]"
-    otherwise: "tuple[Part, ...]"
-
-
-Expression = Literal | Field | Call
-Part = str | Expression | Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +59,7 @@ class TagTemplate:
         Raises:
             ValueError: one sentence: what in the template cannot be worked out.
         """
-        return "".join(_rendered(self.parts, names))
+        return "".join(rendered(self.parts, names))
 
 
 def parse(text: str) -> TagTemplate:
@@ -106,7 +74,10 @@ def parse(text: str) -> TagTemplate:
     try:
         return TagTemplate(key, value, _Reader(value).all())
     except ValueError as error:
-        raise ValueError(f"the template {value[:100]!r} of tag {key[:40]!r}: {error}") from error
+        told = f"the template {value[:100]!r} of tag {key[:40]!r}: {error}"
+        if isinstance(error, AtExecutionError) and _CONDITION.search(value):
+            raise RefusedHereError(told) from error  # Go may never come to it
+        raise retold(error, told) from error
 
 
 class _Reader:
@@ -124,7 +95,7 @@ class _Reader:
     def _block(self, depth: int) -> tuple[tuple[Part, ...], list[Token] | None]:
         """The parts up to an ``else`` or ``end``, and that; None at the end of the template."""
         if depth > _DEEPEST:
-            raise ValueError(f"if is nested more than {_DEEPEST} times")
+            raise RefusedHereError(f"if is nested more than {_DEEPEST} times")
         parts: list[Part] = []
         for piece in self._pieces:
             if isinstance(piece, str):
@@ -136,7 +107,7 @@ class _Reader:
             if word == "if":
                 parts.append(self._choice(piece[1:], depth + 1))
             elif word in _FOREIGN:
-                raise ValueError(f"{word} is not supported in a tag")
+                raise RefusedHereError(f"{word} is not supported in a tag")
             else:
                 parts.append(_expression(piece))
         return tuple(parts), None
@@ -174,7 +145,7 @@ def _pipeline(tokens: Iterator[Token], depth: int) -> Expression | None:
     At depth 0 a closing bracket is one too many: None.
     """
     if depth > _DEEPEST:
-        raise ValueError(f"brackets are nested more than {_DEEPEST} times")
+        raise RefusedHereError(f"brackets are nested more than {_DEEPEST} times")
     piped: Expression | None = None
     words: list[Expression | str] = []
     for token in tokens:
@@ -199,18 +170,29 @@ def _word(token: Token) -> Expression | str:
         case Kind.STRING:
             return Literal(token.text)
         case Kind.NUMBER:
-            return Literal(int(token.text))
+            return Literal(_number(token.text))
         case Kind.FIELD if token.text in _FIELDS:
             return Field(_FIELDS[token.text])
         case Kind.FIELD:
             known = ", ".join(f".{name}" for name in _FIELDS)
-            raise ValueError(f"there is no .{token.text[:40]}; there are {known}")
+            raise AtExecutionError(f"there is no .{token.text[:40]}; there are {known}")
         case _ if token.text in ("true", "false"):
             return Literal(token.text == "true")
-        case _ if token.text in (*_FOREIGN, "if", "else", "end"):
+        case _ if token.text in _FOREIGN:
+            raise RefusedHereError(f"{token.text} is not supported here")
+        case _ if token.text in ("if", "else", "end"):
             raise ValueError(f"{token.text} is not supported here")
         case _:
             return token.text
+
+
+def _number(text: str) -> int:
+    """A number as Go reads it: with a leading zero it is octal."""
+    if not re.fullmatch(r"[+-]?0[0-9]+", text):
+        return int(text)
+    if set(text) & set("89"):
+        raise ValueError(f"{text[:40]!r} is no number: one that begins with 0 is octal, as in Go")
+    return int(text, 8)
 
 
 def _command(words: list[Expression | str], piped: Expression | None) -> Expression:
@@ -219,9 +201,11 @@ def _command(words: list[Expression | str], piped: Expression | None) -> Express
     first = words[0]
     if not isinstance(first, str):
         if len(words) > 1:
-            raise ValueError("a value is followed by another one; only functions take arguments")
+            raise AtExecutionError(
+                "a value is followed by another one; only functions take arguments"
+            )
         if piped is not None:
-            raise ValueError("something is piped into a value; only functions take it")
+            raise AtExecutionError("something is piped into a value; only functions take it")
         return first
     # A name among the arguments is a call without any, as in Go.
     given = [_call(word, ()) if isinstance(word, str) else word for word in words[1:]]
@@ -229,10 +213,13 @@ def _command(words: list[Expression | str], piped: Expression | None) -> Express
 
 
 def _call(name: str, arguments: Sequence[Expression], *, is_piped: bool = False) -> Call:
-    functions.check(name, [_kind(argument) for argument in arguments])
+    kinds = [_kind(argument) for argument in arguments]
+    functions.check(name, kinds)
+    if name == "printf" and isinstance(form := arguments[0], Literal):
+        functions.check_form(str(form.value), kinds[1:])
     depth = 1 + max((a.depth for a in arguments if isinstance(a, Call)), default=0)
     if depth > _DEEPEST:
-        raise ValueError(f"more than {_DEEPEST} functions work on each other")
+        raise RefusedHereError(f"more than {_DEEPEST} functions work on each other")
     return Call(name, tuple(arguments), depth, is_piped)
 
 
@@ -244,35 +231,3 @@ def _kind(expression: Expression) -> type | None:
             return str
         case Call(name=name):
             return functions.FUNCTIONS[name].gives
-
-
-def _rendered(parts: tuple[Part, ...], names: Names) -> Iterator[str]:
-    for part in parts:
-        match part:
-            case str():
-                yield part
-            case Choice():
-                holds = functions.is_true(_value(part.condition, names))
-                yield from _rendered(part.then if holds else part.otherwise, names)
-            case _:
-                yield functions.shown(_value(part, names))
-
-
-def _value(expression: Expression, names: Names) -> Value:
-    match expression:
-        case Literal(value=value):
-            return value
-        case Field(name=name):
-            text: str = getattr(names, name)
-            return text
-        case Call(name="and" | "or" as name, arguments=arguments, is_piped=is_piped):
-            if is_piped:
-                arguments = (*arguments[:-1], Literal(_value(arguments[-1], names)))
-            value = _value(arguments[0], names)
-            for argument in arguments[1:]:
-                if functions.is_true(value) is (name == "or"):
-                    break  # Go works out no more than it needs
-                value = _value(argument, names)
-            return value
-        case Call(name=name, arguments=arguments):
-            return functions.call(name, [_value(argument, names) for argument in arguments])

@@ -7,9 +7,12 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from provisioner.model import tag_template
+from provisioner.model.refusal import RefusedHereError, retold
 from provisioner.model.tag_template import Names, TagTemplate
+from provisioner.model.template_tree import least_characters
 
 VOLUME_NAME = "CSIVolumeName"
 CLUSTER = "ebs.csi.aws.com/cluster"
@@ -27,7 +30,8 @@ IOPS_PER_GIB = "ebs.csi.aws.com/IOPSPerGb"
 IOPS_FOLLOW_GROWTH = "ebs.csi.aws.com/AllowAutoIOPSIncreaseOnModify"
 
 _RESERVED = frozenset({VOLUME_NAME, "CSIVolumeSnapshotName"})
-_RESERVED_PREFIXES = ("kubernetes.io", "ebs.csi.aws.com/", "ebs-provisioner.io/", "aws:")
+_RESERVED_PREFIXES = ("kubernetes.io", "ebs.csi.aws.com/", "aws:")
+_OURS = "ebs-provisioner.io/"
 # Source: Amazon EC2 user guide, "Tag restrictions" (read 2026-11-21).
 _KEY_CHARACTERS, _VALUE_CHARACTERS = 128, 256
 MOST = 50
@@ -105,7 +109,7 @@ def rendered(templates: Iterable[TagTemplate], owner: Owner) -> dict[str, str]:
         try:
             value = template.render(names)
         except ValueError as error:
-            raise ValueError(f"tag {template.key!r}: {error}") from error
+            raise retold(error, f"tag {template.key!r}: {error}") from error
         _check_value(template.key, value)
         tags[template.key] = value
     return tags
@@ -121,12 +125,28 @@ def parse(text: str) -> TagTemplate:
     _check_key(template.key)
     if template.is_constant:
         _check_value(template.key, template.render(Names()))
+    else:
+        _check_for_every_claim(template)
     return template
+
+
+def _check_for_every_claim(template: TagTemplate) -> None:
+    """Refuse what no claim can have, whatever it is called."""
+    what = f"tag {template.key[:40]!r}"
+    check = partial(_check_characters, what=f"the value of {what}")
+    try:
+        least = least_characters(template.parts, check)
+    except ValueError as error:
+        raise retold(error, f"{what}: {error}") from error
+    if least > _VALUE_CHARACTERS:
+        raise ValueError(f"the value of {what} has at least {least} characters: {_LENGTHS}")
 
 
 def _check_key(key: str) -> None:
     if key in _RESERVED or key.lower().startswith("aws:") or key.startswith(_RESERVED_PREFIXES):
         raise ValueError(f"tag {key[:40]!r} is reserved")
+    if key.startswith(_OURS):
+        raise RefusedHereError(f"tag {key[:40]!r} is reserved")
     if len(key) > _KEY_CHARACTERS:
         raise ValueError(f"the key of tag {key[:40]!r} is too long: {_LENGTHS}")
     _check_characters(key, f"the key of tag {key[:40]!r}")
@@ -139,10 +159,13 @@ def _check_value(key: str, value: str) -> None:
 
 
 def _check_characters(text: str, what: str) -> None:
-    """EC2 takes letters of all scripts; other AWS services are stricter, which is not ours."""
+    """EC2 takes letters of all scripts; other AWS services are stricter, which is not ours.
+
+    Whether EC2 would take a control character is not known, so it proves nothing for others.
+    """
     bad = next((c for c in text if unicodedata.category(c) in ("Cc", "Cs")), None)
     if bad is not None:
-        raise ValueError(f"{what} has the character {bad!a}, which cannot be sent to EC2")
+        raise RefusedHereError(f"{what} has the character {bad!a}, which cannot be sent to EC2")
 
 
 def of_cluster(cluster_id: str) -> dict[str, str]:

@@ -10,10 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from provisioner.model.refusal import AtExecutionError, RefusedHereError, retold
+
 Value = str | int | bool
 
 _VERB = re.compile(r"%(?P<form>-?0?[0-9]{0,3}(?:\.[0-9]{1,3})?)(?P<verb>.|\Z)", re.DOTALL)
 _NAMES = {str: "a string", int: "a number", bool: "true or false"}
+_SHOWS = {"s": (str,), "d": (int,), "t": (bool,), "v": (str, int, bool)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +55,20 @@ def check(name: str, arguments: Sequence[type | None]) -> None:
     """
     function = FUNCTIONS.get(name)
     if function is None:
-        disabled = name in ("html", "js", "call", "urlquery")
-        raise ValueError(
-            f"function {name} is switched off in tags, as in aws-ebs-csi-driver"
-            if disabled
-            else f"there is no function {name[:40]!r}; there are {', '.join(FUNCTIONS)}"
-        )
+        if name in ("html", "js", "call", "urlquery"):
+            raise AtExecutionError(
+                f"function {name} is switched off in tags, as in aws-ebs-csi-driver"
+            )
+        raise ValueError(f"there is no function {name[:40]!r}; there are {', '.join(FUNCTIONS)}")
     count, most = len(arguments), function.most
     if count < function.least or (most is not None and count > most):
         bounds = f"{function.least} to {most}" if most is not None else f"at least {function.least}"
         wanted = str(most) if function.least == most else bounds
-        raise ValueError(f"function {name} takes {wanted} arguments, not {count}")
+        raise AtExecutionError(f"function {name} takes {wanted} arguments, not {count}")
     for place, kind in enumerate(arguments):
         wants = function.takes_at(place)
         if wants is not None and kind is not None and kind is not wants:
-            raise ValueError(
+            raise AtExecutionError(
                 f"argument {place + 1} of function {name} is {_NAMES[wants]}, not {_NAMES[kind]}"
             )
 
@@ -81,7 +83,7 @@ def call(name: str, arguments: Sequence[Value]) -> Value:
     try:
         return FUNCTIONS[name].apply(*arguments)
     except ValueError as error:
-        raise ValueError(f"function {name}: {error}") from error
+        raise retold(error, f"function {name}: {error}") from error
 
 
 def _upper(text: str) -> str:
@@ -99,7 +101,9 @@ def _cut(text: str, start: int, end: int) -> str:
     try:
         return raw[start:end].decode()
     except UnicodeDecodeError:
-        raise ValueError(f"{start} to {end} of {text[:60]!r} cuts a character in two") from None
+        raise RefusedHereError(
+            f"{start} to {end} of {text[:60]!r} cuts a character in two"
+        ) from None
 
 
 def _substring(start: int, end: int, text: str) -> str:
@@ -136,30 +140,45 @@ def _print(*values: Value) -> str:
     return out
 
 
-def _printf(form: str, *values: Value) -> str:
-    left = list(values)
+def check_form(form: str, kinds: Sequence[type | None]) -> None:
+    """Look whether ``printf`` can show values of these kinds in a form; None is not known before.
 
-    def replaced(found: re.Match[str]) -> str:
+    Go shows its complaint in the text where a value does not fit; here that is refused.
+
+    Raises:
+        RefusedHereError: one sentence.
+    """
+    left = list(kinds)
+    for found in _VERB.finditer(form):
         verb = found["verb"]
         if verb == "%" and not found["form"]:
-            return "%"
-        kinds = {"s": (str,), "d": (int,), "t": (bool,), "v": (str, int, bool)}.get(verb)
-        if kinds is None:
-            raise ValueError(f"{found[0]!r} is not supported; %s, %d, %t, %v and %% are")
+            continue
+        shows = _SHOWS.get(verb)
+        if shows is None:
+            raise RefusedHereError(f"{found[0]!r} is not supported; %s, %d, %t, %v and %% are")
         if not left:
-            raise ValueError(f"nothing is given for {found[0]!r}")
-        value = left.pop(0)
-        if type(value) not in kinds:
-            raise ValueError(f"{found[0]!r} cannot show {_NAMES[type(value)]}")
+            raise RefusedHereError(f"nothing is given for {found[0]!r}")
+        kind = left.pop(0)
+        if kind is not None and kind not in shows:
+            raise RefusedHereError(f"{found[0]!r} cannot show {_NAMES[kind]}")
+    if left:
+        raise RefusedHereError(f"{len(left)} values are given too many")
+
+
+def _printf(form: str, *values: Value) -> str:
+    check_form(form, [type(value) for value in values])
+    left = iter(values)
+
+    def replaced(found: re.Match[str]) -> str:
+        if found["verb"] == "%":
+            return "%"
+        value = next(left)
         if type(value) is int:
             return f"%{found['form']}d" % value
         # Go pads strings with zeros too; nobody means that.
         return f"%{found['form']}s" % shown(value)
 
-    out = _VERB.sub(replaced, form)
-    if left:
-        raise ValueError(f"{len(left)} values are given too many")
-    return out
+    return _VERB.sub(replaced, form)
 
 
 def _println(*values: Value) -> str:

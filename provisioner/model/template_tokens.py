@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from provisioner.model.refusal import AtExecutionError, RefusedHereError
+
 _SPACE = " \t\r\n"
 _OPENING = re.compile(r"\{\{(?:-(?=[ \t\r\n]))?")
 _COMMENT = re.compile(r"[ \t\r\n]*/\*.*?\*/(?P<trims>[ \t\r\n]+-)?\}\}", re.DOTALL)
@@ -85,12 +87,14 @@ def _action(template: str, position: int) -> tuple[list[Token], int]:
     while True:
         found = _TOKEN.match(template, position)
         if found is None:
-            raise ValueError(_unreadable(template[position:]))
+            raise _unreadable(template[position:])
         kind, text, position = found.lastgroup or "", found[0], found.end()
         if kind == "END":
             return tokens, position
         if joined and kind in ("FIELD", "NUMBER", "STRING", "NAME"):
-            raise ValueError(f"a space is missing before {text[:40]!r}")
+            # Go reads .PVCName.Foo, and fails when it looks for a Foo.
+            refused = AtExecutionError if kind == "FIELD" else ValueError
+            raise refused(f"a space is missing before {text[:40]!r}")
         joined = kind in ("FIELD", "NUMBER", "STRING", "NAME", "CLOSE")
         if kind != "SPACE":
             tokens.append(_token(Kind(kind), text))
@@ -100,7 +104,7 @@ def _token(kind: Kind, text: str) -> Token:
     if kind is Kind.FIELD:
         return Token(kind, text[1:])
     if kind is Kind.NUMBER and len(text) > _MOST_DIGITS:
-        raise ValueError(f"{text[:40]!r} is too large a number")
+        raise RefusedHereError(f"{text[:40]!r} is too large a number")
     if kind is Kind.STRING and text[0] == "`":
         return Token(kind, text[1:-1].replace("\r", ""))
     if kind is Kind.STRING:
@@ -116,15 +120,24 @@ def _unescaped(found: re.Match[str]) -> str:
     # \x and \ooo are bytes in Go: above 127 they are no character by themselves.
     most = 0x10FFFF if found["u"] or found["U"] else 0x7F
     if found["other"] or not 0 <= code <= most or 0xD800 <= code <= 0xDFFF:  # noqa: PLR2004 -- surrogates
-        raise ValueError(f"{found[0]!r} in a string is no character")
+        refused = RefusedHereError if found["x"] or found["octal"] else ValueError
+        raise refused(f"{found[0]!r} in a string is no character")
     return chr(code)
 
 
-def _unreadable(rest: str) -> str:
+def _unreadable(rest: str) -> ValueError:
+    """Why the rest of a template is none; Go reads more than is read here."""
     if not rest:
-        return "an action is not closed: }} is missing"
+        return ValueError("an action is not closed: }} is missing")
     if rest[0] in "$:=":
-        return "variables ($) are not supported"
-    if rest[0] in "\"`'":
-        return f"a string is not closed, or is no string: {rest[:20]!r}"
-    return f"{rest[:20]!r} cannot be read"
+        return RefusedHereError("variables ($) are not supported")
+    if rest[0] == "'":
+        return RefusedHereError(f"{rest[:20]!r} is no string; only numbers stand in such quotes")
+    if rest[0] in '"`':
+        return ValueError(f"a string is not closed: {rest[:20]!r}")
+    if rest[0] in "0123456789.+-" or not rest[0].isascii():
+        return RefusedHereError(
+            f"{rest[:20]!r} cannot be read: only whole numbers in digits are, and "
+            "names of letters from a to z"
+        )
+    return ValueError(f"{rest[:20]!r} cannot be read")
