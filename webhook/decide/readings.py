@@ -62,7 +62,7 @@ class Readings:
     def has_room_in(self, zones: frozenset[str]) -> bool:
         """Whether pods can come to a node of one of the zones; also true if no zone is known."""
         nodes = self.nodes.values()
-        if any(node is not None and node.schedulable and node.zone in zones for node in nodes):
+        if any(node is not None and node.schedulable and node.may_be_in(zones) for node in nodes):
             return True
         return not any(node is not None and node.zone for node in nodes)
 
