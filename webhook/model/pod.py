@@ -118,11 +118,18 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=Tru
     volumes: list[PodVolume] | None = None
 
 
+class Owner(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One of ``metadata.ownerReferences``."""
+
+    kind: str | None = None
+
+
 class PodMeta(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
     """``metadata`` of a pod."""
 
     name: str | None = None
     generate_name: str | None = None
+    owner_references: list[Owner] | None = None
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -160,9 +167,32 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return (required and required.node_selector_terms) or []
 
     @property
+    def pinned_to(self) -> str:
+        """The one node that all terms of its required node affinity name, "" if they do not.
+
+        Also "" for a pod of a DaemonSet, though each is pinned so: its controller makes pods in
+        batches and gives the rest of a batch up when one is refused, so that a pod on a node
+        elsewhere, which only stays Pending, would keep those away that can run.
+        Source: Kubernetes 1.36 pkg/controller/daemon/daemon_controller.go (syncNodes).
+        """
+        owners = (self.metadata and self.metadata.owner_references) or ()
+        if any(owner.kind == "DaemonSet" for owner in owners):
+            return ""
+        names = {_node_of(term) for term in self.required_terms}
+        return names.pop() if len(names) == 1 else ""
+
+    @property
     def volumes(self) -> list[PodVolume]:
         """``spec.volumes``, never None."""
         return (self.spec and self.spec.volumes) or []
+
+
+def _node_of(term: Term) -> str:
+    for each in term.match_fields or ():
+        values = each.values or []
+        if (each.key, each.operator, len(values)) == ("metadata.name", "In", 1):
+            return values[0]
+    return ""
 
 
 def read(pod: Json) -> Pod:
