@@ -28,7 +28,7 @@ from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import zone_of
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.claim_events import ClaimEvents
-from provisioner.reconcile.creation import Creations
+from provisioner.reconcile.creation import TELL_AFTER_S, Creations
 from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from provisioner.reconcile.pins import Pins
@@ -63,6 +63,7 @@ class Provisioner:
         self._caches = caches
         self._events = ClaimEvents(events)
         self._without_zone: set[str] = set()
+        self._telling: dict[str, asyncio.TimerHandle] = {}
         self._pins = Pins(client, caches)
         self.takeover = Takeover(marks, lookups)
         self.queue = KeyedQueue("provision", self.reconcile, metrics)
@@ -187,6 +188,7 @@ class Provisioner:
                 self._refused(claim, decision)
                 return None
             case rules.Provision(storage_class=storage_class):
+                self._tell_if_silent(claim)
                 return await self._plan(claim, storage_class)
             case _:
                 assert_never(decision)
@@ -244,7 +246,16 @@ class Provisioner:
         self._count(why, "another node is asked for")
         return None
 
+    def _tell_if_silent(self, claim: Claim) -> None:
+        """Have its user told if it must wait for what a process before us may have begun."""
+        uid = claim.uid
+        if uid not in self._telling and self.takeover.may_have_begun(uid):
+            in_time = asyncio.get_running_loop().call_later
+            self._telling[uid] = in_time(TELL_AFTER_S, self._events.break_silence, claim)
+
     def _forget(self, uid: str) -> None:
+        if uid in self._telling:
+            self._telling.pop(uid).cancel()
         self._pins.forget(uid)
         self._without_zone.discard(uid)
         self._events.forget(uid)
