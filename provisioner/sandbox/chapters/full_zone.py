@@ -11,6 +11,8 @@ from provisioner.sandbox.strict_ec2.client import ask
 
 TITLE = "The first zone is full"
 
+# Valid YAML as it stands, so that the tests of documented classes can read the one in it.
+_ZONE = "THE-FULL-ZONE"
 _POD = """\
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -28,7 +30,7 @@ metadata:
 spec:
   storageClassName: general
   accessModes: [ReadWriteOnce]
-  resources: {{requests: {{storage: 20Gi}}}}
+  resources: {requests: {storage: 20Gi}}
 ---
 apiVersion: v1
 kind: Pod
@@ -41,15 +43,15 @@ spec:
       - weight: 100
         preference:
           matchExpressions:
-          - {{key: topology.kubernetes.io/zone, operator: In, values: [{zone}]}}
+          - {key: topology.kubernetes.io/zone, operator: In, values: [THE-FULL-ZONE]}
   containers:
   - name: archive
     image: archive
     volumeMounts:
-    - {{name: data, mountPath: /data}}
+    - {name: data, mountPath: /data}
   volumes:
   - name: data
-    persistentVolumeClaim: {{claimName: archive}}
+    persistentVolumeClaim: {claimName: archive}
 """
 
 
@@ -60,7 +62,7 @@ async def tell(stage: Stage) -> None:
         SandboxError: a step was not seen.
     """
     teller, full = stage.teller, stage.sandbox.zones[0]
-    manifest = _POD.format(zone=full)
+    manifest = _POD.replace(_ZONE, full)
     teller.manifest(manifest)
     await _have_no_room(stage, [{"zone": full, "type": "gp2"}])
     teller.console.print(f"[dim]EC2 has no room for gp2 in {full}, which the pod prefers[/]")
