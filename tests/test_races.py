@@ -76,6 +76,7 @@ RACES: dict[int, tuple[str, ...]] = {
         "cluster/test_stale_caches.py::test_a_volume_is_not_deleted_under_an_attachment_that_the_cache_lacks",
         "cluster/test_bad_attachments.py::test_a_volume_is_not_deleted_while_an_attachment_names_it",
         "reconcile/test_delete.py::test_the_end_of_an_attachment_is_not_missed_for_a_list_from_before_it",
+        "reconcile/test_delete_lists.py::test_what_was_accepted_before_the_call_protects_the_volume",
     ),
     # A detach whose persistent volume was removed by force.
     10: (
@@ -166,6 +167,8 @@ RACES: dict[int, tuple[str, ...]] = {
         "decide/test_detach.py::test_a_deleted_attachment_is_detached_whatever_its_status_says",
         "cluster/test_bad_attachments.py::test_an_attachment_deleted_while_it_waits_for_ec2_is_detached",
         "kube/test_queue.py::test_an_event_wakes_a_waiting_key",
+        "reconcile/test_attach_turns.py::test_the_deletion_of_an_attachment_ends_its_attach_s_wait_for_its_turn",
+        "reconcile/test_attach_turns.py::test_deletions_among_hundreds_of_attaches_at_the_documented_quota_take_seconds",
     ),
     # One bucket per action; retries grow apart.
     31: (

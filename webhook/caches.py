@@ -44,6 +44,16 @@ class Caches:
         for informer in self._informers:
             await informer.synced.wait()
 
+    async def synced_by(self, deadline: float) -> bool:
+        """Whether that is so by a loop time; it is after the first seconds of the process."""
+        if not self.is_synced:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self.synced()
+            except TimeoutError:
+                return False
+        return True
+
     @property
     def is_synced(self) -> bool:
         """Whether every cache has had its first list."""

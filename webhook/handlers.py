@@ -15,20 +15,20 @@ import structlog
 
 from provisioner.kube.client import KubeClient
 from provisioner.model.errors import KubeError
-from provisioner.model.sentences import listed
-from provisioner.model.zone import ZONE_LABEL
 from webhook.caches import Caches
 from webhook.decide import binding, claim, labels, persistent_volume, pod, policy, storage_class
 from webhook.decide.documents import inside
+from webhook.decide.nodes import running_driver_in
 from webhook.decide.persistent_volume import Doubt, Found, Source, Truth
 from webhook.decide.policy import Trouble
 from webhook.decide.readings import NO_OBJECT, Basis, Readings, Wanted
-from webhook.decide.sentences import wrong_affinity
+from webhook.decide.sentences import explained
 from webhook.dispatch import Handler
 from webhook.live import PODS, LiveView, TooManyReadsError, get
 from webhook.lookup import ZoneLookup
 from webhook.metrics import WebhookMetrics
 from webhook.model.review import Answer, Json, Request, allow, deny
+from webhook.model.views import NodeView
 
 # A node attaches some forty volumes; whoever names more of them inline asks EC2 for nothing.
 _MOST_INLINE = 64
@@ -109,13 +109,13 @@ class Handlers:
         if source is None:
             return allow("NothingToDo")
         truth = await self._truth(request, document, source, deadline)
-        writable: Mapping[str, str] = {}
-        key = ZONE_LABEL
+        zone = truth.zone if isinstance(truth, Found) else ""
         # Without all nodes no label is known to be safe; repairs add it when they are known.
-        if isinstance(truth, Found) and await self._filled(deadline):
-            writable = labels.writable(truth.zone, self._caches.nodes())
-            key = labels.zone_key(truth.zone, self._caches.nodes())
-        return persistent_volume.mutate(document, truth, writable, strict=self._strict, key=key)
+        nodes = await self._nodes_in(zone, deadline) or ()
+        writable, key = labels.writable(zone, nodes), labels.zone_key(zone, nodes)
+        return persistent_volume.mutate(
+            document, truth, writable, strict=self._strict, key=key, nodes=nodes
+        )
 
     async def validate_volume(self, request: Request, deadline: float) -> Answer:
         """Whether a new persistent volume says where its volume is."""
@@ -124,11 +124,15 @@ class Handlers:
         if source is None:
             return allow("NothingToDo")
         truth = await self._truth(request, document, source, deadline)
-        return persistent_volume.validate(document, truth, strict=self._strict)
+        nodes = await self._nodes_in(truth.zone if isinstance(truth, Found) else "", deadline)
+        answer = persistent_volume.validate(document, truth, strict=self._strict, nodes=nodes or ())
+        if nodes is None and not answer.allowed:  # they may have words of their own for a zone
+            return policy.unchecked(Trouble.BUDGET, strict=self._strict)
+        return answer
 
     async def review_claim(self, request: Request, deadline: float) -> Answer:
         """Warnings about a new claim."""
-        if not await self._filled(deadline):
+        if not await self._caches.synced_by(deadline):
             return policy.unchecked(Trouble.BUDGET, strict=False)
         document, namespace = request.object or {}, request.namespace
         view = LiveView(self._client, self._caches, self._driver)
@@ -196,20 +200,16 @@ class Handlers:
                 return own
         return await self._lookup.zone(source.volume_id, deadline=deadline, existing=True)
 
-    async def _filled(self, deadline: float) -> bool:
-        """Whether the caches are full, which they are after the first seconds."""
-        if not self._caches.is_synced:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self._caches.synced()
-            except TimeoutError:
-                return False
-        return True
+    async def _nodes_in(self, zone: str, deadline: float) -> Collection[NodeView] | None:
+        """The kinds of nodes that run our driver in a zone; None if they are not known in time."""
+        if zone and not await self._caches.synced_by(deadline):
+            return None
+        return running_driver_in(zone, self._caches.nodes()) if zone else ()
 
     async def _review(self, case: Case, deadline: float) -> Answer:
         if case.wanted == Wanted():
             return allow("NothingToDo")
-        if not await self._filled(deadline):
+        if not await self._caches.synced_by(deadline):
             return policy.unchecked(Trouble.BUDGET, strict=self._strict)
         zones, doubts = await self._zones(case, deadline)
         answer = await self._proved(case, zones, deadline)
@@ -254,27 +254,12 @@ class Handlers:
             except (KubeError, TimeoutError, TooManyReadsError) as error:
                 return self._unproved(case.title, answer, error)
         if not answer.allowed:
-            answer = self._explained(case.judge(readings.only(basis)), readings.only(basis))
+            proof = readings.only(basis)
+            answer = explained(case.judge(proof), proof.volumes, self._lookup.seen)
         if doubted:
             outcome = "overturned" if answer.allowed else "confirmed"
             self._metrics.live_reads.labels(outcome).inc()
         return answer
-
-    def _explained(self, answer: Answer, readings: Readings) -> Answer:
-        """A denial, and beside it what EC2 has said of a persistent volume that led to it.
-
-        One that was made during an outage may be wrong about its zone: then following the denial's
-        advice would only lead to the next trouble.
-        """
-        wrong = [
-            wrong_affinity(name, view.volume_id, zone, listed(view.zones))
-            for name, view in readings.volumes.items()
-            if view is not None and view.zones
-            if (zone := self._lookup.seen(view.volume_id)) and zone not in view.zones
-        ]
-        if answer.allowed or not wrong:
-            return answer
-        return replace(answer, message="; but ".join([answer.message, *wrong]))
 
     def _unproved(self, title: str, answer: Answer, error: Exception) -> Answer:
         """Answer a review for which the API server did not show what it takes."""

@@ -16,6 +16,7 @@ from provisioner.model.node_affinity import labels_in
 from webhook.decide import repair
 from webhook.decide.persistent_volume import Found, source_of, truth_of_own_affinity
 from webhook.model.review import Json
+from webhook.model.views import NodeView
 
 # The keys that tell a zone or a Region; which zone they are asked for does not matter.
 _KEYS = frozenset(labels_in("us-east-1a"))
@@ -80,15 +81,22 @@ def placements(driver: str) -> Projection[Placed]:
 
 
 @lru_cache(maxsize=_KNOWN)
-def needs_repair(placement: bytes, zone: str, writable: tuple[tuple[str, str], ...]) -> bool:
+def needs_repair(
+    placement: bytes,
+    zone: str,
+    writable: tuple[tuple[str, str], ...],
+    nodes: frozenset[NodeView] = frozenset(),
+) -> bool:
     """Whether anything is to be done about volumes of this zone that are placed so.
 
     Args:
         placement: of a ``Placed``.
         zone: where EC2 has them.
         writable: ``labels.writable`` of that zone, as items.
+        nodes: ``nodes.running_driver_in`` that zone.
     """
-    return bool(repair.lacking(msgspec.json.decode(placement), "", zone, dict(writable)))
+    document = msgspec.json.decode(placement)
+    return bool(repair.lacking(document, "", zone, dict(writable), nodes=nodes))
 
 
 @lru_cache(maxsize=_KNOWN)

@@ -20,6 +20,7 @@ from provisioner.kube.lease import Leases
 from provisioner.kube.queue import KeyedQueue
 from provisioner.model.errors import KubeError, Reason
 from webhook.decide import labels, repair
+from webhook.decide.nodes import running_driver_in
 from webhook.decide.persistent_volume import Doubt, Found, Missing, source_of
 from webhook.lookup import ZoneLookup
 from webhook.metrics import WebhookMetrics
@@ -109,11 +110,12 @@ class Repairs:
         """Whether a persistent volume says all that it can about a zone, by the nodes of now."""
 
         @cache
-        def writable(zone: str) -> tuple[tuple[str, str], ...]:
-            return tuple(sorted(labels.writable(zone, self.nodes()).items()))
+        def known(zone: str) -> tuple[tuple[tuple[str, str], ...], frozenset[NodeView]]:
+            nodes = running_driver_in(zone, self.nodes())
+            return tuple(sorted(labels.writable(zone, nodes).items())), nodes
 
         def fits(placed: Placed, zone: str) -> bool:
-            return bool(zone) and not needs_repair(placed.placement, zone, writable(zone))
+            return bool(zone) and not needs_repair(placed.placement, zone, *known(zone))
 
         return fits
 
@@ -251,9 +253,10 @@ class _Term:
         if not isinstance(truth, Found):
             self._add(found.name, ask=True)
             return
-        writable = labels.writable(truth.zone, self._of.nodes())
-        key = labels.zone_key(truth.zone, self._of.nodes())
-        todo = repair.lacking(document, source.volume_id, truth.zone, writable, key)
+        nodes = running_driver_in(truth.zone, self._of.nodes())
+        writable = labels.writable(truth.zone, nodes)
+        key = labels.zone_key(truth.zone, nodes)
+        todo = repair.lacking(document, source.volume_id, truth.zone, writable, key, nodes=nodes)
         if todo.warning:
             self._of.warn(found, WRONG_AFFINITY, todo.warning)
         if todo.merge_patch is None:

@@ -9,6 +9,7 @@ from provisioner.ec2.batches import chunks, without_missing
 from provisioner.ec2.calls import Ec2Calls, Gate
 from provisioner.ec2.coalescer import Coalescer
 from provisioner.ec2.devices import DeviceBook
+from provisioner.ec2.limiter import Turn
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.volume import AttachmentState, Instance, InstanceAttachment
 
@@ -44,7 +45,13 @@ class Attachments:
         return await self._instances.get(instance_id)
 
     async def attach(
-        self, volume_id: str, instance_id: str, *, device: str, gate: Gate | None = None
+        self,
+        volume_id: str,
+        instance_id: str,
+        *,
+        device: str,
+        gate: Gate | None = None,
+        turn: Turn | None = None,
     ) -> InstanceAttachment:
         """Send one AttachVolume; the volume is usually ``attaching`` still.
 
@@ -53,6 +60,7 @@ class Attachments:
             instance_id: the instance.
             device: the name under which it will be there.
             gate: the last look, right before the call is sent (see ``Ec2Calls.call``).
+            turn: lets others end the wait for the limiter.
 
         Raises:
             Ec2Error: DEVICE_IN_USE (mark the name and take another), VOLUME_IN_USE,
@@ -60,7 +68,7 @@ class Attachments:
         """
         params = {"VolumeId": volume_id, "InstanceId": instance_id, "Device": device}
         try:
-            answer = await self._calls.call("AttachVolume", params, gate=gate)
+            answer = await self._calls.call("AttachVolume", params, gate=gate, turn=turn)
         except Ec2Error:
             self._instances.forget(instance_id)  # what it rested on may be out of date
             raise

@@ -19,7 +19,7 @@ import structlog
 from botocore import xform_name
 
 from provisioner.ec2 import arenas, botocore_client, errors
-from provisioner.ec2.limiter import Grant, Limiter, Urgency
+from provisioner.ec2.limiter import Grant, Limiter, Turn, Urgency
 from provisioner.ec2.rates import Rates
 from provisioner.metrics import SharedMetrics
 from provisioner.model.errors import Ec2Error, Outcome, Reason
@@ -35,6 +35,8 @@ CALL_TIMEOUT_S = 45.0
 GATE_S = 10.0
 READ_AGAIN_S = (0.2, 0.6, 1.5)
 _RELEASES = frozenset({"DetachVolume", "DeleteVolume"})
+# At the end of a process marks still come off: whoever comes next must find none.
+_LAST_CHANGES = frozenset({"DeleteTags"})
 _READ_BY_US = frozenset({"CreateVolume", "DescribeVolumes", "DescribeInstances"})
 
 # The last look before what cannot be undone.
@@ -63,6 +65,7 @@ class Ec2Calls:
         self.limiter = limiter
         self.may_change: Callable[[], bool] = lambda: True
         self._client = client
+        self._stopping = False
         self._metrics = metrics
         self._clock = clock
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="ec2")
@@ -107,6 +110,7 @@ class Ec2Calls:
         *,
         background: bool = False,
         gate: Gate | None = None,
+        turn: Turn | None = None,
     ) -> dict[str, Any]:
         """Send one call, as often as it takes to get an answer that means something.
 
@@ -116,21 +120,22 @@ class Ec2Calls:
             background: queue behind every call that somebody waits for.
             gate: awaited after the limiter has granted the call and right before it is sent;
                 what it raises is raised, and nothing is sent. It has ten seconds.
+            turn: lets others end the wait for the limiter.
 
         Returns:
             boto3's answer; of CreateVolume, DescribeVolumes and DescribeInstances the records
             of ``provisioner.ec2.wire``.
 
         Raises:
-            Ec2Error: refused, or (a change) its reply lost, or (a read) lost several times; or
-                (TIMED_OUT) the gate took too long, and nothing was sent.
+            Ec2Error: refused, or (a change) its reply lost, or (a read) lost several times; or not
+                sent: (TIMED_OUT) the gate took too long, (NOT_LEADING) it is ours no longer.
         """
+        urgency = Urgency.RELEASE if action in _RELEASES else Urgency.NORMAL
+        urgency = Urgency.BACKGROUND if background else urgency
         again = iter(READ_AGAIN_S)
         while True:
             try:
-                return await self._send_until_heard(
-                    action, params, background=background, gate=gate
-                )
+                return await self._send_until_heard(action, params, urgency, gate=gate, turn=turn)
             except Ec2Error as failure:
                 lost = failure.reason in {Reason.REPLY_LOST, Reason.UNREACHABLE}
                 pause_s = next(again, None) if lost and errors.is_read(action) else None
@@ -139,6 +144,14 @@ class Ec2Calls:
                 _log.info("asking EC2 again", action=action, error=failure.message)
             await asyncio.sleep(pause_s * random.uniform(0.7, 1.3))  # noqa: S311 -- jitter
 
+    def stop_changing(self) -> None:
+        """Send no change any more but the last ones; what EC2 has already is waited for.
+
+        Who waits for a turn, or asks for one, is refused with NOT_LEADING at once.
+        """
+        self._stopping = True
+        self.limiter.dismiss(self._refusal)
+
     async def close(self) -> None:
         """Let go of threads and connections; calls under way are not waited for."""
         self.limiter.close()
@@ -146,15 +159,21 @@ class Ec2Calls:
         self._client.close()
 
     async def _send_until_heard(
-        self, action: str, params: Mapping[str, Any], *, background: bool, gate: Gate | None
+        self,
+        action: str,
+        params: Mapping[str, Any],
+        urgency: Urgency,
+        *,
+        gate: Gate | None,
+        turn: Turn | None,
     ) -> dict[str, Any]:
         """Send one call; again for as long as EC2 throttles it, without losing its turn."""
-        urgency = Urgency.RELEASE if action in _RELEASES else Urgency.NORMAL
         place: int | None = None
         while True:
-            grant = await self.limiter.acquire(
-                action, Urgency.BACKGROUND if background else urgency, place=place
-            )
+            refusal = self._refusal(action)
+            if refusal is not None:
+                raise refusal
+            grant = await self.limiter.acquire(action, urgency, place=place, turn=turn)
             grant = await self._pass(grant, gate)
             try:
                 return await self._in_thread(grant, params)
@@ -171,13 +190,26 @@ class Ec2Calls:
         try:
             if gate is not None:
                 await _within(GATE_S, gate, action)
-            if not errors.is_read(action) and not self.may_change():
-                message = f"{action} was not sent: another replica may lead by now"
-                raise Ec2Error(Reason.NOT_LEADING, message, action=action)
+            refusal = self._refusal(action) or self._fence(action)
+            if refusal is not None:
+                raise refusal
         except BaseException:
             self.limiter.give_back(grant)
             raise
         return grant if gate is None else replace(grant, sent_at=self._clock())
+
+    def _refusal(self, action: str) -> Ec2Error | None:
+        """Why an action is not sent any more once this process ends."""
+        if not self._stopping or errors.is_read(action) or action in _LAST_CHANGES:
+            return None
+        message = f"{action} was not sent: this process ends, and the next leader goes on"
+        return Ec2Error(Reason.NOT_LEADING, message, action=action)
+
+    def _fence(self, action: str) -> Ec2Error | None:
+        if errors.is_read(action) or self.may_change():
+            return None
+        message = f"{action} was not sent: another replica may lead by now"
+        return Ec2Error(Reason.NOT_LEADING, message, action=action)
 
     async def _in_thread(self, grant: Grant, params: Mapping[str, Any]) -> dict[str, Any]:
         """Run one boto3 call; its thread is given back when it has ended, however we leave."""

@@ -43,6 +43,30 @@ class Grant:
     place: int
 
 
+class Turn:
+    """A wait for leave that somebody else can end, because what the call is for has gone.
+
+    What was granted by then is not taken back: the last look before the call (its gate) is for
+    that. A call that was throttled has had no effect, so its next wait can be ended too.
+    """
+
+    def __init__(self) -> None:
+        self._why: Exception | None = None
+        self._waiter: asyncio.Future[Grant] | None = None
+
+    def leave(self, why: Exception) -> None:
+        """Have ``why`` raised by whoever waits, at once."""
+        self._why = why
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(why)
+
+    def begin(self, waiter: asyncio.Future[Grant]) -> None:
+        """Wait by means of ``waiter``; raises ``why`` if the wait was ended before it began."""
+        if self._why is not None:
+            raise self._why
+        self._waiter = waiter
+
+
 @dataclass(slots=True)
 class _Queue:
     action: str
@@ -77,7 +101,12 @@ class Limiter:
         self._timer: asyncio.TimerHandle | None = None
 
     async def acquire(
-        self, action: str, urgency: Urgency = Urgency.NORMAL, *, place: int | None = None
+        self,
+        action: str,
+        urgency: Urgency = Urgency.NORMAL,
+        *,
+        place: int | None = None,
+        turn: Turn | None = None,
     ) -> Grant:
         """Wait for a token of the action and a thread; ``release`` gives the thread back.
 
@@ -85,17 +114,24 @@ class Limiter:
             action: the API action.
             urgency: who goes first.
             place: of an earlier grant whose call was throttled: its turn is not lost.
+            turn: lets others end the wait.
+
+        Raises:
+            Exception: what ended the wait: ``Turn.leave`` or ``dismiss``; nothing was granted.
         """
         queue = self._queue(action)
         asked_at = self._clock()
         waiter: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
+        if turn is not None:
+            turn.begin(waiter)
         seq = next(self._places) if place is None else place
         heapq.heappush(queue.waiting, (urgency, seq, waiter))
         self._pump()
         try:
             grant = await waiter
         except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():  # granted in the very same moment
+            granted = waiter.done() and not waiter.cancelled() and waiter.exception() is None
+            if granted:  # in the very same moment
                 self.give_back(waiter.result())
             raise
         if self._metrics is not None and (waited := grant.sent_at - asked_at) > 0:
@@ -111,6 +147,14 @@ class Limiter:
         """Give a thread and the token back: the call is not sent."""
         self._queue(grant.action).bucket.refund(grant.sent_at)
         self.release()
+
+    def dismiss(self, refusal: Callable[[str], Exception | None]) -> None:
+        """End the waits of all those whose action gets a refusal; the others go on waiting."""
+        for queue in self._queues.values():
+            for _, _, waiter in queue.waiting:
+                why = None if waiter.done() else refusal(queue.action)
+                if why is not None:
+                    waiter.set_exception(why)
 
     def throttled(self, grant: Grant) -> None:
         """EC2 answered RequestLimitExceeded."""

@@ -53,7 +53,8 @@ class Series:
     written: bool = False  # the object is there, as far as is known
     queued: bool = False  # waiting for a writer, or with one
     again: bool = False  # recorded while a writer had it
-    tries: int = 0
+    tries: int = 0  # in a row that failed
+    failing_since: float | None = None  # seconds of the event loop's clock
 
 
 @dataclass(slots=True)

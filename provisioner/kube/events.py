@@ -1,4 +1,9 @@
-"""Kubernetes Events for people: never in the way of the work that they tell about."""
+"""Kubernetes Events for people: never in the way of the work that they tell about.
+
+Some are told once only, so an event is kept while the API server cannot take it: at most 5,000 of
+them, and an hour. An API server that has just started answers 403 to everybody until it has read
+its roles, so an event that is forbidden is kept for a minute.
+"""
 
 import asyncio
 import time
@@ -20,17 +25,20 @@ __all__ = ["EventRecorder", "Regarding"]
 # Few, so that 1,000 events leave the connections and the API server to 1,000 volumes.
 WRITERS = 3
 QUEUE_MAX = 5000
-_TRIES = 3
 _RETRY_S = 1.0
+_RETRY_MAX_S = 30.0
+_KEPT_S = 3600.0  # the API server itself drops events after an hour
+_KEPT_FORBIDDEN_S = 60.0
 _MESSAGE_MAX = 1024  # events.k8s.io refuses more
 _NAME_MAX = 230  # of 253, the rest is our suffix
-_WORTH_RETRYING = {
+_AWAY = {
     Reason.UNREACHABLE,
     Reason.REPLY_LOST,
     Reason.TIMED_OUT,
     Reason.THROTTLED,
     Reason.UNAUTHORIZED,
 }
+_NEVER_AGAIN = "being terminated"  # a namespace: 403 for good
 
 log = structlog.get_logger(__name__)
 
@@ -61,6 +69,7 @@ class EventRecorder:
         self._writers = writers
         self._correlator = Correlator(clock)
         self._queue: deque[Series] = deque()
+        self._later: dict[int, tuple[Series, asyncio.TimerHandle]] = {}  # by id: failed before
         self._filled = asyncio.Event()
         self._writing = 0
         self._emptied = asyncio.Event()
@@ -73,19 +82,26 @@ class EventRecorder:
         )
         if series is not None and series.queued:
             series.again = True
-        elif series is None or len(self._queue) >= QUEUE_MAX:
+        elif series is None or len(self._queue) + len(self._later) >= QUEUE_MAX:
             self._metrics.events_dropped.inc()
         else:
             self._enqueue(series)
 
     async def run(self) -> None:
         """Write what was recorded, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for number in range(self._writers):
-                group.create_task(self._write_all(), name=f"event writer {number}")
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(self._writers):
+                    group.create_task(self._write_all(), name=f"event writer {number}")
+        finally:
+            for _, timer in self._later.values():
+                timer.cancel()
 
     async def flush(self, timeout_s: float) -> bool:
         """Wait, before the end of the process, until all is written; False if it takes longer."""
+        for series, timer in list(self._later.values()):
+            timer.cancel()
+            self._try_again(series)  # now or never
         try:
             async with asyncio.timeout(timeout_s):
                 await self._emptied.wait()
@@ -103,7 +119,7 @@ class EventRecorder:
         while True:
             while not self._queue:
                 self._filled.clear()
-                if not self._writing:
+                if not self._writing and not self._later:
                     self._emptied.set()
                 await self._filled.wait()
             series = self._queue.popleft()
@@ -111,10 +127,10 @@ class EventRecorder:
             try:
                 await self._write(series)
             except KubeError as exc:
-                await self._failed(series, exc)
+                self._failed(series, exc)
             except Exception:  # an event is never worth a crash
                 log.exception("cannot write an event", reason=series.reason)
-                series.queued = False
+                _is_over(series)
             finally:
                 self._writing -= 1
 
@@ -124,8 +140,7 @@ class EventRecorder:
             await self._update(series)
         else:
             await self._create(series)
-        series.tries = 0
-        series.queued = False
+        _is_over(series)
         if series.again:
             self._enqueue(series)
 
@@ -157,16 +172,24 @@ class EventRecorder:
                 raise
             await self._create(series)  # the API server drops events after an hour
 
-    async def _failed(self, series: Series, exc: KubeError) -> None:
-        series.tries += 1
-        if exc.reason in _WORTH_RETRYING and series.tries < _TRIES:
-            await asyncio.sleep(max(_RETRY_S, exc.retry_after_s or 0.0))
-            self._enqueue(series)
+    def _failed(self, series: Series, exc: KubeError) -> None:
+        """Try again later, without keeping a writer from other events; or drop it."""
+        loop = asyncio.get_running_loop()
+        if series.failing_since is None:
+            series.failing_since = loop.time()
+        if loop.time() - series.failing_since < _kept_s(exc):
+            wait_s = min(_RETRY_S * 2.0 ** min(series.tries, 16), _RETRY_MAX_S)
+            series.tries += 1
+            due = loop.call_later(max(wait_s, exc.retry_after_s or 0.0), self._try_again, series)
+            self._later[id(series)] = series, due
             return
         self._metrics.events_dropped.inc()
         log.info("dropped an event", reason=series.reason, error=exc.message)
-        series.tries = 0
-        series.queued = False
+        _is_over(series)
+
+    def _try_again(self, series: Series) -> None:
+        del self._later[id(series)]
+        self._enqueue(series)
 
     def _body(self, series: Series) -> dict[str, Any]:
         about = series.regarding
@@ -193,6 +216,18 @@ class EventRecorder:
             "source": {"component": self._component},
             "reportingComponent": self._component,
         }
+
+
+def _kept_s(exc: KubeError) -> float:
+    """How long an event that failed so is tried again."""
+    if exc.reason is Reason.FORBIDDEN and _NEVER_AGAIN not in exc.message:
+        return _KEPT_FORBIDDEN_S
+    return _KEPT_S if exc.reason in _AWAY else 0.0
+
+
+def _is_over(series: Series) -> None:
+    """It is written, or dropped."""
+    series.tries, series.failing_since, series.queued = 0, None, False
 
 
 def _name(about: Regarding) -> str:

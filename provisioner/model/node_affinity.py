@@ -24,7 +24,11 @@ REGION_KEYS = (REGION_LABEL, BETA_REGION_LABEL)
 # Source: cloud-provider-aws pkg/providers/v1/aws.go (read 2026-11-21).
 _REGION = re.compile(r"([a-zA-Z]+-)+\d+")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")  # Go's 64 bits
-_NAMES_AWS_REGION = re.compile(r"([a-z]+-){2,}\d")
+# us-west-2-lax-1 is what AWS calls a network border group. Source: EC2 API DescribeRegions and
+# DescribeAvailabilityZones; botocore data/partitions.json (read 2026-11-21).
+_NAMES_AWS_REGION = re.compile(
+    r"([a-z]{2}|eusc)(-[a-z]+)?-(north|south|east|west|central)(east|west)?-\d(-[a-z]+-\d)?"
+)
 
 
 def region_of(zone: str) -> str:
@@ -34,8 +38,8 @@ def region_of(zone: str) -> str:
 
 
 def names_region(value: str) -> bool:
-    """Whether a label's value means a Region of AWS; "home" or "dc-1" is somebody's own word."""
-    return _NAMES_AWS_REGION.match(value) is not None
+    """Whether a value means a Region of AWS; "home" or "acme-east-1" is somebody's own word."""
+    return _NAMES_AWS_REGION.fullmatch(value) is not None
 
 
 def labels_in(zone: str) -> dict[str, str]:

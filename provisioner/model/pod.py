@@ -147,12 +147,16 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=Tru
             pairs = self.node_selector.items()
             same = [Expression(key=key, operator="In", values=[value]) for key, value in pairs]
             groups.append([Term(match_expressions=same).as_json])
+        if self.required_terms:
+            groups.append([term.as_json for term in self.required_terms])
+        return tuple(groups)
+
+    @property
+    def required_terms(self) -> list[Term]:
+        """The terms of its required node affinity, [] when there is none."""
         affinity = self.affinity and self.affinity.node_affinity
         required = affinity and affinity.required_during_scheduling_ignored_during_execution
-        terms = (required and required.node_selector_terms) or ()
-        if terms:
-            groups.append([term.as_json for term in terms])
-        return tuple(groups)
+        return (required and required.node_selector_terms) or []
 
 
 class Pod(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):

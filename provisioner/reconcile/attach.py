@@ -13,6 +13,7 @@ from structlog.contextvars import bind_contextvars
 from provisioner.decide import attach as rules
 from provisioner.decide.attach import Call, Kind, Target
 from provisioner.ec2.attachments import Attachments
+from provisioner.ec2.limiter import Turn
 from provisioner.ec2.watcher import Watcher
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.queue import OUTAGE, KeyedQueue
@@ -53,6 +54,7 @@ class Attacher:
         self._client = client
         self._caches = caches
         self._ec2 = attachments
+        self._turns: dict[str, Turn] = {}  # by UID: an AttachVolume that waits for the limiter
         self.queue = KeyedQueue("attach", self.reconcile, metrics, soon=OUTAGE | _PASSES)
         self._memory = AttachmentMemory(
             client=client,
@@ -79,12 +81,21 @@ class Attacher:
     def _changed(self, old: Attachment | None, new: Attachment | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
             self._memory.forget(old)
+            self._leave_turn(old)
             # Removed by force, nobody has let go of the device's name. Should the volume still be
             # there, EC2 shows the name as taken.
             recorded = old.annotations
             self._ec2.release(recorded.get(NODE_ID, ""), recorded.get(VOLUME_ID, ""))
         if new is not None and new.spec.attacher == self._driver and rules.is_new(old, new):
+            if new.deleting:
+                self._leave_turn(new)
             self.queue.add(new.name)
+
+    def _leave_turn(self, attachment: Attachment) -> None:
+        """Its attach may have minutes to wait; it was not sent, so there is nothing to undo."""
+        turn = self._turns.get(attachment.uid)
+        if turn is not None:
+            turn.leave(NoLongerWantedError())
 
     def _persistent_volume_changed(
         self, old: PersistentVolume | None, new: PersistentVolume | None
@@ -201,14 +212,11 @@ class Attacher:
         self._memory.calls[attachment.uid] = call
         if not there_already:
             try:
-                await self._ec2.attach(
-                    target.volume_id,
-                    target.instance_id,
-                    device=device,
-                    gate=lambda: self._still_wanted(attachment),
-                )
+                await self._attach_in_turn(attachment, target, device)
             except NoLongerWantedError:
                 self._memory.restore(attachment, last)
+                if last is None:
+                    self.detacher.never_attached(attachment, target)
                 return LOOK_AGAIN_S  # what has changed has woken it too
             except StorageError as error:
                 if error.reason is not Reason.VOLUME_IN_USE and error.outcome is Outcome.NOTHING:
@@ -221,8 +229,23 @@ class Attacher:
         self._memory.watch(attachment, target.volume_id, _NOT_BEFORE_S)
         return LOOK_AGAIN_S
 
+    async def _attach_in_turn(self, attachment: Attachment, target: Target, device: str) -> None:
+        """Wait for the limiter, then call; the object's deletion ends the wait."""
+        turn = self._turns[attachment.uid] = Turn()
+        try:
+            await self._still_wanted(attachment)  # not if it went while the instance was looked at
+            await self._ec2.attach(
+                target.volume_id,
+                target.instance_id,
+                device=device,
+                gate=lambda: self._still_wanted(attachment),
+                turn=turn,
+            )
+        finally:
+            del self._turns[attachment.uid]
+
     async def _still_wanted(self, attachment: Attachment) -> None:
-        """The last look, once the limiter has granted the call."""
+        """The last look, before the wait for the limiter and once it has granted the call."""
         now = self._caches.attachments.get(attachment.name)
         if now is None or now.uid != attachment.uid or now.deleting:
             raise NoLongerWantedError

@@ -20,8 +20,11 @@ class ClaimEvents:
         """A Warning: what went wrong, and what would help.
 
         Returns:
-            Whether it was told; with ``once`` not when it was what was told last.
+            Whether it was told; with ``once`` not when it was what was told last, and never that
+            another replica goes on.
         """
+        if error.reason is Reason.NOT_LEADING:
+            return False
         text = f"{error.reason}: {error.message}"
         if once and self._said.get(claim.uid) == text:
             return False
@@ -37,6 +40,15 @@ class ClaimEvents:
         """A Normal event about what is going on; told once."""
         if self._said.get(claim.uid) != text:
             self._say(claim, text, reason="Provisioning", warning=False)
+
+    def under_way(self, claim: Claim) -> None:
+        """A Normal event: it takes its time; told once."""
+        self.note(claim, f'External provisioner is provisioning volume for claim "{claim.key}"')
+
+    def break_silence(self, claim: Claim) -> None:
+        """The same, unless something was said about the claim already."""
+        if claim.uid not in self._said:
+            self.under_way(claim)
 
     def succeeded(self, claim: Claim, text: str) -> None:
         """A Normal event: it is done."""

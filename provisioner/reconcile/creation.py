@@ -31,7 +31,7 @@ from provisioner.reconcile.marks import Marks
 from provisioner.reconcile.zone_state import ZoneState
 from provisioner.settings import Settings
 
-_TELL_AFTER_S = 5.0  # a claim that is provisioned sooner needs no word that it is
+TELL_AFTER_S = 5.0  # a claim that is provisioned sooner needs no word that it is
 _NOT_BEFORE_S = 1.25  # EC2's median is 1.5 s (aws-ebs-csi-driver #2021)
 _MAKE_AGAIN_S = 5.0
 
@@ -86,14 +86,12 @@ class Creations:
         self.attempts[uid] = attempt
         if attempt.volume is not None:
             self._made(uid, attempt, attempt.volume)
-        asyncio.get_running_loop().call_later(_TELL_AFTER_S, self._tell_if_slow, uid)
+        asyncio.get_running_loop().call_later(TELL_AFTER_S, self._tell_if_slow, uid)
 
     def _tell_if_slow(self, uid: str) -> None:
         attempt = self.attempts.get(uid)
         if attempt is not None:
-            claim = attempt.plan.claim
-            text = f'External provisioner is provisioning volume for claim "{claim.key}"'
-            self._events.note(claim, text)
+            self._events.under_way(attempt.plan.claim)
 
     async def advance(self, uid: str) -> float | creation.GiveUp | None:
         """Carry steps out until one waits; seconds until the next look, None when woken.

@@ -1,8 +1,9 @@
 """Delete: the end of a persistent volume and of its volume.
 
-The cache only proposes. Lists fetched live have to confirm that nothing is attached and that no
-other object names the volume; and once the limiter has granted the call, right before it is sent,
-the object itself is read again and must still want it.
+The cache only proposes, and a list of the last seconds lets the deletion wait for its turn. Once
+the limiter has granted the call, right before it is sent, lists begun after that have to confirm
+that nothing is attached and that no other object names the volume; then the object itself is read
+again and must still want it.
 """
 
 import asyncio
@@ -155,7 +156,9 @@ class Deleter:
         log.info("volume deleted")
 
     async def _confirm(self, proposed: PersistentVolume) -> None:
-        """Let lists fetched live confirm a deletion: they alone know of namesakes.
+        """Let lists confirm a deletion before it waits for its turn.
+
+        While the API server is away, deletions so take no places from other calls.
 
         Raises:
             _NotConfirmedError: the API server says otherwise.
@@ -176,7 +179,11 @@ class Deleter:
             _NotConfirmedError: the API server says otherwise.
             KubeError: it could not be asked, so nothing is deleted.
         """
-        await self._confirm(proposed)
+        # What was made while we waited for our turn, or a moment ago, may be in no cache: whoever
+        # rescues a volume by a persistent volume of its own is told by the API server that it is.
+        decision = await self._by_live_lists(proposed, since=None)
+        if not isinstance(decision, rules.Delete):
+            raise _NotConfirmedError(decision)
         try:
             live = await self._client.get(PERSISTENT_VOLUMES, proposed.name)
         except KubeError as error:

@@ -57,6 +57,16 @@ class Detacher:
         self._took_over_s = now_s()
         self._before_us = frozenset(a.uid for a in self._caches.attachments.values())
 
+    def never_attached(self, attachment: Attachment, target: Target) -> None:
+        """No AttachVolume was sent for it: looks at EC2 decide, as after a refused detach.
+
+        So hundreds of them that are deleted at once do not wait for the quota of DetachVolume.
+        """
+        now = self._caches.attachments.get(attachment.name)
+        if now is None or now.uid != attachment.uid or attachment.uid in self._before_us:
+            return
+        self._memory.calls[attachment.uid] = Call(Kind.DETACH, target, now_s(), refused=True)
+
     async def advance(self, attachment: Attachment) -> float | None:
         """One step; seconds until the next look, None once settled."""
         if finalizer_of_attacher(self._driver) not in attachment.finalizers:

@@ -1,14 +1,15 @@
 """Lists fetched live, shared by all who ask at about the same time.
 
 Deleting a volume needs proof that nothing else names it, and a cache is no proof. One list
-answers everybody who asked before it began, so 1,000 deletions cost some dozen lists.
+answers everybody who asked before it began: at any time at most one is under way, and one more
+waits to begin, which is for all who come meanwhile. So 1,000 deletions cost some dozen lists.
 """
 
 import asyncio
 from collections.abc import Mapping
+from contextvars import Context
 from dataclasses import dataclass
 
-from provisioner.ec2.coalescer import Coalescer
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES
 from provisioner.model.attachment import Attachment
@@ -22,9 +23,6 @@ _PACE_S = 0.1
 _SHARE = 3
 _REST_MAX_S = 2.0
 _PACE_AFTER_A_FAILURE_S = 1.0
-# While deletions go on, lists are fetched again and again at their pace, and nobody waits for the
-# next one whose object a list of the last seconds shows: else each list would let 64 calls pass.
-_RENEW_S = 0.1
 _REUSE_S = 10.0
 
 
@@ -52,8 +50,9 @@ class LiveLists:
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self._coalescer = Coalescer[Snapshot](self._answer, window_s=_WINDOW_S, fresh_for_s=0.0)
-        self._latest: tuple[float, Snapshot] | None = None
+        self._next: asyncio.Task[Snapshot] | None = None  # not begun: whoever asks gets this one
+        self._under_way: asyncio.Task[Snapshot] | None = None
+        self._latest: Snapshot | None = None
         self._not_before_s = 0.0
 
     async def snapshot(self, *, since: str | None = None) -> Snapshot:
@@ -62,18 +61,19 @@ class LiveLists:
         Args:
             since: take one of the last ten seconds too, if it was begun after this
                 resourceVersion was written: then it shows an object at this version or a later
-                one. A newer one is fetched meanwhile.
+                one. No proof for what cannot be undone.
 
         Raises:
             KubeError: the lists could not be read whole; nobody may conclude anything.
         """
-        if since is not None and self._latest is not None and since.isdecimal():
-            at_s, latest = self._latest
-            if latest.version >= int(since):
-                if _now_s() - at_s > _RENEW_S:
-                    self._coalescer.ask("")
-                return latest
-        return await self._coalescer.get("")
+        latest = self._latest
+        if latest is not None and since and since.isdecimal() and latest.version >= int(since):
+            return latest
+        if self._next is None:
+            # Its log lines are not about whoever asked first.
+            self._next = asyncio.create_task(self._list(), name="live lists", context=Context())
+            self._next.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(self._next)
 
     async def nobody_names(self, volume_id: str) -> None:
         """The last look before a volume without a persistent volume is deleted.
@@ -87,22 +87,30 @@ class LiveLists:
             raise KubeError(Reason.CONFLICT, message)
 
     async def close(self) -> None:
-        """End what is under way."""
-        await self._coalescer.close()
+        """End what is under way; whoever waits for it is cancelled."""
+        tasks = [task for task in (self._next, self._under_way) if task is not None]
+        self._next = self._under_way = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _answer(self, keys: list[str]) -> dict[str, Snapshot]:
-        """Fetch, at a pace that leaves the API server time for others."""
-        await asyncio.sleep(max(0.0, self._not_before_s - _now_s()))
+    async def _list(self) -> Snapshot:
+        """Fetch when it is time, at a pace that leaves the API server time for others."""
+        if self._under_way is not None:
+            await asyncio.wait({self._under_way})
+        await asyncio.sleep(max(_WINDOW_S, self._not_before_s - _now_s()))
+        # Whoever asks from here on gets another one: this one may lack what they must see.
+        self._under_way, self._next = self._next, None
         began_s = _now_s()
         self._not_before_s = began_s + _PACE_AFTER_A_FAILURE_S
         snapshot = await self._fetch()
         took_s = _now_s() - began_s
         self._not_before_s = began_s + max(_PACE_S, min(_SHARE * took_s, took_s + _REST_MAX_S))
-        self._latest = latest = _now_s(), snapshot
-        asyncio.get_running_loop().call_later(_REUSE_S, self._forget, latest)
-        return dict.fromkeys(keys, snapshot)
+        self._latest = snapshot
+        asyncio.get_running_loop().call_later(_REUSE_S, self._forget, snapshot)
+        return snapshot
 
-    def _forget(self, old: tuple[float, Snapshot]) -> None:
+    def _forget(self, old: Snapshot) -> None:
         """5,000 persistent volumes are not kept for nobody."""
         if self._latest is old:
             self._latest = None

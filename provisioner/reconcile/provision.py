@@ -33,7 +33,7 @@ from provisioner.reconcile.capping import Capping
 from provisioner.reconcile.claim_events import ClaimEvents
 from provisioner.reconcile.classes import Classes
 from provisioner.reconcile.consumers import WaitingPods
-from provisioner.reconcile.creation import Creations
+from provisioner.reconcile.creation import TELL_AFTER_S, Creations
 from provisioner.reconcile.failover import FailOver, place_of
 from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
@@ -72,6 +72,7 @@ class Provisioner:
         self._caches = caches
         self._events = ClaimEvents(events)
         self._classes = Classes()
+        self._telling: dict[str, asyncio.TimerHandle] = {}
         self._pins = Pins(client, caches)
         self.capping = Capping(volumes, settings, self._events)
         self.takeover = Takeover(marks, lookups)
@@ -215,6 +216,7 @@ class Provisioner:
                 self._refused(claim, decision)
                 return None
             case rules.Provision(storage_class=storage_class):
+                self._tell_if_silent(claim)
                 return await self._plan(claim, self._read(claim, storage_class))
             case _:
                 assert_never(decision)
@@ -277,7 +279,16 @@ class Provisioner:
         self._count(why, "another node is asked for")
         return None
 
+    def _tell_if_silent(self, claim: Claim) -> None:
+        """Have its user told if it must wait for what a process before us may have begun."""
+        uid = claim.uid
+        if uid not in self._telling and self.takeover.may_have_begun(uid):
+            in_time = asyncio.get_running_loop().call_later
+            self._telling[uid] = in_time(TELL_AFTER_S, self._events.break_silence, claim)
+
     def _forget(self, uid: str) -> None:
+        if uid in self._telling:
+            self._telling.pop(uid).cancel()
         self._pins.forget(uid)
         self._zones.forget(uid)
         self._events.forget(uid)

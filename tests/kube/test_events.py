@@ -133,16 +133,6 @@ async def test_an_event_that_is_refused_is_dropped_at_once(
     assert (len(server.requests), dropped(metrics)) == (1, 1)
 
 
-async def test_an_event_nobody_takes_is_dropped_after_three_tries(
-    recorder: EventRecorder, server: ApiServer, metrics: Metrics
-) -> None:
-    server.on("POST", EVENTS, status(503, "ServiceUnavailable"))
-    fail(recorder)
-    await recorder.flush(3)
-
-    assert (len(server.requests), dropped(metrics)) == (3, 1)
-
-
 async def test_an_event_whose_reply_was_lost_is_written_again_under_its_name(
     recorder: EventRecorder, server: ApiServer, metrics: Metrics
 ) -> None:

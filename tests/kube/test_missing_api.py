@@ -14,7 +14,12 @@ from provisioner.reconcile.caches import Caches
 from tests.builders import DRIVER
 from tests.kube.apiserver import ApiServer, Watch, document, listing
 
-CORE: list[Resource[Any]] = [resources.CLAIMS, resources.PERSISTENT_VOLUMES, resources.NODES]
+CORE: list[Resource[Any]] = [
+    resources.CLAIMS,
+    resources.PERSISTENT_VOLUMES,
+    resources.NODES,
+    resources.PODS,
+]
 STORAGE: list[Resource[Any]] = [
     resources.ATTACHMENTS,
     resources.STORAGE_CLASSES,

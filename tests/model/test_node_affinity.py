@@ -12,6 +12,7 @@ from provisioner.model.node_affinity import (
     labels_in,
     matches,
     may_match,
+    names_region,
     region_of,
     terms_of,
     zones_named,
@@ -67,6 +68,8 @@ def test_only_the_label_that_every_node_has_can_exclude_by_being_there(
         ("In", ["home"], True),
         ("In", ["us-west-2", "dc-1"], True),
         ("In", ["us-west-2"], False),
+        ("In", ["acme-east-1"], True),
+        ("In", ["us-east-1-prod"], True),
         ("In", [], False),
         ("Gt", ["5"], True),
     ],
@@ -77,6 +80,26 @@ def test_a_region_that_is_none_of_aws_may_be_what_nodes_here_are_labelled_with(
     may: bool,  # noqa: FBT001 -- of a table
 ):
     assert allows([term(REGION_LABEL, operator, *values)], A) is may
+
+
+@pytest.mark.parametrize(
+    "region",
+    [
+        *("us-east-1", "ap-southeast-2", "ca-central-1", "il-central-1", "cn-northwest-1"),
+        *("us-gov-west-1", "us-iso-east-1", "us-isob-east-1", "eu-isoe-west-1", "eusc-de-east-1"),
+        "us-west-2-lax-1",
+    ],
+)
+def test_the_regions_of_every_partition_are_known_by_their_form(region: str):
+    assert names_region(region)
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["", "home", "dc-1", "acme-east-1", "on-prem-1", "home-lab-1", "us-east-1-prod", "US-EAST-1"],
+)
+def test_any_other_word_is_somebodys_own(word: str):
+    assert not names_region(word)
 
 
 def test_other_keys_may_have_any_value():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from botocore.exceptions import ClientError
 
 from provisioner.ec2.calls import Ec2Calls
-from provisioner.ec2.limiter import Grant, Limiter, Urgency
+from provisioner.ec2.limiter import Grant, Limiter, Turn, Urgency
 from provisioner.ec2.rates import Rates
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, Reason
@@ -37,10 +37,31 @@ class SlowLimiter(Limiter):
         self._waits_s = waits_s
 
     async def acquire(
-        self, action: str, urgency: Urgency = Urgency.NORMAL, *, place: int | None = None
+        self,
+        action: str,
+        urgency: Urgency = Urgency.NORMAL,
+        *,
+        place: int | None = None,
+        turn: Turn | None = None,
     ) -> Grant:
-        await asyncio.sleep(self._waits_s.get(action, 0.0))
-        return await super().acquire(action, urgency, place=place)
+        if self._waits_s.get(action):
+            await self._wait(action, turn or Turn())
+        return await super().acquire(action, urgency, place=place, turn=turn)
+
+    async def _wait(self, action: str, turn: Turn) -> None:
+        """As the real one waits: it can be ended."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[Grant] = loop.create_future()
+        turn.begin(waiter)
+        turns_up = asyncio.create_task(asyncio.sleep(self._waits_s[action]))
+        try:
+            both: set[asyncio.Future[Any]] = {waiter, turns_up}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if waiter.done():
+                await waiter
+        finally:
+            turns_up.cancel()
+            waiter.cancel()
 
 
 @dataclass(frozen=True)

@@ -72,17 +72,67 @@ def test_800_attaches_at_the_documented_quota_cost_one_call_each():
     in_attach_world(story)
 
 
-def test_an_attachment_deleted_while_its_attach_waits_for_its_turn_is_not_attached():
+def test_the_deletion_of_an_attachment_ends_its_attach_s_wait_for_its_turn():  # race 30
     async def story(world: AttachWorld) -> list[str]:
         world.cloud.waits_s["AttachVolume"] = 60
         name = world.wish()
         await asyncio.sleep(5)
         world.delete(name)
         await asyncio.sleep(100)
-        assert 60 <= world.gone_at[name] < 70
+        assert 5 <= world.gone_at[name] < 8
+        assert world.told == []
         return world.cloud.actions()
 
-    assert "AttachVolume" not in in_attach_world(story)
+    assert in_attach_world(story) == []
+
+
+@pytest.mark.parametrize("deleted", [1, 700], ids=["one", "most of them"])
+def test_deletions_among_hundreds_of_attaches_at_the_documented_quota_take_seconds(deleted: int):
+    async def story(world: AttachWorld) -> None:
+        names = []
+        for number in range(1, 801):
+            node = number // VOLUMES_A_NODE
+            names.append(world.wish(number, node=node, instance=f"i-{node:017x}"))
+        await asyncio.sleep(5)
+        for name in names[-deleted:]:
+            world.delete(name)
+        await asyncio.sleep(10)
+        assert set(world.gone_at) == set(names[-deleted:])
+        await asyncio.sleep(1000)
+        kept = names[:-deleted]
+        assert set(world.attached_at) == set(kept)
+        assert world.cloud.counts["AttachVolume"] == len(kept)
+        assert max(world.attached_at.values()) < 10 + 1.1 * (len(kept) - 50) / 5
+        assert world.cloud.counts["DetachVolume"] == 0
+        assert world.told == []
+
+    in_attach_world(story)
+
+
+def test_a_deletion_while_the_instance_is_looked_at_keeps_the_attach_from_waiting_at_all():
+    async def story(world: AttachWorld) -> list[str]:
+        world.cloud.waits_s |= {"AttachVolume": 60, "DescribeInstances": 10}
+        name = world.wish()
+        await asyncio.sleep(5)
+        world.delete(name)
+        await asyncio.sleep(100)
+        assert 10 <= world.gone_at[name] < 15
+        return world.cloud.actions()
+
+    assert in_attach_world(story) == []
+
+
+def test_a_deletion_does_not_forget_an_attach_that_ec2_has_already():
+    async def story(world: AttachWorld) -> list[str]:
+        world.cloud.waits_s["AttachVolume"] = 60
+        name = world.wish()
+        await asyncio.sleep(60.3)  # after the look at the instance, before the answer
+        world.delete(name)
+        await asyncio.sleep(30)
+        assert name in world.gone_at
+        return world.cloud.actions()
+
+    assert in_attach_world(story) == ["AttachVolume", "DetachVolume"]
 
 
 def test_an_attachment_removed_by_force_while_its_attach_waits_for_its_turn_is_not_attached():

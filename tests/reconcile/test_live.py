@@ -80,6 +80,53 @@ def test_who_asks_while_a_list_is_fetched_gets_the_next_one() -> None:
     assert len(told(story, takes_s=0.2)) == 2
 
 
+def test_who_asks_while_lists_rest_gets_the_very_next_one() -> None:
+    async def story(live: LiveLists, server: Server) -> None:
+        await live.snapshot()
+        early = asyncio.create_task(live.snapshot())
+        await asyncio.sleep(0.5)  # lists rest until 1.2 s after the first has begun
+        late = await live.snapshot()
+        assert late is await early
+
+    assert len(told(story, takes_s=0.4)) == 2
+
+
+def test_whoever_asks_gets_a_list_begun_afterwards_and_one_at_a_time_is_fetched() -> None:
+    async def story(live: LiveLists, server: Server) -> None:
+        now = asyncio.get_running_loop().time
+        snapshots: dict[int, float] = {}
+
+        async def ask() -> None:
+            asked_at = now()
+            found = await live.snapshot()
+            begun_at = snapshots.setdefault(id(found), server.begun_at[-1])
+            kept.append(found)
+            assert begun_at >= asked_at
+
+        kept: list[object] = []  # so that no id is used twice
+        async with asyncio.TaskGroup() as asking:
+            for _ in range(1000):
+                asking.create_task(ask())
+                await asyncio.sleep(0.005)
+
+    begun_at = told(story, takes_s=0.3)
+
+    assert len(begun_at) <= 5 / 0.9 + 2
+
+
+def test_who_waits_for_lists_at_the_end_is_cancelled() -> None:
+    async def story(live: LiveLists, _: Server) -> None:
+        asking = [asyncio.create_task(live.snapshot())]
+        await asyncio.sleep(0.1)
+        asking.append(asyncio.create_task(live.snapshot()))
+        await asyncio.sleep(0.1)
+        await live.close()
+        ended = await asyncio.gather(*asking, return_exceptions=True)
+        assert [type(each) for each in ended] == [asyncio.CancelledError] * 2
+
+    assert len(told(story, takes_s=60)) == 1
+
+
 def test_a_list_of_the_last_seconds_serves_what_was_written_before_it() -> None:
     async def story(live: LiveLists, server: Server) -> None:
         server.version = 7

@@ -87,6 +87,35 @@ def test_the_affinity_has_the_key_that_nodes_have(terms: list[Json] | None):
     assert "labels" not in result["metadata"]
 
 
+@pytest.mark.parametrize("word", ["acme-east-1", "us-west-2"])
+def test_the_words_that_nodes_have_for_their_region_are_neither_refused_nor_taken_away(word: str):
+    world = in_zone_a()
+    node = a_node()
+    node["metadata"]["labels"][REGION] = word
+    world.kube.put("nodes", node)
+    named = a_persistent_volume(labels={REGION: word})
+    within = {"key": REGION, "operator": "In", "values": [word]}
+    pinned = named["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0]["matchExpressions"]
+    pinned.append(within)
+
+    result = after(named, world.answer("mutate", named))
+    answer = world.answer("validate", result)
+
+    assert result["metadata"]["labels"] == {ZONE: A, REGION: word}
+    assert (answer.allowed, answer.warnings) == (True, ())
+
+
+def test_while_nodes_are_not_known_no_affinity_is_refused_for_words_that_they_may_have():
+    wrong = a_persistent_volume(zone="rack-1")
+    lenient, strict = (World(ec2=Ec2({"vol-1": A}), filled=False, strict=s) for s in (False, True))
+
+    let_through, refused = lenient.answer("validate", wrong), strict.answer("validate", wrong)
+
+    assert (let_through.allowed, len(let_through.warnings)) == (True, 1)
+    assert (refused.allowed, refused.code) == (False, 503)
+    assert World(ec2=Ec2({"vol-1": A})).answer("validate", wrong).code == 422
+
+
 def test_labels_that_need_escaping_survive_a_whole_review():
     odd = {'say "hi"/~0~1': 'a\\"\u2028b\n', "~/": "~1", REGION: "us-west-2", ZONE: '"\\'}
     wrong = a_persistent_volume(labels=odd)

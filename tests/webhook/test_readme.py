@@ -57,9 +57,11 @@ def test_what_only_the_controller_measures_is_not_exported():
     of_the_controller = {each.name for each in Metrics().registry.collect()} - named
 
     assert of_the_controller == {
+        "ebs_provisioner_extra_tags",
         "ebs_provisioner_flow_seconds",
         "ebs_provisioner_in_transition",
         "ebs_provisioner_orphans",
+        "ebs_provisioner_zone_refuses",
     }
 
 

@@ -5,7 +5,7 @@ term is narrowed to the volume's zone, whatever else it asks of a node.
 Source: Kubernetes 1.36 ``ValidatePersistentVolumeUpdate``.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from provisioner.model.node_affinity import (
     REGION_KEYS,
@@ -17,9 +17,10 @@ from provisioner.model.node_affinity import (
 )
 from provisioner.model.zone import ZONE_KEYS
 from webhook.decide.documents import inside, put
+from webhook.decide.nodes import suits, zone_words
 from webhook.model.patch import add
 from webhook.model.review import Json, Operation
-from webhook.model.views import Zones
+from webhook.model.views import NodeView, Zones
 
 _TERMS = ("spec", "nodeAffinity", "required", "nodeSelectorTerms")
 _MOST_LISTED = 3
@@ -39,24 +40,30 @@ def says_nothing(terms: Iterable[Json]) -> bool:
     return all(_is_empty(term) for term in terms)
 
 
-def excludes(terms: Sequence[Json], zone: str) -> bool:
-    """Whether no node of this zone can match."""
-    return bool(terms) and not allows(terms, zone)
+def excludes(terms: Sequence[Json], zone: str, nodes: Iterable[NodeView] = ()) -> bool:
+    """Whether no node of this zone can match, and none of those that are there does.
+
+    ``nodes`` are those of ``nodes.running_driver_in`` that zone, here and below.
+    """
+    return bool(terms) and not allows(terms, zone) and not any(suits(terms, node) for node in nodes)
 
 
-def elsewhere(terms: Iterable[Json], zone: str) -> Zones:
-    """The other zones that terms allow by name."""
+def elsewhere(terms: Iterable[Json], zone: str, nodes: Iterable[NodeView] = ()) -> Zones:
+    """The other zones that terms allow by name; nodes of this one may have such a name for it."""
     named = [zones_named([term]) or frozenset() for term in terms]
-    return frozenset[str]().union(*named) - {zone}
+    return frozenset[str]().union(*named) - {zone} - zone_words(nodes)
 
 
-def confined(persistent_volume: Json, zone: str, key: str) -> list[Operation]:
+def confined(
+    persistent_volume: Json, zone: str, key: str, nodes: Collection[NodeView] = ()
+) -> list[Operation]:
     """What confines each term to this zone; nothing for a term that is.
 
     The requirement is added to the others of its term, under the zone key that the term already
     asks for with ``In``: two keys would both have to be on a node, and nodes may carry one of them
     only (aws-ebs-csi-driver#899, #962). ``NotIn`` and ``DoesNotExist`` hold on nodes that lack the
-    key, so they are no sign of it: such a term gets ``key``, that of ``labels.zone_key``.
+    key, so they are no sign of it: such a term gets ``key``, that of ``labels.zone_key``. Where
+    nodes that match a term name the zone by another key than that, the term gets theirs.
 
     An empty term beside others stays as it is: it matches no node, and filling it would let in more
     nodes than the others do.
@@ -66,7 +73,7 @@ def confined(persistent_volume: Json, zone: str, key: str) -> list[Operation]:
         return [put(persistent_volume, affinity_of(zone, key)["required"][_TERMS[-1]], *_TERMS)]
     fill = says_nothing(terms)
     return [
-        _narrowed(term, index, zone, key)
+        _narrowed(term, index, zone, _key_for(term, zone, key, nodes))
         for index, term in enumerate(inside(persistent_volume, *_TERMS))
         if isinstance(term, dict) and (fill or not _is_empty(term)) and not _is_in(term, zone)
     ]
@@ -120,9 +127,18 @@ def _is_in(term: Json, zone: str) -> bool:
     return named is not None and named <= {zone}
 
 
-def _narrowed(term: Json, index: int, zone: str, key: str) -> Operation:
+def _key_for(term: Json, zone: str, key: str, nodes: Collection[NodeView]) -> str:
     used = {each.get("key") for each in expressions_of(term) if each.get("operator") == "In"}
-    requirement = _in(next((each for each in ZONE_KEYS if each in used), key), zone)
+    wished = [*(each for each in ZONE_KEYS if each in used), key]
+    meant = [node for node in nodes if suits([term], node)]
+    naming = (
+        each for each in (*wished, *ZONE_KEYS) if any((each, zone) in node.labels for node in meant)
+    )
+    return next(naming, wished[0])
+
+
+def _narrowed(term: Json, index: int, zone: str, key: str) -> Operation:
+    requirement = _in(key, zone)
     if isinstance(term.get("matchExpressions"), list):
         return add(requirement, *_TERMS, index, "matchExpressions", "-")
     return add([requirement], *_TERMS, index, "matchExpressions")

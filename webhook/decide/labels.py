@@ -5,7 +5,7 @@ volume has, so a label is only written where all nodes that could mount the volu
 Source: Kubernetes 1.36 pkg/scheduler/framework/plugins/volumezone.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from provisioner.model.node_affinity import (
     BETA_REGION_LABEL,
@@ -16,6 +16,7 @@ from provisioner.model.node_affinity import (
     region_of,
 )
 from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_KEYS, ZONE_LABEL
+from webhook.decide.nodes import running_driver_in
 from webhook.model.views import NodeView
 
 # VolumeZone holds a label under a beta key against a node's new one, where the node has no other.
@@ -33,7 +34,7 @@ def writable(zone: str, nodes: Iterable[NodeView]) -> dict[str, str]:
     such node nothing is known of the next one, so there is no label at all; repairs add them when
     nodes have come. Never an empty value: it would keep all nodes away (kubernetes#124525).
     """
-    there = [node for node in nodes if node.has_driver and _may_be_in(node, zone)]
+    there = running_driver_in(zone, nodes)
     if not there:
         return {}
     true = {ZONE_LABEL: zone, REGION_LABEL: region_of(zone)}
@@ -47,11 +48,12 @@ def writable(zone: str, nodes: Iterable[NodeView]) -> dict[str, str]:
 def zone_key(zone: str, nodes: Iterable[NodeView]) -> str:
     """The key under which a node affinity names this zone.
 
-    The one that nodes of every cloud have; the driver's own where its nodes have no other, as in a
-    cluster without a cloud controller: an affinity is never changed, and would keep them all away.
+    The one that nodes of every cloud have; the driver's own where no node names the zone by it, as
+    in a cluster without a cloud controller, or one whose owner writes racks there: an affinity is
+    never changed, and would keep them all away.
     """
-    there = [node for node in nodes if node.has_driver and _may_be_in(node, zone)]
-    current = any(key == ZONE_LABEL for node in there for key, _ in node.labels)
+    there = running_driver_in(zone, nodes)
+    current = any((ZONE_LABEL, zone) in node.labels for node in there)
     own = any((EBS_ZONE_LABEL, zone) in node.labels for node in there)
     return EBS_ZONE_LABEL if own and not current else ZONE_LABEL
 
@@ -61,20 +63,43 @@ def missing(written: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, 
     return {key: value for key, value in labels.items() if key not in written}
 
 
-def contradicting(written: Mapping[str, str], zone: str) -> dict[str, str]:
+def contradicting(
+    written: Mapping[str, str], zone: str, nodes: Collection[NodeView] = ()
+) -> dict[str, str]:
     """The keys that are written with another zone or Region than this zone's, and the true value.
 
+    The nodes are the judges of what is no name of AWS: what one of them carries is satisfiable, and
+    what all of them gainsay is wrong, be it the true name, as it keeps every node away. While they
+    say nothing, any word may be what the cluster calls its Region.
+
     A set of zones (``us-east-1a__us-east-1b``) contradicts as well: an EBS volume is in one.
+
+    Args:
+        written: the labels as they are.
+        zone: where the volume is.
+        nodes: ``nodes.running_driver_in`` that zone.
     """
     return {
         key: true
         for key, true in labels_in(zone).items()
-        if key in written and written[key] != true and not _is_homemade(key, written[key])
+        if key in written and _contradicts(key, written[key], true, nodes)
     }
 
 
+def provable(wrong: Mapping[str, str], written: Mapping[str, str]) -> list[str]:
+    """The keys of labels that contradict whatever nodes come: they name another place of AWS's."""
+    return [
+        key
+        for key, true in wrong.items()
+        if written[key] != true and not _is_homemade(key, written[key])
+    ]
+
+
 def corrected(
-    written: Mapping[str, str], zone: str, labels: Mapping[str, str]
+    written: Mapping[str, str],
+    zone: str,
+    labels: Mapping[str, str],
+    nodes: Collection[NodeView] = (),
 ) -> dict[str, str | None]:
     """What becomes of labels that contradict: the true value, None to take one away.
 
@@ -84,15 +109,33 @@ def corrected(
         written: the labels as they are.
         zone: where the volume is.
         labels: the writable ones of that zone.
+        nodes: ``nodes.running_driver_in`` that zone.
     """
     return {
-        key: true if _CURRENT.get(key, key) in labels else None
-        for key, true in contradicting(written, zone).items()
+        key: true
+        if _CURRENT.get(key, key) in labels and all(_seen(key, each) == true for each in nodes)
+        else None
+        for key, true in contradicting(written, zone, nodes).items()
     }
 
 
-def _may_be_in(node: NodeView, zone: str) -> bool:
-    return any(key in ZONE_KEYS and value == zone for key, value in node.labels)
+def _contradicts(key: str, value: str, true: str, nodes: Collection[NodeView]) -> bool:
+    seen = {_seen(key, node) for node in nodes}
+    if value == true:
+        return bool(seen) and None not in seen and true not in seen
+    if not value:
+        return True
+    if key in REGION_KEYS and any(seen):
+        return value not in seen
+    if key in ZONE_KEYS and value in seen:
+        return names_region(value[:-1])  # us-east-1b on a node of us-east-1a is a mistake, no word
+    return not _is_homemade(key, value)
+
+
+def _seen(key: str, node: NodeView) -> str | None:
+    """The value that VolumeZone holds a label under this key against."""
+    carried = dict(node.labels)
+    return carried.get(key, carried.get(_CURRENT.get(key, key)))
 
 
 def _is_homemade(key: str, value: str) -> bool:

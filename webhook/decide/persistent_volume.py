@@ -5,7 +5,7 @@ and node affinity and leaves every refusal to ``validate``, which sees the objec
 webhooks; only what cannot be known now is turned away by both, in strict mode, to be tried again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from provisioner.model.node_affinity import zones_named
@@ -13,9 +13,11 @@ from provisioner.model.volume import is_volume_id, normalised_handle
 from provisioner.model.zone import ZONE_LABEL
 from webhook.decide import affinity, labels
 from webhook.decide.documents import inside, put
+from webhook.decide.nodes import unmet
 from webhook.decide.sentences import Sentences
 from webhook.model.patch import add, remove
 from webhook.model.review import Answer, Json, Operation, allow, deny
+from webhook.model.views import NodeView
 
 _RETRY_AFTER_S = 1
 _CSI_HANDLE = ("spec", "csi", "volumeHandle")
@@ -101,6 +103,7 @@ def mutate(
     *,
     strict: bool,
     key: str = ZONE_LABEL,
+    nodes: Collection[NodeView] = (),
 ) -> Answer:
     """Add the labels and the node affinity of the zone that its volume is in.
 
@@ -113,6 +116,7 @@ def mutate(
         writable: ``labels.writable`` of that zone.
         strict: wrong labels are left to ``validate``; a doubt is a 503 and not a warning.
         key: ``labels.zone_key`` of that zone.
+        nodes: ``nodes.running_driver_in`` that zone.
     """
     source = _source(persistent_volume)
     if source is None:
@@ -124,16 +128,20 @@ def mutate(
         return _in_doubt(say, truth.why, strict=strict)
     if isinstance(truth, Missing):
         return allow("VolumeMissing")
-    return _completed(persistent_volume, say, truth.zone, writable, key, strict=strict)
+    return _completed(persistent_volume, say, truth.zone, writable, key, nodes=nodes, strict=strict)
 
 
-def validate(persistent_volume: Json, truth: Truth, *, strict: bool) -> Answer:
+def validate(
+    persistent_volume: Json, truth: Truth, *, strict: bool, nodes: Collection[NodeView] = ()
+) -> Answer:
     """Refuse what the zone of the volume contradicts, warn of what only costs a detour.
 
     Args:
         persistent_volume: one for which ``source_of`` found something, as it will be stored.
         truth: where the volume is.
         strict: wrong labels are refused too; a doubt is a 503 and not a warning.
+        nodes: ``nodes.running_driver_in`` the volume's zone. For what they say something may be let
+            through or warned about, and nothing is refused.
     """
     source = _source(persistent_volume)
     if source is None:
@@ -145,7 +153,7 @@ def validate(persistent_volume: Json, truth: Truth, *, strict: bool) -> Answer:
         return _in_doubt(say, truth.why, strict=strict)
     if isinstance(truth, Missing):
         return deny("VolumeMissing", say.no_volume())
-    return _judged(persistent_volume, say, truth.zone, source.zone_hint, strict=strict)
+    return _judged(persistent_volume, say, truth.zone, source.zone_hint, nodes=nodes, strict=strict)
 
 
 def labels_of(persistent_volume: Json) -> dict[str, str]:
@@ -187,14 +195,15 @@ def _completed(
     writable: Mapping[str, str],
     zone_key: str,
     *,
+    nodes: Collection[NodeView],
     strict: bool,
 ) -> Answer:
     terms = affinity.terms_in(persistent_volume)
-    if affinity.excludes(terms, zone) and not affinity.says_nothing(terms):
+    if affinity.excludes(terms, zone, nodes) and not affinity.says_nothing(terms):
         return allow("ZoneConflict", zone=zone)
     written = labels_of(persistent_volume)
-    wrong = {} if strict else labels.corrected(written, zone, writable)
-    confining = affinity.confined(persistent_volume, zone, zone_key)
+    wrong = {} if strict else labels.corrected(written, zone, writable, nodes)
+    confining = affinity.confined(persistent_volume, zone, zone_key, nodes)
     patch = [
         *_labelled(persistent_volume, labels.missing(written, writable)),
         *_relabelled(wrong),
@@ -203,7 +212,7 @@ def _completed(
     warnings = [
         say.relabelled(zone, key, written[key], removed=true is None) for key, true in wrong.items()
     ]
-    if others := affinity.elsewhere(terms, zone):
+    if others := affinity.elsewhere(terms, zone, nodes):
         warnings.append(say.narrowed(zone, affinity.listed(others)))
     if terms:
         warnings += [say.appended(zone, key) for key in affinity.keys_added(confining)]
@@ -226,19 +235,28 @@ def _relabelled(wrong: Mapping[str, str | None]) -> list[Operation]:
 
 
 def _judged(
-    persistent_volume: Json, say: Sentences, zone: str, hint: str, *, strict: bool
+    persistent_volume: Json,
+    say: Sentences,
+    zone: str,
+    hint: str,
+    *,
+    nodes: Collection[NodeView],
+    strict: bool,
 ) -> Answer:
     terms = affinity.terms_in(persistent_volume)
-    if affinity.excludes(terms, zone):
+    if affinity.excludes(terms, zone, nodes):
         conflict = say.conflict(zone, affinity.verdict(terms, zone))
         return deny("ZoneConflict", conflict, zone=zone)
     written = labels_of(persistent_volume)
-    wrong = [(key, written[key]) for key in labels.contradicting(written, zone)]
-    if wrong and strict:
-        return deny("LabelConflict", say.label_conflict(zone, wrong), zone=zone)
-    warnings = [say.mislabelled(zone, key, value) for key, value in wrong]
-    if others := affinity.elsewhere(terms, zone):
+    wrong = labels.contradicting(written, zone, nodes)
+    if strict and (proved := labels.provable(wrong, written)):
+        said = [(key, written[key]) for key in proved]
+        return deny("LabelConflict", say.label_conflict(zone, said), zone=zone)
+    warnings = [say.mislabelled(zone, key, written[key]) for key in wrong]
+    if others := affinity.elsewhere(terms, zone, nodes):
         warnings.append(say.too_wide(zone, affinity.listed(others)))
+    if why := unmet(terms, nodes):
+        warnings.append(say.unmet(zone, why))
     if hint not in {"", zone}:
         warnings.append(say.wrong_hint(zone, hint))
     return allow("Inconsistent" if warnings else "Consistent", warnings=warnings, zone=zone)

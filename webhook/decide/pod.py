@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from provisioner.model.sentences import listed
+from webhook.decide.nodes import keys_disagree
 from webhook.decide.placement import Placement, placement_of
 from webhook.decide.pod_volumes import PodVolumes, Use, placed, volumes_of, wanted_for
 from webhook.decide.readings import NO_OBJECT, Basis, Readings, Wanted
@@ -73,7 +74,7 @@ def _doubts(volumes: PodVolumes, placement: Placement, readings: Readings) -> It
         if hint and volume_id not in readings.zones:
             yield from _doubts_about_hint(volume_id, hint, placement)
     if placement.common and not placement.node_name:
-        zones = frozenset(zone for zone in placement.common if placement.demand.allows(zone))
+        zones = placement.demand.left_of(placement.common)
         if not readings.has_room_in(zones):
             yield (
                 f"{placement.placed[0]}, but no node in {listed(zones)} takes pods now; it stays "
@@ -86,7 +87,8 @@ def _doubts_about_claim(use: Use, placement: Placement, readings: Readings) -> I
     if not use.is_made_for_pod:
         name, volume = readings.volume_of(use.claim_key)
         if name:
-            if volume is not None and volume.zones is not None and not volume.zones:
+            is_nowhere = volume is not None and volume.zones == frozenset()
+            if is_nowhere and not keys_disagree(placement.demand.kinds):
                 yield (
                     f'{use.title} is bound to persistentvolume "{name}", whose nodeAffinity '
                     "contradicts itself, so that no node can use it; create it anew"
@@ -111,7 +113,7 @@ def _doubts_about_class(
             f"{objection.clause}; use a class for that zone, or it stays Pending"
         )
         return
-    zones = frozenset(zone for zone in zones if placement.demand.allows(zone))
+    zones = placement.demand.left_of(zones)
     if not placement.node_name and not readings.has_room_in(zones):
         yield (
             f"{what} only gets a volume in {listed(zones)} here, but no node there takes pods now; "

@@ -40,6 +40,8 @@ class Readings:
         classes: StorageClasses for EBS, by name; those of other drivers are left out.
         nodes: by name.
         zones: of EBS volumes named inline, id to zone, as EC2 has told it; never a user's hint.
+        bystanders: nodes, by name, for which something may be let through, but nothing refused;
+            None for ``nodes``.
     """
 
     claims: Mapping[str, ClaimView | None] = field(default_factory=dict)
@@ -47,6 +49,12 @@ class Readings:
     classes: Mapping[str, ClassView | None] = field(default_factory=dict)
     nodes: Mapping[str, NodeView | None] = field(default_factory=dict)
     zones: Mapping[str, str] = field(default_factory=dict)
+    bystanders: Mapping[str, NodeView | None] | None = None
+
+    @property
+    def allowing(self) -> Mapping[str, NodeView | None]:
+        """The nodes for which something may be let through."""
+        return self.nodes if self.bystanders is None else self.bystanders
 
     def volume_of(self, claim_key: str) -> tuple[str, VolumeView | None]:
         """The persistent volume that a claim is bound to: its name ("" for none) and view."""
@@ -62,20 +70,22 @@ class Readings:
     def has_room_in(self, zones: frozenset[str]) -> bool:
         """Whether pods can come to a node of one of the zones; also true if no zone is known."""
         nodes = self.nodes.values()
-        if any(node is not None and node.schedulable and node.zone in zones for node in nodes):
+        if any(node is not None and node.schedulable and node.may_be_in(zones) for node in nodes):
             return True
         return not any(node is not None and node.zone for node in nodes)
 
     def only(self, basis: "Basis") -> "Readings":
         """These readings without all that a denial does not rest on.
 
-        What EC2 has told stays: a volume never changes its zone.
+        What EC2 has told stays: a volume never changes its zone. So do the nodes for which another
+        reason was none.
         """
         return Readings(
             claims={key: self.claims.get(key) for key in basis.claims},
             volumes={name: self.volumes.get(name) for name in basis.volumes},
             nodes={name: self.nodes.get(name) for name in basis.nodes},
             zones=self.zones,
+            bystanders=self.allowing,
         )
 
 

@@ -4,14 +4,16 @@ The rule is the one of creation, as far as Kubernetes still allows it: labels ca
 time, a node affinity only while there is none, and a wrong one only be told about.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from provisioner.model.zone import ZONE_LABEL
 from webhook.decide import affinity, labels
 from webhook.decide.documents import inside
+from webhook.decide.nodes import unmet
 from webhook.decide.persistent_volume import labels_of
 from webhook.model.review import Json
+from webhook.model.views import NodeView
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ def lacking(
     zone: str,
     writable: Mapping[str, str],
     key: str = ZONE_LABEL,
+    *,
+    nodes: Collection[NodeView] = (),
 ) -> Repair:
     """What it takes until a persistent volume says where its volume is.
 
@@ -64,6 +68,7 @@ def lacking(
         zone: where EC2 has it.
         writable: ``labels.writable`` of that zone.
         key: ``labels.zone_key`` of that zone.
+        nodes: ``nodes.running_driver_in`` that zone.
     """
     if inside(persistent_volume, "metadata", "deletionTimestamp") is not None:
         return Repair()
@@ -72,10 +77,10 @@ def lacking(
     return Repair(
         labels={
             **labels.missing(written, writable),
-            **labels.corrected(written, zone, writable),
+            **labels.corrected(written, zone, writable, nodes),
         },
         node_affinity=affinity.affinity_of(zone, key) if bare else None,
-        warning=_warning(persistent_volume, volume_id, zone),
+        warning=_warning(persistent_volume, volume_id, zone, nodes),
         resource_version=inside(persistent_volume, "metadata", "resourceVersion") or "",
     )
 
@@ -89,13 +94,17 @@ def fought_over(keys: Iterable[str], zone: str) -> str:
     )
 
 
-def _warning(persistent_volume: Json, volume_id: str, zone: str) -> str:
+def _warning(
+    persistent_volume: Json, volume_id: str, zone: str, nodes: Collection[NodeView]
+) -> str:
     terms = affinity.terms_in(persistent_volume)
-    others = affinity.elsewhere(terms, zone)
-    if affinity.excludes(terms, zone):
+    others = affinity.elsewhere(terms, zone, nodes)
+    if affinity.excludes(terms, zone, nodes):
         wrong = f"{affinity.verdict(terms, zone)}, so no pod can mount it"
     elif others:
         wrong = f"also allows {affinity.listed(others)}, where no pod can mount it"
+    elif why := unmet(terms, nodes):
+        wrong = f"{why}, so no pod can mount it"
     else:
         return ""
     return (

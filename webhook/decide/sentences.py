@@ -4,10 +4,11 @@ Kubernetes cuts a warning off at 256 characters, so what is quoted is shortened 
 and the zones stay readable.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from webhook.model.review import cut
+from webhook.model.review import Answer, cut
+from webhook.model.views import VolumeView
 
 _MOST_OF_NAME = 40
 _MOST_OF_VALUE = 32
@@ -93,6 +94,13 @@ class Sentences:
         """Warning: the node affinity lets pods run where they cannot mount the volume."""
         return cut(f"{self._wide(zone, others)}, where no pod can mount it")
 
+    def unmet(self, zone: str, why: str) -> str:
+        """Warning: no node is there that the node affinity lets pods run on."""
+        return cut(
+            f"{self._subject}: volume {self._volume} is in {zone}, but spec.nodeAffinity {why}; it "
+            "can never be changed"
+        )
+
     def wrong_hint(self, zone: str, hint: str) -> str:
         """Warning: ``aws://ZONE/…`` names another zone, which nobody believes."""
         return cut(
@@ -119,12 +127,30 @@ class Sentences:
         )
 
 
-def wrong_affinity(name: str, volume_id: str, zone: str, allowed: str) -> str:
-    """Of a denial's persistent volume: it is what has to be corrected."""
-    return (
-        f'EC2 has volume {shortened(volume_id)} in {zone}: persistentvolume "{name}" is wrong to '
-        f"allow {allowed} only, and has to be created anew with the right nodeAffinity"
-    )
+def explained(
+    answer: Answer, volumes: Mapping[str, VolumeView | None], seen: Callable[[str], str]
+) -> Answer:
+    """A denial, and beside it what EC2 has said of a persistent volume that led to it.
+
+    One that was made during an outage may be wrong about its zone: then following the denial's
+    advice would only lead to the next trouble.
+
+    Args:
+        answer: of a rule.
+        volumes: the persistent volumes that it rests on, by name.
+        seen: the zone that EC2 has told of a volume, "" if it was not asked.
+    """
+    wrong = [
+        f'EC2 has volume {view.volume_id} in {zone}: persistentvolume "{name}" is wrong to allow '
+        f"{' or '.join(sorted(view.zones))} only, and has to be created anew with the right "
+        "nodeAffinity"
+        for name, view in volumes.items()
+        if view is not None and view.zones
+        if (zone := seen(view.volume_id)) and zone not in view.zones
+    ]
+    if answer.allowed or not wrong:
+        return answer
+    return replace(answer, message="; but ".join([answer.message, *wrong]))
 
 
 def shortened(text: str, most: int = _MOST_OF_VALUE) -> str:

@@ -8,8 +8,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from provisioner.model.pod import PodSpec, PodVolume
+from provisioner.model.pod import PodSpec, PodVolume, Term
 from webhook.model.review import Json
+
+
+class Owner(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One of ``metadata.ownerReferences``."""
+
+    kind: str | None = None
 
 
 class PodMeta(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
@@ -17,6 +23,7 @@ class PodMeta(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=Tru
 
     name: str | None = None
     generate_name: str | None = None
+    owner_references: list[Owner] | None = None
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -47,9 +54,32 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.spec.selections if self.spec else ()
 
     @property
+    def pinned_to(self) -> str:
+        """The one node that all terms of its required node affinity name, "" if they do not.
+
+        Also "" for a pod of a DaemonSet, though each is pinned so: its controller makes pods in
+        batches and gives the rest of a batch up when one is refused, so that a pod on a node
+        elsewhere, which only stays Pending, would keep those away that can run.
+        Source: Kubernetes 1.36 pkg/controller/daemon/daemon_controller.go (syncNodes).
+        """
+        owners = (self.metadata and self.metadata.owner_references) or ()
+        if any(owner.kind == "DaemonSet" for owner in owners):
+            return ""
+        names = {_node_of(term) for term in self.spec.required_terms} if self.spec else set()
+        return names.pop() if len(names) == 1 else ""
+
+    @property
     def volumes(self) -> list[PodVolume]:
         """``spec.volumes``, never None."""
         return (self.spec and self.spec.volumes) or []
+
+
+def _node_of(term: Term) -> str:
+    for each in term.match_fields or ():
+        values = each.values or []
+        if (each.key, each.operator, len(values)) == ("metadata.name", "In", 1):
+            return values[0]
+    return ""
 
 
 def read(pod: Json) -> Pod:

@@ -6,6 +6,8 @@ what a review asks of it.
 
 from dataclasses import dataclass
 
+from provisioner.model.zone import ZONE_KEYS
+
 Zones = frozenset[str]
 
 
@@ -53,6 +55,12 @@ class NodeView:
     zone: str | None
     schedulable: bool
     has_driver: bool
+
+    def may_be_in(self, zones: Zones) -> bool:
+        """Whether one of its labels says that it is in one of the zones."""
+        if self.zone is not None:
+            return self.zone in zones
+        return any(key in ZONE_KEYS and value in zones for key, value in self.labels)
 
 
 @dataclass(frozen=True, slots=True)

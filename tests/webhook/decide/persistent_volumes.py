@@ -69,7 +69,8 @@ def terms_in(persistent_volume: Json) -> list[Json]:
 # Strategies.
 
 _keys = st.sampled_from((*ZONE_KEYS, *REGION_KEYS, ZONE_ID, OUTPOST, DISK))
-_values = st.sampled_from((*ZONES, "us-east-1", "us-west-2", "use1-az1", "op-1", "ssd", "7", ""))
+_places = (*ZONES, "us-east-1", "us-west-2", "acme-east-1", "home", "rack-1")
+_values = st.sampled_from((*_places, "use1-az1", "op-1", "ssd", "7", ""))
 _operators = st.sampled_from(("In", "In", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
 
 
@@ -110,7 +111,7 @@ def _affinities(draw: Any) -> Json:
     return written
 
 
-_label_values = st.sampled_from((*ZONES, "us-east-1", "us-west-2", "home", "a__b", ""))
+_label_values = st.sampled_from((*_places, "us-east1", "a__b", ""))
 _labels = st.dictionaries(st.sampled_from((*LABEL_KEYS, "app~1/name", DISK)), _label_values)
 _handles = st.sampled_from((VOLUME, f"aws:///{VOLUME}", f"aws://{A}/{VOLUME}", f"aws://{B}/vol-1"))
 

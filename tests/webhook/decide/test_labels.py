@@ -12,6 +12,11 @@ def a_node(zone=A, *, region="us-east-1", zone_key=ZONE_LABEL, has_driver=True):
     return NodeView(tuple(labels.items()), zone, schedulable=True, has_driver=has_driver)
 
 
+def a_rack():
+    labels = ((EBS_ZONE_LABEL, A), (ZONE_LABEL, "rack-1"))
+    return NodeView(labels, None, schedulable=True, has_driver=True)
+
+
 BOTH = {ZONE_LABEL: A, REGION_LABEL: "us-east-1"}
 ZONE_ONLY = {ZONE_LABEL: A}
 
@@ -49,11 +54,7 @@ def test_the_region_is_that_of_the_zone_in_every_partition(zone, region):
 
 
 def test_a_node_that_may_be_in_the_zone_by_one_of_its_keys_counts():
-    rack = NodeView(
-        ((EBS_ZONE_LABEL, A), (ZONE_LABEL, "rack-1")), None, schedulable=True, has_driver=True
-    )
-
-    assert writable(A, [a_node(region=None), rack]) == {}
+    assert writable(A, [a_node(region=None), a_rack()]) == {}
 
 
 def test_a_zone_of_unknown_form_gives_no_empty_region():
@@ -73,6 +74,8 @@ def test_a_zone_of_unknown_form_gives_no_empty_region():
             id="others do not count",
         ),
         pytest.param([a_node(zone_key=BETA_ZONE_LABEL)], ZONE_LABEL, id="an old key only"),
+        pytest.param([a_rack()], EBS_ZONE_LABEL, id="a rack under the current key"),
+        pytest.param([a_rack(), a_node()], ZONE_LABEL, id="a rack beside a node with the zone"),
     ],
 )
 def test_an_affinity_names_the_zone_under_a_key_that_nodes_there_have(nodes, key):
@@ -111,6 +114,8 @@ def test_a_label_that_names_another_place_contradicts(key, value):
         pytest.param({BETA_ZONE_LABEL: A}, id="the truth under an old key"),
         pytest.param({REGION_LABEL: "home"}, id="a Region named by hand"),
         pytest.param({BETA_REGION_LABEL: "dc-1"}, id="the same with a number"),
+        pytest.param({REGION_LABEL: "acme-east-1"}, id="one that looks like one of AWS"),
+        pytest.param({REGION_LABEL: "us-east-1-prod"}, id="one that begins like one of AWS"),
         pytest.param({"app": B}, id="another key"),
     ],
 )

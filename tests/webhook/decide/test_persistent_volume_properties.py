@@ -5,11 +5,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from provisioner.model.node_affinity import (
-    BETA_REGION_LABEL,
     REGION_KEYS,
     REGION_LABEL,
     labels_in,
-    terms_of,
 )
 from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_KEYS, ZONE_LABEL
 from tests.webhook.decide.persistent_volumes import (
@@ -30,6 +28,7 @@ from tests.webhook.decide.persistent_volumes import (
     terms_in,
     zones,
 )
+from tests.webhook.decide.scheduler import expressions, matches, terms_before, volume_zone
 from webhook.decide.labels import contradicting, writable
 from webhook.decide.persistent_volume import Doubt, Found, Missing, labels_of, mutate, validate
 from webhook.model.patch import applied
@@ -44,14 +43,6 @@ def mutation(data, zone, persistent_volume, *, strict=False):
     labels = data.draw(labels_to_write(zone), label="labels")
     answer = mutate(persistent_volume, Found(zone), labels, strict=strict)
     return labels, answer, applied(persistent_volume, answer.patch)
-
-
-def terms_before(persistent_volume):
-    return terms_of((persistent_volume["spec"].get("nodeAffinity") or {}).get("required"))
-
-
-def expressions(term):
-    return term.get("matchExpressions") or []
 
 
 @given(*everything, st.booleans())
@@ -142,16 +133,6 @@ def test_labels_are_true_and_never_empty(data, zone, persistent_volume, strict):
     assert changed.keys() - written.keys() <= labels.keys()
 
 
-def volume_zone(labels, node):
-    """What the scheduler's filter VolumeZone makes of labels, as of Kubernetes 1.36."""
-    newer = {BETA_ZONE_LABEL: ZONE_LABEL, BETA_REGION_LABEL: REGION_LABEL}
-    return all(
-        node.get(key, node.get(newer.get(key, key))) in set(value.split("__"))
-        for key, value in labels.items()
-        if key in {*newer, *newer.values()}
-    )
-
-
 @given(zones, persistent_volumes(), st.data())
 def test_labels_of_ours_keep_no_node_away(zone, persistent_volume, data):
     there = data.draw(st.lists(st.sets(st.sampled_from(sorted(labels_in(zone)))), max_size=3))
@@ -164,38 +145,6 @@ def test_labels_of_ours_keep_no_node_away(zone, persistent_volume, data):
     after = labels_of(applied(persistent_volume, answer.patch))
     ours = {key: value for key, value in after.items() if written.get(key) != value}
     assert all(volume_zone(ours, node) for node in nodes)
-
-
-# An oracle that knows every label of a node, as the scheduler does.
-
-
-def matches(terms, node):
-    return any(
-        (expressions(term) or term.get("matchFields"))
-        and all(holds(each, node) for each in expressions(term))
-        and all(each["values"] == [node["name"]] for each in term.get("matchFields") or ())
-        for term in terms
-    )
-
-
-def holds(expression, node):
-    values: list[str] = expression.get("values") or []
-    found = node.get(expression["key"])
-    match expression["operator"]:
-        case "In":
-            return found in values
-        case "NotIn":
-            return found not in values
-        case "Exists":
-            return found is not None
-        case "DoesNotExist":
-            return found is None
-        case "Gt" | "Lt" as operator:
-            numbers = [found, *values]
-            if len(numbers) != 2 or not all(str(n).isdecimal() for n in numbers):
-                return False
-            return (int(found) > int(values[0])) == (operator == "Gt") and found != values[0]
-    raise AssertionError(expression)
 
 
 @st.composite

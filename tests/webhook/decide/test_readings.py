@@ -1,5 +1,5 @@
 from tests.webhook.decide.pods import A, B, a_node_view, known
-from webhook.decide.readings import Basis, Readings, Wanted, gathered
+from webhook.decide.readings import NO_OBJECT, Basis, Readings, Wanted, gathered
 from webhook.model.views import ClaimView, ClassView, VolumeView
 
 CLAIMS = {"shop/data": ClaimView("pv-1", "fast"), "shop/new": ClaimView("", "slow")}
@@ -47,7 +47,9 @@ def test_readings_are_cut_down_to_what_a_denial_rests_on():
         volumes={"pv-data": readings.volumes["pv-data"]},
         nodes={"node-b": readings.nodes["node-b"]},
         zones={"vol-9": A},
+        bystanders=readings.nodes,
     )
+    assert readings.only(NO_OBJECT).only(basis).allowing == readings.nodes
 
 
 def test_a_claim_that_is_not_bound_has_no_volume_whatever_else_is_known():

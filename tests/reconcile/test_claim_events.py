@@ -1,0 +1,148 @@
+"""What a claim's user is told, and when, by a provisioner at work in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from provisioner.kube.client import KubeClient
+from provisioner.kube.events import EventRecorder
+from provisioner.metrics import Metrics
+from provisioner.model.claim import Claim, DataSource
+from provisioner.model.errors import KubeError, Reason
+from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.tags import VOLUME_NAME
+from provisioner.reconcile.claim_events import ClaimEvents
+from tests.builders import UID, a_claim, a_persistent_volume, a_volume, an_ec2_error
+from tests.ec2.virtual_time import Clock, in_virtual_time
+from tests.reconcile.test_provision import CLAIM, World, annotated
+
+TAKES_ITS_TIME = 'External provisioner is provisioning volume for claim "shop/data"'
+
+
+def a_world(**given: Any) -> World:
+    """A claim whose API server takes what is written to it."""
+    world, versions = World(CLAIM, **given), itertools.count(8)
+
+    async def patch(_: Any, __: str, body: Any, **___: Any) -> Claim:
+        return annotated(CLAIM, str(next(versions)), **body["metadata"]["annotations"])
+
+    async def create(*_: Any) -> PersistentVolume:
+        return a_persistent_volume()
+
+    for write in (patch, create):
+        setattr(world.kube, write.__name__, write)
+    return world
+
+
+@asynccontextmanager
+async def at_work(world: World) -> AsyncIterator[None]:
+    """The claim is looked at as often as the queue has it."""
+    world.provisioner.subscribe()
+    work = asyncio.create_task(world.provisioner.queue.run())
+    world.provisioner.queue.add(UID)
+    try:
+        yield
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        world.provisioner._forget(UID)
+
+
+class EventServer:
+    """Takes events unless it is away."""
+
+    def __init__(self) -> None:
+        self.away = True
+        self.messages: list[str] = []
+
+    async def create(self, _: Any, body: dict[str, Any], __: str) -> None:
+        if self.away:
+            raise KubeError(Reason.UNREACHABLE, "the API server is away")
+        self.messages.append(body["message"])
+
+
+SNAPSHOT = DataSource(kind="VolumeSnapshot", name="s", api_group="snapshot.storage.k8s.io")
+
+
+@pytest.mark.parametrize("away_s", [1, 5, 600])
+@pytest.mark.parametrize(
+    "claim",
+    [
+        pytest.param(a_claim(node="node-1", source=SNAPSHOT), id="restored"),
+        pytest.param(a_claim(node="node-1", modes=["ReadWriteMany"]), id="shared"),
+    ],
+)
+def test_the_one_event_of_a_claim_that_is_refused_for_good_outlives_an_outage(
+    claim: Claim, away_s: float
+):
+    async def story(_: Clock) -> list[str]:
+        world, server = World(claim), EventServer()
+        recorder = EventRecorder(cast("KubeClient", server), "test", Metrics())
+        world.provisioner._events = ClaimEvents(recorder)
+        writing = asyncio.create_task(recorder.run())
+        async with at_work(world):
+            await asyncio.sleep(away_s)
+            server.away = False
+            await asyncio.sleep(60)
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        assert world.ec2.requests == []
+        return server.messages
+
+    assert len(in_virtual_time(story)) == 1
+
+
+def test_a_claim_that_waits_after_another_controller_is_told_after_five_seconds_once():
+    async def story(_: Clock) -> list[str]:
+        world = a_world()
+        world.provisioner.takeover.begin([CLAIM], from_stranger=True)
+        async with at_work(world):
+            await asyncio.sleep(4)
+            assert world.events.told == []
+            await asyncio.sleep(50)
+        return world.events.told
+
+    assert in_virtual_time(story) == [TAKES_ITS_TIME]
+
+
+def test_a_claim_is_told_that_it_waits_while_ec2_is_away_at_the_start():
+    async def story(_: Clock) -> list[str]:
+        world = a_world(cluster_id="prod")  # nobody could list marked volumes yet
+        world.provisioner.takeover.begin([CLAIM], from_stranger=False)
+        async with at_work(world):
+            await asyncio.sleep(600)
+        return world.events.told
+
+    assert in_virtual_time(story) == [TAKES_ITS_TIME]
+
+
+def test_a_claim_whose_volume_was_found_at_once_is_told_of_success_only():
+    async def story(_: Clock) -> list[str]:
+        world = a_world()
+        world.provisioner.takeover.begin([CLAIM], from_stranger=True)
+        world.ec2.shown = [a_volume(tags={VOLUME_NAME: CLAIM.persistent_volume_name})]
+        async with at_work(world):
+            await asyncio.sleep(60)
+        return world.events.told
+
+    [told] = in_virtual_time(story)
+
+    assert told.startswith("Successfully provisioned volume")
+
+
+def test_a_claim_that_was_told_what_is_wrong_is_not_told_to_wait():
+    async def story(_: Clock) -> list[str]:
+        world = a_world()
+        world.ec2.failure = an_ec2_error(Reason.PERMISSION_DENIED)
+        world.provisioner.takeover.begin([CLAIM], from_stranger=True)
+        async with at_work(world):
+            await asyncio.sleep(60)
+        return world.events.told
+
+    assert in_virtual_time(story) == ["PermissionDenied: EC2 says PermissionDenied"]
