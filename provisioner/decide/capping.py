@@ -68,11 +68,25 @@ def depends_on_region(volume_type: str, iops: int | None) -> bool:
     return iops is not None and iops > EVERYWHERE.get(volume_type, iops)
 
 
-def told(fitted: Fitted, volume_type: str, size_gib: int) -> str | None:
-    """What the claim's user is told; None when nothing was taken away."""
-    if not fitted.limit:
+def told(fitted: Fitted, volume_type: str, size_gib: int, *, has: int | None = None) -> str | None:
+    """What the claim's user is told; None when nothing was taken away.
+
+    Args:
+        fitted: what was planned.
+        volume_type: of the volume.
+        size_gib: of the volume.
+        has: the IOPS that EC2 says the volume has, None if it does not. Another process may have
+            made it before this one, with a ceiling that this one does not know.
+    """
+    given = fitted.given if has is None else has
+    if given >= fitted.asked:
         return None
+    limit = (
+        fitted.limit
+        if given == fitted.given
+        else "a process before this one has made it, and asked EC2 for no more"
+    )
     return (
         f"the class asks for {fitted.asked} IOPS for the {volume_type} volume of {size_gib} GiB, "
-        f"it gets {fitted.given}: {fitted.limit}"
+        f"it gets {given}: {limit}"
     )

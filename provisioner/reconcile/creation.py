@@ -264,10 +264,9 @@ class Creations:
         self._events.succeeded(
             plan.claim, f"Successfully provisioned volume {plan.persistent_volume_name}"
         )
-        # One that a process before us has made may have other IOPS.
-        if plan.iops is not None and volume.iops in (None, plan.iops.given):
+        if plan.iops is not None:
             request = plan.request
-            text = capping.told(plan.iops, request.volume_type, request.size_gib)
+            text = capping.told(plan.iops, request.volume_type, request.size_gib, has=volume.iops)
             if text is not None:
                 self._events.fewer_iops(plan.claim, text)
         log.info(

@@ -46,6 +46,21 @@ def test_iops_are_raised_only_if_the_class_allows_it(*, raises: bool, given: int
     assert told(fitted, "io1", 4) is None  # the class has asked for that
 
 
+@pytest.mark.parametrize("ceiling", [80_000, 16_000, None])
+def test_a_volume_that_has_fewer_than_were_planned_is_told_of_whatever_is_known(ceiling):
+    fitted = fit("gp3", 1_000, 90_000, raises_to_minimum=False, ceiling=ceiling)
+
+    text = told(fitted, "gp3", 1_000, has=16_000)
+
+    assert text is not None
+    assert text.startswith(
+        "the class asks for 90000 IOPS for the gp3 volume of 1000 GiB, it gets 16000: "
+    )
+    assert ("a process before this one" in text) is (ceiling != 16_000)
+    assert told(fitted, "gp3", 1_000, has=90_000) is None
+    assert (told(fitted, "gp3", 1_000) is None) is (ceiling is None)
+
+
 def test_a_user_reads_what_was_asked_what_was_given_and_the_limit():
     over = told(fit("gp3", 1_000, 90_000, raises_to_minimum=False, ceiling=80_000), "gp3", 1_000)
     small = told(fit("io1", 10, 5_000, raises_to_minimum=False, ceiling=64_000), "io1", 10)

@@ -28,6 +28,10 @@ TOLD = (
     "IopsCapped: the class asks for 90000 IOPS for the gp3 volume of 1000 GiB, it gets 80000: EC2 "
     "gives volumes of type gp3 at most 80000 IOPS in this region"
 )
+TOLD_OF_ANOTHER = (
+    "IopsCapped: the class asks for 90000 IOPS for the gp3 volume of 1000 GiB, it gets {}: a "
+    "process before this one has made it, and asked EC2 for no more"
+)
 
 
 def too_high(most: int, asked: int = TOO_MANY) -> Ec2Error:
@@ -156,14 +160,25 @@ async def test_one_that_was_made_before_with_a_lower_ceiling_is_found_again(
 
     assert len(world.ec2.requests) == 1
     assert world.kube.sent[-1][:2] == ("create", "persistentvolumes")
-    assert not any("IopsCapped" in told for told in world.events.told)
+    assert TOLD_OF_ANOTHER.format(16_000) in world.events.told
 
 
-async def test_one_that_was_made_with_other_iops_is_told_nothing_untrue(
+async def test_fewer_iops_than_we_would_have_asked_for_are_told_of_as_what_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ):
     world = CappingWorld(monkeypatch)
     world.ec2.answers = [replace(MADE, iops=64_000)]  # by the process before us
+
+    await world.look()
+
+    assert TOLD_OF_ANOTHER.format(64_000) in world.events.told
+
+
+async def test_as_many_iops_as_were_asked_for_are_nothing_to_tell_of(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    world = CappingWorld(monkeypatch)
+    world.ec2.answers = [replace(MADE, iops=90_000)]  # before the ceiling came down
 
     await world.look()
 
