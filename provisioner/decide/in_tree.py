@@ -6,10 +6,12 @@ plugin's form, so that whatever knew the old ones knows the new one.
 Source: Kubernetes 1.36 csi-translation-lib, plugins/aws_ebs.go and in_tree_volume.go.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from provisioner.model.node_affinity import REGION_LABEL, region_of
+from provisioner.model.refusal import RefusedHereError
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import EBS_ZONE_LABEL, ZONE_LABEL, TopologyRequirement, TopologyTerm
 
@@ -18,6 +20,7 @@ Json = dict[str, Any]
 _ZONE, _ZONES, _IOPS_PER_GIB = "zone", "zones", "iopspergb"
 _WITHOUT_IOPS = ("gp2", "sc1", "st1")
 _RAISES_IOPS = "allowAutoIOPSPerGBIncrease"
+_NO_IOPS = re.compile(r"[+-]?0+", re.ASCII)  # as the plugin read numbers
 _LEAST_IOPS = "100"  # what the plugin gave an io1 volume at least
 _MANY_ZONES = "__"  # between the zones in a label's value
 
@@ -34,7 +37,7 @@ def parameters_of(storage_class: StorageClass) -> dict[str, str]:
     lowered = {name.lower(): text for name, text in raw.items()}
     dropped = {_ZONE, _ZONES}
     volume_type = lowered.get("type", "").strip().lower()
-    per_gib_is_none = lowered.get(_IOPS_PER_GIB, "0").strip() == "0"
+    per_gib_is_none = bool(_NO_IOPS.fullmatch(lowered.get(_IOPS_PER_GIB, "0").strip()))
     if volume_type in _WITHOUT_IOPS or (volume_type == "io1" and per_gib_is_none):
         dropped.add(_IOPS_PER_GIB)
     found = {name: text for name, text in raw.items() if name.lower() not in dropped}
@@ -60,7 +63,9 @@ def topologies_of(storage_class: StorageClass) -> tuple[TopologyTerm, ...]:
     if not given:
         return own
     if len(given) > 1:
-        raise ValueError(f"parameters {' and '.join(map(repr, given))} are both given; keep one")
+        # Kubernetes takes one or the other.
+        both = " and ".join(map(repr, given))
+        raise RefusedHereError(f"parameters {both} are both given; keep one")
     name, text = next(iter(given.items()))
     if own:
         raise ValueError(
@@ -68,7 +73,8 @@ def topologies_of(storage_class: StorageClass) -> tuple[TopologyTerm, ...]:
         )
     zones = sorted({zone.strip() for zone in text.split(",")})
     if "" in zones:
-        raise ValueError(f"parameter {name!r}: {text[:100]!r} names an empty zone")
+        # To Kubernetes it is a zone like others, and the driver may choose another one.
+        raise RefusedHereError(f"parameter {name!r}: {text[:100]!r} names an empty zone")
     if name.lower() == _ZONE and len(zones) > 1:
         raise ValueError(f"parameter {name!r}: {text[:100]!r} is more than one zone; use 'zones'")
     requirement = TopologyRequirement(key=EBS_ZONE_LABEL, values=zones)

@@ -64,31 +64,37 @@ def fault(
     )
 
 
+def _a(volume_type: str) -> str:
+    """A type with the article that it is spoken with: an io1, an st1, a gp3."""
+    vowel = volume_type.startswith(("io", "sc", "st1"))
+    return f"{'an' if vowel else 'a'} {volume_type}"
+
+
 def _size_fault(volume_type: str, limits: Limits, size_gib: int) -> str | None:
     low, high = limits.size_gib
     if low <= size_gib <= LARGEST_NUMBER:
         return None
-    return f"a {volume_type} volume has {low} to {high} GiB, not {size_gib}"
+    return f"{_a(volume_type)} volume has {low} to {high} GiB, not {size_gib}"
 
 
 def _iops_fault(volume_type: str, limits: Limits, size_gib: int, iops: int | None) -> str | None:
     if iops is None:
         if not limits.iops_required:
             return None
-        return f"a {volume_type} volume needs the parameter iops or iopsPerGB"
+        return f"{_a(volume_type)} volume needs the parameter iops or iopsPerGB"
     if limits.iops is None:
-        return f"iops cannot be chosen for a {volume_type} volume"
+        return f"iops cannot be chosen for {_a(volume_type)} volume"
     low, _ = limits.iops
     if iops < low:
         return (
-            f"a {volume_type} volume has at least {low} IOPS, not {iops}; "
+            f"{_a(volume_type)} volume has at least {low} IOPS, not {iops}; "
             "allowAutoIOPSPerGBIncrease raises them"
         )
     # gp3 has its 3,000 IOPS at every size; only what is above them counts by size.
     if iops > limits.iops_per_gib * size_gib and iops > limits.iops_default:
         most = max(limits.iops_per_gib * size_gib, limits.iops_default)
         return (
-            f"a {volume_type} volume of {size_gib} GiB has at most {most} IOPS "
+            f"{_a(volume_type)} volume of {size_gib} GiB has at most {most} IOPS "
             f"({limits.iops_per_gib} for each GiB), not {iops}"
         )
     return None
@@ -103,7 +109,7 @@ def _throughput_fault(
         return f"throughput can only be chosen for a gp3 volume, not for {volume_type}"
     low, _ = limits.throughput_mibps
     if throughput_mibps < low:
-        return f"a {volume_type} volume has at least {low} MiB/s, not {throughput_mibps}"
+        return f"{_a(volume_type)} volume has at least {low} MiB/s, not {throughput_mibps}"
     has = iops or limits.iops_default
     if throughput_mibps * limits.iops_per_mibps > has:
         return (

@@ -133,8 +133,10 @@ def test_iops_per_gib_of_types_without_are_ignored_as_by_the_plugin(volume_type)
     assert in_tree.parameters_of(an_old_class(parameters)) == {"type": volume_type}
 
 
-@pytest.mark.parametrize("parameters", [{}, {"iopsPerGB": "0"}, {"IOPSperGB": " 0 "}])
-def test_without_iops_an_io1_volume_gets_the_least_as_from_the_plugin(parameters):
+@pytest.mark.parametrize("text", [None, "0", " 0 ", "00", "+0"])
+def test_without_iops_an_io1_volume_gets_the_least_as_from_the_plugin(text):
+    parameters = {} if text is None else {"IOPSperGB": text}
+
     plan = a_plan(a_claim(size="200Gi"), an_old_class({"type": "IO1", **parameters}))
 
     assert (plan.request.volume_type, plan.request.iops) == ("io1", 100)

@@ -25,6 +25,9 @@ def test_allows_what_ec2_allows(volume_type, size_gib, iops, throughput_mibps):
     ("volume_type", "size_gib", "iops", "throughput_mibps", "sentence"),
     [
         ("gp3", 0, None, None, "1 to 65536 GiB, not 0"),
+        ("io1", 3, None, None, "an io1 volume has 4 to"),
+        ("sc1", 3, None, None, "an sc1 volume has 125 to"),
+        ("standard", 0, None, None, "a standard volume has 1 to"),
         ("gp2", LARGEST_NUMBER + 1, None, None, "1 to 16384 GiB, not 2147483648"),
         (
             "gp3",
