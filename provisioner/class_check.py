@@ -4,8 +4,9 @@ A file alone needs no cluster. Where the cluster is asked, it is asked for the c
 on which of them the driver is registered; EC2 is never asked.
 """
 
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,24 @@ STANDARD_INPUT = "-"
 _ENDINGS = (".yaml", ".yml", ".json")
 _KIND = "StorageClass"
 _QUOTES = "parameters are texts: numbers, true and false have to stand in quotes"
+_UNQUOTED = re.compile(r"Expected `str`, got `(int|float|bool)` - at .*`\$\.parameters.*`")
+# Source: Kubernetes 1.36 storage/v1 types.go.
+_FIELDS = frozenset(
+    {
+        "apiVersion",
+        "kind",
+        "metadata",
+        "provisioner",
+        "parameters",
+        "reclaimPolicy",
+        "mountOptions",
+        "allowVolumeExpansion",
+        "volumeBindingMode",
+        "allowedTopologies",
+    }
+)
+_FIELDS_OF_TERM = frozenset({"matchLabelExpressions"})
+_FIELDS_OF_EXPRESSION = frozenset({"key", "values"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +69,16 @@ class Question:
         return what == STANDARD_INPUT or "/" in what or what.endswith(_ENDINGS)
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A class as it was found; ``strange`` are fields in its file that no class has."""
+
+    storage_class: StorageClass
+    strange: tuple[str, ...] = ()
+
+
 async def answer(question: Question) -> tuple[list[str], bool]:
-    """The lines to be printed, and whether every class can work.
+    """The lines to be printed, and whether every class can work here.
 
     Raises:
         ValueError: one line: the file cannot be read or has no class.
@@ -61,20 +88,22 @@ async def answer(question: Question) -> tuple[list[str], bool]:
     nodes: list[Located] | None = None
     if not question.is_file or question.kubeconfig is not None:
         found, nodes = await _read_cluster(question)
-        classes = [found] if found is not None else classes
+        classes = [Written(found)] if found is not None else classes
     lines: list[str] = []
     sound = True
-    for each in classes:
+    for written in classes:
+        each = written.storage_class
         if not each.is_of(question.driver):
             lines.append(f"class {each.name} ({each.provisioner}): of another driver")
             continue
         check = rules.check(each, default_file_system=question.default_file_system, nodes=nodes)
-        lines += told(each, check)
-        sound = sound and not rules.impossibilities(check.findings)
+        lines += told(each, check, written.strange)
+        wrong = rules.impossibilities(check.findings) or rules.refusals(check.findings)
+        sound = sound and not wrong
     return lines, sound
 
 
-def read_file(name: str) -> list[StorageClass]:
+def read_file(name: str) -> list[Written]:
     """The classes in a file of YAML or JSON; other objects in it are passed over.
 
     Raises:
@@ -87,22 +116,27 @@ def read_file(name: str) -> list[StorageClass]:
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ValueError(f"{where}: {' '.join(str(error).split())}") from error
     objects = [each for document in documents for each in _objects(document)]
-    classes = [_class_of(each, where) for each in objects if each.get("kind") == _KIND]
+    classes = [each for each in objects if each.get("kind") == _KIND]
     if not classes:
         raise ValueError(f"{where}: there is no {_KIND} in it")
-    return classes
+    return [Written(_class_of(each, where), tuple(_strange(each))) for each in classes]
 
 
-def told(storage_class: StorageClass, check: Check) -> list[str]:
-    """What is said of one class, line by line."""
+def told(storage_class: StorageClass, check: Check, strange: Sequence[str] = ()) -> list[str]:
+    """What is said of one class, line by line; ``strange`` are fields that it cannot have."""
     impossible = rules.impossibilities(check.findings)
-    doubts = rules.doubts(check.findings)
-    verdict = "can never work" if impossible else "works, but see below" if doubts else "sound"
+    refused = rules.refusals(check.findings)
+    dropped = [
+        f"{each} is no field of a {_KIND}; Kubernetes refuses or drops it" for each in strange
+    ]
+    doubts = [*rules.doubts(check.findings), *dropped]
+    verdict = _verdict(impossible=impossible, refused=refused, doubts=doubts)
     blocks = {
         "parameters": [(each.name, each.does) for each in check.effects],
         "claims": [(f"{each.size_gib:,} GiB", _speed_of(each)) for each in check.sizes],
         "zones": [(each.zone, _told_of_zone(each)) for each in check.zones],
         "impossible": [("", text) for text in impossible],
+        "refused by this controller, not by aws-ebs-csi-driver": [("", text) for text in refused],
         "in doubt": [("", text) for text in doubts],
     }
     lines = [f"class {storage_class.name} ({storage_class.provisioner}): {verdict}"]
@@ -110,6 +144,19 @@ def told(storage_class: StorageClass, check: Check) -> list[str]:
         if rows:
             lines += [f"  {title}", *_aligned(rows)]
     return lines
+
+
+def _verdict(*, impossible: Sequence[str], refused: Sequence[str], doubts: Sequence[str]) -> str:
+    if impossible:
+        return "can never work"
+    if refused:
+        return "this controller refuses it"
+    return "works, but see below" if doubts else "sound"
+
+
+def printable(text: str) -> str:
+    """A line as a terminal can show it: what is no visible character, escaped."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _aligned(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -150,11 +197,28 @@ def _objects(document: Any) -> Iterator[dict[str, Any]]:
             yield from (each for each in items if isinstance(each, dict))
 
 
+def _strange(document: dict[str, Any]) -> Iterator[str]:
+    """Fields that Kubernetes does not know, of a document that can be read as a class."""
+    yield from _others("", document, _FIELDS)
+    for place, term in enumerate(document.get("allowedTopologies") or ()):
+        where = f"allowedTopologies[{place}]."
+        yield from _others(where, term, _FIELDS_OF_TERM)
+        for number, expression in enumerate(term.get("matchLabelExpressions") or ()):
+            inner = f"{where}matchLabelExpressions[{number}]."
+            yield from _others(inner, expression, _FIELDS_OF_EXPRESSION)
+
+
+def _others(where: str, document: dict[Any, Any], known: Collection[str]) -> Iterator[str]:
+    return (f"{where}{each}"[:100] for each in document if each not in known)
+
+
 def _class_of(document: dict[str, Any], where: str) -> StorageClass:
     try:
         return msgspec.convert(document, StorageClass)
     except msgspec.ValidationError as error:
-        raise ValueError(f"{where}: a {_KIND}: {error}; {_QUOTES}") from error
+        told = str(error)
+        advice = f"; {_QUOTES}" if _UNQUOTED.fullmatch(told) else ""
+        raise ValueError(f"{where}: a {_KIND}: {told}{advice}") from error
 
 
 async def _read_cluster(question: Question) -> tuple[StorageClass | None, list[Located]]:

@@ -191,7 +191,7 @@ def classes() -> None:
 def check(
     ctx: click.Context, *, what: str, kubeconfig: str | None, driver_name: str, default_fstype: str
 ) -> None:
-    """Tell what a class will do, and what is wrong with it; exit 1 if it can never work.
+    """Tell what a class will do, and what is wrong with it; exit 1 if this controller refuses it.
 
     FILE is YAML or JSON, - for standard input; what holds no slash and does not end in .yaml, .yml
     or .json is the NAME of a class in the cluster. With a FILE the cluster's nodes are looked at
@@ -203,11 +203,11 @@ def check(
     try:
         lines, sound = asyncio.run(class_check.answer(question))
     except StorageError as error:
-        raise click.ClickException(error.message) from error
+        raise click.ClickException(class_check.printable(error.message)) from error
     except ValueError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(class_check.printable(str(error))) from error
     for line in lines:
-        click.echo(line)
+        click.echo(class_check.printable(line))
     ctx.exit(0 if sound else 1)
 
 

@@ -131,7 +131,9 @@ def test_a_file_that_is_not_there_is_one_line(
 def test_lists_are_looked_into(tmp_path: Path):
     kubectls = {"kind": "List", "items": [{"kind": "Pod"}, SOUND, MISSPELT]}
 
-    assert [each.name for each in read_file(a_file(tmp_path, kubectls))] == ["fast", "slow"]
+    found = read_file(a_file(tmp_path, kubectls))
+
+    assert [each.storage_class.name for each in found] == ["fast", "slow"]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,9 @@ def test_the_classes_of_the_manifests_are_sound():
 
     assert len(classes) > 1
     for each in classes:
-        assert rules.findings(each, [Located(Place(A), has_driver=True)]) == ()
+        assert each.strange == ()
+        found = rules.findings(each.storage_class, [Located(Place(A), has_driver=True)])
+        assert found == ()
 
 
 def test_readme_shows_what_is_told():

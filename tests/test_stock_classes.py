@@ -11,7 +11,7 @@ import yaml
 from provisioner import __file__ as package_file
 from provisioner.decide.storage_class import read
 from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
-from provisioner.model.parameter_table import TABLE, TAG_PREFIX
+from provisioner.model.parameter_table import FILE_SYSTEM_KEY, SECRET_KEYS, TABLE, TAG_PREFIX
 from provisioner.model.parameters import parse
 from tests.builders import a_class
 
@@ -42,7 +42,27 @@ STOCK_KEYS = frozenset(
         "blockattachuntilinitialized",
     }
 )
-SIDECAR_KEYS = frozenset({"csi.storage.k8s.io/fstype"})
+SIDECAR_KEYS = frozenset(
+    {
+        "csi.storage.k8s.io/fstype",
+        "csi.storage.k8s.io/secret-name",
+        "csi.storage.k8s.io/secret-namespace",
+        "csi.storage.k8s.io/provisioner-secret-name",
+        "csi.storage.k8s.io/provisioner-secret-namespace",
+        "csi.storage.k8s.io/controller-publish-secret-name",
+        "csi.storage.k8s.io/controller-publish-secret-namespace",
+        "csi.storage.k8s.io/node-stage-secret-name",
+        "csi.storage.k8s.io/node-stage-secret-namespace",
+        "csi.storage.k8s.io/node-publish-secret-name",
+        "csi.storage.k8s.io/node-publish-secret-namespace",
+        "csi.storage.k8s.io/controller-expand-secret-name",
+        "csi.storage.k8s.io/controller-expand-secret-namespace",
+        "csi.storage.k8s.io/node-expand-secret-name",
+        "csi.storage.k8s.io/node-expand-secret-namespace",
+        "csi.storage.k8s.io/controller-modify-secret-name",
+        "csi.storage.k8s.io/controller-modify-secret-namespace",
+    }
+)
 # Source: Kubernetes 1.36 csi-translation-lib plugins/aws_ebs.go: what it takes out before.
 TRANSLATED_KEYS = frozenset({"zone", "zones"})
 
@@ -98,6 +118,7 @@ def test_the_stock_driver_takes_every_class_that_we_document(storage_class: dict
 
 def test_the_stock_driver_takes_every_name_in_our_table():
     names = [name for row in TABLE for name in (row.name, row.also) if name]
+    names = [name for name in names if "…" not in name] + sorted(SECRET_KEYS)
 
     assert stock_refuses(dict.fromkeys(names, "")) == []
 
@@ -106,7 +127,13 @@ def test_the_stock_driver_takes_every_name_in_our_table():
 def test_every_name_of_the_stock_driver_is_in_our_table(key: str):
     names = {name.lower() for row in TABLE for name in (row.name, row.also)}
 
-    assert key in names
+    assert key in names | SECRET_KEYS
+
+
+def test_a_class_may_name_every_secret_that_external_provisioner_knows():
+    secrets = SIDECAR_KEYS - {FILE_SYSTEM_KEY}
+
+    assert parse(dict.fromkeys(secrets, "s")) == parse({})
 
 
 def test_a_switch_among_the_parameters_would_be_seen():

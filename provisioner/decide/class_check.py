@@ -1,8 +1,10 @@
 """Say what is wrong with a StorageClass before any claim names it.
 
 A class is *impossible* if no claim of it can ever get a volume, whoever makes it and whatever the
-cluster becomes: an unknown parameter, a contradictory pair, topologies that no place meets. The
-webhook denies those. All else that may surprise is a *doubt*: it is told, and never refused.
+cluster becomes: an unknown parameter, less than a type has, more tags than EC2 takes. The webhook
+denies those. *Refused here* is what aws-ebs-csi-driver 1.64 makes volumes of, as its chart installs
+it, and this controller does not: the webhook, which may work beside that driver, only warns. All
+else that may surprise is a *doubt*: it is told, and never refused.
 The rules are those by which claims are provisioned; none is written here a second time.
 """
 
@@ -10,37 +12,23 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from provisioner.decide import class_effects, class_zones
-from provisioner.decide.class_effects import (
-    MOST_ABLE,
-    Effect,
-    SizeEffect,
-    refusal,
-    refusal_of_block,
-)
+from provisioner.decide import class_doubts, class_effects, class_tags, class_zones
+from provisioner.decide.class_effects import MOST_ABLE, Effect, SizeEffect, refusal
 from provisioner.decide.class_zones import Located, ZoneEffect
 from provisioner.decide.storage_class import ReadClass, read
 from provisioner.decide.zones import NoZone, candidates
-from provisioner.model import parameter_values as values
 from provisioner.model import zone as zones
-from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import Reason
-from provisioner.model.parameter_table import FILE_SYSTEM_KEY, TABLE
-from provisioner.model.parameters import spelt
-from provisioner.model.sentences import listed
-from provisioner.model.storage_class import WAIT_FOR_FIRST_CONSUMER, StorageClass
-from provisioner.model.tag_template import Names
-from provisioner.model.volume_type import VOLUME_TYPES
+from provisioner.model.refusal import RefusedHereError
+from provisioner.model.storage_class import BINDING_MODES, RECLAIM_POLICIES, StorageClass
 from provisioner.model.zone import TopologyTerm
-
-_BOOLEANS = frozenset(row.name.lower() for row in TABLE if row.parser is values.boolean)
-_SAMPLE = Names("default", "data", "pvc-00000000-0000-4000-8000-000000000000")
 
 
 class Weight(StrEnum):
     """How much a finding weighs."""
 
     IMPOSSIBLE = "impossible"  # no claim of the class can ever get a volume
+    REFUSED_HERE = "refused here"  # this controller makes none, aws-ebs-csi-driver does
     DOUBT = "doubt"  # it works, but perhaps not as it was meant
 
 
@@ -75,28 +63,33 @@ def findings(
         nodes: all of the cluster, None if they are not known.
         default_file_system: the controller's, for classes that name none, if it is known.
     """
+    wrong = tuple(_refused_by_kubernetes(storage_class))
     try:
         read_class = read(storage_class)
+    except RefusedHereError as error:
+        return _weighed(Weight.IMPOSSIBLE, wrong) or _weighed(Weight.REFUSED_HERE, [str(error)])
     except ValueError as error:
-        return (Finding(Weight.IMPOSSIBLE, str(error)),)
-    impossible = [*_impossible_sizes(read_class), *_impossible_places(read_class)]
+        return _weighed(Weight.IMPOSSIBLE, [*wrong, str(error)])
+    impossible = [*wrong, *_impossible_sizes(read_class), *_impossible_places(read_class)]
     if impossible:
-        return tuple(Finding(Weight.IMPOSSIBLE, text) for text in impossible)
-    in_doubt = [
-        *_about_binding(read_class, nodes),
-        *_about_empty_zones(read_class, nodes),
-        *_about_maxima(read_class),
-        *_about_no_effect(read_class),
-        *_about_modes(read_class, default_file_system),
-        *_about_templates(read_class),
-        *_about_the_stock_driver(read_class),
-    ]
-    return tuple(Finding(Weight.DOUBT, text) for text in in_doubt)
+        return _weighed(Weight.IMPOSSIBLE, impossible)
+    told = class_doubts.doubts(read_class, nodes, default_file_system=default_file_system)
+    refused = _weighed(Weight.REFUSED_HERE, _places_refused_here(read_class))
+    return refused + _weighed(Weight.DOUBT, told)
+
+
+def _weighed(weight: Weight, texts: Iterable[str]) -> tuple[Finding, ...]:
+    return tuple(Finding(weight, text) for text in texts)
 
 
 def impossibilities(found: Iterable[Finding]) -> tuple[str, ...]:
     """Why no claim can ever get a volume; empty if one can."""
     return tuple(each.text for each in found if each.weight is Weight.IMPOSSIBLE)
+
+
+def refusals(found: Iterable[Finding]) -> tuple[str, ...]:
+    """Why this controller makes no volume, though aws-ebs-csi-driver does."""
+    return tuple(each.text for each in found if each.weight is Weight.REFUSED_HERE)
 
 
 def doubts(found: Iterable[Finding]) -> tuple[str, ...]:
@@ -124,119 +117,49 @@ def check(
     )
 
 
+def _refused_by_kubernetes(storage_class: StorageClass) -> Iterator[str]:
+    """What a file may say, and no class in a cluster: Kubernetes 1.36 validates these."""
+    for field, value, known in (
+        ("volumeBindingMode", storage_class.volume_binding_mode, BINDING_MODES),
+        ("reclaimPolicy", storage_class.reclaim_policy, RECLAIM_POLICIES),
+    ):
+        if value is not None and value not in known:
+            yield f"{field} {value[:100]!r} is not one of {', '.join(known)}"
+
+
 def _impossible_sizes(read_class: ReadClass) -> Iterator[str]:
     # Of a file system that takes every option, so none of them plays a part.
     if (why := refusal(read_class)) is not None:
         yield f"no claim works, whatever its size: {why}"
+    if (why := class_tags.too_many(read_class, cluster_id="")) is not None:
+        yield f"no claim works, whatever its name: {why}"
 
 
 def _impossible_places(read_class: ReadClass) -> Iterator[str]:
-    terms = read_class.allowed_topologies
-    if terms and all(_is_dead(term) for term in terms):
+    # The scheduler finds no node. Of what binds at once, the stock driver reads one of two keys.
+    if read_class.storage_class.waits_for_consumer and _is_dead(read_class):
         found = candidates(read_class, ())
         if isinstance(found, NoZone):
             yield found.message
-    elif not read_class.storage_class.waits_for_consumer:
-        found = candidates(read_class, (), {})
-        # Any other reason is one of nodes, which may come, or of ids, which only EC2 can tell.
-        if isinstance(found, NoZone) and found.reason is Reason.INVALID_CLASS:
-            yield found.message
 
 
-def _is_dead(term: TopologyTerm) -> bool:
-    """Whether no place meets one term, whatever nodes there are; zone ids only EC2 can tell."""
-    no_zone = zones.zones_of_term(term) == frozenset()
-    return no_zone or not all(zones.outpost_of_term(term).values())
-
-
-def _about_binding(read_class: ReadClass, nodes: Collection[Located] | None) -> Iterator[str]:
+def _places_refused_here(read_class: ReadClass) -> Iterator[str]:
+    """Topologies for which the stock driver takes a zone of its own choice, with its volumes."""
     if read_class.storage_class.waits_for_consumer:
         return
-    allowed = class_zones.allowed(read_class, nodes)
-    remedy = f"volumeBindingMode {WAIT_FOR_FIRST_CONSUMER} makes them where they run"
-    if allowed is None and nodes is None:
-        yield f"it binds at once, so volumes may be made where their pods cannot run; {remedy}"
-        return
-    registered = class_zones.zones_of(n for n in nodes or () if n.has_driver)
-    possible = class_zones.zones_at_once(waits=False, allowed=allowed, registered=registered)
-    if possible:
-        where = listed(possible)
-        yield f"it binds at once, so volumes may be made in {where} whatever pods need; {remedy}"
+    found = candidates(read_class, (), None if _is_dead(read_class) else {})
+    # Any other reason is one of nodes, which may come, or of ids, which only EC2 can tell.
+    if isinstance(found, NoZone) and (_is_dead(read_class) or found.reason is Reason.INVALID_CLASS):
+        yield found.message
 
 
-def _about_empty_zones(read_class: ReadClass, nodes: Collection[Located] | None) -> Iterator[str]:
-    inhabited = class_zones.zones_of(nodes or ())
-    empty = class_zones.empty_zones(class_zones.allowed(read_class, nodes), inhabited)
-    if not class_zones.zone_names(nodes):  # nodes without that label are no proof
-        empty -= zones.zone_ids(read_class.allowed_topologies)
-    if empty:
-        yield (
-            f"allowedTopologies name {listed(empty, 'and')}, where no node is; is it misspelt? "
-            f"Nodes are in {listed(inhabited, 'and')}"
-        )
+def _is_dead(read_class: ReadClass) -> bool:
+    """Whether no place meets any term of the class, whatever nodes there are."""
+    terms = read_class.allowed_topologies
+    return bool(terms) and all(_is_dead_term(term) for term in terms)
 
 
-def _about_maxima(read_class: ReadClass) -> Iterator[str]:
-    """AWS raises its limits, so ours are told of, and EC2 is asked."""
-    wanted = read_class.parameters
-    limits = VOLUME_TYPES[wanted.volume_type]
-    for asked, bounds, unit in (
-        (wanted.iops, limits.iops, "IOPS"),
-        (wanted.throughput_mibps, limits.throughput_mibps, "MiB/s"),
-    ):
-        if asked is not None and bounds is not None and asked > bounds[1]:
-            yield (
-                f"it asks for {asked:,} {unit}, and AWS documents at most {bounds[1]:,} for "
-                f"{wanted.volume_type}; volumes may get less, or be refused by EC2"
-            )
-
-
-def _about_no_effect(read_class: ReadClass) -> Iterator[str]:
-    wanted = read_class.parameters
-    if wanted.iops_per_gib is None:
-        if wanted.raises_iops_to_minimum and not read_class.is_in_tree:
-            yield "allowAutoIOPSPerGBIncrease has no effect without iopsPerGB"
-        if wanted.iops_follow_growth:
-            yield "allowAutoIOPSIncreaseOnModify has no effect without iopsPerGB"
-        names = [name.lower() for name in read_class.storage_class.parameters or ()]
-        if read_class.is_in_tree and "iopspergb" in names:
-            yield (
-                f"iopsPerGB has no effect on volumes of type {wanted.volume_type}; the in-tree "
-                "plugin ignored it, too"
-            )
-    if read_class.is_in_tree and (lost := read_class.parameters.attributes()):
-        yield (
-            f"{spelt(lost)} cannot take effect: persistent volumes in the in-tree plugin's form "
-            f"have no place for that; those of a class with provisioner {EBS_DRIVER} have"
-        )
-
-
-def _about_modes(read_class: ReadClass, default_file_system: str) -> Iterator[str]:
-    if (why := refusal_of_block(read_class)) is not None:
-        yield f"claims with volumeMode Block are refused: {why}"
-    if (why := refusal(read_class, default_file_system)) is not None:
-        yield f"claims with a file system are refused: {why}"
-
-
-def _about_templates(read_class: ReadClass) -> Iterator[str]:
-    for template in read_class.parameters.tag_templates:
-        try:
-            template.render(_SAMPLE)
-        except ValueError as error:
-            what = f"{_SAMPLE.claim_namespace}/{_SAMPLE.claim_name}"
-            yield f"for a claim named {what}, tag {template.key!r} cannot be made: {error}"
-
-
-def _about_the_stock_driver(read_class: ReadClass) -> Iterator[str]:
-    """What aws-ebs-csi-driver v1.64 would read otherwise: it may lead again, or before us."""
-    for name, text in (read_class.storage_class.parameters or {}).items():
-        key = name.lower()
-        if key in _BOOLEANS and text != "true" and values.boolean(text):
-            yield f'aws-ebs-csi-driver takes {name} {text!r} for false; write "true"'
-        if key == "fstype" and not read_class.is_in_tree:
-            yield f"aws-ebs-csi-driver ignores {name}; write {FILE_SYSTEM_KEY}"
-    if read_class.parameters.initialization_rate_mibps is not None:
-        yield (
-            "with volumeInitializationRate, EC2 refuses what aws-ebs-csi-driver asks for volumes "
-            "that are not made of a snapshot"
-        )
+def _is_dead_term(term: TopologyTerm) -> bool:
+    """Whether no place meets one term; zone ids only EC2 can tell."""
+    no_zone = zones.zones_of_term(term) == frozenset()
+    return no_zone or not all(zones.outpost_of_term(term).values())

@@ -11,6 +11,7 @@ from provisioner.decide.storage_class import ReadClass
 from provisioner.model.claim import Claim, ClaimResources, ClaimSpec
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.parameters import FILE_SYSTEM_KEY, Formatting, Parameters
+from provisioner.model.volume import CreateRequest
 from provisioner.model.volume_type import VOLUME_TYPES
 
 # Takes every option that any file system takes: what it refuses, a class cannot have at all.
@@ -59,10 +60,18 @@ def size_effects(read_class: ReadClass) -> tuple[SizeEffect, ...]:
     sizes = sorted({smallest, largest, *(s for s in _SHOWN_GIB if smallest < s < largest)})
     plans = [planned(read_class, size_gib) for size_gib in sizes]
     requests = [each.request for each in plans if isinstance(each, Plan)]
-    shown = [SizeEffect(r.size_gib, r.iops, r.throughput_mibps) for r in requests]
+    shown = [SizeEffect(r.size_gib, _documented(r), r.throughput_mibps) for r in requests]
     speeds = [(each.iops, each.throughput_mibps) for each in shown]
     dull = {at for at in range(1, len(shown) - 1) if speeds[at] == speeds[at - 1]}
     return tuple(each for at, each in enumerate(shown) if at not in dull)
+
+
+def _documented(request: CreateRequest) -> int | None:
+    """The IOPS that AWS documents, where a class asks for more."""
+    limits = VOLUME_TYPES[request.volume_type].iops
+    if request.iops is None or limits is None:
+        return request.iops
+    return min(request.iops, limits[1])
 
 
 def smallest_gib(read_class: ReadClass) -> int | None:
@@ -108,8 +117,8 @@ def planned(
 ) -> Plan | str:
     """What is made for a claim of a size, else why nothing is.
 
-    Without the class's tags: whether a template can be rendered depends on the claim's name. IOPS
-    are lowered to what AWS documents, as if it were the region's ceiling, which only EC2 can tell.
+    Without the class's tags, for which ``class_tags`` answers, and without a region's ceiling of
+    IOPS, which only EC2 can tell: AWS raises what it documents, so that proves nothing.
     """
     claim = Claim(
         metadata=ObjectMeta(name="data", namespace="default", uid="of-the-check"),
@@ -120,7 +129,6 @@ def planned(
         ),
     )
     wanted = replace(read_class.parameters, tag_templates=())
-    documented = VOLUME_TYPES[wanted.volume_type].iops
     found = plan(
         claim,
         replace(read_class, parameters=wanted),
@@ -128,7 +136,6 @@ def planned(
         cluster_id="",
         extra_tags=(),
         default_file_system=default_file_system,
-        iops_ceiling=documented[1] if documented is not None else None,
     )
     return found if isinstance(found, Plan) else found.message
 
@@ -147,7 +154,7 @@ def _about_speed(wanted: Parameters) -> Iterator[Effect]:
         yield Effect("allowAutoIOPSPerGBIncrease", "fewer IOPS than the type's minimum are raised")
     if wanted.iops_follow_growth is not None:
         does = "grow with the volume" if wanted.iops_follow_growth else "stay when it grows"
-        yield Effect("allowAutoIOPSIncreaseOnModify", f"IOPS {does}")
+        yield Effect("allowAutoIOPSIncreaseOnModify", f"in the volume's tags: IOPS {does}")
     if wanted.throughput_mibps is not None:
         yield Effect("throughput", f"{wanted.throughput_mibps:,} MiB/s for every volume")
 
@@ -160,10 +167,11 @@ def _encryption(wanted: Parameters) -> str:
 
 def _about_restores(wanted: Parameters) -> Iterator[Effect]:
     if wanted.initialization_rate_mibps is not None:
-        does = f"a restored volume is filled with {wanted.initialization_rate_mibps:,} MiB/s"
+        rate = f"{wanted.initialization_rate_mibps:,} MiB/s"
+        does = f"{rate} for volumes made of snapshots, which are not covered yet"
         yield Effect("volumeInitializationRate", does)
     if wanted.attaches_when_initialized:
-        does = "a restored volume is attached once it has all its data"
+        does = "written to the persistent volume; here nothing waits for it yet"
         yield Effect("blockAttachUntilInitialized", does)
 
 

@@ -15,6 +15,21 @@ from provisioner.model.volume_type import DEFAULT_TYPE, VOLUME_TYPES
 FILE_SYSTEM_KEY = "csi.storage.k8s.io/fstype"
 TAG_PREFIX = "tagSpecification"  # with exactly these capitals
 TAG_ROW = f"{TAG_PREFIX}_N"
+# What external-provisioner 6.3 knows under its reserved prefix; pkg/controller/controller.go.
+SECRET_ROW = "csi.storage.k8s.io/…secret-name"  # noqa: S105 -- what a secret is called
+_SECRETS_OF = (
+    "",
+    "provisioner-",
+    "controller-publish-",
+    "node-stage-",
+    "node-publish-",
+    "controller-expand-",
+    "node-expand-",
+    "controller-modify-",
+)
+SECRET_KEYS = frozenset(
+    f"csi.storage.k8s.io/{of}secret-{part}" for of in _SECRETS_OF for part in ("name", "namespace")
+)
 FORMATTING = "formatting."  # before the fields of ``Formatting``
 
 
@@ -87,7 +102,7 @@ TABLE: tuple[Row, ...] = (
         values.boolean,
         _BOOLEAN,
         _NOT_GIVEN,
-        "Written to the volume's tags together with `iopsPerGB`, for when it grows.",
+        "Written to the volume's tags, as `iopsPerGB` is, for when it grows.",
         _SILENT,
     ),
     Row(
@@ -123,7 +138,8 @@ TABLE: tuple[Row, ...] = (
         values.key,
         "a key's or alias's ARN, `alias/…`, a key's id",
         "the account's key",
-        'Implies `encrypted`; refused with `encrypted: "false"`.',
+        'Implies `encrypted`; refused with `encrypted: "false"`, for nobody could tell which is '
+        "meant.",
         'wins over `encrypted: "false"`',
     ),
     Row(
@@ -132,7 +148,8 @@ TABLE: tuple[Row, ...] = (
         values.file_system,
         ", ".join(f"`{name}`" for name in values.FILE_SYSTEMS),
         "`--default-fstype`",
-        "The name with exactly these small letters; without effect on a claim for a raw device.",
+        "The long name with exactly these small letters, the short one in any; without effect on "
+        "a claim for a raw device.",
         "any text is taken; the node then fails",
         also="fstype",
     ),
@@ -225,6 +242,19 @@ TABLE: tuple[Row, ...] = (
         "anything",
         _NOT_GIVEN,
         "Without effect: all io2 volumes are Block Express.",
+    ),
+    Row(
+        SECRET_ROW,
+        "",
+        values.ignored,
+        "one of `" + "`, `".join(each.rstrip("-") for each in _SECRETS_OF if each) + "`, or none, "
+        "before `secret-…`",
+        _NOT_GIVEN,
+        "Without effect, for EBS needs no secret: none is read, and none is written to the "
+        "persistent volume.",
+        "reads that of `provisioner` and writes the others to the persistent volume, so that they "
+        "have to exist; uses none",
+        also="csi.storage.k8s.io/…secret-namespace",
     ),
 )
 

@@ -5,6 +5,7 @@ Every function raises ValueError with the end of a sentence that begins with the
 
 import re
 
+from provisioner.model.refusal import RefusedHereError
 from provisioner.model.volume_type import DEFAULT_TYPE, LARGEST_NUMBER, VOLUME_TYPES
 
 FILE_SYSTEMS = ("ext4", "ext3", "xfs", "ntfs")
@@ -13,7 +14,7 @@ FILE_SYSTEMS = ("ext4", "ext3", "xfs", "ntfs")
 _KEY = re.compile(
     r"(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:)?alias/[A-Za-z0-9/_-]+"
     r"|arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+"
-    r"|(mrk-)?[0-9a-f-]{32,36}"
+    r"|(mrk-)?[0-9A-Fa-f-]{32,36}"
 )
 _TRUE = frozenset({"true", "t", "1", "yes", "y", "on"})
 _FALSE = frozenset({"false", "f", "0", "no", "n", "off"})
@@ -25,7 +26,9 @@ def whole_number(text: str) -> int | None:
     """A number; zero is "not said", as for the stock driver."""
     found = re.fullmatch(r"\+?0*([0-9]+)", text.strip(), re.ASCII)
     if found is None:
-        raise ValueError("is not a whole number")
+        # The stock driver takes less than nothing for nothing.
+        negative = re.fullmatch(r"-0*[0-9]{1,9}", text, re.ASCII)
+        raise (RefusedHereError if negative else ValueError)("is not a whole number")
     if len(found[1]) > len(str(LARGEST_NUMBER)) or int(found[1]) > LARGEST_NUMBER:
         raise ValueError("is more than EC2 could be asked for")
     return int(found[1]) or None
@@ -40,13 +43,13 @@ def rate(text: str) -> int | None:
 
 
 def boolean(text: str) -> bool:
-    """The usual spellings of yes and no."""
+    """The usual spellings of yes and no; the stock driver takes any other text for no."""
     lowered = text.strip().lower()
     if lowered in _TRUE:
         return True
     if lowered in _FALSE:
         return False
-    raise ValueError('is neither "true" nor "false"')
+    raise RefusedHereError('is neither "true" nor "false"')
 
 
 def volume_type(text: str) -> str:
@@ -66,10 +69,14 @@ def key(text: str) -> str | None:
 
 
 def file_system(text: str) -> str | None:
-    """A file system in any case of letters; "" is none."""
+    """A file system in any case of letters; "" is none.
+
+    The stock driver makes volumes for any text; raw devices of them work.
+    """
     lowered = text.strip().lower()
     if lowered and lowered not in FILE_SYSTEMS:
-        raise ValueError(f"is no file system that can be made; there are {', '.join(FILE_SYSTEMS)}")
+        known = ", ".join(FILE_SYSTEMS)
+        raise RefusedHereError(f"is no file system that can be made; there are {known}")
     return lowered or None
 
 

@@ -7,6 +7,7 @@ Source: aws-ebs-csi-driver v1.64 docs/parameters.md and pkg/driver/controller.go
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,12 +15,15 @@ from provisioner.model import tags
 from provisioner.model.parameter_table import (
     FILE_SYSTEM_KEY,
     FORMATTING,
+    SECRET_KEYS,
+    SECRET_ROW,
     TABLE,
     TAG_PREFIX,
     TAG_ROW,
     Row,
 )
 from provisioner.model.parameter_values import FILE_SYSTEMS
+from provisioner.model.refusal import RefusedHereError, retold
 from provisioner.model.tag_template import TagTemplate
 from provisioner.model.volume_type import DEFAULT_TYPE
 
@@ -133,47 +137,67 @@ def parse(raw: Mapping[str, str]) -> Parameters:
     """Read a class's parameters.
 
     Raises:
+        RefusedHereError: one sentence: only this controller refuses it.
         ValueError: one sentence that names the parameter, its value and what would help.
     """
     fields: dict[str, Any] = {}
+    templates: dict[str, TagTemplate] = {}
+    refused: list[RefusedHereError] = []  # told if nothing is worse
     for name, text in raw.items():
         row = _row(name)
-        if row.name == TAG_ROW or not row.field:
-            continue
-        if row.field in fields:
-            raise ValueError(f"parameter {name!r} is given twice in different spellings")
-        try:
-            fields[row.field] = row.parser(text)
-        except ValueError as error:
-            raise ValueError(f"parameter {name!r}: {text[:100]!r} {error}") from error
-    return _checked(fields, tuple(_tag_templates(raw)))
+        with _put_off(refused):
+            if row.field and row.name != TAG_ROW:
+                _read_field(fields, row, name, text)
+    for name in sorted(name for name in raw if name.startswith(TAG_PREFIX)):
+        with _put_off(refused):
+            _read_tag(templates, name, raw[name])
+    if len(templates) > tags.MOST:
+        raise ValueError(f"the class has {len(templates)} tags, EC2 allows {tags.MOST} on a volume")
+    if refused:
+        raise refused[0]
+    return _checked(fields, tuple(templates.values()))
+
+
+@contextmanager
+def _put_off(refused: list[RefusedHereError]) -> Iterator[None]:
+    try:
+        yield
+    except RefusedHereError as error:
+        refused.append(error)
 
 
 def _row(name: str) -> Row:
     if name.startswith(TAG_PREFIX):
         return _ROWS[TAG_ROW]
+    if name in SECRET_KEYS:
+        return _ROWS[SECRET_ROW]
     reserved = name.lower().startswith(_RESERVED_NAMESPACE)
     key = name if reserved else name.lower()
-    if key in _ROWS and key != TAG_ROW:
+    if key in _ROWS and key not in (TAG_ROW, SECRET_ROW):
         return _ROWS[key]
-    if reserved and "secret" in name.lower():
-        raise ValueError(f"parameter {name[:100]!r} names a secret, and EBS needs none; remove it")
     raise ValueError(f"unknown parameter {name[:100]!r}; known are {', '.join(NAMES)}")
 
 
-def _tag_templates(raw: Mapping[str, str]) -> Iterator[TagTemplate]:
-    seen: set[str] = set()
-    for name in sorted(name for name in raw if name.startswith(TAG_PREFIX)):
-        try:
-            template = tags.parse(raw[name])
-        except ValueError as error:
-            raise ValueError(f"parameter {name[:100]!r}: {error}") from error
-        if template.key in seen:
-            raise ValueError(f"parameter {name[:100]!r}: tag {template.key!r} is given twice")
-        seen.add(template.key)
-        yield template
-    if len(seen) > tags.MOST:
-        raise ValueError(f"the class has {len(seen)} tags, EC2 allows {tags.MOST} on a volume")
+def _read_field(fields: dict[str, Any], row: Row, name: str, text: str) -> None:
+    if row.field in fields:
+        # The stock driver takes one or the other; external-provisioner refuses two file systems.
+        refused = ValueError if row.name == FILE_SYSTEM_KEY else RefusedHereError
+        raise refused(f"parameter {name!r} is given twice in different spellings")
+    fields[row.field] = None
+    try:
+        fields[row.field] = row.parser(text)
+    except ValueError as error:
+        raise retold(error, f"parameter {name!r}: {text[:100]!r} {error}") from error
+
+
+def _read_tag(templates: dict[str, TagTemplate], name: str, text: str) -> None:
+    try:
+        template = tags.parse(text)
+    except ValueError as error:
+        raise retold(error, f"parameter {name[:100]!r}: {error}") from error
+    if template.key in templates:  # the stock driver takes one or the other
+        raise RefusedHereError(f"parameter {name[:100]!r}: tag {template.key!r} is given twice")
+    templates[template.key] = template
 
 
 def _checked(fields: dict[str, Any], templates: tuple[TagTemplate, ...]) -> Parameters:
@@ -185,13 +209,14 @@ def _checked(fields: dict[str, Any], templates: tuple[TagTemplate, ...]) -> Para
     read = Parameters(**fields, formatting=Formatting(**given), tag_templates=templates)
     if read.iops is not None and read.iops_per_gib is not None:
         raise ValueError("iops and iopsPerGB are both given; keep one")
-    if read.kms_key_id is not None and read.encrypted is False:
-        raise ValueError("kmsKeyId is given, but encrypted is false; remove one of them")
     if read.formatting.ext4_cluster_size and not read.formatting.ext4_big_alloc:
         raise ValueError('ext4ClusterSize needs ext4BigAlloc: "true"')
     wrong = formatting_fault(read.formatting, read.file_system) if read.file_system else None
     if wrong is not None:
         raise ValueError(wrong)
+    if read.kms_key_id is not None and read.encrypted is False:
+        # To the stock driver the key says enough.
+        raise RefusedHereError("kmsKeyId is given, but encrypted is false; remove one of them")
     return read if read.kms_key_id is None else replace(read, encrypted=True)
 
 

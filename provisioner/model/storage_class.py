@@ -5,6 +5,8 @@ from provisioner.model.meta import KubeObject
 from provisioner.model.zone import TopologyTerm
 
 WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+BINDING_MODES = ("Immediate", WAIT_FOR_FIRST_CONSUMER)
+RECLAIM_POLICIES = ("Delete", "Retain")
 
 
 class StorageClass(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):

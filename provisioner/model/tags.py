@@ -133,7 +133,7 @@ def parse(text: str) -> TagTemplate:
 def _check_for_every_claim(template: TagTemplate) -> None:
     """Refuse what no claim can have, whatever it is called."""
     what = f"tag {template.key[:40]!r}"
-    check = partial(_check_characters, what=f"the value of {what}")
+    check = partial(_check_characters, what="its value")
     try:
         least = least_characters(template.parts, check)
     except ValueError as error:

@@ -81,3 +81,10 @@ def test_sizes_at_which_nothing_changes_are_left_out():
 
 def test_what_ec2_chooses_is_left_open():
     assert rules.size_effects(of(type="gp2"))[0] == SizeEffect(1, None, None)
+
+
+def test_what_nothing_here_does_yet_is_told_so():
+    effects = told(of(blockAttachUntilInitialized="true", volumeInitializationRate="200"))
+
+    assert effects["blockAttachUntilInitialized"].endswith("here nothing waits for it yet")
+    assert effects["volumeInitializationRate"].endswith("which are not covered yet")

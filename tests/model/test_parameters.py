@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.model import tags
-from provisioner.model.parameter_table import FILE_SYSTEM_KEY, TABLE, TAG_ROW
+from provisioner.model.parameter_table import (
+    FILE_SYSTEM_KEY,
+    SECRET_KEYS,
+    SECRET_ROW,
+    TABLE,
+    TAG_ROW,
+)
 from provisioner.model.parameters import (
     NAMES,
     Formatting,
@@ -15,6 +21,7 @@ from provisioner.model.parameters import (
     formatting_fault,
     parse,
 )
+from provisioner.model.refusal import RefusedHereError
 from provisioner.model.volume_type import VOLUME_TYPES
 
 
@@ -70,7 +77,9 @@ def test_usual_spellings_of_true_are_true(text):
         ),
         ({"fstype": "ntfs", "blockSize": "4096"}, "blockSize is not for ntfs"),
         ({"fstype": "ext3", "ext4EncryptionSupport": "yes"}, "is not for ext3"),
-        ({"csi.storage.k8s.io/node-stage-secret-name": "s"}, "names a secret, and EBS needs none"),
+        ({"csi.storage.k8s.io/node-stage-secret-nam": "s"}, "unknown parameter"),
+        ({"csi.storage.k8s.io/Node-Stage-Secret-Name": "s"}, "unknown parameter"),
+        ({SECRET_ROW: "s"}, "unknown parameter"),
         ({"csi.storage.k8s.io/pvc/name": "x"}, "unknown parameter"),
         ({"outpostArn": "arn:aws:outposts:us-east-1:123456789012:outpost/op-1"}, "unknown"),
         ({"TagSpecification_1": "a=b"}, "unknown parameter 'TagSpecification_1'"),
@@ -152,7 +161,12 @@ def test_every_parameter_lands_in_its_field():
     }
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - {FILE_SYSTEM_KEY, TAG_ROW, "ext4BigAlloc"}))
+PATTERNS = {
+    name for row in TABLE if row.name in (TAG_ROW, SECRET_ROW) for name in (row.name, row.also)
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - PATTERNS - {FILE_SYSTEM_KEY, "ext4BigAlloc"}))
 def test_names_ignore_case(name):
     row = next(row for row in TABLE if name in (row.name, row.also))
     samples = {"type": "io2", "kmsKeyId": "alias/a", "fstype": "ext4"}
@@ -160,6 +174,39 @@ def test_names_ignore_case(name):
     base = {"ext4BigAlloc": "true"}
 
     assert parse(base | {name.upper(): value}) == parse(base | {name.lower(): value})
+
+
+def test_every_key_of_a_secret_is_taken_and_means_nothing():
+    # external-provisioner 6.3 pkg/controller/controller.go: removePrefixedParameters
+    assert len(SECRET_KEYS) == 16
+    assert parse(dict.fromkeys(SECRET_KEYS, "x") | {"iops": "4000"}) == parse({"iops": "4000"})
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"encrypted": "false", "kmsKeyId": "alias/mine"},
+        {"encrypted": "perhaps"},
+        {"iops": "-1"},
+        {"fstype": "btrfs"},
+        {"type": "gp3", "TYPE": "gp2"},
+        {"tagSpecification_1": "a=b", "tagSpecification_2": "a=b"},
+        {"tagSpecification_1": "a={{with .PVCName}}{{.}}{{end}}"},
+    ],
+)
+def test_what_the_stock_driver_makes_volumes_of_is_refused_here_alone(raw):
+    with pytest.raises(RefusedHereError):
+        parse(raw)
+    for worse in ({"typ": "gp3"}, {"throughput": "x"}, {"tagSpecification_3": "no tag"}):
+        with pytest.raises(ValueError, match=next(iter(worse))) as caught:
+            parse(raw | worse)
+        assert not isinstance(caught.value, RefusedHereError)
+
+
+def test_two_file_systems_are_refused_by_external_provisioner_too():
+    with pytest.raises(ValueError, match="given twice") as caught:
+        parse({"fstype": "xfs", "FSTYPE": "xfs"})
+    assert not isinstance(caught.value, RefusedHereError)
 
 
 def test_what_the_stock_driver_takes_for_nothing_is_nothing():
@@ -176,6 +223,7 @@ def test_what_the_stock_driver_takes_for_nothing_is_nothing():
         "arn:aws:kms:eu-central-1:123456789012:alias/mine",
         "arn:aws-us-gov:kms:us-gov-west-1:123456789012:key/mrk-1234abcd12ab34cd56ef1234567890ab",
         "1234abcd-12ab-34cd-56ef-1234567890ab",
+        "1234ABCD-12AB-34CD-56EF-1234567890AB",
         "mrk-1234abcd12ab34cd56ef1234567890ab",
     ],
 )

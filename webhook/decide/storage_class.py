@@ -1,7 +1,8 @@
 """Refuse a StorageClass that can never work, and warn about one that may not do what is meant.
 
 What a class can do is said by ``provisioner.decide.class_check``, for ``ebs-provisioner class
-check`` too. A refusal rests on the class alone, so nothing has to be read to prove it.
+check`` too. A refusal rests on the class alone, so nothing has to be read to prove it. The webhook
+works beside aws-ebs-csi-driver too, so what only our controller refuses is no reason to deny.
 """
 
 from collections.abc import Collection
@@ -36,7 +37,11 @@ def judge(document: Json, nodes: Collection[NodeView] | None, *, driver: str) ->
     if impossible := class_check.impossibilities(found):
         return deny("ImpossibleClass", f"{subject} can never work: {'; '.join(impossible)}")
     doubts = class_check.doubts(found)
-    warnings = [f"{subject}: {each}" for each in doubts]
+    refusals = class_check.refusals(found)
+    warnings = [
+        *(f"{subject}: ebs-provisioner refuses its claims: {each}" for each in refusals),
+        *(f"{subject}: {each}" for each in doubts),
+    ]
     return allow("ClassInDoubt" if warnings else "ClassSound", warnings=warnings)
 
 

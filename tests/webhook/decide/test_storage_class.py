@@ -14,6 +14,8 @@ DRIVER = "ebs.csi.aws.com"
 ZONE = "topology.kubernetes.io/zone"
 A, B = "us-east-1a", "us-east-1b"
 WAITS = "WaitForFirstConsumer"
+REGION = "topology.kubernetes.io/region"
+IN_REGION = [{"matchLabelExpressions": [{"key": REGION, "values": ["us-east-1"]}]}]
 
 
 def a_class(
@@ -58,6 +60,8 @@ def test_a_sound_class_passes_without_a_word():
         (a_class(parameters={"typ": "gp3"}), "'typ'"),
         (a_class(parameters={"type": "gp2", "iops": "3000"}), "iops"),
         (a_class(zones=[[A], [B]]), "leave no zone"),
+        (a_class(parameters={f"tagSpecification_{i}": f"k{i}=v" for i in range(46)}), "51 tags"),
+        (a_class(parameters={"csi.storage.k8s.io/secret-key": "x"}), "unknown parameter"),
     ],
 )
 @pytest.mark.parametrize("nodes", [None, [], in_zones(A, B)], ids=["unknown", "none", "two"])
@@ -67,6 +71,39 @@ def test_a_class_that_can_never_work_is_refused_wherever_nodes_are(document, say
     assert (answer.allowed, answer.why, answer.code) == (False, "ImpossibleClass", 422)
     assert answer.message.startswith('storageclass "fast" can never work: ')
     assert says in answer.message
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        (a_class(parameters={"kmsKeyId": "alias/x", "encrypted": "false"}), "encrypted is false"),
+        (a_class(parameters={"tagSpecification_1": "a={{1.5}}"}), "cannot be read"),
+        (a_class(parameters={"tagSpecification_1": "a=b", "tagSpecification_2": "a=b"}), "twice"),
+        (a_class(volumeBindingMode="Immediate", allowedTopologies=IN_REGION), REGION),
+        (a_class(volumeBindingMode="Immediate", zones=[[A], [B]]), "leave no zone"),
+    ],
+)
+def test_what_only_our_controller_refuses_passes_with_a_warning(document, says):
+    answer = judged(document, in_zones(A))
+
+    assert (answer.allowed, answer.why) == (True, "ClassInDoubt")
+    [warning] = answer.warnings
+    assert warning.startswith('storageclass "fast": ebs-provisioner refuses its claims: ')
+    assert says in warning
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"csi.storage.k8s.io/node-stage-secret-name": "s"},
+        {"iops": "100000", "throughput": "25000"},
+    ],
+)
+def test_what_works_with_the_stock_driver_is_never_denied(parameters):
+    answer = judged(a_class(parameters=parameters))
+
+    assert (answer.allowed, answer.why) == (True, "ClassInDoubt")
+    assert not any("refuses" in warning for warning in answer.warnings)
 
 
 def test_a_doubtful_class_passes_with_a_warning():
