@@ -66,6 +66,7 @@ class Controller:
         self.metrics = metrics
         self.leading = asyncio.Event()
         calls.may_change = self.still_leading
+        self._calls = calls
         self._client = client
         self.caches = Caches(client, metrics, driver)
         host, unique = os.environ.get("POD_NAME") or os.uname().nodename, uuid.uuid4()
@@ -196,9 +197,13 @@ class Controller:
                 tasks.create_task(flow.queue.run(), name=flow.queue.name)
 
     async def _wind_down(self, working: asyncio.Task[None]) -> None:
-        """Take no more work, let calls under way end, write what is known, then let go."""
-        log.info("stopping")
+        """Take no more work, let calls under way end, write what is known, then let go.
+
+        Whoever waits for a turn at EC2 is refused: it may be minutes away, and we have seconds.
+        """
         queues = [f.queue for f in (self.provisioner, self.deleter, self.attacher)]
+        log.info("stopping", unfinished=sum(queue.depth for queue in queues))
+        self._calls.stop_changing()
         await asyncio.gather(*(queue.drain(self.settings.drain_s) for queue in queues))
         await self.marks.flush(_MARKS_S)
         await self.events.flush(_FLUSH_S)

@@ -236,7 +236,10 @@ class KeyedQueue:
         wait_s = ceiling * (0.5 + 0.5 * self._random())
         entry.failures += 1
         reason = "Bug"
-        if isinstance(exc, StorageError):
+        if isinstance(exc, StorageError) and exc.reason is Reason.NOT_LEADING:
+            reason = exc.reason.value  # hundreds at the end of a process, and no failure
+            log.debug("left to the next leader", flow=self.name, key=key)
+        elif isinstance(exc, StorageError):
             reason = exc.reason.value
             if exc.retry_after_s is not None:
                 wait_s = max(wait_s, exc.retry_after_s * (1.0 + 0.1 * self._random()))
