@@ -13,7 +13,7 @@ import sys
 import time
 import uuid
 from collections.abc import Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import structlog
@@ -204,7 +204,13 @@ class Controller:
         queues = [f.queue for f in (self.provisioner, self.deleter, self.attacher)]
         log.info("stopping", unfinished=sum(queue.depth for queue in queues))
         self._calls.stop_changing()
-        await asyncio.gather(*(queue.drain(self.settings.drain_s) for queue in queues))
+        drain_s = self.settings.drain_s
+        others = asyncio.gather(*(queue.drain(drain_s) for queue in queues[1:]))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(drain_s):
+                await self.provisioner.finish()
+        await self.provisioner.queue.drain(0.0)
+        await others
         await self.marks.flush(_MARKS_S)
         await self.events.flush(_FLUSH_S)
         self.leading.clear()

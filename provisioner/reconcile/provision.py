@@ -66,7 +66,8 @@ class Provisioner:
         self._telling: dict[str, asyncio.TimerHandle] = {}
         self._pins = Pins(client, caches)
         self.takeover = Takeover(marks, lookups)
-        self.queue = KeyedQueue("provision", self.reconcile, metrics)
+        self.queue = KeyedQueue("provision", self._look, metrics)
+        self._looked = asyncio.Event()
         self.creations = Creations(
             settings=settings,
             identity=identity,
@@ -114,6 +115,24 @@ class Provisioner:
         if claim is not None:
             await self._pins.remove(claim)
         raise done.error
+
+    async def finish(self) -> None:
+        """Begin nothing more, and return once each volume that was made has been saved.
+
+        Whoever leads next need not be of ours, and would make a second volume beside one that no
+        persistent volume names: the stock driver sends other tags under the same client token.
+        """
+        made = self.creations.has_made
+        self.queue.narrow(made)
+        while self.queue.is_working or any(map(made, self.creations.attempts)):
+            self._looked.clear()
+            await self._looked.wait()
+
+    async def _look(self, uid: str) -> float | None:
+        try:
+            return await self.reconcile(uid)
+        finally:
+            self._looked.set()
 
     def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         gone = old is not None and (new is None or new.uid != old.uid)
