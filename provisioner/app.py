@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -45,7 +46,6 @@ _LOST_LEASE = 3  # exit code
 _FLUSH_S = 3.0
 _MARKS_S = 5.0
 _CATCH_UP_AGAIN_S = 1.0
-_IDENTITY = "ebs-provisioner"
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +74,7 @@ class Controller:
             lease_client,
             namespace=settings.lease_namespace,
             names=lease_names(driver),
-            identity=f"{_IDENTITY}_{host}_{unique}",
+            identity=f"ebs-provisioner_{host}_{unique}",
             on_lost=_leave_at_once,
             metrics=metrics,
         )
@@ -162,18 +162,21 @@ class Controller:
 
     async def _elected(self) -> None:
         await self.caches.synced()
-        if self.settings.leader_elect:
-            await self.leases.acquire()
+        leases = self.leases
+        await (leases.acquire() if self.settings.leader_elect else leases.attest())
 
     async def _take_over(self) -> None:
         await self._catch_up()
-        stranger = any(not p.startswith(_IDENTITY) for p in self.leases.predecessors)
-        self.marks.after_stranger = stranger
-        self.provisioner.takeover.begin(self.caches.claims.values(), from_stranger=stranger)
+        reign = self.marks.reign = self.leases.reign
+        lasted_s = reign.lasted_s(datetime.now(UTC))
+        for claim in self.caches.claims.values():
+            older = reign.may_predate(claim.metadata.creation_timestamp)
+            self.provisioner.takeover.begin([claim], from_stranger=older, ended_s_ago=lasted_s)
         self.attacher.detacher.take_over()
         self.leading.set()
         self.metrics.leader.set(1)
-        log.info("leading", cluster_id=self.settings.cluster_id or None)
+        cluster_id, since = self.settings.cluster_id or None, reign.began_at.isoformat()
+        log.info("leading", cluster_id=cluster_id, only_ours_since=since)
 
     async def _catch_up(self) -> None:
         """A standby's caches may be behind what the leader before us wrote last."""

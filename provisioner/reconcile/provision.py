@@ -5,6 +5,7 @@ provisioned gets a plan, and its zone is pinned before EC2 hears of it.
 """
 
 import asyncio
+from datetime import UTC, datetime
 from typing import assert_never
 
 import structlog
@@ -12,7 +13,7 @@ from structlog.contextvars import bind_contextvars
 
 from provisioner.decide import provision as rules
 from provisioner.decide import zones
-from provisioner.decide.creation import Attempt, GiveUp
+from provisioner.decide.creation import Attempt, GiveUp, inherited
 from provisioner.ec2.lookups import NameLookUps
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
@@ -213,13 +214,19 @@ class Provisioner:
                 assert_never(decision)
 
     async def _plan(self, claim: Claim, storage_class: StorageClass) -> Attempt | float | None:
+        # Before the first look: EC2 may not answer for long. A pin stays: it may be of one of ours
+        # that has searched for a minute already and then begun the volume there.
+        if self.takeover.is_in_doubt(claim) and not claim.pinned_zone:
+            if not await self._pins.write(claim, UNKNOWN_ZONE):
+                return _CONFLICT_S
+            claim = self._caches.claim(claim.uid) or claim
         try:
             made = await self.takeover.volume_of(claim)
         except StorageError as error:
             self._events.cannot_look(claim, error)
             raise
         if isinstance(made, float):
-            return made if await self._pins.write(claim, UNKNOWN_ZONE) else _CONFLICT_S
+            return made
         where = await self._zone(claim, storage_class) if made is None else zones.Chosen(made.zone)
         if isinstance(where, zones.NoZone):
             nowhere = StorageError(where.reason, where.message)
@@ -241,7 +248,10 @@ class Provisioner:
             return None
         if not await self._pins.write(claim, where.zone):
             return _CONFLICT_S
-        return Attempt(planned, started_at_s=asyncio.get_running_loop().time(), volume=made)
+        attempt = Attempt(planned, started_at_s=asyncio.get_running_loop().time(), volume=made)
+        if claim.pinned_zone and self.takeover.may_have_begun(claim.uid):
+            return inherited(attempt, _age_s(claim))  # the process before us may have sent it
+        return attempt
 
     async def _zone(self, claim: Claim, storage_class: StorageClass) -> zones.Chosen | zones.NoZone:
         # Anybody can write an annotation; it counts only where something may have been begun.
@@ -292,3 +302,8 @@ class Provisioner:
         """Log and count what is not tried again; the queue does so for what is."""
         self._metrics.flow_failures.labels("provision", error.reason.value).inc()
         log.warning(what, reason=error.reason.value, error=error.message)
+
+
+def _age_s(claim: Claim) -> float:
+    created_at = claim.metadata.creation_timestamp
+    return float("inf") if created_at is None else (datetime.now(UTC) - created_at).total_seconds()

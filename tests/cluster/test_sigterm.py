@@ -7,7 +7,7 @@ import pytest
 
 from provisioner.model import tags
 from provisioner.sandbox.api import Api
-from tests.cluster import hands, stock
+from tests.cluster import hands, reigns, stock
 from tests.cluster.background import Background
 from tests.cluster.hands import Ec2Hand
 from tests.cluster.replicas import Replica, eventually, installed
@@ -21,7 +21,7 @@ WITHIN_S = 10.0
 async def hand(background: Background, api: Api, namespace: str) -> AsyncIterator[Ec2Hand]:
     """EC2 that takes its usual seconds for everything; nobody holds the leases."""
     await installed(background)
-    await stock.forget(api)
+    await reigns.of_ours(api)
     await hands.make_class(api, namespace)
     made = Ec2Hand(background.sandbox.ec2_endpoint)
     made.watch(latency="real")
@@ -35,8 +35,9 @@ async def test_sigterm_amid_creations_leaves_no_mark_no_lease_and_the_next_one_f
     background: Background, api: Api, namespace: str, hand: Ec2Hand
 ):
     # A slow quota: at SIGTERM some are saved, some are being made, some wait their turn.
-    options = ("--cluster-id", namespace, "--ec2-rate", "CreateVolume=8:3")
-    first = Replica(background.sandbox, *options, name=f"{namespace}-first")
+    options = ("--cluster-id", namespace)
+    slow = (*options, "--ec2-rate", "CreateVolume=8:0.5")
+    first = Replica(background.sandbox, *slow, name=f"{namespace}-first")
     async with first:
         for number in range(CLAIMS):
             await hands.make_claim(api, namespace, f"c-{number}", namespace)

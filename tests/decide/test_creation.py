@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from provisioner.decide.creation import (
     after_cancel,
     after_failure,
     after_look_up,
+    inherited,
     is_token_old,
     look_again_s,
     look_up_first,
@@ -357,3 +359,18 @@ def test_look_ups_that_stay_empty_make_a_new_request_safe():
     again = after_look_up(looking, [], 1_000.0 + CONSISTENCY_S)
 
     assert again == FRESH
+
+
+@pytest.mark.parametrize(
+    ("claim_age_s", "is_old"), [(60.0, False), (TOKEN_LIFE_S + 1, True), (math.inf, True)]
+)
+def test_what_a_process_before_may_have_sent_is_as_old_as_the_claim_until_nothing_came_of_it(
+    claim_age_s: float, *, is_old: bool
+):
+    found = inherited(FRESH, claim_age_s)
+    now_s = FRESH.started_at_s
+
+    assert found.uncertain
+    assert is_token_old(found, now_s) is is_old
+    looking = look_up_first(found, now_s)
+    assert after_look_up(looking, [], now_s + CONSISTENCY_S) == FRESH

@@ -88,20 +88,6 @@ async def test_takes_a_lease_that_was_given_back(make: MakeLeases, cluster: Clus
     assert cluster.specs["one"]["strategy"] == "kept"
 
 
-async def test_names_who_held_a_lease_without_giving_it_back(
-    make: MakeLeases, cluster: Cluster, clock: Clock, server: ApiServer, eventually: Eventually
-) -> None:
-    cluster.put("one", holderIdentity="", leaseDurationSeconds=1)
-    cluster.put("two", holderIdentity="stock", leaseDurationSeconds=15)
-    leases = make()
-    async with background(leases.acquire()) as acquiring:
-        await looked_twice(server, eventually, "two")
-        clock.now += 16
-        await asyncio.wait_for(acquiring, 3)
-
-    assert leases.predecessors == {"stock"}
-
-
 async def test_its_own_lease_from_before_a_restart_is_still_its_own(
     make: MakeLeases, cluster: Cluster
 ) -> None:
