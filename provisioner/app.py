@@ -8,17 +8,15 @@ would outlive the lease.
 import asyncio
 import os
 import random
-import signal
 import sys
 import time
 import uuid
-from collections.abc import Coroutine
-from contextlib import AsyncExitStack
-from typing import Any
+from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime
 
 import structlog
 
-from provisioner import probes
+from provisioner import process
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.botocore_client import our_version
 from provisioner.ec2.calls import Ec2Calls
@@ -47,7 +45,6 @@ _LOST_LEASE = 3  # exit code
 _FLUSH_S = 3.0
 _MARKS_S = 5.0
 _CATCH_UP_AGAIN_S = 1.0
-_IDENTITY = "ebs-provisioner"
 
 log = structlog.get_logger(__name__)
 
@@ -68,6 +65,7 @@ class Controller:
         self.metrics = metrics
         self.leading = asyncio.Event()
         calls.may_change = self.still_leading
+        self._calls = calls
         self._client = client
         self.caches = Caches(client, metrics, driver)
         host, unique = os.environ.get("POD_NAME") or os.uname().nodename, uuid.uuid4()
@@ -75,7 +73,7 @@ class Controller:
             lease_client,
             namespace=settings.lease_namespace,
             names=lease_names(driver),
-            identity=f"{_IDENTITY}_{host}_{unique}",
+            identity=f"ebs-provisioner_{host}_{unique}",
             on_lost=_leave_at_once,
             metrics=metrics,
         )
@@ -148,14 +146,14 @@ class Controller:
         async with asyncio.TaskGroup() as tasks:
             lasting = [tasks.create_task(self.caches.run(), name="caches")]
             try:
-                if not await _first(self._elected(), stop):
+                if not await process.first(self._elected(), stop):
                     return
                 if self.settings.leader_elect:  # from now on, however long taking over takes
                     lasting.append(tasks.create_task(self.leases.hold(), name="leases"))
-                if not await _first(self._take_over(), stop):
+                if not await process.first(self._take_over(), stop):
                     return
                 working = tasks.create_task(self._work(), name="work")
-                await _first(_done(working), stop)
+                await process.first(_done(working), stop)
                 await self._wind_down(working)
             finally:
                 for task in lasting:
@@ -169,18 +167,21 @@ class Controller:
 
     async def _elected(self) -> None:
         await self.caches.synced()
-        if self.settings.leader_elect:
-            await self.leases.acquire()
+        leases = self.leases
+        await (leases.acquire() if self.settings.leader_elect else leases.attest())
 
     async def _take_over(self) -> None:
         await self._catch_up()
-        stranger = any(not p.startswith(_IDENTITY) for p in self.leases.predecessors)
-        self.marks.after_stranger = stranger
-        self.provisioner.takeover.begin(self.caches.claims.values(), from_stranger=stranger)
+        reign = self.marks.reign = self.leases.reign
+        lasted_s = reign.lasted_s(datetime.now(UTC))
+        for claim in self.caches.claims.values():
+            older = reign.may_predate(claim.metadata.creation_timestamp)
+            self.provisioner.takeover.begin([claim], from_stranger=older, ended_s_ago=lasted_s)
         self.attacher.detacher.take_over()
         self.leading.set()
         self.metrics.leader.set(1)
-        log.info("leading", cluster_id=self.settings.cluster_id or None)
+        cluster_id, since = self.settings.cluster_id or None, reign.began_at.isoformat()
+        log.info("leading", cluster_id=cluster_id, only_ours_since=since)
 
     async def _catch_up(self) -> None:
         """A standby's caches may be behind what the leader before us wrote last."""
@@ -205,10 +206,20 @@ class Controller:
                 tasks.create_task(flow.queue.run(), name=flow.queue.name)
 
     async def _wind_down(self, working: asyncio.Task[None]) -> None:
-        """Take no more work, let calls under way end, write what is known, then let go."""
-        log.info("stopping")
+        """Take no more work, let calls under way end, write what is known, then let go.
+
+        Whoever waits for a turn at EC2 is refused: it may be minutes away, and we have seconds.
+        """
         queues = [f.queue for f in (self.provisioner, self.deleter, self.attacher)]
-        await asyncio.gather(*(queue.drain(self.settings.drain_s) for queue in queues))
+        log.info("stopping", unfinished=sum(queue.depth for queue in queues))
+        self._calls.stop_changing()
+        drain_s = self.settings.drain_s
+        others = asyncio.gather(*(queue.drain(drain_s) for queue in queues[1:]))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(drain_s):
+                await self.provisioner.finish()
+        await self.provisioner.queue.drain(0.0)
+        await others
         await self.marks.flush(_MARKS_S)
         await self.events.flush(_FLUSH_S)
         self.leading.clear()
@@ -234,10 +245,7 @@ async def run(settings: Settings) -> None:
     Raises:
         StorageError: it cannot start; one clear line.
     """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, stop.set)
+    stop = process.stop_on_signals()
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(
             await KubeClient.connect(kubeconfig=settings.kubeconfig)
@@ -251,33 +259,13 @@ async def run(settings: Settings) -> None:
         )
         stack.push_async_callback(calls.close)
         controller = Controller(settings, client, lease_client, calls, metrics)
-        if settings.metrics_address:
-            port = await stack.enter_async_context(
-                probes.serve(
-                    settings.metrics_address,
-                    registry=metrics.registry,
-                    healthy=lambda: "",  # an event loop that answers is alive; all else is retried
-                    ready=controller.not_ready,
-                )
-            )
-            log.info("serving probes and metrics", port=port)
+        await process.show(
+            stack,
+            settings.metrics_address,
+            registry=metrics.registry,
+            ready=controller.not_ready,
+        )
         await controller.run(stop)
-
-
-async def _first(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
-    """Run until the work is done (True) or a stop is asked for (False: the work is cancelled)."""
-    task = asyncio.ensure_future(work)
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            task.result()
-            return True
-        return False
-    finally:
-        for pending in (task, stopping):
-            pending.cancel()
-        await asyncio.gather(task, stopping, return_exceptions=True)
 
 
 async def _done(task: asyncio.Task[None]) -> None:

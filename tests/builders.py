@@ -25,6 +25,7 @@ OTHER_INSTANCE = "i-0bbbbbbbbbbbbbbb2"
 VOLUME = "vol-0123456789abcdef0"
 ATTACHER_FINALIZER = p.finalizer_of_attacher(DRIVER)
 DELETED_AT = "2026-11-21T10:00:00Z"
+JUST_NOW = datetime.now(UTC)
 
 
 def a_claim(
@@ -42,6 +43,7 @@ def a_claim(
     source_ref: c.DataSource | None = None,
     selector: dict[str, object] | None = None,
     attributes_class: str | None = None,
+    created_at: datetime | None = JUST_NOW,
 ) -> c.Claim:
     """A claim of class "fast" that the driver is asked to provision.
 
@@ -54,6 +56,7 @@ def a_claim(
             namespace="shop",
             uid=uid,
             resource_version="7",
+            creation_timestamp=created_at,
             annotations=written | ({c.SELECTED_NODE: node} if node else {}),
             deletion_timestamp=DELETED_AT if deleting else None,
         ),

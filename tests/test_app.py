@@ -37,17 +37,25 @@ class LeaseApi:
 
     async def create(self, _: Any, body: Any, __: str) -> Lease:
         name = body["metadata"]["name"]
-        return self._write(Lease(metadata=ObjectMeta(name=name)), body["spec"])
+        made = Lease(metadata=ObjectMeta(name=name))
+        return self._write(made, body["spec"], body["metadata"]["annotations"])
 
     async def patch(self, _: Any, name: str, body: Any, **__: Any) -> Lease:
         found = self.leases[name]
         if body["metadata"]["resourceVersion"] != found.metadata.resource_version:
             raise KubeError(Reason.CONFLICT, "changed meanwhile")
-        return self._write(found, body["spec"])
+        spec = {"renewTime": found.spec.renew_time} | body["spec"]
+        return self._write(found, spec, body["metadata"]["annotations"])
 
-    def _write(self, found: Lease, spec: dict[str, Any]) -> Lease:
+    def _write(
+        self, found: Lease, spec: dict[str, Any], annotations: dict[str, str] | None = None
+    ) -> Lease:
         self.writes += 1
-        metadata = replace(found.metadata, resource_version=str(self.writes))
+        metadata = replace(
+            found.metadata,
+            resource_version=str(self.writes),
+            annotations={**found.annotations, **(annotations or {})},
+        )
         holder = LeaseSpec(
             holder_identity=spec["holderIdentity"],
             lease_duration_seconds=spec["leaseDurationSeconds"],
@@ -64,8 +72,10 @@ class LeaseApi:
 class Process:
     """A controller whose caches take 60 s to catch up with what the leader before it wrote."""
 
-    def __init__(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.api = LeaseApi()
+    def __init__(
+        self, clock: Clock, monkeypatch: pytest.MonkeyPatch, api: LeaseApi | None = None
+    ) -> None:
+        self.api = api or LeaseApi()
         self.lost = asyncio.Event()
         self.cloud = Cloud(clock)
         client = cast("KubeClient", self.api)

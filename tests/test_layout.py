@@ -27,6 +27,7 @@ ALLOWED = {
     "metrics": set(),
     "logs": set(),
     "probes": {"model"},
+    "process": {"probes"},
     "settings": {"model"},
     # What all command lines share.
     "options": {"model", "ec2"},
@@ -39,11 +40,23 @@ ALLOWED = {
     "webhook.decide": {"webhook.model", "model", "decide"},
     # "logs" and "options": one form of log lines and of options for all our programs.
     "webhook": {
-        *("webhook.model", "webhook.decide", "model", "decide", "kube", "metrics", "probes", "ec2"),
+        *(
+            "webhook.model",
+            "webhook.decide",
+            "model",
+            "decide",
+            "kube",
+            "metrics",
+            "process",
+            "probes",
+            "ec2",
+        ),
         *("logs", "options"),
     },
     "sandbox": {"model"},
-    "app": {"reconcile", "decide", "model", "kube", "ec2", "metrics", "probes", "settings", "logs"},
+    "app": {
+        *("reconcile", "decide", "model", "kube", "ec2", "metrics", "process", "settings", "logs"),
+    },
     # `class check`: a class, from a file or the cluster, and what is said of it.
     "class_check": {"decide", "model", "kube"},
     "cli": {

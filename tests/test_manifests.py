@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from provisioner import __file__ as package_file
 from provisioner import app, probes
 from provisioner.cli import controller
+from provisioner.ec2 import botocore_client
 from provisioner.kube import lease
 from provisioner.model import parameters
 from provisioner.model.driver import EBS_DRIVER
@@ -167,8 +168,14 @@ async def test_the_probes_are_served():
                 assert answer.status == 200, path
 
 
+def test_the_end_waits_for_calls_longer_than_ec2_may_be_silent_about_one():
+    silent_s = botocore_client.CONNECT_TIMEOUT_S + botocore_client.READ_TIMEOUT_S
+
+    assert Settings().drain_s > silent_s
+
+
 def test_the_grace_period_is_longer_than_the_controller_takes_to_end():
-    takes_s = Settings().drain_s + app._FLUSH_S + lease._RELEASE_S
+    takes_s = Settings().drain_s + app._MARKS_S + app._FLUSH_S + lease._RELEASE_S
 
     assert pod()["spec"]["terminationGracePeriodSeconds"] >= takes_s + 10
 

@@ -11,13 +11,12 @@ repairs, not the process.
 
 import asyncio
 import os
-import signal
 import uuid
 from contextlib import AsyncExitStack
 
 import structlog
 
-from provisioner import probes
+from provisioner import process
 from provisioner.ec2.botocore_client import our_version
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.rates import parse_rates
@@ -156,10 +155,7 @@ async def run(settings: Settings) -> None:
     Raises:
         StorageError: it cannot start; one clear line.
     """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, stop.set)
+    stop = process.stop_on_signals()
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(
             await KubeClient.connect(kubeconfig=settings.kubeconfig)
@@ -174,16 +170,12 @@ async def run(settings: Settings) -> None:
         )
         stack.push_async_callback(calls.close)
         webhook = Webhook(settings, client, calls, metrics)
-        if settings.metrics_address:
-            port = await stack.enter_async_context(
-                probes.serve(
-                    settings.metrics_address,
-                    registry=metrics.registry,
-                    healthy=lambda: "",  # an event loop that answers is alive; all else is retried
-                    ready=webhook.not_ready,
-                )
-            )
-            log.info("serving probes and metrics", port=port)
+        await process.show(
+            stack,
+            settings.metrics_address,
+            registry=metrics.registry,
+            ready=webhook.not_ready,
+        )
         await webhook.run(stop)
 
 

@@ -44,10 +44,9 @@ class Attempt:
     """A volume in the making. Times in seconds of the monotonic clock.
 
     ``uncertain``: a request was sent whose effect is not known.
+    ``token_since_s``: when its token may have been sent first, if that was before it started.
     ``looking_since_s``: tag look-ups decide, since then; None: they do not.
     ``refusal``: what EC2 said before the look-ups began.
-    ``inherited``: a process before us may have sent the request; it may be refused now although a
-    volume was made then, if EC2 looks at its room before it looks at the token.
     """
 
     plan: Plan
@@ -57,7 +56,7 @@ class Attempt:
     volume: Volume | None = None
     looking_since_s: float | None = None
     refusal: StorageError | None = None
-    inherited: bool = False
+    token_since_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +164,22 @@ def after_failure(attempt: Attempt, error: StorageError, now_s: float) -> Contin
     # it by its tag.
     if (
         attempt.uncertain
-        or attempt.inherited
         or attempt.token_number > 1
         or error.reason in (Reason.TOKEN_MISMATCH, Reason.QUOTA_EXCEEDED)
     ):
         return Continue(replace(attempt, looking_since_s=now_s, refusal=error), error)
     return GiveUp(error, choose_again=error.reason in _RESCHEDULE)
+
+
+def inherited(attempt: Attempt, claim_age_s: float) -> Attempt:
+    """The attempt when a process before us may have sent the same request.
+
+    It may be refused now although a volume was made then: EC2 may look at its room before it looks
+    at the token.
+
+    ``claim_age_s``: no request for the claim is older; infinite when that is not known.
+    """
+    return replace(attempt, uncertain=True, token_since_s=attempt.started_at_s - claim_age_s)
 
 
 def after_cancel(attempt: Attempt) -> Attempt:
@@ -180,7 +189,9 @@ def after_cancel(attempt: Attempt) -> Attempt:
 
 def is_token_old(attempt: Attempt, now_s: float) -> bool:
     """Whether EC2 may have forgotten the token, so that the request would make a second volume."""
-    return attempt.uncertain and now_s - attempt.started_at_s > TOKEN_LIFE_S
+    since_s = attempt.token_since_s
+    since_s = attempt.started_at_s if since_s is None else since_s
+    return attempt.uncertain and now_s - since_s > TOKEN_LIFE_S
 
 
 def look_up_first(attempt: Attempt, now_s: float) -> Attempt:
@@ -204,7 +215,7 @@ def after_look_up(attempt: Attempt, found: list[Volume], now_s: float) -> Attemp
         return attempt
     refusal = attempt.refusal
     if refusal is None:  # nothing came of the request with the old token
-        return replace(attempt, looking_since_s=None, uncertain=False)
+        return replace(attempt, looking_since_s=None, uncertain=False, token_since_s=None)
     if refusal.reason is Reason.TOKEN_MISMATCH:
         return _next_token(attempt)
     return GiveUp(refusal, choose_again=refusal.reason in _RESCHEDULE)

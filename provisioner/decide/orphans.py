@@ -4,7 +4,8 @@ A claim deleted while its volume was being made, and the process then killed, le
 nothing knows. Only a volume that still carries our mark may be removed: the mark is taken off
 before the first attach, so a marked volume cannot hold data written through us. Whatever has no
 mark (a persistent volume deleted on purpose, an etcd restored, a cluster rebuilt under its old
-id, volumes of the stock driver) is reported and never touched.
+id, volumes of the stock driver) is reported and never touched, and so is a volume that was there
+before the reign of ours began: another controller may have attached it, mark or no mark.
 """
 
 from collections.abc import Collection
@@ -16,6 +17,7 @@ from provisioner.decide.persistent_volume import reference_to_claim, zone_affini
 from provisioner.model import tags
 from provisioner.model.claim import claim_uid_of
 from provisioner.model.persistent_volume import PROVISIONED_BY
+from provisioner.model.reign import Reign
 from provisioner.model.volume import Volume, VolumeState
 
 
@@ -49,13 +51,17 @@ Decision = Leave | Unmark | Report | Remove | Keep
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What live, complete lists said, and what is under way in this process."""
+    """What live, complete lists said, what is under way in this process, and who has led.
+
+    ``reign``: since when only ours have led; None: that is not known.
+    """
 
     named_volume_ids: Collection[str]  # by any persistent volume, in any form
     persistent_volume_names: Collection[str]
     claim_uids: Collection[str]
     in_flight_names: Collection[str]  # persistent volume names of attempts
     in_flight_ids: Collection[str]
+    reign: Reign | None
 
 
 def decide(
@@ -79,7 +85,8 @@ def decide(
         or now - volume.created_at < min_age
     ):
         return Leave()
-    if policy is None or claim_uid_of(name) is None:
+    is_proof = world.reign is not None and world.reign.covers(volume.created_at)
+    if policy is None or claim_uid_of(name) is None or not is_proof:
         return Report()
     match policy:
         case "Delete":

@@ -3,6 +3,10 @@
 Compatible with client-go's LeaseLock: a lease has expired when its record has not changed for its
 own duration *as seen here*, on a clock that runs on during suspend; the times in the record are
 for people.
+
+An annotation tells since when only controllers of ours have held the lease. It names the record
+that it vouches for: whoever else takes or renews the lease writes another holder or another
+``renewTime`` (client-go does with each update, and keeps annotations), and the proof is void.
 """
 
 import time
@@ -17,12 +21,10 @@ from provisioner.kube.resources import Resource
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject
 
+# "SINCE HOLDER RENEWED": ours only since then, if the lease's holder and renewal are these.
+LED_SINCE = "ebs-provisioner.io/led-since"
 _NEVER = float("-inf")
-# Written when we release a lease: its ``leaseTransitions`` then. Whoever takes it over counts them
-# up and leaves annotations alone (client-go 0.36 leaderelection.go and leaselock.go), so if both
-# are equal and nobody holds it, it was released by one of us.
-RELEASED = "ebs-provisioner.io/released-at-transition"
-SOMEBODY = "somebody who released it"
+_SECONDS = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -79,7 +81,6 @@ class HeldLease:
         self.renewed_at = _NEVER
         self.ours = False
         self._tried = False  # to take it: even if that failed, it may have been carried out
-        self.predecessor = ""  # who held it before us, unless one of us has released it
 
     @property
     def expires_in_s(self) -> float:
@@ -96,6 +97,11 @@ class HeldLease:
         if self._seen is None or not self._seen_changing or not self.expires_in_s:
             return ""
         return self._seen.spec.holder_identity or ""
+
+    @property
+    def led_since(self) -> datetime | None:
+        """Since when only controllers of ours have held it; None: there is no proof of that."""
+        return _proven_since(self._seen) if self._seen is not None else None
 
     async def look(self) -> bool:
         """Take in what the lease says now, which starts or restarts its expiry; always True."""
@@ -114,7 +120,8 @@ class HeldLease:
             return False
         began = self._clock()
         self._tried = True
-        saved = await (self._create() if self._seen is None else self._write(self._seen))
+        seen = self._seen
+        saved = await (self._create(self._identity) if seen is None else self._write(seen))
         self._confirm(saved, began)
         return True
 
@@ -132,6 +139,18 @@ class HeldLease:
         await self.look()
         return await self.take()
 
+    async def attest(self) -> bool:
+        """Write to the lease, without taking it, that ours lead from now on; always True.
+
+        Nothing is written when it proves so already.
+        """
+        await self.look()
+        if self._seen is None:
+            self._observe(await self._create(""))
+        elif self.led_since is None:
+            self._observe(await self._patch(self._seen, {}))
+        return True
+
     async def release(self) -> None:
         """Give a lease up that may be ours, so that the next holder need not wait."""
         self.ours = False
@@ -140,9 +159,7 @@ class HeldLease:
             return
         found = await self._client.get(LEASES, self.name, self._namespace)
         if found.spec.holder_identity == self._identity:
-            released = {RELEASED: str(found.spec.lease_transitions or 0)}
-            record = {"holderIdentity": "", "leaseDurationSeconds": 1}
-            await self._patch(found, record, annotations=released)
+            await self._patch(found, {"holderIdentity": "", "leaseDurationSeconds": 1})
         self._tried = False
 
     def _observe(self, found: Lease) -> None:
@@ -157,37 +174,42 @@ class HeldLease:
         self.renewed_at = began
         self.ours = True
 
-    async def _create(self) -> Lease:
+    async def _create(self, holder: str) -> Lease:
+        spec = self._record(acquired=True, transitions=0) | {"holderIdentity": holder}
+        vouched = {LED_SINCE: _proof(_now(), holder, spec["renewTime"])}
         body = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
-            "metadata": {"name": self.name, "namespace": self._namespace},
-            "spec": self._record(acquired=True, transitions=0),
+            "metadata": {
+                "name": self.name,
+                "namespace": self._namespace,
+                "annotations": vouched,
+            },
+            "spec": spec,
         }
         return await self._client.create(LEASES, body, self._namespace)
 
     async def _write(self, found: Lease) -> Lease:
         acquired = found.spec.holder_identity != self._identity
-        transitions = found.spec.lease_transitions or 0
-        if acquired and found.spec.holder_identity:
-            self.predecessor = found.spec.holder_identity
-        elif acquired and found.annotations.get(RELEASED) != str(transitions):
-            # client-go can release a lease, too, and ends then, whatever is under way.
-            self.predecessor = SOMEBODY
-        transitions += acquired
+        transitions = (found.spec.lease_transitions or 0) + acquired
         return await self._patch(found, self._record(acquired=acquired, transitions=transitions))
 
-    async def _patch(
-        self, found: Lease, spec: dict[str, Any], *, annotations: dict[str, str] | None = None
-    ) -> Lease:
+    async def _patch(self, found: Lease, spec: dict[str, Any]) -> Lease:
         # The version makes it a compare-and-swap; a patch keeps labels and fields of others.
-        meta: dict[str, Any] = {"resourceVersion": found.metadata.resource_version}
-        if annotations is not None:
-            meta["annotations"] = annotations
+        # What is proven up to the version that was found is so up to this one.
+        vouched = _proof(
+            _proven_since(found) or _now(),
+            spec.get("holderIdentity", found.spec.holder_identity),
+            spec.get("renewTime", found.spec.renew_time),
+        )
+        metadata = {
+            "resourceVersion": found.metadata.resource_version,
+            "annotations": {LED_SINCE: vouched},
+        }
         return await self._client.patch(
             LEASES,
             self.name,
-            {"metadata": meta, "spec": spec},
+            {"metadata": metadata, "spec": spec},
             kind=Patch.MERGE,
             namespace=self._namespace,
         )
@@ -201,3 +223,21 @@ class HeldLease:
             "leaseTransitions": transitions,
         }
         return record | {"acquireTime": now} if acquired else record
+
+
+def _now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+def _proof(since: datetime, holder: str | None, renewed: str | None) -> str:
+    return f"{since.strftime(_SECONDS)} {holder or ''} {renewed or ''}"
+
+
+def _proven_since(lease: Lease) -> datetime | None:
+    written = lease.annotations.get(LED_SINCE, "")
+    try:
+        since = datetime.strptime(written.partition(" ")[0], _SECONDS).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    is_of_this = written == _proof(since, lease.spec.holder_identity, lease.spec.renew_time)
+    return since if is_of_this else None

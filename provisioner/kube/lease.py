@@ -13,6 +13,7 @@ Give this a client of its own: a renewal must not queue behind 1,000 writes.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 
 import structlog
 
@@ -20,6 +21,7 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.held_lease import HeldLease, boot_clock
 from provisioner.metrics import SharedMetrics
 from provisioner.model.errors import KubeError, Reason
+from provisioner.model.reign import Reign
 
 _RELEASE_S = 5.0
 _RETRY_RENEWAL_S = 1.0  # after a failed renewal; nothing else is as urgent
@@ -77,12 +79,22 @@ class Leases:
         return all(lease.ours for lease in self._leases) and self._left_s() > 0
 
     @property
-    def predecessors(self) -> frozenset[str]:
-        """The identities that held any of the leases before us, but for those we have released.
+    def reign(self) -> Reign:
+        """Since when only controllers of ours have held any of the leases, by the last look.
 
-        ``SOMEBODY`` stands for who has released one and is not one of us.
+        It begins now unless the leases prove more: they were somebody else's since, released or
+        not, were deleted, are new, or cannot be read.
         """
-        return frozenset(lease.predecessor for lease in self._leases if lease.predecessor)
+        now = datetime.now(UTC).replace(microsecond=0)
+        return Reign(max(lease.led_since or now for lease in self._leases))
+
+    async def attest(self) -> None:
+        """Without an election: have the leases prove from now on that only ours worked.
+
+        None of them is taken. What fails is told in the log, and proves nothing then.
+        """
+        tries = (self._try(lease, lease.attest, self._call_s) for lease in self._leases)
+        await asyncio.gather(*tries)
 
     async def acquire(self) -> None:
         """Wait until all leases are ours."""
@@ -181,5 +193,5 @@ class Leases:
                 return await step()
         except (KubeError, TimeoutError) as exc:
             error = str(exc) or f"no answer in {limit_s:.1f} s"
-            log.warning("cannot take or renew a lease", lease=lease.name, error=error)
+            log.warning("cannot read or write a lease", lease=lease.name, error=error)
             return False

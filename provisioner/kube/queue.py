@@ -95,7 +95,7 @@ class KeyedQueue:
         self._ready: deque[str] = deque()
         self._group: asyncio.TaskGroup | None = None
         self._pumping = False
-        self._draining = False
+        self._wanted: Callable[[str], bool] = _everything
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -114,7 +114,7 @@ class KeyedQueue:
         While its handler runs, any number of calls lead to one more run. A waiting key is woken;
         its count of failures stays until it succeeds.
         """
-        if self._draining:
+        if not self._wanted(key):
             return
         loop = asyncio.get_running_loop()
         due = loop.time() + after_s
@@ -136,7 +136,22 @@ class KeyedQueue:
                 await self._drained.wait()
             finally:
                 self._group = None
-                self._cancel_timers()
+                self.narrow(_nothing)
+
+    @property
+    def is_working(self) -> bool:
+        """Whether a handler is running."""
+        return self._running > 0
+
+    def narrow(self, wanted: Callable[[str], bool]) -> None:
+        """From now on take no work but on the keys that are wanted at that moment."""
+        self._wanted = wanted
+        for key, entry in list(self._entries.items()):
+            if not entry.running and not wanted(key):
+                if entry.timer is not None:
+                    entry.timer.cancel()
+                del self._entries[key]
+        self._ready = deque(key for key in self._ready if key in self._entries)
 
     async def drain(self, timeout_s: float) -> bool:
         """Take no more work and wait for the handlers that are running.
@@ -144,9 +159,7 @@ class KeyedQueue:
         Returns:
             Whether all have ended; those that have not are cancelled with ``run``.
         """
-        self._draining = True
-        self._ready.clear()
-        self._cancel_timers()
+        self.narrow(_nothing)
         try:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
@@ -223,7 +236,7 @@ class KeyedQueue:
         if entry.again is not None:
             dues.append(max(entry.again, entry.floor))
             entry.again = None
-        if dues and not self._draining:
+        if dues and self._wanted(key):
             self._schedule(key, entry, min(dues))
         else:
             del self._entries[key]
@@ -236,7 +249,10 @@ class KeyedQueue:
         wait_s = ceiling * (0.5 + 0.5 * self._random())
         entry.failures += 1
         reason = "Bug"
-        if isinstance(exc, StorageError):
+        if isinstance(exc, StorageError) and exc.reason is Reason.NOT_LEADING:
+            reason = exc.reason.value  # hundreds at the end of a process, and no failure
+            log.debug("left to the next leader", flow=self.name, key=key)
+        elif isinstance(exc, StorageError):
             reason = exc.reason.value
             if exc.retry_after_s is not None:
                 wait_s = max(wait_s, exc.retry_after_s * (1.0 + 0.1 * self._random()))
@@ -256,9 +272,10 @@ class KeyedQueue:
             entry.floor = now + min(wait_s, self._base_s)
         return wait_s
 
-    def _cancel_timers(self) -> None:
-        for key, entry in list(self._entries.items()):
-            if entry.timer is not None:
-                entry.timer.cancel()
-            if not entry.running:
-                del self._entries[key]
+
+def _everything(_: str) -> bool:
+    return True
+
+
+def _nothing(_: str) -> bool:
+    return False

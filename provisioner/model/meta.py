@@ -5,6 +5,7 @@ models. What Go may send as null is ``X | None``; the accessors give empty value
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 
 import msgspec
 
@@ -16,6 +17,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    creation_timestamp: datetime | None = None
     deletion_timestamp: str | None = None
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None

@@ -134,7 +134,12 @@ class AttachmentMemory:
         self._marks.clear(volume_id, lambda: self._wake(attachment.name), who=attachment.uid)
 
     async def report(self, attachment: Attachment, error: StorageError) -> None:
-        """Write the error where the volume controller shows it to the pod's user, once."""
+        """Write the error where the volume controller shows it to the pod's user, once.
+
+        Not that another replica goes on: the volume controller would give up its try for it.
+        """
+        if error.reason is Reason.NOT_LEADING:
+            return
         field = "detachError" if attachment.deleting else "attachError"
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         status: dict[str, Any] = {field: {"message": error.message, "time": now}}

@@ -81,6 +81,11 @@ class Creations:
         self.usage = Usage(volumes)
         self.attempts: dict[str, Attempt] = {}
 
+    def has_made(self, uid: str) -> bool:
+        """Whether EC2 has made a claim's volume, and its persistent volume is not saved yet."""
+        attempt = self.attempts.get(uid)
+        return attempt is not None and attempt.volume is not None
+
     def begin(self, uid: str, attempt: Attempt) -> None:
         """Take an attempt on; its user is told if that takes long, wherever it waits."""
         self.attempts[uid] = attempt

@@ -253,6 +253,8 @@ class Deleter:
         return frozenset(p.name for p in named) - {found.name}
 
     def _told(self, found: PersistentVolume, error: StorageError) -> StorageError:
+        if error.reason is Reason.NOT_LEADING:
+            return error
         meta = found.metadata
         self._events.record(
             Regarding(

@@ -3,6 +3,10 @@
 CreateVolume writes the mark; it comes off once a persistent volume names the volume, and nothing
 is attached before EC2 has confirmed that. What a process before us has left marked is learned at
 the start; until then every volume counts as marked.
+
+A mark proves that nobody has written to the volume only if every controller since its creation
+was ours (see ``model/reign.py``): another one may have attached it. Marks of older volumes come
+off, and the sweep touches none of these, with or without their marks.
 """
 
 import asyncio
@@ -13,6 +17,7 @@ import structlog
 from provisioner.ec2.volumes import Volumes
 from provisioner.model import tags
 from provisioner.model.errors import NEEDS_HUMAN, Reason, StorageError
+from provisioner.model.reign import Reign
 from provisioner.model.volume import Volume
 from provisioner.reconcile.live import LiveLists
 
@@ -33,8 +38,7 @@ class Marks:
     """Which volumes are marked, as far as this process knows. Without a cluster id none is.
 
     Attributes:
-        after_stranger: another controller led before us. It may have attached marked volumes, so
-            what is marked then proves nothing: all marks come off, and no sweep touches those.
+        reign: since when only ours have led; None: that is not known, so no mark proves anything.
     """
 
     def __init__(self, volumes: Volumes, live: LiveLists, *, cluster_id: str) -> None:
@@ -63,10 +67,15 @@ class Marks:
         self._cleared = asyncio.Event()
         self._cleared.set()
         self._trouble: StorageError | None = None
-        self.after_stranger = False
+        self.reign: Reign | None = None
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether what was learned at the start may be acted on without another look."""
+        return self._now() - self._learned_at_s <= _FRESH_S
 
     async def unowned(self, name: str) -> Volume | None:
-        """A volume that a process before us made for this name and that nothing owned just now.
+        """A volume that a process before us made for this name, as it was at the start.
 
         Raises:
             StorageError: it cannot be told before somebody acts.
@@ -75,9 +84,7 @@ class Marks:
         why = self._trouble
         if why is not None and not self._learned.is_set():
             raise StorageError(why.reason, why.message, retry_after_s=why.retry_after_s)
-        if self._now() - self._learned_at_s > _FRESH_S:
-            self._unowned.clear()
-        return self._unowned.pop(name, None)
+        return self._unowned.get(name)
 
     async def settled(self) -> None:
         """Return once no volume is marked any more that was named at the start."""
@@ -87,6 +94,10 @@ class Marks:
         """A volume was created with the mark."""
         if self._cluster_id:
             self._marked.add(volume_id)
+
+    def proves(self, volume: Volume) -> bool:
+        """Whether the volume's mark, if it has one, proves that nobody has written to it."""
+        return self.reign is not None and self.reign.covers(volume.created_at)
 
     def is_marked(self, volume_id: str) -> bool:
         """Whether it may carry the mark."""
@@ -137,6 +148,7 @@ class Marks:
         self._marked.discard(volume_id)
         self._to_clear.pop(volume_id, None)
         self._denied.pop(volume_id, None)
+        self._unowned = {k: v for k, v in self._unowned.items() if v.volume_id != volume_id}
         self._unmarked([volume_id])
         if not self._to_clear:
             self._cleared.set()
@@ -159,21 +171,19 @@ class Marks:
         wanted = {**tags.of_cluster(self._cluster_id), tags.UNCLAIMED: None}
         found = await self._volumes.find(tags=wanted)
         named = (await self._live.snapshot()).named_volume_ids if found else frozenset()
-        if self.after_stranger:
-            named |= {volume.volume_id for volume in found}
         self._marked |= {volume.volume_id for volume in found}
         self._learned_at_s = self._now()
         self._left_behind = {v.volume_id for v in found if v.volume_id in named}
         self._learned.set()
         self._answered.set()
         self._unmarked([])
-        for volume in found:
-            if volume.volume_id in named:
+        for volume in sorted(found, key=lambda volume: volume.volume_id):
+            if volume.volume_id in named or not self.proves(volume):
                 self.clear(volume.volume_id)
             else:
-                self._unowned[volume.tags.get(tags.VOLUME_NAME, "")] = volume
+                self._unowned.setdefault(volume.tags.get(tags.VOLUME_NAME, ""), volume)
         if found:
-            log.info("found volumes with the mark", marked=len(found), named=len(self._to_clear))
+            log.info("found volumes with the mark", marked=len(found), cleared=len(self._to_clear))
         for wake in self._waiting.values():
             wake()
         self._waiting.clear()

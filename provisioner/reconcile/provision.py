@@ -5,7 +5,6 @@ provisioned gets a plan, and its zone is pinned before EC2 hears of it.
 """
 
 import asyncio
-from functools import partial
 from typing import assert_never
 
 import structlog
@@ -14,7 +13,6 @@ from structlog.contextvars import bind_contextvars
 from provisioner.decide import provision as rules
 from provisioner.decide import zones
 from provisioner.decide.creation import Attempt, GiveUp
-from provisioner.decide.storage_class import ReadClass
 from provisioner.ec2.lookups import NameLookUps
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
@@ -23,7 +21,7 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.kube.queue import KeyedQueue
 from provisioner.metrics import Metrics
-from provisioner.model.claim import UNKNOWN_ZONE, Claim, claim_uid_of
+from provisioner.model.claim import Claim, claim_uid_of
 from provisioner.model.errors import StorageError
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
@@ -31,19 +29,17 @@ from provisioner.model.volume import CreateRequest
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.capping import Capping
 from provisioner.reconcile.claim_events import ClaimEvents
-from provisioner.reconcile.classes import Classes
 from provisioner.reconcile.consumers import WaitingPods
 from provisioner.reconcile.creation import TELL_AFTER_S, Creations
 from provisioner.reconcile.failover import FailOver, place_of
 from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from provisioner.reconcile.pins import Pins
+from provisioner.reconcile.planning import CONFLICT_S, Planning
 from provisioner.reconcile.takeover import Takeover
 from provisioner.reconcile.zone_choice import ZoneChoice
 from provisioner.reconcile.zone_state import ZoneState
 from provisioner.settings import Settings
-
-_CONFLICT_S = 0.2
 
 log = structlog.get_logger(__name__)
 
@@ -71,12 +67,12 @@ class Provisioner:
         self._metrics = metrics
         self._caches = caches
         self._events = ClaimEvents(events)
-        self._classes = Classes()
         self._telling: dict[str, asyncio.TimerHandle] = {}
         self._pins = Pins(client, caches)
         self.capping = Capping(volumes, settings, self._events)
         self.takeover = Takeover(marks, lookups)
-        self.queue = KeyedQueue("provision", self.reconcile, metrics)
+        self.queue = KeyedQueue("provision", self._look, metrics)
+        self._looked = asyncio.Event()
         zone_state = ZoneState(metrics)
         self._fail_over = FailOver(zone_state)
         self._zones = ZoneChoice(
@@ -89,6 +85,15 @@ class Provisioner:
             fail_over=self._fail_over,
             events=self._events,
             wake=self.queue.add,
+        )
+        self._planning = Planning(
+            settings=settings,
+            caches=caches,
+            pins=self._pins,
+            takeover=self.takeover,
+            zones=self._zones,
+            capping=self.capping,
+            events=self._events,
         )
         self.creations = Creations(
             settings=settings,
@@ -145,7 +150,7 @@ class Provisioner:
         if claim.selected_node and not refusals.exclude(place_of(asked)):
             if await self._zones.is_elsewhere(claim.selected_node, asked.zone):
                 await self._pins.remove(claim)  # the scheduler's newer choice was not tried yet
-                return _CONFLICT_S
+                return CONFLICT_S
             return await self._choose_again(claim, error)
         self._pins.settle(claim.uid)
         self._count(error, "another zone is looked for")
@@ -155,6 +160,24 @@ class Provisioner:
         """Stop asking EC2 for what no claim waits for any more."""
         await self.capping.close()
         await self.creations.usage.close()
+
+    async def finish(self) -> None:
+        """Begin nothing more, and return once each volume that was made has been saved.
+
+        Whoever leads next need not be of ours, and would make a second volume beside one that no
+        persistent volume names: the stock driver sends other tags under the same client token.
+        """
+        made = self.creations.has_made
+        self.queue.narrow(made)
+        while self.queue.is_working or any(map(made, self.creations.attempts)):
+            self._looked.clear()
+            await self._looked.wait()
+
+    async def _look(self, uid: str) -> float | None:
+        try:
+            return await self.reconcile(uid)
+        finally:
+            self._looked.set()
 
     def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         gone = old is not None and (new is None or new.uid != old.uid)
@@ -171,7 +194,7 @@ class Provisioner:
 
     def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
         if new is None and old is not None:
-            self._classes.forget(old.name)
+            self._planning.classes.forget(old.name)
         if new is not None:
             for claim in self._caches.claims.keyed("class", new.name):
                 self._claim_changed(None, claim)
@@ -217,51 +240,16 @@ class Provisioner:
                 return None
             case rules.Provision(storage_class=storage_class):
                 self._tell_if_silent(claim)
-                return await self._plan(claim, self._read(claim, storage_class))
+                planned = await self._planning.plan(claim, storage_class)
             case _:
                 assert_never(decision)
-
-    def _read(self, claim: Claim, storage_class: StorageClass) -> ReadClass:
-        try:
-            return self._classes.read(storage_class)
-        except StorageError as error:
-            self._events.failed(claim, error)
-            raise
-
-    async def _plan(self, claim: Claim, read_class: ReadClass) -> Attempt | float | None:
-        try:
-            made = await self.takeover.volume_of(claim)
-        except StorageError as error:
-            self._events.cannot_look(claim, error)
-            raise
-        if isinstance(made, float):
-            return made if await self._pins.write(claim, UNKNOWN_ZONE) else _CONFLICT_S
-        where = await self._zones.choose(claim, read_class, made)
-        if isinstance(where, zones.NoZone):
-            return await self._nowhere(claim, where)
-        freeze = partial(
-            rules.plan,
-            claim,
-            read_class,
-            zone=where.zone,
-            outpost_arn=where.outpost_arn,
-            cluster_id=self._settings.cluster_id,
-            extra_tags=self._settings.extra_tags,
-            default_file_system=self._settings.default_file_system,
-        )
-        planned = await self.capping.planned(freeze)
-        if isinstance(planned, rules.Refuse):
-            self._zones.is_open(claim.uid)
-            self._refused(claim, planned)
-            return None
-        if not await self._pins.write(claim, where.zone, where.outpost_arn):
-            return _CONFLICT_S
-        return Attempt(
-            planned,
-            started_at_s=asyncio.get_running_loop().time(),
-            volume=made,
-            inherited=bool(claim.pinned_zone) and self.takeover.may_have_begun(claim.uid),
-        )
+        match planned:
+            case zones.NoZone():
+                return await self._nowhere(claim, planned)
+            case rules.Refuse():
+                self._refused(claim, planned)
+                return None
+        return planned
 
     async def _nowhere(self, claim: Claim, where: zones.NoZone) -> float | None:
         again_s = where.retry_after_s
@@ -275,7 +263,7 @@ class Provisioner:
 
     async def _choose_again(self, claim: Claim, why: StorageError) -> float | None:
         if not await self._pins.drop_node(claim):
-            return _CONFLICT_S
+            return CONFLICT_S
         self._count(why, "another node is asked for")
         return None
 

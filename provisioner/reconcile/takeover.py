@@ -1,10 +1,13 @@
 """What the process before us may have begun for a claim and not finished.
 
 One of ours wrote the zone to the claim before EC2 heard of it, so the same request finds the same
-volume; its marked volumes are listed once, so that not even that call is needed. Another
-controller (the stock driver) wrote nothing down: its volumes are searched by their name tag, and
-nothing is begun until EC2 has shown none for as long as it may take to show one. That doubt is
-written to the claim, so that it outlives this process.
+volume; its marked volumes are listed once, so that not even that call is needed. They are used
+wherever they lie: the pin may have gone since, and the volume is there.
+
+Another controller (the stock driver) wrote nothing down: its volumes are searched by their name
+tag, and nothing is begun until EC2 has shown none for as long as it may take to show one. That
+doubt outlives this process: whoever leads next knows from the leases which claims are older than
+the reign of ours, and to a claim without a pin the doubt is written before the first look as well.
 """
 
 import asyncio
@@ -25,26 +28,40 @@ class Takeover:
     def __init__(self, marks: Marks, lookups: NameLookUps) -> None:
         self._marks = marks
         self._lookups = lookups
-        self._at_s = 0.0
-        self._from_stranger = False
+        self._ended_at_s = 0.0  # when another controller may have begun something at last
         self._claims: set[str] = set()
+        self._doubted: set[str] = set()
 
-    def begin(self, claims: Iterable[Claim], *, from_stranger: bool) -> None:
-        """Note who is there at the moment of taking over.
+    def begin(
+        self, claims: Iterable[Claim], *, from_stranger: bool, ended_s_ago: float = 0.0
+    ) -> None:
+        """Note claims that are there at the moment of taking over.
 
-        ``from_stranger``: the controller before was not one of ours.
+        Args:
+            claims: some of them, or all.
+            from_stranger: a controller that was not one of ours may have worked on these.
+            ended_s_ago: seconds since the last one has certainly ended.
         """
-        self._at_s = asyncio.get_running_loop().time()
-        self._from_stranger = from_stranger
-        self._claims = {claim.uid for claim in claims}
+        self._ended_at_s = asyncio.get_running_loop().time() - ended_s_ago
+        uids = {claim.uid for claim in claims}
+        self._claims |= uids
+        if from_stranger:
+            self._doubted |= uids
 
     def may_have_begun(self, uid: str) -> bool:
         """Whether something may be left of what was begun for the claim before us."""
         return uid in self._claims
 
+    def is_in_doubt(self, claim: Claim) -> bool:
+        """Whether another controller may have begun a volume for it, in whatever zone."""
+        return self.may_have_begun(claim.uid) and (
+            claim.is_in_doubt or claim.uid in self._doubted  # a stranger heeds no pin of ours
+        )
+
     def settle(self, uid: str) -> None:
         """It is certain that nothing is left of what was begun for the claim."""
         self._claims.discard(uid)
+        self._doubted.discard(uid)
 
     async def volume_of(self, claim: Claim) -> Volume | float | None:
         """The volume that was begun for a claim; None when there surely is none that matters.
@@ -57,12 +74,13 @@ class Takeover:
         if claim.uid not in self._claims:
             return None
         name = claim.persistent_volume_name
-        # A stranger heeds no pin of ours: it may have made the volume in another zone.
-        if not claim.is_in_doubt and not self._from_stranger:
+        in_doubt = self.is_in_doubt(claim)
+        if not in_doubt:
             found = await self._marks.unowned(name)
-            return found if found is not None and found.zone == claim.pinned_zone else None
+            if found is None or (self._marks.is_fresh and found.state not in _GOING):
+                return found
         shown = [v for v in await self._lookups.find(name) if v.state not in _GOING]
         if shown:
             return min(shown, key=lambda volume: volume.volume_id)
-        waited_s = asyncio.get_running_loop().time() - self._at_s
-        return None if waited_s >= CONSISTENCY_S else LOOK_AGAIN_S
+        waited_s = asyncio.get_running_loop().time() - self._ended_at_s
+        return LOOK_AGAIN_S if in_doubt and waited_s < CONSISTENCY_S else None

@@ -112,7 +112,8 @@ class Sandbox:
                     await sandbox._populate(nodes, attachable)
                     if controller:
                         await sandbox.install_controller()
-                        await sandbox.start_controller(*controller_options)
+                        probes = await sandbox.start_controller(*controller_options)
+                        await sandbox.elected(probes)
                     if webhook:
                         await sandbox.install_webhook()
                         await sandbox.start_webhook()
@@ -146,8 +147,8 @@ class Sandbox:
             token, self.plane.folder / workdir.STATE / f"{name}.kubeconfig"
         )
 
-    async def start_controller(self, *options: str, name: str = "controller") -> None:
-        """Run a controller and wait until it is ready.
+    async def start_controller(self, *options: str, name: str = "controller") -> str:
+        """Run a controller and wait until it is ready; the address of its probes.
 
         Args:
             options: more arguments of ``ebs-provisioner controller``.
@@ -157,13 +158,25 @@ class Sandbox:
             SandboxError: it died or did not get ready.
         """
         assert self.controller_kubeconfig is not None, "install_controller comes first"
-        await self._start(
+        return await self._start(
             name,
             *("provisioner.cli", "controller"),
             *("--kubeconfig", str(self.controller_kubeconfig)),
             *("--cluster-id", self.cluster_id),
             *options,
         )
+
+    async def elected(self, probes: str) -> None:
+        """Wait until the controller with these probes leads.
+
+        The first one ever searches EC2 for a minute for what another controller may have begun for
+        claims that it finds: whoever makes a claim right after the start would wait for that.
+
+        Raises:
+            SandboxError: a part died, or it does not come to lead.
+        """
+        leads = control_plane.until(partial(_leads, probes))
+        await self.crew.unless_failed(leads, START_TIMEOUT_S, "the first election")
 
     async def start_webhook(self, *options: str, name: str = "webhook") -> None:
         """Run a webhook that registers itself, and wait until API servers are sent to it.
@@ -198,13 +211,24 @@ class Sandbox:
         """Have the API server ask no webhook any more."""
         await installation.unregister_webhook(self.plane)
 
-    async def _start(self, name: str, module: str, *arguments: str) -> None:
+    async def _start(self, name: str, module: str, *arguments: str) -> str:
         """Run a program of ours with its probes, and wait until it is ready."""
         probes = f"127.0.0.1:{control_plane.free_port()}"
         argv = [sys.executable, "-m", module, *arguments, "--metrics-address", probes]
         await self.crew.start(name, argv, _python_environment() | self.aws_environment)
         ready = control_plane.until(partial(_is_ready, probes))
         await self.crew.unless_failed(ready, START_TIMEOUT_S, f"the start of the {name}")
+        return probes
+
+
+async def _leads(probes: str) -> bool:
+    """Whether a controller holds all leases and works."""
+    timeout = aiohttp.ClientTimeout(total=2)
+    async with (
+        aiohttp.ClientSession(timeout=timeout) as session,
+        session.get(f"http://{probes}/metrics") as reply,
+    ):
+        return "\nebs_provisioner_leader 1.0\n" in await reply.text()
 
 
 async def _is_ready(probes: str) -> bool:

@@ -89,6 +89,11 @@ async def replica(sandbox: Sandbox, api: Api, namespace: str) -> AsyncIterator[R
         *("--log-format", "json"),
     ]
     async with Replica(sandbox, *options, name=f"{namespace}-options") as running:
+
+        async def leads() -> bool:
+            return await running.metric("ebs_provisioner_leader") == 1
+
+        await eventually("it leads", leads)  # claims from before its first lease ever wait a minute
         yield running
 
 

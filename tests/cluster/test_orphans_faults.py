@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from provisioner.sandbox.api import Api
-from tests.cluster import hands
+from tests.cluster import hands, reigns
 from tests.cluster.background import Background
 from tests.cluster.hands import Ec2Hand
 from tests.cluster.replicas import Replica, eventually, installed
@@ -49,6 +49,7 @@ class House:
 @pytest.fixture
 async def house(background: Background, api: Api, namespace: str) -> AsyncIterator[House]:
     await installed(background)
+    await reigns.of_ours(api)
     made = House(background, api, namespace)
     await hands.make_class(api, namespace)
     made.hand.watch()

@@ -26,7 +26,8 @@ from tests.cluster.place import Place, a_place
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 API_OUTAGE_S = 20.0
-"""Long enough for every request under way to fail and every backoff to grow."""
+"""Long enough for every request under way to fail and every backoff to grow; what a minute or ten
+does to each flow is shown in virtual time (``tests/reconcile/test_api_outage.py``)."""
 
 AFTERWARDS_S = 60.0
 """The backoff has grown to some 16 s, and a new API server answers 403 to everybody at first."""
@@ -191,6 +192,31 @@ async def test_an_ec2_that_answers_html_is_told_and_asked_calmly_until_it_is_wel
 
     await place.bound()
     assert len(await place.volumes()) == 1
+
+
+async def test_aws_credentials_that_expire_are_told_and_work_goes_on_once_they_are_new(
+    cluster: Cluster, place: Place
+):
+    pv = await place.a_volume("before")
+    expired: Json = {
+        "code": "ExpiredToken",
+        "message": "The security token included in the request is expired",
+        "http_status": 400,
+    }
+    await cluster.fault("*", n=1000, **expired)
+    try:
+        await place.claim(f"{place.name}-class")
+        attachment = await place.attachment(pv["metadata"]["name"])
+
+        await place.told("CreateVolume", "ExpiredToken", "AWS credentials")
+        await place.attach_error(attachment, "ExpiredToken", "AWS credentials")
+    finally:
+        await cluster.control(faults=None)
+
+    await place.bound(timeout_s=AFTERWARDS_S)
+    await place.attached(attachment, AFTERWARDS_S)
+    assert len(await place.volumes()) == 2
+    await place.remove(f"{ATTACHMENTS}/{attachment}")
 
 
 async def test_an_ec2_that_cannot_be_reached_is_told_and_everything_goes_on_afterwards(

@@ -7,21 +7,21 @@ import pytest
 
 from provisioner.model import tags
 from provisioner.sandbox.api import Api
-from tests.cluster import hands, stock
+from tests.cluster import hands, reigns, stock
 from tests.cluster.background import Background
 from tests.cluster.hands import Ec2Hand
 from tests.cluster.replicas import Replica, eventually, installed
 
 CLAIMS = 30
-WITHIN_S = 20.0 + 5.0 + 3.0 + 2.0
-"""Its drain time, then what marks and events are given, and the end of a process."""
+WITHIN_S = 10.0
+"""For what EC2 has already, marks and events, and the end of a process; the queue would take 20."""
 
 
 @pytest.fixture
 async def hand(background: Background, api: Api, namespace: str) -> AsyncIterator[Ec2Hand]:
     """EC2 that takes its usual seconds for everything; nobody holds the leases."""
     await installed(background)
-    await stock.forget(api)
+    await reigns.of_ours(api)
     await hands.make_class(api, namespace)
     made = Ec2Hand(background.sandbox.ec2_endpoint)
     made.watch(latency="real")
@@ -35,8 +35,9 @@ async def test_sigterm_amid_creations_leaves_no_mark_no_lease_and_the_next_one_f
     background: Background, api: Api, namespace: str, hand: Ec2Hand
 ):
     # A slow quota: at SIGTERM some are saved, some are being made, some wait their turn.
-    options = ("--cluster-id", namespace, "--ec2-rate", "CreateVolume=8:3")
-    first = Replica(background.sandbox, *options, name=f"{namespace}-first")
+    options = ("--cluster-id", namespace)
+    slow = (*options, "--ec2-rate", "CreateVolume=8:0.5")
+    first = Replica(background.sandbox, *slow, name=f"{namespace}-first")
     async with first:
         for number in range(CLAIMS):
             await hands.make_claim(api, namespace, f"c-{number}", namespace)
@@ -55,12 +56,11 @@ async def test_sigterm_amid_creations_leaves_no_mark_no_lease_and_the_next_one_f
         for each in await hands.persistent_volumes(api, namespace)
     }
     assert 4 <= len(saved) < CLAIMS, "it was not stopped in the middle: this proves nothing"
-    marked = {
-        volume_id
-        for volume_id, volume in hand.of_cluster(namespace).items()
-        if tags.UNCLAIMED in hands.tags_of(volume)
-    }
-    assert not marked & saved
+    # Whoever leads next may be the stock driver: it would make a second volume beside one that no
+    # persistent volume names, as it sends other tags under the same client token.
+    made = hand.of_cluster(namespace)
+    assert set(made) == saved
+    assert [each for each in made.values() if tags.UNCLAIMED in hands.tags_of(each)] == []
 
     async with Replica(background.sandbox, *options, name=f"{namespace}-next"):
 

@@ -32,7 +32,8 @@ async def test_the_whole_story_is_told_with_the_rights_of_the_manifests(
     for each in await hands.items(api, hands.PVS):  # what a failed test has left is not its fault
         await hands.remove(api, f"{hands.PVS}/{each['metadata']['name']}")
     console = Console(file=io.StringIO(), width=200)
-    await background.call(sandbox.start_controller())
+    probes = await background.call(sandbox.start_controller())
+    await background.call(sandbox.elected(probes))
     await background.call(sandbox.start_webhook())
     try:
         await background.call(Story(sandbox, console).tell())

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from provisioner.decide.creation import (
     after_cancel,
     after_failure,
     after_look_up,
+    inherited,
     is_token_old,
     look_again_s,
     look_up_first,
@@ -53,7 +55,6 @@ attempts = st.builds(
     started_at_s=st.just(100.0),
     token_number=st.integers(1, 3),
     uncertain=st.booleans(),
-    inherited=st.booleans(),
     volume=st.none() | volumes,
     looking_since_s=st.none() | st.floats(0, 200),
     refusal=st.none() | st.builds(an_ec2_error, reasons, outcomes),
@@ -228,7 +229,7 @@ def test_a_clear_no_ends_the_attempt_and_only_the_zone_is_chosen_again(
         pytest.param(FRESH, Reason.TOKEN_MISMATCH, id="race 4: the token names another request"),
         pytest.param(FRESH, Reason.QUOTA_EXCEEDED, id="the quota is checked before the token"),
         pytest.param(
-            replace(FRESH, inherited=True),
+            inherited(FRESH, 60.0),
             Reason.ZONE_OUT_OF_CAPACITY,
             id="a process before us may have been given a volume",
         ),
@@ -363,3 +364,18 @@ def test_look_ups_that_stay_empty_make_a_new_request_safe():
     again = after_look_up(looking, [], 1_000.0 + CONSISTENCY_S)
 
     assert again == FRESH
+
+
+@pytest.mark.parametrize(
+    ("claim_age_s", "is_old"), [(60.0, False), (TOKEN_LIFE_S + 1, True), (math.inf, True)]
+)
+def test_what_a_process_before_may_have_sent_is_as_old_as_the_claim_until_nothing_came_of_it(
+    claim_age_s: float, *, is_old: bool
+):
+    found = inherited(FRESH, claim_age_s)
+    now_s = FRESH.started_at_s
+
+    assert found.uncertain
+    assert is_token_old(found, now_s) is is_old
+    looking = look_up_first(found, now_s)
+    assert after_look_up(looking, [], now_s + CONSISTENCY_S) == FRESH

@@ -15,6 +15,7 @@ from provisioner.decide.orphans import (
     retained,
 )
 from provisioner.model import tags
+from provisioner.model.reign import Reign
 from provisioner.model.volume import AttachmentState as State
 from provisioner.model.volume import VolumeState
 from tests.builders import DRIVER, INSTANCE, UID, VOLUME, a_volume
@@ -22,6 +23,7 @@ from tests.builders import DRIVER, INSTANCE, UID, VOLUME, a_volume
 NAME = f"pvc-{UID}"
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 MIN_AGE = timedelta(minutes=10)
+REIGN = Reign(NOW - timedelta(days=2))
 
 
 def the_tags(policy="Delete", *, cluster="prod", name=NAME):
@@ -36,13 +38,14 @@ def an_orphan(policy="Delete", *, cluster="prod", name=NAME, **how):
     return a_volume(tags=the_tags(policy, cluster=cluster, name=name), **how)
 
 
-def a_world(*, named=(), objects=(), claims=(), attempts=(), volumes=()):
+def a_world(*, named=(), objects=(), claims=(), attempts=(), volumes=(), reign=REIGN):
     return World(
         named_volume_ids=frozenset(named),
         persistent_volume_names=frozenset(objects),
         claim_uids=frozenset(claims),
         in_flight_names=frozenset(attempts),
         in_flight_ids=frozenset(volumes),
+        reign=reign,
     )
 
 
@@ -64,6 +67,14 @@ def decided(volume, world=EMPTY):
 )
 def test_a_volume_that_nothing_knows_ends_as_its_mark_says(policy, decision):  # race 1
     assert decided(an_orphan(policy)) == decision
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain"])
+@pytest.mark.parametrize("reign", [Reign(NOW - timedelta(minutes=30)), None])
+def test_what_another_controller_may_have_attached_is_reported_although_it_is_marked(policy, reign):
+    older = an_orphan(policy, created_at=NOW - timedelta(minutes=31))
+
+    assert decided(older, a_world(reign=reign)) == Report()
 
 
 def test_a_marked_volume_that_ec2_failed_to_make_is_removed():
@@ -180,6 +191,7 @@ worlds = st.builds(
     claims=st.sets(st.sampled_from([UID, "other"])),
     attempts=st.sets(some_names),
     volumes=st.sets(st.sampled_from([VOLUME, "vol-other"])),
+    reign=st.sampled_from([REIGN, Reign(NOW - timedelta(hours=12)), None]),
 )
 
 
@@ -198,3 +210,5 @@ def test_only_a_marked_volume_that_nobody_knows_is_ever_touched(volume, world): 
     assert name.removeprefix("pvc-") not in world.claim_uids
     assert volume.created_at is not None
     assert NOW - volume.created_at >= MIN_AGE
+    assert world.reign is not None
+    assert volume.created_at >= world.reign.began_at

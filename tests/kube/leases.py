@@ -20,8 +20,8 @@ class Cluster:
     def __init__(self, server: ApiServer, names: Sequence[str] = NAMES) -> None:
         self._names = names
         self.specs: dict[str, dict[str, Any]] = {}
-        self.versions: dict[str, int] = {}
         self.annotations: dict[str, dict[str, str]] = {}
+        self.versions: dict[str, int] = {}
         self.writes = 0
         for name in names:
             server.on("GET", f"{BASE}/{name}", self._get)
@@ -29,7 +29,7 @@ class Cluster:
         server.on("POST", BASE, self._post)
 
     def put(self, name: str, **spec: object) -> None:
-        """Somebody else writes a lease."""
+        """Somebody else writes a lease, and keeps its annotations as client-go does."""
         self.specs[name] = spec
         self.versions[name] = self.versions.get(name, 0) + 1
 
@@ -38,9 +38,11 @@ class Cluster:
 
     def _answer(self, name: str) -> web.Response:
         version = str(self.versions[name])
-        meta: dict[str, Any] = {"name": name, "resourceVersion": version}
-        meta |= {"labels": {"keep": "me"}, "annotations": self.annotations.get(name, {})}
-        return web.json_response({"metadata": meta, "spec": self.specs[name]})
+        meta = {"name": name, "resourceVersion": version, "labels": {"keep": "me"}}
+        annotations = self.annotations.get(name, {})
+        return web.json_response(
+            {"metadata": meta | {"annotations": annotations}, "spec": self.specs[name]}
+        )
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
         name = request.path.rpartition("/")[2]
@@ -54,6 +56,7 @@ class Cluster:
         if name in self.specs:
             return await status(409, "AlreadyExists")(request)
         self.writes += 1
+        self.annotations[name] = body["metadata"].get("annotations", {})
         self.put(name, **body["spec"])
         return self._answer(name)
 
@@ -65,8 +68,7 @@ class Cluster:
         ):
             return await status(409, "Conflict")(request)
         self.writes += 1
-        written = body["metadata"].get("annotations", {})
-        self.annotations[name] = self.annotations.get(name, {}) | written
+        self.annotations.setdefault(name, {}).update(body["metadata"].get("annotations", {}))
         self.put(name, **(self.specs[name] | body["spec"]))
         return self._answer(name)
 

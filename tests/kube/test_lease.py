@@ -6,7 +6,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from provisioner.kube.client import KubeClient
-from provisioner.kube.held_lease import RELEASED
 from provisioner.kube.lease import Leases
 from provisioner.metrics import Metrics
 from tests.kube.apiserver import ApiServer, Hang, Reply, status
@@ -87,21 +86,6 @@ async def test_takes_a_lease_that_was_given_back(make: MakeLeases, cluster: Clus
 
     assert cluster.specs["one"]["leaseTransitions"] == 4
     assert cluster.specs["one"]["strategy"] == "kept"
-
-
-async def test_names_who_held_a_lease_without_giving_it_back(
-    make: MakeLeases, cluster: Cluster, clock: Clock, server: ApiServer, eventually: Eventually
-) -> None:
-    cluster.put("one", holderIdentity="", leaseDurationSeconds=1, leaseTransitions=4)
-    cluster.annotations["one"] = {RELEASED: "4"}  # given back by one of us
-    cluster.put("two", holderIdentity="stock", leaseDurationSeconds=15)
-    leases = make()
-    async with background(leases.acquire()) as acquiring:
-        await looked_twice(server, eventually, "two")
-        clock.now += 16
-        await asyncio.wait_for(acquiring, 3)
-
-    assert leases.predecessors == {"stock"}
 
 
 async def test_its_own_lease_from_before_a_restart_is_still_its_own(

@@ -7,7 +7,6 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from provisioner.kube.client import KubeClient
-from provisioner.kube.held_lease import SOMEBODY
 from provisioner.kube.lease import Leases
 from provisioner.metrics import Metrics
 from tests.kube.apiserver import ApiServer, status
@@ -77,40 +76,7 @@ async def test_all_leases_of_a_dead_holder_expire_together(
 
     assert before == ["dead"] * 4
     assert cluster.holders() == ["me"] * 4
-    assert leases.predecessors == {"dead"}
     assert [line["event"] for line in logs] == ["holding all leases"]
-
-
-async def test_what_one_of_us_has_released_has_no_predecessor(
-    leases: Leases, cluster: Cluster, client: KubeClient, metrics: Metrics, clock: Clock
-) -> None:
-    await leases.acquire()
-    await leases.release()
-    released = cluster.holders()
-
-    heir = another(client, metrics, clock)
-    await heir.acquire()
-
-    assert released == [""] * 4
-    assert cluster.holders() == ["heir"] * 4
-    assert heir.predecessors == frozenset()
-
-
-async def test_who_else_has_released_a_lease_was_there_before_us(
-    leases: Leases, cluster: Cluster, client: KubeClient, metrics: Metrics, clock: Clock
-) -> None:
-    await leases.acquire()
-    await leases.release()
-    # As client-go takes a lease over and releases it: it counts, and leaves annotations alone.
-    taken = cluster.specs["three"]["leaseTransitions"] + 1
-    cluster.put("three", holderIdentity="stock", leaseDurationSeconds=15, leaseTransitions=taken)
-    cluster.put("three", holderIdentity="", leaseDurationSeconds=1, leaseTransitions=taken)
-
-    heir = another(client, metrics, clock)
-    await heir.acquire()
-
-    assert cluster.holders() == ["heir"] * 4
-    assert heir.predecessors == {SOMEBODY}
 
 
 async def test_no_later_lease_is_taken_before_the_first_has_expired(

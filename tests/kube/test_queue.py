@@ -253,6 +253,27 @@ async def test_drains_by_waiting_for_what_runs(metrics: Metrics, eventually: Eve
     assert (handler.calls, queue.depth) == (["a"], 0)
 
 
+async def test_narrowed_it_goes_on_with_what_is_wanted_and_drops_the_rest(
+    metrics: Metrics, eventually: Eventually
+) -> None:
+    handler = Recorder(0.01, 60.0)
+    queue = a_queue(handler, metrics)
+    wanted = {"a"}
+    async with running(queue):
+        queue.add("later", after_s=60)
+        queue.add("a")
+        await eventually(lambda: handler.calls == ["a"])
+        queue.narrow(wanted.__contains__)
+        queue.add("refused")
+        await eventually(lambda: handler.calls == ["a", "a"] and not queue.is_working)
+        assert queue.depth == 1
+        wanted.clear()
+        queue.add("a")
+        assert await queue.drain(3)
+
+    assert (handler.calls, queue.depth) == (["a", "a"], 0)
+
+
 async def test_a_drain_gives_up_in_time(metrics: Metrics, eventually: Eventually) -> None:
     handler = Recorder()
     handler.gate.clear()

@@ -51,6 +51,9 @@ def late_by_s(error: StorageError) -> float:
         pytest.param(answered(500, "InternalError"), id="a webhook or an etcd that was away"),
         pytest.param(answered(503, "ServiceUnavailable"), id="an API server that was away"),
         pytest.param(answered(504, "Timeout"), id="an API server that was slow"),
+        pytest.param(
+            StorageError(Reason.CREDENTIALS_INVALID, "expired"), id="AWS credentials, renewed"
+        ),
     ],
 )
 def test_work_goes_on_within_30_s_after_an_outage(error: KubeError):

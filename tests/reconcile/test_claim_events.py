@@ -146,3 +146,15 @@ def test_a_claim_that_was_told_what_is_wrong_is_not_told_to_wait():
         return world.events.told
 
     assert in_virtual_time(story) == ["PermissionDenied: EC2 says PermissionDenied"]
+
+
+def test_a_claim_that_is_left_to_the_next_leader_is_not_told_so():
+    async def story(_: Clock) -> list[str]:
+        world = a_world()
+        world.ec2.answers = [an_ec2_error(Reason.NOT_LEADING)]
+        async with at_work(world):
+            await asyncio.sleep(0.1)
+        assert len(world.ec2.requests) == 1
+        return world.events.told
+
+    assert in_virtual_time(story) == []

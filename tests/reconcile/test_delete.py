@@ -174,6 +174,16 @@ async def test_a_volume_that_an_object_of_another_driver_names_is_kept_until_tha
     assert ec2.deleted == [VOLUME]
 
 
+async def test_a_deletion_that_is_left_to_the_next_leader_is_told_to_nobody():
+    ec2, events = Ec2(failure=an_ec2_error(Reason.NOT_LEADING)), Events()
+    kube, seen = Kube(objects={RELEASED.name: RELEASED}), shows(RELEASED)
+
+    with pytest.raises(StorageError):
+        await a_deleter(RELEASED, Lists(seen, seen), ec2, kube, events).reconcile(RELEASED.name)
+
+    assert events.told == []
+
+
 def test_a_volume_attached_by_hand_is_deleted_within_30_s_of_its_detachment():
     async def story(_: Clock) -> list[str]:
         ec2, events = Ec2(failure=an_ec2_error(Reason.VOLUME_IN_USE)), Events()

@@ -6,6 +6,7 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import pytest
@@ -16,13 +17,16 @@ from provisioner.kube.queue import KeyedQueue
 from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.errors import Reason, StorageError
+from provisioner.model.reign import Reign
 from provisioner.model.volume import Volume
 from provisioner.reconcile.live import LiveLists, Snapshot
 from provisioner.reconcile.marks import Marks
 from tests.builders import VOLUME, a_volume, an_ec2_error
 from tests.ec2.virtual_time import Clock, in_virtual_time
 
-MARKED = a_volume(tags={tags.UNCLAIMED: "Delete", tags.VOLUME_NAME: "pvc-1"})
+MADE_AT = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+MARKED = a_volume(tags={tags.UNCLAIMED: "Delete", tags.VOLUME_NAME: "pvc-1"}, created_at=MADE_AT)
+SINCE_THEN, AFTER_THAT = Reign(MADE_AT), Reign(MADE_AT + timedelta(seconds=1))
 
 
 class World:
@@ -70,9 +74,9 @@ class Everything(Container[str]):
 
 
 @asynccontextmanager
-async def running(world: World, *, after_stranger: bool = False) -> AsyncIterator[Marks]:
+async def running(world: World, reign: Reign | None = SINCE_THEN) -> AsyncIterator[Marks]:
     marks = Marks(cast("Volumes", world), cast("LiveLists", world), cluster_id="prod")
-    marks.after_stranger = after_stranger
+    marks.reign = reign
     task = asyncio.create_task(marks.run())
     try:
         yield marks
@@ -104,25 +108,6 @@ async def test_the_end_does_not_wait_for_ever():
         await marks.flush(0.01)
 
     assert world.untagged == []
-
-
-async def test_a_marked_volume_that_nothing_names_stays_marked_for_the_sweep():
-    world = World(MARKED)
-    async with running(world) as marks:
-        await marks.settled()
-
-        assert await marks.unowned("pvc-1") == MARKED
-        await marks.flush(1)
-    assert world.untagged == []
-
-
-async def test_after_another_controller_every_mark_comes_off():
-    world = World(MARKED)
-    async with running(world, after_stranger=True) as marks:
-        await marks.settled()
-
-        assert await marks.unowned("pvc-1") is None
-    assert world.untagged == [VOLUME]
 
 
 async def test_who_asks_for_an_unowned_volume_hears_why_that_cannot_be_told():

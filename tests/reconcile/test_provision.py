@@ -18,7 +18,7 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.metrics import Metrics
 from provisioner.model import tags
-from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, Claim
+from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, UNKNOWN_ZONE, Claim
 from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason
 from provisioner.model.volume import VolumeState
 from provisioner.reconcile.caches import Caches
@@ -241,6 +241,7 @@ def test_a_claim_that_cannot_be_searched_for_is_told_why_if_somebody_must_act(re
     async def story(_clock: Clock) -> World:
         world = World(CLAIM)
         world.ec2.failure = an_ec2_error(reason)
+        world.kube.answers = [annotated(CLAIM, "8", **{PINNED_ZONE: CLAIM.pin(UNKNOWN_ZONE)})]
         world.provisioner.takeover.begin([CLAIM], from_stranger=True)
         for _ in range(2):
             with pytest.raises(Ec2Error):

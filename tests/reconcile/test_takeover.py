@@ -23,9 +23,10 @@ MADE = a_volume()
 class Ec2:
     """What marks have listed, and what a look-up by name shows."""
 
-    def __init__(self, listed: Volume | None = None, *shown: Volume) -> None:
+    def __init__(self, listed: Volume | None = None, *shown: Volume, is_fresh: bool = True) -> None:
         self.listed = listed
         self.shown = list(shown)
+        self.is_fresh = is_fresh
 
     async def unowned(self, _: str) -> Volume | None:
         return self.listed
@@ -50,10 +51,26 @@ async def test_what_one_of_ours_has_made_in_the_pinned_zone_is_taken():
     assert await took_over(Ec2(MADE), PINNED).volume_of(PINNED) == MADE
 
 
-async def test_what_lies_in_another_zone_than_the_pinned_one_is_left_to_the_token():
+@pytest.mark.parametrize("claim", [PINNED, UNPINNED], ids=["pinned", "not pinned any more"])
+async def test_what_one_of_ours_has_made_is_taken_wherever_it_lies(claim: Claim):
     elsewhere = a_volume(zone="us-east-1z")
 
-    assert await took_over(Ec2(elsewhere), PINNED).volume_of(PINNED) is None
+    assert await took_over(Ec2(elsewhere), claim).volume_of(claim) == elsewhere
+
+
+async def test_what_was_listed_a_while_ago_is_looked_at_again_before_it_is_taken():
+    made_bigger = a_volume(size_gib=2)
+    still_there = took_over(Ec2(MADE, made_bigger, is_fresh=False), PINNED)
+    gone_since = took_over(Ec2(MADE, is_fresh=False), PINNED)
+
+    assert await still_there.volume_of(PINNED) == made_bigger
+    assert await gone_since.volume_of(PINNED) is None
+
+
+async def test_what_was_going_when_it_was_listed_is_not_taken():
+    takeover = took_over(Ec2(a_volume(state=VolumeState.DELETING)), PINNED)
+
+    assert await takeover.volume_of(PINNED) is None
 
 
 async def test_what_a_stranger_has_made_is_taken_as_soon_as_ec2_shows_it():
@@ -80,8 +97,25 @@ async def test_after_a_stranger_nothing_is_begun_until_ec2_has_shown_nothing_for
     takeover = took_over(Ec2(), UNPINNED, from_stranger=True)
 
     assert await takeover.volume_of(UNPINNED) == LOOK_AGAIN_S
-    takeover._at_s -= CONSISTENCY_S
+    takeover._ended_at_s -= CONSISTENCY_S
     assert await takeover.volume_of(UNPINNED) is None
+
+
+async def test_the_minute_is_counted_from_the_end_of_the_stranger_whoever_led_since():
+    takeover = Takeover(cast("Marks", Ec2()), cast("NameLookUps", Ec2()))
+    takeover.begin([UNPINNED], from_stranger=True, ended_s_ago=CONSISTENCY_S)
+
+    assert await takeover.volume_of(UNPINNED) is None
+
+
+async def test_only_claims_that_a_stranger_may_have_seen_are_in_doubt():
+    other = a_claim("other", uid="another-uid")
+    takeover = took_over(Ec2(), UNPINNED, from_stranger=True)
+    takeover.begin([other], from_stranger=False)
+
+    assert takeover.is_in_doubt(UNPINNED)
+    assert not takeover.is_in_doubt(other)
+    assert await takeover.volume_of(other) is None
 
 
 async def test_the_doubt_outlives_the_process_that_took_over_from_the_stranger():

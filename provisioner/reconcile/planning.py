@@ -1,0 +1,120 @@
+"""Planning: from a claim and its class to an attempt whose zone is pinned; nothing is sent yet."""
+
+import asyncio
+from datetime import UTC, datetime
+from functools import partial
+
+from provisioner.decide import provision as rules
+from provisioner.decide.creation import Attempt, inherited
+from provisioner.decide.storage_class import ReadClass
+from provisioner.decide.zones import NoZone
+from provisioner.model.claim import UNKNOWN_ZONE, Claim
+from provisioner.model.errors import StorageError
+from provisioner.model.storage_class import StorageClass
+from provisioner.model.volume import Volume
+from provisioner.reconcile.caches import Caches
+from provisioner.reconcile.capping import Capping
+from provisioner.reconcile.claim_events import ClaimEvents
+from provisioner.reconcile.classes import Classes
+from provisioner.reconcile.pins import Pins
+from provisioner.reconcile.takeover import Takeover
+from provisioner.reconcile.zone_choice import ZoneChoice
+from provisioner.settings import Settings
+
+CONFLICT_S = 0.2  # the claim has changed since it was seen: its news is on the way
+
+
+class Planning:
+    """Freezes what is made for claims, and writes down where before EC2 hears of it.
+
+    Attributes:
+        classes: as they were read, once a revision.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        caches: Caches,
+        pins: Pins,
+        takeover: Takeover,
+        zones: ZoneChoice,
+        capping: Capping,
+        events: ClaimEvents,
+    ) -> None:
+        self._settings = settings
+        self._caches = caches
+        self._pins = pins
+        self._takeover = takeover
+        self._zones = zones
+        self._capping = capping
+        self._events = events
+        self.classes = Classes()
+
+    async def plan(
+        self, claim: Claim, storage_class: StorageClass
+    ) -> Attempt | NoZone | rules.Refuse | float:
+        """An attempt to begin, why there is none, or the seconds until the next look.
+
+        Raises:
+            StorageError: the class cannot be read, or nothing can be told or written now.
+        """
+        read_class = self._read(claim, storage_class)
+        made = await self._made_before_us(claim)
+        if isinstance(made, float):
+            return made
+        claim = self._caches.claim(claim.uid) or claim  # a doubt may have been written to it
+        where = await self._zones.choose(claim, read_class, made)
+        if isinstance(where, NoZone):
+            return where
+        freeze = partial(
+            rules.plan,
+            claim,
+            read_class,
+            zone=where.zone,
+            outpost_arn=where.outpost_arn,
+            cluster_id=self._settings.cluster_id,
+            extra_tags=self._settings.extra_tags,
+            default_file_system=self._settings.default_file_system,
+        )
+        planned = await self._capping.planned(freeze)
+        if isinstance(planned, rules.Refuse):
+            self._zones.is_open(claim.uid)
+            return planned
+        if not await self._pins.write(claim, where.zone, where.outpost_arn):
+            return CONFLICT_S
+        return self._attempt(claim, planned, made)
+
+    async def _made_before_us(self, claim: Claim) -> Volume | float | None:
+        """As ``Takeover.volume_of``, with the doubt written to the claim.
+
+        Before the first look, as EC2 may not answer for long. A pin stays: it may be of one of ours
+        that has searched for a minute already and then begun the volume there.
+        """
+        if self._takeover.is_in_doubt(claim) and not claim.pinned_zone:
+            if not await self._pins.write(claim, UNKNOWN_ZONE):
+                return CONFLICT_S
+            claim = self._caches.claim(claim.uid) or claim
+        try:
+            return await self._takeover.volume_of(claim)
+        except StorageError as error:
+            self._events.cannot_look(claim, error)
+            raise
+
+    def _attempt(self, claim: Claim, planned: rules.Plan, made: Volume | None) -> Attempt:
+        attempt = Attempt(planned, started_at_s=asyncio.get_running_loop().time(), volume=made)
+        if claim.pinned_zone and self._takeover.may_have_begun(claim.uid):
+            return inherited(attempt, _age_s(claim))  # the process before us may have sent it
+        return attempt
+
+    def _read(self, claim: Claim, storage_class: StorageClass) -> ReadClass:
+        try:
+            return self.classes.read(storage_class)
+        except StorageError as error:
+            self._events.failed(claim, error)
+            raise
+
+
+def _age_s(claim: Claim) -> float:
+    created_at = claim.metadata.creation_timestamp
+    return float("inf") if created_at is None else (datetime.now(UTC) - created_at).total_seconds()
