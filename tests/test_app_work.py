@@ -101,13 +101,19 @@ def test_after_sigterm_what_waits_for_its_turn_is_left_and_what_ec2_has_is_finis
     assert world.leases.holders == ["", ""]
 
 
+@pytest.mark.parametrize("deleted", ["before", "while it waits for its turn"])
 def test_the_attach_of_the_process_before_us_is_undone_though_its_attachment_is_deleted(
-    monkeypatch: pytest.MonkeyPatch,
+    deleted: str, monkeypatch: pytest.MonkeyPatch
 ):
     async def story(world: ControllerWorld) -> None:
         name = world.wish()
-        world.delete(name)
+        if deleted == "before":
+            world.delete(name)
+        world.cloud.waits_s["AttachVolume"] = 1000
         await world.leads()
+        await asyncio.sleep(5)
+        if deleted != "before":
+            world.delete(name)
         await asyncio.sleep(CONSISTENCY_S / 2)
         assert name not in world.gone_at
         late = Placed("/dev/xvdaa", world.clock())

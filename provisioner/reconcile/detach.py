@@ -63,9 +63,8 @@ class Detacher:
         So hundreds of them that are deleted at once do not wait for the quota of DetachVolume.
         """
         now = self._caches.attachments.get(attachment.name)
-        if now is None or now.uid != attachment.uid or attachment.uid in self._before_us:
-            return
-        self._memory.calls[attachment.uid] = Call(Kind.DETACH, target, now_s(), refused=True)
+        if now is not None and now.uid == attachment.uid:
+            self._memory.calls[now.uid] = Call(Kind.DETACH, target, now_s(), refused=True)
 
     async def advance(self, attachment: Attachment) -> float | None:
         """One step; seconds until the next look, None once settled."""

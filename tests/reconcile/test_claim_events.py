@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
@@ -51,6 +52,7 @@ async def at_work(world: World) -> AsyncIterator[None]:
     finally:
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
+        await world.provisioner.takeover._lookups.close()
         world.provisioner._forget(UID)
 
 
@@ -128,6 +130,9 @@ def test_a_claim_whose_volume_was_found_at_once_is_told_of_success_only():
         world.provisioner.takeover.begin([CLAIM], from_stranger=True)
         world.ec2.shown = [a_volume(tags={VOLUME_NAME: CLAIM.persistent_volume_name})]
         async with at_work(world):
+            await asyncio.sleep(2)
+            bound = replace(CLAIM, spec=replace(CLAIM.spec, volume_name="pvc-1"))
+            world.caches.claims._store.apply(annotated(bound, "99"))
             await asyncio.sleep(60)
         return world.events.told
 

@@ -114,6 +114,18 @@ def test_whoever_asks_gets_a_list_begun_afterwards_and_one_at_a_time_is_fetched(
     assert len(begun_at) <= 5 / 0.9 + 2
 
 
+def test_a_slow_list_is_waited_for_before_the_next_is_begun() -> None:
+    async def story(live: LiveLists, _: Server) -> None:
+        early = asyncio.create_task(live.snapshot())
+        await asyncio.sleep(0.1)
+        await live.snapshot()
+        assert early.done()
+
+    first, second = told(story, takes_s=4.0)
+
+    assert second - first > 4.0
+
+
 def test_who_waits_for_lists_at_the_end_is_cancelled() -> None:
     async def story(live: LiveLists, _: Server) -> None:
         asking = [asyncio.create_task(live.snapshot())]
