@@ -5,8 +5,12 @@ for its first consumer, giving the node back to the scheduler does not exclude t
 node may win for ever. So after ``ENOUGH`` refusals the volume is made in another place where a node
 can take the waiting pods; its node affinity then moves them. Where there is none, the claim waits.
 
-What EC2 has told other claims of a place and a volume type counts as one refusal, so that 100 pods
-do not each ask twice; it never counts alone: EC2 is asked, because room comes back.
+The same where another volume of the pod keeps it away from the chosen node: it may have been moved
+after the scheduler had chosen the node for both.
+
+What EC2 has told others of a place and a volume type counts as one refusal, so that 100 pods do not
+each ask twice. Alone it only changes the turn of places: those come last for a claim that binds at
+once, and for one that has to leave the place of its node.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,7 +28,7 @@ BELIEVED_S = {
     Reason.TYPE_NOT_IN_ZONE: 3600.0,
     Reason.ZONE_NOT_FOUND: 3600.0,
 }
-_AGAIN_S = 60.0
+AGAIN_S = 60.0
 _SOON_S = 2.0
 
 
@@ -46,7 +50,7 @@ class Refusals:
         return frozenset(self.reasons)
 
     def and_in(self, place: Place, reason: Reason, *, others_too: bool) -> "Refusals":
-        """One refusal more; ``others_too``: another claim has met it there lately."""
+        """One refusal more; ``others_too``: not only claims of its own pods met it there lately."""
         first = place not in self.places
         return Refusals(
             self.count + (2 if first and others_too else 1),
@@ -66,7 +70,7 @@ NO_REFUSALS = Refusals()
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The volume is made in another place than that of the chosen node; ``why`` is for the user."""
+    """The volume is made in another place than it would have been; ``why`` is for the user."""
 
     where: Chosen
     why: str
@@ -88,22 +92,48 @@ def instead_of_node(
             choose_again=True,
         )
     suiting = places(consumers)
-    left = sorted(suiting.keys() - refusals.places)
-    if not left:
+    if not suiting.keys() - refusals.places:
         return NoZone(
             _reason(refusals),
             f"EC2 has refused the volume in {refusals}, and its pod can run nowhere else: "
             f"{why_nowhere(consumers, refusals.places)}; it is asked for again",
             # A volume that is being made in the way may be refused, too: that is known soon.
-            retry_after_s=_SOON_S if consumers.in_making else _AGAIN_S,
+            retry_after_s=_SOON_S if consumers.in_making else AGAIN_S,
         )
+    return _moved(consumers, suiting, refusals, doubtful)
+
+
+def beside_siblings(
+    node_name: str, consumers: Consumers, refusals: Refusals, doubtful: Mapping[Place, Reason]
+) -> Moved | NoZone:
+    """The place for a claim whose pod other volumes keep away from the chosen node."""
+    why = f"another volume of its pod is not where node {node_name} is, which was chosen for it"
+    suiting = places(consumers)
+    if suiting.keys() - refusals.places:
+        return _moved(consumers, suiting, refusals, doubtful, why=why)
+    nowhere = f"{why}: {why_nowhere(consumers, refusals.places)}"
+    if consumers.in_making:
+        message = f"{nowhere}; it is looked at again"
+        return NoZone(_reason(refusals), message, retry_after_s=_SOON_S)
+    return NoZone(_reason(refusals), f"{nowhere}; asking for another node", choose_again=True)
+
+
+def _moved(
+    consumers: Consumers,
+    suiting: Mapping[Place, str],
+    refusals: Refusals,
+    doubtful: Mapping[Place, Reason],
+    *,
+    why: str = "",
+) -> Moved:
     pod = min(consumers.pods, key=lambda each: each.key)
-    turned = in_turn(left, pod.name)
+    turned = in_turn(sorted(suiting.keys() - refusals.places), pod.name)
     place = _first(turned, doubtful)
+    whys = "; ".join(each for each in (why, _why(turned, place, refusals, doubtful)) if each)
     return Moved(
         Chosen(place.zone, place.outpost_arn),
-        f"{_why(turned, place, refusals, doubtful)}; the volume is made in {_name(place)}, where "
-        f"node {suiting[place]} can take pod {pod.key}, which follows its volume",
+        f"{whys}; the volume is made in {_name(place)}, where node {suiting[place]} (or another "
+        f"one there) can take pod {pod.key}, which follows its volume",
     )
 
 
@@ -114,16 +144,17 @@ def for_any_node(
     doubtful: Mapping[Place, Reason],
 ) -> Chosen | Moved | NoZone:
     """The place for a claim that binds at once: the candidates in turn, by the claim's name."""
-    left = [place for place in candidates if place not in refusals.places]
+    refused = refusals.places
+    left = [place for place in candidates if place not in refused]
     if not left:
         return NoZone(
             _reason(refusals),
             f"EC2 has refused the volume in {refusals}, and there is no other zone for it; it is "
             "asked for again",
-            retry_after_s=_AGAIN_S,
+            retry_after_s=AGAIN_S,
         )
     turned = in_turn(candidates, claim_name)
-    place = _first([each for each in turned if each in left], doubtful)
+    place = _first([each for each in turned if each not in refused], doubtful)
     where = Chosen(place.zone, place.outpost_arn)
     if place == turned[0]:
         return where
@@ -137,7 +168,7 @@ def on_that_node(node_name: str, refusals: Refusals) -> NoZone:
         _reason(refusals),
         f"EC2 has refused the volume in {refusals}, and its pod is on node {node_name!r} already; "
         "it is asked for again; let the pod be scheduled (without spec.nodeName) to try others",
-        retry_after_s=_AGAIN_S,
+        retry_after_s=AGAIN_S,
     )
 
 
@@ -149,7 +180,8 @@ def _why(
     turned: Sequence[Place], place: Place, refusals: Refusals, doubtful: Mapping[Place, Reason]
 ) -> str:
     """Why the places before this one were passed by."""
-    passed = [each for each in turned[: turned.index(place)] if each not in refusals.places]
+    refused = refusals.places
+    passed = [each for each in turned[: turned.index(place)] if each not in refused]
     others = f"EC2 has refused such volumes lately in {_told(passed, doubtful)}" if passed else ""
     own = f"EC2 has refused the volume in {refusals}" if refusals.places else ""
     return "; ".join(each for each in (own, others) if each)

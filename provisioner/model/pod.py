@@ -152,6 +152,12 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=Tru
         return tuple(groups)
 
     @property
+    def inline_zones(self) -> frozenset[str]:
+        """The zones that the handles of inline EBS volumes name; a bare volume id names none."""
+        inline = (volume.aws_elastic_block_store for volume in self.volumes or ())
+        return frozenset(each.zone_hint for each in inline if each and each.zone_hint)
+
+    @property
     def required_terms(self) -> list[Term]:
         """The terms of its required node affinity, [] when there is none."""
         affinity = self.affinity and self.affinity.node_affinity

@@ -31,12 +31,13 @@ _IF_IT_STAYS = "Nothing at first, it is tried again by itself."
 EXPLAINED: Mapping[Reason, Explained] = {
     R.ZONE_OUT_OF_CAPACITY: Explained(
         "EC2 has no room left in the zone for volumes of this type.",
-        "Nothing, where the class allows another zone: it is tried there. Else another zone or "
-        "another type, or wait.",
+        "Nothing, where the class allows another zone and, with WaitForFirstConsumer, the pod can "
+        "run there: it is tried there. Else another zone or another type, or wait.",
     ),
     R.TYPE_NOT_IN_ZONE: Explained(
         "The zone does not offer this volume type.",
-        "Nothing, where the class allows another zone: it is tried there. Else another type.",
+        "Nothing, where the class allows another zone and, with WaitForFirstConsumer, the pod can "
+        "run there: it is tried there. Else another type.",
     ),
     R.ZONE_NOT_FOUND: Explained(
         "EC2 knows no such zone in this region, or the account may not use it.",

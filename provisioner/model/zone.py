@@ -1,6 +1,6 @@
 """Zones and Outposts: which ones nodes are in, which ones a class allows."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -80,6 +80,20 @@ def outpost_segments(outpost_arn: str) -> dict[str, str]:
     kind, _, outpost = parts[5].partition("/")
     segments = dict(zip(OUTPOST_KEYS, (parts[3], parts[1], parts[4], outpost), strict=True))
     return segments if kind == "outpost" and all(segments.values()) else {}
+
+
+def allow_node(terms: Sequence[TopologyTerm], labels: Mapping[str, str]) -> bool:
+    """Whether the scheduler takes a node with these labels for a class of these topologies.
+
+    Every key is a label like any other to it; a term without expressions allows no node.
+    Source: Kubernetes 1.36 volumebinding plugin; component-helpers ``MatchTopologySelectorTerms``.
+    """
+    told = [term.match_label_expressions or () for term in terms]
+    return not told or any(each and all(_names(e, labels) for e in each) for each in told)
+
+
+def _names(expression: TopologyRequirement, labels: Mapping[str, str]) -> bool:
+    return labels.get(expression.key) in (expression.values or ())
 
 
 def allowed_zones(

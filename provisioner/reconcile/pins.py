@@ -14,6 +14,8 @@ from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, UNKNOWN_ZONE, Cl
 from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.reconcile.caches import Caches
 
+CONFLICT_S = 0.2  # until the next look at a claim that has changed since it was seen
+
 log = structlog.get_logger(__name__)
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from provisioner.decide import provision as rules
 from provisioner.decide.creation import Attempt, inherited
 from provisioner.decide.storage_class import ReadClass
-from provisioner.decide.zones import NoZone
+from provisioner.decide.zones import Chosen, NoZone
 from provisioner.model.claim import UNKNOWN_ZONE, Claim
 from provisioner.model.errors import StorageError
 from provisioner.model.storage_class import StorageClass
@@ -16,12 +16,10 @@ from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.capping import Capping
 from provisioner.reconcile.claim_events import ClaimEvents
 from provisioner.reconcile.classes import Classes
-from provisioner.reconcile.pins import Pins
+from provisioner.reconcile.pins import CONFLICT_S, Pins
 from provisioner.reconcile.takeover import Takeover
 from provisioner.reconcile.zone_choice import ZoneChoice
 from provisioner.settings import Settings
-
-CONFLICT_S = 0.2  # the claim has changed since it was seen: its news is on the way
 
 
 class Planning:
@@ -67,6 +65,17 @@ class Planning:
         where = await self._zones.choose(claim, read_class, made)
         if isinstance(where, NoZone):
             return where
+        begun = None
+        try:
+            begun = await self._pinned(claim, read_class, where, made)
+        finally:
+            if not isinstance(begun, Attempt):
+                self._zones.is_open(claim.uid)
+        return begun
+
+    async def _pinned(
+        self, claim: Claim, read_class: ReadClass, where: Chosen, made: Volume | None
+    ) -> Attempt | rules.Refuse | float:
         freeze = partial(
             rules.plan,
             claim,
@@ -79,11 +88,14 @@ class Planning:
         )
         planned = await self._capping.planned(freeze)
         if isinstance(planned, rules.Refuse):
-            self._zones.is_open(claim.uid)
             return planned
         if not await self._pins.write(claim, where.zone, where.outpost_arn):
             return CONFLICT_S
-        return self._attempt(claim, planned, made)
+        self._zones.is_pinned(claim)
+        attempt = Attempt(planned, started_at_s=asyncio.get_running_loop().time(), volume=made)
+        if claim.pinned_zone and self._takeover.may_have_begun(claim.uid):
+            return inherited(attempt, _age_s(claim))  # the process before us may have sent it
+        return attempt
 
     async def _made_before_us(self, claim: Claim) -> Volume | float | None:
         """As ``Takeover.volume_of``, with the doubt written to the claim.
@@ -100,12 +112,6 @@ class Planning:
         except StorageError as error:
             self._events.cannot_look(claim, error)
             raise
-
-    def _attempt(self, claim: Claim, planned: rules.Plan, made: Volume | None) -> Attempt:
-        attempt = Attempt(planned, started_at_s=asyncio.get_running_loop().time(), volume=made)
-        if claim.pinned_zone and self._takeover.may_have_begun(claim.uid):
-            return inherited(attempt, _age_s(claim))  # the process before us may have sent it
-        return attempt
 
     def _read(self, claim: Claim, storage_class: StorageClass) -> ReadClass:
         try:

@@ -25,17 +25,17 @@ from provisioner.model.claim import Claim, claim_uid_of
 from provisioner.model.errors import StorageError
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
-from provisioner.model.volume import CreateRequest
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.capping import Capping
 from provisioner.reconcile.claim_events import ClaimEvents
 from provisioner.reconcile.consumers import WaitingPods
 from provisioner.reconcile.creation import TELL_AFTER_S, Creations
-from provisioner.reconcile.failover import FailOver, place_of
+from provisioner.reconcile.failover import FailOver
 from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
+from provisioner.reconcile.no_room import ELSEWHERE_S, NoRoom
 from provisioner.reconcile.pins import Pins
-from provisioner.reconcile.planning import CONFLICT_S, Planning
+from provisioner.reconcile.planning import Planning
 from provisioner.reconcile.takeover import Takeover
 from provisioner.reconcile.zone_choice import ZoneChoice
 from provisioner.reconcile.zone_state import ZoneState
@@ -95,6 +95,7 @@ class Provisioner:
             capping=self.capping,
             events=self._events,
         )
+        self._no_room = NoRoom(self._pins, self._zones, self._events, self._count)
         self.creations = Creations(
             settings=settings,
             identity=identity,
@@ -120,6 +121,11 @@ class Provisioner:
 
     async def reconcile(self, uid: str) -> float | None:
         """Move one claim a step on; seconds until the next look, None once settled."""
+        while (wait_s := await self._step(uid)) == ELSEWHERE_S:
+            pass  # it ends: each place refuses once
+        return wait_s
+
+    async def _step(self, uid: str) -> float | None:
         self._name_in_logs(uid)
         if uid not in self.creations.attempts:
             begun = await self._begin(uid)
@@ -137,24 +143,10 @@ class Provisioner:
         claim = self._caches.claim(uid)
         self._zones.is_open(uid)
         if claim is not None and done.choose_again:
-            return await self._zone_refused(claim, asked, done.error)
+            return await self._no_room.refused(claim, asked, done.error)
         if claim is not None:
             await self._pins.remove(claim)
         raise done.error
-
-    async def _zone_refused(
-        self, claim: Claim, asked: CreateRequest, error: StorageError
-    ) -> float | None:
-        """Surely nothing is left in a zone without room: another node, or another zone."""
-        refusals = self._fail_over.refused(claim.uid, asked, error)
-        if claim.selected_node and not refusals.exclude(place_of(asked)):
-            if await self._zones.is_elsewhere(claim.selected_node, asked.zone):
-                await self._pins.remove(claim)  # the scheduler's newer choice was not tried yet
-                return CONFLICT_S
-            return await self._choose_again(claim, error)
-        self._pins.settle(claim.uid)
-        self._count(error, "another zone is looked for")
-        return await self.reconcile(claim.uid)  # ends: each place refuses once
 
     async def close(self) -> None:
         """Stop asking EC2 for what no claim waits for any more."""
@@ -245,27 +237,11 @@ class Provisioner:
                 assert_never(decision)
         match planned:
             case zones.NoZone():
-                return await self._nowhere(claim, planned)
+                return await self._no_room.nowhere(claim, planned)
             case rules.Refuse():
                 self._refused(claim, planned)
                 return None
         return planned
-
-    async def _nowhere(self, claim: Claim, where: zones.NoZone) -> float | None:
-        again_s = where.retry_after_s
-        error = StorageError(where.reason, where.message, retry_after_s=again_s)
-        self._events.failed(claim, error, once=again_s is not None)
-        if where.choose_again:
-            return await self._choose_again(claim, error)
-        if again_s is not None:  # it was refused wherever it was begun
-            await self._pins.remove(claim)
-        raise error
-
-    async def _choose_again(self, claim: Claim, why: StorageError) -> float | None:
-        if not await self._pins.drop_node(claim):
-            return CONFLICT_S
-        self._count(why, "another node is asked for")
-        return None
 
     def _tell_if_silent(self, claim: Claim) -> None:
         """Have its user told if it must wait for what a process before us may have begun."""

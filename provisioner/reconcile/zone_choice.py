@@ -11,21 +11,24 @@ from dataclasses import replace
 import structlog
 
 from provisioner.decide import failover, zones
-from provisioner.decide.consumers import InMaking, beside_siblings
+from provisioner.decide.consumers import Ties, beside_siblings, is_surely_beside
 from provisioner.decide.storage_class import ReadClass
 from provisioner.ec2.zones import ZoneNames
 from provisioner.model.claim import Claim
-from provisioner.model.errors import StorageError
+from provisioner.model.errors import Reason, StorageError
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.pod import Pod
-from provisioner.model.volume import Volume
-from provisioner.model.zone import Place, zone_of
+from provisioner.model.storage_class import StorageClass
+from provisioner.model.volume import CreateRequest, Volume
+from provisioner.model.zone import Place, place_of, zone_of
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.claim_events import ClaimEvents
 from provisioner.reconcile.consumers import WaitingPods
 from provisioner.reconcile.failover import FailOver
 from provisioner.reconcile.pins import Pins
 from provisioner.reconcile.takeover import Takeover
+
+_Found = zones.Chosen | zones.NoZone | failover.Moved
 
 log = structlog.get_logger(__name__)
 
@@ -58,14 +61,16 @@ class ZoneChoice:
         self._fail_over = fail_over
         self._events = events
         self._wake = wake
-        self._without_zone: set[str] = set()
+        self._without_zone: dict[str, frozenset[Place]] = {}  # with where EC2 has refused them
         self._chosen: dict[str, Place] = {}
+        self._moved: dict[str, failover.Moved] = {}
 
     def subscribe(self) -> None:
         """Have claims looked at when a node could help them, or a pod needs them where it is."""
         self._caches.csi_nodes.subscribe(self._registration_changed)
         self._caches.nodes.subscribe(self._node_changed)
         self._caches.pods.subscribe(self._pod_changed)
+        self._caches.classes.subscribe(self._class_changed)
 
     async def choose(
         self, claim: Claim, read_class: ReadClass, made: Volume | None
@@ -78,9 +83,8 @@ class ZoneChoice:
             Ec2Error: the class names zone ids, and EC2 could not be asked which zones they are.
             KubeError: a volume of the claim's pods could not be read.
         """
-        where: zones.Chosen | zones.NoZone
         try:
-            where = (
+            found = (
                 await self._choose(claim, read_class)
                 if made is None
                 else zones.Chosen(made.zone, made.outpost_arn)
@@ -88,13 +92,30 @@ class ZoneChoice:
         except StorageError as error:
             self._events.cannot_look(claim, error)
             raise
-        if isinstance(where, zones.NoZone):
-            self._without_zone.add(claim.uid)
-            self._chosen.pop(claim.uid, None)
-        else:
-            self._without_zone.discard(claim.uid)
-            self._chosen[claim.uid] = Place(where.zone, where.outpost_arn)
-        return where
+        self.is_open(claim.uid)
+        if isinstance(found, zones.NoZone):
+            self._without_zone[claim.uid] = self._fail_over.of(claim.uid).places
+            return self._rested(claim, found)
+        if isinstance(found, failover.Moved):
+            self._moved[claim.uid] = found
+            found = found.where
+        self._without_zone.pop(claim.uid, None)
+        self._chosen[claim.uid] = Place(found.zone, found.outpost_arn)
+        return found
+
+    def is_pinned(self, claim: Claim) -> None:
+        """The choice is written to the claim; its user is told if it is an unusual one."""
+        moved = self._moved.pop(claim.uid, None)
+        if moved is not None:
+            self._events.note(claim, moved.why)
+            log.warning("made in another zone", zone=moved.where.zone, why=moved.why)
+
+    def refused(
+        self, claim: Claim, request: CreateRequest, error: StorageError
+    ) -> failover.Refusals:
+        """EC2 has no room for a claim's volume there, and surely none was made; all so far."""
+        siblings = {each.uid for each in self._waiting_pods.siblings(claim)}
+        return self._fail_over.refused(claim.uid, request, error, siblings)
 
     def node_of(self, claim: Claim) -> str:
         """The node on which a pod is that needs the claim, "" if the scheduler has to choose."""
@@ -103,6 +124,7 @@ class ZoneChoice:
     def is_open(self, uid: str) -> None:
         """Nothing is made for a claim where it was going to be made; nothing is left there."""
         self._chosen.pop(uid, None)
+        self._moved.pop(uid, None)
 
     async def is_elsewhere(self, node_name: str, zone: str) -> bool:
         """Whether a node is surely in another zone."""
@@ -112,35 +134,42 @@ class ZoneChoice:
 
     def forget(self, uid: str) -> None:
         """A claim is bound or gone."""
-        self._without_zone.discard(uid)
-        self._chosen.pop(uid, None)
+        self._without_zone.pop(uid, None)
+        self.is_open(uid)
         self._fail_over.begin_anew(uid)
 
-    async def _choose(self, claim: Claim, read_class: ReadClass) -> zones.Chosen | zones.NoZone:
+    async def _choose(self, claim: Claim, read_class: ReadClass) -> _Found:
         # Anybody can write an annotation; it counts only where something may have been begun.
-        begun = self._pins.has_written(claim.uid) or self._takeover.may_have_begun(claim.uid)
-        if claim.pinned_zone and begun:
+        if claim.pinned_zone and self._may_have_begun(claim):
             return zones.Chosen(claim.pinned_zone, claim.pinned_outpost_arn)
-        name = claim.selected_node
-        if not name and read_class.storage_class.waits_for_consumer:
-            name = self.node_of(claim)
+        name, is_settled = self._node_for(claim, read_class)
         if not name:
             return await self._for_any_node(claim, read_class)
         node, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
         where = zones.for_selected_node(read_class, self._driver, name, node, csi_node)
-        refusals = self._fail_over.of(claim.uid)
-        if isinstance(where, zones.NoZone) or not refusals.exclude(
-            Place(where.zone, where.outpost_arn)
-        ):
+        if node is None or isinstance(where, zones.NoZone):
             return where
-        if claim.selected_node:
+        refusals = self._fail_over.of(claim.uid)
+        is_refused = refusals.exclude(Place(where.zone, where.outpost_arn))
+        if is_settled:
+            return failover.on_that_node(name, refusals) if is_refused else where
+        if is_refused:
             return await self._instead_of_node(claim, read_class, refusals)
-        self._fail_over.begin_anew(claim.uid)
-        return failover.on_that_node(name, refusals)
+        return await self._beside_siblings(claim, read_class, where, node)
 
-    async def _for_any_node(
-        self, claim: Claim, read_class: ReadClass
-    ) -> zones.Chosen | zones.NoZone:
+    def _node_for(self, claim: Claim, read_class: ReadClass) -> tuple[str, bool]:
+        """The node that says where the volume has to be, and whether its pods are there already.
+
+        The scheduler's choice may be one for a pod that is gone.
+        """
+        if not read_class.storage_class.waits_for_consumer:
+            return claim.selected_node, False
+        settled = self._waiting_pods.settled_node_of(claim)
+        if not settled and claim.selected_node:
+            return claim.selected_node, False
+        return settled or self.node_of(claim), True
+
+    async def _for_any_node(self, claim: Claim, read_class: ReadClass) -> _Found:
         needs_names = zones.needs_zone_names(read_class)
         names = await self._zone_names.by_id() if needs_names else None
         volumes = await self._waiting_pods.volumes(claim)
@@ -150,46 +179,74 @@ class ZoneChoice:
         consumers = self._waiting_pods.consumers(claim, volumes, self._in_making(claim))
         if consumers.are_tied:
             consumers = replace(consumers, homes=self._waiting_pods.homes(read_class))
-        refusals = self._fail_over.of(claim.uid)
-        doubtful = self._fail_over.doubtful(read_class.parameters.volume_type)
         candidates = beside_siblings(found, consumers)
-        where = failover.for_any_node(candidates, claim.name, refusals, doubtful)
-        if isinstance(where, zones.NoZone):
-            self._fail_over.begin_anew(claim.uid)
-        return self._told(claim, where)
+        refusals = self._fail_over.of(claim.uid)
+        return failover.for_any_node(candidates, claim.name, refusals, self._doubtful(read_class))
 
     async def _instead_of_node(
         self, claim: Claim, read_class: ReadClass, refusals: failover.Refusals
-    ) -> zones.Chosen | zones.NoZone:
+    ) -> _Found:
         volumes = await self._waiting_pods.volumes(claim)
         consumers = self._waiting_pods.consumers(claim, volumes, self._in_making(claim))
         consumers = replace(consumers, homes=self._waiting_pods.homes(read_class))
-        doubtful = self._fail_over.doubtful(read_class.parameters.volume_type)
-        where = failover.instead_of_node(consumers, refusals, doubtful)
-        if isinstance(where, zones.NoZone) and not consumers.in_making:
-            self._fail_over.begin_anew(claim.uid)
-        return self._told(claim, where)
+        return failover.instead_of_node(consumers, refusals, self._doubtful(read_class))
 
-    def _told(
-        self, claim: Claim, where: zones.Chosen | zones.NoZone | failover.Moved
-    ) -> zones.Chosen | zones.NoZone:
-        if not isinstance(where, failover.Moved):
+    async def _beside_siblings(
+        self, claim: Claim, read_class: ReadClass, where: zones.Chosen, node: Node
+    ) -> _Found:
+        """The place of the chosen node, unless the pods' other volumes are elsewhere by now.
+
+        Nothing is read for volumes that are surely there, as they are unless one was moved.
+        """
+        place = Place(where.zone, where.outpost_arn)
+        siblings = self._waiting_pods.siblings(claim)
+        if not siblings:
             return where
-        self._events.note(claim, where.why)
-        log.warning("made in another zone", zone=where.where.zone, why=where.why)
-        return where.where
+        known = all(is_surely_beside(each, claim, place) for each in siblings)
+        volumes = {} if known else await self._waiting_pods.volumes(claim)
+        ties = Ties(volumes, self._in_making(claim))
+        pods = self._waiting_pods.pods(claim)
+        held = [pod for pod in pods if ties.hold(pod, place, node)]
+        if not held:
+            return where
+        consumers = self._waiting_pods.consumers(claim, volumes, ties.in_making)
+        consumers = replace(consumers, homes=self._waiting_pods.homes(read_class))
+        refusals, doubtful = self._fail_over.of(claim.uid), self._doubtful(read_class)
+        found = failover.beside_siblings(node.name, consumers, refusals, doubtful)
+        # Where no place suits all pods, the scheduler has chosen the node for one that can run.
+        is_for_another = isinstance(found, zones.NoZone) and len(held) < len(pods)
+        return where if is_for_another else found
 
-    def _in_making(self, claim: Claim) -> InMaking:
-        """Where volumes of the other claims of its pods are being made, or may be."""
-        siblings = (each for each in self._waiting_pods.siblings(claim))
-        found = [self._made_in(each) for each in siblings if not each.spec.volume_name]
-        return frozenset(place for place in found if place is not None)
+    def _rested(self, claim: Claim, where: zones.NoZone) -> zones.NoZone:
+        """What EC2 has refused is not asked for again before its time, whoever wakes the claim."""
+        if where.retry_after_s is None or not self._fail_over.of(claim.uid).places:
+            return where
+        rest_s = self._fail_over.rest_s(claim.uid)
+        return replace(where, retry_after_s=min(where.retry_after_s, rest_s))
+
+    def _doubtful(self, read_class: ReadClass) -> dict[Place, Reason]:
+        return self._fail_over.doubtful(read_class.parameters.volume_type)
+
+    def _in_making(self, claim: Claim) -> dict[str, Place]:
+        """Where volumes of the other claims of its pods are being made, or may be, by their key."""
+        siblings = self._waiting_pods.siblings(claim)
+        found = {each.key: self._made_in(each) for each in siblings if not each.spec.volume_name}
+        return {key: place for key, place in found.items() if place is not None}
 
     def _made_in(self, claim: Claim) -> Place | None:
         chosen = self._chosen.get(claim.uid)
-        if chosen is None and claim.pinned_zone and self._takeover.may_have_begun(claim.uid):
+        if chosen is not None:
+            return chosen
+        if claim.pinned_zone and self._may_have_begun(claim):
             return Place(claim.pinned_zone, claim.pinned_outpost_arn)
-        return chosen
+        if claim.is_asked_of(self._driver):
+            return None
+        # Another driver makes its volume for the node that the scheduler chose, and nowhere else.
+        node = self._caches.nodes.get(claim.selected_node)
+        return place_of(node.labels) if node is not None else None
+
+    def _may_have_begun(self, claim: Claim) -> bool:
+        return self._pins.has_written(claim.uid) or self._takeover.may_have_begun(claim.uid)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """A pod is on a node without the scheduler: nobody else asks for its claims."""
@@ -204,14 +261,26 @@ class ZoneChoice:
         """The node plugin has registered: claims that waited for that can go on."""
         driver = self._driver
         if new is not None and new.driver(driver) and not (old and old.driver(driver)):
-            self._look_again()
+            node = self._caches.nodes.get(new.name)
+            self._look_again(place_of(node.labels) if node is not None else None)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         """A node has got its zone label: the cloud controller may be late, or our cache."""
         zone = zone_of(new.labels) if new is not None else None
-        if zone is not None and (old is None or zone != zone_of(old.labels)):
-            self._look_again()
+        if new is not None and zone is not None and (old is None or zone != zone_of(old.labels)):
+            self._look_again(place_of(new.labels))
 
-    def _look_again(self) -> None:
-        for uid in self._without_zone:
-            self._wake(uid)
+    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
+        """Whoever changes a class wants to see what comes of it."""
+        if old is not None and new is not None:
+            for claim in self._caches.claims.keyed("class", new.name):
+                self._fail_over.begin_anew(claim.uid)
+
+    def _look_again(self, place: Place | None) -> None:
+        """Look at the claims without a zone, but for those that were refused in this place.
+
+        New nodes do not give EC2 room; those that wait for that know when to ask again.
+        """
+        for uid, refused in self._without_zone.items():
+            if not refused or (place is not None and place not in refused):
+                self._wake(uid)

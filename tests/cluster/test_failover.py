@@ -16,7 +16,7 @@ import pytest_asyncio
 from tests.cluster.background import Background
 from tests.cluster.cluster import ATTACHMENTS, PVS, Cluster, Json, handle_of, opened, token_of
 from tests.cluster.place import Place, a_place
-from tests.cluster.refusals import look_again
+from tests.cluster.refusals import look_again, refuse
 from tests.cluster.stubborn import NAME as SCHEDULER
 from tests.cluster.stubborn import stubborn_scheduler
 from tests.cluster.together import Stories, Together
@@ -109,6 +109,28 @@ async def test_both_volumes_of_a_pod_go_to_one_zone(place: Place):
     zones = {await zone_of(place, await place.bound(name)) for name in names}
     assert zones == {await zone_of_node(place, node)} == {C}
     assert len(await place.volumes()) == 2
+
+
+@together.test
+async def test_a_claim_that_was_late_is_made_beside_the_one_that_moved_meanwhile(place: Place):
+    """The scheduler has chosen the full zone for both, and only one of them was refused there."""
+    classes = [
+        await place.storage_class("data", waits=True, parameters=GP2),
+        await place.storage_class("logs", waits=True),
+    ]
+    names = ("data", "logs")
+    data, logs = [await place.claim(c, n) for c, n in zip(classes, names, strict=True)]
+    await refuse(place, logs, code="UnauthorizedOperation", http_status=403, message="Not yours.")
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+    pod = await place.pod(data, schedulerName=SCHEDULER, volumes=volumes)
+    moved_to = await zone_of(place, await place.bound("data"))
+    assert moved_to != A
+    assert await zones_asked(place, logs) == [A]
+
+    await look_again(place, "logs")
+
+    assert await zone_of(place, await place.bound("logs")) == moved_to
+    assert await zone_of_node(place, await place.node_of(pod)) == moved_to
 
 
 @together.test

@@ -34,10 +34,10 @@ async def hand(background: Background, api: Api, namespace: str) -> AsyncIterato
 async def test_sigterm_amid_creations_leaves_no_mark_no_lease_and_the_next_one_finishes(
     background: Background, api: Api, namespace: str, hand: Ec2Hand
 ):
-    # A slow quota: at SIGTERM some are saved, some are being made, some wait their turn.
-    options = ("--cluster-id", namespace)
-    slow = (*options, "--ec2-rate", "CreateVolume=8:0.5")
-    first = Replica(background.sandbox, *slow, name=f"{namespace}-first")
+    # A small quota: at SIGTERM some are saved, some are being made, some wait their turn.
+    hand.control(throttle={"CreateVolume": [10, 1]})
+    options = ("--cluster-id", namespace, "--ec2-rate", "CreateVolume=10:1")
+    first = Replica(background.sandbox, *options, name=f"{namespace}-first")
     async with first:
         for number in range(CLAIMS):
             await hands.make_claim(api, namespace, f"c-{number}", namespace)
@@ -62,7 +62,8 @@ async def test_sigterm_amid_creations_leaves_no_mark_no_lease_and_the_next_one_f
     assert set(made) == saved
     assert [each for each in made.values() if tags.UNCLAIMED in hands.tags_of(each)] == []
 
-    async with Replica(background.sandbox, *options, name=f"{namespace}-next"):
+    hand.control(throttle="none")
+    async with Replica(background.sandbox, *options[:2], name=f"{namespace}-next"):
 
         async def all_are_bound() -> bool:
             return len(await hands.bound(api, namespace)) == CLAIMS

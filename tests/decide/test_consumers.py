@@ -1,5 +1,6 @@
 """Where the pods that wait for a claim can run."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,17 +8,32 @@ from hypothesis import strategies as st
 from provisioner.decide.consumers import (
     Consumers,
     Home,
+    Ties,
     beside_siblings,
     homes,
+    is_surely_beside,
     places,
     why_nowhere,
 )
 from provisioner.decide.storage_class import read
+from provisioner.model.claim import PINNED_ZONE, Claim
 from provisioner.model.node import Node
+from provisioner.model.pod import Pod
 from provisioner.model.zone import Place, place_of
-from tests.builders import DRIVER, a_class, a_csi_node, a_node, a_term
+from tests.builders import DRIVER, VOLUME, a_claim, a_class, a_csi_node, a_node, a_term
 from tests.pods import a_placed_volume, a_pod, labelled, tainted
 
+
+def pinned(place: Place, uid: str = "uid-of-logs") -> Claim:
+    """A bound claim, and where its volume was made by its own word."""
+    made = a_claim("logs", uid=uid).pin(place.zone, place.outpost_arn)
+    told = {PINNED_ZONE: made}
+    own = "uid-of-logs"
+    return a_claim("logs", uid=own, volume_name=MADE, node="node-a", annotations=told)
+
+
+MADE = "pvc-uid-of-logs"
+WAITS = a_claim(node="node-a")
 A, B, C = (Place(f"us-east-1{letter}") for letter in "abc")
 POD = a_pod()
 
@@ -119,6 +135,98 @@ def test_only_nodes_that_can_take_a_volume_of_the_class_come_into_question():
     )
 
     assert [(each.node.name, each.place) for each in found] == [("node-1", A), ("node-2", B)]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "found"),
+    [
+        ([a_term(zone=[A.zone, B.zone], os=["linux"])], ["node-b"]),
+        ([a_term(zone=[A.zone], os=["linux"]), a_term(zone=[B.zone])], ["node-b"]),
+        ([a_term(os=["linux"])], ["node-b", "node-c"]),
+        ([a_term(zone_id=["use1-az2", "use1-az9"])], ["node-b"]),
+        ([a_term(zone_id=["use1-az2"]), a_term(zone=[C.zone])], ["node-b", "node-c"]),
+        ([a_term(ebs_zone=[A.zone])], []),
+        ([a_term(zone=[])], []),
+        ([a_term(), a_term(zone=[A.zone])], ["node-a"]),
+        ([], ["node-a", "node-b", "node-c"]),
+    ],
+    ids=[
+        "os",
+        "two terms",
+        "os alone",
+        "id",
+        "id or zone",
+        "no such label",
+        "none",
+        "empty",
+        "all",
+    ],
+)
+def test_a_class_that_waits_has_its_homes_where_the_scheduler_would_take_a_node(allowed, found):
+    linux = {"kubernetes.io/os": "linux"}
+    labels = {A: {}, B: linux | {"topology.k8s.aws/zone-id": "use1-az2"}, C: linux}
+    known = [
+        (a_node(f"node-{place.zone[-1]}", zone=place.zone, labels=labels[place]), place)
+        for place in (A, B, C)
+    ]
+    registered = [(node, a_csi_node(node.name)) for node, _ in known]
+
+    homes_ = homes(read(a_class(waits=True, allowed=allowed)), DRIVER, registered)
+
+    assert [each.node.name for each in homes_] == found
+
+
+def test_a_claim_that_binds_at_once_has_homes_whatever_other_labels_nodes_have():
+    """The scheduler looks at the class only for claims that have no volume yet."""
+    at_once = read(a_class(allowed=[a_term(zone=[A.zone, B.zone], os=["linux"])]))
+    registered = [(home_.node, a_csi_node(home_.node.name)) for home_ in nodes()]
+
+    assert [each.place for each in homes(at_once, DRIVER, registered)] == [A, B]
+
+
+def test_a_volume_that_a_pod_names_itself_holds_it_where_its_handle_says():
+    assert places(Consumers((with_inline(f"aws://{B.zone}/{VOLUME}"),), nodes())) == {B: "node-b"}
+    for unknown in (VOLUME, f"aws:///{VOLUME}"):
+        assert set(places(Consumers((with_inline(unknown),), nodes()))) == {A, B, C}
+
+
+def with_inline(handle: str) -> Pod:
+    ebs = {"name": "old", "awsElasticBlockStore": {"volumeID": handle}}
+    document = msgspec.to_builtins(POD)
+    document["spec"]["volumes"].append(ebs)
+    return msgspec.convert(document, Pod)
+
+
+@pytest.mark.parametrize(
+    ("claim", "is_sure"),
+    [
+        (a_claim("logs", uid="uid-of-logs"), True),
+        (a_claim("logs", uid="uid-of-logs", volume_name="static", node="node-a"), False),
+        (a_claim("logs", uid="uid-of-logs", volume_name=MADE, node="node-a"), True),
+        (a_claim("logs", uid="uid-of-logs", volume_name=MADE, node="node-b"), False),
+        (a_claim("logs", uid="uid-of-logs", volume_name=MADE), False),
+        (pinned(A), True),
+        (pinned(B), False),
+        (pinned(Place(A.zone, "arn")), False),
+        (pinned(B, uid="of another claim"), True),
+    ],
+    ids=["open", "static", "chosen", "elsewhere", "at once", "here", "moved", "Outpost", "copied"],
+)
+def test_a_look_is_saved_only_where_the_claim_itself_tells_that_its_volume_is_there(claim, is_sure):
+    assert is_surely_beside(claim, WAITS, A) is is_sure
+
+
+def test_each_pod_is_held_by_the_volumes_of_its_own_claims():
+    ties = Ties({"shop/logs": a_placed_volume(zone=B.zone)}, {"shop/cache": C})
+    [home_a, home_b, home_c] = nodes()
+
+    def held(pod):
+        return [ties.hold(pod, each.place, each.node) for each in (home_a, home_b, home_c)]
+
+    assert held(a_pod("web", "data")) == [False, False, False]
+    assert held(a_pod("web", "data", "logs")) == [True, False, True]
+    assert held(a_pod("web", "data", "cache")) == [True, True, False]
+    assert held(a_pod("web", "data", "logs", "cache")) == [True, True, True]
 
 
 @pytest.mark.parametrize(

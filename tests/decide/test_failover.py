@@ -8,6 +8,7 @@ from provisioner.decide.failover import (
     NO_REFUSALS,
     Moved,
     Refusals,
+    beside_siblings,
     for_any_node,
     instead_of_node,
     on_that_node,
@@ -97,6 +98,49 @@ def test_it_waits_shortly_for_a_volume_in_the_making_which_may_be_refused_too():
 
     assert isinstance(waits, NoZone)
     assert waits.retry_after_s == 2.0
+
+
+def test_a_pod_that_a_volume_keeps_away_from_its_node_gets_the_other_beside_it():
+    held = Consumers((POD,), nodes(), (a_placed_volume(zone=C.zone),))
+
+    moved = beside_siblings("node-a", held, NO_REFUSALS, {})
+
+    assert isinstance(moved, Moved)
+    assert moved.where == Chosen(C.zone)
+    assert moved.why == (
+        "another volume of its pod is not where node node-a is, which was chosen for it; the "
+        "volume is made in us-east-1c, where node node-c (or another one there) can take pod "
+        "shop/web, which follows its volume"
+    )
+
+
+def test_where_no_node_is_beside_that_volume_the_scheduler_is_asked_again():
+    held = Consumers((POD,), nodes(), (a_placed_volume(zone="us-east-1d"),))
+
+    asks = beside_siblings("node-a", held, NO_REFUSALS, {})
+
+    assert isinstance(asks, NoZone)
+    assert (asks.reason, asks.choose_again) == (Reason.NO_ZONE, True)
+    assert "pv-of-logs of pod shop/web is elsewhere" in asks.message
+
+
+def test_for_a_volume_in_the_making_it_waits_shortly_instead():
+    held = Consumers((POD,), nodes()[:1], (), frozenset({B}))
+
+    waits = beside_siblings("node-a", held, NO_REFUSALS, {})
+
+    assert isinstance(waits, NoZone)
+    assert (waits.choose_again, waits.retry_after_s) == (False, 2.0)
+
+
+def test_beside_the_other_volume_it_is_not_made_where_ec2_has_refused_it():
+    held = Consumers((POD,), nodes(), (a_placed_volume(zone=C.zone),))
+    once = NO_REFUSALS.and_in(C, FULL, others_too=False)
+
+    asks = beside_siblings("node-a", held, once, {})
+
+    assert isinstance(asks, NoZone)
+    assert (asks.reason, asks.choose_again) == (FULL, True)
 
 
 def test_once_all_zones_have_refused_it_waits():

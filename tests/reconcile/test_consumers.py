@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from provisioner.model.errors import Reason, StorageError
-from tests.builders import UID, a_claim
+from tests.builders import UID, a_claim, a_node
 from tests.pods import a_placed_volume, a_pod
-from tests.reconcile.full_zones import A, B, C, other_claim, with_volume, world_of
+from tests.reconcile.full_zones import CHOSEN, A, B, C, other_claim, with_volume, world_of
 
 FULL = Reason.ZONE_OUT_OF_CAPACITY
 
@@ -52,6 +52,24 @@ async def test_a_pod_on_a_node_gets_the_volume_of_its_claim_there_though_nobody_
     assert list(world.provisioner.queue._entries) == [UID]
     await world.provisioner.reconcile(UID)
     assert world.zones_asked == [B]
+
+
+async def test_a_pod_on_its_node_counts_more_than_a_choice_that_a_former_pod_has_left():
+    world = world_of(CHOSEN, pod=a_pod(node="node-b"))
+
+    await world.provisioner.reconcile(UID)
+
+    assert world.zones_asked == [B]
+
+
+async def test_a_choice_counts_while_the_scheduler_still_has_a_pod_to_place():
+    world = world_of(CHOSEN, pod=a_pod(node="node-b"))
+    world.caches.pods._store.apply(a_pod("job"))
+    world.caches.nodes._store.apply(a_node("node-a", zone=A, version="2"))
+
+    await world.provisioner.reconcile(UID)
+
+    assert world.zones_asked == [A]
 
 
 async def test_a_pod_on_a_node_in_a_full_zone_waits_there():

@@ -10,7 +10,7 @@ from provisioner.decide.creation import CONSISTENCY_S
 from provisioner.decide.request import client_token
 from provisioner.model import tags
 from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE
-from provisioner.model.errors import Outcome, Reason, StorageError
+from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from tests.builders import UID, a_claim, a_class, a_node, a_term, a_volume, an_ec2_error
 from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.pods import a_placed_volume, a_pod, tainted
@@ -52,19 +52,28 @@ async def test_after_two_refusals_the_volume_is_made_where_a_node_can_take_the_p
     assert world.claim().selected_node == "node-a"  # the pod's own business
 
 
-async def test_zones_that_refuse_too_are_passed_by_and_then_it_waits_and_begins_anew():
-    world = world_of(pod=a_pod(), a=FULL, b=NOT_OFFERED, c=FULL)
+def test_zones_that_refuse_too_are_passed_by_and_then_it_waits_and_begins_anew():
+    async def story(_: Clock) -> None:
+        world = world_of(pod=a_pod(), a=FULL, b=NOT_OFFERED, c=FULL)
 
-    with pytest.raises(StorageError) as waits:
-        await refused_twice(world)
+        with pytest.raises(StorageError) as waits:
+            await refused_twice(world)
 
-    assert sorted(world.zones_asked) == [A, A, B, C]
-    assert waits.value.retry_after_s == 60.0
-    assert "us-east-1b (VolumeTypeNotInZone)" in waits.value.message
-    assert PINNED_ZONE not in world.claim().annotations
-    del world.full[A]
-    await world.provisioner.reconcile(UID)
-    assert world.zones_asked[-1] == A
+        assert sorted(world.zones_asked) == [A, A, B, C]
+        assert waits.value.retry_after_s == 60.0
+        assert "us-east-1b (VolumeTypeNotInZone)" in waits.value.message
+        assert PINNED_ZONE not in world.claim().annotations
+        del world.full[A]
+        await asyncio.sleep(20.0)
+        with pytest.raises(StorageError) as waits:
+            await world.provisioner.reconcile(UID)  # woken, by whatever it was
+        assert waits.value.retry_after_s == 40.0
+        assert len(world.zones_asked) == 4
+        await asyncio.sleep(40.0)
+        await world.provisioner.reconcile(UID)
+        assert world.zones_asked[-1] == A
+
+    in_virtual_time(story)
 
 
 async def test_a_zone_that_the_class_excludes_is_none():
@@ -219,7 +228,30 @@ async def test_nothing_is_remembered_of_a_claim_that_has_its_volume():
     world.caches.claims._store.apply(with_volume(world.claim(), "pv"))
 
     choice, fail_over = world.provisioner._zones, world.provisioner._fail_over
-    assert (choice._chosen, choice._without_zone, fail_over._refusals) == ({}, set(), {})
+    assert (choice._chosen, choice._without_zone, choice._moved) == ({}, {}, {})
+    assert (fail_over._refusals, fail_over._rests_until_s) == ({}, {})
+
+
+async def test_that_it_is_made_elsewhere_is_told_once_that_is_written_down():
+    world = world_of(pod=a_pod(), a=FULL)
+    await world.provisioner.reconcile(UID)
+    world.choose("node-a")
+    plain, pinned = world.kube.patch, []
+
+    async def patch(resource, name, body, **given):
+        pin = body["metadata"]["annotations"].get(PINNED_ZONE) or ""
+        if pin and not pin.startswith(A):
+            pinned.append(pin)
+            raise KubeError(Reason.PERMISSION_DENIED, "a webhook says no")
+        return await plain(resource, name, body, **given)
+
+    world.kube.patch = patch  # type: ignore[method-assign]
+
+    with pytest.raises(KubeError):
+        await world.provisioner.reconcile(UID)
+
+    assert len(pinned) == 1
+    assert not [each for each in world.events.told if "is made in" in each]
 
 
 async def test_a_choice_of_the_scheduler_in_a_good_zone_is_followed():
@@ -237,9 +269,7 @@ async def test_a_claim_that_binds_at_once_goes_on_with_the_next_zone():
 
     await world.provisioner.reconcile(UID)
 
-    assert set(world.zones_asked) <= {A, B, C}
-    assert world.zones_asked[-1] == C
-    assert len(world.zones_asked) == len(set(world.zones_asked))
+    assert world.zones_asked == [A, B, C]
     assert world.pins == world.zones_asked
 
 
