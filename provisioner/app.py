@@ -14,7 +14,6 @@ import time
 import uuid
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -162,21 +161,24 @@ class Controller:
 
     async def _elected(self) -> None:
         await self.caches.synced()
-        leases = self.leases
-        await (leases.acquire() if self.settings.leader_elect else leases.attest())
+        await (self.leases.acquire() if self.settings.leader_elect else self.leases.look())
 
     async def _take_over(self) -> None:
         await self._catch_up()
-        reign = self.marks.reign = self.leases.reign
-        lasted_s = reign.lasted_s(datetime.now(UTC))
-        for claim in self.caches.claims.values():
-            older = reign.may_predate(claim.metadata.creation_timestamp)
-            self.provisioner.takeover.begin([claim], from_stranger=older, ended_s_ago=lasted_s)
+        reign, claims = self.leases.reign, list(self.caches.claims.values())
+        self.marks.lineage.take_over(reign, claims)
+        self.provisioner.takeover.take_over(claims, reign)
         self.attacher.detacher.take_over()
         self.leading.set()
         self.metrics.leader.set(1)
-        cluster_id, since = self.settings.cluster_id or None, reign.began_at.isoformat()
-        log.info("leading", cluster_id=cluster_id, only_ours_since=since)
+        since = reign.began_at.isoformat() if reign is not None else "now"
+        log.info("leading", cluster_id=self.settings.cluster_id or None, only_ours_since=since)
+
+    async def _prove(self) -> None:
+        """Once all that is older was seen: whoever leads next may trust what was made since."""
+        reign = await self.marks.lineage.new_reign()
+        if reign is not None:
+            await self.leases.prove(reign, elected=self.settings.leader_elect)
 
     async def _catch_up(self) -> None:
         """A standby's caches may be behind what the leader before us wrote last."""
@@ -194,7 +196,8 @@ class Controller:
         for flow in flows:
             flow.subscribe()
         async with asyncio.TaskGroup() as tasks:
-            for run in (self.watcher.run, self.marks.run, self.events.run, self.orphans.run):
+            loops = (self.watcher.run, self.marks.run, self.events.run, self.orphans.run)
+            for run in (*loops, self._prove):
                 tasks.create_task(run(), name=run.__qualname__)
             for flow in flows:
                 tasks.create_task(flow.queue.run(), name=flow.queue.name)
