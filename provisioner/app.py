@@ -12,7 +12,6 @@ import sys
 import time
 import uuid
 from contextlib import AsyncExitStack, suppress
-from datetime import UTC, datetime
 
 import structlog
 
@@ -167,21 +166,24 @@ class Controller:
 
     async def _elected(self) -> None:
         await self.caches.synced()
-        leases = self.leases
-        await (leases.acquire() if self.settings.leader_elect else leases.attest())
+        await (self.leases.acquire() if self.settings.leader_elect else self.leases.look())
 
     async def _take_over(self) -> None:
         await self._catch_up()
-        reign = self.marks.reign = self.leases.reign
-        lasted_s = reign.lasted_s(datetime.now(UTC))
-        for claim in self.caches.claims.values():
-            older = reign.may_predate(claim.metadata.creation_timestamp)
-            self.provisioner.takeover.begin([claim], from_stranger=older, ended_s_ago=lasted_s)
+        reign, claims = self.leases.reign, list(self.caches.claims.values())
+        self.marks.lineage.take_over(reign, claims)
+        self.provisioner.takeover.take_over(claims, reign)
         self.attacher.detacher.take_over()
         self.leading.set()
         self.metrics.leader.set(1)
-        cluster_id, since = self.settings.cluster_id or None, reign.began_at.isoformat()
-        log.info("leading", cluster_id=cluster_id, only_ours_since=since)
+        since = reign.began_at.isoformat() if reign is not None else "now"
+        log.info("leading", cluster_id=self.settings.cluster_id or None, only_ours_since=since)
+
+    async def _prove(self) -> None:
+        """Once all that is older was seen: whoever leads next may trust what was made since."""
+        reign = await self.marks.lineage.new_reign()
+        if reign is not None:
+            await self.leases.prove(reign, elected=self.settings.leader_elect)
 
     async def _catch_up(self) -> None:
         """A standby's caches may be behind what the leader before us wrote last."""
@@ -202,6 +204,7 @@ class Controller:
             lasting = (self.watcher, self.marks, self.events, self.orphans, self.extra_tags)
             for each in lasting:
                 tasks.create_task(each.run(), name=type(each).__qualname__)
+            tasks.create_task(self._prove(), name="prove")
             for flow in flows:
                 tasks.create_task(flow.queue.run(), name=flow.queue.name)
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 import pytest
 
 from provisioner.app import Controller
+from provisioner.ec2.volumes import Volumes
 from provisioner.kube.held_lease import LED_SINCE, Lease, LeaseSpec
+from provisioner.model import tags
+from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta
+from provisioner.model.volume import Volume
+from provisioner.reconcile.live import LiveLists, Snapshot
+from provisioner.reconcile.marks import Marks
 from provisioner.settings import Settings
-from tests.builders import a_claim
+from tests.builders import a_claim, a_volume, an_ec2_error
 from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.test_app import NAMES, LeaseApi, Process
 
@@ -31,28 +40,59 @@ def led_by_ours(since: datetime) -> LeaseApi:
     return api
 
 
-def first_life(
-    api: LeaseApi, monkeypatch: pytest.MonkeyPatch, *, elects: bool
+def a_life(
+    api: LeaseApi,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    elects: bool,
+    found: Sequence[Volume] = (),
+    may_look: bool = True,
 ) -> tuple[datetime | None, set[str]]:
-    """When the reign began for a controller that leads now, and which claims it doubts."""
+    """When the reign began for a controller that leads for a minute, and which claims it doubts."""
+
+    async def find(*_: object, **__: object) -> list[Volume]:
+        if not may_look:
+            raise an_ec2_error(Reason.UNREACHABLE)
+        return list(found)
 
     async def story(clock: Clock) -> Controller:
         process = Process(clock, monkeypatch, api)
         controller = process.controller
         controller.settings = Settings(leader_elect=elects)
+        controller.marks = controller.orphans._marks = Marks(
+            cast("Volumes", Finds(find)), cast("LiveLists", NothingNamed()), cluster_id="prod"
+        )
         for claim in (OLDER, YOUNGER):
             controller.caches.claims._store.apply(claim)
         stop = asyncio.Event()
         running = asyncio.create_task(controller.run(stop))
         await controller.leading.wait()
+        await asyncio.sleep(60)
         stop.set()
         await running
         return controller
 
     controller = in_virtual_time(story)
-    takeover, reign = controller.provisioner.takeover, controller.marks.reign
+    takeover, reign = controller.provisioner.takeover, controller.marks.lineage.reign
     doubted = {claim.uid for claim in (OLDER, YOUNGER) if takeover.is_in_doubt(claim)}
     return reign.began_at if reign else None, doubted
+
+
+@dataclass
+class Finds:
+    """Volumes that can be listed."""
+
+    find: Callable[..., Awaitable[list[Volume]]]
+
+    async def untag(self, *_: object) -> None:
+        return
+
+
+class NothingNamed:
+    """Live lists without any object."""
+
+    async def snapshot(self) -> Snapshot:
+        return Snapshot(1, {}, {}, {})
 
 
 with_and_without_election = pytest.mark.parametrize("elects", [True, False])
@@ -62,7 +102,7 @@ with_and_without_election = pytest.mark.parametrize("elects", [True, False])
 def test_under_a_proven_reign_only_claims_that_are_older_are_doubted(monkeypatch, elects):
     began_at = (NOW - 2 * DAY).replace(microsecond=0)
 
-    assert first_life(led_by_ours(began_at), monkeypatch, elects=elects) == (began_at, {"older"})
+    assert a_life(led_by_ours(began_at), monkeypatch, elects=elects) == (began_at, {"older"})
 
 
 @with_and_without_election
@@ -71,13 +111,40 @@ def test_without_a_proof_nothing_from_before_is_trusted_by_this_leader_or_the_ne
 ):
     api = LeaseApi()
 
-    first = first_life(api, monkeypatch, elects=elects)
-    second = first_life(api, monkeypatch, elects=elects)
+    first = a_life(api, monkeypatch, elects=elects)
+    second = a_life(api, monkeypatch, elects=elects)
 
     assert first == second
     began_at, doubted = first
     assert began_at is not None
     assert began_at >= NOW.replace(microsecond=0)
+    assert doubted == {"older", "younger"}
+
+
+@with_and_without_election
+def test_a_volume_that_was_there_is_older_for_all_though_the_clock_of_ec2_is_ahead(
+    monkeypatch, elects
+):
+    api = LeaseApi()
+    ahead = a_volume(created_at=NOW + DAY, tags={tags.UNCLAIMED: "Delete"})
+
+    first, _ = a_life(api, monkeypatch, elects=elects, found=[ahead])
+    second, _ = a_life(api, monkeypatch, elects=elects)
+
+    assert first == second
+    assert first is not None
+    assert first > NOW + DAY
+
+
+@with_and_without_election
+def test_before_ec2_has_listed_what_there_is_nothing_is_proven_to_the_next(monkeypatch, elects):
+    api = LeaseApi()
+
+    blind, _ = a_life(api, monkeypatch, elects=elects, may_look=False)
+    second, doubted = a_life(api, monkeypatch, elects=elects)
+
+    assert blind is None
+    assert second is not None
     assert doubted == {"older", "younger"}
 
 

@@ -81,6 +81,7 @@ class HeldLease:
         self.renewed_at = _NEVER
         self.ours = False
         self._tried = False  # to take it: even if that failed, it may have been carried out
+        self._since: datetime | None = None  # what we vouch for with each of our writes
 
     @property
     def expires_in_s(self) -> float:
@@ -121,6 +122,8 @@ class HeldLease:
         began = self._clock()
         self._tried = True
         seen = self._seen
+        if seen is None or seen.spec.holder_identity != self._identity:
+            self._since = self.led_since
         saved = await (self._create(self._identity) if seen is None else self._write(seen))
         self._confirm(saved, began)
         return True
@@ -139,16 +142,15 @@ class HeldLease:
         await self.look()
         return await self.take()
 
-    async def attest(self) -> bool:
-        """Write to the lease, without taking it, that ours lead from now on; always True.
+    def vouch(self, since: datetime) -> None:
+        """Have the next write to the lease tell that only ours have held it since then."""
+        self._since = since
 
-        Nothing is written when it proves so already.
-        """
+    async def attest(self) -> bool:
+        """Write what is vouched for to the lease at once, without taking it; always True."""
         await self.look()
-        if self._seen is None:
-            self._observe(await self._create(""))
-        elif self.led_since is None:
-            self._observe(await self._patch(self._seen, {}))
+        seen = self._seen
+        self._observe(await (self._create("") if seen is None else self._patch(seen, {})))
         return True
 
     async def release(self) -> None:
@@ -176,14 +178,13 @@ class HeldLease:
 
     async def _create(self, holder: str) -> Lease:
         spec = self._record(acquired=True, transitions=0) | {"holderIdentity": holder}
-        vouched = {LED_SINCE: _proof(_now(), holder, spec["renewTime"])}
         body = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
             "metadata": {
                 "name": self.name,
                 "namespace": self._namespace,
-                "annotations": vouched,
+                "annotations": self._vouched(holder, spec["renewTime"]),
             },
             "spec": spec,
         }
@@ -196,15 +197,12 @@ class HeldLease:
 
     async def _patch(self, found: Lease, spec: dict[str, Any]) -> Lease:
         # The version makes it a compare-and-swap; a patch keeps labels and fields of others.
-        # What is proven up to the version that was found is so up to this one.
-        vouched = _proof(
-            _proven_since(found) or _now(),
-            spec.get("holderIdentity", found.spec.holder_identity),
-            spec.get("renewTime", found.spec.renew_time),
-        )
         metadata = {
             "resourceVersion": found.metadata.resource_version,
-            "annotations": {LED_SINCE: vouched},
+            "annotations": self._vouched(
+                spec.get("holderIdentity", found.spec.holder_identity),
+                spec.get("renewTime", found.spec.renew_time),
+            ),
         }
         return await self._client.patch(
             LEASES,
@@ -213,6 +211,10 @@ class HeldLease:
             kind=Patch.MERGE,
             namespace=self._namespace,
         )
+
+    def _vouched(self, holder: str | None, renewed: str | None) -> dict[str, str]:
+        """The proof for a record; none, which leaves a void one in its place."""
+        return {LED_SINCE: _proof(self._since, holder, renewed)} if self._since else {}
 
     def _record(self, *, acquired: bool, transitions: int) -> dict[str, Any]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # MicroTime
@@ -223,10 +225,6 @@ class HeldLease:
             "leaseTransitions": transitions,
         }
         return record | {"acquireTime": now} if acquired else record
-
-
-def _now() -> datetime:
-    return datetime.now(UTC).replace(microsecond=0)
 
 
 def _proof(since: datetime, holder: str | None, renewed: str | None) -> str:

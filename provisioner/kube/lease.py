@@ -11,9 +11,10 @@ Give this a client of its own: a renewal must not queue behind 1,000 writes.
 """
 
 import asyncio
+import contextlib
+import functools
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 
 import structlog
 
@@ -73,28 +74,40 @@ class Leases:
         self._call_s = call_s
         self._clock = clock
         self._incomplete_since: float | None = None
+        self._hurry = asyncio.Event()  # the next renewal cannot wait
 
     def held(self) -> bool:
         """Whether all leases are certainly ours now; ask right before what cannot be undone."""
         return all(lease.ours for lease in self._leases) and self._left_s() > 0
 
     @property
-    def reign(self) -> Reign:
+    def reign(self) -> Reign | None:
         """Since when only controllers of ours have held any of the leases, by the last look.
 
-        It begins now unless the leases prove more: they were somebody else's since, released or
-        not, were deleted, are new, or cannot be read.
+        None: there is no proof. Somebody else has held one since, released or not; or one was
+        deleted, is new, or could not be read.
         """
-        now = datetime.now(UTC).replace(microsecond=0)
-        return Reign(max(lease.led_since or now for lease in self._leases))
+        began = [lease.led_since for lease in self._leases]
+        proven = [at for at in began if at is not None]
+        return Reign(max(proven)) if len(proven) == len(began) else None
 
-    async def attest(self) -> None:
-        """Without an election: have the leases prove from now on that only ours worked.
+    async def look(self) -> None:
+        """Without an election: see what the leases prove. What cannot be read proves nothing."""
+        await self._try_all(HeldLease.look)
 
-        None of them is taken. What fails is told in the log, and proves nothing then.
+    async def prove(self, reign: Reign, *, elected: bool) -> None:
+        """Have the leases prove from now on that only ours have led since this reign began.
+
+        Those of an elected leader say so with their next renewal, which is now; without an
+        election they are written to and not taken. What fails is told in the log, and proves
+        nothing then.
         """
-        tries = (self._try(lease, lease.attest, self._call_s) for lease in self._leases)
-        await asyncio.gather(*tries)
+        for lease in self._leases:
+            lease.vouch(reign.began_at)
+        if elected:
+            self._hurry.set()
+        else:
+            await self._try_all(HeldLease.attest)
 
     async def acquire(self) -> None:
         """Wait until all leases are ours."""
@@ -108,7 +121,10 @@ class Leases:
         """Renew until cancelled; calls ``on_lost`` and returns when that fails for too long."""
         wait_s = self._retry_s
         while True:
-            await asyncio.sleep(max(0.0, min(wait_s, self._left_s())))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, min(wait_s, self._left_s()))):
+                    await self._hurry.wait()
+            self._hurry.clear()
             if self.held():
                 limit_s = min(self._call_s, self._left_s())
                 renewals = (self._try(le, le.renew, limit_s) for le in self._leases)
@@ -159,6 +175,10 @@ class Leases:
             if not lease.ours and not await self._try(lease, lease.take, self._call_s):
                 return False
         return self.held()
+
+    async def _try_all(self, step: Callable[[HeldLease], Awaitable[bool]]) -> None:
+        tries = (self._try(le, functools.partial(step, le), self._call_s) for le in self._leases)
+        await asyncio.gather(*tries)
 
     async def _give_back_if_stuck(self) -> None:
         now = self._clock()

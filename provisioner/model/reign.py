@@ -3,12 +3,16 @@
 What another controller (the stock driver) did is written nowhere: it may have attached a volume
 that still carries our mark, and begun a volume for any claim that was there. What was made since
 a reign began cannot have been touched by one.
+
+Three clocks tell times here: EC2's of volumes, the API server's of claims, and the leaders' own.
+So a reign is said to begin after whatever its first leader has found, by whichever clock.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-# So far the clocks of the nodes and of the API server may be apart.
+# So far the clocks of two leaders may be apart.
 _CLOCKS = timedelta(seconds=5)
 
 
@@ -18,17 +22,19 @@ class Reign:
 
     began_at: datetime
 
-    def covers(self, created_at: datetime | None) -> bool:
-        """Whether a volume was made in it, so that no other controller can have attached it.
+    @classmethod
+    def after(cls, times: Iterable[datetime], volumes: Iterable[datetime | None]) -> "Reign":
+        """The one that begins after all of these times, and after these volumes were made."""
+        later = (made_at + timedelta(seconds=1) for made_at in volumes if made_at is not None)
+        return cls(max([*times, *later]).replace(microsecond=0))
 
-        Without a margin: whoever attaches a volume that was made before has to take the leases
-        first, and ours to take them back, which is more than clocks are apart.
-        """
+    def covers(self, created_at: datetime | None) -> bool:
+        """Whether a volume was made in it, so that no other controller can have attached it."""
         return created_at is not None and created_at >= self.began_at
 
     def may_predate(self, created_at: datetime | None) -> bool:
         """Whether a claim may have been there before, so that another controller saw it."""
-        return created_at is None or created_at <= self.began_at + _CLOCKS
+        return created_at is None or created_at <= self.began_at
 
     def lasted_s(self, now: datetime) -> float:
         """For how many seconds it has certainly lasted."""

@@ -17,8 +17,8 @@ import structlog
 from provisioner.ec2.volumes import Volumes
 from provisioner.model import tags
 from provisioner.model.errors import NEEDS_HUMAN, Reason, StorageError
-from provisioner.model.reign import Reign
 from provisioner.model.volume import Volume
+from provisioner.reconcile.lineage import Lineage
 from provisioner.reconcile.live import LiveLists
 
 _GATHER_S = 0.25  # so long a batch is gathered: one DeleteTags then serves many volumes
@@ -38,7 +38,7 @@ class Marks:
     """Which volumes are marked, as far as this process knows. Without a cluster id none is.
 
     Attributes:
-        reign: since when only ours have led; None: that is not known, so no mark proves anything.
+        lineage: for which volumes a mark proves anything.
     """
 
     def __init__(self, volumes: Volumes, live: LiveLists, *, cluster_id: str) -> None:
@@ -67,7 +67,7 @@ class Marks:
         self._cleared = asyncio.Event()
         self._cleared.set()
         self._trouble: StorageError | None = None
-        self.reign: Reign | None = None
+        self.lineage = Lineage()
 
     @property
     def is_fresh(self) -> bool:
@@ -94,10 +94,6 @@ class Marks:
         """A volume was created with the mark."""
         if self._cluster_id:
             self._marked.add(volume_id)
-
-    def proves(self, volume: Volume) -> bool:
-        """Whether the volume's mark, if it has one, proves that nobody has written to it."""
-        return self.reign is not None and self.reign.covers(volume.created_at)
 
     def is_marked(self, volume_id: str) -> bool:
         """Whether it may carry the mark."""
@@ -155,6 +151,8 @@ class Marks:
 
     async def run(self) -> None:
         """Learn what is marked, then take marks off for ever."""
+        if self._learned.is_set():
+            self.lineage.found([])
         while not self._learned.is_set():
             try:
                 await self._learn()
@@ -171,6 +169,7 @@ class Marks:
         wanted = {**tags.of_cluster(self._cluster_id), tags.UNCLAIMED: None}
         found = await self._volumes.find(tags=wanted)
         named = (await self._live.snapshot()).named_volume_ids if found else frozenset()
+        self.lineage.found(v for v in found if v.volume_id not in self._marked)
         self._marked |= {volume.volume_id for volume in found}
         self._learned_at_s = self._now()
         self._left_behind = {v.volume_id for v in found if v.volume_id in named}
@@ -178,7 +177,7 @@ class Marks:
         self._answered.set()
         self._unmarked([])
         for volume in sorted(found, key=lambda volume: volume.volume_id):
-            if volume.volume_id in named or not self.proves(volume):
+            if volume.volume_id in named or not self.lineage.proves(volume):
                 self.clear(volume.volume_id)
             else:
                 self._unowned.setdefault(volume.tags.get(tags.VOLUME_NAME, ""), volume)

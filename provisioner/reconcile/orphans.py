@@ -113,7 +113,7 @@ class OrphanSweep:
             claim_uids=frozenset(claim.uid for claim in claims.items),
             in_flight_names=frozenset(a.plan.persistent_volume_name for a in attempts),
             in_flight_ids=frozenset(a.volume.volume_id for a in attempts if a.volume),
-            reign=self._marks.reign,
+            reign=self._marks.lineage.reign,
         )
 
     async def _carry_out(self, volume: Volume, decision: rules.Decision) -> None:

@@ -12,10 +12,12 @@ the reign of ours, and to a claim without a pin the doubt is written before the 
 
 import asyncio
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 from provisioner.decide.creation import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.ec2.lookups import NameLookUps
 from provisioner.model.claim import Claim
+from provisioner.model.reign import Reign
 from provisioner.model.volume import Volume, VolumeState
 from provisioner.reconcile.marks import Marks
 
@@ -47,6 +49,16 @@ class Takeover:
         self._claims |= uids
         if from_stranger:
             self._doubted |= uids
+
+    def take_over(self, claims: Iterable[Claim], reign: Reign | None) -> None:
+        """Note all claims, by what is proven of who led before; None: nothing is."""
+        if reign is None:
+            self.begin(claims, from_stranger=True)
+            return
+        lasted_s = reign.lasted_s(datetime.now(UTC))
+        for claim in claims:
+            older = reign.may_predate(claim.metadata.creation_timestamp)
+            self.begin([claim], from_stranger=older, ended_s_ago=lasted_s)
 
     def may_have_begun(self, uid: str) -> bool:
         """Whether something may be left of what was begun for the claim before us."""

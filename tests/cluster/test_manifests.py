@@ -104,7 +104,8 @@ async def test_the_account_may_hold_its_four_leases_and_no_other(applied: str, a
 async def test_the_account_may_not_reach_further(applied: str, api: Api):
     further = [
         ("get", "secrets"),
-        ("list", "pods"),
+        ("get", "pods"),
+        ("create", "pods"),
         ("patch", "nodes"),
         ("update", "persistentvolumeclaims"),
         ("delete", "persistentvolumeclaims"),

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from aiohttp import web
@@ -12,11 +12,13 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.held_lease import LED_SINCE
 from provisioner.kube.lease import Leases
 from provisioner.metrics import Metrics
+from provisioner.model.reign import Reign
 from tests.kube.apiserver import ApiServer, status
 from tests.kube.leases import BASE, NAMES, Clock, Cluster, Eventually, background, looked_twice
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
-Make = Callable[[str], Leases]
+LATER = Reign(datetime(2026, 2, 1, tzinfo=UTC))
+Make = Callable[..., Leases]
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def cluster(server: ApiServer) -> Cluster:
 
 @pytest.fixture
 def make(client: KubeClient, metrics: Metrics, clock: Clock) -> Make:
-    def build(identity: str) -> Leases:
+    def build(identity: str, *, retry_s: float = 0.02) -> Leases:
         return Leases(
             client,
             namespace="kube-system",
@@ -40,7 +42,7 @@ def make(client: KubeClient, metrics: Metrics, clock: Clock) -> Make:
             on_lost=lambda: None,
             metrics=metrics,
             clock=clock,
-            retry_s=0.02,
+            retry_s=retry_s,
         )
 
     return build
@@ -55,16 +57,58 @@ def led_by_ours(cluster: Cluster, *, holder: str = "") -> None:
         cluster.annotations[name] = {LED_SINCE: f"2026-01-01T00:00:00Z {holder} lately"}
 
 
-def is_new(leases: Leases) -> bool:
-    return datetime.now(UTC) - leases.reign.began_at < timedelta(seconds=10)
+async def test_the_first_leader_ever_has_no_proof_and_leaves_none_if_it_dies_at_once(
+    make: Make, cluster: Cluster
+) -> None:
+    first, second = make("first"), make("second")
+    await first.acquire()
+    await first.release()
+    await second.acquire()
+
+    assert first.reign is None
+    assert second.reign is None
 
 
-async def test_the_first_leader_ever_has_no_proof(make: Make, cluster: Cluster) -> None:
+async def test_what_a_leader_proves_is_written_at_once_and_inherited(
+    make: Make, cluster: Cluster, eventually: Eventually
+) -> None:
+    first, second = make("first", retry_s=60.0), make("second")
+    await first.acquire()
+    async with background(first.hold()):
+        await first.prove(LATER, elected=True)
+        await eventually(lambda: first.reign == LATER)
+    assert cluster.holders() == ["first", "first"]
+    await first.release()
+    await second.acquire()
+
+    assert second.reign == LATER
+
+
+async def test_what_is_proven_outlives_a_renewal_that_failed(
+    make: Make, cluster: Cluster, server: ApiServer, eventually: Eventually
+) -> None:
     leases = make("me")
     await leases.acquire()
+    broken = status(500, "InternalError")
+    server.on("PATCH", f"{BASE}/one", broken, broken, cluster._patch)
+    async with background(leases.hold()):
+        await leases.prove(LATER, elected=True)
+        await eventually(lambda: leases.reign == LATER)
 
-    assert is_new(leases)
-    assert cluster.holders() == ["me", "me"]
+
+async def test_a_lease_that_was_deleted_meanwhile_is_held_again_and_proves_nothing(
+    make: Make, cluster: Cluster, eventually: Eventually
+) -> None:
+    led_by_ours(cluster)
+    leases = make("me")
+    await leases.acquire()
+    del cluster.specs["one"], cluster.annotations["one"]
+    async with background(leases.hold()):
+        await eventually(lambda: cluster.holders() == ["me", "me"])
+        writes = cluster.writes
+        await eventually(lambda: cluster.writes >= writes + 4)
+
+    assert leases.reign is None
 
 
 async def test_a_reign_goes_on_over_renewals_a_release_and_the_next_leader(
@@ -79,7 +123,7 @@ async def test_a_reign_goes_on_over_renewals_a_release_and_the_next_leader(
     await first.release()
     await second.acquire()
 
-    assert first.reign.began_at == second.reign.began_at == LONG_AGO
+    assert first.reign == second.reign == Reign(LONG_AGO)
 
 
 async def test_a_reign_goes_on_after_a_leader_of_ours_that_died(
@@ -92,7 +136,7 @@ async def test_a_reign_goes_on_after_a_leader_of_ours_that_died(
         clock.now += 16
         await asyncio.wait_for(acquiring, 3)
 
-    assert leases.reign.began_at == LONG_AGO
+    assert leases.reign == Reign(LONG_AGO)
 
 
 async def test_a_reign_goes_on_when_the_answer_to_the_taking_is_lost(
@@ -109,7 +153,7 @@ async def test_a_reign_goes_on_when_the_answer_to_the_taking_is_lost(
     leases = make("me")
     await leases.acquire()
 
-    assert leases.reign.began_at == LONG_AGO
+    assert leases.reign == Reign(LONG_AGO)
 
 
 @pytest.mark.parametrize(
@@ -130,11 +174,10 @@ async def test_another_leader_of_any_lease_ends_the_reign_whatever_it_left(
     first, second = make("first"), make("second")
 
     await first.acquire()
-    began_at = first.reign.began_at
-    assert is_new(first)
+    assert first.reign is None
     await first.release()
     await second.acquire()
-    assert second.reign.began_at == began_at  # and the proof is of the new one
+    assert second.reign is None  # it did not come back by itself
 
 
 async def test_a_holder_that_died_ends_the_reign_even_if_it_did_not_renew(
@@ -148,7 +191,7 @@ async def test_a_holder_that_died_ends_the_reign_even_if_it_did_not_renew(
         clock.now += 16
         await asyncio.wait_for(acquiring, 3)
 
-    assert is_new(leases)
+    assert leases.reign is None
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -159,7 +202,7 @@ async def test_a_deleted_lease_ends_the_reign(make: Make, cluster: Cluster, name
 
     await leases.acquire()
 
-    assert is_new(leases)
+    assert leases.reign is None
 
 
 @pytest.mark.parametrize("text", ["", "rubbish", "2026-01-01", "2026-13-01T00:00:00Z  lately"])
@@ -170,27 +213,22 @@ async def test_what_cannot_be_read_proves_nothing(make: Make, cluster: Cluster, 
 
     await leases.acquire()
 
-    assert is_new(leases)
+    assert leases.reign is None
 
 
 async def test_without_an_election_the_reign_is_written_and_nothing_is_held(
     make: Make, cluster: Cluster
 ) -> None:
-    first = make("first")
-    await first.attest()
-    began_at, writes = first.reign.began_at, cluster.writes
-    assert is_new(first)
+    first, second = make("first"), make("second")
+    await first.look()
+    assert first.reign is None
+    assert cluster.writes == 0
+    await first.prove(LATER, elected=False)
+
+    await second.look()
+
+    assert second.reign == LATER
     assert cluster.holders() == ["", ""]
-    for name in NAMES:  # as if that had been long ago
-        text = cluster.annotations[name][LED_SINCE]
-        since = began_at.strftime("%Y-%m-%dT%H:%M:%SZ")
-        cluster.annotations[name][LED_SINCE] = text.replace(since, "2026-01-01T00:00:00Z")
-
-    second = make("second")
-    await second.attest()
-
-    assert second.reign.began_at == LONG_AGO
-    assert cluster.writes == writes  # it is proven already
 
 
 async def test_without_an_election_another_leader_ends_the_reign_as_well(
@@ -198,14 +236,18 @@ async def test_without_an_election_another_leader_ends_the_reign_as_well(
 ) -> None:
     led_by_ours(cluster)
     cluster.put("two", holderIdentity="stock", renewTime="after ours", leaseDurationSeconds=15)
-    first, second = make("first"), make("second")
+    first, second, third = make("first"), make("second"), make("third")
 
-    await first.attest()
-    await second.attest()
-
-    assert is_new(first)
-    assert second.reign.began_at == first.reign.began_at
+    await first.look()
+    assert first.reign is None
+    await first.prove(LATER, elected=False)
+    await second.look()
+    assert second.reign == LATER
     assert cluster.holders() == ["", "stock"]  # it is not taken from anybody
+
+    cluster.specs["two"]["renewTime"] = "so it lives"
+    await third.look()
+    assert third.reign is None
 
 
 async def test_without_an_election_leases_that_cannot_be_read_prove_nothing(
@@ -216,7 +258,7 @@ async def test_without_an_election_leases_that_cannot_be_read_prove_nothing(
     leases = make("me")
 
     with capture_logs() as logs:
-        await leases.attest()
+        await leases.look()
 
-    assert is_new(leases)
+    assert leases.reign is None
     assert [line["lease"] for line in logs] == ["two"]

@@ -76,7 +76,7 @@ class Everything(Container[str]):
 @asynccontextmanager
 async def running(world: World, reign: Reign | None = SINCE_THEN) -> AsyncIterator[Marks]:
     marks = Marks(cast("Volumes", world), cast("LiveLists", world), cluster_id="prod")
-    marks.reign = reign
+    marks.lineage.reign = reign
     task = asyncio.create_task(marks.run())
     try:
         yield marks

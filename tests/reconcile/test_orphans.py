@@ -82,7 +82,7 @@ async def life(world: World, reign: Reign | None, lasts_s: float, metrics: Metri
     """One leader's marks and sweeps."""
     volumes, live = cast("Volumes", world), cast("LiveLists", world)
     marks = Marks(volumes, live, cluster_id="prod")
-    marks.reign = reign
+    marks.lineage.reign = reign
     sweep = OrphanSweep(
         settings=Settings(cluster_id="prod"),
         client=cast("KubeClient", world),
