@@ -64,7 +64,10 @@ async def test_without_a_cluster_id_a_new_reign_is_known_without_asking_ec2():
     marks = marks_of(world, cluster_id="")
     marks.lineage.take_over(None, [])
 
-    assert (await begun(marks)).covers(NOW + timedelta(seconds=1))
+    reign = await begun(marks)
+
+    assert reign.covers(AHEAD)
+    assert not reign.covers(NOW - timedelta(seconds=1))
 
 
 async def test_a_reign_that_is_proven_does_not_begin_anew():
