@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import AsyncIterator
 
@@ -68,7 +69,10 @@ async def house(background: Background, api: Api, namespace: str) -> AsyncIterat
 async def test_the_stock_driver_and_two_replicas_hand_over_in_both_directions(house: House):
     api, hand, stock_driver = house.api, house.hand, Stock(house.api)
     first = house.replica("first")
-    async with first, stock_driver.running():
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(first)
+        await eventually("ours leads", first.leads)  # who is ready may still be a standby
+        await stack.enter_async_context(stock_driver.running())
         await house.claim("ours")
         await house.bound("ours")
         assert stock.IDENTITY not in await stock.holders(api)
