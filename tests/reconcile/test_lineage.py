@@ -14,7 +14,7 @@ from tests.builders import VOLUME, a_claim, a_volume
 from tests.reconcile.test_marks import MARKED, World
 
 NOW = datetime.now(UTC).replace(microsecond=0)  # as EC2 and the API server tell times
-AHEAD = NOW + timedelta(minutes=10)
+AHEAD = NOW + timedelta(days=1)  # however long the whole run takes
 OURS = a_volume("vol-0fffffffffffffff0", tags=MARKED.tags, created_at=AHEAD)
 
 
