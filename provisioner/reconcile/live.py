@@ -18,9 +18,9 @@ from provisioner.model.persistent_volume import PersistentVolume
 
 _WINDOW_S = 0.02
 _PACE_S = 0.1
-# The API server has two thirds of the time for others, or at least so long between two lists:
+# The API server has half of the time for others, or at least so long between two lists:
 # a rest in proportion to slow lists would be longer than the last look before a call may take.
-_SHARE = 3
+_SHARE = 2
 _REST_MAX_S = 2.0
 _PACE_AFTER_A_FAILURE_S = 1.0
 _REUSE_S = 10.0

@@ -150,7 +150,7 @@ async def test_the_lists_of_the_last_look_decide_whatever_those_before_the_wait_
     assert ec2.deleted == []
 
 
-def test_a_thousand_deletions_share_lists_that_leave_the_api_server_most_of_its_time():
+def test_a_thousand_deletions_share_lists_that_leave_the_api_server_half_of_its_time():
     async def story(clock: Clock) -> tuple[float, list[float], int]:
         objects = [
             a_persistent_volume(f"pv-{n}", uid=f"pv-{n}", handle=f"vol-{n:017x}", phase="Released")
@@ -166,7 +166,7 @@ def test_a_thousand_deletions_share_lists_that_leave_the_api_server_most_of_its_
     took_s, listed_at, deleted = in_virtual_time(story)
 
     assert deleted == COUNT
-    assert min(b - a for a, b in itertools.pairwise(listed_at)) >= 3 * LIST_S - 1e-6
+    assert min(b - a for a, b in itertools.pairwise(listed_at)) >= 2 * LIST_S - 1e-6
     assert took_s < 10  # a hundred a second: faster than this machine's API server lets them go
 
 

@@ -84,7 +84,7 @@ def test_who_asks_while_lists_rest_gets_the_very_next_one() -> None:
     async def story(live: LiveLists, server: Server) -> None:
         await live.snapshot()
         early = asyncio.create_task(live.snapshot())
-        await asyncio.sleep(0.5)  # lists rest until 1.2 s after the first has begun
+        await asyncio.sleep(0.2)  # lists rest until 0.8 s after the first has begun
         late = await live.snapshot()
         assert late is await early
 
@@ -111,7 +111,7 @@ def test_whoever_asks_gets_a_list_begun_afterwards_and_one_at_a_time_is_fetched(
 
     begun_at = told(story, takes_s=0.3)
 
-    assert len(begun_at) <= 5 / 0.9 + 2
+    assert len(begun_at) <= 5 / 0.6 + 2
 
 
 def test_a_slow_list_is_waited_for_before_the_next_is_begun() -> None:
@@ -159,7 +159,7 @@ def test_a_list_is_not_used_after_ten_seconds() -> None:
     told(story)
 
 
-def test_lists_take_no_more_than_a_third_of_the_time() -> None:
+def test_lists_take_no_more_than_half_of_the_time() -> None:
     async def story(live: LiveLists, server: Server) -> None:
         while len(server.begun_at) < 4:
             await live.snapshot()
@@ -167,7 +167,7 @@ def test_lists_take_no_more_than_a_third_of_the_time() -> None:
     begun_at = told(story, takes_s=0.4)
 
     pauses = [late - early for early, late in itertools.pairwise(begun_at)]
-    assert min(pauses) == pytest.approx(1.2)
+    assert min(pauses) == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize("takes_s", [2.0, 4.0])
