@@ -17,7 +17,7 @@ from provisioner.model.errors import KubeError, Reason
 from provisioner.model.persistent_volume import PersistentVolume
 
 _WINDOW_S = 0.02
-_PACE_S = 0.1
+_PACE_S = 0.25
 # The API server has half of the time for others, or at least so long between two lists:
 # a rest in proportion to slow lists would be longer than the last look before a call may take.
 _SHARE = 2

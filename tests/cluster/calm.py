@@ -23,7 +23,7 @@ DESCRIBES_AT_MOST = {
     "by other tags": 8,  # marks, left-over volumes: a minute apart, or a backoff
     "instances": 40,  # who attaches or detaches looks first; those of 50 ms share a call
 }
-LISTS_AT_MOST = 24  # live lists: one each half second; and those of the caches
+LISTS_AT_MOST = 44  # live lists: four a second, while something is deleted; and the caches'
 
 
 async def assert_calm(cluster: Cluster) -> None:

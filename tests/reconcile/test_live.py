@@ -182,9 +182,9 @@ def test_the_rest_after_slow_lists_leaves_a_last_look_enough_time(takes_s: float
     assert second - first == pytest.approx(takes_s + 2.0)
 
 
-def test_short_lists_follow_each_other_ten_times_a_second_at_most() -> None:
+def test_short_lists_follow_each_other_four_times_a_second_at_most() -> None:
     async def story(live: LiveLists, server: Server) -> None:
-        while len(server.begun_at) < 11:
+        while len(server.begun_at) < 5:
             await live.snapshot()
 
     begun_at = told(story, takes_s=0.001)
