@@ -11,6 +11,7 @@ something have happened (``outcome``), when is another try worth it (``retry_aft
 must the human do (``message``).
 """
 
+from datetime import datetime
 from enum import Enum, StrEnum
 
 
@@ -44,6 +45,15 @@ class Reason(StrEnum):
     DEVICE_IN_USE = "DeviceInUse"
     INSTANCE_FULL = "AttachmentLimitExceeded"
     ZONE_MISMATCH = "ZoneMismatch"
+    NEVER_MODIFIED = "VolumeNeverModified"
+    MODIFICATION_RUNNING = "ModificationRunning"
+    MODIFICATION_LIMIT = "ModificationLimitReached"
+    SNAPSHOT_NOT_FOUND = "SnapshotNotFound"
+    SNAPSHOT_STATE = "SnapshotInWrongState"
+    SNAPSHOT_IN_USE = "SnapshotInUse"
+    SNAPSHOT_LOCKED = "SnapshotLocked"
+    SNAPSHOT_RATE = "SnapshotLimitReached"
+    COPY_RATE = "CopyLimitReached"
     # Neither yes nor no.
     THROTTLED = "Throttled"
     REPLY_LOST = "ReplyLost"
@@ -108,6 +118,7 @@ class Ec2Error(StorageError):
     Attributes:
         code: EC2's own error code ("" when no answer was understood).
         action: the API action, for example "CreateVolume".
+        retry_at: from when on EC2 says that it would do it; None if it does not say.
     """
 
     def __init__(
@@ -119,10 +130,12 @@ class Ec2Error(StorageError):
         code: str = "",
         outcome: Outcome = Outcome.NOTHING,
         retry_after_s: float | None = None,
+        retry_at: datetime | None = None,
     ) -> None:
         super().__init__(reason, message, outcome=outcome, retry_after_s=retry_after_s)
         self.action = action
         self.code = code
+        self.retry_at = retry_at
 
 
 class KubeError(StorageError):

@@ -107,6 +107,39 @@ EXPLAINED: Mapping[Reason, Explained] = {
         "Correct the PersistentVolume's `nodeAffinity`, which can only be made anew; the webhook "
         "fills it in.",
     ),
+    R.NEVER_MODIFIED: Explained("The volume was never modified.", "Nothing."),
+    R.MODIFICATION_RUNNING: Explained(
+        "The volume's last modification is not completed: EC2 takes the next one then.",
+        "Nothing: it is sent once that one is completed. Optimizing can take hours, for large "
+        "volumes more than a day.",
+    ),
+    R.MODIFICATION_LIMIT: Explained(
+        "The volume's modifications of a rolling 24 hours are used up.",
+        "Nothing: it is sent when EC2 allows it; the message says when, if that is known.",
+    ),
+    R.SNAPSHOT_NOT_FOUND: Explained(
+        "The EBS snapshot does not exist.",
+        "Somebody has deleted it; restore another one.",
+    ),
+    R.SNAPSHOT_STATE: Explained(
+        "The EBS snapshot is in a state in which this is not possible.",
+        f"{_IF_IT_STAYS} A snapshot in state error has to be taken again.",
+    ),
+    R.SNAPSHOT_IN_USE: Explained(
+        "An AMI uses the EBS snapshot, so it cannot be deleted.",
+        "Deregister the AMI that the message names.",
+    ),
+    R.SNAPSHOT_LOCKED: Explained(
+        "The EBS snapshot is locked, so it cannot be deleted.",
+        "Nothing, if it should be: it is deleted when the lock ends. In governance mode, who may "
+        "can unlock it.",
+    ),
+    R.SNAPSHOT_RATE: Explained(
+        "EC2 takes one snapshot of a volume in 15 seconds, and only so many at a time.", _ITSELF
+    ),
+    R.COPY_RATE: Explained(
+        "EC2 copies a volume once at a time, and only so many in a region at a time.", _ITSELF
+    ),
     R.THROTTLED: Explained(
         "There are too many calls for the account's quota, or for the API server.",
         f"{_ITSELF} If it lasts: whoever else calls EC2 from this account, or a raised quota and "

@@ -58,6 +58,8 @@ class Volume:
     created_at: datetime | None = None
     outpost_arn: str = ""
     multi_attach: bool = False
+    snapshot_id: str = ""  # what it was made of
+    source_volume_id: str = ""  # what it is a copy of
     tags: Mapping[str, str] = field(default_factory=dict)
     attachments: tuple[InstanceAttachment, ...] = ()
 
@@ -74,7 +76,10 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class CreateRequest:
-    """Everything that CreateVolume is told; frozen once it was sent.
+    """Everything that CreateVolume, or CopyVolumes, is told; frozen once it was sent.
+
+    With ``source_volume_id`` it is sent as CopyVolumes: the copy is made in the zone of its source,
+    which is the only one that ``zone`` may name. A request has one source at most.
 
     A lost reply is answered by sending the same record again: EC2 returns the volume that the
     client token already made, or makes it.
@@ -92,6 +97,8 @@ class CreateRequest:
     multi_attach: bool = False
     initialization_rate_mibps: int | None = None
     outpost_arn: str | None = None
+    snapshot_id: str | None = None
+    source_volume_id: str | None = None
     tags: tuple[tuple[str, str], ...] = ()
 
 
