@@ -16,26 +16,19 @@ from contextlib import AsyncExitStack, suppress
 import structlog
 
 from provisioner import process
-from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.botocore_client import our_version
 from provisioner.ec2.calls import Ec2Calls
-from provisioner.ec2.lookups import NameLookUps
 from provisioner.ec2.rates import parse_rates
-from provisioner.ec2.volumes import Volumes
-from provisioner.ec2.watcher import Watcher
-from provisioner.ec2.zones import ZoneNames
+from provisioner.edges import Edges
 from provisioner.kube.client import KubeClient
-from provisioner.kube.events import EventRecorder
 from provisioner.kube.lease import Leases
 from provisioner.metrics import Metrics
 from provisioner.model.errors import StorageError
 from provisioner.model.persistent_volume import sanitised
 from provisioner.reconcile.attach import Attacher
-from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.delete import Deleter
 from provisioner.reconcile.extra_tags import ExtraTags
-from provisioner.reconcile.live import LiveLists
-from provisioner.reconcile.marks import Marks
+from provisioner.reconcile.flow import Flow, Lasting
 from provisioner.reconcile.orphans import OrphanSweep
 from provisioner.reconcile.provision import Provisioner
 from provisioner.settings import Settings
@@ -65,8 +58,6 @@ class Controller:
         self.leading = asyncio.Event()
         calls.may_change = self.still_leading
         self._calls = calls
-        self._client = client
-        self.caches = Caches(client, metrics, driver)
         host, unique = os.environ.get("POD_NAME") or os.uname().nodename, uuid.uuid4()
         self.leases = Leases(
             lease_client,
@@ -76,59 +67,66 @@ class Controller:
             on_lost=_leave_at_once,
             metrics=metrics,
         )
-        self.events = EventRecorder(client, f"{driver}_{host}_{unique}", metrics)
-        self.live = LiveLists(client)
-        volumes = Volumes(calls)
-        self.lookups = NameLookUps(volumes)
-        self.zone_names = ZoneNames(calls)
-        self.instances = Attachments(calls)
-        self.watcher = Watcher(volumes, metrics=metrics)
-        self.marks = Marks(volumes, self.live, cluster_id=settings.cluster_id)
+        self.edges = edges = Edges.connect(
+            settings, client, calls, metrics, component=f"{driver}_{host}_{unique}"
+        )
+        self.caches, self.events, self.marks = edges.caches, edges.events, edges.marks
+        self.instances, self.watcher = edges.instances, edges.watcher
         self.provisioner = Provisioner(
             settings=settings,
             identity=_provisioner_identity(driver),
             client=client,
-            caches=self.caches,
-            volumes=volumes,
-            lookups=self.lookups,
-            zone_names=self.zone_names,
-            watcher=self.watcher,
-            marks=self.marks,
-            live=self.live,
-            events=self.events,
+            caches=edges.caches,
+            volumes=edges.volumes,
+            lookups=edges.lookups,
+            zone_names=edges.zone_names,
+            watcher=edges.watcher,
+            marks=edges.marks,
+            live=edges.live,
+            events=edges.events,
             metrics=metrics,
         )
         self.deleter = Deleter(
             driver=driver,
             client=client,
-            caches=self.caches,
-            volumes=volumes,
-            marks=self.marks,
-            live=self.live,
-            events=self.events,
+            caches=edges.caches,
+            volumes=edges.volumes,
+            marks=edges.marks,
+            live=edges.live,
+            events=edges.events,
             metrics=metrics,
         )
         self.attacher = Attacher(
             driver=driver,
             client=client,
-            caches=self.caches,
-            attachments=self.instances,
-            watcher=self.watcher,
-            marks=self.marks,
+            caches=edges.caches,
+            attachments=edges.instances,
+            watcher=edges.watcher,
+            marks=edges.marks,
             metrics=metrics,
         )
         self.extra_tags = ExtraTags(
-            settings=settings, caches=self.caches, volumes=volumes, metrics=metrics
+            settings=settings, caches=edges.caches, volumes=edges.volumes, metrics=metrics
         )
         self.orphans = OrphanSweep(
             settings=settings,
             client=client,
-            volumes=volumes,
-            marks=self.marks,
-            live=self.live,
+            volumes=edges.volumes,
+            marks=edges.marks,
+            live=edges.live,
             creations=self.provisioner.creations,
             metrics=metrics,
         )
+
+    @property
+    def flows(self) -> list[Flow]:
+        """What works on objects, one queue each; the first one is ended last."""
+        return [self.provisioner, self.deleter, self.attacher]
+
+    @property
+    def lasting(self) -> list[Lasting]:
+        """What runs beside the flows for as long as we lead."""
+        return [self.watcher, self.marks, self.events, self.orphans, self.extra_tags]
 
     def still_leading(self) -> bool:
         """Whether a call that cannot be undone may be sent now."""
@@ -158,8 +156,7 @@ class Controller:
                 for task in lasting:
                     task.cancel()
                 await asyncio.gather(*lasting, return_exceptions=True)
-                for edge in (self.live, self.lookups, self.zone_names, self.instances):
-                    await edge.close()
+                await self.edges.close()
                 await self.provisioner.close()
                 if self.settings.leader_elect:
                     await self.leases.release()
@@ -197,15 +194,13 @@ class Controller:
                 return
 
     async def _work(self) -> None:
-        flows = (self.provisioner, self.deleter, self.attacher)
-        for flow in flows:
+        for flow in self.flows:
             flow.subscribe()
         async with asyncio.TaskGroup() as tasks:
-            lasting = (self.watcher, self.marks, self.events, self.orphans, self.extra_tags)
-            for each in lasting:
+            for each in self.lasting:
                 tasks.create_task(each.run(), name=type(each).__qualname__)
             tasks.create_task(self._prove(), name="prove")
-            for flow in flows:
+            for flow in self.flows:
                 tasks.create_task(flow.queue.run(), name=flow.queue.name)
 
     async def _wind_down(self, working: asyncio.Task[None]) -> None:
@@ -213,7 +208,7 @@ class Controller:
 
         Whoever waits for a turn at EC2 is refused: it may be minutes away, and we have seconds.
         """
-        queues = [f.queue for f in (self.provisioner, self.deleter, self.attacher)]
+        queues = [flow.queue for flow in self.flows]
         log.info("stopping", unfinished=sum(queue.depth for queue in queues))
         self._calls.stop_changing()
         drain_s = self.settings.drain_s

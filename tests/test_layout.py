@@ -33,7 +33,9 @@ ALLOWED = {
     "options": {"model", "ec2"},
     "kube": {"model", "metrics"},
     "ec2": {"model", "metrics"},
-    "reconcile": {"decide", "model", "kube", "ec2", "metrics", "settings"},
+    # "edges": what flows share, made once; of flows it knows nothing.
+    "reconcile": {"decide", "model", "kube", "ec2", "metrics", "settings", "edges"},
+    "edges": {"reconcile", "kube", "ec2", "metrics", "settings"},
     "node": {"model"},
     "webhook.model": {"model"},
     # "decide": what a class can do is said once, for claims and for whoever creates the class.
@@ -56,6 +58,7 @@ ALLOWED = {
     "sandbox": {"model"},
     "app": {
         *("reconcile", "decide", "model", "kube", "ec2", "metrics", "process", "settings", "logs"),
+        "edges",
     },
     # `class check`: a class, from a file or the cluster, and what is said of it.
     "class_check": {"decide", "model", "kube"},

@@ -1,0 +1,89 @@
+"""The edges of one controller: everything that its flows share, made once.
+
+A flow takes the whole record where that is shorter than naming what it uses.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+from provisioner.ec2.attachments import Attachments
+from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.lookups import NameLookUps
+from provisioner.ec2.volumes import Volumes
+from provisioner.ec2.watcher import Watcher
+from provisioner.ec2.zones import ZoneNames
+from provisioner.kube.client import KubeClient
+from provisioner.kube.events import EventRecorder
+from provisioner.metrics import Metrics
+from provisioner.reconcile.caches import Caches
+from provisioner.reconcile.live import LiveLists
+from provisioner.reconcile.marks import Marks
+from provisioner.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """What flows read and act through.
+
+    Attributes:
+        settings: the options.
+        client: the API server.
+        caches: what it has, as far as we were told.
+        live: lists where a cache is no proof.
+        events: what people are told.
+        metrics: what is counted.
+        volumes: EBS volumes.
+        instances: EC2 instances and what is attached to them.
+        lookups: volumes by their name tag, many names a call.
+        zone_names: zones by their ids.
+        watcher: describes volumes in transition, and wakes whoever waits.
+        marks: which volumes nobody owns yet.
+    """
+
+    settings: Settings
+    client: KubeClient
+    caches: Caches
+    live: LiveLists
+    events: EventRecorder
+    metrics: Metrics
+    volumes: Volumes
+    instances: Attachments
+    lookups: NameLookUps
+    zone_names: ZoneNames
+    watcher: Watcher
+    marks: Marks
+
+    @classmethod
+    def connect(
+        cls,
+        settings: Settings,
+        client: KubeClient,
+        calls: Ec2Calls,
+        metrics: Metrics,
+        *,
+        component: str,
+    ) -> Self:
+        """All edges over one client of the API server and one of EC2; nothing is sent yet.
+
+        ``component`` is what events name as their source.
+        """
+        volumes, live = Volumes(calls), LiveLists(client)
+        return cls(
+            settings=settings,
+            client=client,
+            caches=Caches(client, metrics, settings.driver),
+            live=live,
+            events=EventRecorder(client, component, metrics),
+            metrics=metrics,
+            volumes=volumes,
+            instances=Attachments(calls),
+            lookups=NameLookUps(volumes),
+            zone_names=ZoneNames(calls),
+            watcher=Watcher(volumes, metrics=metrics),
+            marks=Marks(volumes, live, cluster_id=settings.cluster_id),
+        )
+
+    async def close(self) -> None:
+        """End what is under way behind the edges; whoever waits for it is cancelled."""
+        for edge in (self.live, self.lookups, self.zone_names, self.instances):
+            await edge.close()
