@@ -12,6 +12,11 @@ from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.placed_volume import PlacedVolume
 from provisioner.model.pod import Pod
 from provisioner.model.storage_class import StorageClass
+from provisioner.model.volume_snapshot import (
+    VolumeSnapshot,
+    VolumeSnapshotClass,
+    VolumeSnapshotContent,
+)
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -77,6 +82,21 @@ STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageCla
 ATTACHMENTS = Resource("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", Attachment)
 NODES = Resource("", "v1", "nodes", "Node", Node)
 CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", CsiNode)
+_SNAPSHOT = "snapshot.storage.k8s.io"
+VOLUME_SNAPSHOTS = Resource(
+    _SNAPSHOT,
+    "v1",
+    "volumesnapshots",
+    "VolumeSnapshot",
+    VolumeSnapshot,
+    True,  # noqa: FBT003 -- namespaced
+)
+SNAPSHOT_CONTENTS = Resource(
+    _SNAPSHOT, "v1", "volumesnapshotcontents", "VolumeSnapshotContent", VolumeSnapshotContent
+)
+SNAPSHOT_CLASSES = Resource(
+    _SNAPSHOT, "v1", "volumesnapshotclasses", "VolumeSnapshotClass", VolumeSnapshotClass
+)
 EVENTS = Resource("", "v1", "events", "Event", KubeObject, True)  # noqa: FBT003 -- namespaced
 
 

@@ -15,7 +15,10 @@ from provisioner.kube.resources import (
     NODES,
     PERSISTENT_VOLUMES,
     PODS,
+    SNAPSHOT_CLASSES,
+    SNAPSHOT_CONTENTS,
     STORAGE_CLASSES,
+    VOLUME_SNAPSHOTS,
     Projection,
     Resource,
     T,
@@ -29,9 +32,17 @@ from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.pod import Pod, using_claims
 from provisioner.model.storage_class import StorageClass
+from provisioner.model.volume_snapshot import (
+    VolumeSnapshot,
+    VolumeSnapshotClass,
+    VolumeSnapshotContent,
+)
 from provisioner.model.zone import Place, place_of
 
 _DISCOVER_AGAIN_S = 2.0
+_MISSING_AGAIN_S = 15.0
+# What a cluster may do without, and may get while we run: CRDs.
+_OPTIONAL = frozenset({VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS, SNAPSHOT_CLASSES})
 _CLAIMS_BY: Mapping[str, Indexer[Claim]] = {
     "uid": lambda claim: (claim.uid,),
     "class": lambda claim: (claim.class_name,),
@@ -39,6 +50,10 @@ _CLAIMS_BY: Mapping[str, Indexer[Claim]] = {
 _ATTACHMENTS_BY: Mapping[str, Indexer[Attachment]] = {
     "persistent_volume": lambda each: (each.spec.source.persistent_volume_name or "",),
     "node": lambda each: (each.spec.node_name,),
+}
+_CONTENTS_BY: Mapping[str, Indexer[VolumeSnapshotContent]] = {
+    "snapshot_uid": lambda each: (each.snapshot_uid,),
+    "class": lambda each: (each.class_name,),
 }
 
 log = structlog.get_logger(__name__)
@@ -53,8 +68,12 @@ class Caches:
     """Informers of everything that the flows read.
 
     The indexes: claims by ``uid`` and ``class``, persistent volumes by ``volume`` (under whichever
-    driver they name it), attachments by ``persistent_volume`` and ``node``, pods by ``claim``. Of
-    pods there are only those that are pending and use claims: what else runs is nothing to us.
+    driver they name it), attachments by ``persistent_volume`` and ``node``, pods by ``claim``,
+    contents by ``snapshot_uid`` and ``class``. Of pods there are only those that are pending and
+    use claims: what else runs is nothing to us.
+
+    A kind that is not served at first is asked for again at a steady pace, and followed from then
+    on; its subscribers are told as if all of it were new.
     """
 
     def __init__(self, client: KubeClient, metrics: Metrics, driver: str) -> None:
@@ -77,8 +96,27 @@ class Caches:
             indexers={"claim": lambda pod: pod.claim_keys},
             field_selector="status.phase=Pending",
         )
+        self.snapshots: Informer[VolumeSnapshot] = Informer(client, VOLUME_SNAPSHOTS, metrics)
+        self.contents: Informer[VolumeSnapshotContent] = Informer(
+            client, SNAPSHOT_CONTENTS, metrics, indexers=_CONTENTS_BY
+        )
+        self.snapshot_classes: Informer[VolumeSnapshotClass] = Informer(
+            client, SNAPSHOT_CLASSES, metrics
+        )
 
-        self._kinds: dict[Resource[Any], Informer[Any]] = {
+        self._kinds = self._by_kind()
+        self._served: list[Informer[Any]] = []
+        # Served when we began: nothing is decided before all of these are full. A kind that comes
+        # later holds nobody up.
+        self._first: tuple[Informer[Any], ...] = ()
+        self._discovered = asyncio.Event()
+        # Asked for by every claim that binds at once, and hardly ever another.
+        self._places: frozenset[Place] | None = None
+        self.nodes.subscribe(self._node_changed)
+        self.csi_nodes.subscribe(self._registration_changed)
+
+    def _by_kind(self) -> dict[Resource[Any], Informer[Any]]:
+        return {
             CLAIMS: self.claims,
             PERSISTENT_VOLUMES: self.persistent_volumes,
             ATTACHMENTS: self.attachments,
@@ -86,54 +124,72 @@ class Caches:
             NODES: self.nodes,
             CSI_NODES: self.csi_nodes,
             PODS: self.pods,
+            VOLUME_SNAPSHOTS: self.snapshots,
+            SNAPSHOT_CONTENTS: self.contents,
+            SNAPSHOT_CLASSES: self.snapshot_classes,
         }
-        self._served: list[Informer[Any]] = []
-        self._discovered = asyncio.Event()
-        # Asked for by every claim that binds at once, and hardly ever another.
-        self._places: frozenset[Place] | None = None
-        self.nodes.subscribe(self._node_changed)
-        self.csi_nodes.subscribe(self._registration_changed)
 
     async def run(self) -> None:
         """Find out what the API server has, then follow all of it for ever."""
         while not self._discovered.is_set():
-            try:
-                await self._discover()
-            except KubeError as error:
-                log.warning("cannot ask the API server what it serves", error=error.message)
-                await asyncio.sleep(error.retry_after_s or _DISCOVER_AGAIN_S)
+            if await self._discover(_DISCOVER_AGAIN_S):
+                self._first = tuple(self._served)
+                self._tell_missing()
+                self._discovered.set()
         async with asyncio.TaskGroup() as tasks:
             for informer in self._served:
                 tasks.create_task(informer.run())
+            while len(self._served) < len(self._kinds):
+                await asyncio.sleep(_MISSING_AGAIN_S)
+                known = len(self._served)
+                await self._discover(_MISSING_AGAIN_S)
+                for informer in self._served[known:]:
+                    tasks.create_task(informer.run())
 
-    async def _discover(self) -> None:
-        """A kind that is missing leaves its cache empty; what needs it is off."""
-        served = await self._client.served()
+    async def _discover(self, again_s: float) -> bool:
+        """Note which kinds are served by now; False, after a while, if nobody can tell."""
+        try:
+            served = await self._client.served()
+        except KubeError as error:
+            log.warning("cannot ask the API server what it serves", error=error.message)
+            await asyncio.sleep(error.retry_after_s or again_s)
+            return False
         for resource, informer in self._kinds.items():
-            if (resource.api_version, resource.plural) in served:
+            is_served = (resource.api_version, resource.plural) in served
+            if is_served and informer not in self._served:
                 self._served.append(informer)
-            else:
-                log.warning(
-                    "the API server does not serve a kind; what needs it is off",
+                if self._discovered.is_set():
+                    log.info("the API server serves a kind now", kind=resource.kind)
+        return True
+
+    def _tell_missing(self) -> None:
+        """A kind that is missing leaves its cache empty; what needs it is off."""
+        for resource, informer in self._kinds.items():
+            if informer not in self._served:
+                tell = log.info if resource in _OPTIONAL else log.warning
+                tell(
+                    "the API server does not serve a kind; what needs it is off until it does",
                     kind=resource.kind,
                     api=f"{resource.api_version} {resource.plural}",
                 )
-        self._discovered.set()
 
     async def synced(self) -> None:
         """Return once every cache has had its first list: before that nothing may be decided."""
         await self._discovered.wait()
-        for informer in self._served:
+        for informer in self._first:
             await informer.synced.wait()
 
     @property
     def is_synced(self) -> bool:
         """Whether every cache has had its first list."""
-        return self._discovered.is_set() and all(i.synced.is_set() for i in self._served)
+        return self._discovered.is_set() and all(i.synced.is_set() for i in self._first)
 
     async def refresh(self) -> None:
         """Take in what live lists show, for all that a leader writes."""
-        written: tuple[Resource[Any], ...] = (CLAIMS, PERSISTENT_VOLUMES, ATTACHMENTS)
+        written: tuple[Resource[Any], ...] = (
+            *(CLAIMS, PERSISTENT_VOLUMES, ATTACHMENTS),
+            *(VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS),
+        )
         for resource in written:
             informer = self._kinds[resource]
             if informer in self._served:
@@ -163,6 +219,19 @@ class Caches:
             return cached
         return await self._find(CSI_NODES, name)
 
+    async def snapshot(self, namespace: str, name: str) -> VolumeSnapshot | None:
+        """A snapshot; None only when the API server has none of that name."""
+        cached = self.snapshots.get(f"{namespace}/{name}")
+        return cached or await self._find(VOLUME_SNAPSHOTS, name, namespace)
+
+    async def content(self, name: str) -> VolumeSnapshotContent | None:
+        """A snapshot's content; None only when the API server has none of that name."""
+        return self.contents.get(name) or await self._find(SNAPSHOT_CONTENTS, name)
+
+    async def snapshot_class(self, name: str) -> VolumeSnapshotClass | None:
+        """A snapshot class; None only when the API server has none of that name."""
+        return self.snapshot_classes.get(name) or await self._find(SNAPSHOT_CLASSES, name)
+
     def registered_places(self) -> frozenset[Place]:
         """Where the nodes are on which the driver is registered: zones, and Outposts in them."""
         if self._places is None:
@@ -187,11 +256,11 @@ class Caches:
         if (before is None) is not (after is None):
             self._places = None
 
-    async def _find(self, resource: Resource[T], name: str) -> T | None:
+    async def _find(self, resource: Resource[T], name: str, namespace: str = "") -> T | None:
         if not name:
             return None
         try:
-            return await self._client.get(resource, name)
+            return await self._client.get(resource, name, namespace)
         except KubeError as error:
             if error.reason is Reason.OBJECT_NOT_FOUND:
                 return None

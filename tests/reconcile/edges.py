@@ -22,7 +22,8 @@ class Kube:
     read: list[str] = field(default_factory=list)
 
     async def get(self, resource: Any, name: str, namespace: str = "") -> Any:
-        self.read.append(f"{resource.plural} {name}")
+        where = f"{namespace}/{name}" if namespace else name
+        self.read.append(f"{resource.plural} {where}")
         if name not in self.objects:
             raise KubeError(Reason.OBJECT_NOT_FOUND, f"no {name}")
         return self.objects[name]

@@ -13,10 +13,17 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import Resource
 from provisioner.kube.wire import Listing
 from provisioner.metrics import Metrics
+from provisioner.reconcile import caches as caches_module
 from provisioner.reconcile.caches import Caches
 from tests.builders import DRIVER, a_class, a_csi_node, a_node, a_persistent_volume
 from tests.reconcile.edges import Kube
+from tests.snapshot_builders import a_snapshot
 
+SNAPSHOT_KINDS = (
+    resources.VOLUME_SNAPSHOTS,
+    resources.SNAPSHOT_CONTENTS,
+    resources.SNAPSHOT_CLASSES,
+)
 KINDS = (
     resources.CLAIMS,
     resources.PERSISTENT_VOLUMES,
@@ -25,6 +32,7 @@ KINDS = (
     resources.NODES,
     resources.CSI_NODES,
     resources.PODS,
+    *SNAPSHOT_KINDS,
 )
 
 
@@ -33,12 +41,13 @@ class SlowKube:
 
     def __init__(self, slow: Resource[Any]) -> None:
         self.slow = slow
+        self.kinds: tuple[Resource[Any], ...] = KINDS
         self.let_go = asyncio.Event()
         self.selectors: dict[str, str] = {}
         self.asked = asyncio.Event()
 
     async def served(self) -> frozenset[tuple[str, str]]:
-        return frozenset((kind.api_version, kind.plural) for kind in KINDS)
+        return frozenset((kind.api_version, kind.plural) for kind in self.kinds)
 
     async def list(self, resource: Resource[Any], **given: Any) -> Listing[Any]:
         self.selectors[resource.plural] = given.get("field_selector", "")
@@ -114,3 +123,46 @@ async def test_a_node_that_lacks_the_driver_in_the_cache_is_asked_for():  # race
     caches.csi_nodes._store.apply(a_csi_node(driver=None))
 
     assert await caches.csi_node("node-1") == a_csi_node()
+
+
+async def test_a_kind_that_comes_later_is_followed_and_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(caches_module, "_MISSING_AGAIN_S", 0.0)
+    kube = SlowKube(resources.SNAPSHOT_CONTENTS)
+    kube.kinds = tuple(kind for kind in KINDS if kind not in SNAPSHOT_KINDS)
+    caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
+    following = asyncio.create_task(caches.run())
+    async with asyncio.timeout(5):
+        await caches.synced()
+        before = caches.snapshots.synced.is_set(), kube.asked.is_set()
+
+        kube.kinds = KINDS
+        await kube.asked.wait()
+        while_listing = caches.is_synced
+
+        kube.let_go.set()
+        await caches.contents.synced.wait()
+        await caches.snapshots.synced.wait()
+        await caches.snapshot_classes.synced.wait()
+
+    assert before == (False, False)
+    assert while_listing
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_snapshot_is_asked_for_in_its_own_namespace():
+    kube = Kube(objects={"daily": a_snapshot("daily")})
+    caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
+
+    assert await caches.snapshot("shop", "daily") == a_snapshot("daily")
+    assert await caches.snapshot("shop", "weekly") is None
+    assert await caches.content("snapcontent-1") is None
+    assert await caches.snapshot_class("weekly") is None
+    assert kube.read == [
+        "volumesnapshots shop/daily",
+        "volumesnapshots shop/weekly",
+        "volumesnapshotcontents snapcontent-1",
+        "volumesnapshotclasses weekly",
+    ]
