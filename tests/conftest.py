@@ -5,6 +5,7 @@ import inspect
 from collections.abc import AsyncIterator, Iterator
 from collections.abc import Set as AbstractSet
 from contextvars import Context, ContextVar
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,6 +20,11 @@ settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("calm")
 
 pytest_plugins = ("tests.sandbox.strict_ec2_fixtures",)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Where several sessions tell each other what they have used (``tests/cluster/audit.py``)."""
+    parser.addoption("--used-rights", type=Path, metavar="FOLDER")
 
 
 @pytest.fixture(scope="session")

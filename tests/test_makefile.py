@@ -1,11 +1,13 @@
 """What ``make`` would run, in which order; nothing of it is carried out."""
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+RIGHTS = "tests/cluster/test_rights.py"
 BINARIES = ".venv/bin/ebs-provisioner sandbox binaries"
 
 
@@ -29,4 +31,20 @@ def test_the_programs_are_built_before_what_needs_them(target: str, command: str
     # Within a test they would take minutes, longer than pytest's watchdog waits for one.
     commands = planned(target)
 
-    assert commands.index(BINARIES) < commands.index(command)
+    assert commands.index(BINARIES) < first(commands, command)
+
+
+def test_the_rights_are_judged_by_what_all_other_tests_have_used() -> None:
+    commands = planned("test")
+
+    others, rights = (each for each in commands if "-m pytest" in each)
+
+    folder = re.search(r"--used-rights (\S+)", others)
+    assert folder is not None
+    assert f"--ignore {RIGHTS}" in others
+    assert rights.endswith(f"--used-rights {folder[1]} {RIGHTS}")
+    assert commands.index(f"rm -rf {folder[1]}") < commands.index(others) < commands.index(rights)
+
+
+def first(commands: list[str], command: str) -> int:
+    return next(n for n, each in enumerate(commands) if each.startswith(command))

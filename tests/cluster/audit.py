@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from provisioner.sandbox.api import Api
@@ -16,7 +18,13 @@ from tests.cluster.replicas import eventually
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
+CONTROLLER = "system:serviceaccount:ebs-provisioner:ebs-provisioner-controller"
+WEBHOOK = "system:serviceaccount:ebs-provisioner:ebs-webhook"
+ACCOUNTS = (CONTROLLER, WEBHOOK)
+
 Right = tuple[str, str, str]
+# A right, the namespace and the name.
+Answered = tuple[Right, str, str]
 
 
 def granted(rbac: Path) -> set[Right]:
@@ -53,19 +61,61 @@ def used(sandbox: Sandbox, account: str) -> set[Right]:
     return {right_of(record) for record in records(sandbox, account)}
 
 
-def refused(sandbox: Sandbox, account: str) -> set[tuple[Right, str, str]]:
+def answers(sandbox: Sandbox, account: str) -> dict[bool, set[Answered]]:
+    """What was forbidden (True), and what was not (False)."""
+    found: dict[bool, set[Answered]] = {True: set(), False: set()}
+    for record in records(sandbox, account):
+        right, wanted = right_of(record), record.get("objectRef", {})
+        by_name = right[1] in {"leases", "secrets"}  # granted by name and namespace
+        where = (wanted.get("namespace", ""), wanted.get("name", "")) if by_name else ("", "")
+        found[record["responseStatus"]["code"] == 403].add((right, *where))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What an account has made of its rights in one session."""
+
+    account: str
+    used: set[Right]
+    forbidden: set[Answered]
+    allowed: set[Answered]
+
+
+def uses_of(sandbox: Sandbox) -> list[Use]:
+    """What was asked of a sandbox's API server."""
+    return [
+        Use(account, used(sandbox, account), found[True], found[False])
+        for account in ACCOUNTS
+        for found in [answers(sandbox, account)]
+    ]
+
+
+def refused(uses: Iterable[Use]) -> set[Answered]:
     """What was forbidden each time that it was asked for.
 
     Not what was forbidden once: an API server that has just started (test_outages.py) refuses
     whatever its cache of roles does not hold yet.
     """
-    answers: dict[bool, set[tuple[Right, str, str]]] = {True: set(), False: set()}
-    for record in records(sandbox, account):
-        right, wanted = right_of(record), record.get("objectRef", {})
-        by_name = right[1] in {"leases", "secrets"}  # granted by name and namespace
-        where = (wanted.get("namespace", ""), wanted.get("name", "")) if by_name else ("", "")
-        answers[record["responseStatus"]["code"] == 403].add((right, *where))
-    return answers[True] - answers[False]
+    uses = list(uses)
+    return {what for use in uses for what in use.forbidden} - {
+        what for use in uses for what in use.allowed
+    }
+
+
+def keep(uses: list[Use], folder: Path) -> None:
+    """Tell it to a session that comes later."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{uuid.uuid4().hex}.msgpack").write_bytes(msgspec.msgpack.encode(uses))
+
+
+def kept(folder: Path) -> list[Use]:
+    """What earlier sessions have told."""
+    found = [
+        msgspec.msgpack.decode(each.read_bytes(), type=list[Use])
+        for each in folder.glob("*.msgpack")
+    ]
+    return [use for uses in found for use in uses]
 
 
 async def written(sandbox: Sandbox, kubeconfig: Path | None) -> None:

@@ -17,6 +17,7 @@ from provisioner.sandbox.api import Api
 from provisioner.sandbox.control_plane import until
 from provisioner.sandbox.installation import let_webhook_register, unregister_webhook
 from provisioner.sandbox.up import Sandbox
+from tests.cluster import audit
 from tests.cluster.background import Background
 from tests.cluster.keepers import Keep, Nursery
 from tests.cluster.replicas import WebhookReplica, installed
@@ -32,11 +33,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def background() -> Iterator[Background]:
+def background(pytestconfig: pytest.Config) -> Iterator[Background]:
     """The session's sandbox: six nodes in three zones, EC2 without latency, no controller yet."""
     start = Sandbox.start(nodes=6, zones=3, latency="none", throttle="none", controller=False)
     with Background(start) as running:
         yield running
+        folder = pytestconfig.getoption("--used-rights")
+        sandbox = running.sandbox
+        if folder is not None and sandbox.controller_kubeconfig is not None:
+            asyncio.run(audit.written(sandbox, sandbox.controller_kubeconfig))
+            audit.keep(audit.uses_of(sandbox), folder)
 
 
 @pytest.fixture

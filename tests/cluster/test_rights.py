@@ -1,12 +1,12 @@
-"""The rights that the manifests grant against those used, by the API server's audit log.
+"""The rights that the manifests grant against those used, by the API servers' audit logs.
 
-Last in its folder: what all other tests here have made the controller do counts too.
+``make test`` runs this file last and alone, with ``--used-rights``: where the sessions before it
+have written down what all other tests made the controller do.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -16,12 +16,9 @@ from provisioner.sandbox.api import Api
 from provisioner.sandbox.demo import Story
 from provisioner.sandbox.installation import MANIFESTS
 from tests.cluster import audit, hands, stock
+from tests.cluster.audit import CONTROLLER, WEBHOOK
 from tests.cluster.background import Background
 from tests.cluster.replicas import installed
-
-HERE = Path(__file__).parent
-CONTROLLER = "system:serviceaccount:ebs-provisioner:ebs-provisioner-controller"
-WEBHOOK = "system:serviceaccount:ebs-provisioner:ebs-webhook"
 
 
 async def test_the_whole_story_is_told_with_the_rights_of_the_manifests(
@@ -45,8 +42,8 @@ async def test_the_whole_story_is_told_with_the_rights_of_the_manifests(
             await hands.discard(api, f"{hands.CLASSES}/{name}")
 
     await audit.written(sandbox, sandbox.controller_kubeconfig)
-    assert audit.refused(sandbox, CONTROLLER) == set()
-    assert audit.refused(sandbox, WEBHOOK) == set()
+    for use in audit.uses_of(sandbox):
+        assert audit.refused([use]) == set(), use.account
     assert {
         *(("", "persistentvolumes", "create"), ("", "persistentvolumeclaims", "patch")),
         *(("storage.k8s.io", "volumeattachments/status", "patch"), ("", "events", "create")),
@@ -55,25 +52,33 @@ async def test_the_whole_story_is_told_with_the_rights_of_the_manifests(
 
 
 @pytest.mark.parametrize(
-    ("account", "rbac", "tests"),
-    [
-        (CONTROLLER, MANIFESTS / "rbac.yaml", HERE.glob("test_*.py")),
-        (WEBHOOK, MANIFESTS / "webhook" / "rbac.yaml", [HERE / "test_webhook.py"]),
-    ],
+    ("account", "rbac"),
+    [(CONTROLLER, MANIFESTS / "rbac.yaml"), (WEBHOOK, MANIFESTS / "webhook" / "rbac.yaml")],
     ids=["controller", "webhook"],
 )
 async def test_every_right_that_is_granted_is_used(
-    background: Background,
-    request: pytest.FixtureRequest,
-    account: str,
-    rbac: Path,
-    tests: Iterable[Path],
+    background: Background, everybodys: list[audit.Use], account: str, rbac: Path
 ):
     sandbox = await installed(background)
     await audit.written(sandbox, sandbox.controller_kubeconfig)
-    unused = audit.granted(rbac) - audit.used(sandbox, account)
+    uses = [*everybodys, *audit.uses_of(sandbox)]
 
-    collected = {item.path for item in request.session.items}
-    if request.config.getoption("keyword") or not collected >= set(tests):
-        pytest.skip(f"only all tests of {account} can tell; not used here: {unused}")
-    assert unused == set()
+    used = {right for use in uses if use.account == account for right in use.used}
+    assert audit.granted(rbac) - used == set()
+
+
+@pytest.mark.parametrize("account", audit.ACCOUNTS)
+def test_no_test_needs_what_is_forbidden(everybodys: list[audit.Use], account: str):
+    uses = [use for use in everybodys if use.account == account]
+    assert uses, "no session has told what it used"
+
+    assert audit.refused(uses) == set()
+
+
+@pytest.fixture
+def everybodys(pytestconfig: pytest.Config) -> list[audit.Use]:
+    """What the sessions before this one have used."""
+    folder = pytestconfig.getoption("--used-rights")
+    if folder is None:
+        pytest.skip("only all tests together can tell: make test")
+    return audit.kept(folder)
