@@ -22,6 +22,7 @@ from provisioner.sandbox.programs import (
     CONTROL_PLANE,
     DEFAULT_KUBERNETES,
     KUBERNETES_PROGRAMS,
+    SNAPSHOT_CRDS,
     SUPPORTED_MINORS,
     demand_supported,
     minor_of,
@@ -86,11 +87,15 @@ def find_set(
     path = environment.get("PATH", "")
     assets = environment.get("KUBEBUILDER_ASSETS")
     for search in [f"{assets}{os.pathsep}{path}", path] if assets else [path]:
-        found = {name: shutil.which(name, path=search) for name in programs}
+        found = {name: shutil.which(name, _mode_of(name), search) for name in programs}
         whole = {name: Path(where) for name, where in found.items() if where is not None}
         if len(whole) == len(programs) and _agree(whole, kubernetes_version):
             return whole
     return None
+
+
+def _mode_of(name: str) -> int:
+    return os.F_OK if name == SNAPSHOT_CRDS else os.F_OK | os.X_OK
 
 
 def _agree(found: Mapping[str, Path], wanted: str | None) -> bool:

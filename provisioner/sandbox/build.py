@@ -4,7 +4,7 @@ Layout of the cache::
 
     lock                  held (flock) by the one process that builds
     v1.36.3/              one folder a Kubernetes version: its programs, links to the others
-    etcd-v3.6.16/         one folder for each version of another program
+    etcd-v3.6.16/         one folder for each version of another program or document
     go/                   Go's module and build caches and our go.mod files; deleted after success
 
 Each program is linked into ``go/`` and renamed into its folder, so a program that is there is
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,9 @@ from provisioner.sandbox.programs import Module, Program, staging_replaces
 
 NEEDED_FREE_GB = 6
 """The caches grow to 4.3 GB, the programs to 0.5 GB (measured 2026-11)."""
+
+NEEDED_FREE_BESIDE_GB = 3
+"""Where only programs beside Kubernetes' own are missing; the caches of one grow to about 2 GB."""
 
 Progress = Callable[[str, float], None]
 """Told what happens now, and how much of all the work is done, from 0 to 1."""
@@ -84,7 +88,7 @@ def _make_all(
 ) -> None:
     work = cache / "go"
     work.mkdir(parents=True, exist_ok=True)
-    _demand_room(cache, work)
+    _demand_room(cache, work, _needed_free_gb(todo, folder))
     make = make or GoMaker.find(work, [each.module for each in todo]).make
     for place, each in enumerate(todo):
 
@@ -94,7 +98,7 @@ def _make_all(
         tell(0.0)
         fresh, made = work / f"{each.name}.{os.getpid()}", home(folder, each)
         make(each, fresh, tell)
-        fresh.chmod(0o755)
+        fresh.chmod(0o644 if each.documents else 0o755)
         made.parent.mkdir(parents=True, exist_ok=True)
         fresh.rename(made)
     progress("removing the compiler's cache", 1.0)
@@ -118,13 +122,18 @@ def alone(cache: Path, on_wait: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def _demand_room(cache: Path, work: Path) -> None:
+def _needed_free_gb(todo: Sequence[Program], folder: Path) -> int:
+    whole = any(home(folder, each).parent == folder for each in todo)
+    return NEEDED_FREE_GB if whole else NEEDED_FREE_BESIDE_GB
+
+
+def _demand_room(cache: Path, work: Path, needed_gb: int) -> None:
     # What an interrupted build left behind counts: it will not be written again.
     used = sum(entry.stat().st_size for entry in work.rglob("*") if entry.is_file())
     free_gb = (shutil.disk_usage(cache).free + used) / 1e9
-    if free_gb < NEEDED_FREE_GB:
+    if free_gb < needed_gb:
         raise SandboxError(
-            f"building the control plane needs {NEEDED_FREE_GB} GB for a few minutes, {cache} has "
+            f"building the control plane needs {needed_gb} GB for a few minutes, {cache} has "
             f"{free_gb:.1f} GB free: make room, or set XDG_CACHE_HOME to a larger disk"
         )
 
@@ -156,7 +165,10 @@ class GoMaker:
         return cls(work, compilers)
 
     def make(self, program: Program, target: Path, tell: Callable[[float], None]) -> None:
-        """Build ``program`` into ``target``."""
+        """Build ``program`` into ``target``, or put it together if it is a document."""
+        if program.documents:
+            self._put_together(program, target)
+            return
         module = program.module
         go, go_mod = compiler.choose(self.compilers, module, self.work)
         folder = self.work / module.folder
@@ -175,12 +187,25 @@ class GoMaker:
         flags = ("-v", "-ldflags", f"-s -w {module.ldflags}", "-o", str(target))
         go.follow("build", *flags, program.package, folder=folder, on_line=count)
 
+    def _put_together(self, program: Program, target: Path) -> None:
+        module = program.module
+        go, _ = compiler.choose(self.compilers, module, self.work)
+        which = f"{module.path}@{module.version}"
+        answer = go.run("mod", "download", "-json", which, folder=self.work)
+        root = Path(json.loads(answer)["Dir"])
+        try:
+            texts = [(root / each).read_text().strip("\n") for each in program.documents]
+        except OSError as problem:
+            raise SandboxError(f"{which} cannot be read: {problem}") from problem
+        target.write_text("\n---\n".join(texts) + "\n")
+
 
 def module_text(module: Module, its_go_mod: str) -> str:
     """Return the go.mod of a module of ours that can build ``module``'s programs."""
     release = next(line for line in its_go_mod.splitlines() if line.startswith("go "))
     required = f"require {module.path} {module.version}"
     lines = ["module ebs-provisioner.invalid/build", release, required]
+    lines += [f"require {path} {version}" for path, version in module.beside]
     lines += [
         f"replace {path} => {path} {version}"
         for path, version in staging_replaces(its_go_mod, module.version)

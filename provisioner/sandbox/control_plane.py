@@ -1,4 +1,4 @@
-"""A real control plane on loopback: etcd, API server, controller manager, scheduler, KWOK.
+"""A real control plane on loopback: etcd, API server, controllers, scheduler, KWOK.
 
 Flags are those that the stock driver was measured with (design.md, choice 7): clients of the API
 server are not held back, so that what is measured is the controller under test.
@@ -16,10 +16,11 @@ from pathlib import Path
 
 import aiohttp
 
-from provisioner.sandbox import credentials, kwok, workdir
+from provisioner.sandbox import credentials, kwok, snapshots, workdir
 from provisioner.sandbox.api import Api, ApiError
 from provisioner.sandbox.crew import Crew
 from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.programs import SNAPSHOT_CONTROLLER
 
 READY_TIMEOUT_S = 60.0
 """Measured 3 s on two idle cores; a busy machine gets twenty times that."""
@@ -138,17 +139,34 @@ class ControlPlane:
             until(self._api_ready), READY_TIMEOUT_S, "the start of the API server"
         )
 
-    async def _start(self) -> None:
+    async def start_snapshots(self) -> None:
+        """Make the kinds of VolumeSnapshots, and run the snapshot-controller.
+
+        Raises:
+            SandboxError: it cannot be started.
+            ApiError: the kinds are refused.
+        """
+        await snapshots.define(self.api, self.binaries)
+        state = self.folder / workdir.STATE
+        name = SNAPSHOT_CONTROLLER
+        config = self._kubeconfig(name, state / f"{name}.kubeconfig")
+        await self.crew.start(name, snapshots.arguments(self.binaries, config))
+
+    async def _start(self, *, with_snapshots: bool) -> None:
         state = self.folder / workdir.STATE
         await self._start_etcd(state / "etcd")
         await self._start_api_server()
         await self._start_clients(state)
         await self.crew.unless_failed(
-            self._all_ready(), READY_TIMEOUT_S, "the start of the control plane"
+            self._all_ready(with_snapshots=with_snapshots),
+            READY_TIMEOUT_S,
+            "the start of the control plane",
         )
 
-    async def _all_ready(self) -> None:
+    async def _all_ready(self, *, with_snapshots: bool) -> None:
         await until(self._api_ready)
+        if with_snapshots:
+            await self.start_snapshots()
         await until(self._controllers_ready)
 
     async def _start_etcd(self, data: Path) -> None:
@@ -252,8 +270,13 @@ rules:
 
 
 @contextlib.asynccontextmanager
-async def control_plane(folder: Path, binaries: Path, crew: Crew) -> AsyncIterator[ControlPlane]:
+async def control_plane(
+    folder: Path, binaries: Path, crew: Crew, *, with_snapshots: bool = True
+) -> AsyncIterator[ControlPlane]:
     """Run a control plane in ``folder`` as part of ``crew``, which stops it.
+
+    Without snapshots it is a cluster whose administrator has not installed their kinds (yet, see
+    ``start_snapshots``).
 
     Raises:
         SandboxError: a part died or did not get ready; the text has the end of its log.
@@ -266,5 +289,5 @@ async def control_plane(folder: Path, binaries: Path, crew: Crew) -> AsyncIterat
     server = f"https://127.0.0.1:{api_port}"
     async with Api(server, keys.authority, keys.tokens["admin"]) as api:
         plane = ControlPlane(folder, binaries, crew, keys, api_port, etcd_port, api)
-        await plane._start()  # noqa: SLF001 - same module
+        await plane._start(with_snapshots=with_snapshots)  # noqa: SLF001 - same module
         yield plane

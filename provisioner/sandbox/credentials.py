@@ -22,6 +22,7 @@ USERS = {
     "kube-controller-manager": "system:masters",
     "kube-scheduler": "system:masters",
     "kwok": "system:masters",
+    "snapshot-controller": "system:masters",
 }
 """Who may do all; the controller under test is not among them. Names show in the audit log."""
 

@@ -2,7 +2,8 @@
 
 A new program is one row in ``KUBERNETES_PROGRAMS`` or ``OTHER_PROGRAMS``; who needs it names it in
 ``ensure_binaries(programs=…)``. Versions are pinned: a sandbox that changes by itself proves
-nothing.
+nothing. A document, as the kinds of VolumeSnapshots are, is a row like a program: a set without it
+is not whole, and it is made, linked and versioned in the same way.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ SUPPORTED_MINORS = range(32, 37)
 
 ETCD = "v3.6.16"
 KWOK = "v0.8.0"
+SNAPSHOTTER = "v8.7.0"
+"""Of the snapshot-controller and of its kinds, which are a module of their own with one version."""
+
+SNAPSHOT_CONTROLLER = "snapshot-controller"
+SNAPSHOT_CRDS = "snapshot-crds.yaml"
+"""VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotClass: three documents in one file."""
 
 CONTROL_PLANE = (
     "etcd",
@@ -28,8 +35,10 @@ CONTROL_PLANE = (
     "kube-scheduler",
     "kubectl",
     "kwok",
+    SNAPSHOT_CONTROLLER,
+    SNAPSHOT_CRDS,
 )
-"""What ``sandbox up`` runs."""
+"""What ``sandbox up`` runs or applies."""
 
 KUBERNETES_PROGRAMS = (
     "kube-apiserver",
@@ -42,11 +51,17 @@ KUBERNETES_PROGRAMS = (
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A Go module at one version."""
+    """A Go module at one version.
+
+    Attributes:
+        beside: (path, version) of modules that it replaces by folders of its own repository; a
+            replacement is not inherited, so they are required as they were released with it.
+    """
 
     path: str
     version: str
     ldflags: str = ""
+    beside: tuple[tuple[str, str], ...] = ()
 
     @property
     def folder(self) -> str:
@@ -56,11 +71,17 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One executable and the Go package it is built from."""
+    """One executable and the Go package it is built from.
+
+    Attributes:
+        documents: for what is no executable: the files of the module, by their paths in it, that
+            it is put together from. There is no package then.
+    """
 
     name: str
     package: str
     module: Module
+    documents: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -68,10 +89,31 @@ class Program:
         return f"{self.name} {self.module.version}"
 
 
-OTHER_PROGRAMS = {
-    "etcd": ("go.etcd.io/etcd/server/v3", Module("go.etcd.io/etcd/server/v3", ETCD)),
-    "kwok": ("sigs.k8s.io/kwok/cmd/kwok", Module("sigs.k8s.io/kwok", KWOK)),
-}
+_SNAPSHOTTER = "github.com/kubernetes-csi/external-snapshotter"
+_SNAPSHOT_KINDS = Module(f"{_SNAPSHOTTER}/client/v8", SNAPSHOTTER)
+
+OTHER_PROGRAMS = (
+    Program("etcd", "go.etcd.io/etcd/server/v3", Module("go.etcd.io/etcd/server/v3", ETCD)),
+    Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", Module("sigs.k8s.io/kwok", KWOK)),
+    Program(
+        SNAPSHOT_CONTROLLER,
+        f"{_SNAPSHOTTER}/v8/cmd/{SNAPSHOT_CONTROLLER}",
+        Module(
+            f"{_SNAPSHOTTER}/v8",
+            SNAPSHOTTER,
+            beside=((_SNAPSHOT_KINDS.path, _SNAPSHOT_KINDS.version),),
+        ),
+    ),
+    Program(
+        SNAPSHOT_CRDS,
+        "",
+        _SNAPSHOT_KINDS,
+        documents=tuple(
+            f"config/crd/snapshot.storage.k8s.io_volumesnapshot{kind}.yaml"
+            for kind in ("classes", "contents", "s")
+        ),
+    ),
+)
 
 
 def minor_of(version: str) -> int:
@@ -107,8 +149,7 @@ def program(name: str, kubernetes_version: str) -> Program:
     """Return how ``name`` is built; KeyError for a name that is not in the table."""
     if name in KUBERNETES_PROGRAMS:
         return Program(name, f"k8s.io/kubernetes/cmd/{name}", kubernetes_module(kubernetes_version))
-    package, module = OTHER_PROGRAMS[name]
-    return Program(name, package, module)
+    return {each.name: each for each in OTHER_PROGRAMS}[name]
 
 
 def staging_replaces(go_mod: str, kubernetes_version: str) -> tuple[tuple[str, str], ...]:

@@ -81,6 +81,7 @@ class Sandbox:
         binaries: Path | None = None,
         port: int = 0,
         attachable: int | None = None,
+        snapshots: bool = True,
     ) -> AsyncIterator[Sandbox]:
         """Run a sandbox until the block is left; then nothing of it remains.
 
@@ -97,6 +98,8 @@ class Sandbox:
             binaries: the programs' folder; by default found or built (which takes minutes).
             port: of EC2; 0 takes a free one.
             attachable: volumes that each CSINode allows; by default as the stock plugin reports.
+            snapshots: whether the cluster knows VolumeSnapshots; ``plane.start_snapshots`` is the
+                way to them later.
 
         Raises:
             SandboxError: a part cannot be started or died; its last log lines are in the text.
@@ -107,7 +110,9 @@ class Sandbox:
         with workdir.work_folder(folder) as home:
             async with Crew(home / workdir.LOGS) as crew:
                 await _start_ec2(crew, control_plane.demand_port(port), latency, throttle)
-                async with control_plane.control_plane(home, binaries, crew) as plane:
+                async with control_plane.control_plane(
+                    home, binaries, crew, with_snapshots=snapshots
+                ) as plane:
                     sandbox = cls(plane, await _ec2_ready(crew), REGION, names, ())
                     await sandbox._populate(nodes, attachable)
                     if controller:

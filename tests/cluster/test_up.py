@@ -16,7 +16,10 @@ import pytest
 from provisioner.sandbox import workdir
 from provisioner.sandbox.control_plane import until
 
-PROGRAMS = {"etcd", "kube-apiserver", "kube-controller", "kube-scheduler", "kwok"}
+PROGRAMS = {
+    *("etcd", "kube-apiserver", "kube-controller", "kube-scheduler", "kwok"),
+    "snapshot-contro",
+}
 """As the kernel names them: 15 characters."""
 
 

@@ -8,7 +8,12 @@ import pytest
 
 from provisioner.sandbox.binaries import cache_folder, ensure_binaries
 from provisioner.sandbox.errors import SandboxError
-from provisioner.sandbox.programs import CONTROL_PLANE, DEFAULT_KUBERNETES, Program
+from provisioner.sandbox.programs import (
+    CONTROL_PLANE,
+    DEFAULT_KUBERNETES,
+    SNAPSHOT_CRDS,
+    Program,
+)
 
 Made = list[str]
 
@@ -23,7 +28,7 @@ def a_program(folder: Path, name: str, version: str = "v1.36.1") -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     path.write_text(f"#!/bin/sh\n{answers.get(name, f'echo Kubernetes {version}')}\n")
-    path.chmod(0o755)
+    path.chmod(0o644 if name == SNAPSHOT_CRDS else 0o755)
 
 
 def a_set(folder: Path, version: str = "v1.36.1", *, without: str = "") -> Path:
