@@ -28,6 +28,7 @@ PATIENCE_S = 30.0
 _POLL_S = 0.2
 PVS = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+ATTRIBUTES_CLASSES = "/apis/storage.k8s.io/v1/volumeattributesclasses"
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
 NODES = "/api/v1/nodes"

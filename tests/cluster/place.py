@@ -12,6 +12,7 @@ from provisioner.sandbox import nodes
 from provisioner.sandbox.api import ApiError
 from tests.cluster.cluster import (
     ATTACHMENTS,
+    ATTRIBUTES_CLASSES,
     CLASSES,
     PATIENCE_S,
     PVS,
@@ -229,7 +230,7 @@ class Place:
         except AssertionError as error:
             raise AssertionError(f"{await self._leftovers()}\n{error}") from error
         assert await self.volumes() == []
-        for path in (CLASSES, PVS):
+        for path in (CLASSES, PVS, ATTRIBUTES_CLASSES):
             for each in (await self.api.get(path))["items"]:
                 if each["metadata"]["name"].startswith(self.name):
                     await self.api.delete(f"{path}/{each['metadata']['name']}")
