@@ -6,7 +6,14 @@ from typing import Any, Final
 
 from moto.core.exceptions import ServiceException
 
-from provisioner.sandbox.strict_ec2 import attachments, describe, motos, tags, volumes
+from provisioner.sandbox.strict_ec2 import (
+    attachments,
+    describe,
+    modifications,
+    motos,
+    tags,
+    volumes,
+)
 from provisioner.sandbox.strict_ec2.call import Call
 from provisioner.sandbox.strict_ec2.errors import Ec2Error
 from provisioner.sandbox.strict_ec2.params import Params
@@ -19,7 +26,9 @@ ACTIONS: Final[Mapping[str, Callable[[Call], str]]] = {
     "DeleteTags": tags.delete_tags,
     "DeleteVolume": volumes.delete_volume,
     "DescribeVolumes": describe.describe_volumes,
+    "DescribeVolumesModifications": modifications.describe_volumes_modifications,
     "DetachVolume": attachments.detach_volume,
+    "ModifyVolume": modifications.modify_volume,
 }
 
 

@@ -6,19 +6,25 @@ what its keys ask, ``reset`` before all others:
 - ``reset: true``: no volumes, instances, tokens, faults, counts; settings of the command line.
 - ``latency``: ``real`` (100-400 ms a call; create 1.5 s, attach 2 s, detach 3 s), ``none``, or
   ``[least_s, most_s]`` for the calls alone.
-- ``delays``: any of ``create_s``, ``attach_s``, ``detach_s``, ``delete_s``, ``visible_after_s``.
+- ``delays``: any of ``world.Delays``: ``create_s``, ``attach_s``, ``detach_s``, ``delete_s``,
+  ``visible_after_s``; ``modify_s`` (until optimizing: the new size shows), ``optimize_s`` (from
+  there until completed), ``modification_visible_after_s`` (until then the one before is shown).
 - ``throttle``: ``documented``, ``none``, ``xN``, or ``{action: [burst, per_s]}``; buckets full.
 - ``faults``: rules to add (``faults.Fault``'s fields), null to drop all:
   ``[{"action": "AttachVolume", "match": {"VolumeId": "vol-*"}, "n": 2, "when": "after",
   "do": "reset"}]``; ``do`` is error (``code``, ``message``, ``http_status``), reset, hang, html or
   delay (``delay_s``). A hanging call ends at the next reset, at the latest after ``hang_max_s``.
 - ``capacity``: ``[{"zone": pattern, "type": pattern, "code": …}]``: creates that find none.
-- ``quotas``: ``{"volumes": n, "gib": {type: n}, "iops": {type: n}}`` of a region.
+- ``quotas``: ``{"volumes": n, "gib": {type: n}, "iops": {type: n}, "modifying_gib": {type: n}}``
+  of a region.
+- ``modification_budget`` (4) modifications of a volume in any ``modification_window_s`` (24 h);
+  ``modification_refusal``: what EC2 says then, with the fields ``{volume_id}`` and ``{next_at}``.
 - ``iops_ceilings``: ``{type: n}``, the most IOPS of a volume in a region with limits of its own.
 - ``attach_limits``: ``{instance_type: n}``, the root volume counts.
 - ``outposts``: ``{ARN: {"zone": name, "instances": [ids]}}``: none otherwise.
-- ``stuck_attaching``, ``stuck_detaching``, ``failing_creates``: so many of the next calls leave an
-  attachment attaching for ever, busy until forced, a volume in state error.
+- ``stuck_attaching``, ``stuck_detaching``, ``failing_creates``, ``failing_modifications``: so many
+  of the next calls leave an attachment attaching for ever, busy until forced, a volume in state
+  error, a modification failed.
 - ``token_per_zone``: false makes a client token in another zone a mismatch, not a second volume.
 - ``advance_s``: moves the clock on: what would have happened by then has happened.
 - ``log: true``, ``reset_counts: true``.
@@ -46,6 +52,10 @@ _PLAIN: Final = (
     "stuck_attaching",
     "stuck_detaching",
     "failing_creates",
+    "failing_modifications",
+    "modification_budget",
+    "modification_window_s",
+    "modification_refusal",
     "token_per_zone",
     "hang_max_s",
     "log",

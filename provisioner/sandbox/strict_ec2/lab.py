@@ -86,6 +86,21 @@ class Lab:
         """Detach a volume."""
         return self.ec2.detach_volume(VolumeId=volume, **names)
 
+    def modify(self, volume: str, **changes: Any) -> Any:
+        """Modify a volume; returns the modification as the call shows it."""
+        return self.ec2.modify_volume(VolumeId=volume, **changes)["VolumeModification"]
+
+    def modification(self, volume: str) -> Any:
+        """Describe the only modification that a volume shows."""
+        reply = self.ec2.describe_volumes_modifications(VolumeIds=[volume])
+        found = reply["VolumesModifications"]
+        assert len(found) == 1, found
+        return found[0]
+
+    def modification_state(self, volume: str) -> str:
+        """Return the state of a volume's latest modification."""
+        return str(self.modification(volume)["ModificationState"])
+
     def look(self, volume: str) -> Any:
         """Describe one volume."""
         (found,) = self.ec2.describe_volumes(VolumeIds=[volume])["Volumes"]

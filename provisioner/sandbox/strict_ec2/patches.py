@@ -9,7 +9,7 @@ from typing import Any
 
 from provisioner.sandbox.strict_ec2 import motos, records
 from provisioner.sandbox.strict_ec2.actions import ACTIONS, carry_out
-from provisioner.sandbox.strict_ec2.records import record_of, status_of, touch
+from provisioner.sandbox.strict_ec2.records import record_of, status_of
 from provisioner.sandbox.strict_ec2.world import World
 
 
@@ -30,16 +30,9 @@ def _volumes() -> None:
     def ignore(volume: Any, value: Any) -> None:
         """Attachments are set by rules only; moto's constructor sets None."""
 
-    modify = motos.Volume.modify
-
-    def modify_and_touch(volume: Any, *args: Any, **kwargs: Any) -> None:
-        modify(volume, *args, **kwargs)
-        touch(volume)
-
     motos.Volume.status = property(status_of)
     motos.Volume.attachment = property(first, ignore)
     motos.Volume.attachments = property(lambda volume: list(record_of(volume).attachments.values()))
-    motos.Volume.modify = modify_and_touch
 
 
 def _backend() -> None:

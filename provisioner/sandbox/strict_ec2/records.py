@@ -10,6 +10,7 @@ from typing import Any
 
 from provisioner.sandbox.strict_ec2 import motos
 from provisioner.sandbox.strict_ec2.errors import Ec2Error, instance_not_found, volumes_not_found
+from provisioner.sandbox.strict_ec2.modification import Modification
 from provisioner.sandbox.strict_ec2.params import check_volume_id
 
 
@@ -21,6 +22,10 @@ class Record:
     visible_at_s: float = 0.0
     outpost_arn: str = ""
     attachments: dict[str, Any] = field(default_factory=dict)  # instance id -> VolumeAttachment
+    modification: Modification | None = None
+    # what readers still see while the latest is not visible
+    former_modification: Modification | None = None
+    modified_at_s: list[float] = field(default_factory=list)
     xml: str | None = None
 
 

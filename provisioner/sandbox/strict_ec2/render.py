@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 from xml.sax.saxutils import escape
 
+from provisioner.sandbox.strict_ec2.modification import Modification
 from provisioner.sandbox.strict_ec2.records import record_of, status_of
 
 _NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
@@ -23,12 +24,20 @@ def reply(action: str, content: str) -> str:
     )
 
 
-def _time(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+def moment(at: datetime) -> str:
+    """Return a UTC time as EC2 writes it."""
+    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
 
 
 def _flag(value: object) -> str:
     return "true" if value and str(value).lower() != "false" else "false"
+
+
+def _given(**elements: object) -> str:
+    """Render the elements that have a value."""
+    return "".join(
+        f"<{name}>{escape(str(value))}</{name}>" for name, value in elements.items() if value
+    )
 
 
 def attachment(item: Any, state: str | None = None) -> str:
@@ -36,7 +45,7 @@ def attachment(item: Any, state: str | None = None) -> str:
     return (
         f"<volumeId>{item.volume.id}</volumeId><instanceId>{item.instance.id}</instanceId>"
         f"<device>{escape(item.device)}</device><status>{state or item.status}</status>"
-        f"<attachTime>{_time(item.attach_time)}</attachTime>"
+        f"<attachTime>{moment(item.attach_time)}</attachTime>"
         f"<deleteOnTermination>{_flag(item.delete_on_termination)}</deleteOnTermination>"
     )
 
@@ -58,24 +67,41 @@ def _volume(item: Any) -> str:
         for key, value in (item.ec2_backend.tags.get(item.id) or {}).items()
     )
     zone = item.zone
-    optional = "".join(
-        f"<{name}>{escape(str(value))}</{name}>"
-        for name, value in (
-            ("iops", item.iops),
-            ("throughput", item.throughput),
-            ("outpostArn", record_of(item).outpost_arn),
-            ("kmsKeyId", item.kms_key_id if item.encrypted else None),
-        )
-        if value
+    optional = _given(
+        iops=item.iops,
+        throughput=item.throughput,
+        outpostArn=record_of(item).outpost_arn,
+        kmsKeyId=item.kms_key_id if item.encrypted else None,
     )
     return (
         f"<volumeId>{item.id}</volumeId><size>{item.size}</size>"
         f"<snapshotId>{item.snapshot_id or ''}</snapshotId>"
         f"<availabilityZone>{zone.name if zone else ''}</availabilityZone>"
         f"<availabilityZoneId>{zone.zone_id if zone else ''}</availabilityZoneId>"
-        f"<status>{status_of(item)}</status><createTime>{_time(item.create_time)}</createTime>"
+        f"<status>{status_of(item)}</status><createTime>{moment(item.create_time)}</createTime>"
         f"<attachmentSet>{attachments}</attachmentSet><tagSet>{tags}</tagSet>"
         f"<volumeType>{item.volume_type}</volumeType>{optional}"
         f"<encrypted>{_flag(item.encrypted)}</encrypted>"
         f"<multiAttachEnabled>{_flag(item.multi_attach_enabled)}</multiAttachEnabled>"
+    )
+
+
+def modification(item: Modification, now_s: float) -> str:
+    """Render a modification as ModifyVolume and DescribeVolumesModifications show it."""
+    shapes = "".join(
+        f"<{which}Size>{shape.size_gib}</{which}Size>"
+        f"<{which}VolumeType>{shape.volume_type}</{which}VolumeType>"
+        f"<{which}MultiAttachEnabled>{_flag(shape.multi_attach)}</{which}MultiAttachEnabled>"
+        + _given(**{f"{which}Iops": shape.iops, f"{which}Throughput": shape.throughput})
+        for which, shape in (("original", item.original), ("target", item.target))
+    )
+    return (
+        f"<volumeId>{item.volume_id}</volumeId>"
+        f"<modificationState>{item.state}</modificationState>{shapes}"
+        f"<progress>{item.progress_percent(now_s)}</progress>"
+        f"<startTime>{moment(item.started_at)}</startTime>"
+        + _given(
+            statusMessage=item.message,
+            endTime=None if item.ended_at is None else moment(item.ended_at),
+        )
     )

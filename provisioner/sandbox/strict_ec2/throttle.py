@@ -48,7 +48,9 @@ class Throttle:
         """Take a token; False means the call is refused, and costs nothing."""
         if not self.rates:
             return True
-        name = action if filtered else f"{action}{UNFILTERED}"
+        name = f"{action}{UNFILTERED}"
+        if filtered or name not in self.rates:
+            name = action  # one bucket, where the two are not told apart
         rate = self._rate_of(name, action)
         if rate is None:
             return True

@@ -14,6 +14,7 @@ from provisioner.sandbox.strict_ec2.errors import (
     missing,
 )
 from provisioner.sandbox.strict_ec2.outposts import asked_outpost
+from provisioner.sandbox.strict_ec2.quotas import check_new_volume
 from provisioner.sandbox.strict_ec2.records import (
     Record,
     find_volume,
@@ -48,7 +49,7 @@ def create_volume(call: Call) -> str:
         raise dry_run()
     # Before the token, as real EC2: at the quota a repeated request is refused although its volume
     # exists (aws-ebs-csi-driver #2512).
-    _check_quotas(call, spec)
+    check_new_volume(call, spec)
     key = _token_key(call, token, zone.name)
     if key is not None and (known := call.world.tokens.get(key)) is not None:
         return reply("CreateVolume", _repeated(call, known))
@@ -151,31 +152,6 @@ def _repeated(call: Call, token: Token) -> str:
             "deleted. Please use a different client token.",
         )
     return render_volume(volume)
-
-
-def _check_quotas(call: Call, spec: dict[str, Any]) -> None:
-    quotas = call.world.settings.quotas
-    if not quotas:
-        return
-    kind = spec["volume_type"]
-    volumes = list(call.backend.volumes.values())
-    same = [volume for volume in volumes if volume.volume_type == kind]
-    gib = sum(int(volume.size) for volume in same) + spec["size"]
-    iops = sum(int(volume.iops or 0) for volume in same) + (spec["iops"] or 0)
-    if len(volumes) >= quotas.get("volumes", float("inf")):
-        raise _over("VolumeLimitExceeded", f"volume count limit of {quotas['volumes']}")
-    if gib > (most := quotas.get("gib", {}).get(kind, float("inf"))):
-        raise _over("VolumeLimitExceeded", f"{kind} storage limit of {most} GiB")
-    if iops > (most := quotas.get("iops", {}).get(kind, float("inf"))):
-        raise _over("MaxIOPSLimitExceeded", f"{kind} IOPS limit of {most}")
-
-
-def _over(code: str, what: str) -> Ec2Error:
-    return Ec2Error(
-        code,
-        f"You have exceeded your maximum {what} in this region. Please contact AWS Support to "
-        "request an Elastic Block Store service limit increase.",
-    )
 
 
 def _check_capacity(call: Call, zone: str, volume_type: str) -> None:

@@ -5,6 +5,7 @@ import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from random import Random
 from typing import Any, Final
@@ -25,11 +26,26 @@ class Delays:
     detach_s: float = 0.0
     delete_s: float = 0.0
     visible_after_s: float = 0.0
+    # from ModifyVolume to optimizing, and from there to completed
+    modify_s: float = 0.0
+    optimize_s: float = 0.0
+    modification_visible_after_s: float = 0.0
 
 
 # Latencies and delays as published for real EC2 (medians; AWS publishes no objectives).
 REAL_LATENCY_S: Final = (0.1, 0.4)
-REAL_DELAYS: Final = {"create_s": 1.5, "attach_s": 2.0, "detach_s": 3.0}
+# A real volume is optimizing for minutes to hours: nobody watches a demo for so long.
+REAL_DELAYS: Final = {
+    "create_s": 1.5,
+    "attach_s": 2.0,
+    "detach_s": 3.0,
+    "modify_s": 3.0,
+    "optimize_s": 20.0,
+}
+_MODIFICATION_REFUSAL: Final = (
+    "You've reached the maximum modification rate per volume limit. "
+    "You can modify volume {volume_id} again after {next_at}."
+)
 
 
 @dataclass(slots=True)
@@ -57,6 +73,13 @@ class Settings:
     # EC2's idempotency page: a token is compared without its Region and zone, so the same token in
     # another zone makes a second volume
     token_per_zone: bool = True
+    # so many modifications of a volume in a rolling window; what is said beyond them, with the
+    # fields volume_id and next_at
+    modification_budget: int = 4
+    modification_window_s: float = 86_400.0
+    modification_refusal: str = _MODIFICATION_REFUSAL
+    # how many of the next modifications end as failed
+    failing_modifications: int = 0
     hang_max_s: float = 120.0
     log: bool = False
 
@@ -103,6 +126,10 @@ class World:
         """Return seconds on a clock that never goes back."""
         return time.monotonic() + self.offset_s
 
+    def moment(self) -> datetime:
+        """Return the time of day as EC2 tells it, moved on with the clock."""
+        return datetime.now(UTC) + timedelta(seconds=self.offset_s)
+
     def after(self, delay_s: float, act: Callable[[], None]) -> None:
         """Carry out ``act`` once ``delay_s`` have passed; at once when there is no delay."""
         if delay_s <= 0:
@@ -116,8 +143,8 @@ class World:
         while self._due and self._due[0][0] <= now_s:
             heapq.heappop(self._due)[2]()
 
-    def keep_page(self, token: str, volume_ids: list[str]) -> None:
+    def keep_page(self, token: str, keys: list[str]) -> None:
         """Remember the rest of a listing; the oldest such rests are forgotten."""
-        self.pages[token] = volume_ids
+        self.pages[token] = keys
         while len(self.pages) > _PAGES_KEPT:
             self.pages.popitem(last=False)
