@@ -2,6 +2,7 @@
 
 import msgspec
 
+from provisioner.model import data_source
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.meta import KubeObject
 
@@ -14,12 +15,20 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 # A process that takes over asks for the same zone again, so that the client token finds the same
 # volume. With the UID, because annotations travel: with backups, with `kubectl get -o yaml`.
 PINNED_ZONE = "ebs-provisioner.io/zone"
+# Ours: "SOURCE/UID", beside the zone: what the volume is being made from, so that whoever takes
+# over asks for the same although the claim's source has gone since.
+PINNED_SOURCE = "ebs-provisioner.io/source"
+# Ours: "VOLUME/UID", written before EC2 is asked for the snapshot by which a clone comes to another
+# zone: CreateSnapshot has no client token, so whoever takes over has to look for one first.
+CROSSING = "ebs-provisioner.io/crossing"
 # Written in place of a zone while it is not known whether the stock driver has begun a volume.
 UNKNOWN_ZONE = "unknown"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 _OUTPOST_AFTER = ","
 MANY_NODES_MODE = "ReadWriteMany"
 BETA_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
+SNAPSHOT_KIND, CLAIM_KIND = "VolumeSnapshot", "PersistentVolumeClaim"
+_SNAPSHOT_GROUP = "snapshot.storage.k8s.io"
 
 
 class DataSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
@@ -29,6 +38,16 @@ class DataSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=
     name: str = ""
     api_group: str | None = None
     namespace: str | None = None
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether it is a VolumeSnapshot."""
+        return self.kind == SNAPSHOT_KIND and self.api_group == _SNAPSHOT_GROUP
+
+    @property
+    def is_claim(self) -> bool:
+        """Whether it is another claim."""
+        return self.kind == CLAIM_KIND and not self.api_group
 
 
 class ClaimResources(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
@@ -51,10 +70,32 @@ class ClaimSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=T
     volume_attributes_class_name: str | None = None
 
 
+class Condition(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """One of ``status.conditions``; there is at most one of a type."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class ModifyVolumeStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``status.modifyVolumeStatus``: which class the volume is being brought to, and how far."""
+
+    target_volume_attributes_class_name: str = ""
+    status: str = ""
+
+
 class ClaimStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """``status`` of a claim."""
+    """``status`` of a claim. Quantities as they are written, by resource."""
 
     phase: str = ""
+    capacity: dict[str, str] | None = None
+    conditions: list[Condition] | None = None
+    allocated_resources: dict[str, str] | None = None
+    allocated_resource_statuses: dict[str, str] | None = None
+    current_volume_attributes_class_name: str | None = None
+    modify_volume_status: ModifyVolumeStatus | None = None
 
 
 class Claim(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
@@ -89,14 +130,45 @@ class Claim(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
         return self._pin == UNKNOWN_ZONE
 
     @property
+    def pinned_source(self) -> data_source.Source | None:
+        """What its volume is being made from; None: an empty one, or nothing is written."""
+        return data_source.parse(self._ours(PINNED_SOURCE))
+
+    @property
+    def crossing_volume_id(self) -> str:
+        """The volume of which a snapshot may have been begun, to clone it elsewhere, or ""."""
+        return self._ours(CROSSING)
+
+    @property
+    def source(self) -> DataSource | None:
+        """Where its data come from. Source: external-provisioner 6.3: ``dataSource`` wins."""
+        return self.spec.data_source or self.spec.data_source_ref
+
+    @property
+    def source_key(self) -> str:
+        """``Kind namespace/name`` of the claim or snapshot that its data come from, or ""."""
+        source = self.source
+        if source is None or not (source.is_snapshot or source.is_claim):
+            return ""
+        return f"{source.kind} {source.namespace or self.metadata.namespace}/{source.name}"
+
+    @property
     def _pin(self) -> str:
-        place, _, uid = self.annotations.get(PINNED_ZONE, "").rpartition("/")
-        return place if uid == self.uid else ""
+        return self._ours(PINNED_ZONE)
+
+    def _ours(self, key: str) -> str:
+        """What we wrote to this claim, and to no other one of its name."""
+        text, _, uid = self.annotations.get(key, "").rpartition("/")
+        return text if uid == self.uid else ""
+
+    def note(self, text: str) -> str:
+        """What an annotation of ours says of this claim, and of no other one of its name."""
+        return f"{text}/{self.uid}"
 
     def pin(self, zone: str, outpost_arn: str = "") -> str:
         """What ``PINNED_ZONE`` says of this claim, and of no other one of its name."""
         place = f"{zone}{_OUTPOST_AFTER}{outpost_arn}" if outpost_arn else zone
-        return f"{place}/{self.uid}"
+        return self.note(place)
 
     def asks_for_the_same(self, other: "Claim") -> bool:
         """Whether two versions of the claim differ, if at all, only in what we write to it."""
@@ -105,8 +177,42 @@ class Claim(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
     @property
     def requested_storage(self) -> str:
         """``spec.resources.requests.storage`` as written, or ""."""
-        resources = self.spec.resources
-        return (resources.requests or {}).get("storage", "") if resources else ""
+        return _storage(self.spec.resources.requests if self.spec.resources else None)
+
+    @property
+    def capacity(self) -> str:
+        """``status.capacity.storage`` as written, or "": what its user can count on."""
+        return _storage(self.status.capacity if self.status else None)
+
+    @property
+    def allocated_storage(self) -> str:
+        """``status.allocatedResources.storage`` as written, or "": the size being grown to."""
+        return _storage(self.status.allocated_resources if self.status else None)
+
+    @property
+    def resize_status(self) -> str:
+        """``status.allocatedResourceStatuses.storage``, or ""."""
+        return _storage(self.status.allocated_resource_statuses if self.status else None)
+
+    @property
+    def attributes_class_name(self) -> str:
+        """The VolumeAttributesClass that is wanted, or ""."""
+        return self.spec.volume_attributes_class_name or ""
+
+    @property
+    def current_attributes_class_name(self) -> str:
+        """The VolumeAttributesClass that the volume has, or ""."""
+        return (self.status.current_volume_attributes_class_name or "") if self.status else ""
+
+    @property
+    def modify_status(self) -> ModifyVolumeStatus | None:
+        """How far a change of its VolumeAttributesClass is; None while there is none."""
+        return self.status.modify_volume_status if self.status else None
+
+    def condition(self, kind: str) -> Condition | None:
+        """The condition of a type, if it has it."""
+        conditions = (self.status.conditions or ()) if self.status else ()
+        return next((each for each in conditions if each.type == kind), None)
 
     @property
     def is_bound(self) -> bool:
@@ -145,8 +251,13 @@ class Claim(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
         return found == IN_TREE_DRIVER and self.annotations.get(MIGRATED_TO) == driver
 
 
+def _storage(values: dict[str, str] | None) -> str:
+    return (values or {}).get("storage", "")
+
+
 def _asked(claim: Claim) -> tuple[object, ...]:
-    foreign = {key: value for key, value in claim.annotations.items() if key != PINNED_ZONE}
+    ours = (PINNED_ZONE, PINNED_SOURCE, CROSSING)
+    foreign = {key: value for key, value in claim.annotations.items() if key not in ours}
     return claim.uid, claim.spec, claim.status, claim.deleting, foreign
 
 
