@@ -12,6 +12,7 @@ from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.placed_volume import PlacedVolume
 from provisioner.model.pod import Pod
 from provisioner.model.storage_class import StorageClass
+from provisioner.model.volume_attributes_class import VolumeAttributesClass
 from provisioner.model.volume_snapshot import (
     VolumeSnapshot,
     VolumeSnapshotClass,
@@ -79,6 +80,13 @@ PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume",
 PLACED_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", PlacedVolume)
 PODS = Resource("", "v1", "pods", "Pod", Pod, True)  # noqa: FBT003 -- namespaced
 STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", StorageClass)
+ATTRIBUTES_CLASSES = Resource(
+    "storage.k8s.io",
+    "v1",
+    "volumeattributesclasses",
+    "VolumeAttributesClass",
+    VolumeAttributesClass,
+)
 ATTACHMENTS = Resource("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", Attachment)
 NODES = Resource("", "v1", "nodes", "Node", Node)
 CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", CsiNode)

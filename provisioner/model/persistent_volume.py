@@ -29,10 +29,12 @@ class InTreeSource(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class PersistentVolumeSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
     """``spec`` of a persistent volume."""
 
+    capacity: dict[str, str] | None = None
     claim_ref: ObjectReference | None = None
     persistent_volume_reclaim_policy: str = ""
     csi: CsiSource | None = None
     aws_elastic_block_store: InTreeSource | None = None
+    volume_attributes_class_name: str | None = None
 
 
 class PersistentVolumeStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -51,6 +53,16 @@ class PersistentVolume(KubeObject, frozen=True, rename="camel", gc=False, kw_onl
     def phase(self) -> str:
         """``status.phase``, or "" while there is none."""
         return self.status.phase if self.status else ""
+
+    @property
+    def capacity(self) -> str:
+        """``spec.capacity.storage`` as written, or ""."""
+        return (self.spec.capacity or {}).get("storage", "")
+
+    @property
+    def attributes_class_name(self) -> str:
+        """The VolumeAttributesClass that its volume has, or ""."""
+        return self.spec.volume_attributes_class_name or ""
 
     @property
     def reclaim_policy(self) -> str:

@@ -10,6 +10,7 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.informer import Informer
 from provisioner.kube.resources import (
     ATTACHMENTS,
+    ATTRIBUTES_CLASSES,
     CLAIMS,
     CSI_NODES,
     NODES,
@@ -32,6 +33,7 @@ from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.pod import Pod, using_claims
 from provisioner.model.storage_class import StorageClass
+from provisioner.model.volume_attributes_class import VolumeAttributesClass
 from provisioner.model.volume_snapshot import (
     VolumeSnapshot,
     VolumeSnapshotClass,
@@ -41,11 +43,12 @@ from provisioner.model.zone import Place, place_of
 
 _DISCOVER_AGAIN_S = 2.0
 _MISSING_AGAIN_S = 15.0
-# What a cluster may do without, and may get while we run: CRDs.
-_OPTIONAL = frozenset({VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS, SNAPSHOT_CLASSES})
+# What a cluster may do without, and may get while we run: CRDs, and what is new in 1.34.
+_OPTIONAL = frozenset({VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS, SNAPSHOT_CLASSES, ATTRIBUTES_CLASSES})
 _CLAIMS_BY: Mapping[str, Indexer[Claim]] = {
     "uid": lambda claim: (claim.uid,),
     "class": lambda claim: (claim.class_name,),
+    "attributes_class": lambda claim: (claim.attributes_class_name,),
 }
 _ATTACHMENTS_BY: Mapping[str, Indexer[Attachment]] = {
     "persistent_volume": lambda each: (each.spec.source.persistent_volume_name or "",),
@@ -67,9 +70,9 @@ def _volume_of(persistent_volume: PersistentVolume) -> Iterable[str]:
 class Caches:
     """Informers of everything that the flows read.
 
-    The indexes: claims by ``uid`` and ``class``, persistent volumes by ``volume`` (under whichever
-    driver they name it), attachments by ``persistent_volume`` and ``node``, pods by ``claim``,
-    contents by ``snapshot_uid`` and ``class``. Of pods there are only those that are pending and
+    The indexes: claims by ``uid``, ``class`` and ``attributes_class``, persistent volumes by
+    ``volume`` (under whichever driver they name it), attachments by ``persistent_volume`` and
+    ``node``, pods by ``claim``, contents by ``snapshot_uid`` and ``class``. Of pods there are only those that are pending and
     use claims: what else runs is nothing to us.
 
     A kind that is not served at first is asked for again at a steady pace, and followed from then
@@ -87,6 +90,9 @@ class Caches:
             client, ATTACHMENTS, metrics, indexers=_ATTACHMENTS_BY
         )
         self.classes: Informer[StorageClass] = Informer(client, STORAGE_CLASSES, metrics)
+        self.attributes_classes: Informer[VolumeAttributesClass] = Informer(
+            client, ATTRIBUTES_CLASSES, metrics
+        )
         self.nodes: Informer[Node] = Informer(client, NODES, metrics)
         self.csi_nodes: Informer[CsiNode] = Informer(client, CSI_NODES, metrics)
         self.pods: Informer[Pod] = Informer(
@@ -121,6 +127,7 @@ class Caches:
             PERSISTENT_VOLUMES: self.persistent_volumes,
             ATTACHMENTS: self.attachments,
             STORAGE_CLASSES: self.classes,
+            ATTRIBUTES_CLASSES: self.attributes_classes,
             NODES: self.nodes,
             CSI_NODES: self.csi_nodes,
             PODS: self.pods,
@@ -203,6 +210,10 @@ class Caches:
     async def storage_class(self, name: str) -> StorageClass | None:
         """A class; None only when the API server has none of that name."""
         return self.classes.get(name) or await self._find(STORAGE_CLASSES, name)
+
+    async def attributes_class(self, name: str) -> VolumeAttributesClass | None:
+        """A VolumeAttributesClass; None only when the API server has none of that name."""
+        return self.attributes_classes.get(name) or await self._find(ATTRIBUTES_CLASSES, name)
 
     async def persistent_volume(self, name: str) -> PersistentVolume | None:
         """A persistent volume; None only when the API server has none of that name."""
