@@ -86,22 +86,6 @@ class ModifyVolumeStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, 
     status: str = ""
 
 
-class Condition(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """One of ``status.conditions``; there is at most one of a type."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-
-
-class ModifyVolumeStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """``status.modifyVolumeStatus``: which class the volume is being brought to, and how far."""
-
-    target_volume_attributes_class_name: str = ""
-    status: str = ""
-
-
 class ClaimStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
     """``status`` of a claim. Quantities as they are written, by resource."""
 
@@ -231,41 +215,6 @@ class Claim(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
         return next((each for each in conditions if each.type == kind), None)
 
     @property
-    def capacity(self) -> str:
-        """``status.capacity.storage`` as written, or "": what its user can count on."""
-        return _storage(self.status.capacity if self.status else None)
-
-    @property
-    def allocated_storage(self) -> str:
-        """``status.allocatedResources.storage`` as written, or "": the size being grown to."""
-        return _storage(self.status.allocated_resources if self.status else None)
-
-    @property
-    def resize_status(self) -> str:
-        """``status.allocatedResourceStatuses.storage``, or ""."""
-        return _storage(self.status.allocated_resource_statuses if self.status else None)
-
-    @property
-    def attributes_class_name(self) -> str:
-        """The VolumeAttributesClass that is wanted, or ""."""
-        return self.spec.volume_attributes_class_name or ""
-
-    @property
-    def current_attributes_class_name(self) -> str:
-        """The VolumeAttributesClass that the volume has, or ""."""
-        return (self.status.current_volume_attributes_class_name or "") if self.status else ""
-
-    @property
-    def modify_status(self) -> ModifyVolumeStatus | None:
-        """How far a change of its VolumeAttributesClass is; None while there is none."""
-        return self.status.modify_volume_status if self.status else None
-
-    def condition(self, kind: str) -> Condition | None:
-        """The condition of a type, if it has it."""
-        conditions = (self.status.conditions or ()) if self.status else ()
-        return next((each for each in conditions if each.type == kind), None)
-
-    @property
     def is_bound(self) -> bool:
         """Whether it is bound to ``spec.volumeName``, and does not only ask for it.
 
@@ -300,10 +249,6 @@ class Claim(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
         if found == driver:
             return True
         return found == IN_TREE_DRIVER and self.annotations.get(MIGRATED_TO) == driver
-
-
-def _storage(values: dict[str, str] | None) -> str:
-    return (values or {}).get("storage", "")
 
 
 def _storage(values: dict[str, str] | None) -> str:
