@@ -44,13 +44,9 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
 
 BEFORE, AFTER, LOST = "dies before the send", "dies before the reply", "loses the reply"
-EC2_CHANGES = {
-    "create_volume": "CreateVolume",
-    "attach_volume": "AttachVolume",
-    "detach_volume": "DetachVolume",
-    "delete_volume": "DeleteVolume",
-    "delete_tags": "DeleteTags",
-}
+_EC2_READS = ("Describe", "Get", "List")
+_NAMES = ("ClientToken", "VolumeId", "SnapshotId", "SourceVolumeId")
+_LISTS = {"Resources": "ResourceId", "SourceSnapshotIds": "SourceSnapshotId"}  # as on the wire
 _KUBE_CHANGES = frozenset({"POST", "PATCH", "PUT", "DELETE"})
 _PDEATHSIG = 1
 _DEAD = 137
@@ -72,6 +68,7 @@ class Order:
     at: str = ""
     fate: str = ""
     freezes: tuple[str, ...] = ()
+    sweep_s: float = 1.0
 
 
 class Recorder:
@@ -151,8 +148,8 @@ class MortalEc2:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         call: Callable[..., Any] = getattr(self._client, name)
-        action = EC2_CHANGES.get(name)
-        if action is None:
+        action = self._client.meta.method_to_api_mapping.get(name)
+        if action is None or action.startswith(_EC2_READS):
             return call
         return lambda **params: self._change(action, call, params)
 
@@ -168,12 +165,11 @@ class MortalEc2:
 
     def _have_the_reply_lost(self, action: str, params: dict[str, Any]) -> None:
         """Have EC2 carry out this very call and then reset the connection."""
-        about = {
-            "ClientToken": params.get("ClientToken"),
-            "VolumeId": params.get("VolumeId"),
-            "ResourceId": next(iter(params.get("Resources", ())), None),
+        about = {name: params.get(name) for name in _NAMES} | {
+            wire_name: next(iter(params.get(name, ())), None) for name, wire_name in _LISTS.items()
         }
         match = {key: value for key, value in about.items() if value}
+        assert match, f"nothing tells this {action} from others: {params}"
         fault = {"action": action, "when": "after", "do": "reset", "match": match}
         ask(self._endpoint, "/_control", json.dumps({"faults": [fault]}).encode())
 
@@ -186,7 +182,7 @@ async def live(order: Order) -> None:
         driver=order.driver,
         cluster_id=order.cluster_id,
         leader_elect=False,
-        orphan_sweep_interval_s=1.0,
+        orphan_sweep_interval_s=order.sweep_s,
         orphan_min_age_s=1.0,
     )
     credentials = Credentials(order.kubeconfig, None)

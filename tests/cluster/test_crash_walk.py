@@ -1,38 +1,33 @@
-"""Every request that changes something, and what comes of a controller that dies there.
+"""What comes of a controller that dies, or loses a reply, at any request of a story.
 
-The points are not written by hand: a first run of the whole story numbers its requests, and each
-then gets a story of its own for each fate.
+All stories of all kinds are told at once; each test waits for the end of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
-from tests.cluster import walk, walk_world
+from tests.cluster import volume_stories, walk, walk_world
 from tests.cluster.background import Background
 from tests.cluster.hands import PVS
-from tests.cluster.mortal import AFTER, BEFORE, EC2_CHANGES, LOST
-from tests.cluster.walk import Ending
+from tests.cluster.mortal import AFTER, BEFORE, LOST
+from tests.cluster.stories import Story
+from tests.cluster.volume_stories import FullZones, VolumeLife
+from tests.cluster.walk import Walk
 from tests.cluster.walk_world import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-SLOTS = 13
-# What no volume's life can do without; the recording may hold more.
-LEAST = {
-    *EC2_CHANGES.values(),
-    "POST persistentvolumes",
-    "PATCH persistentvolumes",
-    "DELETE persistentvolumes",
-    "PATCH volumeattachments",
-    "PATCH volumeattachments/status",
-    "PATCH persistentvolumeclaims",
-}
+SLOTS = 40
+# Those first of which some wait a minute before they try again.
+KINDS: tuple[type[Story], ...] = (FullZones, VolumeLife)
+MAKING = ("PATCH persistentvolumeclaims", "CreateVolume", "POST persistentv", "DeleteTags")
+Walks = dict[type[Story], Walk]
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -40,78 +35,95 @@ async def world(
     background: Background, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[World]:
     async with walk_world.opened(background, tmp_path_factory.mktemp("walk"), SLOTS) as opened:
-        yield opened
+        await asyncio.to_thread(lambda: opened.hand.control(capacity=volume_stories.FULL))
+        try:
+            yield opened
+        finally:
+            await asyncio.to_thread(lambda: opened.hand.control(capacity=[]))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def labels(world: World) -> list[str]:
-    """The requests of a life without a crash."""
-    async with walk.a_story(world) as story:
-        await story.tell()
-        await story.check()
-        return story.labels
+async def walks(world: World, request: pytest.FixtureRequest) -> AsyncIterator[Walks]:
+    """The walks that the selected tests are about; all, for one that is not about a single kind."""
+    here = [item for item in request.session.items if item.path == request.path]
+    about = [item.callspec.params["kind"] if hasattr(item, "callspec") else None for item in here]
+    async with walk.walked(world, [k for k in KINDS if k in about or None in about]) as made:
+        yield made
 
 
-async def told(world: World, points: Sequence[tuple[str, str]]) -> list[Ending]:
-    endings = await asyncio.gather(*(walk.tell(world, at, fate) for at, fate in points))
-    print("\n".join(map(str, endings)))  # noqa: T201 -- the summary
-    counted = Counter((e.fate, "WRONG" if e.wrong else "ended well") for e in endings)
-    print({f"{fate}: {came}": n for (fate, came), n in counted.items()})  # noqa: T201
-    return endings
+@every_kind
+async def test_the_recording_holds_every_kind_of_request_that_a_story_needs(
+    walks: Walks, kind: type[Story]
+):
+    labels = await walks[kind].labels
 
-
-def assert_all_well(endings: Sequence[Ending], points: Sequence[tuple[str, str]]) -> None:
-    assert [str(each) for each in endings if each.wrong] == []
-    reached = {(each.at, each.fate) for each in endings if each.reached}
-    assert set(points) - reached == set(), "requests that were recorded and have no point"
-
-
-async def test_the_recording_holds_every_kind_of_request_that_a_volume_needs(labels: list[str]):
-    assert LEAST - {label.partition(" #")[0] for label in labels} == set()
+    assert kind.LEAST - set(map(walk.what, labels)) == set()
     assert len(labels) == len(set(labels))
 
 
-async def test_a_crash_at_any_request_loses_and_doubles_nothing(world: World, labels: list[str]):
-    points = list(itertools.product(labels, (BEFORE, AFTER)))
+@every_kind
+async def test_a_crash_at_any_request_loses_and_doubles_nothing(walks: Walks, kind: type[Story]):
+    endings = await walks[kind].ended(walk.CRASHES)
 
-    endings = await told(world, points)
-
-    assert_all_well(endings, points)
+    print("\n".join(walk.summary(kind, endings)))  # noqa: T201
+    walk.assert_all_well(endings, await walks[kind].labels)
     assert {each.lives for each in endings} == {2}
 
 
+@every_kind
 async def test_a_lost_reply_to_any_request_loses_and_doubles_nothing(
-    world: World, labels: list[str]
+    walks: Walks, kind: type[Story]
 ):
-    points = [(label, LOST) for label in labels]
+    endings = await walks[kind].ended({LOST})
 
-    endings = await told(world, points)
-
-    assert_all_well(endings, points)
+    print("\n".join(walk.summary(kind, endings)))  # noqa: T201
+    walk.assert_all_well(endings, await walks[kind].labels)
     assert {each.lives for each in endings} == {1}
 
 
+async def test_no_way_back_from_a_crash_sends_a_request_that_has_no_point(walks: Walks):
+    recorded = {walk.what(label) for each in walks.values() for label in await each.labels}
+    sent = {
+        walk.what(label)
+        for each in walks.values()
+        for ending in await each.endings
+        for label in ending.labels
+    }
+
+    assert sent - recorded == set()
+
+
+async def test_each_zone_is_written_to_the_claim_before_it_is_asked(walks: Walks):
+    pins, creates = ("PATCH persistentvolumeclaims", "CreateVolume")
+
+    labels = await walks[FullZones].labels
+
+    assert [label for label in labels if label.startswith((pins, creates))] == [
+        f"{what} #{number}" for number in (1, 2, 3) for what in (pins, creates)
+    ]
+
+
 async def test_a_claim_deleted_while_it_lies_dead_leaves_nothing_wherever_it_died(
-    world: World, labels: list[str]
+    world: World, walks: Walks
 ):  # race 1
-    making = ("PATCH persistentvolumeclaims", "CreateVolume", "POST persistentv", "DeleteTags")
+    labels = await walks[VolumeLife].labels
     points = [
         (label, fate)
-        for label, fate in itertools.product(labels, (BEFORE, AFTER))
-        if label.startswith(making)
+        for label, fate in itertools.product(labels, walk.CRASHES)
+        if label.startswith(MAKING)
     ]
 
     volumes = await asyncio.gather(*(deleted_while_dead(world, *point) for point in points))
 
     made = dict(zip(points, volumes, strict=True))
     print(f"volumes that EC2 had when the claim was gone: {made}")  # noqa: T201
-    assert len(points) == 2 * len(making)
+    assert len(points) == 2 * len(MAKING)
     assert [made["CreateVolume #1", BEFORE], made["CreateVolume #1", AFTER]] == [0, 1]
 
 
 async def deleted_while_dead(world: World, at: str, fate: str) -> int:
     """How many volumes were there between the two lives; in the end there are none."""
-    async with walk.a_story(world, at, fate) as story:
+    async with walk.a_story(world, VolumeLife, at, fate) as story:
         story.may_live.clear()
         await story.make_claim()
         uid = (await world.api.get(story.claim_path))["metadata"]["uid"]

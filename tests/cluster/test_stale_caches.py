@@ -14,7 +14,7 @@ import pytest_asyncio
 from tests.cluster import walk, walk_world
 from tests.cluster.background import Background
 from tests.cluster.hands import PVS
-from tests.cluster.walk import Story
+from tests.cluster.volume_stories import VolumeLife
 from tests.cluster.walk_world import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -22,7 +22,7 @@ CLAIMS, PERSISTENT, ATTACHED = "persistentvolumeclaims", "persistentvolumes", "v
 STALE_S = 2.0  # well above the 0.2 s in which a watch tells of a change here
 
 
-async def stale(story: Story, act: Awaitable[None], *, until: Awaitable[None]) -> list[str]:
+async def stale(story: VolumeLife, act: Awaitable[None], *, until: Awaitable[None]) -> list[str]:
     """Act while the cache stands still, let it go on, wait; what was sent meanwhile."""
     await story.freeze()
     sent = len(story.labels)
@@ -34,7 +34,7 @@ async def stale(story: Story, act: Awaitable[None], *, until: Awaitable[None]) -
     return meanwhile
 
 
-async def each_step_unseen(story: Story) -> None:
+async def each_step_unseen(story: VolumeLife) -> None:
     frozen = story.freezes
     sent = await stale(story, story.make_claim(), until=story.is_bound())
     assert ("CreateVolume #1" in sent) == (CLAIMS not in frozen)
@@ -51,23 +51,23 @@ async def each_step_unseen(story: Story) -> None:
     assert [label for label in story.labels if label.startswith(once)] == [f"{a} #1" for a in once]
 
 
-async def claims_unseen(story: Story) -> None:
+async def claims_unseen(story: VolumeLife) -> None:
     await each_step_unseen(story)
 
 
-async def persistent_volumes_unseen(story: Story) -> None:
+async def persistent_volumes_unseen(story: VolumeLife) -> None:
     await each_step_unseen(story)
 
 
-async def attachments_unseen(story: Story) -> None:
+async def attachments_unseen(story: VolumeLife) -> None:
     await each_step_unseen(story)
 
 
-async def nothing_seen(story: Story) -> None:
+async def nothing_seen(story: VolumeLife) -> None:
     await each_step_unseen(story)
 
 
-async def an_attachment_that_is_not_seen(story: Story) -> None:
+async def an_attachment_that_is_not_seen(story: VolumeLife) -> None:
     """Race 9, 29: the cache shows no attachment, the live list does."""
     await story.make_claim()
     await story.is_bound()
@@ -85,7 +85,7 @@ async def an_attachment_that_is_not_seen(story: Story) -> None:
     await story.check()
 
 
-async def a_policy_that_is_not_seen(story: Story) -> None:
+async def a_policy_that_is_not_seen(story: VolumeLife) -> None:
     """Race 19: the cache says Delete, the object says Retain."""
     await story.make_claim()
     await story.is_bound()
@@ -119,7 +119,7 @@ async def a_policy_that_is_not_seen(story: Story) -> None:
     await story.check()
 
 
-async def a_claim_made_anew_unseen(story: Story) -> None:
+async def a_claim_made_anew_unseen(story: VolumeLife) -> None:
     """Race 8: another claim under the name of the first, which was never seen to go."""
     await story.make_claim()
     await story.is_bound()
@@ -140,7 +140,7 @@ async def a_claim_made_anew_unseen(story: Story) -> None:
     await story.check(volumes=2)
 
 
-STORIES: dict[Callable[[Story], Awaitable[None]], tuple[str, ...]] = {
+STORIES: dict[Callable[[VolumeLife], Awaitable[None]], tuple[str, ...]] = {
     claims_unseen: (CLAIMS,),
     persistent_volumes_unseen: (PERSISTENT,),
     attachments_unseen: (ATTACHED,),
@@ -149,7 +149,7 @@ STORIES: dict[Callable[[Story], Awaitable[None]], tuple[str, ...]] = {
     a_policy_that_is_not_seen: (PERSISTENT,),
     a_claim_made_anew_unseen: (CLAIMS,),
 }
-Told = dict[Callable[[Story], Awaitable[None]], asyncio.Task[None]]
+Told = dict[Callable[[VolumeLife], Awaitable[None]], asyncio.Task[None]]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -171,9 +171,9 @@ async def told(
 
 
 async def _tell(
-    world: World, tell: Callable[[Story], Awaitable[None]], freezes: tuple[str, ...]
+    world: World, tell: Callable[[VolumeLife], Awaitable[None]], freezes: tuple[str, ...]
 ) -> None:
-    async with walk.a_story(world, freezes=freezes) as story:
+    async with walk.a_story(world, VolumeLife, freezes=freezes) as story:
         try:
             await tell(story)
         except AssertionError:

@@ -45,6 +45,7 @@ class World:
         self.sandbox = sandbox
         self.api = api
         self.folder = folder
+        self.namespace = namespace
         self.claims = hands.claims_of(namespace)
         self.hand = Ec2Hand(sandbox.ec2_endpoint)
         self.slots: asyncio.Queue[Slot] = asyncio.Queue()
