@@ -1,5 +1,7 @@
 """Tags whose values name the claim: ``team={{ .PVCNamespace | field "-" 0 | toUpper }}``.
 
+Those of a snapshot name the VolumeSnapshot instead.
+
 The values are templates of Go's text/template in aws-ebs-csi-driver; here the part of that
 language that makes sense in a tag: text, ``.PVCNamespace``, ``.PVCName``, ``.PVName``, strings,
 numbers, pipes, brackets, ``if``/``else``/``end`` and functions. What is left out (variables,
@@ -9,7 +11,7 @@ Source: aws-ebs-csi-driver v1.64 docs/tagging.md and pkg/util/template (read 202
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from provisioner.model import template_functions as functions
@@ -26,17 +28,23 @@ from provisioner.model.template_tree import (
     rendered,
 )
 
-__all__ = ["Names", "TagTemplate", "parse"]
+__all__ = ["OF_CLAIM", "OF_SNAPSHOT", "Names", "TagTemplate", "parse"]
 
 _DEEPEST = 40
 _CONDITION = re.compile(r"\b(?:if|and|or)\b")
 _FOREIGN = ("range", "with", "define", "block", "template", "break", "continue", "nil")
 
 
-_FIELDS = {
+# What a template can name, and which of ``Names`` that is.
+OF_CLAIM = {
     "PVCNamespace": "claim_namespace",
     "PVCName": "claim_name",
     "PVName": "persistent_volume_name",
+}
+OF_SNAPSHOT = {
+    "VolumeSnapshotNamespace": "snapshot_namespace",
+    "VolumeSnapshotName": "snapshot_name",
+    "VolumeSnapshotContentName": "content_name",
 }
 
 
@@ -62,8 +70,8 @@ class TagTemplate:
         return "".join(rendered(self.parts, names))
 
 
-def parse(text: str) -> TagTemplate:
-    """Read ``key=value``; the key ends at the first ``=``.
+def parse(text: str, fields: Mapping[str, str] = OF_CLAIM) -> TagTemplate:
+    """Read ``key=value``; the key ends at the first ``=``, ``fields`` are what it can name.
 
     Raises:
         ValueError: one sentence that names what is wrong.
@@ -72,7 +80,7 @@ def parse(text: str) -> TagTemplate:
     if not equals or not key:
         raise ValueError(f"{text[:100]!r} is not of the form key=value")
     try:
-        return TagTemplate(key, value, _Reader(value).all())
+        return TagTemplate(key, value, _Reader(value, fields).all())
     except ValueError as error:
         told = f"the template {value[:100]!r} of tag {key[:40]!r}: {error}"
         if isinstance(error, AtExecutionError) and _CONDITION.search(value):
@@ -83,8 +91,9 @@ def parse(text: str) -> TagTemplate:
 class _Reader:
     """Reads the pieces of one template, from the first to the last."""
 
-    def __init__(self, template: str) -> None:
+    def __init__(self, template: str, fields: Mapping[str, str]) -> None:
         self._pieces = cut(template)
+        self._fields = fields
 
     def all(self) -> tuple[Part, ...]:
         parts, end = self._block(0)
@@ -109,11 +118,11 @@ class _Reader:
             elif word in _FOREIGN:
                 raise RefusedHereError(f"{word} is not supported in a tag")
             else:
-                parts.append(_expression(piece))
+                parts.append(_expression(piece, self._fields))
         return tuple(parts), None
 
     def _choice(self, condition: list[Token], depth: int) -> Choice:
-        test = _expression(condition)
+        test = _expression(condition, self._fields)
         then, end = self._block(depth)
         otherwise: tuple[Part, ...] = ()
         if end is not None and end[0].text == "else":
@@ -131,15 +140,15 @@ class _Reader:
         return Choice(test, then, otherwise)
 
 
-def _expression(tokens: Sequence[Token]) -> Expression:
+def _expression(tokens: Sequence[Token], fields: Mapping[str, str]) -> Expression:
     waiting = iter(tokens)
-    found = _pipeline(waiting, 0)
+    found = _pipeline(waiting, 0, fields)
     if found is None or next(waiting, None) is not None:
         raise ValueError("a bracket is closed that was not opened")
     return found
 
 
-def _pipeline(tokens: Iterator[Token], depth: int) -> Expression | None:
+def _pipeline(tokens: Iterator[Token], depth: int, fields: Mapping[str, str]) -> Expression | None:
     """What stands before the closing bracket or the end, which it takes with it.
 
     At depth 0 a closing bracket is one too many: None.
@@ -154,27 +163,27 @@ def _pipeline(tokens: Iterator[Token], depth: int) -> Expression | None:
         if token.kind is Kind.PIPE:
             piped, words = _command(words, piped), []
         elif token.kind is Kind.OPEN:
-            inner = _pipeline(tokens, depth + 1)
+            inner = _pipeline(tokens, depth + 1, fields)
             if inner is not None:
                 words.append(inner)
         else:
-            words.append(_word(token))
+            words.append(_word(token, fields))
     if depth:
         raise ValueError("a bracket is not closed")
     return _command(words, piped)
 
 
-def _word(token: Token) -> Expression | str:
+def _word(token: Token, fields: Mapping[str, str]) -> Expression | str:
     """A value, or the name of a function as text."""
     match token.kind:
         case Kind.STRING:
             return Literal(token.text)
         case Kind.NUMBER:
             return Literal(_number(token.text))
-        case Kind.FIELD if token.text in _FIELDS:
-            return Field(_FIELDS[token.text])
+        case Kind.FIELD if token.text in fields:
+            return Field(fields[token.text])
         case Kind.FIELD:
-            known = ", ".join(f".{name}" for name in _FIELDS)
+            known = ", ".join(f".{name}" for name in fields)
             raise AtExecutionError(f"there is no .{token.text[:40]}; there are {known}")
         case _ if token.text in ("true", "false"):
             return Literal(token.text == "true")

@@ -11,10 +11,11 @@ from functools import partial
 
 from provisioner.model import tag_template
 from provisioner.model.refusal import RefusedHereError, retold
-from provisioner.model.tag_template import Names, TagTemplate
+from provisioner.model.tag_template import OF_CLAIM, Names, TagTemplate
 from provisioner.model.template_tree import least_characters
 
 VOLUME_NAME = "CSIVolumeName"
+SNAPSHOT_NAME = "CSIVolumeSnapshotName"
 CLUSTER = "ebs.csi.aws.com/cluster"
 CLUSTER_NAME = "ebs.csi.aws.com/cluster-name"
 CLAIM_NAME = "kubernetes.io/created-for/pvc/name"
@@ -29,7 +30,7 @@ UNCLAIMED = "ebs-provisioner.io/unclaimed"
 IOPS_PER_GIB = "ebs.csi.aws.com/IOPSPerGb"
 IOPS_FOLLOW_GROWTH = "ebs.csi.aws.com/AllowAutoIOPSIncreaseOnModify"
 
-_RESERVED = frozenset({VOLUME_NAME, "CSIVolumeSnapshotName"})
+_RESERVED = frozenset({VOLUME_NAME, SNAPSHOT_NAME})
 _RESERVED_PREFIXES = ("kubernetes.io", "ebs.csi.aws.com/", "aws:")
 _OURS = "ebs-provisioner.io/"
 # Source: Amazon EC2 user guide, "Tag restrictions" (read 2026-11-21).
@@ -92,18 +93,37 @@ def of_new_volume(
     return tuple(sorted(tags.items()))
 
 
+def of_new_snapshot(
+    name: str, *, cluster_id: str, extra: Mapping[str, str]
+) -> tuple[tuple[str, str], ...]:
+    """All tags that CreateSnapshot writes, sorted; ``name`` is what a snapshot is found by.
+
+    Extra tags win over all but the name and the mark of the driver, as of volumes.
+
+    Raises:
+        ValueError: one sentence: they are more than EC2 allows.
+    """
+    tags = {SNAPSHOT_NAME: name, CLUSTER: "true"}
+    if cluster_id:
+        tags |= {**of_cluster(cluster_id), "Name": f"{cluster_id}-dynamic-{name}"}
+    tags |= extra
+    if len(tags) > MOST:
+        raise ValueError(f"the snapshot would have {len(tags)} tags; EC2 allows {MOST}")
+    return tuple(sorted(tags.items()))
+
+
 def _of_growth(iops_per_gib: int | None, *, follows: bool | None) -> dict[str, str]:
     tags = {} if iops_per_gib is None else {IOPS_PER_GIB: str(iops_per_gib)}
     return tags if follows is None else tags | {IOPS_FOLLOW_GROWTH: str(follows).lower()}
 
 
-def rendered(templates: Iterable[TagTemplate], owner: Owner) -> dict[str, str]:
+def rendered(templates: Iterable[TagTemplate], owner: Owner | Names) -> dict[str, str]:
     """The tags that templates mean for one volume; of two with one key the later one counts.
 
     Raises:
         ValueError: one sentence that names the tag and what is wrong with it.
     """
-    names = Names(owner.claim_namespace, owner.claim_name, owner.persistent_volume_name)
+    names = owner if isinstance(owner, Names) else _names(owner)
     tags = {}
     for template in templates:
         try:
@@ -115,13 +135,19 @@ def rendered(templates: Iterable[TagTemplate], owner: Owner) -> dict[str, str]:
     return tags
 
 
-def parse(text: str) -> TagTemplate:
+def _names(owner: Owner) -> Names:
+    return Names(owner.claim_namespace, owner.claim_name, owner.persistent_volume_name)
+
+
+def parse(text: str, fields: Mapping[str, str] = OF_CLAIM) -> TagTemplate:
     """Read ``key=value``, the value a template, and check what is known before there is a claim.
+
+    ``fields``: what the template can name.
 
     Raises:
         ValueError: one sentence that names the tag and the rule.
     """
-    template = tag_template.parse(text)
+    template = tag_template.parse(text, fields)
     _check_key(template.key)
     if template.is_constant:
         _check_value(template.key, template.render(Names()))

@@ -13,11 +13,14 @@ from provisioner.model.template_functions import Value
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a template can name: the claim and its persistent volume."""
+    """What a template can name: the claim and its persistent volume, or a snapshot."""
 
     claim_namespace: str = ""
     claim_name: str = ""
     persistent_volume_name: str = ""
+    snapshot_namespace: str = ""
+    snapshot_name: str = ""
+    content_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,178 @@
+"""The parameters of a VolumeSnapshotClass: read once, into a frozen record.
+
+Keys ignore case as aws-ebs-csi-driver's do, but for the prefix ``tagSpecification``. What can never
+work is refused before a snapshot is taken: the stock driver takes it and deletes it again.
+Source: aws-ebs-csi-driver v1.64 docs/snapshot.md, docs/fast-snapshot-restores.md,
+docs/snapshot-lock.md and pkg/driver/controller.go ``CreateSnapshot``; EC2 API LockSnapshot;
+external-snapshotter 8.6 pkg/utils/util.go for the secrets (read 2026-11-21).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from provisioner.model import tags
+from provisioner.model.ebs_snapshot import LockRequest
+from provisioner.model.parameter_table import TAG_PREFIX
+from provisioner.model.tag_template import OF_SNAPSHOT, TagTemplate
+
+LOCK_MODES = ("governance", "compliance")
+# Source: EC2 API LockSnapshot (read 2026-11-21).
+_DAYS, _HOURS = (1, 36_500), (1, 72)
+_ARN = re.compile(r"arn:aws[a-z-]*:outposts:[a-z0-9-]+:[0-9]{12}:outpost/op-[0-9a-f]+")
+_ZONE = re.compile(r"[a-z]{2}[a-z-]*-[0-9]+[a-z0-9-]*")
+_SECRETS = frozenset(
+    f"csi.storage.k8s.io/{of}-secret-{part}"
+    for of in ("snapshotter", "snapshotter-list")
+    for part in ("name", "namespace")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotParameters:
+    """What a class asks of its snapshots.
+
+    Attributes:
+        fast_zones: where volumes made of the snapshot are fast from the start.
+        lock: how it is kept from deletion.
+        outpost_arn: where it is stored, instead of in the Region.
+        tag_templates: they name the VolumeSnapshot.
+    """
+
+    fast_zones: tuple[str, ...] = ()
+    lock: LockRequest | None = None
+    outpost_arn: str | None = None
+    tag_templates: tuple[TagTemplate, ...] = ()
+
+
+def parse(raw: Mapping[str, str]) -> SnapshotParameters:
+    """Read a class's parameters.
+
+    Raises:
+        ValueError: one sentence that names the parameter, its value and what would help.
+    """
+    given: dict[str, Any] = {}
+    templates: dict[str, TagTemplate] = {}
+    for name, text in sorted(raw.items()):
+        if name.startswith(TAG_PREFIX):
+            _read_tag(templates, name, text)
+        elif name not in _SECRETS:  # EBS needs none, so none is read
+            _read(given, name, text)
+    return SnapshotParameters(
+        fast_zones=given.pop("fastsnapshotrestoreavailabilityzones", ()),
+        outpost_arn=given.pop("outpostarn", None),
+        lock=_lock(given),
+        tag_templates=tuple(templates.values()),
+    )
+
+
+def unknown_zones(parameters: SnapshotParameters, known: frozenset[str]) -> str | None:
+    """Why EC2 will refuse fast restores in these zones, in one sentence; None if it need not."""
+    unknown = [zone for zone in parameters.fast_zones if zone not in known]
+    if not unknown:
+        return None
+    return (
+        f"fastSnapshotRestoreAvailabilityZones names {', '.join(unknown)}, which this Region does "
+        f"not have; it has {', '.join(sorted(known))}"
+    )
+
+
+def _read(given: dict[str, Any], name: str, text: str) -> None:
+    key = name.lower()
+    reader = _READERS.get(key)
+    if reader is None:
+        known = ", ".join((*_NAMES, f"{TAG_PREFIX}_N"))
+        raise ValueError(f"unknown parameter {name[:100]!r}; known are {known}")
+    if key in given:
+        raise ValueError(f"parameter {name!r} is given twice in different spellings")
+    try:
+        given[key] = reader(text)
+    except ValueError as error:
+        raise ValueError(f"parameter {name!r}: {text[:100]!r} {error}") from error
+
+
+def _read_tag(templates: dict[str, TagTemplate], name: str, text: str) -> None:
+    try:
+        template = tags.parse(text, OF_SNAPSHOT)
+    except ValueError as error:
+        raise ValueError(f"parameter {name[:100]!r}: {error}") from error
+    if template.key in templates:
+        raise ValueError(f"parameter {name[:100]!r}: tag {template.key!r} is given twice")
+    templates[template.key] = template
+
+
+def _lock(given: Mapping[str, Any]) -> LockRequest | None:
+    if not given:
+        return None
+    mode = given.get("lockmode")
+    days, expires_at = given.get("lockduration"), given.get("lockexpirationdate")
+    hours = given.get("lockcooloffperiod")
+    if mode is None:
+        raise ValueError("a lock needs lockMode: governance or compliance")
+    if (days is None) is (expires_at is None):
+        raise ValueError("a lock needs one of lockDuration and lockExpirationDate, not both")
+    if hours is not None and mode != "compliance":
+        raise ValueError("lockCoolOffPeriod is for lockMode compliance only")
+    return LockRequest(mode, days, expires_at, hours)
+
+
+def _zones(text: str) -> tuple[str, ...]:
+    zones = tuple(dict.fromkeys(zone for zone in text.replace(" ", "").split(",") if zone))
+    if not zones:
+        raise ValueError("names no zone")
+    for zone in zones:
+        if not _ZONE.fullmatch(zone):
+            raise ValueError("is no list of zones such as us-east-1a, us-east-1b")
+    return zones
+
+
+def _outpost(text: str) -> str:
+    if not _ARN.fullmatch(text.strip()):
+        raise ValueError("is no ARN of an Outpost")
+    return text.strip()
+
+
+def _mode(text: str) -> str:
+    lowered = text.strip().lower()
+    if lowered not in LOCK_MODES:
+        raise ValueError(f"is none of {', '.join(LOCK_MODES)}")
+    return lowered
+
+
+def _between(least: int, most: int, unit: str) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        found = re.fullmatch(r"\+?0*([0-9]{1,9})", text.strip(), re.ASCII)
+        if found is None or not least <= int(found[1]) <= most:
+            raise ValueError(f"is no number of {unit} from {least} to {most}")
+        return int(found[1])
+
+    return read
+
+
+def _time(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise ValueError("is no time such as 2030-01-31T00:00:00Z") from error
+    if found.tzinfo is None:
+        raise ValueError("lacks a time zone; write for example 2030-01-31T00:00:00Z")
+    return found
+
+
+_NAMES = (
+    "fastSnapshotRestoreAvailabilityZones",
+    "outpostArn",
+    "lockMode",
+    "lockDuration",
+    "lockExpirationDate",
+    "lockCoolOffPeriod",
+)
+_READERS: Mapping[str, Callable[[str], object]] = dict(
+    zip(
+        (name.lower() for name in _NAMES),
+        (_zones, _outpost, _mode, _between(*_DAYS, "days"), _time, _between(*_HOURS, "hours")),
+        strict=True,
+    )
+)
