@@ -19,6 +19,10 @@ PACKAGE = Path(package_file).parent
 IAM = PACKAGE.parent / "manifests" / "iam"
 POLICIES = ("controller-policy.json", "one-cluster-policy.json")
 PARTITIONS = ("aws", "aws-cn", "aws-us-gov")
+OF_VOLUMES = (
+    *("AttachVolume", "DetachVolume", "DeleteVolume"),
+    *("ModifyVolume", "CopyVolumes", "CreateSnapshot"),
+)
 LONGEST = 6144  # characters of a managed policy, white space not counted (IAM quotas)
 
 Policy = list[dict[str, Any]]
@@ -77,6 +81,10 @@ def volume(partition: str = "aws") -> str:
     return f"arn:{partition}:ec2:eu-central-1:111122223333:volume/vol-1"
 
 
+def snapshot(partition: str = "aws") -> str:
+    return f"arn:{partition}:ec2:eu-central-1::snapshot/snap-1"  # of no account
+
+
 def instance(partition: str = "aws") -> str:
     return f"arn:{partition}:ec2:eu-central-1:111122223333:instance/i-1"
 
@@ -107,6 +115,53 @@ def test_the_life_of_a_volume_is_allowed(name: str, partition: str):
     assert allows(policy, "DeleteVolume", made_id, ResourceTag=made)
 
 
+def snapshot_tags(cluster_id: str) -> dict[str, str]:
+    return dict(tags.of_new_snapshot("snapshot-1", cluster_id=cluster_id, extra={}))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_growing_cloning_and_snapshots_are_allowed(name: str, partition: str):
+    policy, made, one = rendered(name, partition), our_tags("production"), volume(partition)
+    taken, tagged = snapshot(partition), snapshot_tags("production")
+
+    for action in ("Snapshots", "VolumesModifications", "VolumeStatus", "LockedSnapshots"):
+        assert allows(policy, f"Describe{action}")
+    assert allows(policy, "DescribeFastSnapshotRestores")
+    for action in ("ModifyVolume", "CopyVolumes", "CreateSnapshot"):
+        assert allows(policy, action, one, ResourceTag=made)
+    assert allows(policy, "CopyVolumes", one, RequestTag=made)
+    assert allows(policy, "CreateTags", one, CreateAction="CopyVolumes")
+    assert allows(policy, "CreateSnapshot", taken, RequestTag=tagged)
+    assert allows(policy, "CreateTags", taken, CreateAction="CreateSnapshot")
+    for action in ("CreateVolume", "DeleteSnapshot", "EnableFastSnapshotRestores", "LockSnapshot"):
+        assert allows(policy, action, taken, ResourceTag=tagged)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_snapshot_without_tags_may_only_be_read(name: str):
+    policy = rendered(name)
+
+    assert not allows(policy, "CreateSnapshot", snapshot(), RequestTag={})
+    assert not allows(policy, "CreateTags", snapshot())
+    for action in ("DeleteSnapshot", "EnableFastSnapshotRestores", "LockSnapshot"):
+        assert not allows(policy, action, snapshot(), ResourceTag={})
+    restores_any = name == "controller-policy.json"
+    assert allows(policy, "CreateVolume", snapshot(), ResourceTag={}) is restores_any
+
+
+@pytest.mark.parametrize("owner", [{tags.CLAIM_NAME: "data"}, {tags.CLUSTER: "true"}])
+@pytest.mark.parametrize("action", ["CreateTags", "DeleteTags"])
+def test_a_class_may_change_tags_but_none_of_ownership(owner: dict[str, str], action: str):
+    policy = rendered("attribute-tags-policy.json")
+
+    assert allows(policy, action, volume(), ResourceTag=owner, TagKeys=["team"])
+    assert not allows(policy, action, volume(), ResourceTag={}, TagKeys=["team"])
+    assert not allows(policy, action, volume(), ResourceTag=owner)
+    for key in our_tags("production").keys() - {"Name"}:
+        assert not allows(policy, action, volume(), ResourceTag=owner, TagKeys=["team", key])
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_what_may_be_created_may_be_tried(name: str):
     tried = dict(tried_tags("production", ()))
@@ -120,7 +175,7 @@ def test_a_volume_without_tags_is_left_alone(name: str):
 
     assert not allows(policy, "CreateVolume", volume(), RequestTag={})
     assert not allows(policy, "CreateTags", volume())
-    for action in ("AttachVolume", "DetachVolume", "DeleteVolume"):
+    for action in OF_VOLUMES:
         assert not allows(policy, action, volume(), ResourceTag={})
 
 
@@ -155,8 +210,10 @@ def test_one_clusters_policy_does_not_reach_another_cluster():
     policy, foreign = rendered("one-cluster-policy.json"), our_tags("staging")
 
     assert not allows(policy, "CreateVolume", volume(), RequestTag=foreign)
-    for action in ("AttachVolume", "DetachVolume", "DeleteVolume"):
+    for action in OF_VOLUMES:
         assert not allows(policy, action, volume(), ResourceTag=foreign)
+    for action in ("CreateVolume", "DeleteSnapshot", "LockSnapshot"):
+        assert not allows(policy, action, snapshot(), ResourceTag=snapshot_tags("staging"))
     for action in ("AttachVolume", "DetachVolume"):
         assert not allows(policy, action, instance(), ResourceTag=foreign)
 
@@ -165,7 +222,7 @@ def test_volumes_of_the_in_tree_plugin_can_be_used_and_deleted():
     policy = rendered("controller-policy.json")
     old = {tags.CLAIM_NAME: "data"}
 
-    for action in ("AttachVolume", "DetachVolume", "DeleteVolume"):
+    for action in OF_VOLUMES:
         assert allows(policy, action, volume(), ResourceTag=old)
 
 

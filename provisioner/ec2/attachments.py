@@ -122,7 +122,7 @@ class Attachments:
             try:
                 answer = await self._calls.call("DescribeInstances", {"InstanceIds": ids})
             except Ec2Error as failure:
-                rest = without_missing(failure, ids, Reason.INSTANCE_NOT_FOUND)
+                rest = without_missing(failure, ids, {Reason.INSTANCE_NOT_FOUND})
                 if len(rest) < len(ids):
                     ids = rest
                     continue

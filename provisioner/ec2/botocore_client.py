@@ -84,7 +84,7 @@ def connect(
         )
     except (BotoCoreError, ValueError) as failure:
         raise StorageError(Reason.INVALID_REQUEST, f"AWS settings: {failure}") from failure
-    for action in ("CreateVolume", "DescribeVolumes", "DescribeInstances"):
+    for action in wire.ACTIONS:
         client.meta.events.register(f"before-parse.ec2.{action}", _read_quickly)
     return client
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from botocore import xform_name
 
-from provisioner.ec2 import arenas, botocore_client, errors
+from provisioner.ec2 import arenas, botocore_client, errors, wire
 from provisioner.ec2.limiter import Grant, Limiter, Turn, Urgency
 from provisioner.ec2.rates import Rates
 from provisioner.metrics import SharedMetrics
@@ -34,10 +34,9 @@ CALL_TIMEOUT_S = 45.0
 # to be sent keep attaches waiting for so long, and no longer; their next try waits before its turn.
 GATE_S = 10.0
 READ_AGAIN_S = (0.2, 0.6, 1.5)
-_RELEASES = frozenset({"DetachVolume", "DeleteVolume"})
+_RELEASES = frozenset({"DetachVolume", "DeleteVolume", "DeleteSnapshot"})
 # At the end of a process marks still come off: whoever comes next must find none.
 _LAST_CHANGES = frozenset({"DeleteTags"})
-_READ_BY_US = frozenset({"CreateVolume", "DescribeVolumes", "DescribeInstances"})
 
 # The last look before what cannot be undone.
 Gate = Callable[[], Awaitable[None]]
@@ -123,8 +122,7 @@ class Ec2Calls:
             turn: lets others end the wait for the limiter.
 
         Returns:
-            boto3's answer; of CreateVolume, DescribeVolumes and DescribeInstances the records
-            of ``provisioner.ec2.wire``.
+            boto3's answer; of ``wire.ACTIONS`` the records of ``provisioner.ec2.wire``.
 
         Raises:
             Ec2Error: refused, or (a change) its reply lost, or (a read) lost several times; or not
@@ -252,7 +250,7 @@ class Ec2Calls:
     def _send(self, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """In a thread: the boto3 call itself."""
         answer: dict[str, Any] = getattr(self._client, xform_name(action))(**params)
-        if action not in _READ_BY_US and not answer["ResponseMetadata"].get("RequestId"):
+        if action not in wire.ACTIONS and not answer["ResponseMetadata"].get("RequestId"):
             raise errors.unreadable(action, params)
         return answer
 

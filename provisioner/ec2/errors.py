@@ -1,10 +1,4 @@
-"""Foreign errors become ours, in one table: EC2's codes, botocore's exceptions, STS's refusals.
-
-The code decides, never the HTTP status alone: InsufficientVolumeCapacity is a 5xx and a clear no,
-while an InternalError may have been carried out.
-Source of codes: AWSEC2/APIReference/errors-overview.html (read 2026-11-21), texts as quoted in
-public issues; see the strict EC2 of the sandbox.
-"""
+"""Foreign errors become ours, in one place: EC2's codes, botocore's exceptions, STS's refusals."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -26,100 +20,17 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
+from provisioner.ec2.error_codes import THROTTLES, classify, told_time
 from provisioner.model.errors import Ec2Error, Outcome, Reason
 
 R = Reason
-_Table = tuple[tuple[re.Pattern[str], re.Pattern[str], Reason], ...]
 SLOWLY_S = 60.0  # a human has to act; asking more often only fills the audit log
 _SOON_S = 1.0
+_SNAPSHOT_EVERY_S = 15.0  # of one volume
+_COPY_AGAIN_S = 30.0  # a copy is in progress until all of its blocks are there: minutes to hours
 _TOO_MANY = 429
-_SERVER_ERROR = 500
 
-THROTTLES = frozenset(
-    {
-        "RequestLimitExceeded",
-        "Throttling",
-        "ThrottlingException",
-        "ThrottledException",
-        "RequestThrottled",
-        "RequestThrottledException",
-        "EC2ThrottledException",
-        "TooManyRequestsException",
-        "SlowDown",
-        "BandwidthLimitExceeded",
-        "PriorRequestNotComplete",
-    }
-)
-
-CODES: Mapping[str, Reason] = {
-    "InsufficientVolumeCapacity": R.ZONE_OUT_OF_CAPACITY,
-    "InsufficientCapacity": R.ZONE_OUT_OF_CAPACITY,
-    "VolumeTypeNotAvailableInZone": R.TYPE_NOT_IN_ZONE,
-    "InvalidZone.NotFound": R.ZONE_NOT_FOUND,
-    "InvalidAvailabilityZone": R.ZONE_NOT_FOUND,
-    "UnauthorizedOperation": R.PERMISSION_DENIED,
-    "AccessDenied": R.PERMISSION_DENIED,
-    "AccessDeniedException": R.PERMISSION_DENIED,
-    "OptInRequired": R.PERMISSION_DENIED,
-    "PendingVerification": R.PERMISSION_DENIED,
-    "Blocked": R.PERMISSION_DENIED,
-    "AuthFailure": R.CREDENTIALS_INVALID,
-    "ExpiredToken": R.CREDENTIALS_INVALID,
-    "ExpiredTokenException": R.CREDENTIALS_INVALID,
-    "IncompleteSignature": R.CREDENTIALS_INVALID,
-    "InvalidClientTokenId": R.CREDENTIALS_INVALID,
-    "InvalidSecurity": R.CREDENTIALS_INVALID,
-    "MissingAuthenticationToken": R.CREDENTIALS_INVALID,
-    "RequestExpired": R.CREDENTIALS_INVALID,
-    "SignatureDoesNotMatch": R.CREDENTIALS_INVALID,
-    "UnrecognizedClientException": R.CREDENTIALS_INVALID,
-    "IdempotentParameterMismatch": R.TOKEN_MISMATCH,
-    "InvalidVolume.NotFound": R.VOLUME_NOT_FOUND,
-    "InvalidVolumeID.Malformed": R.VOLUME_NOT_FOUND,  # what has no valid id exists nowhere
-    "InvalidVolumeID.NotFound": R.VOLUME_NOT_FOUND,
-    "InvalidInstanceID.NotFound": R.INSTANCE_NOT_FOUND,
-    "InvalidInstanceID.Malformed": R.INSTANCE_NOT_FOUND,
-    "VolumeInUse": R.VOLUME_IN_USE,
-    "InvalidVolume.ZoneMismatch": R.ZONE_MISMATCH,
-    "InvalidAttachment.NotFound": R.NOT_ATTACHED,
-    "IncorrectState": R.VOLUME_STATE,
-    "IncorrectInstanceState": R.INSTANCE_STATE,
-    "IncorrectModificationState": R.VOLUME_STATE,
-    "AttachmentLimitExceeded": R.INSTANCE_FULL,
-    "ConcurrentTagAccess": R.VOLUME_STATE,
-    "InternalError": R.REPLY_LOST,
-    "InternalFailure": R.REPLY_LOST,
-    "ServerInternal": R.REPLY_LOST,
-    "ServiceUnavailable": R.REPLY_LOST,
-    "Unavailable": R.REPLY_LOST,
-}
-
-# Codes that mean several things, told apart by their text: before the table.
-_TEXTS: _Table = tuple(
-    (re.compile(code), re.compile(pattern, re.IGNORECASE), reason)
-    for code, pattern, reason in (
-        (r"IncorrectState", r"is in the '?available'? state", R.NOT_ATTACHED),
-        (r"IncorrectState", r"\binstance\b.*is not 'running'", R.INSTANCE_STATE),
-        (r"InvalidParameterValue|InvalidParameter", r"already in use", R.DEVICE_IN_USE),
-        (r"InvalidParameter.*", r"availability zone: \[", R.ZONE_NOT_FOUND),
-        (
-            r"Unsupported.*|InvalidParameter.*|UnknownVolumeType",
-            r"not (supported|available|offered) in .*\bzone\b",
-            R.TYPE_NOT_IN_ZONE,
-        ),
-        (r"InvalidID|InvalidID\.NotFound", r"\bvol-", R.VOLUME_NOT_FOUND),
-    )
-)
-# What a code that is not in the table looks like.
-_FAMILIES: _Table = tuple(
-    (re.compile(code), re.compile(pattern, re.IGNORECASE), reason)
-    for code, pattern, reason in (
-        (r"UnauthorizedOperation\..*", r"", R.PERMISSION_DENIED),
-        (r"(?i:.*kms.*)", r"", R.KEY_UNUSABLE),
-        (r".*", r"\bkms[: ]", R.KEY_UNUSABLE),
-        (r".*LimitExceeded", r"", R.QUOTA_EXCEEDED),
-    )
-)
+_WHERE = ("VolumeId", "InstanceId", "AvailabilityZone")
 _SECRET_TAIL = re.compile(r"\s*Encoded authorization failure message:.*", re.DOTALL)
 _IAM_ACTION = re.compile(r"to perform: ([\w-]+:\w+)")
 
@@ -156,6 +67,10 @@ _RETRY_AFTER_S: Mapping[Reason, float] = {
     R.CREDENTIALS_INVALID: SLOWLY_S / 2,  # tokens are renewed by themselves
     R.QUOTA_EXCEEDED: SLOWLY_S,
     R.KEY_UNUSABLE: SLOWLY_S,
+    R.SNAPSHOT_IN_USE: SLOWLY_S,
+    R.SNAPSHOT_LOCKED: SLOWLY_S,
+    R.SNAPSHOT_RATE: _SNAPSHOT_EVERY_S,
+    R.COPY_RATE: _COPY_AGAIN_S,
 }
 _NO_CREDENTIALS = (
     NoCredentialsError,
@@ -176,16 +91,9 @@ def is_throttle(failure: Exception, action: str) -> bool:
     return _said(failure, "Code") in THROTTLES or _status(failure) == _TOO_MANY
 
 
-def classify(code: str, text: str, status: int) -> tuple[Reason, Outcome]:
-    """What an error code means; the status counts only for codes that nobody knows."""
-    reason = _matching(_TEXTS, code, text) or CODES.get(code)
-    if reason is None and code in THROTTLES:
-        reason = R.THROTTLED
-    if reason is None and status < _SERVER_ERROR:
-        reason = _matching(_FAMILIES, code, text) or R.INVALID_REQUEST
-    if reason is None or reason is R.REPLY_LOST:
-        return R.REPLY_LOST, Outcome.UNKNOWN
-    return reason, Outcome.NOTHING
+def refusal(action: str, what: str, code: str, text: str) -> Ec2Error:
+    """The error for one thing of several that EC2 refused in an answer of a good status."""
+    return _explained((code, text), classify(code, text, 0), action=action, what=what)
 
 
 def translate(failure: Exception, action: str, params: Mapping[str, Any]) -> Ec2Error | None:
@@ -234,18 +142,31 @@ def _refused(failure: ClientError, action: str, what: str, lost: Outcome) -> Ec2
         why = f"HTTP {_status(failure)} with {form}, which EC2 did not write"
         return _unanswered(R.REPLY_LOST, action, what, why, lost)
     reason, outcome = classify(code, text, _status(failure))
+    outcome = lost if outcome is Outcome.UNKNOWN else outcome
+    return _explained((code, text), (reason, outcome), action=action, what=what)
+
+
+def _explained(
+    said: tuple[str, str], meaning: tuple[Reason, Outcome], *, action: str, what: str
+) -> Ec2Error:
+    (code, text), (reason, outcome) = said, meaning
     advice = _ADVICE.get(reason)
     shown = _SECRET_TAIL.sub("", text).rstrip(" .")
     message = f"{what}: EC2 answered {code}" + (f": {shown}" if shown else "")
     if advice is not None and (helps := advice(action, code, text)):
         message = f"{message}; {helps}"
+    again_s = _SOON_S if code == "ConcurrentTagAccess" else _RETRY_AFTER_S.get(reason)
+    retry_at = None
+    if reason is R.MODIFICATION_LIMIT:
+        retry_at, again_s = told_time(text)
     return Ec2Error(
         reason,
         message,
         action=action,
         code=code,
-        outcome=lost if outcome is Outcome.UNKNOWN else outcome,
-        retry_after_s=_SOON_S if code == "ConcurrentTagAccess" else _RETRY_AFTER_S.get(reason),
+        outcome=outcome,
+        retry_after_s=again_s,
+        retry_at=retry_at,
     )
 
 
@@ -265,26 +186,20 @@ def _unanswered(reason: Reason, action: str, what: str, why: str, outcome: Outco
     return Ec2Error(reason, f"{what}: EC2 {missing}: {why}", action=action, outcome=outcome)
 
 
-def _matching(table: _Table, code: str, text: str) -> Reason | None:
-    for code_pattern, pattern, reason in table:
-        if code_pattern.fullmatch(code) and pattern.search(text):
-            return reason
-    return None
-
-
 def _object_of(params: Mapping[str, Any]) -> str:
     """The object of a call, for its message."""
-    volume, instance = params.get("VolumeId"), params.get("InstanceId")
+    volume, instance, zone = (params.get(key) for key in _WHERE)
     if volume and instance:
         return f"{volume} on {instance}"
-    for key in ("VolumeId", "InstanceId", "SnapshotId"):
+    if zone:
+        made_of = f" of {source}" if (source := params.get("SnapshotId")) else ""
+        return f"({params.get('Size')} GiB {params.get('VolumeType')} in {zone}{made_of})"
+    for key in ("VolumeId", "InstanceId", "SnapshotId", "SourceVolumeId"):
         if one := params.get(key):
             return str(one)
-    for key in ("VolumeIds", "InstanceIds", "Resources"):
+    for key in ("VolumeIds", "InstanceIds", "SnapshotIds", "SourceSnapshotIds", "Resources"):
         if many := params.get(key):
             return str(many[0]) if len(many) == 1 else f"of {len(many)} {key}"
-    if zone := params.get("AvailabilityZone"):
-        return f"({params.get('Size')} GiB {params.get('VolumeType')} in {zone})"
     return ""
 
 

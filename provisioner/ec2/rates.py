@@ -49,6 +49,10 @@ DOCUMENTED: Mapping[str, Rate] = {
     "DescribeInstanceTypes": _READ,
     "DescribeVolumesModifications": _READ,
     "DescribeVolumeStatus": _READ,
+    "EnableFastSnapshotRestores": _MUTATE,
+    "DescribeFastSnapshotRestores": _READ,
+    "LockSnapshot": _MUTATE,
+    "DescribeLockedSnapshots": _READ,
 }
 _EVERY = "*"
 _HELP = (

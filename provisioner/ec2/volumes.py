@@ -1,19 +1,27 @@
-"""Volumes in EC2: make, try, delete, find, count, describe, tag; nothing is waited for."""
+"""Volumes in EC2: make, copy, try, delete, find, count, describe, tag; nothing is waited for."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from provisioner.ec2.batches import chunks, without_missing
+from provisioner.ec2.batches import (
+    FILTER_VALUES,
+    PAGE,
+    chunks,
+    one_of,
+    pages,
+    those_that_exist,
+    without_missing,
+)
 from provisioner.ec2.calls import Ec2Calls, Gate
+from provisioner.ec2.create_params import copy_params, create_params
+from provisioner.ec2.errors import unreadable
 from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.modification import Initialization
 from provisioner.model.quota import InUse
 from provisioner.model.volume import CreateRequest, Volume
 
 # EC2 devguide "Pagination": up to 1,000 ids a call; aws-ebs-csi-driver sends 500.
 IDS_PER_CALL = 500
-# FilterLimitExceeded: "maximum number of filter values specified on a single call is 200".
-FILTER_VALUES = 200
-PAGE = 500
 
 
 class Volumes:
@@ -23,9 +31,9 @@ class Volumes:
         self._calls = calls
 
     async def create(self, request: CreateRequest, *, gate: Gate | None = None) -> Volume:
-        """Send one CreateVolume, its tags with it; the volume may still be ``creating``.
+        """Send one CreateVolume or CopyVolumes; the volume may still be ``creating``.
 
-        The same record sent again gives the same volume.
+        Its tags are written by the same call. The same record sent again gives the same volume.
 
         Args:
             request: everything that EC2 is told.
@@ -34,7 +42,14 @@ class Volumes:
         Raises:
             Ec2Error: as in ``provisioner.ec2.errors``; ``outcome`` UNKNOWN if it may exist.
         """
-        answer = await self._calls.call("CreateVolume", _create_params(request), gate=gate)
+        if request.source_volume_id is not None:
+            params = copy_params(request)
+            answer = await self._calls.call("CopyVolumes", params, gate=gate)
+            if len(answer["Volumes"]) != 1:
+                raise unreadable("CopyVolumes", params)
+            copy: Volume = answer["Volumes"][0]
+            return copy
+        answer = await self._calls.call("CreateVolume", create_params(request), gate=gate)
         volume: Volume = answer["Volume"]
         return volume
 
@@ -44,7 +59,7 @@ class Volumes:
         Raises:
             Ec2Error: EC2 did not come to look at the request.
         """
-        params = {**_create_params(request), "DryRun": True}
+        params = {**create_params(request), "DryRun": True}
         del params["ClientToken"]  # nothing is made that it could stand for
         try:
             await self._calls.call("CreateVolume", params)
@@ -86,13 +101,11 @@ class Volumes:
         Raises:
             Ec2Error: any page failed; there is no partial answer.
         """
-        filters = [
-            {"Name": "tag-key", "Values": [_pattern(key)]}
-            if value is None
-            else {"Name": f"tag:{key}", "Values": [_pattern(value)]}
+        wanted = [
+            one_of("tag-key", [key]) if value is None else one_of(f"tag:{key}", [value])
             for key, value in tags.items()
         ]
-        params = {"Filters": filters, "MaxResults": PAGE}
+        params = {"Filters": wanted, "MaxResults": PAGE}
         found: dict[str, Volume] = {}  # a volume that changes between pages can come twice
         async for page in self._pages(params, background=background):
             found.update((volume.volume_id, volume) for volume in page if _has(volume, tags))
@@ -107,8 +120,8 @@ class Volumes:
         found: dict[str, Volume] = {}
         wanted = frozenset(values)
         for some in chunks(values, FILTER_VALUES):
-            filters = [{"Name": f"tag:{key}", "Values": [_pattern(value) for value in some]}]
-            async for page in self._pages({"Filters": filters, "MaxResults": PAGE}):
+            params = {"Filters": [one_of(f"tag:{key}", some)], "MaxResults": PAGE}
+            async for page in self._pages(params):
                 found.update((v.volume_id, v) for v in page if v.tags.get(key) in wanted)
         return list(found.values())
 
@@ -119,7 +132,7 @@ class Volumes:
             Ec2Error: any page failed; there is no partial answer.
         """
         params = {
-            "Filters": [{"Name": "volume-type", "Values": [volume_type]}],
+            "Filters": [one_of("volume-type", [volume_type])],
             "MaxResults": PAGE,
         }
         found: dict[str, tuple[int, int]] = {}  # a volume can come twice, as in find
@@ -136,17 +149,25 @@ class Volumes:
     ) -> dict[str, Volume]:
         """What EC2 knows of these volumes; those that it does not know are absent.
 
-        At most 500 ids a call. EC2 refuses a whole call for one unknown id: those that its text
-        names are left out and the others asked for again at once; should that fail too, a filter
-        by id is used, which only leaves out what is not there.
+        At most 500 ids a call (see ``those_that_exist``).
 
         Raises:
             Ec2Error: EC2 could not be asked.
         """
-        found: dict[str, Volume] = {}
-        for ids in chunks(volume_ids, IDS_PER_CALL):
-            found.update(await self._describe(ids, background=background))
-        return found
+
+        async def by_ids(ids: list[str]) -> dict[str, Volume]:
+            answer = await self._calls.call(
+                "DescribeVolumes", {"VolumeIds": ids}, background=background
+            )
+            return {volume.volume_id: volume for volume in answer["Volumes"]}
+
+        return await those_that_exist(
+            volume_ids,
+            IDS_PER_CALL,
+            {Reason.VOLUME_NOT_FOUND},
+            by_ids=by_ids,
+            look_for=lambda ids: self.look_for(ids, background=background),
+        )
 
     async def look_for(
         self, volume_ids: Sequence[str], *, background: bool = False
@@ -158,13 +179,34 @@ class Volumes:
         """
         found: dict[str, Volume] = {}
         for ids in chunks(volume_ids, FILTER_VALUES):
-            params = {"Filters": [{"Name": "volume-id", "Values": ids}], "MaxResults": PAGE}
+            params = {"Filters": [one_of("volume-id", ids)], "MaxResults": PAGE}
             async for page in self._pages(params, background=background):
                 found.update((volume.volume_id, volume) for volume in page)
         return found
 
-    async def tag(self, volume_ids: Sequence[str], tags: Mapping[str, str]) -> None:
-        """Write tags on many volumes, in background; those that are gone do not matter.
+    async def initializations(
+        self, volume_ids: Sequence[str], *, background: bool = False
+    ) -> dict[str, Initialization]:
+        """How far these volumes have come to hold what they were made of; absent: EC2 has no such.
+
+        Raises:
+            Ec2Error: EC2 could not be asked.
+        """
+        found: dict[str, Initialization] = {}
+
+        async def ask(some: list[str]) -> None:
+            params = {"VolumeIds": some}
+            answer = await self._calls.call("DescribeVolumeStatus", params, background=background)
+            found.update((each.volume_id, each) for each in answer["Initializations"])
+
+        for ids in chunks(volume_ids, IDS_PER_CALL):
+            await _on_all(ids, ask)
+        return found
+
+    async def tag(
+        self, volume_ids: Sequence[str], tags: Mapping[str, str], *, background: bool = True
+    ) -> None:
+        """Write tags on many volumes; those that are gone do not matter.
 
         Raises:
             Ec2Error: not all of them could be tagged; the same again is harmless.
@@ -174,57 +216,42 @@ class Volumes:
             await _on_all(
                 ids,
                 lambda some: self._calls.call(
-                    "CreateTags", {"Resources": some, "Tags": written}, background=True
+                    "CreateTags", {"Resources": some, "Tags": written}, background=background
                 ),
             )
 
-    async def untag(self, volume_ids: Sequence[str], key: str) -> None:
-        """Remove a tag, whatever its value, from many volumes; those that are gone do not matter.
+    async def untag(self, volume_ids: Sequence[str], *keys: str) -> None:
+        """Remove tags, whatever their values, from many volumes; those that are gone do not matter.
 
         Raises:
+            ValueError: no key, by which EC2 would remove all tags.
             Ec2Error: not all of them could be untagged; the same again is harmless.
         """
+        if not keys:
+            raise ValueError("untag without a key")
+        removed = [{"Key": key} for key in keys]
         for ids in chunks(volume_ids, IDS_PER_CALL):
             await _on_all(
                 ids,
-                lambda some: self._calls.call(
-                    "DeleteTags", {"Resources": some, "Tags": [{"Key": key}]}
-                ),
+                lambda some: self._calls.call("DeleteTags", {"Resources": some, "Tags": removed}),
             )
-
-    async def _describe(self, ids: list[str], *, background: bool) -> dict[str, Volume]:
-        for _ in range(2):
-            if not ids:
-                return {}
-            try:
-                params = {"VolumeIds": ids}
-                answer = await self._calls.call("DescribeVolumes", params, background=background)
-            except Ec2Error as failure:
-                ids = without_missing(failure, ids, Reason.VOLUME_NOT_FOUND)
-            else:
-                return {volume.volume_id: volume for volume in answer["Volumes"]}
-        return await self.look_for(ids, background=background)
 
     async def _pages(
         self, params: Mapping[str, Any], *, background: bool = False
     ) -> AsyncIterator[list[Volume]]:
-        token: str | None = None
-        while True:
-            page = {**params, "NextToken": token} if token else params
-            answer = await self._calls.call("DescribeVolumes", page, background=background)
+        async for answer in pages(
+            lambda page: self._calls.call("DescribeVolumes", page, background=background), params
+        ):
             yield answer["Volumes"]
-            token = answer["NextToken"]
-            if not token:
-                return
 
 
 async def _on_all(ids: list[str], change: Callable[[list[str]], Awaitable[object]]) -> None:
-    """Change many volumes by one call, or without those that are gone by a few more."""
+    """One call for many volumes, or without those that are gone by a few more."""
     while ids:
         try:
             await change(ids)
         except Ec2Error as failure:
-            rest = without_missing(failure, ids, Reason.VOLUME_NOT_FOUND)
+            rest = without_missing(failure, ids, {Reason.VOLUME_NOT_FOUND})
             if len(rest) < len(ids):
                 ids = rest
                 continue
@@ -232,43 +259,6 @@ async def _on_all(ids: list[str], change: Callable[[list[str]], Awaitable[object
             await _on_all(ids[:middle], change)
             await _on_all(ids[middle:], change)
         return
-
-
-def _create_params(request: CreateRequest) -> dict[str, Any]:
-    params: dict[str, Any] = {
-        "AvailabilityZone": request.zone,
-        "ClientToken": request.client_token,
-        "Size": request.size_gib,
-        "VolumeType": request.volume_type,
-        "TagSpecifications": [
-            {
-                "ResourceType": "volume",
-                "Tags": [{"Key": key, "Value": value} for key, value in request.tags],
-            }
-        ],
-    }
-    if not request.tags:
-        del params["TagSpecifications"]
-    if request.iops is not None:
-        params["Iops"] = request.iops
-    if request.throughput_mibps is not None:
-        params["Throughput"] = request.throughput_mibps
-    if request.encrypted:
-        params["Encrypted"] = True
-    if request.kms_key_id is not None:
-        params["KmsKeyId"] = request.kms_key_id
-    if request.multi_attach:
-        params["MultiAttachEnabled"] = True
-    if request.initialization_rate_mibps is not None:
-        params["VolumeInitializationRate"] = request.initialization_rate_mibps
-    if request.outpost_arn is not None:
-        params["OutpostArn"] = request.outpost_arn
-    return params
-
-
-def _pattern(value: str) -> str:
-    """A filter value that finds this text, and perhaps others: see ``_has``."""
-    return value.replace("\\", "?")  # an escape character in EC2's filters, as * and ? are wild
 
 
 def _has(volume: Volume, tags: Mapping[str, str | None]) -> bool:

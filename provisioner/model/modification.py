@@ -76,11 +76,15 @@ class ModifyRequest:
 
 @dataclass(frozen=True, slots=True)
 class Initialization:
-    """How far the blocks of a volume made of a snapshot or of another volume have arrived.
+    """How far the blocks of a volume made of a snapshot, or of another volume, have arrived.
+
+    What EC2 tells can be five minutes old. Of a volume that was made empty it tells nothing.
+    Source: EBS user guide "Monitor the status of Amazon EBS volume initialization" (read
+    2026-11-22).
 
     Attributes:
-        is_complete: all is there; so is it for a volume that was made empty.
-        state: EC2's word for it, "" if it has none yet.
+        is_complete: EC2 says that all is there.
+        state: EC2's word for it; "" if it tells nothing (yet).
         progress_percent: 0 to 100; None if EC2 does not tell.
         estimated_s: what is left, in seconds; told only for volumes with a provisioned rate.
     """

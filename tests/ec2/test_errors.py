@@ -234,7 +234,7 @@ def test_a_refusal_of_sts_is_about_credentials() -> None:
 def test_an_error_without_a_text_is_understood() -> None:
     found = translated(refused("InvalidSnapshot.NotFound", None, by="CreateVolume"), "CreateVolume")
 
-    assert found.reason is R.INVALID_REQUEST
+    assert found.reason is R.SNAPSHOT_NOT_FOUND
 
 
 def test_a_bug_of_ours_is_not_dressed_up_as_an_answer_of_ec2() -> None:

@@ -3,9 +3,11 @@ from dataclasses import replace
 
 import pytest
 
+from provisioner.ec2.batches import PAGE
 from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.create_params import create_params
 from provisioner.ec2.rates import parse_rates
-from provisioner.ec2.volumes import PAGE, Volumes, _create_params
+from provisioner.ec2.volumes import Volumes
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, Outcome, Reason
 from provisioner.model.volume import CreateRequest, VolumeState
@@ -41,12 +43,12 @@ async def test_a_volume_is_made_with_all_that_was_asked_for(
 
 def test_what_few_volumes_have_is_told_only_for_those() -> None:
     outpost = "arn:aws:outposts:us-east-1:123456789012:outpost/op-1"
-    plain = _create_params(a_request())
+    plain = create_params(a_request())
     special = replace(
         a_request(), multi_attach=True, initialization_rate_mibps=200, outpost_arn=outpost
     )
 
-    assert _create_params(special) == plain | {
+    assert create_params(special) == plain | {
         "MultiAttachEnabled": True,
         "VolumeInitializationRate": 200,
         "OutpostArn": outpost,

@@ -1,0 +1,160 @@
+"""What EC2's error codes mean, and what their texts tell besides.
+
+The code decides, never the HTTP status alone: InsufficientVolumeCapacity is a 5xx and a clear no,
+while an InternalError may have been carried out.
+Source of codes: AWSEC2/APIReference/errors-overview.html (read 2026-11-21), texts as quoted in
+public issues; see the strict EC2 of the sandbox.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from provisioner.model.errors import Outcome, Reason
+
+R = Reason
+_Table = tuple[tuple[re.Pattern[str], re.Pattern[str], Reason], ...]
+_SERVER_ERROR = 500
+
+THROTTLES = frozenset(
+    {
+        "RequestLimitExceeded",
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "EC2ThrottledException",
+        "TooManyRequestsException",
+        "SlowDown",
+        "BandwidthLimitExceeded",
+        "PriorRequestNotComplete",
+    }
+)
+
+CODES: Mapping[str, Reason] = {
+    "InsufficientVolumeCapacity": R.ZONE_OUT_OF_CAPACITY,
+    "InsufficientCapacity": R.ZONE_OUT_OF_CAPACITY,
+    "VolumeTypeNotAvailableInZone": R.TYPE_NOT_IN_ZONE,
+    "InvalidZone.NotFound": R.ZONE_NOT_FOUND,
+    "InvalidAvailabilityZone": R.ZONE_NOT_FOUND,
+    "UnauthorizedOperation": R.PERMISSION_DENIED,
+    "AccessDenied": R.PERMISSION_DENIED,
+    "AccessDeniedException": R.PERMISSION_DENIED,
+    "OptInRequired": R.PERMISSION_DENIED,
+    "PendingVerification": R.PERMISSION_DENIED,
+    "Blocked": R.PERMISSION_DENIED,
+    "AuthFailure": R.CREDENTIALS_INVALID,
+    "ExpiredToken": R.CREDENTIALS_INVALID,
+    "ExpiredTokenException": R.CREDENTIALS_INVALID,
+    "IncompleteSignature": R.CREDENTIALS_INVALID,
+    "InvalidClientTokenId": R.CREDENTIALS_INVALID,
+    "InvalidSecurity": R.CREDENTIALS_INVALID,
+    "MissingAuthenticationToken": R.CREDENTIALS_INVALID,
+    "RequestExpired": R.CREDENTIALS_INVALID,
+    "SignatureDoesNotMatch": R.CREDENTIALS_INVALID,
+    "UnrecognizedClientException": R.CREDENTIALS_INVALID,
+    "IdempotentParameterMismatch": R.TOKEN_MISMATCH,
+    "InvalidVolume.NotFound": R.VOLUME_NOT_FOUND,
+    "InvalidVolumeID.Malformed": R.VOLUME_NOT_FOUND,  # what has no valid id exists nowhere
+    "InvalidVolumeID.NotFound": R.VOLUME_NOT_FOUND,
+    "InvalidInstanceID.NotFound": R.INSTANCE_NOT_FOUND,
+    "InvalidInstanceID.Malformed": R.INSTANCE_NOT_FOUND,
+    "VolumeInUse": R.VOLUME_IN_USE,
+    "InvalidVolume.ZoneMismatch": R.ZONE_MISMATCH,
+    "InvalidAttachment.NotFound": R.NOT_ATTACHED,
+    "IncorrectState": R.VOLUME_STATE,
+    "IncorrectInstanceState": R.INSTANCE_STATE,
+    "IncorrectModificationState": R.MODIFICATION_RUNNING,
+    "InvalidVolumeModification.NotFound": R.NEVER_MODIFIED,
+    "VolumeModificationRateExceeded": R.MODIFICATION_LIMIT,
+    "InvalidSnapshot.NotFound": R.SNAPSHOT_NOT_FOUND,
+    "InvalidSnapshotID.Malformed": R.SNAPSHOT_NOT_FOUND,
+    "InvalidSnapshot.InUse": R.SNAPSHOT_IN_USE,
+    "SnapshotCreationPerVolumeRateExceeded": R.SNAPSHOT_RATE,
+    "ConcurrentSnapshotLimitExceeded": R.SNAPSHOT_RATE,
+    "PendingSnapshotLimitExceeded": R.SNAPSHOT_RATE,
+    "CopyVolumesLimitExceeded": R.COPY_RATE,
+    "AttachmentLimitExceeded": R.INSTANCE_FULL,
+    "ConcurrentTagAccess": R.VOLUME_STATE,
+    "InternalError": R.REPLY_LOST,
+    "InternalFailure": R.REPLY_LOST,
+    "ServerInternal": R.REPLY_LOST,
+    "ServiceUnavailable": R.REPLY_LOST,
+    "Unavailable": R.REPLY_LOST,
+}
+
+# Codes that mean several things, told apart by their text: before the table.
+_TEXTS: _Table = tuple(
+    (re.compile(code), re.compile(pattern, re.IGNORECASE), reason)
+    for code, pattern, reason in (
+        (r"IncorrectState", r"is in the '?available'? state", R.NOT_ATTACHED),
+        (r"IncorrectState.*", r"\bsnap-|\bsnapshot is\b", R.SNAPSHOT_STATE),
+        (r"IncorrectState", r"\binstance\b.*is not 'running'", R.INSTANCE_STATE),
+        (r"InvalidParameterValue|InvalidParameter", r"already in use", R.DEVICE_IN_USE),
+        (r"InvalidParameter.*", r"availability zone: \[", R.ZONE_NOT_FOUND),
+        (
+            r"Unsupported.*|InvalidParameter.*|UnknownVolumeType",
+            r"not (supported|available|offered) in .*\bzone\b",
+            R.TYPE_NOT_IN_ZONE,
+        ),
+        (r"InvalidID|InvalidID\.NotFound", r"\bvol-", R.VOLUME_NOT_FOUND),
+    )
+)
+# What a code that is not in the table looks like.
+_FAMILIES: _Table = tuple(
+    (re.compile(code), re.compile(pattern, re.IGNORECASE), reason)
+    for code, pattern, reason in (
+        (r"UnauthorizedOperation\..*", r"", R.PERMISSION_DENIED),
+        # The code for a snapshot that is locked is documented nowhere.
+        (r"(?i:.*snapshot.*lock.*)", r"", R.SNAPSHOT_LOCKED),
+        (r".*", r"\bsnapshot\b.*\bis locked\b", R.SNAPSHOT_LOCKED),
+        (r".*", r"\bmodification (rate|limit)\b", R.MODIFICATION_LIMIT),
+        (r"(?i:.*kms.*)", r"", R.KEY_UNUSABLE),
+        (r".*", r"\bkms[: ]", R.KEY_UNUSABLE),
+        (r".*LimitExceeded", r"", R.QUOTA_EXCEEDED),
+    )
+)
+_MOMENT = re.compile(
+    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)\d*\s*(Z|UTC|GMT|[+-]\d\d:?\d\d)?",
+    re.IGNORECASE,
+)
+_WHILE = re.compile(r"\b(\d+)\s*(second|minute|hour)s?\b", re.IGNORECASE)
+_UNITS_S = {"second": 1.0, "minute": 60.0, "hour": 3600.0}
+
+
+def classify(code: str, text: str, status: int) -> tuple[Reason, Outcome]:
+    """What an error code means; the status counts only for codes that nobody knows."""
+    reason = _matching(_TEXTS, code, text) or CODES.get(code)
+    if reason is None and code in THROTTLES:
+        reason = R.THROTTLED
+    if reason is None and status < _SERVER_ERROR:
+        reason = _matching(_FAMILIES, code, text) or R.INVALID_REQUEST
+    if reason is None or reason is R.REPLY_LOST:
+        return R.REPLY_LOST, Outcome.UNKNOWN
+    return reason, Outcome.NOTHING
+
+
+def told_time(text: str) -> tuple[datetime | None, float | None]:
+    """From when on EC2 would do it, or after how many seconds, if a refusal's text says so.
+
+    Read leniently, since nobody documents the text: a date with a time (UTC if it does not say),
+    else a number of hours, minutes or seconds.
+    """
+    for found in _MOMENT.finditer(text):
+        day, time, zone = found.groups()
+        zone = "+00:00" if zone is None or zone.isalpha() else zone
+        try:
+            return datetime.fromisoformat(f"{day}T{time}{zone}").astimezone(UTC), None
+        except ValueError:
+            continue  # such as the 31st of a month of 30 days
+    if (span := _WHILE.search(text)) is not None:
+        return None, float(span.group(1)) * _UNITS_S[span.group(2).lower()]
+    return None, None
+
+
+def _matching(table: _Table, code: str, text: str) -> Reason | None:
+    for code_pattern, pattern, reason in table:
+        if code_pattern.fullmatch(code) and pattern.search(text):
+            return reason
+    return None

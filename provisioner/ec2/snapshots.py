@@ -1,0 +1,193 @@
+"""EBS snapshots in EC2: take, delete, find, describe, make fast, lock; nothing is waited for."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from provisioner.ec2.batches import FILTER_VALUES, PAGE, chunks, one_of, pages, those_that_exist
+from provisioner.ec2.calls import Ec2Calls, Gate
+from provisioner.ec2.errors import refusal
+from provisioner.model.ebs_snapshot import EbsSnapshot, LockRequest, SnapshotRequest
+from provisioner.model.errors import Ec2Error, Reason
+
+IDS_PER_CALL = 500
+# Everybody's public snapshots can be seen too, and can carry any tag.
+_OURS = {"OwnerIds": ["self"]}
+
+
+class Snapshots:
+    """The EBS snapshots of this account in one Region."""
+
+    def __init__(self, calls: Ec2Calls) -> None:
+        self._calls = calls
+
+    async def create(self, request: SnapshotRequest, *, gate: Gate | None = None) -> EbsSnapshot:
+        """Send one CreateSnapshot, its tags with it; the snapshot is ``pending``.
+
+        The same record sent again takes another snapshot.
+
+        Args:
+            request: everything that EC2 is told.
+            gate: the last look, right before the call is sent (see ``Ec2Calls.call``).
+
+        Raises:
+            Ec2Error: VOLUME_NOT_FOUND, VOLUME_STATE, SNAPSHOT_RATE (wait), QUOTA_EXCEEDED, …;
+                ``outcome`` UNKNOWN if it may have been taken.
+        """
+        params: dict[str, Any] = {
+            "VolumeId": request.volume_id,
+            "Description": request.description,
+        }
+        if request.tags:
+            tags = [{"Key": key, "Value": value} for key, value in request.tags]
+            params["TagSpecifications"] = [{"ResourceType": "snapshot", "Tags": tags}]
+        if request.outpost_arn is not None:
+            params["OutpostArn"] = request.outpost_arn
+        answer = await self._calls.call("CreateSnapshot", params, gate=gate)
+        snapshot: EbsSnapshot = answer["Snapshot"]
+        return snapshot
+
+    async def delete(self, snapshot_id: str, *, gate: Gate | None = None) -> None:
+        """Send one DeleteSnapshot; a snapshot that is not there counts as deleted.
+
+        Args:
+            snapshot_id: the snapshot.
+            gate: the last look, right before the call is sent (see ``Ec2Calls.call``).
+
+        Raises:
+            Ec2Error: SNAPSHOT_IN_USE, SNAPSHOT_LOCKED, …; ``outcome`` UNKNOWN if it may be gone.
+        """
+        try:
+            await self._calls.call("DeleteSnapshot", {"SnapshotId": snapshot_id}, gate=gate)
+        except Ec2Error as failure:
+            if failure.reason is not Reason.SNAPSHOT_NOT_FOUND:
+                raise
+
+    async def describe(
+        self, snapshot_ids: Sequence[str], *, background: bool = False
+    ) -> dict[str, EbsSnapshot]:
+        """What EC2 knows of these snapshots; those that it does not know are absent.
+
+        At most 500 ids a call (see ``those_that_exist``).
+
+        Raises:
+            Ec2Error: EC2 could not be asked.
+        """
+
+        async def by_ids(ids: list[str]) -> dict[str, EbsSnapshot]:
+            answer = await self._describe({"SnapshotIds": ids}, background=background)
+            return {snapshot.snapshot_id: snapshot for snapshot in answer["Snapshots"]}
+
+        return await those_that_exist(
+            snapshot_ids,
+            IDS_PER_CALL,
+            {Reason.SNAPSHOT_NOT_FOUND},
+            by_ids=by_ids,
+            look_for=lambda ids: self.look_for(ids, background=background),
+        )
+
+    async def look_for(
+        self, snapshot_ids: Sequence[str], *, background: bool = False
+    ) -> dict[str, EbsSnapshot]:
+        """As ``describe``, for snapshots that may well not be there: by a filter, ≤ 200 ids a call.
+
+        Raises:
+            Ec2Error: EC2 could not be asked.
+        """
+        return await self._filtered("snapshot-id", snapshot_ids, background=background)
+
+    async def find_any(
+        self, key: str, values: Sequence[str], *, background: bool = False
+    ) -> list[EbsSnapshot]:
+        """All snapshots of ours whose tag has one of these values: 200 values a call, all pages.
+
+        A new snapshot may be missing for some seconds (EC2 is eventually consistent).
+
+        Raises:
+            Ec2Error: any page failed; there is no partial answer.
+        """
+        found = await self._filtered(f"tag:{key}", values, background=background)
+        wanted = frozenset(values)
+        return [each for each in found.values() if each.tags.get(key) in wanted]
+
+    async def enable_fast_restore(self, snapshot_id: str, zones: Sequence[str]) -> None:
+        """Make volumes of a snapshot fast from the start, in these zones.
+
+        Where it is enabled already, nothing changes.
+
+        Raises:
+            Ec2Error: EC2 refuses it, in any of the zones; in the others it may be carried out.
+        """
+        action = "EnableFastSnapshotRestores"
+        params = {"AvailabilityZones": list(zones), "SourceSnapshotIds": [snapshot_id]}
+        answer = await self._calls.call("EnableFastSnapshotRestores", params)
+        for one in answer.get("Unsuccessful", ()):
+            for failed in one.get("FastSnapshotRestoreStateErrors", ()):
+                error, zone = failed.get("Error", {}), failed.get("AvailabilityZone", "")
+                what = f"{action} {snapshot_id} in {zone}"
+                raise refusal(action, what, error.get("Code", ""), error.get("Message", ""))
+
+    async def fast_restores(self, snapshot_ids: Sequence[str]) -> dict[str, dict[str, str]]:
+        """EC2's state of fast restore by snapshot and zone, such as "enabled"; else absent.
+
+        Raises:
+            Ec2Error: any page failed; there is no partial answer.
+        """
+        found: dict[str, dict[str, str]] = {}
+        for ids in chunks(snapshot_ids, FILTER_VALUES):
+            params = {"Filters": [one_of("snapshot-id", ids)]}
+            async for page in pages(
+                lambda page: self._calls.call("DescribeFastSnapshotRestores", page), params
+            ):
+                for each in page.get("FastSnapshotRestores", ()):
+                    states = found.setdefault(each["SnapshotId"], {})
+                    states[each["AvailabilityZone"]] = each.get("State", "")
+        return found
+
+    async def lock(self, snapshot_id: str, request: LockRequest) -> None:
+        """Lock a snapshot; locked once more in the same way, it is locked for longer.
+
+        Raises:
+            Ec2Error: SNAPSHOT_NOT_FOUND, INVALID_REQUEST, …; ``outcome`` UNKNOWN if it may be
+                locked.
+        """
+        wanted = {
+            "SnapshotId": snapshot_id,
+            "LockMode": request.mode,
+            "LockDuration": request.duration_days,
+            "ExpirationDate": request.expires_at,
+            "CoolOffPeriod": request.cool_off_hours,
+        }
+        params = {name: value for name, value in wanted.items() if value is not None}
+        await self._calls.call("LockSnapshot", params)
+
+    async def locks(self, snapshot_ids: Sequence[str]) -> dict[str, str]:
+        """EC2's state of the lock of each snapshot that has or had one, such as "governance".
+
+        Raises:
+            Ec2Error: any page failed; there is no partial answer.
+        """
+        found: dict[str, str] = {}
+        for ids in chunks(snapshot_ids, FILTER_VALUES):
+            async for page in pages(
+                lambda page: self._calls.call("DescribeLockedSnapshots", page),
+                {"SnapshotIds": ids},
+            ):
+                states = page.get("Snapshots", ())
+                found.update((each["SnapshotId"], each.get("LockState", "")) for each in states)
+        return found
+
+    async def _filtered(
+        self, name: str, values: Sequence[str], *, background: bool
+    ) -> dict[str, EbsSnapshot]:
+        ask = partial(self._describe, background=background)
+        found: dict[str, EbsSnapshot] = {}
+        for some in chunks(values, FILTER_VALUES):
+            params = {"Filters": [one_of(name, some)], "MaxResults": PAGE}
+            async for page in pages(ask, params):
+                found.update((each.snapshot_id, each) for each in page["Snapshots"])
+        return found
+
+    async def _describe(self, params: Mapping[str, Any], *, background: bool) -> dict[str, Any]:
+        ours = {**_OURS, **params}
+        return await self._calls.call("DescribeSnapshots", ours, background=background)
