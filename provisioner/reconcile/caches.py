@@ -49,6 +49,7 @@ _CLAIMS_BY: Mapping[str, Indexer[Claim]] = {
     "uid": lambda claim: (claim.uid,),
     "class": lambda claim: (claim.class_name,),
     "attributes_class": lambda claim: (claim.attributes_class_name,),
+    "source": lambda claim: (claim.source_key,),
 }
 _ATTACHMENTS_BY: Mapping[str, Indexer[Attachment]] = {
     "persistent_volume": lambda each: (each.spec.source.persistent_volume_name or "",),
@@ -238,6 +239,15 @@ class Caches:
     async def content(self, name: str) -> VolumeSnapshotContent | None:
         """A snapshot's content; None only when the API server has none of that name."""
         return self.contents.get(name) or await self._find(SNAPSHOT_CONTENTS, name)
+
+    @property
+    def has_snapshots(self) -> bool:
+        """Whether the API server has VolumeSnapshots, as far as it was asked."""
+        return self.snapshots in self._served
+
+    async def named_claim(self, namespace: str, name: str) -> Claim | None:
+        """A claim; None only when the API server has none of that name."""
+        return self.claims.get(f"{namespace}/{name}") or await self._find(CLAIMS, name, namespace)
 
     async def snapshot_class(self, name: str) -> VolumeSnapshotClass | None:
         """A snapshot class; None only when the API server has none of that name."""
