@@ -11,6 +11,7 @@ from provisioner.sandbox.strict_ec2 import (
     describe,
     modifications,
     motos,
+    snapshots,
     tags,
     volumes,
 )
@@ -21,10 +22,13 @@ from provisioner.sandbox.strict_ec2.world import World
 
 ACTIONS: Final[Mapping[str, Callable[[Call], str]]] = {
     "AttachVolume": attachments.attach_volume,
+    "CreateSnapshot": snapshots.create_snapshot,
     "CreateTags": tags.create_tags,
     "CreateVolume": volumes.create_volume,
+    "DeleteSnapshot": snapshots.delete_snapshot,
     "DeleteTags": tags.delete_tags,
     "DeleteVolume": volumes.delete_volume,
+    "DescribeSnapshots": snapshots.describe_snapshots,
     "DescribeVolumes": describe.describe_volumes,
     "DescribeVolumesModifications": modifications.describe_volumes_modifications,
     "DetachVolume": attachments.detach_volume,

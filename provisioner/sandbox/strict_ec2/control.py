@@ -8,7 +8,8 @@ what its keys ask, ``reset`` before all others:
   ``[least_s, most_s]`` for the calls alone.
 - ``delays``: any of ``world.Delays``: ``create_s``, ``attach_s``, ``detach_s``, ``delete_s``,
   ``visible_after_s``; ``modify_s`` (until optimizing: the new size shows), ``optimize_s`` (from
-  there until completed), ``modification_visible_after_s`` (until then the one before is shown).
+  there until completed), ``modification_visible_after_s`` (until then the one before is shown);
+  ``snapshot_s`` (until completed).
 - ``throttle``: ``documented``, ``none``, ``xN``, or ``{action: [burst, per_s]}``; buckets full.
 - ``faults``: rules to add (``faults.Fault``'s fields), null to drop all:
   ``[{"action": "AttachVolume", "match": {"VolumeId": "vol-*"}, "n": 2, "when": "after",
@@ -22,9 +23,13 @@ what its keys ask, ``reset`` before all others:
 - ``iops_ceilings``: ``{type: n}``, the most IOPS of a volume in a region with limits of its own.
 - ``attach_limits``: ``{instance_type: n}``, the root volume counts.
 - ``outposts``: ``{ARN: {"zone": name, "instances": [ids]}}``: none otherwise.
-- ``stuck_attaching``, ``stuck_detaching``, ``failing_creates``, ``failing_modifications``: so many
-  of the next calls leave an attachment attaching for ever, busy until forced, a volume in state
-  error, a modification failed.
+- ``snapshot_limits``: any of ``interval_s`` (15, of one volume), ``pending_per_volume`` (5),
+  ``pending`` (100) and ``total`` (100,000) of a region.
+- ``snapshots_in_use``: ids that an image uses; ``fast_restores_block_delete: true``: fast restores
+  must be disabled before their snapshot can be deleted.
+- ``stuck_attaching``, ``stuck_detaching``, ``failing_creates``, ``failing_modifications``,
+  ``failing_snapshots``: so many of the next calls leave an attachment attaching for ever, busy
+  until forced, a volume in state error, a modification failed, a snapshot in state error.
 - ``token_per_zone``: false makes a client token in another zone a mismatch, not a second volume.
 - ``advance_s``: moves the clock on: what would have happened by then has happened.
 - ``log: true``, ``reset_counts: true``.
@@ -34,7 +39,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, Final
 
-from provisioner.sandbox.strict_ec2 import faults, throttle
+from provisioner.sandbox.strict_ec2 import faults, snapshots, throttle
 from provisioner.sandbox.strict_ec2.world import (
     REAL_DELAYS,
     REAL_LATENCY_S,
@@ -53,6 +58,9 @@ _PLAIN: Final = (
     "stuck_detaching",
     "failing_creates",
     "failing_modifications",
+    "failing_snapshots",
+    "snapshots_in_use",
+    "fast_restores_block_delete",
     "modification_budget",
     "modification_window_s",
     "modification_refusal",
@@ -102,6 +110,13 @@ def _advance(world: World, seconds: float) -> None:
     world.advance()
 
 
+def _set_snapshot_limits(world: World, limits: dict[str, float]) -> None:
+    unknown = limits.keys() - snapshots.LIMITS.keys()
+    if unknown:
+        raise ValueError(f"unknown snapshot limits: {', '.join(sorted(unknown))}")
+    world.settings.snapshot_limits = {name: float(most) for name, most in limits.items()}
+
+
 def _set_throttle(world: World, spec: object) -> None:
     world.settings.throttle = throttle.parse(spec)
 
@@ -112,6 +127,7 @@ _SETTERS: Final[dict[str, Callable[[World, Any], None]]] = {
     "throttle": _set_throttle,
     "faults": _set_faults,
     "advance_s": _advance,
+    "snapshot_limits": _set_snapshot_limits,
     "reset_counts": lambda world, wanted: world.reset_counts() if wanted else None,
 }
 

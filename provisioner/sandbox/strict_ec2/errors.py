@@ -60,6 +60,16 @@ def volumes_not_found(volume_ids: list[str]) -> Ec2Error:
     return Ec2Error("InvalidVolume.NotFound", text)
 
 
+def snapshots_not_found(snapshot_ids: list[str]) -> Ec2Error:
+    """Return the refusal that names the missing ids, and only those."""
+    match snapshot_ids:
+        case [snapshot_id]:
+            text = f"The snapshot '{snapshot_id}' does not exist."
+        case _:
+            text = f"The snapshots '{', '.join(snapshot_ids)}' do not exist."
+    return Ec2Error("InvalidSnapshot.NotFound", text)
+
+
 def instance_not_found(instance_id: str) -> Ec2Error:
     """Return the refusal of an instance id that EC2 does not know."""
     return Ec2Error("InvalidInstanceID.NotFound", f"The instance ID '{instance_id}' does not exist")

@@ -101,6 +101,28 @@ class Lab:
         """Return the state of a volume's latest modification."""
         return str(self.modification(volume)["ModificationState"])
 
+    def snapshot(self, volume: str, **names: Any) -> str:
+        """Take a snapshot; returns its id."""
+        return str(self.ec2.create_snapshot(VolumeId=volume, **names)["SnapshotId"])
+
+    def look_at_snapshot(self, snapshot: str) -> Any:
+        """Describe one snapshot."""
+        found = self.ec2.describe_snapshots(SnapshotIds=[snapshot])["Snapshots"]
+        assert len(found) == 1, found
+        return found[0]
+
+    def snapshot_state(self, snapshot: str) -> str:
+        """Return a snapshot's state."""
+        return str(self.look_at_snapshot(snapshot)["State"])
+
+    def listed_snapshots(self, *filters: tuple[str, list[str]]) -> set[str]:
+        """Return the ids of our own snapshots that match filters."""
+        reply = self.ec2.describe_snapshots(
+            OwnerIds=["self"],
+            Filters=[{"Name": name, "Values": values} for name, values in filters],
+        )
+        return {str(each["SnapshotId"]) for each in reply["Snapshots"]}
+
     def look(self, volume: str) -> Any:
         """Describe one volume."""
         (found,) = self.ec2.describe_volumes(VolumeIds=[volume])["Volumes"]

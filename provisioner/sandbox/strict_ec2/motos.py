@@ -14,6 +14,7 @@ os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 
 _ebs: Any = import_module("moto.ec2.models.elastic_block_store")
 Volume: Any = _ebs.Volume
+Snapshot: Any = _ebs.Snapshot
 VolumeAttachment: Any = _ebs.VolumeAttachment
 EBSBackend: Any = _ebs.EBSBackend
 BlockDeviceType: Any = import_module("moto.ec2.models.block_device").BlockDeviceType

@@ -10,6 +10,7 @@ from typing import Any
 from provisioner.sandbox.strict_ec2 import motos, records
 from provisioner.sandbox.strict_ec2.actions import ACTIONS, carry_out
 from provisioner.sandbox.strict_ec2.records import record_of, status_of
+from provisioner.sandbox.strict_ec2.snapshot_records import snapshot_record_of
 from provisioner.sandbox.strict_ec2.world import World
 
 
@@ -18,6 +19,7 @@ def apply(world: World) -> None:
     _volumes()
     _backend()
     _instances()
+    _snapshots()
     _tags()
     _responses(world)
 
@@ -93,6 +95,16 @@ def _instances() -> None:
         ]
 
     motos.Instance.block_device_mappings = property(mappings)
+
+
+def _snapshots() -> None:
+    """State and size are those of our record; a volume's size changes, a snapshot's does not."""
+
+    def ignore(snapshot: Any, value: Any) -> None:
+        """State is set by rules only; moto's constructor says completed."""
+
+    motos.Snapshot.status = property(lambda each: snapshot_record_of(each).state, ignore)
+    motos.Snapshot.volume_size = property(lambda each: snapshot_record_of(each).size_gib)
 
 
 def _tags() -> None:

@@ -26,6 +26,7 @@ class Record:
     # what readers still see while the latest is not visible
     former_modification: Modification | None = None
     modified_at_s: list[float] = field(default_factory=list)
+    snapshot_at_s: float | None = None  # when the last one was taken
     xml: str | None = None
 
 

@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape
 
 from provisioner.sandbox.strict_ec2.modification import Modification
 from provisioner.sandbox.strict_ec2.records import record_of, status_of
+from provisioner.sandbox.strict_ec2.snapshot_records import snapshot_record_of
 
 _NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
@@ -58,13 +59,17 @@ def volume(item: Any) -> str:
     return record.xml
 
 
-def _volume(item: Any) -> str:
-    attachments = "".join(
-        f"<item>{attachment(each)}</item>" for each in record_of(item).attachments.values()
-    )
+def _tag_set(item: Any) -> str:
     tags = "".join(
         f"<item><key>{escape(key)}</key><value>{escape(value or '')}</value></item>"
         for key, value in (item.ec2_backend.tags.get(item.id) or {}).items()
+    )
+    return f"<tagSet>{tags}</tagSet>"
+
+
+def _volume(item: Any) -> str:
+    attachments = "".join(
+        f"<item>{attachment(each)}</item>" for each in record_of(item).attachments.values()
     )
     zone = item.zone
     optional = _given(
@@ -79,7 +84,7 @@ def _volume(item: Any) -> str:
         f"<availabilityZone>{zone.name if zone else ''}</availabilityZone>"
         f"<availabilityZoneId>{zone.zone_id if zone else ''}</availabilityZoneId>"
         f"<status>{status_of(item)}</status><createTime>{moment(item.create_time)}</createTime>"
-        f"<attachmentSet>{attachments}</attachmentSet><tagSet>{tags}</tagSet>"
+        f"<attachmentSet>{attachments}</attachmentSet>{_tag_set(item)}"
         f"<volumeType>{item.volume_type}</volumeType>{optional}"
         f"<encrypted>{_flag(item.encrypted)}</encrypted>"
         f"<multiAttachEnabled>{_flag(item.multi_attach_enabled)}</multiAttachEnabled>"
@@ -103,5 +108,24 @@ def modification(item: Modification, now_s: float) -> str:
         + _given(
             statusMessage=item.message,
             endTime=None if item.ended_at is None else moment(item.ended_at),
+        )
+    )
+
+
+def snapshot(item: Any, progress: str) -> str:
+    """Render a snapshot; CreateSnapshot's own reply shows an empty progress."""
+    record = snapshot_record_of(item)
+    return (
+        f"<snapshotId>{item.id}</snapshotId><volumeId>{record.volume_id}</volumeId>"
+        f"<status>{record.state}</status><startTime>{moment(item.start_time)}</startTime>"
+        f"<progress>{progress}</progress><ownerId>{item.owner_id}</ownerId>"
+        f"<volumeSize>{record.size_gib}</volumeSize>"
+        f"<description>{escape(item.description or '')}</description>"
+        f"<encrypted>{_flag(item.encrypted)}</encrypted>"
+        f"<storageTier>{item.storage_tier}</storageTier>{_tag_set(item)}"
+        + _given(
+            statusMessage=record.message,
+            outpostArn=record.outpost_arn,
+            kmsKeyId=item.kms_key_id if item.encrypted else None,
         )
     )

@@ -7,6 +7,7 @@ from provisioner.sandbox.strict_ec2.call import Call
 from provisioner.sandbox.strict_ec2.errors import Ec2Error, dry_run, invalid, missing
 from provisioner.sandbox.strict_ec2.records import find_instance, find_volume, touch
 from provisioner.sandbox.strict_ec2.render import reply
+from provisioner.sandbox.strict_ec2.snapshot_records import find_snapshot
 
 MAX_TAGS: Final = 50
 MAX_KEY_LENGTH: Final = 128
@@ -32,6 +33,17 @@ def check_tags(tags: list[tuple[str, str | None]]) -> dict[str, str]:
         checked[key] = value or ""
     check_count(len(checked))
     return checked
+
+
+def specified_tags(call: Call, kind: str) -> dict[str, str]:
+    """Return the tags that a request gives to the new thing of a kind, ``volume`` for example.
+
+    Raises: ``InvalidParameterValue`` for tags of another kind, and as ``check_tags``.
+    """
+    given = call.params.get("TagSpecification.1.ResourceType")
+    if given is not None and given != kind:
+        raise invalid(f"'{given}' is not a valid taggable resource type for this operation.")
+    return check_tags(call.params.tags("TagSpecification.1.Tag"))
 
 
 def check_count(number: int) -> None:
@@ -96,6 +108,8 @@ def _check_exists(call: Call, resource_id: str) -> None:
             find_volume(call.backend, resource_id, call.world.now_s())
         case "i":
             find_instance(call.backend, resource_id)
+        case "snap":
+            find_snapshot(call.backend, resource_id, call.world.now_s())
         case None:
             raise Ec2Error("InvalidID", f"The ID '{resource_id}' is not valid")
         case _:

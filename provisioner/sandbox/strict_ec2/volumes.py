@@ -25,7 +25,7 @@ from provisioner.sandbox.strict_ec2.records import (
 )
 from provisioner.sandbox.strict_ec2.render import reply
 from provisioner.sandbox.strict_ec2.render import volume as render_volume
-from provisioner.sandbox.strict_ec2.tags import check_tags
+from provisioner.sandbox.strict_ec2.tags import specified_tags
 from provisioner.sandbox.strict_ec2.world import Token
 
 _TOKEN_LENGTH: Final = 64
@@ -39,7 +39,7 @@ _NO_CAPACITY: Final = (
 def create_volume(call: Call) -> str:
     """Make a volume, or return the one that the client token stands for."""
     params = call.params
-    tags = _tags(call)
+    tags = specified_tags(call, "volume")
     zone = _zone(call)
     outpost_arn = asked_outpost(call, zone.name)
     spec = _spec(call)
@@ -61,13 +61,6 @@ def create_volume(call: Call) -> str:
     content = render_volume(volume)
     _start(call, volume, vanishes=encryption.key_is_unknown)
     return reply("CreateVolume", content)
-
-
-def _tags(call: Call) -> dict[str, str]:
-    kind = call.params.get("TagSpecification.1.ResourceType")
-    if kind is not None and kind != "volume":
-        raise invalid(f"'{kind}' is not a valid taggable resource type for this operation.")
-    return check_tags(call.params.tags("TagSpecification.1.Tag"))
 
 
 def _zone(call: Call) -> Any:

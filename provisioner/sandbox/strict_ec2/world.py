@@ -30,17 +30,21 @@ class Delays:
     modify_s: float = 0.0
     optimize_s: float = 0.0
     modification_visible_after_s: float = 0.0
+    # from CreateSnapshot to completed
+    snapshot_s: float = 0.0
 
 
 # Latencies and delays as published for real EC2 (medians; AWS publishes no objectives).
 REAL_LATENCY_S: Final = (0.1, 0.4)
-# A real volume is optimizing for minutes to hours: nobody watches a demo for so long.
+# A real volume is optimizing, a real snapshot pending, for minutes to hours: nobody watches a demo
+# for so long.
 REAL_DELAYS: Final = {
     "create_s": 1.5,
     "attach_s": 2.0,
     "detach_s": 3.0,
     "modify_s": 3.0,
     "optimize_s": 20.0,
+    "snapshot_s": 8.0,
 }
 _MODIFICATION_REFUSAL: Final = (
     "You've reached the maximum modification rate per volume limit. "
@@ -80,6 +84,13 @@ class Settings:
     modification_refusal: str = _MODIFICATION_REFUSAL
     # how many of the next modifications end as failed
     failing_modifications: int = 0
+    # what differs from snapshots.LIMITS
+    snapshot_limits: dict[str, float] = field(default_factory=dict)
+    # how many of the next snapshots end in state error
+    failing_snapshots: int = 0
+    # ids that an image uses; whether fast restores must be disabled before a deletion
+    snapshots_in_use: list[str] = field(default_factory=list)
+    fast_restores_block_delete: bool = False
     hang_max_s: float = 120.0
     log: bool = False
 
