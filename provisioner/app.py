@@ -126,7 +126,7 @@ class Controller:
     @property
     def lasting(self) -> list[Lasting]:
         """What runs beside the flows for as long as we lead."""
-        return [self.watcher, self.marks, self.events, self.orphans, self.extra_tags]
+        return [self.edges.watchers, self.marks, self.events, self.orphans, self.extra_tags]
 
     def still_leading(self) -> bool:
         """Whether a call that cannot be undone may be sent now."""

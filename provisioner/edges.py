@@ -8,9 +8,16 @@ from typing import Self
 
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.calls import Ec2Calls
-from provisioner.ec2.lookups import NameLookUps
+from provisioner.ec2.lookups import (
+    ModificationReads,
+    NameLookUps,
+    SnapshotLookUps,
+    VolumeReads,
+)
+from provisioner.ec2.modifications import Modifications
+from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
-from provisioner.ec2.watcher import Watcher
+from provisioner.ec2.watchers import VolumeWatcher, Watchers
 from provisioner.ec2.zones import ZoneNames
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
@@ -36,7 +43,13 @@ class Edges:
         instances: EC2 instances and what is attached to them.
         lookups: volumes by their name tag, many names a call.
         zone_names: zones by their ids.
-        watcher: describes volumes in transition, and wakes whoever waits.
+        modifications: changes of EBS volumes.
+        snapshots: EBS snapshots.
+        watchers: describe what is in transition, and wake whoever waits.
+        watcher: that of volumes.
+        volume_reads: volumes by id as they are now, many ids a call.
+        modification_reads: the latest modifications by volume id, many ids a call.
+        snapshot_lookups: EBS snapshots by their name tag, many names a call.
         marks: which volumes nobody owns yet.
     """
 
@@ -50,7 +63,13 @@ class Edges:
     instances: Attachments
     lookups: NameLookUps
     zone_names: ZoneNames
-    watcher: Watcher
+    modifications: Modifications
+    snapshots: Snapshots
+    watchers: Watchers
+    watcher: VolumeWatcher
+    volume_reads: VolumeReads
+    modification_reads: ModificationReads
+    snapshot_lookups: SnapshotLookUps
     marks: Marks
 
     @classmethod
@@ -68,6 +87,8 @@ class Edges:
         ``component`` is what events name as their source.
         """
         volumes, live = Volumes(calls), LiveLists(client)
+        modifications, snapshots = Modifications(calls), Snapshots(calls)
+        watchers = Watchers.over(volumes, modifications, snapshots, metrics)
         return cls(
             settings=settings,
             client=client,
@@ -79,11 +100,18 @@ class Edges:
             instances=Attachments(calls),
             lookups=NameLookUps(volumes),
             zone_names=ZoneNames(calls),
-            watcher=Watcher(volumes, metrics=metrics),
+            modifications=modifications,
+            snapshots=snapshots,
+            watchers=watchers,
+            watcher=watchers.volumes,
+            volume_reads=VolumeReads(volumes, watchers.pace),
+            modification_reads=ModificationReads(modifications, watchers.pace),
+            snapshot_lookups=SnapshotLookUps(snapshots, watchers.pace),
             marks=Marks(volumes, live, cluster_id=settings.cluster_id),
         )
 
     async def close(self) -> None:
         """End what is under way behind the edges; whoever waits for it is cancelled."""
-        for edge in (self.live, self.lookups, self.zone_names, self.instances):
+        reads = (self.volume_reads, self.modification_reads, self.snapshot_lookups)
+        for edge in (self.live, self.lookups, self.zone_names, self.instances, *reads):
             await edge.close()

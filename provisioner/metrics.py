@@ -91,7 +91,8 @@ class Metrics(SharedMetrics):
         )
         self.in_transition = Gauge(
             "ebs_provisioner_in_transition",
-            "Volumes that the watcher waits for.",
+            "What EC2 is looked at for again and again, by kind.",
+            ["kind"],
             registry=self.registry,
         )
         self.extra_tags = Counter(

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context
 from typing import Generic, TypeVar
 
+from provisioner.ec2.pace import Pace
 from provisioner.model.errors import StorageError
 
 V = TypeVar("V")
@@ -24,9 +25,20 @@ class Coalescer(Generic[V]):
         *,
         window_s: float,
         fresh_for_s: float,
+        pace: Pace | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Fetch nothing yet.
+
+        Args:
+            fetch: answers for all of these keys.
+            window_s: how long keys are collected.
+            fresh_for_s: how long an answer counts, from when it came.
+            pace: a budget that each fetch takes a turn of; keys are collected meanwhile.
+            clock: monotonic seconds.
+        """
         self._fetch = fetch
+        self._pace = pace
         self._window_s = window_s
         self._fresh_for_s = fresh_for_s
         self._clock = clock
@@ -79,6 +91,8 @@ class Coalescer(Generic[V]):
     async def _work(self) -> None:
         while self._waiting:
             await asyncio.sleep(self._window_s)
+            if self._pace is not None:
+                await self._pace.turn()
             batch, self._waiting = self._waiting, {}
             self._answer_known(batch)
             self._outdated.clear()

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from provisioner.decide.attach import Call, View
-from provisioner.ec2.watcher import Watcher
+from provisioner.ec2.watchers import VolumeWatcher
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import ATTACHMENTS
 from provisioner.metrics import Metrics
@@ -45,7 +45,7 @@ class AttachmentMemory:
         *,
         client: KubeClient,
         caches: Caches,
-        watcher: Watcher,
+        watcher: VolumeWatcher,
         marks: Marks,
         metrics: Metrics,
         wake: Callable[[str], None],
@@ -81,7 +81,7 @@ class AttachmentMemory:
         sighting = self._watcher.sighting(volume_id)
         if sighting is not None and call is not None and sighting.at_s <= call.sent_at_s:
             sighting = None
-        seen = sighting.volume if sighting is not None else None
+        seen = sighting.found if sighting is not None else None
         missing = sighting is not None and seen is None
         return View(
             call=call,

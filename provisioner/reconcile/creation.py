@@ -16,7 +16,7 @@ from provisioner.decide.creation import Attempt
 from provisioner.ec2.lookups import NameLookUps
 from provisioner.ec2.usage import Usage
 from provisioner.ec2.volumes import Volumes
-from provisioner.ec2.watcher import Watcher
+from provisioner.ec2.watchers import VolumeWatcher
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import PERSISTENT_VOLUMES
 from provisioner.metrics import Metrics
@@ -57,7 +57,7 @@ class Creations:
         caches: Caches,
         volumes: Volumes,
         lookups: NameLookUps,
-        watcher: Watcher,
+        watcher: VolumeWatcher,
         marks: Marks,
         live: LiveLists,
         events: ClaimEvents,
@@ -109,7 +109,7 @@ class Creations:
             sighting = None
             if attempt.volume is not None:
                 sighting = self._watcher.sighting(attempt.volume.volume_id)
-            seen = sighting.volume if sighting else None
+            seen = sighting.found if sighting else None
             missing_for_s = sighting.missing_for_s if sighting and seen is None else None
             step = creation.next_step(attempt, seen, missing_for_s)
             match step:

@@ -15,7 +15,7 @@ from provisioner.decide import zones
 from provisioner.decide.creation import Attempt, GiveUp
 from provisioner.ec2.lookups import NameLookUps
 from provisioner.ec2.volumes import Volumes
-from provisioner.ec2.watcher import Watcher
+from provisioner.ec2.watchers import VolumeWatcher
 from provisioner.ec2.zones import ZoneNames
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
@@ -57,7 +57,7 @@ class Provisioner:
         volumes: Volumes,
         lookups: NameLookUps,
         zone_names: ZoneNames,
-        watcher: Watcher,
+        watcher: VolumeWatcher,
         marks: Marks,
         live: LiveLists,
         events: EventRecorder,

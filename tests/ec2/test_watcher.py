@@ -6,7 +6,7 @@ from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, Reason, StorageError
-from provisioner.model.volume import VolumeState
+from provisioner.model.volume import Volume, VolumeState
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from tests.ec2.builders import a_request, a_volume
 from tests.ec2.virtual_time import Clock, in_virtual_time
@@ -29,7 +29,7 @@ def test_wakes_at_the_first_sighting_and_at_each_change() -> None:
             assert len(wake.times) == 2
             seen = watcher.sighting("vol-1")
             assert seen is not None
-            assert seen.volume == a_volume(state=VolumeState.AVAILABLE)
+            assert seen.found == a_volume(state=VolumeState.AVAILABLE)
 
     in_virtual_time(story)
 
@@ -42,7 +42,7 @@ def test_a_volume_that_is_not_there_is_a_sighting_too_and_says_for_how_long() ->
             await asyncio.sleep(61)
             seen = watcher.sighting("vol-1")
             assert seen is not None
-            assert seen.volume is None
+            assert seen.found is None
             assert 50 <= seen.missing_for_s <= 61
             assert len(wake.times) >= 2
 
@@ -112,7 +112,7 @@ def test_what_was_seen_before_somebody_began_to_watch_does_not_count() -> None:
             await asyncio.sleep(3)
             seen = watcher.sighting("vol-1")
             assert seen is not None
-            assert seen.volume == a_volume(on="i-1")
+            assert seen.found == a_volume(on="i-1")
 
     in_virtual_time(story)
 
@@ -246,12 +246,12 @@ def test_trouble_is_not_told_to_one_who_comes_when_nobody_has_looked_for_long() 
     in_virtual_time(story)
 
 
-def trouble_of(watcher: Watcher) -> StorageError | None:
+def trouble_of(watcher: Watcher[Volume]) -> StorageError | None:
     return watcher.trouble
 
 
 def in_transition(metrics: Metrics) -> float | None:
-    return metrics.registry.get_sample_value("ebs_provisioner_in_transition")
+    return metrics.registry.get_sample_value("ebs_provisioner_in_transition", {"kind": "volumes"})
 
 
 async def test_sees_real_volumes_become_available_beside_one_that_vanished(
@@ -274,9 +274,9 @@ async def test_sees_real_volumes_become_available_beside_one_that_vanished(
 
     missing = watcher.sighting(gone)
     assert missing is not None
-    assert missing.volume is None
+    assert missing.found is None
 
 
-def states(watcher: Watcher, volume_ids: list[str]) -> set[VolumeState | None]:
+def states(watcher: Watcher[Volume], volume_ids: list[str]) -> set[VolumeState | None]:
     seen = [watcher.sighting(volume_id) for volume_id in volume_ids]
-    return {one.volume.state if one is not None and one.volume else None for one in seen}
+    return {one.found.state if one is not None and one.found else None for one in seen}

@@ -46,7 +46,7 @@ class Waker:
 
 
 @asynccontextmanager
-async def running(ec2: Ec2, metrics: Metrics | None = None) -> AsyncIterator[Watcher]:
+async def running(ec2: Ec2, metrics: Metrics | None = None) -> AsyncIterator[Watcher[Volume]]:
     watcher = Watcher(ec2, metrics=metrics or Metrics(), clock=ec2.clock)
     task = asyncio.create_task(watcher.run())
     try:
