@@ -13,7 +13,7 @@ import click
 from provisioner.sandbox.binaries import ensure_binaries
 from provisioner.sandbox.commands import run_until_signal
 from provisioner.sandbox.workdir import work_folder
-from tests.bench import memory, phases, plot, processes, quota, report, webhook_measure
+from tests.bench import memory, modify, phases, plot, processes, quota, report, webhook_measure
 from tests.bench.phases import Phase
 from tests.bench.report import Results
 from tests.bench.world import BARE, NULL, OURS, RAISED, TOLD, ZONES, Contestant, World, world
@@ -26,7 +26,8 @@ FLOOR_UP_TO = 1000
 QUICK = 200
 CACHED = 5000
 AT_QUOTA = 300
-PARTS = ("speed", "quota", "memory", "webhook", "scale")
+SNAPSHOTS = 200
+PARTS = ("speed", "quota", "modify", "memory", "webhook", "scale")
 
 
 def _tell(text: str) -> None:
@@ -75,6 +76,13 @@ class Bench:
         self._results.quota = await quota.measure(self._folder, self._binaries, count)
         _tell(f"{count} claims at the documented quota: {self._results.quota.seconds:.1f} s")
 
+    async def modified(self, claims: int, snapshots: int) -> None:
+        """Claims that grow and change, and snapshots, at the documented quota."""
+        found = await modify.measure(self._folder, self._binaries, claims, snapshots)
+        self._results.modified = found
+        _tell(f"{claims} claims grown and changed: {found.grown.seconds:.1f} s")
+        _tell(f"{snapshots} snapshots: at most {max(found.late_s):.2f} s after EC2")
+
     async def memory(self, objects: int) -> None:
         """Memory and start."""
         self._results.memory = await memory.measure(self._folder, self._binaries, objects)
@@ -101,6 +109,8 @@ async def _measure(bench: Bench, parts: set[str], count: int, repeat: int, *, qu
         await bench.speed(count, repeat)
     if "quota" in parts:
         await bench.at_quota(AT_QUOTA)
+    if "modify" in parts:
+        await bench.modified(AT_QUOTA, SNAPSHOTS)
     if "memory" in parts:
         await bench.memory(CACHED)
     if "webhook" in parts:

@@ -16,6 +16,7 @@ import msgspec
 from provisioner.sandbox.control_plane import ControlPlane
 
 AT_ONCE = 32
+_MERGE = "application/merge-patch+json"
 _EXPIRED = 410
 _TIMEOUT = aiohttp.ClientTimeout(total=60)
 _WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10)
@@ -30,9 +31,12 @@ class _Meta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
 
 
-class _Status(msgspec.Struct):
+class _Status(msgspec.Struct, rename="camel"):
     phase: str = ""
     attached: bool = False
+    current_volume_attributes_class_name: str | None = None
+    allocated_resource_statuses: dict[str, str] | None = None
+    ready_to_use: bool | None = None
 
 
 class Seen(msgspec.Struct):
@@ -73,9 +77,9 @@ class Hands:
         await self._session.close()
 
     async def send(self, method: str, path: str, body: Any = None) -> bytes:
-        """One request; raises BenchError when it is refused."""
+        """One request, a patch merges; raises BenchError when it is refused."""
         data = None if body is None else msgspec.json.encode(body)
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": _MERGE if method == "PATCH" else "application/json"}
         async with (
             self._turns,
             self._session.request(method, path, data=data, headers=headers) as reply,

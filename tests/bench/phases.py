@@ -48,6 +48,11 @@ class Phase:
     memory_mib: float = 0.0
     foreign: float = 0.0
 
+    @property
+    def describes(self) -> int:
+        """Calls that only look, of every kind."""
+        return sum(n for action, n in self.calls.items() if action.startswith("Describe"))
+
 
 class _Claim(msgspec.Struct):
     name: str
@@ -92,7 +97,8 @@ def is_gone(change: str, _: Seen) -> bool:
 
 
 @asynccontextmanager
-async def _measured(world: World, name: str, objects: int) -> AsyncIterator[Phase]:
+async def measured(world: World, name: str, objects: int) -> AsyncIterator[Phase]:
+    """A phase from here to the end of the block, and then until nothing is left to do."""
     world.ec2.control(reset_counts=True)
     loop = asyncio.get_running_loop()
     began_s, busy_s, before = loop.time(), processes.busy_s(), world.cpu_s()
@@ -107,7 +113,7 @@ async def _measured(world: World, name: str, objects: int) -> AsyncIterator[Phas
     phase.memory_mib, _ = processes.memory_mib(world.pid)
 
 
-async def _until(
+async def until(
     world: World, phase: Phase, eye: Eye, requests: Iterable[tuple[str, str, Any]]
 ) -> None:
     """Send the requests; the phase ends when the eye has seen every object get there."""
@@ -131,6 +137,7 @@ async def make_class(world: World) -> None:
         "parameters": {"type": "gp3"},
         "reclaimPolicy": "Delete",
         "volumeBindingMode": "Immediate",
+        "allowVolumeExpansion": True,
     }
     await world.hands.send("POST", CLASSES, body)
 
@@ -152,9 +159,9 @@ def claim(number: int, **spec: Any) -> dict[str, Any]:
 
 async def bind(world: World, count: int) -> Phase:
     """Phase a: create claims; they are Bound."""
-    async with _measured(world, NAMES[0], count) as phase:
+    async with measured(world, NAMES[0], count) as phase:
         requests = (("POST", CLAIMS, claim(number)) for number in range(count))
-        await _until(world, phase, Eye(world.hands, CLAIMS, is_bound), requests)
+        await until(world, phase, Eye(world.hands, CLAIMS, is_bound), requests)
     return phase
 
 
@@ -184,27 +191,27 @@ async def attachments(world: World) -> list[dict[str, Any]]:
 
 async def attach(world: World, bodies: list[dict[str, Any]]) -> Phase:
     """Phase b: create attachments; their status says attached."""
-    async with _measured(world, NAMES[1], len(bodies)) as phase:
+    async with measured(world, NAMES[1], len(bodies)) as phase:
         requests = (("POST", ATTACHMENTS, body) for body in bodies)
-        await _until(world, phase, Eye(world.hands, ATTACHMENTS, is_attached), requests)
+        await until(world, phase, Eye(world.hands, ATTACHMENTS, is_attached), requests)
     return phase
 
 
 async def detach(world: World, bodies: list[dict[str, Any]]) -> Phase:
     """Phase c: delete attachments; they are gone."""
-    async with _measured(world, NAMES[2], len(bodies)) as phase:
+    async with measured(world, NAMES[2], len(bodies)) as phase:
         names = [body["metadata"]["name"] for body in bodies]
         requests = (("DELETE", f"{ATTACHMENTS}/{name}", None) for name in names)
-        await _until(world, phase, Eye(world.hands, ATTACHMENTS, is_gone), requests)
+        await until(world, phase, Eye(world.hands, ATTACHMENTS, is_gone), requests)
     return phase
 
 
 async def delete(world: World, count: int) -> Phase:
     """Phase d: delete claims; their persistent volumes and EBS volumes are gone."""
-    async with _measured(world, NAMES[3], count) as phase:
+    async with measured(world, NAMES[3], count) as phase:
         loop = asyncio.get_running_loop()
         requests = (("DELETE", f"{CLAIMS}/data-{number}", None) for number in range(count))
-        await _until(world, phase, Eye(world.hands, VOLUMES, is_gone), requests)
+        await until(world, phase, Eye(world.hands, VOLUMES, is_gone), requests)
         objects_gone_s = loop.time()
         async with asyncio.timeout(PATIENCE_S):
             while world.volumes_in_ec2() > world.volumes_at_first:

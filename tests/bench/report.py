@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from tests.bench import webhook_report
+from tests.bench import modify_report, webhook_report
 from tests.bench.memory import Memory
+from tests.bench.modify import Modified
 from tests.bench.phases import NAMES, Phase
 from tests.bench.quota import Quota
 from tests.bench.webhook_measure import Webhook
@@ -34,6 +35,7 @@ class Results:
     idle_calls: dict[str, int] | None = None
     idle_s: float = 0.0
     quota: Quota | None = None
+    modified: Modified | None = None
     memory: Memory | None = None
     webhook: Webhook | None = None
 
@@ -45,6 +47,8 @@ def markdown(results: Results) -> str:
         parts += [_speed(results), _cpu(results), _calls(results)]
     if results.quota is not None:
         parts.append(_quota(results.quota))
+    if results.modified is not None:
+        parts.append(modify_report.markdown(results.modified))
     if results.memory is not None:
         parts.append(_memory(results.memory))
     if results.webhook is not None:
@@ -117,7 +121,7 @@ def _calls(results: Results) -> str:
                     total[action] = total.get(action, 0) + number
             each = [f"{total.get(action, 0) / results.count:.3f}" for action in _ACTIONS]
             others = {a: n for a, n in sorted(total.items()) if a not in _ACTIONS}
-            described = max(_describes(phase) / phase.seconds for phase in run)
+            described = max(phase.describes / phase.seconds for phase in run)
             rest = ", ".join(f"{a} {n}" for a, n in others.items()) or "none"
             rows.append([who.name, *each, rest, f"{described:.2f}"])
     head = [
@@ -131,10 +135,6 @@ def _calls(results: Results) -> str:
         calls = sum(results.idle_calls.values())
         idle = f"\n\nIdle for {results.idle_s:.0f} s with all volumes attached: {calls} EC2 calls."
     return f"## EC2 calls\n\n{_table(head, rows)}{idle}"
-
-
-def _describes(phase: Phase) -> int:
-    return sum(number for action, number in phase.calls.items() if action.startswith("Describe"))
 
 
 def _quota(quota: Quota) -> str:

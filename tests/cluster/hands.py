@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import asdict
 from typing import Any
 
 from provisioner.sandbox.api import Api, ApiError
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from provisioner.sandbox.strict_ec2.lab import client
+from provisioner.sandbox.strict_ec2.world import Delays
 from tests.cluster.replicas import eventually
 
 DRIVER = "ebs.csi.aws.com"
@@ -21,9 +23,7 @@ CHANGES = frozenset(
 )
 CALM: dict[str, Any] = {
     "latency": "none",
-    "delays": dict.fromkeys(
-        ("create_s", "attach_s", "detach_s", "delete_s", "visible_after_s"), 0.0
-    ),
+    "delays": asdict(Delays()),
     "throttle": "none",
     "faults": None,
     "log": False,
@@ -66,6 +66,12 @@ class Ec2Hand(StrictEc2):
         found = self.ec2.describe_volumes(Filters=[owner])["Volumes"]
         return {volume["VolumeId"]: volume for volume in found}
 
+    def snapshots_of(self, cluster_id: str) -> dict[str, Json]:
+        """Snapshots with the tag of a cluster, by id."""
+        owner = {"Name": f"tag:kubernetes.io/cluster/{cluster_id}", "Values": ["owned"]}
+        found = self.ec2.describe_snapshots(OwnerIds=["self"], Filters=[owner])["Snapshots"]
+        return {snapshot["SnapshotId"]: snapshot for snapshot in found}
+
     def remove(self, volume_ids: Iterable[str]) -> None:
         """Detach and delete volumes by hand; those that are gone do not matter."""
         wanted = set(volume_ids)
@@ -81,16 +87,16 @@ def tags_of(volume: Json) -> dict[str, str]:
     return {tag["Key"]: tag["Value"] for tag in volume.get("Tags", ())}
 
 
-def tag_list(tags: dict[str, str]) -> list[Json]:
-    """Tags as CreateVolume takes them."""
+def tag_list(tags: dict[str, str], kind: str = "volume") -> list[Json]:
+    """Tags as CreateVolume (for a ``snapshot``, CreateSnapshot) takes them."""
     pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
-    return [{"ResourceType": "volume", "Tags": pairs}]
+    return [{"ResourceType": kind, "Tags": pairs}]
 
 
 async def make_class(
     api: Api, name: str, *, policy: str = "Delete", immediate: bool = True, driver: str = DRIVER
 ) -> None:
-    """A gp3 class."""
+    """A gp3 class, whose volumes may grow."""
     await api.create(
         CLASSES,
         {
@@ -99,6 +105,7 @@ async def make_class(
             "parameters": {"type": "gp3"},
             "reclaimPolicy": policy,
             "volumeBindingMode": "Immediate" if immediate else "WaitForFirstConsumer",
+            "allowVolumeExpansion": True,
         },
     )
 

@@ -193,6 +193,20 @@ class Story:
             if about in each["params"].values() and each["outcome"].startswith("ok")
         ]
 
+    async def delete(self, path: str) -> None:
+        """Delete an object."""
+        await self.world.api.delete(path)
+
+    async def is_gone(self, path: str) -> None:
+        """Wait until an object is gone."""
+
+        async def gone() -> bool:
+            collection, _, name = path.rpartition("/")
+            one = {"fieldSelector": f"metadata.name={name}"}
+            return not (await self.world.api.get(collection, **one))["items"]
+
+        await self.until(f"{path} is gone", gone)
+
     async def until(self, what: str, look: Callable[[], Awaitable[Any]]) -> Any:
         """Look until there is something to see."""
         deadline_s = time.monotonic() + self.STEP_S

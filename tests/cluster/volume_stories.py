@@ -100,17 +100,6 @@ class VolumeLife(Story):
         on = [each["InstanceId"] for each in volume["Attachments"]] if volume else []
         return on == [self.slot.instance.instance_id]
 
-    async def delete(self, path: str) -> None:
-        await self.world.api.delete(path)
-
-    async def is_gone(self, path: str) -> None:
-        async def gone() -> bool:
-            collection, _, name = path.rpartition("/")
-            one = {"fieldSelector": f"metadata.name={name}"}
-            return not (await self.world.api.get(collection, **one))["items"]
-
-        await self.until(f"{path} is gone", gone)
-
     async def check(self, volumes: int = 1) -> None:
         """Exactly so many volumes were ever made, and nothing is left."""
         assert await self.volumes() == {}, "a volume is left"

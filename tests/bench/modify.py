@@ -1,0 +1,159 @@
+"""Volumes that grow and change at AWS's documented quota, and snapshots of them.
+
+The claims ask for both in one change each. A volume takes one modification at a time and four a
+day, so that the number of calls counts as much as the time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from provisioner.ec2.rates import documented
+from provisioner.model.driver import EBS_DRIVER
+from provisioner.sandbox.snapshots import GROUP
+from tests.bench import phases
+from tests.bench.hands import BenchError, Eye, Seen
+from tests.bench.phases import CLAIMS, Phase
+from tests.bench.world import OURS, RAISED, ZONES, World, world
+
+SNAPSHOT_S = 10.0  # from the call until EC2 says that a snapshot is complete
+POLL_S = 1.0  # between two looks at fewer than 500 snapshots, and so the aim
+_ATTRIBUTES_CLASSES = "/apis/storage.k8s.io/v1/volumeattributesclasses"
+_SNAPSHOTS = f"{GROUP}/namespaces/default/volumesnapshots"
+_CONTENTS = f"{GROUP}/volumesnapshotcontents"
+_SNAPSHOT_CLASSES = f"{GROUP}/volumesnapshotclasses"
+_API_VERSION = "snapshot.storage.k8s.io/v1"
+_FAST = "fast"
+
+
+@dataclass(frozen=True, slots=True)
+class Modified:
+    """What it took.
+
+    Attributes:
+        grown: the phase in which claims grew and changed.
+        floor_s: when EC2's own bucket lets the last modification through.
+        taken: the phase in which snapshots were taken.
+        late_s: from EC2's word that a snapshot is complete to its content's, for each snapshot.
+    """
+
+    grown: Phase
+    floor_s: float
+    taken: Phase
+    late_s: tuple[float, ...]
+
+
+async def measure(parent: Path, binaries: Path, claims: int, snapshots: int) -> Modified:
+    """Grow and change so many claims at once, then take so many snapshots at once."""
+    rate = documented("ModifyVolume")
+    floor_s = max(0.0, claims - rate.burst) / rate.per_s
+    async with world(parent, binaries, instances=len(ZONES), throttle=RAISED) as made:
+        await made.start(OURS)
+        await phases.make_class(made)
+        await phases.bind(made, claims)
+        # Another process, which has learnt nothing of the raised quota.
+        await made.stop()
+        made.ec2.control(throttle="documented", log=True)
+        await made.start(OURS)
+        grown = await _grow(made, claims)
+        made.ec2.control(delays={"snapshot_s": SNAPSHOT_S})
+        taken, late_s = await _take(made, snapshots)
+    return Modified(grown, floor_s, taken, late_s)
+
+
+async def _grow(made: World, count: int) -> Phase:
+    body = {"driverName": EBS_DRIVER, "parameters": {"iops": "4000", "throughput": "250"}}
+    await made.hands.send("POST", _ATTRIBUTES_CLASSES, {"metadata": {"name": _FAST}, **body})
+    wish = {
+        "resources": {"requests": {"storage": "2Gi"}},
+        "volumeAttributesClassName": _FAST,
+    }
+    async with phases.measured(made, "grown and changed", count) as phase:
+        requests = (("PATCH", f"{CLAIMS}/data-{n}", {"spec": wish}) for n in range(count))
+        await phases.until(made, phase, Eye(made.hands, CLAIMS, is_modified), requests)
+    return phase
+
+
+def is_modified(_: str, seen: Seen) -> bool:
+    """Whether all is done but what only a node can do."""
+    of_size = (seen.status.allocated_resource_statuses or {}).get("storage")
+    of_class = seen.status.current_volume_attributes_class_name
+    return (of_size, of_class) == ("NodeResizePending", _FAST)
+
+
+def is_ready(_: str, seen: Seen) -> bool:
+    """Whether a snapshot can be restored."""
+    return bool(seen.status.ready_to_use)
+
+
+async def _take(made: World, count: int) -> tuple[Phase, tuple[float, ...]]:
+    kind = {"apiVersion": _API_VERSION, "kind": "VolumeSnapshotClass"}
+    rules = {"driver": EBS_DRIVER, "deletionPolicy": "Delete"}
+    await made.hands.send("POST", _SNAPSHOT_CLASSES, kind | rules | {"metadata": {"name": _FAST}})
+    eye = Eye(made.hands, _CONTENTS, is_ready)
+    async with phases.measured(made, "snapshots ready", count) as phase:
+        requests = (("POST", _SNAPSHOTS, _snapshot(number)) for number in range(count))
+        await phases.until(made, phase, eye, requests)
+    contents = msgspec.json.decode(await made.hands.send("GET", _CONTENTS), type=_Contents)
+    volumes = {each.metadata.name: each.spec.source.volume_handle for each in contents.items}
+    taken_s = {
+        call["params"]["VolumeId"]: call["at_s"]
+        for call in made.ec2.log()
+        if call["action"] == "CreateSnapshot" and call["outcome"].startswith("ok")
+    }
+    return phase, lateness(eye.at_s, volumes, taken_s)
+
+
+def lateness(
+    ready_s: Mapping[str, float], volumes: Mapping[str, str], taken_s: Mapping[str, float]
+) -> tuple[float, ...]:
+    """How long after EC2 each content said that its snapshot is ready, in seconds.
+
+    Args:
+        ready_s: when, by content.
+        volumes: the volume of each content.
+        taken_s: when the snapshot of each volume was taken. All by one clock: the machine's.
+
+    Raises:
+        BenchError: one was ready before EC2 can have said so.
+    """
+    late_s = tuple(at_s - taken_s[volumes[name]] - SNAPSHOT_S for name, at_s in ready_s.items())
+    if min(late_s, default=0.0) < 0:
+        raise BenchError(f"a snapshot was ready {-min(late_s):.1f} s before EC2 said so")
+    return late_s
+
+
+def _snapshot(number: int) -> dict[str, Any]:
+    return {
+        "apiVersion": _API_VERSION,
+        "kind": "VolumeSnapshot",
+        "metadata": {"name": f"data-{number}"},
+        "spec": {
+            "volumeSnapshotClassName": _FAST,
+            "source": {"persistentVolumeClaimName": f"data-{number}"},
+        },
+    }
+
+
+class _Source(msgspec.Struct, rename="camel"):
+    volume_handle: str
+
+
+class _Spec(msgspec.Struct):
+    source: _Source
+
+
+class _Meta(msgspec.Struct):
+    name: str
+
+
+class _Content(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec
+
+
+class _Contents(msgspec.Struct):
+    items: list[_Content]

@@ -1,0 +1,108 @@
+"""A volume is made larger and given other attributes, by one change of its claim."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar
+
+from tests.cluster import hands
+from tests.cluster.cluster import ATTRIBUTES_CLASSES
+from tests.cluster.hands import PVS, Json
+from tests.cluster.source_stories import SourceStory, storage
+
+
+class GrowAndChange(SourceStory):
+    """A claim asks for a larger size and other attributes in one change; kubelet grows the rest."""
+
+    LEAST = frozenset(
+        {
+            "ModifyVolume",
+            "CreateTags",
+            "PATCH persistentvolumes",
+            "PATCH persistentvolumeclaims/status",
+        }
+    )
+    GROWN_GIB: ClassVar[int] = 8
+    IOPS: ClassVar[int] = 4000
+
+    @property
+    def attributes(self) -> str:
+        return f"{self.cluster_id}-fast"
+
+    async def furnish(self) -> None:
+        parameters = {"iops": str(self.IOPS), "tagSpecification_1": "pace=fast"}
+        body = {"driverName": self.slot.driver, "parameters": parameters}
+        await self.world.api.create(
+            ATTRIBUTES_CLASSES, {"metadata": {"name": self.attributes}, **body}
+        )
+        await super().furnish()
+
+    async def clear(self) -> None:
+        await hands.discard(self.world.api, f"{ATTRIBUTES_CLASSES}/{self.attributes}")
+        await super().clear()
+
+    async def tell(self) -> None:
+        wish = {"resources": storage(self.GROWN_GIB), "volumeAttributesClassName": self.attributes}
+        await self.world.api.patch(self.claim_path, {"spec": wish})
+        await self.claim_when("changed", self._is_changed)
+        await self.finish()
+        await self.object_when("the persistent volume is done", f"{PVS}/{self.pv}", self._is_done)
+
+    def _is_changed(self, claim: Json) -> bool:
+        status = claim["status"]
+        current = status.get("currentVolumeAttributesClassName")
+        waits = (status.get("allocatedResourceStatuses") or {}).get("storage")
+        return current == self.attributes and waits == "NodeResizePending"
+
+    async def finish(self) -> None:
+        """Grow the file system as kubelet does, and say so as it does."""
+        claim = await self.world.api.get(self.claim_path)
+        volume = await self.world.api.get(f"{PVS}/{self.pv}")
+        resizing = {"Resizing", "FileSystemResizePending"}
+        conditions = claim["status"].get("conditions") or ()
+        status = {
+            "capacity": {"storage": volume["spec"]["capacity"]["storage"]},
+            "allocatedResourceStatuses": None,
+            "conditions": [each for each in conditions if each["type"] not in resizing],
+        }
+        await self.world.api.patch(f"{self.claim_path}/status", {"status": status})
+
+    def _is_done(self, volume: Json) -> bool:
+        annotations = volume["metadata"].get("annotations", {})
+        return (
+            volume["spec"]["capacity"]["storage"] == f"{self.GROWN_GIB}Gi"
+            and volume["spec"].get("volumeAttributesClassName") == self.attributes
+            and "volume.alpha.kubernetes.io/pre-resize-capacity" not in annotations
+        )
+
+    async def check(self) -> None:
+        """One modification was made, with both wishes; nothing more was asked of EC2."""
+        calls = await asyncio.to_thread(self.world.hand.changes, "ModifyVolume")
+        calls = [each for each in calls if each["params"]["VolumeId"] == self.volume_id]
+        assert len(calls) == 1, calls
+        volume = (await self.volumes())[self.volume_id]
+        assert (volume["Size"], volume["Iops"]) == (self.GROWN_GIB, self.IOPS)
+        assert hands.tags_of(volume)["pace"] == "fast"
+        status = (await self.world.api.get(self.claim_path))["status"]
+        assert status["capacity"]["storage"] == f"{self.GROWN_GIB}Gi"
+        assert not status.get("modifyVolumeStatus")
+        assert not status.get("conditions")
+        self.check_log()
+
+
+class GrowBlock(GrowAndChange):
+    """The same of a claim for a raw block, which needs nobody on the node."""
+
+    MODE = "Block"
+
+    def _is_changed(self, claim: Json) -> bool:
+        status = claim["status"]
+        current = status.get("currentVolumeAttributesClassName")
+        return current == self.attributes and not status.get("allocatedResourceStatuses")
+
+    async def finish(self) -> None:
+        """Nothing is left to do."""
+        await self.claim_when(
+            "grown",
+            lambda claim: claim["status"]["capacity"]["storage"] == f"{self.GROWN_GIB}Gi",
+        )
