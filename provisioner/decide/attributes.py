@@ -1,0 +1,125 @@
+"""Decide to which VolumeAttributesClass a claim's volume is to be brought.
+
+Source: external-resizer 2.0 pkg/modifycontroller (Kubernetes 1.36 VolumeAttributesClass, GA since
+1.34). ``status.modifyVolumeStatus`` names the class that was begun; as long as a ModifyVolume for
+it may have been sent, it is not left for another one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from provisioner.model import attributes as class_parameters
+from provisioner.model.attributes import Attributes
+from provisioner.model.claim import Claim
+from provisioner.model.volume_attributes_class import VolumeAttributesClass
+
+
+class ModifyStatus(StrEnum):
+    """``status.modifyVolumeStatus.status`` of a claim."""
+
+    PENDING = "Pending"
+    IN_PROGRESS = "InProgress"
+    INFEASIBLE = "Infeasible"
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """The volume has the class that is wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """A change that was never begun is wanted no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The volume is to be brought to the class of this name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """There is no class of this name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The class can never be had; ``message`` is one sentence."""
+
+    name: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What the class of this name asks for; "" for the annotations from before there were any."""
+
+    name: str
+    attributes: Attributes
+
+
+def target_of(claim: Claim, *, is_free: bool) -> Nothing | Cancel | Target:
+    """Say which class is wanted, or under way.
+
+    ``is_free``: surely nothing is under way for the class that the status names.
+    """
+    status, wanted = claim.modify_status, claim.attributes_class_name
+    if status is None:
+        is_there = wanted in ("", claim.current_attributes_class_name)
+        return Nothing() if is_there else Target(wanted)
+    begun = status.target_volume_attributes_class_name
+    if status.status == ModifyStatus.IN_PROGRESS and begun and not is_free:
+        return Target(begun)
+    return Target(wanted) if wanted else Cancel()
+
+
+def read(
+    name: str, found: VolumeAttributesClass | None, *, driver: str, is_csi: bool
+) -> Missing | Broken | Change:
+    """Read the class of a name.
+
+    Args:
+        name: of the class.
+        found: None only when the API server has none of that name.
+        driver: ours.
+        is_csi: the persistent volume names the driver; an in-tree one can have no class.
+    """
+    if found is None:
+        return Missing(name)
+    if not is_csi:
+        return Broken(
+            name,
+            "the persistent volume is of the in-tree form, which can have no "
+            "VolumeAttributesClass; only its size can be changed",
+        )
+    if found.driver_name != driver:
+        return Broken(
+            name, f"VolumeAttributesClass {name!r} is of driver {found.driver_name!r}, not {driver}"
+        )
+    try:
+        return Change(name, class_parameters.parse(found.parameters or {}))
+    except ValueError as error:
+        return Broken(name, f"VolumeAttributesClass {name!r}: {error}")
+
+
+def annotated(claim: Claim, done: Mapping[str, str], *, driver: str) -> Nothing | Broken | Change:
+    """What the annotations of volume-modifier-for-k8s ask for and the volume was not given yet.
+
+    ``done``: annotations of the persistent volume, where what was carried out is noted. A class
+    counts more: of a claim that names one, annotations say nothing.
+    """
+    asked = class_parameters.legacy(claim.annotations, driver)
+    if not asked or claim.attributes_class_name or claim.modify_status is not None:
+        return Nothing()
+    if asked.items() <= class_parameters.legacy(done, driver).items():
+        return Nothing()
+    try:
+        read_ = class_parameters.of_annotations(claim.annotations, driver)
+    except ValueError as error:
+        return Broken("", f"annotations {driver}/…: {error}")
+    return Change("", read_) if read_ is not None else Nothing()

@@ -1,0 +1,103 @@
+"""Decide which size a claim's volume is to have: the wish, or one that is under way already.
+
+Source: external-resizer 2.0 pkg/controller ``expandAndRecover`` (Kubernetes 1.36
+RecoverVolumeExpansionFailure, GA since 1.34). ``status.allocatedResources`` is the size that was
+begun; as long as a ModifyVolume for it may have been sent, it is not left for another one.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from provisioner.model.claim import Claim
+from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.quantity import parse_bytes
+from provisioner.model.volume import GIB
+
+# On a claim: its in-tree volume is ours to grow, says the volume controller.
+RESIZER = "volume.kubernetes.io/storage-resizer"
+# On a persistent volume: what the claim had before, until its file system has grown too.
+PRE_RESIZE_CAPACITY = "volume.alpha.kubernetes.io/pre-resize-capacity"
+FILE_SYSTEM_PENDING = "FileSystemResizePending"
+
+
+class ResizeStatus(StrEnum):
+    """``status.allocatedResourceStatuses.storage`` of a claim."""
+
+    CONTROLLER_IN_PROGRESS = "ControllerResizeInProgress"
+    CONTROLLER_INFEASIBLE = "ControllerResizeInfeasible"
+    NODE_PENDING = "NodeResizePending"
+    NODE_IN_PROGRESS = "NodeResizeInProgress"
+    NODE_INFEASIBLE = "NodeResizeInfeasible"
+
+
+_OF_KUBELET = (ResizeStatus.NODE_PENDING, ResizeStatus.NODE_IN_PROGRESS)
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """It has the size that is wanted, or its kubelet has to grow the file system first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grow:
+    """``target`` is the size as the claim writes it, ``size_gib`` what EBS makes of it."""
+
+    target: str
+    size_gib: int
+
+
+def is_ours(claim: Claim, persistent_volume: PersistentVolume, *, driver: str) -> bool:
+    """Whether we grow and change the volume of a claim that is bound to this object."""
+    if not is_held_by(persistent_volume, claim):
+        return False
+    csi = persistent_volume.spec.csi
+    if csi is not None:
+        return csi.driver == driver
+    return bool(persistent_volume.volume_id(driver)) and claim.annotations.get(RESIZER) == driver
+
+
+def is_held_by(persistent_volume: PersistentVolume, claim: Claim) -> bool:
+    """Whether both name each other: this claim, and no other one of its name."""
+    holder = persistent_volume.spec.claim_ref
+    return (
+        claim.spec.volume_name == persistent_volume.name
+        and claim.status is not None
+        and claim.status.phase == "Bound"
+        and holder is not None
+        and (holder.uid, holder.namespace) == (claim.uid, claim.metadata.namespace)
+    )
+
+
+def decide(claim: Claim, persistent_volume: PersistentVolume, *, is_free: bool) -> Nothing | Grow:
+    """Say which size the volume is to have.
+
+    Args:
+        claim: bound to it.
+        persistent_volume: names the volume.
+        is_free: surely nothing is under way for the size that the status names.
+
+    Raises:
+        ValueError: a quantity that nobody can read; the API server lets none through.
+    """
+    request, capacity = claim.requested_storage, claim.capacity
+    if not request or not capacity or parse_bytes(request) <= parse_bytes(capacity):
+        return Nothing()
+    has = parse_bytes(persistent_volume.capacity or "0")
+    begun, status = claim.allocated_storage or request, claim.resize_status
+    is_begun = status == ResizeStatus.CONTROLLER_IN_PROGRESS and not is_free
+    if has < parse_bytes(request):
+        if status in _OF_KUBELET:
+            return Nothing() if has >= parse_bytes(begun) else _to(begun)
+        return _to(begun if is_begun or status == ResizeStatus.NODE_INFEASIBLE else request)
+    # The volume is large enough: it is written down, or the file system's turn.
+    if status in _OF_KUBELET:
+        return Nothing()
+    if is_begun or status == ResizeStatus.NODE_INFEASIBLE:
+        return _to(begun)
+    if not status and claim.condition(FILE_SYSTEM_PENDING) is not None:
+        return Nothing()
+    return _to(request)
+
+
+def _to(target: str) -> Grow:
+    return Grow(target, -(-parse_bytes(target) // GIB))

@@ -1,0 +1,124 @@
+"""What a volume is to become, when it is to grow and its attributes are to change at once.
+
+Source: aws-ebs-csi-driver v1.64 pkg/cloud/cloud.go ``ResizeOrModifyDisk`` for IOPS that follow the
+size; EC2 API ModifyVolume for what a change of type leaves (read 2026-11-21).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from provisioner.decide.capping import Fitted, fit
+from provisioner.model import tags
+from provisioner.model.attributes import Attributes
+from provisioner.model.modification import ModifyRequest, Shape
+from provisioner.model.volume_type import DEFAULT_TYPE, VOLUME_TYPES, fault
+
+_GP2 = "gp2"
+# gp2 has up to 250 MiB/s where it has more than gp3's least IOPS: EBS user guide "General purpose
+# SSD volumes" (read 2026-11-21).
+_GP2_THROUGHPUT_MIBPS = 250
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A shape to reach. IOPS and throughput are None where EC2 keeps or chooses them.
+
+    ``fitted``: the IOPS asked for, and what is given of them; None where none were asked for.
+    """
+
+    size_gib: int
+    volume_type: str
+    iops: int | None
+    throughput_mibps: int | None
+    fitted: Fitted | None = None
+
+
+def wanted_shape(
+    has: Shape,
+    has_tags: Mapping[str, str],
+    *,
+    size_gib: int | None,
+    attributes: Attributes | None,
+    ceiling: int | None = None,
+) -> Wanted:
+    """The shape that fulfils both wishes; a volume never shrinks.
+
+    Args:
+        has: what the volume is.
+        has_tags: of the volume; they tell whether its IOPS follow its size.
+        size_gib: the size that is wanted, None for whatever it has.
+        attributes: what else is wanted, None for nothing.
+        ceiling: the most IOPS that EC2 gives the type in the region, None if that is not known.
+    """
+    asks = attributes or Attributes()
+    size = max(has.size_gib, size_gib or 0)
+    volume_type = asks.volume_type or has.volume_type
+    iops = _asked_iops(asks, has, has_tags, size)
+    fitted = None
+    if iops is not None and volume_type in VOLUME_TYPES:
+        fitted = fit(volume_type, size, iops, raises_to_minimum=False, ceiling=ceiling)
+        iops = fitted.given
+    throughput = asks.throughput_mibps
+    if iops is None and _leaves_gp2(has, volume_type):
+        # EC2 keeps what gp2 had only if neither is given, says one page; another says 3,000.
+        least = VOLUME_TYPES[DEFAULT_TYPE].iops_default
+        if (had := has.iops or 0) > least:
+            iops, throughput = had, throughput or _GP2_THROUGHPUT_MIBPS
+    return Wanted(size, volume_type, iops, throughput, fitted)
+
+
+def _leaves_gp2(has: Shape, volume_type: str) -> bool:
+    return has.volume_type == _GP2 and volume_type == DEFAULT_TYPE
+
+
+def _asked_iops(
+    asks: Attributes, has: Shape, has_tags: Mapping[str, str], size_gib: int
+) -> int | None:
+    if asks.iops is not None:
+        return asks.iops
+    if asks.iops_per_gib is not None:
+        return asks.iops_per_gib * size_gib
+    per_gib = has_tags.get(tags.IOPS_PER_GIB, "")
+    follows = asks.iops_follow_growth
+    if follows is None:
+        follows = has_tags.get(tags.IOPS_FOLLOW_GROWTH) == "true"
+    is_other_type = asks.volume_type not in (None, has.volume_type)
+    if size_gib > has.size_gib and follows and per_gib.isdecimal() and not is_other_type:
+        return int(per_gib) * size_gib or None
+    return None
+
+
+def fault_of(wanted: Wanted, has: Shape) -> str | None:
+    """What no volume can be, in one sentence; None if it can. EC2 knows more than this."""
+    if wanted.volume_type not in VOLUME_TYPES:
+        return None
+    stays = wanted.volume_type == has.volume_type
+    limits = VOLUME_TYPES[wanted.volume_type]
+    iops, throughput = wanted.iops, wanted.throughput_mibps
+    if stays and limits.iops is not None:
+        iops = iops or has.iops
+    if stays and limits.throughput_mibps is not None:
+        throughput = throughput or has.throughput_mibps
+    return fault(wanted.volume_type, wanted.size_gib, iops, throughput)
+
+
+def agrees(has: Shape, wanted: Wanted) -> bool:
+    """Whether a volume of this shape leaves nothing to be done."""
+    return difference("", has, wanted) is None
+
+
+def difference(volume_id: str, has: Shape, wanted: Wanted) -> ModifyRequest | None:
+    """What EC2 has to be told; None when it agrees: a call that changes nothing counts too."""
+    changes_type = wanted.volume_type != has.volume_type
+
+    def changed(asked: int | None, present: int | None) -> int | None:
+        return asked if asked is not None and (changes_type or asked != present) else None
+
+    request = ModifyRequest(
+        volume_id=volume_id,
+        size_gib=wanted.size_gib if wanted.size_gib > has.size_gib else None,
+        volume_type=wanted.volume_type if changes_type else None,
+        iops=changed(wanted.iops, has.iops),
+        throughput_mibps=changed(wanted.throughput_mibps, has.throughput_mibps),
+    )
+    return None if request == ModifyRequest(volume_id, None, None, None, None) else request
