@@ -154,11 +154,6 @@ def _verdict(*, impossible: Sequence[str], refused: Sequence[str], doubts: Seque
     return "works, but see below" if doubts else "sound"
 
 
-def printable(text: str) -> str:
-    """A line as a terminal can show it: what is no visible character, escaped."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
 def _aligned(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
     width = max(len(first) for first, _ in rows)
     for first, second in rows:

@@ -10,6 +10,7 @@ from provisioner import logs, options
 from provisioner.model import parameters, tags
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import StorageError
+from provisioner.model.sentences import printable
 from provisioner.model.tag_template import TagTemplate
 from provisioner.settings import Settings, Sweep
 
@@ -203,12 +204,37 @@ def check(
     try:
         lines, sound = asyncio.run(class_check.answer(question))
     except StorageError as error:
-        raise click.ClickException(class_check.printable(error.message)) from error
+        raise click.ClickException(printable(error.message)) from error
     except ValueError as error:
-        raise click.ClickException(class_check.printable(str(error))) from error
+        raise click.ClickException(printable(str(error))) from error
     for line in lines:
-        click.echo(class_check.printable(line))
+        click.echo(printable(line))
     ctx.exit(0 if sound else 1)
+
+
+@commands.command()
+@click.option("--namespace", "-n", default="", help="Of the claims; else all.")
+@click.option("--kubeconfig", help="Else KUBECONFIG, else the pod's own cluster.")
+@click.option("--driver-name", type=options.DnsName(), default=EBS_DRIVER, show_default=True)
+@click.option("--region", help="Else AWS_REGION.")
+def volumes(
+    *, namespace: str, kubeconfig: str | None, driver_name: str, region: str | None
+) -> None:
+    """Show each volume as EC2 has it, what its claim wants, and when it may be modified next.
+
+    SIZE is what there is, and after an arrow what is asked for. LEFT is how many modifications EC2
+    would still take, and until when it stays at that. Nothing is changed, and it needs no
+    controller: the API server and EC2 are read.
+    """
+    from provisioner import volumes_table  # noqa: PLC0415 -- boto3 and kubernetes, as above
+
+    question = volumes_table.Question(namespace, kubeconfig, driver_name, region)
+    try:
+        lines = asyncio.run(volumes_table.answer(question))
+    except StorageError as error:
+        raise click.ClickException(printable(error.message)) from error
+    for line in lines:
+        click.echo(line)
 
 
 def main() -> None:

@@ -303,3 +303,27 @@ def test_what_is_missing_at_the_start_is_one_line(
     assert done.stderr.startswith("ebs-provisioner: ")
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_volumes_of_an_api_server_that_is_away_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, tmp_path: Path
+) -> None:
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+
+    code = run(monkeypatch, "volumes", "--kubeconfig", str(tmp_path / "kubeconfig"))
+
+    told = capsys.readouterr()
+    assert (code, told.out) == (1, "")
+    assert told.err.startswith("ebs-provisioner: cannot list persistentvolumeclaims")
+    assert told.err.count("\n") == 1
+
+
+def test_volumes_of_an_impossible_driver_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    code = run(monkeypatch, "volumes", "--driver-name", "EBS")
+
+    told = capsys.readouterr()
+    assert (code, told.out) == (2, "")
+    assert "--driver-name" in told.err
+    assert told.err.count("\n") == 1

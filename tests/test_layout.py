@@ -62,8 +62,21 @@ ALLOWED = {
     },
     # `class check`: a class, from a file or the cluster, and what is said of it.
     "class_check": {"decide", "model", "kube"},
+    # `volumes`: what the API server wants and EC2 has, as a table.
+    "volumes_table": {"decide", "model", "kube", "ec2", "metrics"},
     "cli": {
-        *("app", "class_check", "node", "sandbox", "ec2", "model", "logs", "settings", "options"),
+        *(
+            "app",
+            "class_check",
+            "volumes_table",
+            "node",
+            "sandbox",
+            "ec2",
+            "model",
+            "logs",
+            "settings",
+            "options",
+        ),
     },
     "": set(),
 }

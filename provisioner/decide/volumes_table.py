@@ -12,6 +12,7 @@ from provisioner.model.ebs_snapshot import EbsSnapshot
 from provisioner.model.modification import Modification, ModificationState
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
+from provisioner.model.sentences import printable
 from provisioner.model.volume import GIB, Volume
 
 HEADINGS = (
@@ -60,11 +61,12 @@ class Seen:
 
 def lines(seen: Sequence[Seen]) -> Iterator[str]:
     """The table, line by line, sorted by claim; columns are as wide as they have to be."""
-    rows = [HEADINGS, *(_cells(each) for each in sorted(seen, key=_place))]
+    cells = (_cells(each) for each in sorted(seen, key=_place))
+    rows = [HEADINGS, *(tuple(map(printable, row)) for row in cells)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield _APART.join(cells).rstrip()
+        wide = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield _APART.join(wide).rstrip()
 
 
 def is_of(persistent_volume: PersistentVolume, claim: Claim) -> bool:

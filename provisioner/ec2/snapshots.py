@@ -7,7 +7,7 @@ from typing import Any
 from provisioner.ec2.batches import FILTER_VALUES, PAGE, chunks, one_of, pages, those_that_exist
 from provisioner.ec2.calls import Ec2Calls, Gate
 from provisioner.ec2.errors import refusal
-from provisioner.model.ebs_snapshot import EbsSnapshot, LockRequest, SnapshotRequest
+from provisioner.model.ebs_snapshot import EbsSnapshot, LockRequest, SnapshotRequest, SnapshotState
 from provisioner.model.errors import Ec2Error, Reason
 
 IDS_PER_CALL = 500
@@ -109,6 +109,15 @@ class Snapshots:
         found = await self._filtered(f"tag:{key}", values, background=background)
         wanted = frozenset(values)
         return [each for each in found.values() if each.tags.get(key) in wanted]
+
+    async def pending(self) -> list[EbsSnapshot]:
+        """All snapshots of ours that are not completed, whoever takes them; in background.
+
+        Raises:
+            Ec2Error: any page failed; there is no partial answer.
+        """
+        found = await self._filtered("status", [SnapshotState.PENDING], background=True)
+        return list(found.values())
 
     async def enable_fast_restore(self, snapshot_id: str, zones: Sequence[str]) -> None:
         """Make volumes of a snapshot fast from the start, in these zones.
