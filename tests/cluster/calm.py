@@ -21,7 +21,14 @@ DESCRIBES_AT_MOST = {
     "by id": 15,  # the watcher: one a second, and again without an id that EC2 does not know
     "by name": 25,  # look-ups: one each half second, and a page more
     "by other tags": 8,  # marks, left-over volumes: a minute apart, or a backoff
+    "modifications": 15,  # the watcher, and before a volume is modified; those of 50 ms share a call
+    "snapshots": 15,  # the watcher
     "instances": 40,  # who attaches or detaches looks first; those of 50 ms share a call
+}
+_KINDS = {
+    "DescribeInstances": "instances",
+    "DescribeVolumesModifications": "modifications",
+    "DescribeSnapshots": "snapshots",
 }
 LISTS_AT_MOST = 44  # live lists: four a second, while something is deleted; and the caches'
 
@@ -87,8 +94,8 @@ def _received_at(record: dict[str, Any]) -> float:
 def _look(call: dict[str, Any]) -> str:
     """What kind of Describe it is; one we do not know fails the look-up of its limit."""
     params = call["params"]
-    if call["action"] == "DescribeInstances":
-        return "instances"
+    if call["action"] in _KINDS:
+        return _KINDS[call["action"]]
     assert call["action"] == "DescribeVolumes", call
     names = [value for key, value in params.items() if key.endswith(".Name")]
     if not names or "volume-id" in names:
@@ -99,7 +106,7 @@ def _look(call: dict[str, Any]) -> str:
 def _by_hand(call: dict[str, Any]) -> bool:
     """What the tests themselves have sent: ours has a token, and a page size with each filter."""
     params = call["params"]
-    if call["action"] == "DescribeVolumes":
+    if call["action"] in {"DescribeVolumes", "DescribeVolumesModifications"}:
         return "MaxResults" not in params and not any(key.startswith("VolumeId") for key in params)
     return "ClientToken" not in params and call["action"] == "CreateVolume"
 
