@@ -33,6 +33,7 @@ from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.pod import Pod, using_claims
 from provisioner.model.storage_class import StorageClass
+from provisioner.model.volume import normalised_handle
 from provisioner.model.volume_attributes_class import VolumeAttributesClass
 from provisioner.model.volume_snapshot import (
     VolumeSnapshot,
@@ -57,6 +58,8 @@ _ATTACHMENTS_BY: Mapping[str, Indexer[Attachment]] = {
 }
 _CONTENTS_BY: Mapping[str, Indexer[VolumeSnapshotContent]] = {
     "snapshot_uid": lambda each: (each.snapshot_uid,),
+    "snapshot": lambda each: (each.snapshot_id,),
+    "volume": lambda each: (normalised_handle(each.volume_id),),
     "class": lambda each: (each.class_name,),
 }
 
@@ -73,8 +76,9 @@ class Caches:
 
     The indexes: claims by ``uid``, ``class`` and ``attributes_class``, persistent volumes by
     ``volume`` (under whichever driver they name it), attachments by ``persistent_volume`` and
-    ``node``, pods by ``claim``, contents by ``snapshot_uid`` and ``class``. Of pods there are only those that are pending and
-    use claims: what else runs is nothing to us.
+    ``node``, pods by ``claim``, contents by ``snapshot_uid``, ``snapshot``, ``volume`` and
+    ``class``. Of pods there are only those that are pending and use claims: what else runs is
+    nothing to us.
 
     A kind that is not served at first is asked for again at a steady pace, and followed from then
     on; its subscribers are told as if all of it were new.

@@ -1,0 +1,272 @@
+"""Decide what a VolumeSnapshotContent needs: a snapshot, a look, its end, nothing.
+
+::
+
+    take ──annotate──▶ send ──ok──▶ handle recorded ──▶ made fast, locked ──▶ completed: ready
+     │ ▲                 │ lost reply, crash
+     │ └─ none for 60 s ─┴─▶ look-ups by tag ──found──▶ handle recorded
+     └─ refused: told, taken again later
+
+CreateSnapshot has no client token. So the annotation ``being-created`` is on the content before
+EC2 hears of it, and whoever finds it there without knowing what came of it looks for the snapshot
+by its tag, for ``CONSISTENCY_S``, before another one is taken. The handle is recorded before
+anything else is done with the snapshot, so whatever is missing after a crash is seen and done then.
+Source: external-snapshotter 8.6 pkg/sidecar-controller/snapshot_controller.go (``syncContent``,
+``shouldDelete``); EC2 developer guide "Eventual consistency".
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from provisioner.decide.creation import CONSISTENCY_S
+from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
+from provisioner.model.errors import Outcome, Reason, StorageError
+from provisioner.model.volume import normalised_handle
+from provisioner.model.volume_snapshot import (
+    BEING_DELETED,
+    CONTENT_FINALIZER,
+    DELETE,
+    GROUP_HANDLE,
+    VolumeSnapshot,
+    VolumeSnapshotContent,
+)
+
+LOOK_AGAIN_S = 5.0
+_ALONE_S = 60.0  # nothing but a human changes it
+# Nobody refused the snapshot: it is asked for again by itself, and the annotation stays.
+_IN_PASSING = frozenset(
+    {
+        Reason.SNAPSHOT_RATE,
+        Reason.THROTTLED,
+        Reason.UNREACHABLE,
+        Reason.CREDENTIALS_INVALID,
+        Reason.TIMED_OUT,
+        Reason.NOT_LEADING,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What this process knows of the snapshot of one content. Times of the monotonic clock.
+
+    Attributes:
+        looking_since_s: tag look-ups decide, since then; None: they do not.
+        found: taken or found, and not recorded yet.
+        is_new: taken by this process, so nothing was done with it before.
+        is_prepared: it is made fast and locked as its class asks.
+    """
+
+    looking_since_s: float | None = None
+    found: EbsSnapshot | None = None
+    is_new: bool = False
+    is_prepared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """It needs nothing from us now."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Search EC2 for a snapshot with the content's name tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Take the snapshot: nothing was begun, or nothing has come of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Write what EC2 told of the snapshot to the status; ``ready``: volumes can be made of it."""
+
+    snapshot: EbsSnapshot
+    ready: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Take the annotation off: it is known what came of the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """See how far the snapshot is."""
+
+    snapshot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete the snapshot, then let the content go."""
+
+    snapshot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Let the content go, with or without a snapshot that stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """It cannot go on; the user is told why."""
+
+    error: StorageError
+
+
+Step = Nothing | LookUp | Take | Record | Withdraw | Follow | Delete | Release | Refuse
+
+
+def begin(
+    content: VolumeSnapshotContent, *, stranger_ended_at_s: float | None, now_s: float
+) -> Attempt:
+    """The attempt of a content that this process sees for the first time.
+
+    ``stranger_ended_at_s``: when another controller, which takes the annotation off after a lost
+    reply as well, may have taken its snapshot at last; None: no other one can have.
+    """
+    if content.is_being_created:
+        return Attempt(looking_since_s=now_s)
+    return Attempt(looking_since_s=stranger_ended_at_s)
+
+
+def decide(
+    content: VolumeSnapshotContent,
+    attempt: Attempt,
+    *,
+    driver: str,
+    owner_is_gone: bool = False,
+    namesakes: Collection[str] = (),
+) -> Step:
+    """Say what a content needs.
+
+    Args:
+        content: of whichever driver.
+        attempt: what is known of its snapshot.
+        driver: ours.
+        owner_is_gone: the API server has no VolumeSnapshot of that UID any more.
+        namesakes: other contents that name the same snapshot and are not being deleted.
+    """
+    if content.spec.driver != driver:
+        return Nothing()
+    if content.deleting:
+        return _ending(content, attempt, owner_is_gone=owner_is_gone, namesakes=namesakes)
+    if _is_of_group(content):
+        return Nothing()
+    resolved = _resolution(content, attempt)
+    if resolved is not None:
+        return resolved
+    if content.snapshot_id:
+        if content.is_being_created:
+            return Withdraw()
+        return Nothing() if content.is_ready else Follow(content.snapshot_id)
+    return Take() if content.volume_id else Nothing()
+
+
+def _resolution(content: VolumeSnapshotContent, attempt: Attempt) -> Step | None:
+    """What is still to be learnt of a request that was sent, or may have been."""
+    if content.snapshot_id or not content.volume_id:
+        return None
+    if attempt.found is not None:
+        return Record(attempt.found)
+    return LookUp() if attempt.looking_since_s is not None else None
+
+
+def _ending(
+    content: VolumeSnapshotContent,
+    attempt: Attempt,
+    *,
+    owner_is_gone: bool,
+    namesakes: Collection[str],
+) -> Step:
+    """``shouldDelete`` of the sidecar, but that a snapshot that is gone is enough (#1446)."""
+    if CONTENT_FINALIZER not in content.finalizers:
+        return Nothing()
+    is_unbound = bool(content.spec.source.snapshot_handle) and not content.snapshot_uid
+    if not is_unbound:
+        resolved = None if _is_of_group(content) else _resolution(content, attempt)
+        if resolved is not None:
+            return resolved
+        if content.is_being_created:
+            return Withdraw()
+        if BEING_DELETED not in content.annotations and not owner_is_gone:
+            return Nothing()
+    made = content.status.snapshot_handle if content.status else None
+    if content.spec.deletion_policy != DELETE or not made or _is_of_group(content):
+        return Release()
+    if namesakes:
+        return Refuse(
+            StorageError(
+                Reason.SNAPSHOT_IN_USE,
+                f"snapshot {made} is kept, because volumesnapshotcontent {min(namesakes)} names "
+                "it too; delete that one, or set the deletion policy of this one to Retain",
+                retry_after_s=_ALONE_S,
+            )
+        )
+    return Delete(made)
+
+
+def after_failure(attempt: Attempt, error: StorageError, now_s: float) -> Attempt:
+    """What a failed CreateSnapshot means for the attempt."""
+    if error.outcome is Outcome.UNKNOWN:
+        return replace(attempt, looking_since_s=now_s)
+    return attempt
+
+
+def is_final(error: StorageError) -> bool:
+    """Whether EC2 has said no for now, so that the content need not say that one is being made."""
+    return error.outcome is Outcome.NOTHING and error.reason not in _IN_PASSING
+
+
+def after_look_up(
+    attempt: Attempt, content: VolumeSnapshotContent, found: Sequence[EbsSnapshot], now_s: float
+) -> Attempt:
+    """What a look-up by tag means; unchanged while it must be looked again.
+
+    Copies of a snapshot carry its tags; they have another volume, or none.
+    """
+    volume_id = normalised_handle(content.volume_id)
+    ours = [each for each in found if each.volume_id == volume_id]
+    if ours:
+        return replace(attempt, found=min(ours, key=_age), looking_since_s=None)
+    since_s = attempt.looking_since_s
+    if since_s is not None and now_s - since_s < CONSISTENCY_S:
+        return attempt
+    return replace(attempt, looking_since_s=None)
+
+
+def _age(snapshot: EbsSnapshot) -> tuple[bool, float, str]:
+    """Usable ones first, of these the first one taken."""
+    at_s = snapshot.started_at.timestamp() if snapshot.started_at is not None else 0.0
+    return snapshot.state is SnapshotState.ERROR, at_s, snapshot.snapshot_id
+
+
+def owns(content: VolumeSnapshotContent, snapshot: VolumeSnapshot | None) -> bool:
+    """Whether this is the VolumeSnapshot of the content, there and not made anew."""
+    return snapshot is not None and snapshot.uid == content.snapshot_uid
+
+
+def is_news(old: VolumeSnapshotContent | None, new: VolumeSnapshotContent) -> bool:
+    """Whether a change may ask for something, and is not only what we have written ourselves.
+
+    Else our own word of a failure would end the wait after it (external-snapshotter #533).
+    """
+    return old is None or _asked(old) != _asked(new)
+
+
+def _asked(content: VolumeSnapshotContent) -> tuple[object, ...]:
+    status = content.status
+    handle = None if status is None else status.snapshot_handle
+    is_ended = BEING_DELETED in content.annotations
+    return content.uid, content.spec, content.deleting, is_ended, handle, content.is_ready
+
+
+def _is_of_group(content: VolumeSnapshotContent) -> bool:
+    """Whether it was made with others at once, by somebody who makes groups: EBS does not."""
+    status = content.status
+    return GROUP_HANDLE in content.annotations or bool(
+        status is not None and status.volume_group_snapshot_handle
+    )
