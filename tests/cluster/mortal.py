@@ -116,6 +116,7 @@ class MortalTransport(Transport):
     async def send(self, attempt: Attempt, method: str, path: str, **options: Any) -> bytes:
         """One request, if we live to send it."""
         kind = attempt.target.partition(" ")[0]
+        # Events are sent beside the work, when there is time, and nothing is ever read from them.
         if method not in _KUBE_CHANGES or kind == "events":
             return await super().send(attempt, method, path, **options)
         fate = self._recorder.begin(f"{method} {kind}")
