@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ from provisioner.model.modification import Modification, ModificationState, Shap
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume, VolumeState
 from tests.builders import UID, VOLUME, ZONE, a_claim, a_persistent_volume
+from tests.test_readme import section
 
 FREE = Allowance(left=4, until=None)
 THERE = Volume(VOLUME, VolumeState.IN_USE, ZONE, 4, "gp3", iops=3_000, throughput_mibps=125)
@@ -182,3 +184,29 @@ def test_a_claim_of_the_same_name_made_later_is_another(claim: Claim, *, expecte
 
 def test_a_volume_kept_for_a_claim_by_name_alone_is_of_that_claim():
     assert is_of(of(uid=""), a_claim())
+
+
+def test_the_readme_shows_a_table_as_it_is():
+    orders = Volume("vol-0a1b2c3d4e5f60718", VolumeState.IN_USE, "eu-central-1a", 100, "gp3")
+    carts = Volume("vol-0c9d8e7f6a5b41302", VolumeState.IN_USE, "eu-central-1b", 20, "gp3")
+    table = [
+        seen(
+            persistent_volume=of("orders", uid="5d1c8e0a", pv="pvc-5d1c8e0a"),
+            volume_id=orders.volume_id,
+            claim=a_claim(size="200Gi"),
+            volume=replace(orders, iops=6_000, throughput_mibps=250),
+            modification=modified(ModificationState.OPTIMIZING, 45),
+            allowance=Allowance(3, datetime(2026, 11, 23, 9, 12, tzinfo=UTC)),
+        ),
+        seen(
+            persistent_volume=of("carts", uid="77f0b3c1", pv="pvc-77f0b3c1"),
+            volume_id=carts.volume_id,
+            claim=a_claim(size="20Gi"),
+            volume=replace(carts, iops=3_000, throughput_mibps=125),
+            pending=[EbsSnapshot("snap-1", VOLUME, SnapshotState.PENDING, 20, progress_percent=30)],
+        ),
+    ]
+
+    shown = section("Looking at volumes").partition("volumes -n shop\n")[2]
+
+    assert shown.startswith("\n".join(lines(table)) + "\n```")
