@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from typing import Any
 
@@ -13,7 +14,8 @@ from rich.table import Table
 
 from provisioner.model.tags import UNCLAIMED
 from provisioner.sandbox.errors import SandboxError
-from provisioner.sandbox.strict_ec2.client import CREDENTIALS
+from provisioner.sandbox.snapshots import GROUP
+from provisioner.sandbox.strict_ec2.client import CREDENTIALS, ask
 from provisioner.sandbox.telling import Teller
 from provisioner.sandbox.up import Sandbox
 
@@ -21,6 +23,8 @@ PVS = "/api/v1/persistentvolumes"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 PODS = "/api/v1/namespaces/default/pods"
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
+SNAPSHOTS = f"{GROUP}/namespaces/default/volumesnapshots"
+CONTENTS = f"{GROUP}/volumesnapshotcontents"
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
 REGION_LABEL = "topology.kubernetes.io/region"
@@ -66,6 +70,16 @@ class Stage:
         items: list[Json] = (await self.api.get(path))["items"]
         return items
 
+    async def bound(self, claim: str) -> Json | None:
+        """A claim once it is Bound."""
+        found: Json = await self.api.get(f"{CLAIMS}/{claim}")
+        return found if found["status"].get("phase") == "Bound" else None
+
+    async def serves(self, group: str, kind: str) -> bool:
+        """Whether the API server has a kind, by its name in the plural."""
+        found = await self.api.get(f"/apis/{group}")
+        return kind in {each["name"] for each in found["resources"]}
+
     async def volume(self, persistent_volume: str) -> Json:
         """What EC2 says of the volume that a persistent volume names, in either form."""
         spec = (await self.api.get(f"{PVS}/{persistent_volume}"))["spec"]
@@ -76,10 +90,28 @@ class Stage:
 
     async def volumes_of_the_cluster(self) -> list[str]:
         """The ids of all volumes with this cluster's tag."""
-        key = f"tag:kubernetes.io/cluster/{self.sandbox.cluster_id}"
-        tag = {"Name": key, "Values": ["owned"]}
-        answer = await asyncio.to_thread(self._ec2.describe_volumes, Filters=[tag])
+        tag = [self._tag_of_the_cluster()]
+        answer = await asyncio.to_thread(self._ec2.describe_volumes, Filters=tag)
         return [volume["VolumeId"] for volume in answer["Volumes"]]
+
+    async def snapshots_of_the_cluster(self) -> list[Json]:
+        """All snapshots with this cluster's tag, as EC2 describes them."""
+        tag = [self._tag_of_the_cluster()]
+        answer = await asyncio.to_thread(
+            self._ec2.describe_snapshots, Filters=tag, OwnerIds=["self"]
+        )
+        return [dict(each) for each in answer["Snapshots"]]
+
+    def _tag_of_the_cluster(self) -> Json:
+        key = f"tag:kubernetes.io/cluster/{self.sandbox.cluster_id}"
+        return {"Name": key, "Values": ["owned"]}
+
+    async def calls(self, action: str) -> int:
+        """How often the strict EC2 was asked for an action, by anybody."""
+        status, answer = await asyncio.to_thread(ask, self.sandbox.ec2_endpoint, "/_control")
+        if status >= 400:  # noqa: PLR2004 -- HTTP's own
+            raise SandboxError(f"the strict EC2 tells no counts: {answer.decode()}")
+        return int(json.loads(answer)["calls"].get(action, 0))
 
     async def volume_made_by_hand(self, name: str, zone: str) -> str:
         """A volume that the user makes with the other tool; ``name`` is the story's."""
@@ -111,9 +143,9 @@ class Stage:
             raise SandboxError(str(error)) from error
         return answer
 
-    def show_tags(self, volume: Json) -> None:
-        """Show a volume as EC2 describes it, with all its tags."""
-        title = (
+    def show_tags(self, volume: Json, title: str = "") -> None:
+        """Show a volume as EC2 describes it, with all its tags; what is none needs a ``title``."""
+        title = title or (
             f"EC2: {volume['VolumeId']}, {volume['VolumeType']}, {volume['Size']} GiB, "
             f"{volume['AvailabilityZone']}, {volume['State']}"
         )

@@ -41,6 +41,14 @@ class Teller:
         """Show what the user has written."""
         self.console.print(Panel(Syntax(text.strip(), "yaml", background_color="default")))
 
+    def aside(self, text: str) -> None:
+        """Say what the sandbox cannot show."""
+        self.console.print(f"[dim]{text}[/]")
+
+    def seen(self, what: str) -> None:
+        """Tick off what was looked at already."""
+        self.console.print(f"[green]✓[/] {what}")
+
     def show(self, rows: list[Json]) -> None:
         """Show pods, and what else is told of each."""
         table = Table()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from provisioner.sandbox.stage import ATTACHMENTS, PVS, Stage
+from provisioner.sandbox.stage import ATTACHMENTS, CONTENTS, PVS, Stage
 
 TITLE = "Everything is deleted"
 
@@ -30,3 +30,8 @@ async def tell(stage: Stage) -> None:
         return not await stage.items(PVS) and not await stage.volumes_of_the_cluster()
 
     await teller.until("no volume with this cluster's tag is left in EC2", gone)
+
+    async def no_snapshot() -> bool:
+        return not await stage.items(CONTENTS) and not await stage.snapshots_of_the_cluster()
+
+    await teller.until("and no snapshot", no_snapshot)

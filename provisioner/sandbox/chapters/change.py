@@ -1,0 +1,105 @@
+"""A claim gets another VolumeAttributesClass and another size: one modification does both."""
+
+from __future__ import annotations
+
+from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.stage import CLAIMS, Json, Stage
+
+TITLE = "A raw device changes its type and its size, in one modification"
+
+_LEDGER = """\
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata:
+  name: of-old
+provisioner: ebs.csi.aws.com
+parameters:
+  type: gp2
+allowVolumeExpansion: true
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  name: ledger
+spec:
+  storageClassName: of-old
+  volumeMode: Block
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 10Gi}}
+"""
+
+_BUSY = """\
+apiVersion: storage.k8s.io/v1
+kind: VolumeAttributesClass
+metadata:
+  name: busy
+driverName: ebs.csi.aws.com
+parameters:
+  type: gp3
+  iops: "4000"
+  throughput: "250"
+  tagSpecification_1: load=high
+"""
+
+_WITH_CLASS = (
+    '{"spec": {"volumeAttributesClassName": "busy", '
+    '"resources": {"requests": {"storage": "20Gi"}}}}'
+)
+# Kubernetes before 1.34 has no VolumeAttributesClasses unless somebody switched them on; the stock
+# driver took these annotations before there were any.
+_WITH_ANNOTATIONS = (
+    '{"metadata": {"annotations": {"ebs.csi.aws.com/volumeType": "gp3", '
+    '"ebs.csi.aws.com/iops": "4000", "ebs.csi.aws.com/throughput": "250"}}, '
+    '"spec": {"resources": {"requests": {"storage": "20Gi"}}}}'
+)
+
+_WANTED = {"VolumeType": "gp3", "Size": 20, "Iops": 4000, "Throughput": 250}
+
+
+async def tell(stage: Stage) -> None:
+    """Tell it.
+
+    Raises:
+        SandboxError: a step was not seen.
+    """
+    teller = stage.teller
+    teller.manifest(_LEDGER)
+    stage.leave("storageclass", "of-old")
+    await teller.kubectl("apply", "-f", "-", text=_LEDGER)
+    claim = await teller.until("the claim is Bound", lambda: stage.bound("ledger"))
+    has_classes = await stage.serves("storage.k8s.io/v1", "volumeattributesclasses")
+    if has_classes:
+        teller.manifest(_BUSY)
+        stage.leave("volumeattributesclass", "busy")
+        await teller.kubectl("apply", "-f", "-", text=_BUSY)
+    else:
+        teller.aside("This Kubernetes has no VolumeAttributesClasses: the annotations do it.")
+    before = await stage.calls("ModifyVolume")
+    wish = _WITH_CLASS if has_classes else _WITH_ANNOTATIONS
+    await teller.kubectl("patch", "pvc", "ledger", f"--patch={wish}")
+    volume = await _changed(stage, claim["spec"]["volumeName"], "busy" if has_classes else None)
+    sent = await stage.calls("ModifyVolume") - before
+    if sent != 1:
+        raise SandboxError(f"one ModifyVolume was to do it, and {sent} were sent")
+    teller.seen("EC2 was sent one ModifyVolume")
+    await teller.kubectl("get", "pvc", "ledger")
+    stage.show_tags(volume)
+
+
+async def _changed(stage: Stage, name: str, attributes_class: str | None) -> Json:
+    """Look until EC2 and the claim have it all; the volume."""
+
+    async def changed() -> Json | None:
+        volume = await stage.volume(name)
+        return volume if {key: volume.get(key) for key in _WANTED} == _WANTED else None
+
+    volume = await stage.teller.until("EC2 has a gp3 of 20 GiB with 4,000 IOPS", changed)
+
+    async def told() -> bool:
+        status = (await stage.api.get(f"{CLAIMS}/ledger"))["status"]
+        known = status.get("currentVolumeAttributesClassName")
+        capacity: str = status["capacity"]["storage"]
+        return (capacity, known) == ("20Gi", attributes_class)
+
+    await stage.teller.until("the claim says so too: no file system has to grow first", told)
+    return volume
