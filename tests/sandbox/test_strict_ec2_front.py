@@ -171,7 +171,7 @@ def test_a_misspelt_control_is_refused(strict_ec2: StrictEc2, document: dict[str
 
 
 def test_what_moto_does_not_implement_is_an_xml_error(lab: Lab) -> None:
-    assert refusal(lab.ec2.describe_volume_status)[0] == "InternalError"
+    assert refusal(lab.ec2.describe_volume_attribute, VolumeId="vol-0")[0] == "InternalError"
 
 
 def test_an_unsigned_call_is_refused(strict_ec2: StrictEc2) -> None:

@@ -8,10 +8,12 @@ from moto.core.exceptions import ServiceException
 
 from provisioner.sandbox.strict_ec2 import (
     attachments,
+    copies,
     describe,
     modifications,
     motos,
     snapshots,
+    statuses,
     tags,
     volumes,
 )
@@ -22,6 +24,7 @@ from provisioner.sandbox.strict_ec2.world import World
 
 ACTIONS: Final[Mapping[str, Callable[[Call], str]]] = {
     "AttachVolume": attachments.attach_volume,
+    "CopyVolumes": copies.copy_volumes,
     "CreateSnapshot": snapshots.create_snapshot,
     "CreateTags": tags.create_tags,
     "CreateVolume": volumes.create_volume,
@@ -29,6 +32,7 @@ ACTIONS: Final[Mapping[str, Callable[[Call], str]]] = {
     "DeleteTags": tags.delete_tags,
     "DeleteVolume": volumes.delete_volume,
     "DescribeSnapshots": snapshots.describe_snapshots,
+    "DescribeVolumeStatus": statuses.describe_volume_status,
     "DescribeVolumes": describe.describe_volumes,
     "DescribeVolumesModifications": modifications.describe_volumes_modifications,
     "DetachVolume": attachments.detach_volume,

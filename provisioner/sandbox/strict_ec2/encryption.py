@@ -10,36 +10,38 @@ from provisioner.sandbox.strict_ec2.errors import Ec2Error
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """How a volume is encrypted; with an unknown key it will vanish after creation."""
+    """How a volume is encrypted; with a key that cannot be used it will vanish after creation."""
 
     encrypted: bool
     key_id: str | None = None
-    key_is_unknown: bool = False
+    key_is_unusable: bool = False
 
 
-def encryption_of(call: Call) -> Encryption:
-    """Read what a CreateVolume asks for, with the account's default applied.
+def encryption_of(call: Call, source: Any = None) -> Encryption:
+    """Read what a request asks for, with the region's default applied.
+
+    ``source``: the snapshot or volume that a volume is made of. An encrypted one makes an encrypted
+    volume, with the same key unless another is named.
 
     Raises: ``InvalidParameterDependency`` for a key without Encrypted.
     """
-    key_id = call.params.get("KmsKeyId")
-    snapshot = call.backend.snapshots.get(call.params.get("SnapshotId") or "")
+    inherited = source is not None and bool(source.encrypted)
     encrypted = (
-        call.params.boolean("Encrypted")
-        or bool(snapshot is not None and snapshot.encrypted)
+        inherited
+        or call.params.boolean("Encrypted")
         or bool(call.backend.ebs_encryption_by_default)
     )
-    if key_id and not encrypted:
+    named = call.params.get("KmsKeyId")
+    if named and not encrypted:
         raise Ec2Error(
             "InvalidParameterDependency",
             "The parameter KmsKeyId requires the parameter Encrypted to be set.",
         )
     if not encrypted:
         return Encryption(encrypted=False)
-    if not key_id:
-        return Encryption(encrypted=True, key_id=_default_key(call.backend))
-    arn = _known_key(call.backend, key_id)
-    return Encryption(encrypted=True, key_id=arn or key_id, key_is_unknown=arn is None)
+    key_id = named or (source.kms_key_id if inherited else None) or _default_key(call.backend)
+    arn = _usable_key(call.backend, key_id)
+    return Encryption(encrypted=True, key_id=arn or key_id, key_is_unusable=arn is None)
 
 
 def _default_key(backend: Any) -> str:
@@ -48,9 +50,11 @@ def _default_key(backend: Any) -> str:
     return str(backend.default_kms_key_id)
 
 
-def _known_key(backend: Any, key_id: str) -> str | None:
+def _usable_key(backend: Any, key_id: str) -> str | None:
+    """Return the ARN of a key that exists and is neither disabled nor about to be deleted."""
     kms = motos.kms.kms_backends[backend.account_id][backend.region_name]
     try:
-        return str(kms.describe_key(key_id).arn)
+        key = kms.describe_key(key_id)
     except Exception:  # moto raises several kinds for one meaning: there is no such key
         return None
+    return str(key.arn) if key.key_state == "Enabled" else None

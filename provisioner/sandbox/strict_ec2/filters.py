@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from provisioner.sandbox.strict_ec2.errors import Ec2Error
-from provisioner.sandbox.strict_ec2.records import record_of, status_of
+from provisioner.sandbox.strict_ec2.records import is_fast_restored, record_of, status_of
 
 Field = Callable[[Any], list[str]]
 """What a filter compares of a thing."""
@@ -51,7 +51,7 @@ VOLUME_FIELDS: Final[dict[str, Field]] = {
     "availability-zone-id": lambda v: [v.zone.zone_id if v.zone else ""],
     "create-time": lambda v: [v.create_time.isoformat()],
     "encrypted": lambda v: [text_of(bool(v.encrypted))],
-    "fast-restored": lambda _: ["false"],
+    "fast-restored": lambda v: [text_of(is_fast_restored(v))],
     "multi-attach-enabled": lambda v: [text_of(bool(v.multi_attach_enabled))],
     "size": lambda v: [text_of(v.size)],
     "snapshot-id": lambda v: [v.snapshot_id or ""],

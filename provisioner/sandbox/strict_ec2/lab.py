@@ -105,6 +105,22 @@ class Lab:
         """Take a snapshot; returns its id."""
         return str(self.ec2.create_snapshot(VolumeId=volume, **names)["SnapshotId"])
 
+    def copy(self, volume: str, **changes: Any) -> str:
+        """Copy a volume as gp3; returns the copy's id."""
+        request = {"SourceVolumeId": volume, "VolumeType": "gp3"} | changes
+        (made,) = self.ec2.copy_volumes(**request)["Volumes"]
+        return str(made["VolumeId"])
+
+    def status(self, volume: str) -> Any:
+        """Describe the status of one volume."""
+        (found,) = self.ec2.describe_volume_status(VolumeIds=[volume])["VolumeStatuses"]
+        return found
+
+    def initialization_state(self, volume: str) -> str:
+        """Return how far a restored or copied volume is, "" where nothing is told."""
+        details = self.status(volume)["VolumeStatus"]["Details"]
+        return next((d["Status"] for d in details if d["Name"] == "initialization-state"), "")
+
     def look_at_snapshot(self, snapshot: str) -> Any:
         """Describe one snapshot."""
         found = self.ec2.describe_snapshots(SnapshotIds=[snapshot])["Snapshots"]

@@ -14,6 +14,31 @@ from provisioner.sandbox.strict_ec2.modification import Modification
 from provisioner.sandbox.strict_ec2.params import check_volume_id
 
 
+@dataclass(frozen=True, slots=True)
+class Initialization:
+    """One initialization; seconds are of the world's clock.
+
+    ``kind``: ``default``, ``provisioned-rate`` or ``volume-copy``, as DescribeVolumeStatus has it.
+    """
+
+    kind: str
+    begun_s: float
+    completed_from_s: float
+    rate_mibps: int | None = None
+    fast_restored: bool = False
+
+    def is_running(self, now_s: float) -> bool:
+        """Tell whether blocks are still missing."""
+        return now_s < self.completed_from_s
+
+    def progress_percent(self, seen_s: float) -> int:
+        """Return how much has arrived, in step with time."""
+        if not self.is_running(seen_s):
+            return 100
+        whole_s = self.completed_from_s - self.begun_s
+        return min(99, int(100 * (seen_s - self.begun_s) / whole_s))
+
+
 @dataclass(slots=True)
 class Record:
     """What we know of a volume beyond moto; volumes that moto makes itself start available."""
@@ -22,6 +47,8 @@ class Record:
     visible_at_s: float = 0.0
     outpost_arn: str = ""
     attachments: dict[str, Any] = field(default_factory=dict)  # instance id -> VolumeAttachment
+    source_volume_id: str = ""  # of a copy
+    initialization: Initialization | None = None  # of a restored or copied volume
     modification: Modification | None = None
     # what readers still see while the latest is not visible
     former_modification: Modification | None = None
@@ -42,6 +69,12 @@ def status_of(volume: Any) -> str:
     """Return the state as DescribeVolumes words it."""
     record = record_of(volume)
     return "in-use" if record.attachments else record.state
+
+
+def is_fast_restored(volume: Any) -> bool:
+    """Tell whether a volume was made of a snapshot with fast restore in its zone."""
+    initialization = record_of(volume).initialization
+    return initialization is not None and initialization.fast_restored
 
 
 def visible(volume: Any, now_s: float) -> bool:

@@ -10,7 +10,7 @@ from uuid import uuid4
 from xml.sax.saxutils import escape
 
 from provisioner.sandbox.strict_ec2.modification import Modification
-from provisioner.sandbox.strict_ec2.records import record_of, status_of
+from provisioner.sandbox.strict_ec2.records import is_fast_restored, record_of, status_of
 from provisioner.sandbox.strict_ec2.snapshot_records import snapshot_record_of
 
 _NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
@@ -71,11 +71,14 @@ def _volume(item: Any) -> str:
     attachments = "".join(
         f"<item>{attachment(each)}</item>" for each in record_of(item).attachments.values()
     )
-    zone = item.zone
+    zone, record = item.zone, record_of(item)
+    initialization = record.initialization
     optional = _given(
         iops=item.iops,
         throughput=item.throughput,
-        outpostArn=record_of(item).outpost_arn,
+        outpostArn=record.outpost_arn,
+        sourceVolumeId=record.source_volume_id,
+        volumeInitializationRate=None if initialization is None else initialization.rate_mibps,
         kmsKeyId=item.kms_key_id if item.encrypted else None,
     )
     return (
@@ -86,7 +89,7 @@ def _volume(item: Any) -> str:
         f"<status>{status_of(item)}</status><createTime>{moment(item.create_time)}</createTime>"
         f"<attachmentSet>{attachments}</attachmentSet>{_tag_set(item)}"
         f"<volumeType>{item.volume_type}</volumeType>{optional}"
-        f"<encrypted>{_flag(item.encrypted)}</encrypted>"
+        f"<encrypted>{_flag(item.encrypted)}</encrypted><fastRestored>{_flag(is_fast_restored(item))}</fastRestored>"
         f"<multiAttachEnabled>{_flag(item.multi_attach_enabled)}</multiAttachEnabled>"
     )
 

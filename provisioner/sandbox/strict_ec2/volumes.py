@@ -3,16 +3,11 @@
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from provisioner.sandbox.strict_ec2 import limits, motos
+from provisioner.sandbox.strict_ec2 import motos
 from provisioner.sandbox.strict_ec2.call import Call
 from provisioner.sandbox.strict_ec2.encryption import Encryption, encryption_of
-from provisioner.sandbox.strict_ec2.errors import (
-    Ec2Error,
-    combination,
-    dry_run,
-    invalid,
-    missing,
-)
+from provisioner.sandbox.strict_ec2.errors import Ec2Error, combination, dry_run, missing
+from provisioner.sandbox.strict_ec2.initialization import restored
 from provisioner.sandbox.strict_ec2.outposts import asked_outpost
 from provisioner.sandbox.strict_ec2.quotas import check_new_volume
 from provisioner.sandbox.strict_ec2.records import (
@@ -25,12 +20,15 @@ from provisioner.sandbox.strict_ec2.records import (
 )
 from provisioner.sandbox.strict_ec2.render import reply
 from provisioner.sandbox.strict_ec2.render import volume as render_volume
+from provisioner.sandbox.strict_ec2.snapshot_records import (
+    check_restorable,
+    find_snapshot,
+    snapshot_record_of,
+)
+from provisioner.sandbox.strict_ec2.specs import spec_of
 from provisioner.sandbox.strict_ec2.tags import specified_tags
-from provisioner.sandbox.strict_ec2.world import Token
+from provisioner.sandbox.strict_ec2.tokens import keep_token, token_key, volume_of_token
 
-_TOKEN_LENGTH: Final = 64
-# EBS user guide "Multi-Attach" (read 2026-11-21).
-_IO1_MULTI_ATTACH_REGIONS: Final = ("us-east-1", "us-west-2", "ap-northeast-2")
 _NO_CAPACITY: Final = (
     "There is not enough capacity to fulfill your EBS volume provision request in zone {zone}."
 )
@@ -38,29 +36,45 @@ _NO_CAPACITY: Final = (
 
 def create_volume(call: Call) -> str:
     """Make a volume, or return the one that the client token stands for."""
-    params = call.params
     tags = specified_tags(call, "volume")
     zone = _zone(call)
     outpost_arn = asked_outpost(call, zone.name)
-    spec = _spec(call)
-    encryption = encryption_of(call)
-    token = _checked_token(params.get("ClientToken"))
-    if params.boolean("DryRun"):
+    snapshot = _snapshot(call)
+    spec = spec_of(
+        call,
+        None
+        if snapshot is None
+        else (f"snapshot '{snapshot.id}'", snapshot_record_of(snapshot).size_gib),
+    )
+    initialization = restored(call, snapshot, zone.name)
+    encryption = encryption_of(call, snapshot)
+    key = token_key(call, zone.name)
+    if call.params.boolean("DryRun"):
         raise dry_run()
     # Before the token, as real EC2: at the quota a repeated request is refused although its volume
     # exists (aws-ebs-csi-driver #2512).
     check_new_volume(call, spec)
-    key = _token_key(call, token, zone.name)
-    if key is not None and (known := call.world.tokens.get(key)) is not None:
-        return reply("CreateVolume", _repeated(call, known))
-    _check_capacity(call, zone.name, spec["volume_type"])
-    volume = _make(call, zone, spec, encryption, tags)
-    record_of(volume).outpost_arn = outpost_arn
-    if key is not None:
-        call.world.tokens[key] = Token(params.fingerprint(), volume.id)
+    known = volume_of_token(call, key)
+    if known is not None:
+        return reply("CreateVolume", render_volume(known))
+    check_capacity(call, zone.name, spec["volume_type"])
+    spec["snapshot_id"] = None if snapshot is None else snapshot.id
+    volume = make_volume(call, zone, spec, encryption, tags)
+    record = record_of(volume)
+    record.outpost_arn, record.initialization = outpost_arn, initialization
+    keep_token(call, key, volume)
     content = render_volume(volume)
-    _start(call, volume, vanishes=encryption.key_is_unknown)
+    start_creating(call, volume, vanishes=encryption.key_is_unusable)
     return reply("CreateVolume", content)
+
+
+def _snapshot(call: Call) -> Any:
+    snapshot_id = call.params.get("SnapshotId")
+    if not snapshot_id:
+        return None
+    snapshot = find_snapshot(call.backend, snapshot_id, call.world.now_s())
+    check_restorable(snapshot)
+    return snapshot
 
 
 def _zone(call: Call) -> Any:
@@ -75,79 +89,11 @@ def _zone(call: Call) -> Any:
     raise Ec2Error("InvalidZone.NotFound", f"The zone '{name or zone_id}' does not exist.")
 
 
-def _spec(call: Call) -> dict[str, Any]:
-    params = call.params
-    volume_type = params.get("VolumeType") or "gp2"
-    type_limits = limits.check_type(volume_type)
-    size_gib, snapshot_id = params.integer("Size"), params.get("SnapshotId")
-    if snapshot_id:
-        size_gib = _size_with_snapshot(call, snapshot_id, size_gib)
-    if size_gib is None:
-        raise missing("size/snapshot")
-    iops, throughput = params.integer("Iops"), params.integer("Throughput")
-    limits.check_size(volume_type, size_gib)
-    ceiling = call.world.settings.iops_ceilings.get(volume_type)
-    limits.check_iops(volume_type, size_gib, iops, ceiling)
-    limits.check_throughput(volume_type, iops, throughput)
-    multi_attach = params.boolean("MultiAttachEnabled")
-    if multi_attach and not type_limits.multi_attach:
-        raise combination(f"Multi-attach is not supported for {volume_type} volumes.")
-    if multi_attach and volume_type == "io1" and call.scope[1] not in _IO1_MULTI_ATTACH_REGIONS:
-        raise combination("Multi-attach is not supported for io1 volumes in this region.")
-    return {
-        "volume_type": volume_type,
-        "size": size_gib,
-        "snapshot_id": snapshot_id,
-        "iops": iops or limits.default_iops(volume_type, size_gib),
-        "throughput": throughput or (limits.GP3_MIN_THROUGHPUT if volume_type == "gp3" else None),
-        "multi_attach_enabled": multi_attach,
-    }
+def check_capacity(call: Call, zone: str, volume_type: str) -> None:
+    """Refuse where the tests or the demo say that there is no room.
 
-
-def _size_with_snapshot(call: Call, snapshot_id: str, size_gib: int | None) -> int:
-    snapshot = call.backend.snapshots.get(snapshot_id)
-    if snapshot is None:
-        raise Ec2Error("InvalidSnapshot.NotFound", f"The snapshot '{snapshot_id}' does not exist.")
-    least_gib = int(snapshot.volume_size)
-    if size_gib is not None and size_gib < least_gib:
-        raise invalid(
-            f"Volume of {size_gib}GiB is smaller than snapshot '{snapshot_id}', "
-            f"expect size >= {least_gib}GiB"
-        )
-    return least_gib if size_gib is None else size_gib
-
-
-def _checked_token(token: str | None) -> str | None:
-    if token is not None and (len(token) > _TOKEN_LENGTH or not token.isascii()):
-        raise invalid(f"Value ({token}) for parameter clientToken is invalid.")
-    return token or None
-
-
-def _token_key(call: Call, token: str | None, zone: str) -> tuple[str, ...] | None:
-    if token is None:
-        return None
-    key = (*call.scope, token)
-    return (*key, zone) if call.world.settings.token_per_zone else key
-
-
-def _repeated(call: Call, token: Token) -> str:
-    if token.fingerprint != call.params.fingerprint():
-        raise Ec2Error(
-            "IdempotentParameterMismatch",
-            "Parameters on this idempotent request are inconsistent with parameters used in "
-            "previous request(s)",
-        )
-    volume = call.backend.volumes.get(token.volume_id)
-    if volume is None or record_of(volume).state == "deleting":
-        raise Ec2Error(
-            "IdempotentParameterMismatch",
-            "The client token you have provided is associated with a resource that is already "
-            "deleted. Please use a different client token.",
-        )
-    return render_volume(volume)
-
-
-def _check_capacity(call: Call, zone: str, volume_type: str) -> None:
+    Raises: ``InsufficientVolumeCapacity``, or the code that was asked for.
+    """
     for rule in call.world.settings.capacity:
         if fnmatchcase(zone, rule.get("zone", "*")) and fnmatchcase(
             volume_type, rule.get("type", "*")
@@ -158,9 +104,10 @@ def _check_capacity(call: Call, zone: str, volume_type: str) -> None:
             raise Ec2Error(code, _NO_CAPACITY.format(zone=zone), status)
 
 
-def _make(
+def make_volume(
     call: Call, zone: Any, spec: dict[str, Any], encryption: Encryption, tags: dict[str, str]
 ) -> Any:
+    """Return a new volume in state creating."""
     volume = motos.Volume(
         call.backend,
         volume_id=motos.ec2_utils.random_volume_id(),
@@ -177,9 +124,12 @@ def _make(
     return volume
 
 
-def _start(call: Call, volume: Any, *, vanishes: bool) -> None:
+def start_creating(call: Call, volume: Any, *, vanishes: bool) -> None:
     """Let a creating volume become available, fail, or silently vanish."""
     settings = call.world.settings
+    if settings.vanishing_creates > 0:
+        settings.vanishing_creates -= 1
+        vanishes = True
     ends_in = "available"
     if settings.failing_creates > 0:
         settings.failing_creates -= 1

@@ -32,12 +32,15 @@ class Delays:
     modification_visible_after_s: float = 0.0
     # from CreateSnapshot to completed
     snapshot_s: float = 0.0
+    # from a restore or copy until all of its blocks are there, and by how much that is told late
+    initialize_s: float = 0.0
+    initialization_known_after_s: float = 0.0
 
 
 # Latencies and delays as published for real EC2 (medians; AWS publishes no objectives).
 REAL_LATENCY_S: Final = (0.1, 0.4)
-# A real volume is optimizing, a real snapshot pending, for minutes to hours: nobody watches a demo
-# for so long.
+# A real volume is optimizing or being initialized, a real snapshot pending, for minutes to hours:
+# nobody watches a demo for so long.
 REAL_DELAYS: Final = {
     "create_s": 1.5,
     "attach_s": 2.0,
@@ -45,6 +48,7 @@ REAL_DELAYS: Final = {
     "modify_s": 3.0,
     "optimize_s": 20.0,
     "snapshot_s": 8.0,
+    "initialize_s": 20.0,
 }
 _MODIFICATION_REFUSAL: Final = (
     "You've reached the maximum modification rate per volume limit. "
@@ -82,6 +86,11 @@ class Settings:
     modification_budget: int = 4
     modification_window_s: float = 86_400.0
     modification_refusal: str = _MODIFICATION_REFUSAL
+    # how many of the next volumes vanish after creation, as if their KMS key could not be used
+    vanishing_creates: int = 0
+    # of a region: copies in progress, and the rates of all initializations together
+    copies_in_progress: int = 5
+    initialization_rate_limit_mibps: int = 5_000
     # how many of the next modifications end as failed
     failing_modifications: int = 0
     # what differs from snapshots.LIMITS
