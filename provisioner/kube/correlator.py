@@ -48,6 +48,7 @@ class Series:
     message: str
     first_at: float
     last_at: float
+    component: str = ""
     count: int = 0
     name: str = ""  # of the Event object, from the first try to write it
     written: bool = False  # the object is there, as far as is known
@@ -86,18 +87,26 @@ class Correlator:
         self._buckets: OrderedDict[object, _Bucket] = OrderedDict()
 
     def record(
-        self, regarding: Regarding, *, warning: bool, reason: str, message: str
+        self,
+        regarding: Regarding,
+        *,
+        warning: bool,
+        reason: str,
+        message: str,
+        component: str = "",
     ) -> Series | None:
         """Count an event; its series if it is to be written, None when it is one too many."""
         now = self._clock()
         # An object is the same one whichever version of it was looked at.
         about = (regarding.kind, regarding.namespace, regarding.name, regarding.uid)
-        group = (about, warning, reason)
+        group = (about, warning, reason, component)
         combined = self._is_one_of_many(group, message, now)
         key: object = group if combined else (group, message)
         series = self._series.get(key)
         if series is None:
-            series = Series(regarding, warning, reason, message, first_at=now, last_at=now)
+            series = Series(
+                regarding, warning, reason, message, first_at=now, last_at=now, component=component
+            )
         _remember(self._series, key, series)
         series.count += 1
         series.last_at = now

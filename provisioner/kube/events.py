@@ -75,10 +75,26 @@ class EventRecorder:
         self._emptied = asyncio.Event()
         self._emptied.set()
 
-    def record(self, regarding: Regarding, *, warning: bool, reason: str, message: str) -> None:
-        """Tell about an object; returns at once and never fails."""
+    def record(
+        self,
+        regarding: Regarding,
+        *,
+        warning: bool,
+        reason: str,
+        message: str,
+        component: str = "",
+    ) -> None:
+        """Tell about an object; returns at once and never fails.
+
+        ``component`` is the source, if that is not the recorder's own: the stock sidecars have one
+        each, and alerts may name them.
+        """
         series = self._correlator.record(
-            regarding, warning=warning, reason=reason, message=message[:_MESSAGE_MAX]
+            regarding,
+            warning=warning,
+            reason=reason,
+            message=message[:_MESSAGE_MAX],
+            component=component or self._component,
         )
         if series is not None and series.queued:
             series.again = True
@@ -213,8 +229,8 @@ class EventRecorder:
             "count": series.count,
             "firstTimestamp": _timestamp(series.first_at),
             "lastTimestamp": _timestamp(series.last_at),
-            "source": {"component": self._component},
-            "reportingComponent": self._component,
+            "source": {"component": series.component},
+            "reportingComponent": series.component,
         }
 
 

@@ -68,6 +68,20 @@ async def test_writes_an_event_as_kubectl_describe_shows_it(
     }
 
 
+async def test_an_event_names_the_stock_sidecar_that_would_have_written_it(
+    recorder: EventRecorder, server: ApiServer
+) -> None:
+    server.on("POST", EVENTS, echo())
+    for component in ("", "external-resizer ebs.csi.aws.com"):
+        recorder.record(CLAIM, warning=False, reason="Resizing", message="x", component=component)
+    await recorder.flush(3)
+
+    assert {request.body["source"]["component"] for request in server.requests} == {
+        "ebs.csi.aws.com_host_1",
+        "external-resizer ebs.csi.aws.com",
+    }
+
+
 async def test_events_of_cluster_wide_objects_live_in_default(
     recorder: EventRecorder, server: ApiServer
 ) -> None:
