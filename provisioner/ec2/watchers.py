@@ -1,7 +1,8 @@
 """The loops that look at EC2 again and again, one a kind, and the one pace that they share."""
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -44,26 +45,34 @@ class Watchers:
 
     @classmethod
     def over(
-        cls, volumes: Volumes, modifications: Modifications, snapshots: Snapshots, metrics: Metrics
+        cls,
+        volumes: Volumes,
+        modifications: Modifications,
+        snapshots: Snapshots,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> Self:
         """The loops over these; nothing is looked at yet."""
         pace = Pace()
         return cls(
             pace=pace,
-            volumes=Watcher(volumes, metrics=metrics, pace=pace),
+            volumes=Watcher(volumes, metrics=metrics, pace=pace, clock=clock),
             modifications=Watcher(
                 modifications,
                 metrics=metrics,
                 kind="modifications",
                 pace=pace,
+                clock=clock,
                 again_s=seldom_while_optimizing,
             ),
-            snapshots=Watcher(snapshots, metrics=metrics, kind="snapshots", pace=pace),
+            snapshots=Watcher(snapshots, metrics=metrics, kind="snapshots", pace=pace, clock=clock),
             initializations=Watcher(
                 _Initializations(volumes),
                 metrics=metrics,
                 kind="initializations",
                 pace=pace,
+                clock=clock,
                 again_s=by_the_estimate,
             ),
         )

@@ -6,6 +6,8 @@ import pytest
 
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.modifications import Modifications
+from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.metrics import Metrics
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
@@ -37,6 +39,16 @@ async def calls(strict_ec2: StrictEc2, metrics: Metrics) -> AsyncIterator[Ec2Cal
 @pytest.fixture
 def volumes(calls: Ec2Calls) -> Volumes:
     return Volumes(calls)
+
+
+@pytest.fixture
+def modifications(calls: Ec2Calls) -> Modifications:
+    return Modifications(calls)
+
+
+@pytest.fixture
+def snapshots(calls: Ec2Calls) -> Snapshots:
+    return Snapshots(calls)
 
 
 @pytest.fixture
