@@ -79,6 +79,8 @@ class Controller:
             caches=edges.caches,
             volumes=edges.volumes,
             lookups=edges.lookups,
+            volume_reads=edges.volume_reads,
+            snapshots=edges.snapshots,
             zone_names=edges.zone_names,
             watcher=edges.watcher,
             marks=edges.marks,
@@ -121,12 +123,17 @@ class Controller:
     @property
     def flows(self) -> list[Flow]:
         """What works on objects, one queue each; the first one is ended last."""
-        return [self.provisioner, self.deleter, self.attacher]
+        finalizers = self.provisioner.sources.finalizers
+        return [self.provisioner, self.deleter, self.attacher, finalizers]
 
     @property
     def lasting(self) -> list[Lasting]:
         """What runs beside the flows for as long as we lead."""
-        return [self.edges.watchers, self.marks, self.events, self.orphans, self.extra_tags]
+        sources = self.provisioner.sources
+        return [
+            *(self.edges.watchers, self.marks, self.events, self.orphans, self.extra_tags),
+            *(sources.finalizers, sources.crossings),
+        ]
 
     def still_leading(self) -> bool:
         """Whether a call that cannot be undone may be sent now."""

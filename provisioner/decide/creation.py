@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from provisioner.decide.provision import Plan
 from provisioner.model.errors import Outcome, Reason, StorageError
-from provisioner.model.volume import Volume, VolumeState
+from provisioner.model.volume import CreateRequest, Volume, VolumeState
 
 CONSISTENCY_S = 60.0
 LOOK_AGAIN_S = 5.0
@@ -121,13 +121,10 @@ def next_step(attempt: Attempt, seen: Volume | None, missing_for_s: float | None
     volume = attempt.volume
     if volume is None:
         return LookUp() if attempt.looking_since_s is not None else Send()
-    if volume.size_gib < attempt.plan.request.size_gib:
-        return Discard(
-            volume,
-            _next_token(attempt),
-            f"EC2 made volume {volume.volume_id} of {volume.size_gib} GiB, asked were "
-            f"{attempt.plan.request.size_gib}; it is deleted and made again",
-        )
+    wrong = _not_as_asked(attempt.plan.request, volume)
+    if wrong is not None:
+        why = f"EC2 made volume {volume.volume_id} {wrong}; it is deleted and made again"
+        return Discard(volume, _next_token(attempt), why)
     if seen is None and missing_for_s is None and volume.state in _USABLE:
         # What a repeated request or a look-up found: a process that took over need not wait.
         return Save(volume)
@@ -146,6 +143,24 @@ def next_step(attempt: Attempt, seen: Volume | None, missing_for_s: float | None
     if seen.state in (VolumeState.DELETING, VolumeState.DELETED):
         return Continue(_next_token(attempt), _vanished(attempt, volume))
     return Await()
+
+
+def _not_as_asked(request: CreateRequest, volume: Volume) -> str | None:
+    """Why a volume cannot serve the claim, as the part of a sentence.
+
+    An empty volume in the place of restored data would look like their loss. EC2 names the
+    snapshot that a volume was made of for ever; of what was copied it may be silent, and there is
+    no call that could have made an empty volume then.
+    """
+    if volume.size_gib < request.size_gib:
+        return f"of {volume.size_gib} GiB, asked were {request.size_gib}"
+    if request.snapshot_id is not None and volume.snapshot_id != request.snapshot_id:
+        made_of = volume.snapshot_id or "nothing"
+        return f"from {made_of}, asked was {request.snapshot_id}"
+    asked, copied = request.source_volume_id, volume.source_volume_id
+    if asked is not None and copied and copied != asked:
+        return f"as a copy of {copied}, asked was one of {asked}"
+    return None
 
 
 def look_again_s(missing_for_s: float | None) -> float | None:
@@ -169,6 +184,14 @@ def after_failure(attempt: Attempt, error: StorageError, now_s: float) -> Contin
     ):
         return Continue(replace(attempt, looking_since_s=now_s, refusal=error), error)
     return GiveUp(error, choose_again=error.reason in _RESCHEDULE)
+
+
+def is_next(done: object) -> bool:
+    """Whether a claim only waits until EC2 makes fewer copies; of its volume, it is the next one.
+
+    Its user was told; nobody has failed.
+    """
+    return isinstance(done, GiveUp) and done.error.reason is Reason.COPY_RATE
 
 
 def inherited(attempt: Attempt, claim_age_s: float) -> Attempt:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from provisioner.decide.capping import Fitted
 from provisioner.decide.request import client_token, fitted_iops, request_of, tags_of
 from provisioner.decide.storage_class import ReadClass
-from provisioner.model.claim import MANY_NODES_MODE, Claim, DataSource
+from provisioner.model.claim import MANY_NODES_MODE, Claim
+from provisioner.model.data_source import Source
 from provisioner.model.errors import Reason
 from provisioner.model.parameters import Parameters, formatting_fault
 from provisioner.model.persistent_volume import PersistentVolume
@@ -21,8 +22,8 @@ from provisioner.model.storage_class import StorageClass
 from provisioner.model.tag_template import TagTemplate
 from provisioner.model.volume import GIB, CreateRequest
 from provisioner.model.volume_type import MULTI_ATTACH_TYPES, fault
+from provisioner.model.zone import Place
 
-_SNAPSHOT_GROUP = "snapshot.storage.k8s.io"
 _SINGLE_NODE_MODES = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
 
 
@@ -138,9 +139,9 @@ def _taken(claim: Claim, persistent_volume: PersistentVolume) -> Nothing | Refus
 
 def _refusal(claim: Claim) -> Refuse | None:
     spec = claim.spec
-    source = spec.data_source or spec.data_source_ref
-    if source is not None:
-        return _without_copy(source)
+    refused = _strange_source(claim)
+    if refused is not None:
+        return refused
     if spec.volume_attributes_class_name:
         return Refuse(
             Reason.NOT_SUPPORTED,
@@ -184,17 +185,31 @@ def _wrong_mode(claim: Claim) -> Refuse | None:
     return None
 
 
-def _without_copy(source: DataSource) -> Refuse:
-    """A claim whose data comes from somewhere never gets an empty volume."""
-    what = f"{source.kind} {source.name!r}"
-    foreign = (source.api_group or "") not in ("", _SNAPSHOT_GROUP)
-    message = (
-        f"the claim's data comes from {what}: assuming that its populator provisions the volume"
-        if foreign
-        else f"the claim asks for a copy of {what}, which is not supported yet; no empty volume is "
-        "made in its place"
+def _strange_source(claim: Claim) -> Refuse | None:
+    """What comes from elsewhere than from a claim or a snapshot never gets an empty volume.
+
+    Source: external-provisioner 6.3 ``dataSource`` and ``prepareProvision``.
+    """
+    source = claim.source
+    if source is None:
+        return None
+    if source.namespace and source.namespace != claim.metadata.namespace:
+        return Refuse(
+            Reason.NOT_SUPPORTED,
+            f"the claim's dataSourceRef names {source.kind} {source.name!r} of namespace "
+            f"{source.namespace!r}: only what is in the claim's own namespace can be copied; make "
+            "a VolumeSnapshot here from a VolumeSnapshotContent of that snapshot",
+            settled=True,
+        )
+    if source.is_snapshot or source.is_claim:
+        return None
+    return Refuse(
+        Reason.NOT_SUPPORTED,
+        f"the claim's data comes from {source.kind} {source.name!r}: assuming that its populator "
+        "provisions the volume",
+        settled=True,
+        normal=True,
     )
-    return Refuse(Reason.NOT_SUPPORTED, message, settled=True, normal=foreign)
 
 
 def plan(
@@ -207,17 +222,20 @@ def plan(
     extra_tags: Sequence[TagTemplate],
     default_file_system: str,
     iops_ceiling: int | None = None,
+    source: Source | None = None,
 ) -> Plan | Refuse:
     """Freeze what is made for a claim in a zone, or say what its class or size cannot have.
 
+    ``source``: what it is made from, None for an empty volume; it is never made smaller than that.
     ``iops_ceiling``: the most IOPS that EC2 gives the class's type in the region, None if it is not
     known; more are lowered to it.
     """
     wanted = read_class.parameters
     try:
-        size_gib = -(-parse_bytes(claim.requested_storage) // GIB)
+        asked_gib = -(-parse_bytes(claim.requested_storage) // GIB)
     except ValueError as error:
         return Refuse(Reason.INVALID_CLAIM, f"spec.resources.requests.storage: {error}")
+    size_gib = max(asked_gib, source.size_gib if source is not None else 0)
     fitted = fitted_iops(wanted, size_gib, iops_ceiling)
     # The stock driver ignores the class's file system on a raw device, too.
     file_system = None if claim.is_block else wanted.file_system or default_file_system
@@ -229,8 +247,9 @@ def plan(
         written = tags_of(claim, read_class, cluster_id, extra_tags)
     except ValueError as error:
         return Refuse(Reason.INVALID_CLASS, f"class {read_class.name!r} or --extra-tags: {error}")
+    where = Place(zone, outpost_arn)
     request = request_of(
-        claim, wanted, written, fitted, size_gib=size_gib, zone=zone, outpost_arn=outpost_arn
+        claim, wanted, written, fitted, size_gib=size_gib, where=where, source=source
     )
     return Plan(claim, read_class, file_system, request, fitted)
 

@@ -7,9 +7,11 @@ from provisioner.decide.capping import Fitted, fit
 from provisioner.decide.storage_class import ReadClass
 from provisioner.model import tags
 from provisioner.model.claim import Claim
+from provisioner.model.data_source import Source
 from provisioner.model.parameters import Parameters
 from provisioner.model.tag_template import TagTemplate
 from provisioner.model.volume import CreateRequest
+from provisioner.model.zone import Place
 
 
 def fitted_iops(wanted: Parameters, size_gib: int, ceiling: int | None) -> Fitted | None:
@@ -58,16 +60,17 @@ def request_of(
     fitted: Fitted | None,
     *,
     size_gib: int,
-    zone: str,
-    outpost_arn: str,
+    where: Place,
+    source: Source | None = None,
 ) -> CreateRequest:
-    """What EC2 is told; ``written`` are the tags, ``outpost_arn`` is "" for none.
+    """What EC2 is told; ``written`` are the tags, without a source the volume is empty.
 
-    The rate of an initialization is left out: EC2 takes it with a snapshot only.
+    EC2 takes the rate of an initialization with a snapshot only.
     """
+    origin = source or Source()
     return CreateRequest(
         client_token=client_token(claim.persistent_volume_name),
-        zone=zone,
+        zone=where.zone,
         size_gib=size_gib,
         volume_type=wanted.volume_type,
         iops=fitted.given if fitted is not None else None,
@@ -75,7 +78,10 @@ def request_of(
         encrypted=bool(wanted.encrypted),
         kms_key_id=wanted.kms_key_id,
         multi_attach=claim.is_for_many_nodes,
-        outpost_arn=outpost_arn or None,
+        initialization_rate_mibps=wanted.initialization_rate_mibps if origin.snapshot_id else None,
+        outpost_arn=where.outpost_arn or None,
+        snapshot_id=origin.snapshot_id or None,
+        source_volume_id=origin.volume_id or None,
         tags=written,
     )
 

@@ -8,6 +8,9 @@ from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.model.claim import Claim
 from provisioner.model.errors import NEEDS_HUMAN, Reason, StorageError
 
+# EC2 makes only so many at a time.
+_TURNS = frozenset({Reason.COPY_RATE, Reason.SNAPSHOT_RATE})
+
 
 class ClaimEvents:
     """Events on claims; remembers what it said last, so that nothing settled is said twice."""
@@ -21,9 +24,12 @@ class ClaimEvents:
 
         Returns:
             Whether it was told; with ``once`` not when it was what was told last, and never that
-            another replica goes on.
+            another replica goes on, or that it is another one's turn, which is no Warning.
         """
         if error.reason is Reason.NOT_LEADING:
+            return False
+        if error.reason in _TURNS:
+            self.note(claim, f"{error.message}; it is asked for again")
             return False
         text = f"{error.reason}: {error.message}"
         if once and self._said.get(claim.uid) == text:

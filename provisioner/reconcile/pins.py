@@ -1,4 +1,4 @@
-"""What we write to claims: the zone in which a volume is being made, before EC2 hears of it.
+"""What we write to claims: where and of what a volume is being made, before EC2 hears of it.
 
 Whoever comes after us then asks for the same volume. Nothing is written to a claim that has
 changed since it was seen.
@@ -10,7 +10,15 @@ import structlog
 
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import CLAIMS
-from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, UNKNOWN_ZONE, Claim
+from provisioner.model.claim import (
+    CROSSING,
+    PINNED_SOURCE,
+    PINNED_ZONE,
+    SELECTED_NODE,
+    UNKNOWN_ZONE,
+    Claim,
+)
+from provisioner.model.data_source import Source
 from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.reconcile.caches import Caches
 
@@ -38,16 +46,32 @@ class Pins:
         """Whether this process has pinned the claim and may have begun a volume since."""
         return uid in self._written
 
-    async def write(self, claim: Claim, zone: str, outpost_arn: str = "") -> bool:
-        """Pin a zone and what Outpost in it, or ``UNKNOWN_ZONE``."""
-        pin = claim.pin(zone, outpost_arn)
-        if claim.annotations.get(PINNED_ZONE) != pin or claim.uid in self._unsure:
-            done = await self._annotate(claim, {PINNED_ZONE: pin})
-        else:
-            done = True
+    async def write(
+        self, claim: Claim, zone: str, outpost_arn: str = "", source: Source | None = None
+    ) -> bool:
+        """Pin a zone and what Outpost in it, or ``UNKNOWN_ZONE``, and what is made into a volume.
+
+        Without a source, the volume is an empty one.
+        """
+        pins: dict[str, str | None] = {PINNED_ZONE: claim.pin(zone, outpost_arn)}
+        if claim.source is not None:
+            pins[PINNED_SOURCE] = claim.note(str(source)) if source is not None else None
+        is_there = all(claim.annotations.get(key) == pin for key, pin in pins.items())
+        done = True
+        if not is_there or claim.uid in self._unsure:
+            done = await self._annotate(claim, pins)
         if done and zone != UNKNOWN_ZONE:
             self._written.add(claim.uid)
         return done
+
+    async def begin_crossing(self, claim: Claim, volume_id: str) -> bool:
+        """Write down that a snapshot of a volume may be taken for the claim.
+
+        That stays: it only has whoever comes after us look for one first.
+        """
+        if claim.crossing_volume_id == volume_id:
+            return True
+        return await self._annotate(claim, {CROSSING: claim.note(volume_id)})
 
     def settle(self, uid: str) -> None:
         """Surely nothing is left of what was begun; the zone that comes next is written over it."""
@@ -58,14 +82,14 @@ class Pins:
         self._written.discard(claim.uid)
         try:
             if PINNED_ZONE in claim.annotations or claim.uid in self._unsure:
-                await self._annotate(claim, {PINNED_ZONE: None})
+                await self._annotate(claim, _unpinned(claim))
         except KubeError as error:
             log.info("the zone stays written to the claim", error=error.message)
 
     async def drop_node(self, claim: Claim) -> bool:
         """Ask the scheduler for another node; only when surely nothing is being made."""
         self._written.discard(claim.uid)
-        return await self._annotate(claim, {SELECTED_NODE: None, PINNED_ZONE: None})
+        return await self._annotate(claim, {SELECTED_NODE: None} | _unpinned(claim))
 
     def forget(self, uid: str) -> None:
         """A claim is bound or gone."""
@@ -92,3 +116,8 @@ class Pins:
         self._unsure.discard(claim.uid)
         self._caches.claims.observe(changed)
         return True
+
+
+def _unpinned(claim: Claim) -> dict[str, str | None]:
+    both: dict[str, str | None] = {PINNED_ZONE: None}
+    return both if claim.source is None else both | {PINNED_SOURCE: None}

@@ -16,7 +16,9 @@ from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.capping import Capping
 from provisioner.reconcile.claim_events import ClaimEvents
 from provisioner.reconcile.classes import Classes
+from provisioner.reconcile.data_source import Origin
 from provisioner.reconcile.pins import CONFLICT_S, Pins
+from provisioner.reconcile.sources import Sources
 from provisioner.reconcile.takeover import Takeover
 from provisioner.reconcile.zone_choice import ZoneChoice
 from provisioner.settings import Settings
@@ -38,6 +40,7 @@ class Planning:
         takeover: Takeover,
         zones: ZoneChoice,
         capping: Capping,
+        sources: Sources,
         events: ClaimEvents,
     ) -> None:
         self._settings = settings
@@ -46,6 +49,7 @@ class Planning:
         self._takeover = takeover
         self._zones = zones
         self._capping = capping
+        self._sources = sources
         self._events = events
         self.classes = Classes()
 
@@ -62,20 +66,34 @@ class Planning:
         if isinstance(made, float):
             return made
         claim = self._caches.claim(claim.uid) or claim  # a doubt may have been written to it
-        where = await self._zones.choose(claim, read_class, made)
+        origin = await self._sources.origin_of(
+            claim, read_class, made, may_have_begun=self._zones.may_have_begun(claim)
+        )
+        if isinstance(origin, rules.Refuse):
+            return origin
+        where = await self._zones.choose(claim, read_class, made, origin.cloned)
         if isinstance(where, NoZone):
             return where
         begun = None
         try:
-            begun = await self._pinned(claim, read_class, where, made)
+            begun = await self._begun(claim, read_class, where, made, origin)
         finally:
             if not isinstance(begun, Attempt):
                 self._zones.is_open(claim.uid)
         return begun
 
-    async def _pinned(
-        self, claim: Claim, read_class: ReadClass, where: Chosen, made: Volume | None
+    async def _begun(
+        self,
+        claim: Claim,
+        read_class: ReadClass,
+        where: Chosen,
+        made: Volume | None,
+        origin: Origin,
     ) -> Attempt | rules.Refuse | float:
+        source = await self._sources.source_in(claim, read_class, origin, where)
+        if isinstance(source, rules.Refuse | float):
+            return source
+        claim = self._caches.claim(claim.uid) or claim  # what it is made from may be noted on it
         freeze = partial(
             rules.plan,
             claim,
@@ -85,11 +103,12 @@ class Planning:
             cluster_id=self._settings.cluster_id,
             extra_tags=self._settings.extra_tags,
             default_file_system=self._settings.default_file_system,
+            source=source,
         )
         planned = await self._capping.planned(freeze)
         if isinstance(planned, rules.Refuse):
             return planned
-        if not await self._pins.write(claim, where.zone, where.outpost_arn):
+        if not await self._pins.write(claim, where.zone, where.outpost_arn, source):
             return CONFLICT_S
         self._zones.is_pinned(claim)
         attempt = Attempt(planned, started_at_s=asyncio.get_running_loop().time(), volume=made)

@@ -10,10 +10,11 @@ from typing import assert_never
 import structlog
 from structlog.contextvars import bind_contextvars
 
+from provisioner.decide import creation, zones
 from provisioner.decide import provision as rules
-from provisioner.decide import zones
 from provisioner.decide.creation import Attempt, GiveUp
-from provisioner.ec2.lookups import NameLookUps
+from provisioner.ec2.lookups import NameLookUps, VolumeReads
+from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watchers import VolumeWatcher
 from provisioner.ec2.zones import ZoneNames
@@ -36,6 +37,7 @@ from provisioner.reconcile.marks import Marks
 from provisioner.reconcile.no_room import ELSEWHERE_S, NoRoom
 from provisioner.reconcile.pins import Pins
 from provisioner.reconcile.planning import Planning
+from provisioner.reconcile.sources import Sources
 from provisioner.reconcile.takeover import Takeover
 from provisioner.reconcile.zone_choice import ZoneChoice
 from provisioner.reconcile.zone_state import ZoneState
@@ -56,6 +58,8 @@ class Provisioner:
         caches: Caches,
         volumes: Volumes,
         lookups: NameLookUps,
+        volume_reads: VolumeReads,
+        snapshots: Snapshots,
         zone_names: ZoneNames,
         watcher: VolumeWatcher,
         marks: Marks,
@@ -86,15 +90,6 @@ class Provisioner:
             events=self._events,
             wake=self.queue.add,
         )
-        self._planning = Planning(
-            settings=settings,
-            caches=caches,
-            pins=self._pins,
-            takeover=self.takeover,
-            zones=self._zones,
-            capping=self.capping,
-            events=self._events,
-        )
         self._no_room = NoRoom(self._pins, self._zones, self._events, self._count)
         self.creations = Creations(
             settings=settings,
@@ -111,6 +106,28 @@ class Provisioner:
             zone_state=zone_state,
             wake=self.queue.add,
         )
+        self.sources = Sources(
+            settings=settings,
+            client=client,
+            caches=caches,
+            reads=volume_reads,
+            snapshots=snapshots,
+            pins=self._pins,
+            events=self._events,
+            metrics=metrics,
+            attempts=self.creations.attempts,
+            wake=self.queue.add,
+        )
+        self._planning = Planning(
+            settings=settings,
+            caches=caches,
+            pins=self._pins,
+            takeover=self.takeover,
+            zones=self._zones,
+            capping=self.capping,
+            sources=self.sources,
+            events=self._events,
+        )
 
     def subscribe(self) -> None:
         """Have claims looked at when they, their class or their persistent volume change."""
@@ -118,6 +135,7 @@ class Provisioner:
         self._caches.classes.subscribe(self._class_changed)
         self._caches.persistent_volumes.subscribe(self._persistent_volume_changed)
         self._zones.subscribe()
+        self.sources.subscribe()
 
     async def reconcile(self, uid: str) -> float | None:
         """Move one claim a step on; seconds until the next look, None once settled."""
@@ -132,8 +150,10 @@ class Provisioner:
             if not isinstance(begun, Attempt):
                 return begun
             self.creations.begin(uid, begun)
-        asked = self.creations.attempts[uid].plan.request
-        done = await self.creations.advance(uid)
+        plan = self.creations.attempts[uid].plan
+        asked, done = plan.request, await self.creations.advance(uid)
+        if uid not in self.creations.attempts:
+            self.sources.ended(plan.claim, is_next=creation.is_next(done))
         if uid not in self.creations.attempts and self._caches.claim(uid) is None:
             self._forget(uid)  # gone while its volume was made: no event of it will come
         if not isinstance(done, GiveUp):
@@ -146,11 +166,14 @@ class Provisioner:
             return await self._no_room.refused(claim, asked, done.error)
         if claim is not None:
             await self._pins.remove(claim)
+        if creation.is_next(done):
+            return done.error.retry_after_s
         raise done.error
 
     async def close(self) -> None:
         """Stop asking EC2 for what no claim waits for any more."""
         await self.capping.close()
+        await self.sources.close()
         await self.creations.usage.close()
 
     async def finish(self) -> None:
@@ -239,6 +262,7 @@ class Provisioner:
             case zones.NoZone():
                 return await self._no_room.nowhere(claim, planned)
             case rules.Refuse():
+                self.sources.refused(uid, planned)
                 self._refused(claim, planned)
                 return None
         return planned
@@ -255,6 +279,7 @@ class Provisioner:
             self._telling.pop(uid).cancel()
         self._pins.forget(uid)
         self._zones.forget(uid)
+        self.sources.forget(uid)
         self._events.forget(uid)
 
     def _refused(self, claim: Claim, refusal: rules.Refuse) -> None:

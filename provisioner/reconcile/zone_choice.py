@@ -23,6 +23,7 @@ from provisioner.model.volume import CreateRequest, Volume
 from provisioner.model.zone import Place, place_of, zone_of
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.claim_events import ClaimEvents
+from provisioner.reconcile.clone_zone import BesideSource
 from provisioner.reconcile.consumers import WaitingPods
 from provisioner.reconcile.failover import FailOver
 from provisioner.reconcile.pins import Pins
@@ -59,6 +60,7 @@ class ZoneChoice:
         self._takeover = takeover
         self._waiting_pods = waiting_pods
         self._fail_over = fail_over
+        self._beside = BesideSource(driver, caches, zone_names, waiting_pods)
         self._events = events
         self._wake = wake
         self._without_zone: dict[str, frozenset[Place]] = {}  # with where EC2 has refused them
@@ -73,11 +75,11 @@ class ZoneChoice:
         self._caches.classes.subscribe(self._class_changed)
 
     async def choose(
-        self, claim: Claim, read_class: ReadClass, made: Volume | None
+        self, claim: Claim, read_class: ReadClass, made: Volume | None, cloned: Volume | None
     ) -> zones.Chosen | zones.NoZone:
         """The zone of a claim for which nothing is under way in this process.
 
-        ``made``: what the process before us has made for it.
+        ``made``: what the process before us has made for it; ``cloned``: what it is a copy of.
 
         Raises:
             Ec2Error: the class names zone ids, and EC2 could not be asked which zones they are.
@@ -85,7 +87,7 @@ class ZoneChoice:
         """
         try:
             found = (
-                await self._choose(claim, read_class)
+                await self._choose(claim, read_class, cloned)
                 if made is None
                 else zones.Chosen(made.zone, made.outpost_arn)
             )
@@ -138,11 +140,17 @@ class ZoneChoice:
         self.is_open(uid)
         self._fail_over.begin_anew(uid)
 
-    async def _choose(self, claim: Claim, read_class: ReadClass) -> _Found:
+    async def _choose(self, claim: Claim, read_class: ReadClass, cloned: Volume | None) -> _Found:
         # Anybody can write an annotation; it counts only where something may have been begun.
-        if claim.pinned_zone and self._may_have_begun(claim):
+        if claim.pinned_zone and self.may_have_begun(claim):
             return zones.Chosen(claim.pinned_zone, claim.pinned_outpost_arn)
-        name, is_settled = self._node_for(claim, read_class)
+        given = self._node_for(claim, read_class)
+        if cloned is not None:
+            refusals = self._fail_over.of(claim.uid)
+            found = await self._beside.choose(claim, read_class, cloned, refusals, node=given)
+            if found is not None:
+                return found
+        name, is_settled = given
         if not name:
             return await self._for_any_node(claim, read_class)
         node, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
@@ -237,7 +245,7 @@ class ZoneChoice:
         chosen = self._chosen.get(claim.uid)
         if chosen is not None:
             return chosen
-        if claim.pinned_zone and self._may_have_begun(claim):
+        if claim.pinned_zone and self.may_have_begun(claim):
             return Place(claim.pinned_zone, claim.pinned_outpost_arn)
         if claim.is_asked_of(self._driver):
             return None
@@ -245,7 +253,8 @@ class ZoneChoice:
         node = self._caches.nodes.get(claim.selected_node)
         return place_of(node.labels) if node is not None else None
 
-    def _may_have_begun(self, claim: Claim) -> bool:
+    def may_have_begun(self, claim: Claim) -> bool:
+        """Whether the pin of a claim counts: something may have been made there."""
         return self._pins.has_written(claim.uid) or self._takeover.may_have_begun(claim.uid)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:

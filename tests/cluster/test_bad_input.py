@@ -184,7 +184,7 @@ async def test_a_copy_is_never_replaced_by_an_empty_volume(
     source = {"kind": kind, "name": "origin"} | ({"apiGroup": group} if group else {})
     claim = await place.claim(await place.storage_class(), "data", **{field: source})
 
-    await place.told(kind, "origin", "no empty volume")
+    await place.told("'origin'")
     await one_event_and_no_volume(place, claim)
 
 

@@ -18,6 +18,7 @@ from provisioner.decide.storage_class import read
 from provisioner.model import tags
 from provisioner.model.claim import BETA_STORAGE_PROVISIONER, MIGRATED_TO, STORAGE_PROVISIONER
 from provisioner.model.claim import DataSource as Source
+from provisioner.model.data_source import Source as From
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.errors import Reason
 from tests.builders import DRIVER, UID, a_claim, a_class, a_persistent_volume, a_plan
@@ -25,6 +26,9 @@ from tests.builders import DRIVER, UID, a_claim, a_class, a_persistent_volume, a
 SNAPSHOT = Source(kind="VolumeSnapshot", name="s", api_group="snapshot.storage.k8s.io")
 POPULATED = Source(kind="Restore", name="r", api_group="example.com")
 RAW = Source(kind="PersistentVolumeClaim", name="other")
+FOREIGN = Source(
+    kind="VolumeSnapshot", name="s", api_group="snapshot.storage.k8s.io", namespace="vault"
+)
 
 
 def examined(claim, storage_class, *, has_persistent_volume=False, persistent_volume=None):
@@ -32,7 +36,7 @@ def examined(claim, storage_class, *, has_persistent_volume=False, persistent_vo
     return examine(claim, storage_class, driver=DRIVER, persistent_volume=own)
 
 
-def planned(claim, storage_class, *, cluster_id="prod"):
+def planned(claim, storage_class, *, cluster_id="prod", source=None):
     return plan(
         claim,
         read(storage_class),
@@ -40,6 +44,7 @@ def planned(claim, storage_class, *, cluster_id="prod"):
         cluster_id=cluster_id,
         extra_tags=tags.parse_extra("team=a"),
         default_file_system="ext4",
+        source=source,
     )
 
 
@@ -99,25 +104,10 @@ def test_a_claim_that_waited_is_provisioned_once_a_node_is_selected():
     ("claim", "reason", "sentence"),
     [
         pytest.param(
-            a_claim(source=SNAPSHOT),
+            a_claim(source_ref=FOREIGN),
             Reason.NOT_SUPPORTED,
-            "a copy of VolumeSnapshot 's'",
-            id="snapshot",
-        ),
-        pytest.param(
-            a_claim(source_ref=SNAPSHOT),
-            Reason.NOT_SUPPORTED,
-            "no empty volume",
-            id="snapshot by ref",
-        ),
-        pytest.param(
-            a_claim(source=RAW), Reason.NOT_SUPPORTED, "PersistentVolumeClaim 'other'", id="clone"
-        ),
-        pytest.param(
-            a_claim(source=RAW, source_ref=POPULATED),
-            Reason.NOT_SUPPORTED,
-            "'other'",
-            id="dataSource wins",
+            "of namespace 'vault': only what is in the claim's own namespace",
+            id="another namespace",
         ),
         pytest.param(
             a_claim(attributes_class="gold"),
@@ -159,6 +149,45 @@ def test_what_can_never_be_made_is_said_once_and_not_tried_again(claim, reason, 
     assert sentence in answer.message
     assert answer.settled
     assert not answer.normal
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        pytest.param(a_claim(source=SNAPSHOT), id="snapshot"),
+        pytest.param(a_claim(source_ref=SNAPSHOT), id="snapshot by ref"),
+        pytest.param(a_claim(source=RAW), id="clone"),
+        pytest.param(a_claim(source=RAW, source_ref=POPULATED), id="dataSource wins"),
+        pytest.param(
+            a_claim(source_ref=Source(kind=RAW.kind, name="other", namespace="shop")),
+            id="its own namespace by name",
+        ),
+    ],
+)
+def test_what_a_claim_or_a_snapshot_is_the_source_of_is_provisioned(claim):
+    assert isinstance(examined(claim, a_class()), Provision)
+
+
+@pytest.mark.parametrize("rate", [None, 200])
+@pytest.mark.parametrize(
+    ("source", "snapshot_id", "volume_id", "size_gib"),
+    [
+        (None, None, None, 1),
+        (From(snapshot_id="snap-1", size_gib=3), "snap-1", None, 3),
+        (From(snapshot_id="snap-1"), "snap-1", None, 1),
+        (From(volume_id="vol-1", size_gib=2), None, "vol-1", 2),
+    ],
+)
+def test_what_ec2_is_told_of_the_source(source, snapshot_id, volume_id, size_gib, rate):
+    wanted = {} if rate is None else {"volumeInitializationRate": str(rate)}
+
+    made = planned(a_claim(), a_class(parameters=wanted), source=source)
+
+    assert isinstance(made, Plan)
+    request = made.request
+    assert (request.snapshot_id, request.source_volume_id) == (snapshot_id, volume_id)
+    assert request.size_gib == size_gib
+    assert request.initialization_rate_mibps == (rate if snapshot_id else None)
 
 
 def test_a_foreign_data_source_is_left_to_its_populator_without_a_warning():

@@ -13,7 +13,8 @@ from structlog.testing import capture_logs
 
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.calls import Ec2Calls
-from provisioner.ec2.lookups import NameLookUps
+from provisioner.ec2.lookups import NameLookUps, VolumeReads
+from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
 from provisioner.ec2.zones import ZoneNames
@@ -89,6 +90,8 @@ class Flows:
             identity="test",
             volumes=volumes,
             lookups=NameLookUps(volumes),
+            volume_reads=VolumeReads(volumes),
+            snapshots=Snapshots(cast("Ec2Calls", None)),
             zone_names=ZoneNames(cast("Ec2Calls", None)),
             watcher=watcher,
             live=live,

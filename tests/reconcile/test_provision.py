@@ -10,7 +10,8 @@ import pytest
 import structlog
 
 from provisioner.ec2.calls import Ec2Calls
-from provisioner.ec2.lookups import NameLookUps
+from provisioner.ec2.lookups import NameLookUps, VolumeReads
+from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
 from provisioner.ec2.zones import ZoneNames
@@ -73,6 +74,8 @@ class World:
             caches=self.caches,
             volumes=volumes,
             lookups=NameLookUps(volumes),
+            volume_reads=VolumeReads(volumes),
+            snapshots=cast("Snapshots", self.ec2),
             zone_names=ZoneNames(cast("Ec2Calls", None)),
             watcher=self.watcher,
             marks=self.marks,

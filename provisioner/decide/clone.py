@@ -1,0 +1,160 @@
+"""Decide where a clone is made, and what it cannot be.
+
+EC2 copies a volume within its zone, so the clone's zone is that of its source. A claim that binds
+at once is made there if its class allows it. For one that waits for its first consumer, giving the
+node back to the scheduler would not tell it where to look: the volume is made beside its source
+where a node can take the waiting pods there, and its node affinity then moves them.
+
+Where the class has the annotation ``ACROSS_ZONES``, a clone can come to another zone by a snapshot.
+Source: EBS user guide "Copy an Amazon EBS volume" (read 2026-11-21).
+"""
+
+from collections.abc import Sequence
+
+from provisioner.decide.consumers import Consumers, places, why_nowhere
+from provisioner.decide.failover import AGAIN_S, Moved, Refusals
+from provisioner.decide.provision import Refuse
+from provisioner.decide.storage_class import ReadClass
+from provisioner.decide.zones import Chosen, NoZone
+from provisioner.model.errors import Reason
+from provisioner.model.storage_class import StorageClass
+from provisioner.model.volume import Volume, VolumeState
+from provisioner.model.zone import Place
+
+ACROSS_ZONES = "ebs-provisioner.io/clone-across-zones"
+_OTHER_WAYS = (
+    "restore a snapshot of it, or have the class clone across zones by the annotation "
+    f'{ACROSS_ZONES}: "true"'
+)
+
+
+def goes_across(storage_class: StorageClass) -> bool:
+    """Whether clones of the class may be made in another zone than their source's."""
+    return storage_class.annotations.get(ACROSS_ZONES) == "true"
+
+
+def place_of(volume: Volume) -> Place:
+    """Where a volume is."""
+    return Place(volume.zone, volume.outpost_arn)
+
+
+def refusal(read_class: ReadClass, volume_id: str, volume: Volume | None) -> Refuse | None:
+    """Why EC2 cannot make of a volume what the class asks for.
+
+    ``volume`` is None when EC2 does not know it.
+    """
+    if volume is None or volume.state in (VolumeState.DELETING, VolumeState.DELETED):
+        return Refuse(
+            Reason.VOLUME_NOT_FOUND,
+            f"volume {volume_id} of the claim to be cloned is not there any more in EC2",
+        )
+    if volume.state is VolumeState.ERROR:
+        return Refuse(
+            Reason.VOLUME_STATE, f"volume {volume_id} of the claim to be cloned is in state error"
+        )
+    if volume.encrypted and read_class.parameters.encrypted is False:
+        return Refuse(
+            Reason.INVALID_CLASS,
+            f"class {read_class.name!r} says encrypted: false, and a copy of volume {volume_id}, "
+            "which is encrypted, always is so too; use a class without that parameter",
+            settled=True,
+        )
+    return None
+
+
+def at_once(
+    read_class: ReadClass,
+    source: Place,
+    found: Sequence[Place] | NoZone,
+    refusals: Refusals,
+) -> Chosen | NoZone:
+    """The place of a clone that binds at once; ``found``: all that its class allows."""
+    if source in refusals.places:
+        return _refused(refusals)
+    if not read_class.allowed_topologies:
+        return Chosen(source.zone, source.outpost_arn)  # it may lie where no node is any more
+    if isinstance(found, NoZone):
+        return found
+    if source in found:
+        return Chosen(source.zone, source.outpost_arn)
+    allowed = ", ".join(_name(each) for each in found)
+    return NoZone(
+        Reason.NO_ZONE,
+        f"the claim's source is in {_name(source)}, a copy is made in the same zone, and class "
+        f"{read_class.name!r} allows {allowed}; {_OTHER_WAYS}",
+        retry_after_s=AGAIN_S,
+    )
+
+
+def for_node(
+    node_name: str,
+    where: Chosen,
+    source: Place,
+    consumers: Consumers,
+    refusals: Refusals,
+    *,
+    is_settled: bool,
+) -> Chosen | Moved | NoZone:
+    """The place of a clone whose pod was given a node.
+
+    Args:
+        node_name: the node.
+        where: its place.
+        source: the place of what is cloned.
+        consumers: the pods that wait for the claim, with the nodes that could take them.
+        refusals: what EC2 has refused the claim.
+        is_settled: the pods are on the node already and cannot follow a volume.
+    """
+    if refusals.exclude(source):
+        return _refused(refusals)
+    made = Chosen(source.zone, source.outpost_arn)
+    if where == made:
+        return made
+    what = (
+        f"the claim's source is in {_name(source)}, a copy is made in the same zone, and node "
+        f"{node_name} is in {where.outpost_arn or where.zone}"
+    )
+    if is_settled:
+        on_it = "where its pod is already, without the scheduler"
+        return NoZone(Reason.NO_ZONE, f"{what}, {on_it}; {_OTHER_WAYS}", retry_after_s=AGAIN_S)
+    return _followed(what, source, consumers)
+
+
+def _followed(what: str, source: Place, consumers: Consumers) -> Moved | NoZone:
+    """The clone is made beside its source if its pods can follow it there."""
+    suiting = places(consumers)
+    if source in suiting:
+        return Moved(
+            Chosen(source.zone, source.outpost_arn),
+            f"{what}; the volume is made in {_name(source)}, where node {suiting[source]} (or "
+            "another one there) can take its pod, which follows its volume",
+        )
+    if not consumers.pods:
+        message = f"{what}, and no pod that waits for the claim is known; asking for another node"
+        return NoZone(Reason.NO_ZONE, message, choose_again=True)
+    why = _why_not(consumers, source)
+    return NoZone(
+        Reason.NO_ZONE,
+        f"{what}, and its pod cannot run beside the source: {why}; {_OTHER_WAYS}",
+        retry_after_s=AGAIN_S,
+    )
+
+
+def _why_not(consumers: Consumers, source: Place) -> str:
+    found = {home.place for home in consumers.homes}
+    if source not in found:
+        return f"no node in {_name(source)} has the driver and is allowed by the class"
+    return why_nowhere(consumers, found - {source})
+
+
+def _refused(refusals: Refusals) -> NoZone:
+    return NoZone(
+        next(reversed([*refusals.reasons.values()])),
+        f"EC2 has refused the copy in {refusals}, and it can be made nowhere else; it is asked for "
+        "again",
+        retry_after_s=AGAIN_S,
+    )
+
+
+def _name(place: Place) -> str:
+    return place.outpost_arn or place.zone

@@ -1,0 +1,71 @@
+"""Clone zone: where a clone is made, beside its source, with what the cluster says of its pods."""
+
+from dataclasses import replace
+
+from provisioner.decide import clone as rules
+from provisioner.decide import failover, zones
+from provisioner.decide.storage_class import ReadClass
+from provisioner.ec2.zones import ZoneNames
+from provisioner.model.claim import Claim
+from provisioner.model.volume import Volume
+from provisioner.model.zone import Place
+from provisioner.reconcile.caches import Caches
+from provisioner.reconcile.consumers import WaitingPods
+
+Found = zones.Chosen | zones.NoZone | failover.Moved
+
+
+class BesideSource:
+    """Chooses the places of clones."""
+
+    def __init__(
+        self, driver: str, caches: Caches, zone_names: ZoneNames, waiting_pods: WaitingPods
+    ) -> None:
+        self._driver = driver
+        self._caches = caches
+        self._zone_names = zone_names
+        self._waiting_pods = waiting_pods
+
+    async def choose(
+        self,
+        claim: Claim,
+        read_class: ReadClass,
+        cloned: Volume,
+        refusals: failover.Refusals,
+        *,
+        node: tuple[str, bool],
+    ) -> Found | None:
+        """The place of a clone of a volume; None: any other, to which it comes by a snapshot.
+
+        ``node``: the one that says where its pods are, "" for any, and whether they are there.
+
+        Raises:
+            StorageError: something could not be read.
+        """
+        found = await self._choose(claim, read_class, rules.place_of(cloned), refusals, node)
+        if not rules.goes_across(read_class.storage_class):
+            return found
+        return found if isinstance(found, zones.Chosen) else None
+
+    async def _choose(
+        self,
+        claim: Claim,
+        read_class: ReadClass,
+        source: Place,
+        refusals: failover.Refusals,
+        node: tuple[str, bool],
+    ) -> Found:
+        name, is_settled = node
+        if not name:
+            needs_names = zones.needs_zone_names(read_class)
+            names = await self._zone_names.by_id() if needs_names else None
+            found = zones.candidates(read_class, self._caches.registered_places(), names)
+            return rules.at_once(read_class, source, found, refusals)
+        on, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
+        where = zones.for_selected_node(read_class, self._driver, name, on, csi_node)
+        if isinstance(where, zones.NoZone):
+            return where
+        volumes = await self._waiting_pods.volumes(claim)
+        consumers = self._waiting_pods.consumers(claim, volumes, {})
+        consumers = replace(consumers, homes=self._waiting_pods.homes(read_class))
+        return rules.for_node(name, where, source, consumers, refusals, is_settled=is_settled)

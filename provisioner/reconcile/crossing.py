@@ -1,0 +1,233 @@
+"""Crossing: a clone comes to another zone by a snapshot that is taken for it and then deleted.
+
+CreateSnapshot has no client token. So the wish is written to the claim before EC2 hears of it, and
+whoever finds it written, or has lost a reply, takes a snapshot only once look-ups by tag have shown
+none for as long as EC2 may take to show one.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+
+import structlog
+
+from provisioner.decide import crossing as rules
+from provisioner.decide.creation import CONSISTENCY_S, LOOK_AGAIN_S
+from provisioner.decide.provision import Refuse
+from provisioner.decide.request import tags_of
+from provisioner.decide.storage_class import ReadClass
+from provisioner.ec2.coalescer import Coalescer
+from provisioner.ec2.snapshots import Snapshots
+from provisioner.model.claim import Claim
+from provisioner.model.data_source import Source
+from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
+from provisioner.model.errors import Outcome, Reason, StorageError
+from provisioner.reconcile.caches import Caches
+from provisioner.reconcile.claim_events import ClaimEvents
+from provisioner.reconcile.pins import CONFLICT_S, Pins
+from provisioner.settings import Settings
+
+SWEEP_S = 300.0
+POLL_S = 15.0
+_GATHER_S = 2.0  # who asks within this time shares a DescribeSnapshots
+
+log = structlog.get_logger(__name__)
+
+
+class Crossings:
+    """The snapshots of claims whose clones go to other zones, by claim UID.
+
+    ``in_flight`` gives the UIDs of the claims for which volumes are being made.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        caches: Caches,
+        snapshots: Snapshots,
+        pins: Pins,
+        events: ClaimEvents,
+        in_flight: Callable[[], Collection[str]],
+    ) -> None:
+        self._settings = settings
+        self._caches = caches
+        self._snapshots = snapshots
+        self._pins = pins
+        self._events = events
+        self._in_flight = in_flight
+        self._reads = Coalescer[EbsSnapshot | None](
+            self._describe, window_s=_GATHER_S, fresh_for_s=0.0
+        )
+        self._taken: dict[str, EbsSnapshot] = {}
+        self._looking_since_s: dict[str, float] = {}
+        self._certain: set[str] = set()  # no snapshot that we do not know was begun for these
+        self._left_over: set[str] = set()
+        self._ended = asyncio.Event()
+
+    async def source_of(
+        self, claim: Claim, read_class: ReadClass, volume_id: str, zone: str
+    ) -> Source | Refuse | float:
+        """The snapshot of a volume, once a volume can be made from it.
+
+        A number: it takes its time; ask again after so many seconds.
+
+        Raises:
+            StorageError: it cannot be had now.
+        """
+        if not self._settings.cluster_id:
+            return Refuse(
+                Reason.NOT_SUPPORTED,
+                f"class {read_class.name!r} has clones made across zones by snapshots, which could "
+                "not be told from another cluster's and deleted; run the controller with "
+                "--cluster-id",
+                settled=True,
+            )
+        snapshot = self._taken.get(claim.uid)
+        if snapshot is None:
+            answer = await self._find_or_take(claim, read_class, volume_id)
+            if not isinstance(answer, EbsSnapshot):
+                return answer
+            snapshot = self._taken[claim.uid] = answer
+            self._looking_since_s.pop(claim.uid, None)
+        return await self._once_complete(claim, snapshot, zone)
+
+    def forget(self, uid: str) -> None:
+        """A claim is bound or gone: what was taken for it is deleted."""
+        self._looking_since_s.pop(uid, None)
+        self._certain.discard(uid)
+        snapshot = self._taken.pop(uid, None)
+        if snapshot is not None:
+            self._left_over.add(snapshot.snapshot_id)
+            self._ended.set()
+
+    async def run(self) -> None:
+        """Delete what nobody needs any more: at once, and regularly what others have left."""
+        while self._settings.cluster_id:
+            try:
+                await self.sweep()
+            except StorageError as error:
+                log.warning("snapshots of clones cannot be looked through", error=error.message)
+            while await self._has_ended():
+                await self._delete_left_over()
+
+    async def sweep(self) -> None:
+        """One look at all snapshots that were taken for clones of this cluster.
+
+        By the caches: what is deleted too early is taken again.
+
+        Raises:
+            StorageError: EC2 could not be asked.
+        """
+        cluster_id = self._settings.cluster_id
+        found = await self._snapshots.find_any(rules.CROSSING, [cluster_id], background=True)
+        in_flight = {*self._in_flight(), *self._taken}
+        for each in found:
+            claim = self._caches.claim(each.tags.get(rules.CROSSING_FOR, ""))
+            if rules.is_left_over(each, claim, cluster_id=cluster_id, in_flight=in_flight):
+                self._left_over.add(each.snapshot_id)
+        await self._delete_left_over()
+
+    async def close(self) -> None:
+        """Stop asking EC2."""
+        await self._reads.close()
+
+    async def _find_or_take(
+        self, claim: Claim, read_class: ReadClass, volume_id: str
+    ) -> EbsSnapshot | float:
+        if claim.crossing_volume_id and claim.uid not in self._certain:
+            found = await self._snapshots.find_any(rules.CROSSING_FOR, [claim.uid])
+            again = rules.found_again(claim, volume_id, found)
+            if again is not None:
+                return again
+            now_s = asyncio.get_running_loop().time()
+            if now_s - self._looking_since_s.setdefault(claim.uid, now_s) < CONSISTENCY_S:
+                return LOOK_AGAIN_S
+        self._certain.add(claim.uid)
+        if not await self._pins.begin_crossing(claim, volume_id):
+            return CONFLICT_S
+        return await self._take(claim, read_class, volume_id)
+
+    async def _take(
+        self, claim: Claim, read_class: ReadClass, volume_id: str
+    ) -> EbsSnapshot | float:
+        settings = self._settings
+        of_volume = tags_of(claim, read_class, settings.cluster_id, settings.extra_tags)
+        request = rules.request(claim, volume_id, settings.cluster_id, of_volume)
+        self._in_doubt(claim)  # until EC2 has answered
+        try:
+            snapshot = await self._snapshots.create(
+                request, gate=lambda: self._still_wanted(claim.uid)
+            )
+        except StorageError as error:
+            if error.outcome is not Outcome.UNKNOWN:
+                self._certain.add(claim.uid)
+            self._events.failed(claim, error)
+            if error.reason is not Reason.SNAPSHOT_RATE:
+                raise
+            return error.retry_after_s or POLL_S
+        self._certain.add(claim.uid)
+        return snapshot
+
+    def _in_doubt(self, claim: Claim) -> None:
+        self._certain.discard(claim.uid)
+        self._looking_since_s.pop(claim.uid, None)
+
+    async def _still_wanted(self, uid: str) -> None:
+        claim = self._caches.claim(uid)
+        if claim is None or claim.deleting:
+            raise StorageError(Reason.OBJECT_NOT_FOUND, "the claim to be cloned for is gone")
+
+    async def _once_complete(
+        self, claim: Claim, snapshot: EbsSnapshot, zone: str
+    ) -> Source | float:
+        seen = await self._reads.get(snapshot.snapshot_id)
+        what = f"snapshot {snapshot.snapshot_id}, by which the clone comes to {zone},"
+        if seen is None:
+            now_s = asyncio.get_running_loop().time()
+            if now_s - self._looking_since_s.setdefault(claim.uid, now_s) < CONSISTENCY_S:
+                return LOOK_AGAIN_S
+            return self._lost(claim, f"{what} is gone in EC2; another one is taken")
+        self._looking_since_s.pop(claim.uid, None)
+        match seen.state:
+            case SnapshotState.COMPLETED:
+                return Source(snapshot_id=seen.snapshot_id, size_gib=seen.size_gib)
+            case SnapshotState.PENDING:
+                text = f"{what} is being taken of volume {seen.volume_id}; that can take long"
+                self._events.note(claim, text)
+                return POLL_S
+            case _:
+                self._left_over.add(seen.snapshot_id)
+                self._ended.set()
+                why = f"{what} is in state {seen.state} {seen.message}".rstrip()
+                return self._lost(claim, f"{why}; another one is taken")
+
+    def _lost(self, claim: Claim, message: str) -> float:
+        self._taken.pop(claim.uid, None)
+        self._looking_since_s.pop(claim.uid, None)
+        error = StorageError(Reason.SNAPSHOT_STATE, message, retry_after_s=POLL_S)
+        self._events.failed(claim, error)
+        raise error
+
+    async def _has_ended(self) -> bool:
+        """Whether something is to be deleted before the next sweep is due."""
+        try:
+            async with asyncio.timeout(SWEEP_S):
+                await self._ended.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _delete_left_over(self) -> None:
+        self._ended.clear()
+        for snapshot_id in sorted(self._left_over):
+            try:
+                await self._snapshots.delete(snapshot_id)
+            except StorageError as error:  # the next sweep finds it again
+                log.warning("a clone's snapshot stays", snapshot=snapshot_id, error=error.message)
+            else:
+                log.info("deleted the snapshot of a clone", snapshot=snapshot_id)
+            self._left_over.discard(snapshot_id)
+
+    async def _describe(self, ids: list[str]) -> Mapping[str, EbsSnapshot | None]:
+        found = await self._snapshots.describe(ids)
+        return {each: found.get(each) for each in ids}

@@ -1,0 +1,133 @@
+"""Data source: what a claim's volume is made from, by the caches, or live where they lack it.
+
+What was sent is frozen: a source that is written beside the pin, or that a volume already has
+which was made for the claim, counts whatever has become of its objects since.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from provisioner.decide import clone as clones
+from provisioner.decide import data_source as rules
+from provisioner.decide.provision import Refuse
+from provisioner.decide.storage_class import ReadClass
+from provisioner.ec2.lookups import VolumeReads
+from provisioner.model.claim import CLAIM_KIND, SNAPSHOT_KIND, Claim
+from provisioner.model.data_source import Source
+from provisioner.model.meta import KubeObject
+from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.volume import Volume
+from provisioner.model.volume_snapshot import VolumeSnapshot, VolumeSnapshotContent
+from provisioner.reconcile.caches import Caches
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a volume is made from.
+
+    Attributes:
+        source: None: an empty volume.
+        cloned: the volume that is to be copied, where the copy was not begun yet.
+        is_begun: EC2 may have been asked for the volume already.
+    """
+
+    source: Source | None = None
+    cloned: Volume | None = None
+    is_begun: bool = False
+
+
+class DataSources:
+    """Reads the data sources of claims, and has claims looked at when theirs change."""
+
+    def __init__(
+        self, *, driver: str, caches: Caches, reads: VolumeReads, wake: Callable[[str], None]
+    ) -> None:
+        self._driver = driver
+        self._caches = caches
+        self._reads = reads
+        self._wake = wake
+
+    def subscribe(self) -> None:
+        """Have the claims looked at that wait for a snapshot or for another claim."""
+        self._caches.snapshots.subscribe(self._snapshot_changed)
+        self._caches.contents.subscribe(self._content_changed)
+        self._caches.claims.subscribe(self._claim_changed)
+        self._caches.persistent_volumes.subscribe(self._persistent_volume_changed)
+
+    async def origin_of(
+        self, claim: Claim, read_class: ReadClass, made: Volume | None, *, may_have_begun: bool
+    ) -> Origin | Refuse:
+        """What a claim's volume is made from, or why there is none.
+
+        Args:
+            claim: has a volume in the making, or none yet.
+            read_class: its class.
+            made: what was made for it already, by whoever led before us.
+            may_have_begun: what is written on the claim may have been asked of EC2.
+
+        Raises:
+            StorageError: it could not be read.
+        """
+        if claim.source is None:
+            return Origin()
+        if may_have_begun and claim.pinned_zone and claim.pinned_source is not None:
+            return Origin(claim.pinned_source, is_begun=True)
+        if made is not None and (made.snapshot_id or made.source_volume_id):
+            of_copy = "" if made.snapshot_id else made.source_volume_id
+            source = Source(snapshot_id=made.snapshot_id, volume_id=of_copy)
+            return Origin(source, is_begun=True)
+        if claim.source.is_snapshot:
+            found = await self._snapshot(claim, claim.source.name)
+            return found if isinstance(found, Refuse) else Origin(found)
+        return await self._clone(claim, claim.source.name, read_class)
+
+    async def _snapshot(self, claim: Claim, name: str) -> Source | Refuse:
+        caches, content = self._caches, None
+        snapshot = await caches.snapshot(claim.metadata.namespace, name)
+        if snapshot is not None:
+            content = await caches.content(snapshot.content_name)
+        return rules.of_snapshot(
+            claim, snapshot, content, driver=self._driver, is_served=caches.has_snapshots
+        )
+
+    async def _clone(self, claim: Claim, name: str, read_class: ReadClass) -> Origin | Refuse:
+        caches, persistent_volume = self._caches, None
+        cloned = await caches.named_claim(claim.metadata.namespace, name)
+        if cloned is not None:
+            persistent_volume = await caches.persistent_volume(cloned.spec.volume_name)
+        found = rules.of_claim(claim, cloned, persistent_volume, driver=self._driver)
+        if isinstance(found, Refuse):
+            return found
+        volume = await self._reads.volume(found.volume_id)
+        wrong = clones.refusal(read_class, found.volume_id, volume)
+        if wrong is not None or volume is None:
+            return wrong or Origin()
+        return Origin(replace(found, size_gib=volume.size_gib), volume)
+
+    def _snapshot_changed(self, old: VolumeSnapshot | None, new: VolumeSnapshot | None) -> None:
+        self._wake_those_of(SNAPSHOT_KIND, (new or old or KubeObject()).key)
+
+    def _content_changed(
+        self, old: VolumeSnapshotContent | None, new: VolumeSnapshotContent | None
+    ) -> None:
+        content = new or old
+        if content is not None:
+            self._wake_those_of(SNAPSHOT_KIND, content.snapshot_key)
+
+    def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
+        """Annotations of a claim change often; what matters is what it is bound to."""
+        if old is None or new is None or (old.status, old.spec) != (new.status, new.spec):
+            self._wake_those_of(CLAIM_KIND, (new or old or KubeObject()).key)
+
+    def _persistent_volume_changed(
+        self, old: PersistentVolume | None, new: PersistentVolume | None
+    ) -> None:
+        volume = new or old
+        holder = volume.spec.claim_ref if volume is not None else None
+        if holder is not None and (old is None or new is None or old.phase != new.phase):
+            self._wake_those_of(CLAIM_KIND, f"{holder.namespace}/{holder.name}")
+
+    def _wake_those_of(self, kind: str, key: str) -> None:
+        for claim in self._caches.claims.keyed("source", f"{kind} {key}"):
+            if not claim.spec.volume_name:
+                self._wake(claim.uid)

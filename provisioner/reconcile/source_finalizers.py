@@ -1,0 +1,168 @@
+"""Source finalizers: what a volume is made from stays until the volume is there.
+
+The finalizer is put on before EC2 is asked for the volume, and comes off once no pending claim
+names the source and no volume is being made from it. Every change of such a claim or source has it
+looked at, and all of them regularly.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import structlog
+
+from provisioner.decide import source_finalizers as rules
+from provisioner.kube.client import KubeClient, Patch
+from provisioner.kube.queue import KeyedQueue
+from provisioner.kube.resources import CLAIMS, VOLUME_SNAPSHOTS, Resource
+from provisioner.metrics import Metrics
+from provisioner.model.claim import CLAIM_KIND, SNAPSHOT_KIND, Claim
+from provisioner.model.data_source import CLAIM_FINALIZER
+from provisioner.model.errors import KubeError, Reason
+from provisioner.model.meta import KubeObject
+from provisioner.model.volume_snapshot import SOURCE_FINALIZER, VolumeSnapshot
+from provisioner.reconcile.caches import Caches
+
+SWEEP_S = 300.0
+_TRIES = 3
+_FINALIZERS = {CLAIM_KIND: CLAIM_FINALIZER, SNAPSHOT_KIND: SOURCE_FINALIZER}
+
+log = structlog.get_logger(__name__)
+
+
+class SourceFinalizers:
+    """The flow of sources; keys are as ``Claim.source_key``.
+
+    ``in_flight`` gives the keys of the sources from which volumes are being made.
+    """
+
+    def __init__(
+        self,
+        *,
+        driver: str,
+        client: KubeClient,
+        caches: Caches,
+        metrics: Metrics,
+        in_flight: Callable[[], Collection[str]],
+    ) -> None:
+        self._driver = driver
+        self._client = client
+        self._caches = caches
+        self._in_flight = in_flight
+        self.queue = KeyedQueue("source finalizers", self.reconcile, metrics)
+
+    def subscribe(self) -> None:
+        """Have sources looked at when they change, or a claim that names them."""
+        self._caches.claims.subscribe(self._claim_changed)
+        self._caches.snapshots.subscribe(self._snapshot_changed)
+
+    async def run(self) -> None:
+        """Look at all of them regularly, for ever."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            for kind, finalizer, cached in self._cached():
+                for each in cached:
+                    if finalizer in each.finalizers:
+                        self.queue.add(f"{kind} {each.key}")
+
+    async def hold(self, claim: Claim) -> None:
+        """Put the finalizer on what a claim is made from, before EC2 hears of it.
+
+        Raises:
+            KubeError: it cannot be put on, so nothing may be made; above all because the source is
+                being deleted.
+        """
+        kind, _, key = claim.source_key.partition(" ")
+        if kind:
+            await self._change(kind, key, is_on=True)
+
+    def release(self, claim: Claim) -> None:
+        """Look whether the source of a claim is still needed, which no event may tell."""
+        if claim.source_key:
+            self.queue.add(claim.source_key)
+
+    async def reconcile(self, source_key: str) -> float | None:
+        """Take the finalizer off a source that nobody needs any more."""
+        kind, _, key = source_key.partition(" ")
+        source = self._source(kind, key)
+        if source is None or _FINALIZERS[kind] not in source.finalizers or self._is_foreign(source):
+            return None
+        naming = self._caches.claims.keyed("source", source_key)
+        if not rules.is_needed(source_key, naming, self._in_flight()):
+            await self._change(kind, key, is_on=False)
+            log.info("the source of a volume is let go", kind=kind, source=key)
+        return None
+
+    async def _change(self, kind: str, key: str, *, is_on: bool) -> None:
+        """Put the finalizer on or take it off: nobody else's are touched, nothing is overwritten.
+
+        With the resourceVersion: a list read from a stale cache would bring back finalizers that
+        were removed meanwhile, which the API server refuses for what is being deleted.
+        """
+        finalizer = _FINALIZERS[kind]
+        found: KubeObject | None = self._source(kind, key)
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                found = found or await self._read(kind, key)
+                if (finalizer in found.finalizers) is is_on:
+                    return
+                kept = rules.without(found.finalizers, finalizer)
+                await self._patch(kind, found, [*kept, finalizer] if is_on else kept)
+            except KubeError as error:
+                if error.reason is Reason.OBJECT_NOT_FOUND and not is_on:
+                    return
+                if error.reason is not Reason.CONFLICT or not tries_left:
+                    raise
+                found = None
+            else:
+                return
+
+    async def _patch(self, kind: str, found: KubeObject, finalizers: list[str]) -> None:
+        meta = found.metadata
+        version, resource = meta.resource_version, _resource(kind)
+        changed = await self._client.patch(
+            resource,
+            meta.name,
+            {"metadata": {"resourceVersion": version, "finalizers": finalizers}},
+            kind=Patch.MERGE,
+            namespace=meta.namespace,
+        )
+        informer: Any = self._caches.claims if kind == CLAIM_KIND else self._caches.snapshots
+        informer.observe(changed)
+
+    async def _read(self, kind: str, key: str) -> KubeObject:
+        namespace, _, name = key.partition("/")
+        found: KubeObject = await self._client.get(_resource(kind), name, namespace)
+        return found
+
+    def _source(self, kind: str, key: str) -> Claim | VolumeSnapshot | None:
+        caches = self._caches
+        return caches.claims.get(key) if kind == CLAIM_KIND else caches.snapshots.get(key)
+
+    def _is_foreign(self, source: Claim | VolumeSnapshot) -> bool:
+        """Whether another driver holds it: one of its volumes may be in the making."""
+        caches, driver = self._caches, self._driver
+        if isinstance(source, VolumeSnapshot):
+            content = caches.contents.get(source.content_name)
+            return content is not None and content.spec.driver != driver
+        volume = caches.persistent_volumes.get(source.spec.volume_name)
+        return volume is not None and not volume.volume_id(driver)
+
+    def _cached(self) -> Iterable[tuple[str, str, Iterable[KubeObject]]]:
+        yield CLAIM_KIND, CLAIM_FINALIZER, list(self._caches.claims.values())
+        yield SNAPSHOT_KIND, SOURCE_FINALIZER, list(self._caches.snapshots.values())
+
+    def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
+        for claim in (old, new):
+            if claim is not None and claim.source_key:
+                self.queue.add(claim.source_key)
+        if new is not None and CLAIM_FINALIZER in new.finalizers:
+            self.queue.add(f"{CLAIM_KIND} {new.key}")
+
+    def _snapshot_changed(self, _: VolumeSnapshot | None, new: VolumeSnapshot | None) -> None:
+        if new is not None and SOURCE_FINALIZER in new.finalizers:
+            self.queue.add(f"{SNAPSHOT_KIND} {new.key}")
+
+
+def _resource(kind: str) -> Resource[Any]:
+    return CLAIMS if kind == CLAIM_KIND else VOLUME_SNAPSHOTS
