@@ -10,7 +10,8 @@ what its keys ask, ``reset`` before all others:
   ``visible_after_s``; ``modify_s`` (until optimizing: the new size shows), ``optimize_s`` (from
   there until completed), ``modification_visible_after_s`` (until then the one before is shown);
   ``snapshot_s`` (until completed), ``initialize_s`` (until a restored or copied volume has all of
-  its blocks; a copy is in progress so long), ``initialization_known_after_s`` (told so late).
+  its blocks; a copy is in progress so long), ``initialization_known_after_s`` (told so late),
+  ``fast_restore_s`` (from completed until fast restores are enabled).
 - ``throttle``: ``documented``, ``none``, ``xN``, or ``{action: [burst, per_s]}``; buckets full.
 - ``faults``: rules to add (``faults.Fault``'s fields), null to drop all:
   ``[{"action": "AttachVolume", "match": {"VolumeId": "vol-*"}, "n": 2, "when": "after",
@@ -33,7 +34,8 @@ what its keys ask, ``reset`` before all others:
   until forced, a volume in state error, a modification failed, a snapshot in state error.
 - ``vanishing_creates``: so many of the next volumes (made empty, restored, copied) vanish after
   creation, as with a KMS key that cannot be used.
-- ``copies_in_progress`` (5) and ``initialization_rate_limit_mibps`` (5,000) of a region.
+- ``copies_in_progress`` (5), ``fast_restore_snapshots`` (5) and ``initialization_rate_limit_mibps``
+  (5,000) of a region.
 - ``token_per_zone``: false makes a client token in another zone a mismatch, not a second volume.
 - ``advance_s``: moves the clock on: what would have happened by then has happened.
 - ``log: true``, ``reset_counts: true``.
@@ -65,6 +67,7 @@ _PLAIN: Final = (
     "failing_snapshots",
     "vanishing_creates",
     "copies_in_progress",
+    "fast_restore_snapshots",
     "initialization_rate_limit_mibps",
     "snapshots_in_use",
     "fast_restores_block_delete",

@@ -9,9 +9,11 @@ from typing import Any
 from uuid import uuid4
 from xml.sax.saxutils import escape
 
+from provisioner.sandbox.strict_ec2.errors import Ec2Error
+from provisioner.sandbox.strict_ec2.locks import Lock
 from provisioner.sandbox.strict_ec2.modification import Modification
 from provisioner.sandbox.strict_ec2.records import is_fast_restored, record_of, status_of
-from provisioner.sandbox.strict_ec2.snapshot_records import snapshot_record_of
+from provisioner.sandbox.strict_ec2.snapshot_records import FastRestore, snapshot_record_of
 
 _NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
@@ -130,5 +132,41 @@ def snapshot(item: Any, progress: str) -> str:
             statusMessage=record.message,
             outpostArn=record.outpost_arn,
             kmsKeyId=item.kms_key_id if item.encrypted else None,
+        )
+    )
+
+
+def fast_restore(item: FastRestore, state: str | None = None) -> str:
+    """Render the fast restore of a snapshot in a zone, optionally with the state a reply shows."""
+    return (
+        f"<snapshotId>{item.snapshot.id}</snapshotId>"
+        f"<availabilityZone>{item.zone}</availabilityZone>"
+        f"<availabilityZoneId>{item.zone_id}</availabilityZoneId>"
+        f"<state>{state or item.state}</state><ownerId>{item.snapshot.owner_id}</ownerId>"
+    )
+
+
+def fast_restore_refusal(snapshot_id: str, zone: str, error: Ec2Error) -> str:
+    """Render why fast restore of a snapshot in a zone was refused, while the call succeeds."""
+    return (
+        f"<snapshotId>{escape(snapshot_id)}</snapshotId><fastSnapshotRestoreStateErrorSet><item>"
+        f"<availabilityZone>{zone}</availabilityZone><error><code>{error.code}</code>"
+        f"<message>{escape(error.message)}</message></error></item>"
+        "</fastSnapshotRestoreStateErrorSet>"
+    )
+
+
+def lock(snapshot_id: str, item: Lock, now: datetime) -> str:
+    """Render the lock of a snapshot."""
+    until = item.cool_off_until
+    return (
+        f"<snapshotId>{snapshot_id}</snapshotId><lockState>{item.state_at(now)}</lockState>"
+        f"<lockDuration>{item.duration_days}</lockDuration>"
+        f"<lockCreatedOn>{moment(item.created_at)}</lockCreatedOn>"
+        f"<lockExpiresOn>{moment(item.expires_at)}</lockExpiresOn>"
+        f"<lockDurationStartTime>{moment(item.created_at)}</lockDurationStartTime>"
+        + _given(
+            coolOffPeriod=item.cool_off_hours,
+            coolOffPeriodExpiresOn=None if until is None else moment(until),
         )
     )

@@ -3,21 +3,13 @@
 pending → completed, or → error. What moto makes itself (images, copies) is completed at once.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from provisioner.sandbox.strict_ec2.errors import Ec2Error, invalid, snapshots_not_found
 from provisioner.sandbox.strict_ec2.locks import Lock
 from provisioner.sandbox.strict_ec2.motos import ec2_utils
-
-
-@dataclass(slots=True)
-class FastRestore:
-    """Fast snapshot restore of a snapshot in one zone; absent means disabled."""
-
-    zone: str
-    zone_id: str
-    state: str = "enabling"
 
 
 @dataclass(slots=True)
@@ -34,7 +26,7 @@ class SnapshotRecord:
     outpost_arn: str = ""
     deleted: bool = False
     lock: Lock | None = None
-    fast_restores: dict[str, FastRestore] = field(default_factory=dict)  # by zone
+    fast_restores: dict[str, "FastRestore"] = field(default_factory=dict)  # by zone
 
     def progress(self, now_s: float) -> str:
         """Return how much is done as EC2 writes it, in step with time."""
@@ -53,6 +45,27 @@ def snapshot_record_of(snapshot: Any) -> SnapshotRecord:
         record = SnapshotRecord(volume_id=str(volume.id), size_gib=int(volume.size))
         snapshot.__dict__["strict"] = record
     return record
+
+
+@dataclass(frozen=True, slots=True)
+class FastRestore:
+    """Fast snapshot restore of a snapshot in one zone; absent means disabled."""
+
+    snapshot: Any  # moto's
+    zone: str
+    zone_id: str
+    clock: Callable[[], float]
+    asked_s: float
+    optimizing_for_s: float
+
+    @property
+    def state(self) -> str:
+        """Enabling while the snapshot is pending, then optimizing, then enabled."""
+        record = snapshot_record_of(self.snapshot)
+        if record.state != "completed":
+            return "enabling"
+        ready_s = max(self.asked_s, record.completed_from_s) + self.optimizing_for_s
+        return "optimizing" if self.clock() < ready_s else "enabled"
 
 
 def find_snapshots(backend: Any, snapshot_ids: list[str], now_s: float) -> list[Any]:

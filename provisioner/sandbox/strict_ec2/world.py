@@ -35,6 +35,8 @@ class Delays:
     # from a restore or copy until all of its blocks are there, and by how much that is told late
     initialize_s: float = 0.0
     initialization_known_after_s: float = 0.0
+    # from a completed snapshot to fast restores that are enabled
+    fast_restore_s: float = 0.0
 
 
 # Latencies and delays as published for real EC2 (medians; AWS publishes no objectives).
@@ -88,8 +90,10 @@ class Settings:
     modification_refusal: str = _MODIFICATION_REFUSAL
     # how many of the next volumes vanish after creation, as if their KMS key could not be used
     vanishing_creates: int = 0
-    # of a region: copies in progress, and the rates of all initializations together
+    # of a region: copies in progress, snapshots with fast restore, and the rates of all
+    # initializations together
     copies_in_progress: int = 5
+    fast_restore_snapshots: int = 5
     initialization_rate_limit_mibps: int = 5_000
     # how many of the next modifications end as failed
     failing_modifications: int = 0
