@@ -47,6 +47,7 @@ class Attempt:
     ``token_since_s``: when its token may have been sent first, if that was before it started.
     ``looking_since_s``: tag look-ups decide, since then; None: they do not.
     ``refusal``: what EC2 said before the look-ups began.
+    ``is_shown``: a look-up has shown the volume, so EC2 knows it wherever it is asked.
     """
 
     plan: Plan
@@ -57,6 +58,7 @@ class Attempt:
     looking_since_s: float | None = None
     refusal: StorageError | None = None
     token_since_s: float | None = None
+    is_shown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +127,9 @@ def next_step(attempt: Attempt, seen: Volume | None, missing_for_s: float | None
     if wrong is not None:
         why = f"EC2 made volume {volume.volume_id} {wrong}; it is deleted and made again"
         return Discard(volume, _next_token(attempt), why)
-    if seen is None and missing_for_s is None and volume.state in _USABLE:
-        # What a repeated request or a look-up found: a process that took over need not wait.
+    if seen is None and missing_for_s is None and attempt.is_shown and volume.state in _USABLE:
+        # What a look-up found: a process that took over need not wait. The answer to a repeated
+        # request is no sight: EC2 may not know the volume yet when it is asked to delete it.
         return Save(volume)
     if seen is None:
         gone = missing_for_s is not None and missing_for_s >= CONSISTENCY_S
@@ -222,9 +225,10 @@ def look_up_first(attempt: Attempt, now_s: float) -> Attempt:
     return replace(attempt, looking_since_s=now_s)
 
 
-def with_volume(attempt: Attempt, volume: Volume) -> Attempt:
-    """The attempt after EC2 has named its volume."""
-    return replace(attempt, volume=volume, looking_since_s=None, refusal=None)
+def with_volume(attempt: Attempt, volume: Volume, *, is_shown: bool = False) -> Attempt:
+    """The attempt after EC2 has named its volume, or even shown it to a look-up."""
+    is_shown = is_shown or attempt.is_shown
+    return replace(attempt, volume=volume, looking_since_s=None, refusal=None, is_shown=is_shown)
 
 
 def after_look_up(attempt: Attempt, found: list[Volume], now_s: float) -> Attempt | GiveUp:
@@ -232,7 +236,7 @@ def after_look_up(attempt: Attempt, found: list[Volume], now_s: float) -> Attemp
     usable = [v for v in found if v.state not in (VolumeState.DELETING, VolumeState.DELETED)]
     if usable:
         best = min(usable, key=lambda v: (v.state is VolumeState.ERROR, v.volume_id))
-        return with_volume(attempt, best)
+        return with_volume(attempt, best, is_shown=True)
     since_s = attempt.looking_since_s if attempt.looking_since_s is not None else now_s
     if now_s - since_s < CONSISTENCY_S:
         return attempt

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from provisioner.decide import provision as rules
-from provisioner.decide.creation import Attempt, inherited
+from provisioner.decide.creation import Attempt, inherited, with_volume
 from provisioner.decide.storage_class import ReadClass
 from provisioner.decide.zones import Chosen, NoZone
 from provisioner.model.claim import UNKNOWN_ZONE, Claim
@@ -111,7 +111,9 @@ class Planning:
         if not await self._pins.write(claim, where.zone, where.outpost_arn, source):
             return CONFLICT_S
         self._zones.is_pinned(claim)
-        attempt = Attempt(planned, started_at_s=asyncio.get_running_loop().time(), volume=made)
+        attempt = Attempt(planned, started_at_s=asyncio.get_running_loop().time())
+        if made is not None:
+            attempt = with_volume(attempt, made, is_shown=True)
         if claim.pinned_zone and self._takeover.may_have_begun(claim.uid):
             return inherited(attempt, _age_s(claim))  # the process before us may have sent it
         return attempt

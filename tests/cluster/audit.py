@@ -82,13 +82,15 @@ class Use:
     allowed: set[Answered]
 
 
+def use_of(sandbox: Sandbox, account: str) -> Use:
+    """What an account has asked of a sandbox's API server."""
+    found = answers(sandbox, account)
+    return Use(account, used(sandbox, account), found[True], found[False])
+
+
 def uses_of(sandbox: Sandbox) -> list[Use]:
-    """What was asked of a sandbox's API server."""
-    return [
-        Use(account, used(sandbox, account), found[True], found[False])
-        for account in ACCOUNTS
-        for found in [answers(sandbox, account)]
-    ]
+    """The same of every account of ours."""
+    return [use_of(sandbox, account) for account in ACCOUNTS]
 
 
 def refused(uses: Iterable[Use]) -> set[Answered]:

@@ -88,13 +88,13 @@ async def up(temporary: Path, *options: str) -> AsyncIterator[Up]:
 
 async def by_ctrl_c(up: Up) -> None:
     up.process.send_signal(signal.SIGINT)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(20):
         assert await up.process.wait() == 0
 
 
 async def by_the_death_of_a_part(up: Up) -> None:
     os.kill(up.children["kube-scheduler"], signal.SIGKILL)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(20):
         _, errors = await up.process.communicate()
     assert up.process.returncode == 1
     assert b"kube-scheduler ended by signal 9; the end of its log:" in errors
@@ -102,7 +102,7 @@ async def by_the_death_of_a_part(up: Up) -> None:
 
 async def by_the_death_of_the_controller(up: Up) -> None:
     os.kill(up.children["controller"], signal.SIGKILL)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(20):
         _, errors = await up.process.communicate()
     assert up.process.returncode == 1
     assert b"controller ended by signal 9; the end of its log:" in errors

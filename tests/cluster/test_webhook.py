@@ -224,4 +224,4 @@ async def test_of_aws_it_asks_one_thing_and_of_kubernetes_nothing_that_is_refuse
     assert calls == {"DescribeVolumes"}
 
     await audit.written(store.sandbox, store.sandbox.webhook_kubeconfig)
-    assert audit.refused(store.sandbox, ACCOUNT) == set()
+    assert audit.refused([audit.use_of(store.sandbox, ACCOUNT)]) == set()

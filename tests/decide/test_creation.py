@@ -99,10 +99,20 @@ def test_a_volume_that_is_there_is_saved_as_ec2_shows_it(state):
 
 
 @pytest.mark.parametrize("state", [VolumeState.AVAILABLE, VolumeState.IN_USE])
-def test_a_volume_that_was_there_already_is_saved_without_another_look(state):
+def test_a_volume_that_a_look_up_has_shown_is_saved_without_another_look(state):
     there = a_volume(state=state)
 
-    assert next_step(with_volume(FRESH, there), None, None) == Save(there)
+    assert next_step(with_volume(FRESH, there, is_shown=True), None, None) == Save(there)
+
+
+@pytest.mark.parametrize("state", [VolumeState.AVAILABLE, VolumeState.IN_USE])
+def test_a_volume_that_only_a_repeated_request_has_named_is_looked_at_first(state):
+    # DeleteVolume of one that EC2 does not show yet says that there is none, and it would stay.
+    there = a_volume(state=state)
+
+    assert next_step(with_volume(FRESH, there), None, None) == Await()
+    assert next_step(with_volume(FRESH, there), None, 3.0) == Await()
+    assert next_step(with_volume(FRESH, there), there, None) == Save(there)
 
 
 def test_a_volume_that_is_too_small_is_deleted_first():  # race 7, race 21
@@ -251,7 +261,7 @@ def test_a_volume_found_by_its_tag_is_taken():
 
     attempt = after_look_up(LOOKING, [found], 101.0)
 
-    assert attempt == replace(FRESH, volume=found)
+    assert attempt == replace(FRESH, volume=found, is_shown=True)
 
 
 def test_of_several_volumes_found_the_healthy_one_is_taken_and_always_the_same():

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
+from provisioner.ec2.volumes import Volumes
+from provisioner.ec2.watcher import Sighting, Watcher
 from provisioner.kube.events import Regarding
+from provisioner.metrics import Metrics
 from provisioner.model.errors import KubeError, Reason
-from provisioner.model.volume import CreateRequest, Volume
+from provisioner.model.volume import CreateRequest, Volume, VolumeState
 
 
 @dataclass
@@ -52,6 +55,7 @@ class Ec2:
     deleted: list[str] = field(default_factory=list)
     failure: Exception | None = None
     shown: list[Volume] = field(default_factory=list)
+    made: dict[str, Volume] = field(default_factory=dict)
     waits_s: float = 0.0
     meanwhile: Callable[[], None] = lambda: None
 
@@ -65,13 +69,29 @@ class Ec2:
         await gate()
         self.requests.append(request)
         self.meanwhile()
-        return _answer(self.answers.pop(0))
+        volume = _answer(self.answers.pop(0))
+        self.made[volume.volume_id] = volume
+        return volume
 
     async def delete(self, volume_id: str, *, gate: Any) -> None:
         await gate()
         if self.failure is not None:
             raise self.failure
         self.deleted.append(volume_id)
+
+
+class PromptWatcher(Watcher):
+    """Has looked already when it is asked, at volumes that EC2 has made and not only begun."""
+
+    def __init__(self, ec2: Ec2, metrics: Metrics) -> None:
+        super().__init__(cast("Volumes", ec2), metrics=metrics)
+        self._ec2 = ec2
+
+    def sighting(self, volume_id: str) -> Sighting | None:
+        volume = self._ec2.made.get(volume_id)
+        if volume is None or volume.state is VolumeState.CREATING:
+            return super().sighting(volume_id)
+        return Sighting(volume, at_s=0.0)
 
 
 @dataclass

@@ -96,7 +96,8 @@ class FullZones(World):
         self.pins.append(named.annotations.get(PINNED_ZONE, "").partition("/")[0])
         if request.zone in self.full:
             raise an_ec2_error(self.full[request.zone])
-        return a_volume(VOLUME, zone=request.zone)
+        self.ec2.made[VOLUME] = made = a_volume(VOLUME, zone=request.zone)
+        return made
 
 
 def world_of(

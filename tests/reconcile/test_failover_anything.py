@@ -111,6 +111,7 @@ class Life(FullZones):
     async def step(self) -> float:
         """One look, and what the scheduler makes of it; seconds until the next."""
         self.ec2.shown = self.outside.found()
+        self.ec2.made = {volume.volume_id: volume for volume in self.ec2.shown}
         try:
             wait_s = await self.provisioner.reconcile(UID)
         except StorageError as error:

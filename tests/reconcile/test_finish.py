@@ -30,7 +30,7 @@ async def test_a_volume_that_was_made_is_saved_and_nothing_else_is_looked_at():
 
         attempt = provisioner.creations.attempts[UID]
         made = replace(a_volume(), state=VolumeState.AVAILABLE)
-        provisioner.creations.attempts[UID] = with_volume(attempt, made)
+        provisioner.creations.attempts[UID] = with_volume(attempt, made, is_shown=True)
         provisioner.queue.add(UID)
         await finishing
         assert await provisioner.queue.drain(0.0)

@@ -13,7 +13,6 @@ from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.lookups import NameLookUps, VolumeReads
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
-from provisioner.ec2.watcher import Watcher
 from provisioner.ec2.zones import ZoneNames
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
@@ -42,7 +41,7 @@ from tests.builders import (
     an_ec2_error,
 )
 from tests.ec2.virtual_time import Clock, in_virtual_time
-from tests.reconcile.edges import Ec2, Events, Kube
+from tests.reconcile.edges import Ec2, Events, Kube, PromptWatcher
 
 CLAIM = a_claim(node="node-1")
 OTHER_ZONE = "us-east-1b"
@@ -65,7 +64,7 @@ class World:
             self.caches.nodes._store.apply(a_node(name, zone=zone))
             self.caches.csi_nodes._store.apply(a_csi_node(name, instance=instance))
         live = LiveLists(kube)
-        self.watcher = Watcher(volumes, metrics=metrics)
+        self.watcher = PromptWatcher(self.ec2, metrics)
         self.marks = Marks(volumes, live, cluster_id=cluster_id)
         self.provisioner = Provisioner(
             settings=Settings(),

@@ -12,7 +12,7 @@ from provisioner.ec2.limiter import Limiter
 from provisioner.ec2.volumes import Volumes
 from provisioner.model.claim import Claim
 from provisioner.model.volume import CreateRequest, Volume
-from tests.builders import UID, a_claim, a_persistent_volume, a_plan, a_volume
+from tests.builders import UID, VOLUME, a_claim, a_persistent_volume, a_plan, a_volume
 from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.reconcile.test_provision import World
 
@@ -25,12 +25,14 @@ class LimitedEc2:
     """Makes usable volumes at once, after the limiter has given leave."""
 
     limiter: Limiter
+    made: dict[str, Volume]
 
     async def create(self, request: CreateRequest, *, gate: Gate) -> Volume:
         await self.limiter.acquire("CreateVolume")
         await gate()
         self.limiter.release()
-        return a_volume()
+        self.made[VOLUME] = a_volume()
+        return self.made[VOLUME]
 
 
 class Story:
@@ -44,7 +46,7 @@ class Story:
         self.world = World(claim)
         self.world.kube.answers = [a_persistent_volume(f"pvc-{UID}")]
         self.creations = self.world.provisioner.creations
-        self.creations._volumes = cast("Volumes", LimitedEc2(limiter))
+        self.creations._volumes = cast("Volumes", LimitedEc2(limiter, self.world.ec2.made))
 
     async def told_at(self, *at_s: float) -> list[list[str]]:
         """Create, and note what was told so far at each of these moments."""
