@@ -64,6 +64,20 @@ def test_calls_are_counted_and_logged(strict_ec2: StrictEc2, strict_lab: Lab) ->
     assert strict_ec2.report()["errors"] == {"CreateVolume:InvalidParameterValue": 1}
 
 
+def test_what_there_is_is_counted_by_state(strict_ec2: StrictEc2, strict_lab: Lab) -> None:
+    strict_ec2.control(delays={"snapshot_s": 60, "modify_s": 60})
+    volume = strict_lab.volume()
+    strict_lab.modify(volume, Size=20)
+    strict_lab.snapshot(volume)
+    report = strict_ec2.report()
+
+    assert [report[kind] for kind in ("states", "modifications", "snapshots")] == [
+        {"available": 1},
+        {"modifying": 1},
+        {"pending": 1},
+    ]
+
+
 def test_a_call_takes_as_long_as_it_is_told(strict_ec2: StrictEc2, strict_lab: Lab) -> None:
     strict_ec2.control(latency=[0.05, 0.06])
     started_s = time.monotonic()

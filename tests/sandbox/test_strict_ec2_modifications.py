@@ -125,6 +125,19 @@ def test_a_new_modification_may_not_be_visible_yet(lab: Lab) -> None:
     assert lab.modification_state(first) == "completed"
 
 
+def test_the_volume_may_lag_behind_its_modification(lab: Lab) -> None:
+    lab.control(delays={"modify_s": 5, "modified_shown_after_s": 10})
+    volume = _modified(lab, 20)
+    lab.control(advance_s=5)
+
+    assert (lab.modification_state(volume), lab.look(volume)["Size"]) == ("completed", 10)
+    assert refusal(lab.modify, volume, Size=15)[0] == "InvalidParameterValue"
+
+    lab.control(advance_s=10)
+
+    assert lab.look(volume)["Size"] == 20
+
+
 def test_describes_of_modifications_have_one_bucket(strict_lab: Lab) -> None:
     strict_lab.control(throttle={"DescribeVolumesModifications": [2, 0]})
     _listed(strict_lab)

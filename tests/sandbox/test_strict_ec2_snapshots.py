@@ -170,6 +170,15 @@ def test_other_owners_have_none_of_ours(lab: Lab) -> None:
     assert counts == [1, 1, 0]
 
 
+def test_everybodys_public_snapshots_are_seen_by_who_names_no_owner(lab: Lab) -> None:
+    ours = lab.snapshot(lab.volume())
+    seen = {each["SnapshotId"] for each in lab.ec2.describe_snapshots()["Snapshots"]}
+
+    assert ours in seen
+    assert len(seen) > 1
+    assert lab.listed_snapshots() == {ours}
+
+
 def test_only_the_missing_snapshots_are_named(lab: Lab) -> None:
     there = lab.snapshot(lab.volume())
     describe = lab.ec2.describe_snapshots

@@ -8,7 +8,8 @@ what its keys ask, ``reset`` before all others:
   ``[least_s, most_s]`` for the calls alone.
 - ``delays``: any of ``world.Delays``: ``create_s``, ``attach_s``, ``detach_s``, ``delete_s``,
   ``visible_after_s``; ``modify_s`` (until optimizing: the new size shows), ``optimize_s`` (from
-  there until completed), ``modification_visible_after_s`` (until then the one before is shown);
+  there until completed), ``modification_visible_after_s`` (until then the one before is shown),
+  ``modified_shown_after_s`` (by so much DescribeVolumes lags behind optimizing);
   ``snapshot_s`` (until completed), ``initialize_s`` (until a restored or copied volume has all of
   its blocks; a copy is in progress so long), ``initialization_known_after_s`` (told so late),
   ``fast_restore_s`` (from completed until fast restores are enabled).

@@ -1,5 +1,6 @@
 """DescribeVolumes: by id, by filter, by page, in no particular order."""
 
+from collections import Counter
 from typing import Any, Final
 
 from provisioner.sandbox.strict_ec2.call import Call
@@ -10,6 +11,7 @@ from provisioner.sandbox.strict_ec2.params import check_volume_id
 from provisioner.sandbox.strict_ec2.records import record_of, visible
 from provisioner.sandbox.strict_ec2.render import reply
 from provisioner.sandbox.strict_ec2.render import volume as render_volume
+from provisioner.sandbox.strict_ec2.snapshot_records import snapshot_record_of
 
 
 def describe_volumes(call: Call) -> str:
@@ -52,6 +54,17 @@ _LISTING: Final = Listing(
     everything=visible_volumes,
     key_of=lambda volume: str(volume.id),
 )
+
+
+def modification_counts(backend: Any) -> dict[str, int]:
+    """Count the latest modifications by state: for the control endpoint."""
+    latest = (record_of(each).modification for each in backend.volumes.values())
+    return dict(Counter(each.state for each in latest if each is not None))
+
+
+def snapshot_counts(backend: Any) -> dict[str, int]:
+    """Count snapshots by state: for the control endpoint."""
+    return dict(Counter(snapshot_record_of(each).state for each in backend.snapshots.values()))
 
 
 def state_counts(backend: Any) -> dict[str, int]:

@@ -171,7 +171,7 @@ class Front:
             return web.json_response({"error": str(error)}, status=400)
         self._world.advance()
         report = control.report(self._world, log=request.query.get("log") == "1")
-        report["states"] = self._moto.state_counts()
+        report.update(self._moto.states())
         return web.json_response(report)
 
     def _reset_world(self) -> None:

@@ -34,7 +34,7 @@ def modify_volume(call: Call) -> str:
         raise invalid(
             "Invalid input: Must specify at least one of size, type, iops, throughput, multi_attach"
         )
-    original, target = shape_of(volume), _target(call, volume)
+    original, target = _shape_behind(volume), _target(call, volume)
     _check_multi_attach(call, volume, original, target)
     _check_state(volume)
     _check_budget(call, volume)
@@ -49,7 +49,7 @@ def modify_volume(call: Call) -> str:
 
 def _target(call: Call, volume: Any) -> Shape:
     """Return what the volume is to be; refuse what its type cannot be."""
-    params, now = call.params, shape_of(volume)
+    params, now = call.params, _shape_behind(volume)
     kind = params.get("VolumeType") or now.volume_type
     type_limits = limits.check_type(kind)
     asked_gib = params.integer("Size")
@@ -69,6 +69,13 @@ def _target(call: Call, volume: Any) -> Shape:
         else now.multi_attach
     )
     return Shape(size_gib, kind, iops, throughput, multi_attach)
+
+
+def _shape_behind(volume: Any) -> Shape:
+    """Return what a volume is, also where DescribeVolumes does not show it yet."""
+    latest = record_of(volume).modification
+    done = latest is not None and latest.state == "completed"
+    return latest.target if latest is not None and done else shape_of(volume)
 
 
 def _default_iops(now: Shape, kind: str, size_gib: int) -> int | None:
@@ -175,7 +182,6 @@ def _start(call: Call, volume: Any, modification: Modification) -> None:
             modification.ended_at = modification.started_at + timedelta(seconds=modify_s)
         else:
             modification.state = "optimizing"
-            _reshape(volume, modification.target)
 
     def complete() -> None:
         modification.state = "completed"
@@ -183,6 +189,8 @@ def _start(call: Call, volume: Any, modification: Modification) -> None:
 
     call.world.after(modify_s, apply)
     if not fails:
+        shown_s = modify_s + settings.delays.modified_shown_after_s
+        call.world.after(shown_s, lambda: _reshape(volume, modification.target))
         call.world.after(modify_s + optimize_s, complete)
 
 

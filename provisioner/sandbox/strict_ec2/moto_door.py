@@ -1,6 +1,8 @@
 """The way to moto: its WSGI application, called in this process."""
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import unescape
 from typing import Final
@@ -10,7 +12,11 @@ from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from provisioner.sandbox.strict_ec2 import motos
 from provisioner.sandbox.strict_ec2.actions import carry_out
-from provisioner.sandbox.strict_ec2.describe import state_counts
+from provisioner.sandbox.strict_ec2.describe import (
+    modification_counts,
+    snapshot_counts,
+    state_counts,
+)
 from provisioner.sandbox.strict_ec2.errors import Ec2Error
 from provisioner.sandbox.strict_ec2.world import World
 
@@ -76,14 +82,24 @@ class MotoDoor:
         motos.settings.INITIAL_NO_AUTH_ACTION_COUNT = float("inf")
         motos.ActionAuthenticatorMixin.request_count = 0
 
-    def state_counts(self) -> dict[str, int]:
-        """Count volumes and attachments by state, over all regions in use."""
-        total: dict[str, int] = {}
-        for account in motos.ec2_backends.values():
-            for backend in account.values():
-                for state, number in state_counts(backend).items():
-                    total[state] = total.get(state, 0) + number
-        return total
+    def states(self) -> dict[str, dict[str, int]]:
+        """Count things by state over all regions in use, as ``/_control`` reports them.
+
+        Under ``states`` volumes and attachments, ``modifications``, and ``snapshots``.
+        """
+        backends = [each for account in motos.ec2_backends.values() for each in account.values()]
+        return {
+            "states": _total(map(state_counts, backends)),
+            "modifications": _total(map(modification_counts, backends)),
+            "snapshots": _total(map(snapshot_counts, backends)),
+        }
+
+
+def _total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(total)
 
 
 def _reworded(status: int, text: bytes) -> Reply:

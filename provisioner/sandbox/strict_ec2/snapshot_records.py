@@ -5,11 +5,15 @@ pending → completed, or → error. What moto makes itself (images, copies) is 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final
 
 from provisioner.sandbox.strict_ec2.errors import Ec2Error, invalid, snapshots_not_found
 from provisioner.sandbox.strict_ec2.locks import Lock
-from provisioner.sandbox.strict_ec2.motos import ec2_utils
+from provisioner.sandbox.strict_ec2.motos import Snapshot, ec2_utils
+
+_PUBLIC: Final = 3
+_SOMEBODY: Final = "999999999999"
 
 
 @dataclass(slots=True)
@@ -93,6 +97,19 @@ def find_snapshots(backend: Any, snapshot_ids: list[str], now_s: float) -> list[
 def find_snapshot(backend: Any, snapshot_id: str, now_s: float) -> Any:
     """Return moto's snapshot; raises as ``find_snapshots``."""
     return find_snapshots(backend, [snapshot_id], now_s)[0]
+
+
+def public_snapshots(backend: Any) -> list[Any]:
+    """Return snapshots that somebody else lets everybody see, as in every region.
+
+    Whoever forgets OwnerIds sees them. They can be looked at and no more.
+    """
+    known: list[Any] = backend.__dict__.setdefault("strict_public_snapshots", [])
+    while len(known) < _PUBLIC:
+        volume = SimpleNamespace(id="vol-ffffffff", size=8)
+        snapshot_id = ec2_utils.random_snapshot_id()
+        known.append(Snapshot(backend, snapshot_id, volume, "public", owner_id=_SOMEBODY))
+    return known
 
 
 def unfinished(backend: Any) -> list[SnapshotRecord]:

@@ -18,6 +18,7 @@ from provisioner.sandbox.strict_ec2.snapshot_records import (
     SnapshotRecord,
     find_snapshot,
     find_snapshots,
+    public_snapshots,
     remove_snapshot,
     snapshot_record_of,
     unfinished,
@@ -163,23 +164,27 @@ def _check_unused(call: Call, snapshot: Any) -> None:
 def describe_snapshots(call: Call) -> str:
     """Answer with the snapshots that are named, belong to the owners and match every filter."""
     page, more = list_page(call, _LISTING)
-    owners = {
-        str(call.backend.account_id) if each == "self" else each
-        for each in call.params.values("Owner")
-    }
     now_s = call.world.now_s()
     items = "".join(
         f"<item>{render_snapshot(each, snapshot_record_of(each).progress(now_s))}</item>"
         for each in page
-        if not owners or str(each.owner_id) in owners
     )
     return reply("DescribeSnapshots", f"<snapshotSet>{items}</snapshotSet>{more}")
 
 
 def _everything(call: Call) -> list[Any]:
     now_s = call.world.now_s()
-    every = call.backend.snapshots.values()
-    return [each for each in every if snapshot_record_of(each).visible_at_s <= now_s]
+    every = (*call.backend.snapshots.values(), *public_snapshots(call.backend))
+    return _owned(call, [s for s in every if snapshot_record_of(s).visible_at_s <= now_s])
+
+
+def _owned(call: Call, snapshots: list[Any]) -> list[Any]:
+    """Return the snapshots of the owners that are named; of everybody when none is."""
+    owners = {
+        str(call.backend.account_id) if each == "self" else each
+        for each in call.params.values("Owner")
+    }
+    return [each for each in snapshots if not owners or str(each.owner_id) in owners]
 
 
 _FIELDS: Final[dict[str, Field]] = {
@@ -198,7 +203,7 @@ _LISTING: Final = Listing(
     ids="SnapshotId",
     id_set="snapshotSet",
     fields=_FIELDS,
-    by_id=lambda call, ids: find_snapshots(call.backend, ids, call.world.now_s()),
+    by_id=lambda call, ids: _owned(call, find_snapshots(call.backend, ids, call.world.now_s())),
     find=lambda call, snapshot_id: call.backend.snapshots.get(snapshot_id),
     everything=_everything,
     key_of=lambda snapshot: str(snapshot.id),

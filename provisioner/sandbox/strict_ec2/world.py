@@ -30,6 +30,8 @@ class Delays:
     modify_s: float = 0.0
     optimize_s: float = 0.0
     modification_visible_after_s: float = 0.0
+    # by how much DescribeVolumes lags behind a modification that is optimizing
+    modified_shown_after_s: float = 0.0
     # from CreateSnapshot to completed
     snapshot_s: float = 0.0
     # from a restore or copy until all of its blocks are there, and by how much that is told late
