@@ -26,7 +26,6 @@ from provisioner.reconcile.claim_events import ClaimEvents
 from provisioner.reconcile.pins import CONFLICT_S, Pins
 from provisioner.settings import Settings
 
-SWEEP_S = 300.0
 POLL_S = 15.0
 _GATHER_S = 2.0  # who asks within this time shares a DescribeSnapshots
 
@@ -211,7 +210,7 @@ class Crossings:
     async def _has_ended(self) -> bool:
         """Whether something is to be deleted before the next sweep is due."""
         try:
-            async with asyncio.timeout(SWEEP_S):
+            async with asyncio.timeout(self._settings.orphan_sweep_interval_s):
                 await self._ended.wait()
         except TimeoutError:
             return False
