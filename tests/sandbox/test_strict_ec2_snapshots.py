@@ -275,6 +275,16 @@ def test_a_lost_reply_leaves_a_snapshot_and_a_repeated_call_takes_a_second(
     assert len(lab.listed_snapshots()) == 2
 
 
+@pytest.mark.parametrize("do", ["reset", "html", "error"])
+def test_a_snapshot_may_be_deleted_and_the_reply_lost(lab: Lab, do: str) -> None:
+    snapshot = lab.snapshot(lab.volume())
+    lab.control(faults=[{"action": "DeleteSnapshot", "do": do, "when": "after"}])
+    with pytest.raises((HTTPClientError, ClientError, ResponseParserError)):
+        lab.ec2.delete_snapshot(SnapshotId=snapshot)
+
+    assert lab.listed_snapshots() == set()
+
+
 def test_a_misspelt_limit_is_refused(strict_lab: Lab) -> None:
     with pytest.raises(ValueError, match="unknown snapshot limits: intervall"):
         strict_lab.control(snapshot_limits={"intervall": 1})
