@@ -115,6 +115,43 @@ def test_a_volume_that_only_a_repeated_request_has_named_is_looked_at_first(stat
     assert next_step(with_volume(FRESH, there), there, None) == Save(there)
 
 
+@pytest.mark.parametrize(
+    ("asked", "made", "words"),
+    [
+        ({"snapshot_id": "snap-1"}, {}, "from nothing, asked was snap-1"),
+        ({"snapshot_id": "snap-1"}, {"snapshot_id": "snap-2"}, "from snap-2, asked was snap-1"),
+        ({"source_volume_id": "vol-a"}, {"source_volume_id": "vol-b"}, "as a copy of vol-b"),
+    ],
+)
+def test_a_volume_without_the_data_that_were_asked_for_is_deleted_first(
+    asked, made, words
+):  # race 7
+    plan = replace(FRESH.plan, request=replace(FRESH.plan.request, **asked))
+    volume = replace(a_volume(), **made)
+
+    step = next_step(with_volume(replace(FRESH, plan=plan), volume), volume, None)
+
+    assert isinstance(step, Discard)
+    assert words in step.message
+    assert step.attempt.token_number == 2
+    assert step.attempt.plan.request.snapshot_id == plan.request.snapshot_id
+
+
+@pytest.mark.parametrize(
+    ("asked", "made"),
+    [
+        ({"snapshot_id": "snap-1"}, {"snapshot_id": "snap-1"}),
+        ({"source_volume_id": "vol-a"}, {"source_volume_id": "vol-a"}),
+        ({"source_volume_id": "vol-a"}, {}),
+    ],
+)
+def test_a_volume_with_its_data_is_saved(asked, made):
+    plan = replace(FRESH.plan, request=replace(FRESH.plan.request, **asked))
+    volume = replace(a_volume(), **made)
+
+    assert next_step(with_volume(replace(FRESH, plan=plan), volume), volume, None) == Save(volume)
+
+
 def test_a_volume_that_is_too_small_is_deleted_first():  # race 7, race 21
     small = a_volume(size_gib=0)
 
