@@ -31,6 +31,7 @@ from provisioner.reconcile.extra_tags import ExtraTags
 from provisioner.reconcile.flow import Flow, Lasting
 from provisioner.reconcile.orphans import OrphanSweep
 from provisioner.reconcile.provision import Provisioner
+from provisioner.reconcile.snapshot import Snapshotter
 from provisioner.settings import Settings
 
 _LOST_LEASE = 3  # exit code
@@ -107,6 +108,7 @@ class Controller:
             marks=edges.marks,
             metrics=metrics,
         )
+        self.snapshotter = Snapshotter(edges)
         self.extra_tags = ExtraTags(
             settings=settings, caches=edges.caches, volumes=edges.volumes, metrics=metrics
         )
@@ -124,7 +126,7 @@ class Controller:
     def flows(self) -> list[Flow]:
         """What works on objects, one queue each; the first one is ended last."""
         finalizers = self.provisioner.sources.finalizers
-        return [self.provisioner, self.deleter, self.attacher, finalizers]
+        return [self.provisioner, self.deleter, self.attacher, self.snapshotter, finalizers]
 
     @property
     def lasting(self) -> list[Lasting]:
@@ -178,6 +180,7 @@ class Controller:
         self.marks.lineage.take_over(reign, claims)
         self.provisioner.takeover.take_over(claims, reign)
         self.attacher.detacher.take_over()
+        self.snapshotter.take_over(reign)
         self.leading.set()
         self.metrics.leader.set(1)
         since = reign.began_at.isoformat() if reign is not None else "now"

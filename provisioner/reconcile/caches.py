@@ -95,9 +95,7 @@ class Caches:
             client, ATTACHMENTS, metrics, indexers=_ATTACHMENTS_BY
         )
         self.classes: Informer[StorageClass] = Informer(client, STORAGE_CLASSES, metrics)
-        self.attributes_classes: Informer[VolumeAttributesClass] = Informer(
-            client, ATTRIBUTES_CLASSES, metrics
-        )
+        self.attributes_classes = Informer(client, ATTRIBUTES_CLASSES, metrics)
         self.nodes: Informer[Node] = Informer(client, NODES, metrics)
         self.csi_nodes: Informer[CsiNode] = Informer(client, CSI_NODES, metrics)
         self.pods: Informer[Pod] = Informer(
@@ -107,13 +105,9 @@ class Caches:
             indexers={"claim": lambda pod: pod.claim_keys},
             field_selector="status.phase=Pending",
         )
-        self.snapshots: Informer[VolumeSnapshot] = Informer(client, VOLUME_SNAPSHOTS, metrics)
-        self.contents: Informer[VolumeSnapshotContent] = Informer(
-            client, SNAPSHOT_CONTENTS, metrics, indexers=_CONTENTS_BY
-        )
-        self.snapshot_classes: Informer[VolumeSnapshotClass] = Informer(
-            client, SNAPSHOT_CLASSES, metrics
-        )
+        self.snapshots = Informer(client, VOLUME_SNAPSHOTS, metrics)
+        self.contents = Informer(client, SNAPSHOT_CONTENTS, metrics, indexers=_CONTENTS_BY)
+        self.snapshot_classes = Informer(client, SNAPSHOT_CLASSES, metrics)
 
         self._kinds = self._by_kind()
         self._served: list[Informer[Any]] = []

@@ -1,0 +1,78 @@
+"""What we write to a VolumeSnapshotContent; each answer goes into the cache at once.
+
+A custom resource takes JSON merge patches: they replace a list whole, so the finalizers and the
+status are written only to the object as it was seen; an annotation is merged by its key.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from provisioner.kube.client import KubeClient, Patch
+from provisioner.kube.resources import SNAPSHOT_CONTENTS
+from provisioner.model.volume_snapshot import (
+    BEING_CREATED,
+    CONTENT_FINALIZER,
+    YES,
+    VolumeSnapshotContent,
+)
+from provisioner.reconcile.caches import Caches
+
+
+class ContentWriter:
+    """Writes; every method raises KubeError, CONFLICT when the content has changed meanwhile."""
+
+    def __init__(self, client: KubeClient, caches: Caches) -> None:
+        self._client = client
+        self._caches = caches
+
+    async def announce(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
+        """Say that EC2 is about to be asked for a snapshot."""
+        return await self._annotate(content, YES)
+
+    async def withdraw(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
+        """Say that it is known what came of the request."""
+        return await self._annotate(content, None)
+
+    async def release(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
+        """Take our finalizer off, nobody else's."""
+        others = [each for each in content.finalizers if each != CONTENT_FINALIZER]
+        return await self._patch(content, {**_as_seen(content), "finalizers": others})
+
+    async def write_status(
+        self, content: VolumeSnapshotContent, status: Mapping[str, Any]
+    ) -> VolumeSnapshotContent:
+        """Change fields of the status; None takes one away."""
+        changed = await self._client.patch(
+            SNAPSHOT_CONTENTS,
+            content.name,
+            {"metadata": _as_seen(content), "status": dict(status)},
+            kind=Patch.MERGE,
+            subresource="status",
+        )
+        self._caches.contents.observe(changed)
+        return changed
+
+    async def refresh(self, name: str) -> VolumeSnapshotContent:
+        """Take in what the API server has."""
+        live = await self._client.get(SNAPSHOT_CONTENTS, name)
+        self._caches.contents.observe(live)
+        return live
+
+    async def _annotate(
+        self, content: VolumeSnapshotContent, value: str | None
+    ) -> VolumeSnapshotContent:
+        annotations = {BEING_CREATED: value}
+        return await self._patch(content, {"uid": content.uid, "annotations": annotations})
+
+    async def _patch(
+        self, content: VolumeSnapshotContent, metadata: Mapping[str, Any]
+    ) -> VolumeSnapshotContent:
+        changed = await self._client.patch(
+            SNAPSHOT_CONTENTS, content.name, {"metadata": metadata}, kind=Patch.MERGE
+        )
+        self._caches.contents.observe(changed)
+        return changed
+
+
+def _as_seen(content: VolumeSnapshotContent) -> dict[str, str]:
+    return {"uid": content.uid, "resourceVersion": content.metadata.resource_version}

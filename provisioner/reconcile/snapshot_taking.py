@@ -1,0 +1,263 @@
+"""Taking: carry a content's snapshot on from nothing to a snapshot that is fast and locked.
+
+What a process knows of each content is kept by its UID for as long as it lives; what a process
+before it knew is in the content's annotation, and in EC2's tags.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+
+import structlog
+
+from provisioner.decide import snapshot as rules
+from provisioner.decide import snapshot_content as bodies
+from provisioner.decide.creation import CONSISTENCY_S
+from provisioner.decide.snapshot import Attempt
+from provisioner.decide.snapshot_class import SnapshotParameters, unknown_zones
+from provisioner.decide.snapshot_progress import is_done, slow_zones
+from provisioner.edges import Edges
+from provisioner.model.ebs_snapshot import SnapshotRequest
+from provisioner.model.errors import NEEDS_HUMAN, Ec2Error, Outcome, Reason, StorageError
+from provisioner.model.reign import Reign
+from provisioner.model.volume_snapshot import VolumeSnapshotContent
+from provisioner.reconcile.snapshot_content import ContentWriter
+from provisioner.reconcile.snapshot_events import CHECK, CREATE, SnapshotEvents
+from provisioner.reconcile.snapshot_turns import PER_VOLUME, Turns
+
+_SLOWLY_S = 60.0
+_WORTH_TELLING_S = 2.0
+_LOOKING = (
+    f"it is not known whether EC2 has taken the snapshot already; it is looked for, for up to "
+    f"{CONSISTENCY_S:.0f} s, before another one is taken"
+)
+_LOOKS, _TURN = "look-ups", "turn"
+
+log = structlog.get_logger(__name__)
+
+# The content to go on with; or seconds until the next look; None: an event or a sighting wakes it.
+Progress = VolumeSnapshotContent | float | None
+
+
+class _UnwantedError(Exception):
+    """The content went while its request waited for its turn."""
+
+
+class Taking:
+    """The snapshots that are taken, by the UID of their contents."""
+
+    def __init__(
+        self,
+        edges: Edges,
+        writer: ContentWriter,
+        events: SnapshotEvents,
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._edges = edges
+        self._writer = writer
+        self._events = events
+        self._now = now
+        self._attempts: dict[str, Attempt] = {}
+        self._doubted: dict[str, float] = {}
+        self._turns = Turns()
+
+    def take_over(self, contents: Iterable[VolumeSnapshotContent], reign: Reign | None) -> None:
+        """Note what another controller may have begun; None: nothing is proven of who led."""
+        now_s = _now_s()
+        lasted_s = 0.0 if reign is None else reign.lasted_s(self._now())
+        for content in contents:
+            created_at = content.metadata.creation_timestamp
+            if not content.snapshot_id and (reign is None or reign.may_predate(created_at)):
+                self._doubted[content.uid] = now_s - lasted_s
+
+    def attempt(self, content: VolumeSnapshotContent) -> Attempt:
+        """What is known of its snapshot."""
+        known = self._attempts.get(content.uid)
+        if known is None:
+            stranger = self._doubted.pop(content.uid, None)
+            known = rules.begin(content, stranger_ended_at_s=stranger, now_s=_now_s())
+            self._attempts[content.uid] = known
+        return known
+
+    def forget(self, uid: str) -> None:
+        """The snapshot is ready, or its content gone."""
+        self._attempts.pop(uid, None)
+        self._doubted.pop(uid, None)
+
+    def recorded(self, content: VolumeSnapshotContent) -> None:
+        """The content names its snapshot: there is nothing left to find."""
+        self._keep(content, replace(self.attempt(content), found=None, looking_since_s=None))
+
+    async def look_up(self, content: VolumeSnapshotContent) -> Progress:
+        """Search for a snapshot that may have been taken.
+
+        Raises:
+            StorageError: EC2 could not be asked, so nothing may be begun.
+        """
+        attempt = self.attempt(content)
+        try:
+            found = await self._edges.snapshot_lookups.find(content.snapshot_name)
+        except StorageError as error:
+            if error.reason in NEEDS_HUMAN:
+                await self._events.failed(content, error, CREATE)
+            raise
+        after = rules.after_look_up(attempt, content, found, _now_s())
+        if after is attempt:
+            self._events.waits(content, _LOOKING, about=_LOOKS)
+            return rules.LOOK_AGAIN_S
+        if after.found is not None:
+            log.info("found the snapshot that was begun", snapshot=after.found.snapshot_id)
+        self._attempts[content.uid] = after
+        return content
+
+    async def take(self, content: VolumeSnapshotContent) -> Progress:
+        """Send CreateSnapshot, once it is this content's turn.
+
+        Raises:
+            StorageError: it goes on after a while; its user was told.
+        """
+        try:
+            plan = await self._plan(content)
+        except StorageError as error:
+            await self._events.failed(content, error, CREATE)
+            raise
+        volume_id = plan.request.volume_id
+        wait_s = self._waits_s(volume_id)
+        if wait_s > 0:
+            if wait_s >= _WORTH_TELLING_S:
+                why = self._turns.why(_now_s())
+                self._events.waits(content, f"waiting: {why}", about=_TURN)
+            return wait_s
+        self._turns.begin(volume_id)
+        return await self._send(content, plan.request)
+
+    async def _send(self, content: VolumeSnapshotContent, request: SnapshotRequest) -> Progress:
+        reached = False
+        try:
+            if not content.is_being_created:
+                content = await self._writer.announce(content)
+            reached = True  # until it is known better
+            taken = await self._edges.snapshots.create(
+                request, gate=lambda: self._still_wanted(content)
+            )
+        except _UnwantedError:
+            reached = False
+            return self._edges.caches.contents.get(content.name)
+        except Ec2Error as error:
+            reached = error.outcome is Outcome.UNKNOWN
+            return await self._not_taken(content, request.volume_id, error)
+        except asyncio.CancelledError:
+            if reached:
+                self._keep(content, replace(self.attempt(content), looking_since_s=_now_s()))
+            raise
+        finally:
+            self._turns.end(request.volume_id, _now_s(), reached=reached)
+        log.info("snapshot begun", snapshot=taken.snapshot_id, volume=request.volume_id)
+        self._keep(content, Attempt(found=taken, is_new=True))
+        return content
+
+    async def prepare(self, content: VolumeSnapshotContent, snapshot_id: str) -> None:
+        """Make a snapshot fast and lock it, as far as that is not done.
+
+        Raises:
+            StorageError: it goes on after a while; its user was told.
+        """
+        attempt = self.attempt(content)
+        try:
+            wanted = await self._wanted(content)
+            if wanted is not None and not is_done(wanted):
+                # After a failure, or a process before us, some of it may be done.
+                self._keep(content, replace(attempt, is_new=False))
+                await self._carry_out(snapshot_id, wanted, is_new=attempt.is_new)
+        except StorageError as error:
+            await self._events.failed(content, error, CHECK)
+            raise
+        self._keep(content, replace(attempt, is_prepared=True))
+
+    async def _carry_out(
+        self, snapshot_id: str, wanted: SnapshotParameters, *, is_new: bool
+    ) -> None:
+        snapshots, zones, is_locked = self._edges.snapshots, wanted.fast_zones, False
+        if zones and not is_new:
+            states = await snapshots.fast_restores([snapshot_id])
+            zones = slow_zones(wanted, states.get(snapshot_id, {}))
+        if zones:
+            await snapshots.enable_fast_restore(snapshot_id, zones)
+        if wanted.lock is not None:
+            is_locked = not is_new and snapshot_id in await snapshots.locks([snapshot_id])
+            if not is_locked:
+                await snapshots.lock(snapshot_id, wanted.lock)
+        log.info("snapshot prepared", snapshot=snapshot_id, fast_in=zones, locked=not is_locked)
+
+    async def _wanted(self, content: VolumeSnapshotContent) -> SnapshotParameters | None:
+        """What the class asks for; None, and a word, when that cannot be told any more.
+
+        The snapshot is there, and holds what it was taken for: a class that went, or that only the
+        stock driver understood, must not keep people from it.
+        """
+        read_class = await self._edges.caches.snapshot_class(content.class_name)
+        try:
+            return bodies.parameters_of(content, read_class, driver=self._edges.settings.driver)
+        except StorageError as error:
+            self._events.warn(content, error)
+            return None
+
+    async def _plan(self, content: VolumeSnapshotContent) -> bodies.Plan:
+        settings = self._edges.settings
+        plan = bodies.plan(
+            content,
+            await self._edges.caches.snapshot_class(content.class_name),
+            driver=settings.driver,
+            cluster_id=settings.cluster_id,
+            extra_tags=settings.extra_tags,
+        )
+        if plan.parameters.fast_zones:
+            with suppress(Ec2Error):  # then EC2 says it later
+                known = frozenset((await self._edges.zone_names.by_id()).values())
+                why = unknown_zones(plan.parameters, known)
+                if why is not None:
+                    message = f"volumesnapshotclass {content.class_name}: {why}"
+                    raise StorageError(Reason.INVALID_CLASS, message, retry_after_s=_SLOWLY_S)
+        return plan
+
+    def _waits_s(self, volume_id: str) -> float:
+        siblings = self._edges.caches.contents.keyed("volume", volume_id)
+        by_contents_s = bodies.waits_s(siblings, self._now())
+        return max(self._turns.waits_s(volume_id, _now_s()), by_contents_s)
+
+    async def _still_wanted(self, content: VolumeSnapshotContent) -> None:
+        """The last look before CreateSnapshot is sent, perhaps minutes after it was asked for."""
+        live = self._edges.caches.contents.get(content.name)
+        if live is None or live.uid != content.uid or live.deleting:
+            raise _UnwantedError
+
+    async def _not_taken(
+        self, content: VolumeSnapshotContent, volume_id: str, error: Ec2Error
+    ) -> Progress:
+        if error.reason is Reason.SNAPSHOT_RATE:
+            siblings = self._edges.caches.contents.keyed("volume", volume_id)
+            pending = any(each.snapshot_id and not each.is_ready for each in siblings)
+            by_volume = error.code == PER_VOLUME or pending
+            self._turns.refused(volume_id, _now_s(), by_volume=by_volume)
+            self._events.waits(content, f"waiting: {error.message}", about=_TURN)
+            return self._turns.waits_s(volume_id, _now_s())
+        self._keep(content, rules.after_failure(self.attempt(content), error, _now_s()))
+        if error.outcome is Outcome.UNKNOWN:
+            log.warning("EC2's reply was lost", error=error.message)
+            self._events.waits(content, _LOOKING, about=_LOOKS)
+            return content
+        await self._events.failed(content, error, CREATE)
+        if rules.is_final(error):
+            with suppress(StorageError):  # it comes off when the snapshot is there, or let go
+                await self._writer.withdraw(content)
+        raise error
+
+    def _keep(self, content: VolumeSnapshotContent, attempt: Attempt) -> None:
+        self._attempts[content.uid] = attempt
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

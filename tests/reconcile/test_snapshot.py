@@ -1,0 +1,169 @@
+"""The flow of contents in virtual time: order of writes, readiness, what was begun before us."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from provisioner.model import volume_snapshot as v
+from provisioner.model.errors import Ec2Error, Outcome, Reason
+from provisioner.model.tags import SNAPSHOT_NAME
+from tests.reconcile.snapshot_world import World, in_world, take_like_stock
+
+LOCKED_AND_FAST = {
+    "fastSnapshotRestoreAvailabilityZones": "us-east-1a, us-east-1b",
+    "lockMode": "governance",
+    "lockDuration": "7",
+}
+
+
+def test_a_content_gets_its_snapshot_and_is_ready_soon_after_ec2_says_so():
+    async def story(world: World) -> None:
+        world.begin()
+        name = world.ask()
+        ready_at_s = await world.until(lambda: world.is_ready(name))
+        await world.until(lambda: world.snapshotter.queue.depth == 0)
+
+        [(snapshot, taken_at_s)] = world.ec2.taken.values()
+        assert ready_at_s - (taken_at_s + world.ec2.takes_s) < 4.0
+        assert snapshot.tags[SNAPSHOT_NAME] == "snapshot-uid-1"
+        assert [what for what, _ in world.kube.writes] == [
+            "announce",  # race 26: before CreateSnapshot
+            "status",
+            "withdraw",
+            "status",
+        ]
+        content = world.content(name)
+        assert content is not None
+        assert content.status is not None
+        assert content.status.snapshot_handle == snapshot.snapshot_id
+        assert content.status.restore_size == 4 * 2**30
+        assert content.annotations == {}
+        assert world.events.told == []
+        assert world.watcher._watched == {}
+        assert world.snapshotter._taking._attempts == {}
+
+    in_world(story)
+
+
+def test_the_annotation_is_there_before_ec2_is_asked():
+    async def story(world: World) -> None:
+        world.begin()
+        world.ask()
+        await world.until(lambda: "CreateSnapshot" in world.mortal.seen)
+
+        assert [each for each in world.mortal.seen if "Describe" not in each] == [
+            "patch announce",
+            "CreateSnapshot",
+        ]
+
+    in_world(story)
+
+
+def test_a_lost_reply_is_found_again_and_never_asked_for_twice():
+    async def story(world: World) -> None:
+        world.ec2.loses = ["CreateSnapshot"]
+        world.ec2.shown_after_s = 30.0
+        world.begin()
+        name = world.ask()
+        await world.until(lambda: world.is_ready(name))
+
+        assert len(world.ec2.actions("CreateSnapshot")) == 1
+        [told] = world.events.of_users()
+        assert "it is not known whether EC2 has taken the snapshot" in told
+
+    in_world(story)
+
+
+def test_a_request_that_never_arrived_is_sent_again_after_a_minute_of_negative_look_ups():
+    async def story(world: World) -> None:
+        world.ec2.refuses["CreateSnapshot"] = Ec2Error(
+            Reason.REPLY_LOST, "lost", action="CreateSnapshot", outcome=Outcome.UNKNOWN
+        )
+        world.begin()
+        name = world.ask()
+        await world.until(lambda: world.ec2.actions("CreateSnapshot"))
+        world.ec2.refuses.clear()
+        await world.until(lambda: world.is_ready(name))
+
+        first, second = world.ec2.actions("CreateSnapshot")
+        assert 60.0 <= second - first < 75.0
+        assert len(world.ec2.taken) == 1
+
+    in_world(story)
+
+
+@pytest.mark.parametrize("annotated", [True, False])
+def test_a_snapshot_of_the_stock_sidecar_is_taken_over(*, annotated: bool):
+    async def story(world: World) -> None:
+        annotations = {v.BEING_CREATED: v.YES} if annotated else {}
+        name = world.ask(annotations=annotations)
+        stock = await take_like_stock(world)
+        await asyncio.sleep(2)
+        world.begin(take_over=True)
+        await world.until(lambda: world.is_ready(name))
+
+        assert list(world.ec2.taken) == [stock]
+        content = world.content(name)
+        assert content is not None
+        assert content.snapshot_id == stock
+
+    in_world(story)
+
+
+def test_fast_restore_and_lock_come_before_the_snapshot_is_ready():
+    async def story(world: World) -> None:
+        world.install_class(LOCKED_AND_FAST)
+        world.begin()
+        name = world.ask()
+        await world.until(lambda: world.is_ready(name))
+
+        [snapshot_id] = world.ec2.taken
+        assert world.ec2.fast == {snapshot_id: {"us-east-1a": "enabling", "us-east-1b": "enabling"}}
+        assert world.ec2.locked[snapshot_id].duration_days == 7
+        assert world.ec2.actions("LockSnapshot")[0] < 5.0
+        # Nothing was done before, so nothing is looked at.
+        assert world.ec2.actions("DescribeLockedSnapshots") == []
+
+    in_world(story)
+
+
+def test_a_lock_whose_reply_is_lost_is_not_asked_for_again():
+    async def story(world: World) -> None:
+        world.install_class(LOCKED_AND_FAST)
+        world.ec2.loses = ["LockSnapshot"]
+        world.begin()
+        name = world.ask()
+        await world.until(lambda: world.is_ready(name))
+
+        assert len(world.ec2.actions("LockSnapshot")) == 1
+        assert len(world.ec2.actions("EnableFastSnapshotRestores")) == 1
+
+    in_world(story)
+
+
+def test_fast_restore_that_is_refused_keeps_the_snapshot_and_tells():
+    async def story(world: World) -> None:
+        world.install_class(LOCKED_AND_FAST)
+        world.ec2.refuses["EnableFastSnapshotRestores"] = Ec2Error(
+            Reason.QUOTA_EXCEEDED, "5 at most", action="EnableFastSnapshotRestores"
+        )
+        world.begin()
+        name = world.ask()
+        await world.until(lambda: world.events.of_users("SnapshotContentCheckandUpdateFailed"))
+        before = world.content(name)
+        world.ec2.refuses.clear()
+        await world.until(lambda: world.is_ready(name))
+
+        assert before is not None
+        assert before.status is not None
+        assert before.status.error is not None
+        assert "5 at most" in str(before.status.error.message)
+        after = world.content(name)
+        assert after is not None
+        assert after.status is not None
+        assert after.status.error is None
+        assert len(world.ec2.taken) == 1
+
+    in_world(story)

@@ -1,0 +1,85 @@
+"""Snapshots and EC2's limits, in virtual time: waited for, told once, few describes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from tests.reconcile.snapshot_world import World, in_world, take_like_stock
+
+
+def test_snapshots_of_one_volume_are_taken_every_15_s_and_told_once():
+    async def story(world: World) -> None:
+        world.begin()
+        names = [world.ask(number) for number in range(1, 5)]
+        await world.until(lambda: all(world.is_ready(name) for name in names))
+
+        sent = world.ec2.actions("CreateSnapshot")
+        gaps = [later - earlier for earlier, later in pairwise(sent)]
+        assert len(sent) == 4
+        assert all(15.0 <= gap < 18.0 for gap in gaps), gaps
+        assert world.ec2.limited == 0
+        assert len(world.events.of_users("SnapshotCreationWaits")) == 3
+
+    in_world(story)
+
+
+def test_a_process_that_took_over_knows_when_the_last_one_was_taken():
+    async def story(world: World) -> None:
+        world.begin()
+        first = world.ask(1)
+        await world.until(lambda: (c := world.content(first)) and c.snapshot_id)
+        await world.end()
+        world.begin()
+        second = world.ask(2)
+        await world.until(lambda: world.is_ready(second))
+
+        assert world.ec2.limited == 0
+
+    in_world(story)
+
+
+def test_others_snapshots_of_the_volume_are_waited_for():
+    async def story(world: World) -> None:
+        await take_like_stock(world)
+        world.begin()
+        name = world.ask(2)
+        await world.until(lambda: world.is_ready(name))
+
+        assert world.ec2.limited == 1
+        [told] = world.events.of_users()
+        assert told.startswith("waiting: too many")
+        content = world.content(name)
+        assert content is not None
+        assert content.status is not None
+
+    in_world(story)
+
+
+def test_an_account_that_is_full_is_probed_by_one_and_told_once_to_each():
+    async def story(world: World) -> None:
+        world.ec2.pending_most, world.ec2.takes_s = 5, 60.0
+        world.begin()
+        names = [world.ask(number, volume_id=f"vol-{number:017x}") for number in range(1, 31)]
+        await world.until(lambda: all(world.is_ready(name) for name in names), 1200.0)
+
+        waits = world.events.of_users("SnapshotCreationWaits")
+        assert len(world.ec2.taken) == 30
+        # 6 rounds of a minute, one probe in 5 s, and those that were under way at first.
+        assert world.ec2.limited < 25 + 6 * 14
+        assert len(waits) <= 30
+
+    in_world(story)
+
+
+def test_200_snapshots_are_followed_by_few_describes():
+    async def story(world: World) -> None:
+        world.ec2.pending_most = 1000
+        world.begin()
+        names = [world.ask(n, volume_id=f"vol-{n:017x}") for n in range(1, 201)]
+        at_s = await world.until(lambda: all(world.is_ready(name) for name in names))
+
+        assert at_s < 30.0
+        assert len(world.ec2.actions("DescribeSnapshots")) <= 1.5 * at_s
+        assert len(world.ec2.actions("CreateSnapshot")) == 200
+
+    in_world(story)
