@@ -168,10 +168,10 @@ def _encryption(wanted: Parameters) -> str:
 def _about_restores(wanted: Parameters) -> Iterator[Effect]:
     if wanted.initialization_rate_mibps is not None:
         rate = f"{wanted.initialization_rate_mibps:,} MiB/s"
-        does = f"{rate} for volumes made of snapshots, which are not covered yet"
+        does = f"{rate} for the data of volumes made of snapshots"
         yield Effect("volumeInitializationRate", does)
     if wanted.attaches_when_initialized:
-        does = "written to the persistent volume; here nothing waits for it yet"
+        does = "pods wait until all data of a volume made of a snapshot or volume has arrived"
         yield Effect("blockAttachUntilInitialized", does)
 
 

@@ -24,6 +24,8 @@ TICK_S = 1.0
 REMIND_S = 30.0
 # A thing is looked at again after a tenth of the time that nothing has happened, within these.
 LOOK_AGAIN_S = (0.5, 5.0)
+# What is due in a tenth of its pause is looked at with what is due now: so looks come together.
+EARLY = 0.1
 BACKOFF_S = (1.0, 30.0)
 # EC2 is away for a moment now and then; only after so long somebody should know.
 AWAY_S = 30.0
@@ -78,6 +80,7 @@ class _Watched(Generic[T]):
     sighting: Sighting[T] | None = None
     missing_since: float | None = None
     woken_at: float = 0.0
+    early_s: float = 0.0  # it may be looked at so much earlier, with others that are due
 
 
 class Watcher(Generic[T]):
@@ -156,7 +159,7 @@ class Watcher(Generic[T]):
             # it shows nothing new: what was seen before the request says nothing about it.
             watched.since = watched.changed_at = now
             watched.sighting = None
-            watched.due_at = min(watched.due_at, now + not_before_s)
+            watched.due_at, watched.early_s = min(watched.due_at, now + not_before_s), 0.0
             self._news.set()
         watched.wakes[who] = wake
 
@@ -239,7 +242,7 @@ class Watcher(Generic[T]):
         due = sorted(
             (watched.due_at, thing_id)
             for thing_id, watched in self._watched.items()
-            if watched.due_at <= now
+            if watched.due_at - watched.early_s <= now
         )
         if not due:
             return
@@ -270,7 +273,7 @@ class Watcher(Generic[T]):
                 watched.changed_at = now
                 self._wake(thing_id, watched, now)
             after_s = self._again_s(thing, now - watched.changed_at, now - watched.since)
-            watched.due_at = now + after_s
+            watched.due_at, watched.early_s = now + after_s, after_s * EARLY
         self._remind(now)
 
     def _count(self) -> None:

@@ -222,7 +222,8 @@ TABLE: tuple[Row, ...] = (
         values.boolean,
         _BOOLEAN,
         "`false`",
-        "Written to the persistent volume; volumes made of snapshots are not covered yet.",
+        "A volume made of a snapshot or of another volume is attached, but its pod starts only "
+        "once all data has arrived; an event on the claim says so.",
         _SILENT,
     ),
     Row(

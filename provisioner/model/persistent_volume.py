@@ -13,11 +13,18 @@ DELETION_SECRET_NAMESPACE = "volume.kubernetes.io/provisioner-deletion-secret-na
 PROVISIONER_FINALIZER = "external-provisioner.volume.kubernetes.io/finalizer"
 
 
+class VolumeAttributes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What the controller reads of ``spec.csi.volumeAttributes``, as aws-ebs-csi-driver has it."""
+
+    attaches_when_initialized: str = msgspec.field(default="", name="blockattachuntilinitialized")
+
+
 class CsiSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
     """``spec.csi``."""
 
     driver: str = ""
     volume_handle: str = ""
+    volume_attributes: VolumeAttributes | None = None
 
 
 class InTreeSource(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -63,6 +70,12 @@ class PersistentVolume(KubeObject, frozen=True, rename="camel", gc=False, kw_onl
     def attributes_class_name(self) -> str:
         """The VolumeAttributesClass that its volume has, or ""."""
         return self.spec.volume_attributes_class_name or ""
+
+    @property
+    def attaches_when_initialized(self) -> bool:
+        """Whether its volume is only attached once it has all data of what it was made of."""
+        attributes = self.spec.csi.volume_attributes if self.spec.csi is not None else None
+        return attributes is not None and attributes.attaches_when_initialized == "true"
 
     @property
     def reclaim_policy(self) -> str:

@@ -23,9 +23,15 @@ from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment
 from provisioner.model.errors import Outcome, Reason, StorageError
 from provisioner.model.node import CsiNode
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
-from provisioner.reconcile.attachment_memory import AttachmentMemory, NoLongerWantedError, now_s
+from provisioner.reconcile.attachment_memory import (
+    AttachmentMemory,
+    NoLongerWantedError,
+    now_s,
+    taken_out,
+)
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.detach import LOOK_AGAIN_S, Detacher
+from provisioner.reconcile.initialization import DataWaits
 from provisioner.reconcile.marks import Marks
 
 _NOT_BEFORE_S = 1.0  # most attachments take 1 to 4 s (aws-ebs-csi-driver)
@@ -47,6 +53,7 @@ class Attacher:
         caches: Caches,
         attachments: Attachments,
         watcher: VolumeWatcher,
+        data: DataWaits,
         marks: Marks,
         metrics: Metrics,
     ) -> None:
@@ -60,6 +67,7 @@ class Attacher:
             client=client,
             caches=caches,
             watcher=watcher,
+            data=data,
             marks=marks,
             metrics=metrics,
             wake=self.queue.add,
@@ -127,6 +135,8 @@ class Attacher:
             if attachment.attached:
                 self._memory.forget(attachment)
                 return None
+            if self._memory.still_waits(attachment):
+                return LOOK_AGAIN_S
             return await self._attach(attachment)
         except StorageError as error:
             await self._memory.report(attachment, error)
@@ -146,13 +156,9 @@ class Attacher:
             raise StorageError(target.reason, target.message)
         prepared = False
         while True:
+            view = self._memory.view(attachment, target.volume_id)
             step = rules.next_attach_step(
-                attachment,
-                target,
-                persistent_volume,
-                driver=self._driver,
-                view=self._memory.view(attachment, target.volume_id),
-                now_s=now_s(),
+                attachment, target, persistent_volume, driver=self._driver, view=view, now_s=now_s()
             )
             match step:
                 case rules.Prepare() if not prepared:
@@ -160,11 +166,13 @@ class Attacher:
                     attachment = await self._prepare(attachment, target)
                     prepared = True
                 case rules.Prepare():
-                    raise _taken_out(attachment)
+                    raise taken_out(attachment)
                 case rules.Attach():
                     waits_s = await self._send_attach(attachment, target)
                     if waits_s > 0:
                         return waits_s
+                case rules.Attached() if self._memory.waits(attachment, persistent_volume, view):
+                    return LOOK_AGAIN_S
                 case rules.Attached(device=device):
                     await self._attached(attachment, target, device)
                     return None
@@ -287,11 +295,3 @@ class Attacher:
                 return LOOK_AGAIN_S
             case _:
                 assert_never(step)
-
-
-def _taken_out(attachment: Attachment) -> StorageError:
-    return StorageError(
-        Reason.CONFLICT,
-        f"the finalizer or the annotations that were written to VolumeAttachment {attachment.name}"
-        " or its PersistentVolume were taken out again at once; look for the webhook that does so",
-    )

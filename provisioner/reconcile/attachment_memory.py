@@ -14,7 +14,9 @@ from provisioner.kube.resources import ATTACHMENTS
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import VOLUME_ID, Attachment
 from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.reconcile.caches import Caches
+from provisioner.reconcile.initialization import DataWaits
 from provisioner.reconcile.marks import Marks
 
 # gRPC codes, which kubelet and the volume controller read in attachError.errorCode.
@@ -46,6 +48,7 @@ class AttachmentMemory:
         client: KubeClient,
         caches: Caches,
         watcher: VolumeWatcher,
+        data: DataWaits,
         marks: Marks,
         metrics: Metrics,
         wake: Callable[[str], None],
@@ -53,6 +56,7 @@ class AttachmentMemory:
         self._client = client
         self._caches = caches
         self._watcher = watcher
+        self._data = data
         self._marks = marks
         self._metrics = metrics
         self._wake = wake
@@ -113,6 +117,28 @@ class AttachmentMemory:
         if error is not None:
             await self.report(attachment, error)
 
+    def waits(
+        self, attachment: Attachment, persistent_volume: PersistentVolume | None, view: View
+    ) -> bool:
+        """Whether an attached volume is to have all of its data first; it is woken then.
+
+        Until then nobody looks at the volume itself: it can take hours.
+        """
+        waits = self._data.holds_back(
+            attachment,
+            persistent_volume,
+            view,
+            now_s=now_s(),
+            wake=lambda: self._wake(attachment.name),
+        )
+        if waits:
+            self._unwatch(attachment)
+        return waits
+
+    def still_waits(self, attachment: Attachment) -> bool:
+        """Whether its volume is attached, as far as is known, and lacks some of its data."""
+        return self._data.is_waiting(attachment, now_s())
+
     def facts(self, attachment: Attachment, driver: str) -> dict[str, str]:
         """What each log line about it says: claim, persistent volume, volume, node."""
         name = attachment.spec.source.persistent_volume_name or ""
@@ -169,8 +195,12 @@ class AttachmentMemory:
 
     def forget(self, attachment: Attachment) -> None:
         """Nothing is to be remembered of it."""
+        self._data.forget(attachment)
         self.calls.pop(attachment.uid, None)
         self._began_s.pop(attachment.uid, None)
+        self._unwatch(attachment)
+
+    def _unwatch(self, attachment: Attachment) -> None:
         volume_id = self._watched.pop(attachment.uid, None)
         if volume_id is not None:
             self._watcher.forget(volume_id, f"attach {attachment.uid}")
@@ -179,3 +209,12 @@ class AttachmentMemory:
 def now_s() -> float:
     """Seconds of the monotonic clock that the watcher uses too."""
     return asyncio.get_running_loop().time()
+
+
+def taken_out(attachment: Attachment) -> StorageError:
+    """What to say when somebody undoes what was written to hold an attachment."""
+    return StorageError(
+        Reason.CONFLICT,
+        f"the finalizer or the annotations that were written to VolumeAttachment {attachment.name}"
+        " or its PersistentVolume were taken out again at once; look for the webhook that does so",
+    )

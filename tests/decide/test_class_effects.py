@@ -83,8 +83,9 @@ def test_what_ec2_chooses_is_left_open():
     assert rules.size_effects(of(type="gp2"))[0] == SizeEffect(1, None, None)
 
 
-def test_what_nothing_here_does_yet_is_told_so():
+def test_what_only_restored_volumes_have_is_told_so():
     effects = told(of(blockAttachUntilInitialized="true", volumeInitializationRate="200"))
 
-    assert effects["blockAttachUntilInitialized"].endswith("here nothing waits for it yet")
-    assert effects["volumeInitializationRate"].endswith("which are not covered yet")
+    assert effects["blockAttachUntilInitialized"].startswith("pods wait until all data of a volume")
+    rate = effects["volumeInitializationRate"]
+    assert rate == "200 MiB/s for the data of volumes made of snapshots"

@@ -11,9 +11,13 @@ from typing import Any, TypeVar, cast
 from msgspec.structs import replace
 
 from provisioner.ec2.attachments import Attachments
+from provisioner.ec2.modifications import Modifications
+from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
+from provisioner.ec2.watchers import Watchers
 from provisioner.kube.client import KubeClient
+from provisioner.kube.events import EventRecorder
 from provisioner.kube.resources import ATTACHMENTS
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import (
@@ -24,8 +28,10 @@ from provisioner.model.attachment import (
     AttachmentStatus,
 )
 from provisioner.model.errors import KubeError, Reason
+from provisioner.model.persistent_volume import VolumeAttributes
 from provisioner.reconcile.attach import Attacher
 from provisioner.reconcile.caches import Caches
+from provisioner.reconcile.initialization import DataWaits
 from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from tests.builders import (
@@ -41,6 +47,7 @@ from tests.builders import (
 )
 from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.reconcile.cloud import Cloud
+from tests.reconcile.edges import Events
 
 T = TypeVar("T")
 WRITE_S = 0.01
@@ -66,6 +73,10 @@ class AttachWorld:
         kube, metrics, volumes = cast("KubeClient", self), Metrics(), Volumes(self.cloud)
         self.caches = Caches(kube, metrics, DRIVER)
         self.watcher = Watcher(volumes, metrics=metrics, clock=clock)
+        watchers = Watchers.over(
+            volumes, Modifications(self.cloud), Snapshots(self.cloud), metrics, clock=clock
+        )
+        self.arrivals, self.events = watchers.initializations, Events()
         self.ec2 = Attachments(self.cloud, clock=clock)
         self.attacher = Attacher(
             driver=DRIVER,
@@ -73,6 +84,7 @@ class AttachWorld:
             caches=self.caches,
             attachments=self.ec2,
             watcher=self.watcher,
+            data=DataWaits(self.arrivals, cast("EventRecorder", self.events)),
             marks=Marks(volumes, cast("LiveLists", None), cluster_id=""),
             metrics=metrics,
         )
@@ -82,7 +94,7 @@ class AttachWorld:
     async def running(self) -> AsyncIterator[None]:
         """The attacher at work."""
         self.attacher.subscribe()
-        runs = (self.watcher.run(), self.attacher.queue.run())
+        runs = (self.watcher.run(), self.arrivals.run(), self.attacher.queue.run())
         tasks = [asyncio.create_task(run) for run in runs]
         try:
             yield
@@ -100,14 +112,21 @@ class AttachWorld:
         node: int = 1,
         instance: str = INSTANCE,
         name: str = "",
+        after_data: bool = False,
         **more: Any,
     ) -> str:
-        """Somebody wants volume ``number`` on a node; the name of the attachment."""
+        """Somebody wants volume ``number`` on a node; the name of the attachment.
+
+        ``after_data``: its class has ``blockAttachUntilInitialized``.
+        """
         name, volume_id = name or f"csi-{number}", VOLUME if number == 1 else f"vol-{number:017x}"
         held = a_persistent_volume(
             f"pv-{number}", handle=volume_id, finalizers=[ATTACHER_FINALIZER]
         )
-        self.caches.persistent_volumes._store.apply(held)
+        assert held.spec.csi is not None
+        waits = VolumeAttributes(attaches_when_initialized="true") if after_data else None
+        spec = replace(held.spec, csi=replace(held.spec.csi, volume_attributes=waits))
+        self.caches.persistent_volumes._store.apply(replace(held, spec=spec))
         self.caches.nodes._store.apply(a_node(f"node-{node}"))
         self.caches.csi_nodes._store.apply(a_csi_node(f"node-{node}", instance=instance))
         recorded = {NODE_ID: instance, VOLUME_ID: volume_id}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from botocore.exceptions import ClientError
@@ -15,8 +15,9 @@ from provisioner.ec2.limiter import Grant, Limiter, Turn, Urgency
 from provisioner.ec2.rates import Rates
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.modification import Initialization
 from provisioner.model.volume import AttachmentState as State
-from provisioner.model.volume import Instance
+from provisioner.model.volume import Instance, Volume
 from tests.builders import ZONE, a_volume
 from tests.ec2.virtual_time import Clock
 
@@ -82,6 +83,9 @@ class Cloud(Ec2Calls):
         drops: what was attached is off again when that time is over.
         shared: up to 16 instances have a volume at once.
         refuses: by action, with what it is refused.
+        restored: by volume of a snapshot, when all of its data is there; None is not yet.
+        gone: volumes that are not there any more.
+        estimates: whether EC2 tells how long that takes.
         sent: the actions that change something, in order, and when they arrived.
     """
 
@@ -93,6 +97,9 @@ class Cloud(Ec2Calls):
         self.drops = False
         self.shared = False
         self.refuses: dict[str, Reason] = {}
+        self.restored: dict[str, float | None] = {}
+        self.gone: set[str] = set()
+        self.estimates = True
         self.sent: list[tuple[str, float]] = []
         self.counts: Counter[str] = Counter()
         self._tokens: dict[str, tuple[float, float]] = {}
@@ -125,12 +132,29 @@ class Cloud(Ec2Calls):
             return {"Instances": [self._instance(each) for each in params["InstanceIds"]]}
         if action == "DescribeVolumes":
             ids = params["VolumeIds"] if "VolumeIds" in params else params["Filters"][0]["Values"]
-            volumes = [a_volume(each, on=self._on(each), multi_attach=self.shared) for each in ids]
-            return {"Volumes": volumes, "NextToken": None}
+            found = [self._volume(each) for each in ids if each not in self.gone]
+            return {"Volumes": found, "NextToken": None}
+        if action == "DescribeVolumeStatus" and action not in self.refuses:
+            told = [self._initialization(each) for each in params["VolumeIds"]]
+            return {"Initializations": [t for t in told if t.volume_id not in self.gone]}
         self.sent.append((action, self._clock()))
         if action in self.refuses:
             raise Ec2Error(self.refuses[action], f"EC2 refuses {action}", action=action)
         return self._change(action, params["VolumeId"], params["InstanceId"], params.get("Device"))
+
+    def _volume(self, volume_id: str) -> Volume:
+        volume = a_volume(volume_id, on=self._on(volume_id), multi_attach=self.shared)
+        return replace(volume, snapshot_id="snap-1" if volume_id in self.restored else "")
+
+    def _initialization(self, volume_id: str) -> Initialization:
+        at_s = self.restored.get(volume_id)
+        if at_s is None:
+            return Initialization(volume_id, is_complete=False)
+        left_s = max(0, round(at_s - self._clock()))
+        state = "initializing" if left_s else "completed"
+        estimated_s = left_s if self.estimates else None
+        percent = 50 if left_s else 100
+        return Initialization(volume_id, not left_s, state, percent, estimated_s)
 
     def _change(
         self, action: str, volume_id: str, instance_id: str, device: str | None

@@ -13,13 +13,16 @@ from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
 from provisioner.kube.client import KubeClient
+from provisioner.kube.events import EventRecorder
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import Attachment
 from provisioner.model.errors import Reason, StorageError
+from provisioner.model.modification import Initialization
 from provisioner.model.node import CsiNode
 from provisioner.reconcile.attach import Attacher
 from provisioner.reconcile.attachment_memory import now_s
 from provisioner.reconcile.caches import Caches
+from provisioner.reconcile.initialization import DataWaits
 from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from tests.builders import (
@@ -60,6 +63,10 @@ class World:
             caches=self.caches,
             attachments=self.ec2,
             watcher=self.watcher,
+            data=DataWaits(
+                Watcher[Initialization](cast("Any", None), metrics=metrics),
+                cast("EventRecorder", None),
+            ),
             marks=Marks(volumes, cast("LiveLists", None), cluster_id=""),
             metrics=metrics,
         )

@@ -24,10 +24,12 @@ from provisioner.metrics import Metrics
 from provisioner.model.claim import Claim
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import ObjectReference
+from provisioner.model.modification import Initialization
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.reconcile.attach import Attacher
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.delete import Deleter
+from provisioner.reconcile.initialization import DataWaits
 from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from provisioner.reconcile.orphans import OrphanSweep
@@ -100,7 +102,15 @@ class Flows:
         )
         self.deleter = Deleter(driver=DRIVER, volumes=volumes, live=live, events=events, **shared)
         ec2 = Attachments(cast("Ec2Calls", None))
-        self.attacher = Attacher(driver=DRIVER, attachments=ec2, watcher=watcher, **shared)
+        self.attacher = Attacher(
+            driver=DRIVER,
+            attachments=ec2,
+            watcher=watcher,
+            data=DataWaits(
+                Watcher[Initialization](cast("Any", None), metrics=self.metrics), events
+            ),
+            **shared,
+        )
 
 
 @asynccontextmanager
