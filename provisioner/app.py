@@ -29,6 +29,7 @@ from provisioner.reconcile.attach import Attacher
 from provisioner.reconcile.delete import Deleter
 from provisioner.reconcile.extra_tags import ExtraTags
 from provisioner.reconcile.flow import Flow, Lasting
+from provisioner.reconcile.initialization import DataWaits
 from provisioner.reconcile.orphans import OrphanSweep
 from provisioner.reconcile.provision import Provisioner
 from provisioner.reconcile.snapshot import Snapshotter
@@ -105,6 +106,7 @@ class Controller:
             caches=edges.caches,
             attachments=edges.instances,
             watcher=edges.watcher,
+            data=DataWaits(edges.watchers.initializations, edges.events),
             marks=edges.marks,
             metrics=metrics,
         )
