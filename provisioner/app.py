@@ -30,6 +30,7 @@ from provisioner.reconcile.delete import Deleter
 from provisioner.reconcile.extra_tags import ExtraTags
 from provisioner.reconcile.flow import Flow, Lasting
 from provisioner.reconcile.initialization import DataWaits
+from provisioner.reconcile.modify import Modifier
 from provisioner.reconcile.orphans import OrphanSweep
 from provisioner.reconcile.provision import Provisioner
 from provisioner.reconcile.snapshot import Snapshotter
@@ -110,6 +111,7 @@ class Controller:
             marks=edges.marks,
             metrics=metrics,
         )
+        self.modifier = Modifier(edges)
         self.snapshotter = Snapshotter(edges)
         self.extra_tags = ExtraTags(
             settings=settings, caches=edges.caches, volumes=edges.volumes, metrics=metrics
@@ -128,7 +130,8 @@ class Controller:
     def flows(self) -> list[Flow]:
         """What works on objects, one queue each; the first one is ended last."""
         finalizers = self.provisioner.sources.finalizers
-        return [self.provisioner, self.deleter, self.attacher, self.snapshotter, finalizers]
+        of_volumes: list[Flow] = [self.provisioner, self.deleter, self.attacher, self.modifier]
+        return [*of_volumes, self.snapshotter, finalizers]
 
     @property
     def lasting(self) -> list[Lasting]:
@@ -169,6 +172,7 @@ class Controller:
                 await asyncio.gather(*lasting, return_exceptions=True)
                 await self.edges.close()
                 await self.provisioner.close()
+                await self.modifier.close()
                 if self.settings.leader_elect:
                     await self.leases.release()
 

@@ -95,6 +95,11 @@ class Metrics(SharedMetrics):
             ["kind"],
             registry=self.registry,
         )
+        self.modifications_waiting = Gauge(
+            "ebs_provisioner_modifications_waiting",
+            "Claims whose volume grows or changes only once EC2 allows another modification.",
+            registry=self.registry,
+        )
         self.extra_tags = Counter(
             "ebs_provisioner_extra_tags_total",
             "Existing volumes that lacked extra tags, by what was done with them.",

@@ -27,11 +27,13 @@ _VERBS = {
     "Informer": ("list", "watch"),
     "Projection": ("list", "watch"),
     "_find": ("get",),
+    "patch_status": ("patch",),
 }
 _NOT_THE_CONTROLLER = ("sandbox", "node")
 # Where the kind is a variable: the informer itself, and caches.py, whose kinds are named where
 # their informers are made and where _find is called.
-_KIND_IN_A_VARIABLE = {"kube/informer.py", "reconcile/caches.py"}
+# Or where patch_status is called.
+_KIND_IN_A_VARIABLE = {"kube/informer.py", "kube/status.py", "reconcile/caches.py"}
 
 Right = tuple[str, str, str]
 
@@ -91,6 +93,8 @@ def _name(function: ast.expr) -> str:
 
 
 def _subresource(call: ast.Call) -> list[str]:
+    if _name(call.func) == "patch_status":
+        return ["status"]
     return [
         str(word.value.value)
         for word in call.keywords

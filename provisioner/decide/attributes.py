@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from provisioner.model import attributes as class_parameters
+from provisioner.model import tags
 from provisioner.model.attributes import Attributes
 from provisioner.model.claim import Claim
+from provisioner.model.tag_template import Names
 from provisioner.model.volume_attributes_class import VolumeAttributesClass
 
 
@@ -123,3 +125,23 @@ def annotated(claim: Claim, done: Mapping[str, str], *, driver: str) -> Nothing 
     except ValueError as error:
         return Broken("", f"annotations {driver}/…: {error}")
     return Change("", read_) if read_ is not None else Nothing()
+
+
+def tags_of(change: Change | None, claim: Claim) -> dict[str, str]:
+    """The tags that a change writes on the claim's volume, rendered for it.
+
+    How IOPS follow the size is kept in tags too, as of a StorageClass: later growth reads them.
+
+    Raises:
+        ValueError: one sentence that names the tag and what is wrong with it.
+    """
+    if change is None:
+        return {}
+    asks, meta = change.attributes, claim.metadata
+    names = Names(meta.namespace, meta.name, claim.spec.volume_name)
+    written = tags.rendered(asks.tag_templates, names)
+    if asks.iops_per_gib is not None:
+        written[tags.IOPS_PER_GIB] = str(asks.iops_per_gib)
+    if asks.iops_follow_growth is not None:
+        written[tags.IOPS_FOLLOW_GROWTH] = str(asks.iops_follow_growth).lower()
+    return written

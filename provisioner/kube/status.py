@@ -23,15 +23,8 @@ async def patch_status(
     resources, merges conditions by their type, so that those of others stay; one is removed by
     ``{"type": ..., "$patch": "delete"}``.
 
-    Args:
-        client: where to write.
-        resource: the kind.
-        obj: as it was seen.
-        status: what changes; None removes a field.
-        annotations: what changes of these with it; None removes one.
-        kind: how the change is merged.
-        guarded: refuse if the object has changed since it was seen; else only another object under
-            its name is refused.
+    ``status`` and ``annotations`` are what changes; None removes. Not ``guarded``, only another
+    object under its name is refused.
 
     Raises:
         KubeError: CONFLICT when it has changed: look again, and tell nobody.

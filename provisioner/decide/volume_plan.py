@@ -1,0 +1,281 @@
+"""Decide the next step towards what is wanted of one volume: its size and its attributes at once.
+
+Both become one ModifyVolume, for EC2 takes four in 24 hours, each only when the one before is
+completed, and counts also one that changes nothing. One bad wish never blocks the other: what EC2
+refuses together goes alone.
+Source: EC2 API ModifyVolume and EBS user guide "Modify a volume" (read 2026-11-21).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+
+from provisioner.decide.capping import Fitted
+from provisioner.decide.wanted_shape import Wanted, agrees, difference, fault_of, wanted_shape
+from provisioner.model.attributes import Attributes
+from provisioner.model.budget import MOST, Ledger, name_of
+from provisioner.model.modification import (
+    Modification,
+    ModificationState,
+    ModifyRequest,
+    Shape,
+    shape_of,
+)
+from provisioner.model.volume import Volume
+from provisioner.model.volume_type import LARGEST_NUMBER
+
+
+class Wish(StrEnum):
+    """What can be wanted of a volume."""
+
+    SIZE = "size"
+    ATTRIBUTES = "attributes"
+
+
+BOTH = frozenset(Wish)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is wanted, what EC2 has, and what was refused.
+
+    Attributes:
+        volume: as EC2 describes it; None if EC2 does not know it.
+        latest: its latest modification.
+        ledger: those that we have begun.
+        now: with a zone.
+        size_gib: the size that is wanted; None for none.
+        attributes: what else is wanted; None for nothing.
+        tags: that the attributes ask for, rendered.
+        ceiling: the most IOPS that EC2 gives in the region, None if that is not known.
+        refused: wishes that EC2 has refused alone, and that are not to be tried now.
+        alone: both together were refused.
+        limited_until: so long EC2 takes no modification, as it has said itself.
+        told_failed: the failed modification that its user was told of, "" for none.
+    """
+
+    volume: Volume | None
+    latest: Modification | None
+    ledger: Ledger
+    now: datetime
+    size_gib: int | None = None
+    attributes: Attributes | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    ceiling: int | None = None
+    refused: frozenset[Wish] = frozenset()
+    alone: bool = False
+    limited_until: datetime | None = None
+    told_failed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """EC2 does not know the volume."""
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """What was sent may have been carried out: look again, for so many seconds; send nothing."""
+
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """EC2 has what these wishes ask for; ``size_gib`` is what the volume has."""
+
+    wishes: frozenset[Wish]
+    size_gib: int
+    fitted: Fitted | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """A modification runs. ``message`` is told if it is not what is waited for, else ""."""
+
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A modification has failed in EC2; it is tried again once that was told."""
+
+    name: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """A wish that no volume can fulfil, found before EC2 was asked."""
+
+    wish: Wish
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """Tags to be written and keys to be removed; EC2 counts neither as a modification."""
+
+    add: Mapping[str, str]
+    remove: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitUntil:
+    """EC2 takes no further modification before this time."""
+
+    at: datetime
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """One ModifyVolume for these wishes."""
+
+    request: ModifyRequest
+    wishes: frozenset[Wish]
+    fitted: Fitted | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """All that is left was refused, and its time has not come."""
+
+
+Step = Gone | InDoubt | Done | Await | Failed | Impossible | Tag | WaitUntil | Send | Held
+
+
+def decide(view: View) -> Step:
+    """Say what is to be done next; at least one thing is wanted."""
+    volume = view.volume
+    if volume is None:
+        return Gone()
+    doubt_s = view.ledger.doubt_s(view.latest, view.now)
+    if doubt_s > 0:
+        return InDoubt(doubt_s)
+    if view.latest is not None and view.latest.state is ModificationState.MODIFYING:
+        return Await()
+    has = settled(volume, view.latest)
+    done = _fulfilled(view, volume, has)
+    if done is not None:
+        return done
+    wishes = _open(view)
+    if not wishes:
+        return Held()
+    wanted = _wanted(view, volume, has, wishes)
+    fault = _fault(view, volume, has, wishes)
+    if fault is not None:
+        return fault
+    tag = _tags(view, volume) if Wish.ATTRIBUTES in wishes else None
+    if tag is not None:
+        return tag
+    return _sending(view, has, wanted, wishes)
+
+
+def settled(volume: Volume, latest: Modification | None) -> Shape:
+    """What the volume has by now: DescribeVolumes may be behind a modification that is through."""
+    has = shape_of(volume)
+    if latest is None or latest.state not in _THROUGH:
+        return has
+    return replace(latest.target, size_gib=max(has.size_gib, latest.target.size_gib))
+
+
+# At ``optimizing`` all of it is there: EBS user guide "Monitor the progress of volume
+# modifications" (read 2026-11-21).
+_THROUGH = (ModificationState.OPTIMIZING, ModificationState.COMPLETED)
+
+
+def _fulfilled(view: View, volume: Volume, has: Shape) -> Done | None:
+    done = set()
+    fitted = None
+    if view.size_gib is not None and has.size_gib >= view.size_gib:
+        done.add(Wish.SIZE)
+    if view.attributes is not None and _tags(view, volume) is None:
+        wanted = _wanted(view, volume, has, frozenset({Wish.ATTRIBUTES}))
+        if agrees(has, wanted):
+            done.add(Wish.ATTRIBUTES)
+            fitted = wanted.fitted
+    return Done(frozenset(done), has.size_gib, fitted) if done else None
+
+
+def _open(view: View) -> frozenset[Wish]:
+    """The wishes that go into the next modification."""
+    wanted = {
+        Wish.SIZE: view.size_gib is not None,
+        Wish.ATTRIBUTES: view.attributes is not None,
+    }
+    found = frozenset(wish for wish in Wish if wanted[wish] and wish not in view.refused)
+    # A disk that is full is more urgent than one that is slow.
+    return frozenset({Wish.SIZE}) if view.alone and found == BOTH else found
+
+
+def _wanted(view: View, volume: Volume, has: Shape, wishes: frozenset[Wish]) -> Wanted:
+    return wanted_shape(
+        has,
+        volume.tags,
+        size_gib=view.size_gib if Wish.SIZE in wishes else None,
+        attributes=view.attributes if Wish.ATTRIBUTES in wishes else None,
+        ceiling=view.ceiling,
+    )
+
+
+def _fault(view: View, volume: Volume, has: Shape, wishes: frozenset[Wish]) -> Impossible | None:
+    """The wish that can never be had. Of sizes only EC2 knows the most, region by region."""
+    size_gib = view.size_gib or 0
+    if Wish.SIZE in wishes and size_gib > LARGEST_NUMBER:
+        return Impossible(
+            Wish.SIZE, f"{size_gib} GiB is more than EC2 could be asked for; ask for less"
+        )
+    if Wish.ATTRIBUTES not in wishes:
+        return None
+    message = fault_of(_wanted(view, volume, has, wishes), has)
+    return Impossible(Wish.ATTRIBUTES, message) if message is not None else None
+
+
+def _tags(view: View, volume: Volume) -> Tag | None:
+    asks = view.attributes
+    if asks is None:
+        return None
+    add = {key: value for key, value in view.tags.items() if volume.tags.get(key) != value}
+    remove = tuple(key for key in asks.deleted_tags if key in volume.tags)
+    return Tag(add, remove) if add or remove else None
+
+
+def _sending(view: View, has: Shape, wanted: Wanted, wishes: frozenset[Wish]) -> Step:
+    latest = view.latest
+    assert view.volume is not None  # noqa: S101 -- decide has looked
+    request = difference(view.volume.volume_id, has, wanted)
+    if request is None:
+        return Await()  # what was fulfilled was found before
+    if latest is not None and latest.state is ModificationState.OPTIMIZING:
+        return Await(
+            "the modification before it is still optimizing; EC2 takes the next one when that is "
+            "completed, which can take hours"
+        )
+    if latest is not None and latest.state is ModificationState.FAILED:
+        name = name_of(latest)
+        if name != view.told_failed:
+            why = f": {latest.message.rstrip('. ')}" if latest.message else ""
+            return Failed(name, f"the modification has failed in EC2{why}; it is tried again")
+    until = _not_before(view)
+    if until is not None:
+        return until
+    return Send(request, wishes, wanted.fitted)
+
+
+def _not_before(view: View) -> WaitUntil | None:
+    if view.limited_until is not None and view.limited_until > view.now:
+        return WaitUntil(view.limited_until, _until(view.limited_until))
+    more_at = view.ledger.more_at(view.latest, view.now)
+    if view.ledger.left(view.latest, view.now) or more_at is None:
+        return None
+    return WaitUntil(more_at, _until(more_at))
+
+
+def _until(at: datetime) -> str:
+    return (
+        f"it waits until {at:%Y-%m-%d %H:%M:%S} UTC: EC2 takes {MOST} modifications of a volume "
+        "in 24 hours, and they are used up; wishes of size and class that come meanwhile are "
+        "carried out with it, as one"
+    )

@@ -1,0 +1,162 @@
+"""What this process knows about one claim whose volume is to grow or to change."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from provisioner.decide.attributes import ModifyStatus
+from provisioner.decide.expand import ResizeStatus
+from provisioner.decide.volume_plan import Wish
+from provisioner.ec2.watchers import Watchers
+from provisioner.edges import Edges
+from provisioner.model.budget import Ledger, name_of
+from provisioner.model.claim import Claim
+from provisioner.model.errors import StorageError
+from provisioner.model.modification import Modification
+from provisioner.model.volume import Volume
+
+FRESH_S = 30.0
+# While the watcher looks at the modification, a volume need not be looked at as often.
+_FRESH_WATCHED_S = 300.0
+_NOT_BEFORE_S = 1.0
+
+
+@dataclass(slots=True)
+class Refusal:
+    """A wish that was refused: what it was, why, and from when on it is tried again (loop time)."""
+
+    target: str
+    error: StorageError
+    until_s: float
+    times: int = 1
+
+
+@dataclass(slots=True)
+class Known:
+    """One claim.
+
+    Attributes:
+        wished_at_s: when something was first wanted (loop time).
+        targets: the size and the class that are wanted, "" for none.
+        free: surely nothing is under way for what the claim's status names.
+        alone: both wishes together were refused; ``together`` is why.
+        volume: as it was read last; ``latest`` its latest modification.
+        read_at_s: when (loop time); None: not yet, or it is out of date.
+        refusals: by wish.
+        limited_until: EC2 takes no modification before.
+        told_failed: the failed modification that was told.
+        told: what was told last, so that it is told once.
+        missing_since_s: since when EC2 does not show the volume.
+        disputes: refusals in a row because of a modification that EC2 does not show.
+        conflicts: writes in a row that found the claim or its object changed.
+    """
+
+    wished_at_s: float
+    targets: tuple[str, str] = ("", "")
+    free: bool = True
+    alone: bool = False
+    together: StorageError | None = None
+    volume: Volume | None = None
+    latest: Modification | None = None
+    read_at_s: float | None = None
+    refusals: dict[Wish, Refusal] = field(default_factory=dict)
+    limited_until: datetime | None = None
+    told_failed: str = ""
+    told: str = ""
+    missing_since_s: float | None = None
+    disputes: int = 0
+    conflicts: int = 0
+
+    @classmethod
+    def of(cls, claim: Claim) -> "Known":
+        """What can be told at the first look, which may be that of a new process.
+
+        Whatever the status names as under way may be: the process before us may have sent it.
+        """
+        modify = claim.modify_status
+        begun = modify is not None and modify.status == ModifyStatus.IN_PROGRESS
+        begun = begun or claim.resize_status == ResizeStatus.CONTROLLER_IN_PROGRESS
+        return cls(loop_s(), free=not begun)
+
+    def aim(self, size: str, name: str) -> None:
+        """Note what is wanted now; forget refusals of anything else."""
+        targets = (size, name)
+        if targets == self.targets:
+            return
+        for wish, target in zip(Wish, targets, strict=True):
+            if wish in self.refusals and self.refusals[wish].target != target:
+                del self.refusals[wish]
+        self.targets, self.alone, self.together = targets, False, None
+
+    def refuse(self, wish: Wish, error: StorageError, again_s: float) -> None:
+        """Set a wish aside for a while."""
+        target = dict(zip(Wish, self.targets, strict=True))[wish]
+        times = self.refusals[wish].times + 1 if wish in self.refusals else 1
+        self.refusals[wish] = Refusal(target, error, loop_s() + again_s, times)
+        self.free = True
+
+    def sent(self, begun: Modification, now_s: float) -> None:
+        """EC2 has taken a modification."""
+        self.latest, self.read_at_s = begun, now_s
+        self.limited_until, self.disputes, self.told = None, 0, ""
+
+    def held_for_s(self) -> float | None:
+        """Seconds until the first of the refused wishes is tried again."""
+        now_s = loop_s()
+        left = [each.until_s - now_s for each in self.refusals.values()]
+        return max(0.0, min(left)) if left else None
+
+    @property
+    def refused(self) -> frozenset[Wish]:
+        """The wishes whose time has not come."""
+        return frozenset(w for w, each in self.refusals.items() if each.until_s > loop_s())
+
+
+class Readings:
+    """What EC2 has of each volume, read no more often than it takes.
+
+    300 claims that change at once cost two calls, and their events none.
+    """
+
+    def __init__(self, edges: Edges) -> None:
+        self._volumes = edges.volume_reads
+        self._modifications = edges.modification_reads
+        self._watchers: Watchers = edges.watchers
+
+    async def refresh(self, volume_id: str, known: Known, ledger: Ledger) -> None:
+        """Bring ``known`` up to date.
+
+        Raises:
+            Ec2Error: EC2 could not be asked.
+        """
+        sighting = self._watchers.modifications.sighting(volume_id)
+        fresh_s = FRESH_S if sighting is None else _FRESH_WATCHED_S
+        if known.read_at_s is None or loop_s() - known.read_at_s > fresh_s:
+            asked_at_s = loop_s()
+            known.volume, known.latest = await asyncio.gather(
+                self._volumes.volume(volume_id), self._modifications.latest(volume_id)
+            )
+            known.read_at_s = asked_at_s
+            return
+        shown = sighting.found if sighting is not None else None
+        # EC2 may still show the modification before ours.
+        if shown is not None and not (ledger.starts and name_of(shown) == ledger.starts[-1].after):
+            known.latest = shown
+
+    def watch(
+        self, uid: str, volume_id: str, wake: Callable[[], None], *, anew: bool = False
+    ) -> None:
+        """Have the claim looked at when its modification has changed."""
+        self._watchers.modifications.watch(
+            volume_id, f"modify {uid}", wake, not_before_s=_NOT_BEFORE_S if anew else 0.0
+        )
+
+    def leave(self, uid: str, volume_id: str) -> None:
+        """It is waited for no more."""
+        self._watchers.modifications.forget(volume_id, f"modify {uid}")
+
+
+def loop_s() -> float:
+    """Seconds of the event loop's clock."""
+    return asyncio.get_running_loop().time()

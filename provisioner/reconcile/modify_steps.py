@@ -1,0 +1,279 @@
+"""The steps towards one plan for a volume, each carried out and written down."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Literal, assert_never
+
+import structlog
+
+from provisioner.decide import attributes as attribute_rules
+from provisioner.decide import expand, volume_plan
+from provisioner.decide.volume_plan import View, Wish
+from provisioner.edges import Edges
+from provisioner.model.budget import asked
+from provisioner.model.claim import Claim
+from provisioner.model.errors import Reason, StorageError
+from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.reconcile.modify_ceiling import ModifyCeiling
+from provisioner.reconcile.modify_memory import Known, Readings, loop_s
+from provisioner.reconcile.modify_record import ModifyRecord, utc_now
+from provisioner.reconcile.modify_refusals import ModifyRefusals
+from provisioner.reconcile.modify_sending import ChangedError, ModifySending, ledger_of
+
+AGAIN_S = 1.0
+_WATCHED_AGAIN_S = 60.0  # the watcher wakes us; this is for a wake that got lost
+_CHANGED_S = 0.2
+_IN_DOUBT_S = 2.0
+_LOOK_MOST = timedelta(hours=1)
+# A volume may be missing from one description; a bound one hardly for as long as this.
+_MISSING_S = 60.0
+_MISSING_AGAIN_S = 5.0
+
+log = structlog.get_logger(__name__)
+
+# Go on at once; or the next look in so many seconds, None: when woken.
+Next = Literal[True] | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at one claim; what it wants is ``grow``, ``change`` or both."""
+
+    claim: Claim
+    persistent_volume: PersistentVolume
+    volume_id: str
+    known: Known
+    grow: expand.Grow | None
+    change: attribute_rules.Change | None
+
+    @property
+    def wishes(self) -> frozenset[Wish]:
+        """What is wanted."""
+        wanted = {Wish.SIZE: self.grow is not None, Wish.ATTRIBUTES: self.change is not None}
+        return frozenset(wish for wish in Wish if wanted[wish])
+
+
+class ModifySteps:
+    """Carries out what ``volume_plan`` decides."""
+
+    def __init__(
+        self,
+        edges: Edges,
+        readings: Readings,
+        record: ModifyRecord,
+        *,
+        is_same: Callable[[Claim], bool],
+        wake: Callable[[str], None],
+    ) -> None:
+        self._caches = edges.caches
+        self._volumes = edges.volumes
+        self._metrics = edges.metrics
+        self._readings = readings
+        self._record = record
+        self._wake = wake
+        self._ceiling = ModifyCeiling(edges, record)
+        self._sending = ModifySending(edges, record, is_same=is_same)
+        self._refusals = ModifyRefusals(edges, record)
+        self._waiting: set[str] = set()
+        edges.metrics.modifications_waiting.set_function(lambda: len(self._waiting))
+
+    async def close(self) -> None:
+        """Stop asking EC2 for what nobody waits for any more."""
+        await self._ceiling.close()
+
+    def forget(self, uid: str) -> None:
+        """Nothing is wanted of the claim's volume any more."""
+        self._waiting.discard(uid)
+
+    async def take(self, look: Look) -> Next:
+        """Take one step.
+
+        Raises:
+            StorageError: it goes on after a while.
+        """
+        known, now = look.known, utc_now()
+        ledger = ledger_of(look.persistent_volume, look.volume_id)
+        await self._readings.refresh(look.volume_id, known, ledger)
+        if not known.free and ledger.settled(known.latest, now) != ledger:
+            known.free = True  # nothing came of what was sent
+            return True
+        try:
+            tags = attribute_rules.tags_of(look.change, look.claim)
+        except ValueError as error:
+            broken = StorageError(Reason.INVALID_CLASS, str(error))
+            return await self._refuse(look, Wish.ATTRIBUTES, broken)
+        view = View(
+            volume=known.volume,
+            latest=known.latest,
+            ledger=ledger,
+            now=now,
+            size_gib=look.grow.size_gib if look.grow else None,
+            attributes=look.change.attributes if look.change else None,
+            tags=tags,
+            refused=known.refused,
+            alone=known.alone,
+            limited_until=known.limited_until,
+            told_failed=known.told_failed,
+        )
+        view = await self._ceiling.looked_up(view)
+        step = volume_plan.decide(view)
+        if not isinstance(step, volume_plan.WaitUntil):
+            self._waiting.discard(look.claim.uid)
+        if not isinstance(step, volume_plan.Gone):
+            known.missing_since_s = None
+        return await self._carry_out(look, step)
+
+    async def _carry_out(self, look: Look, step: volume_plan.Step) -> Next:
+        known = look.known
+        match step:
+            case volume_plan.Gone():
+                return await self._gone(look)
+            case volume_plan.InDoubt(for_s=for_s):
+                known.read_at_s = None
+                log.info("looking whether a modification was begun", for_s=round(for_s))
+                return min(for_s, _IN_DOUBT_S)
+            case volume_plan.Done():
+                return await self._done(look, step)
+            case volume_plan.Await(message=message):
+                return await self._await(look, message)
+            case volume_plan.Failed(name=name, message=message):
+                known.told_failed, known.free, known.read_at_s = name, True, None
+                text = f"{Reason.VOLUME_STATE}: {message}"
+                self._record.tell_failed(look.claim, look.wishes, text)
+                raise StorageError(Reason.VOLUME_STATE, message)
+            case volume_plan.Impossible(wish=wish, message=message):
+                is_size = wish is Wish.SIZE
+                reason = Reason.INVALID_CLAIM if is_size else Reason.INVALID_CLASS
+                return await self._refuse(look, wish, StorageError(reason, message))
+            case volume_plan.Tag():
+                return await self._tag(look, step)
+            case volume_plan.WaitUntil():
+                return await self._wait_until(look, step)
+            case volume_plan.Send():
+                return await self._send(look, step)
+            case volume_plan.Held():
+                self._readings.leave(look.claim.uid, look.volume_id)
+                return known.held_for_s()
+            case _:
+                assert_never(step)
+
+    async def _send(self, look: Look, step: volume_plan.Send) -> Next:
+        known, claim = look.known, look.claim
+        await self._begin(look, step.wishes)
+        try:
+            begun = await self._sending.send(claim, look.persistent_volume.name, known, step)
+        except ChangedError:
+            return _CHANGED_S
+        except StorageError as error:
+            done = await self._refusals.after(
+                self._now(look), known, step, error, grow=look.grow, change=look.change
+            )
+            if known.read_at_s is None:
+                self._readings.watch(
+                    claim.uid, look.volume_id, lambda: self._wake(claim.uid), anew=True
+                )
+            return done
+        known.sent(begun, loop_s())
+        self._readings.watch(claim.uid, look.volume_id, lambda: self._wake(claim.uid), anew=True)
+        log.info("volume modified", asked=asked(step.request), state=begun.state.value)
+        self._ceiling.tell(self._now(look), known, step)
+        together, known.together = known.together, None
+        if together is not None and Wish.ATTRIBUTES not in step.wishes:
+            return await self._refuse(look, Wish.ATTRIBUTES, together)
+        return True
+
+    async def _done(self, look: Look, step: volume_plan.Done) -> Next:
+        known = look.known
+        change = look.change if Wish.ATTRIBUTES in step.wishes else None
+        await self._record.finish(
+            look.claim,
+            look.persistent_volume,
+            grow=look.grow if Wish.SIZE in step.wishes else None,
+            name=change.name if change is not None else None,
+            size_gib=step.size_gib,
+        )
+        known.free, known.told = True, ""
+        for wish in step.wishes:
+            known.refusals.pop(wish, None)
+        took_s = loop_s() - known.wished_at_s
+        self._metrics.flow_seconds.labels("modify").observe(took_s)
+        log.info("volume has what was wanted", wishes=sorted(step.wishes), in_s=round(took_s, 2))
+        return True
+
+    async def _await(self, look: Look, message: str) -> Next:
+        await self._begin(look, look.wishes - look.known.refused, message)
+        if message and look.known.told != message:
+            look.known.told = message
+            self._record.tell_waiting(look.claim, look.wishes, message)
+        uid = look.claim.uid
+        self._readings.watch(uid, look.volume_id, lambda: self._wake(uid))
+        return _WATCHED_AGAIN_S
+
+    async def _wait_until(self, look: Look, step: volume_plan.WaitUntil) -> Next:
+        known = look.known
+        wishes = look.wishes - known.refused
+        await self._begin(look, wishes, step.message)
+        if known.told != step.message:
+            known.told = step.message
+            text = f"{Reason.MODIFICATION_LIMIT}: {step.message}"
+            self._record.tell_failed(look.claim, wishes, text)
+            log.warning("waiting until EC2 takes another modification", until=str(step.at))
+        self._waiting.add(look.claim.uid)
+        self._readings.leave(look.claim.uid, look.volume_id)
+        known.read_at_s = None
+        return max(AGAIN_S, min(step.at - utc_now(), _LOOK_MOST).total_seconds())
+
+    async def _tag(self, look: Look, step: volume_plan.Tag) -> Next:
+        """Write and remove tags; both again are harmless."""
+        known, volume = look.known, look.known.volume
+        await self._begin(look, look.wishes - known.refused)
+        try:
+            for key in step.remove:
+                await self._volumes.untag([look.volume_id], key)
+            if step.add:
+                await self._volumes.tag([look.volume_id], step.add)
+        except StorageError as error:
+            return await self._refusals.of_tags(
+                self._now(look), known, error, grow=look.grow, change=look.change
+            )
+        if volume is not None:
+            has = {key: value for key, value in volume.tags.items() if key not in step.remove}
+            known.volume = replace(volume, tags=has | dict(step.add))
+        return True
+
+    async def _gone(self, look: Look) -> Next:
+        known = look.known
+        if look.wishes <= known.refused:
+            return known.held_for_s()
+        known.read_at_s = None
+        if known.missing_since_s is None:
+            known.missing_since_s = loop_s()
+        if loop_s() - known.missing_since_s < _MISSING_S:
+            return _MISSING_AGAIN_S
+        error = StorageError(
+            Reason.VOLUME_NOT_FOUND,
+            f"EC2 does not know volume {look.volume_id} of persistentvolume "
+            f"{look.persistent_volume.name}; somebody has deleted it: restore a snapshot",
+        )
+        for wish in sorted(look.wishes):
+            await self._refuse(look, wish, error)
+        return known.held_for_s()
+
+    async def _refuse(self, look: Look, wish: Wish, error: StorageError) -> Next:
+        return await self._refusals.refuse(
+            self._now(look), look.known, wish, error, grow=look.grow, change=look.change
+        )
+
+    async def _begin(self, look: Look, wishes: frozenset[Wish], message: str = "") -> None:
+        change = look.change if Wish.ATTRIBUTES in wishes else None
+        await self._record.begin(
+            look.claim,
+            look.grow if Wish.SIZE in wishes else None,
+            change.name if change is not None else None,
+            message,
+        )
+
+    def _now(self, look: Look) -> Claim:
+        """The claim as it is by now: we have written to it since it was seen."""
+        return self._caches.claim(look.claim.uid) or look.claim
