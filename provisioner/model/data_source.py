@@ -20,6 +20,13 @@ class Source:
     volume_id: str = ""
     size_gib: int = 0
 
+    def is_same(self, other: "Source | None") -> bool:
+        """Whether both name the same in EC2."""
+        return other is not None and (self.snapshot_id, self.volume_id) == (
+            other.snapshot_id,
+            other.volume_id,
+        )
+
     def __str__(self) -> str:
         size = f"+{self.size_gib}" if self.size_gib else ""
         return f"{self.snapshot_id or self.volume_id}{size}"

@@ -1,24 +1,29 @@
 """Data source: what a claim's volume is made from, by the caches, or live where they lack it.
 
-What was sent is frozen: a source that is written beside the pin, or that a volume already has
-which was made for the claim, counts whatever has become of its objects since.
+What was sent is frozen: what a volume has been made from that is there already for the claim counts
+whatever has become of the objects since. The source that is written beside the pin does not: who
+owns a claim can write to it, and would have a volume made from anybody's snapshot. It only says
+that a volume may have been begun, so that one is looked for before the claim is refused.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from provisioner.decide import clone as clones
 from provisioner.decide import data_source as rules
+from provisioner.decide.creation import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.decide.provision import Refuse
 from provisioner.decide.storage_class import ReadClass
-from provisioner.ec2.lookups import VolumeReads
-from provisioner.model.claim import CLAIM_KIND, SNAPSHOT_KIND, Claim
+from provisioner.ec2.lookups import NameLookUps, VolumeReads
+from provisioner.model.claim import CLAIM_KIND, SNAPSHOT_KIND, Claim, DataSource
 from provisioner.model.data_source import Source
 from provisioner.model.meta import KubeObject
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume
 from provisioner.model.volume_snapshot import VolumeSnapshot, VolumeSnapshotContent
 from provisioner.reconcile.caches import Caches
+from provisioner.reconcile.takeover import GOING
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +34,33 @@ class Origin:
         source: None: an empty volume.
         cloned: the volume that is to be copied, where the copy was not begun yet.
         is_begun: EC2 may have been asked for the volume already.
+        made: the volume, if it is there already.
     """
 
     source: Source | None = None
     cloned: Volume | None = None
     is_begun: bool = False
+    made: Volume | None = None
 
 
 class DataSources:
     """Reads the data sources of claims, and has claims looked at when theirs change."""
 
     def __init__(
-        self, *, driver: str, caches: Caches, reads: VolumeReads, wake: Callable[[str], None]
+        self,
+        *,
+        driver: str,
+        caches: Caches,
+        reads: VolumeReads,
+        lookups: NameLookUps,
+        wake: Callable[[str], None],
     ) -> None:
         self._driver = driver
         self._caches = caches
         self._reads = reads
+        self._lookups = lookups
         self._wake = wake
+        self._looking_since_s: dict[str, float] = {}
 
     def subscribe(self) -> None:
         """Have the claims looked at that wait for a snapshot or for another claim."""
@@ -56,8 +71,11 @@ class DataSources:
 
     async def origin_of(
         self, claim: Claim, read_class: ReadClass, made: Volume | None, *, may_have_begun: bool
-    ) -> Origin | Refuse:
+    ) -> Origin | Refuse | float:
         """What a claim's volume is made from, or why there is none.
+
+        A number: it cannot be told yet; ask again after so many seconds, with another look at what
+        was made.
 
         Args:
             claim: has a volume in the making, or none yet.
@@ -70,16 +88,37 @@ class DataSources:
         """
         if claim.source is None:
             return Origin()
-        if may_have_begun and claim.pinned_zone and claim.pinned_source is not None:
-            return Origin(claim.pinned_source, is_begun=True)
         if made is not None and (made.snapshot_id or made.source_volume_id):
-            of_copy = "" if made.snapshot_id else made.source_volume_id
-            source = Source(snapshot_id=made.snapshot_id, volume_id=of_copy)
-            return Origin(source, is_begun=True)
-        if claim.source.is_snapshot:
-            found = await self._snapshot(claim, claim.source.name)
-            return found if isinstance(found, Refuse) else Origin(found)
-        return await self._clone(claim, claim.source.name, read_class)
+            return _of_volume(made)
+        found = await self._of_objects(claim, claim.source, read_class)
+        begun = claim.pinned_source if may_have_begun and claim.pinned_zone else None
+        if begun is None:
+            return found
+        if isinstance(found, Refuse):
+            return await self._begun(claim) or found
+        return Origin(found.source, is_begun=True) if begun.is_same(found.source) else found
+
+    def forget(self, uid: str) -> None:
+        """A claim is bound or gone."""
+        self._looking_since_s.pop(uid, None)
+
+    async def _begun(self, claim: Claim) -> Origin | float | None:
+        """What a volume is made from that was begun; None: surely none was."""
+        named = await self._lookups.find(claim.persistent_volume_name)
+        there = [each for each in named if each.state not in GOING]
+        if there:
+            return _of_volume(min(there, key=lambda volume: volume.volume_id))
+        now_s = asyncio.get_running_loop().time()
+        looked_s = now_s - self._looking_since_s.setdefault(claim.uid, now_s)
+        return LOOK_AGAIN_S if looked_s < CONSISTENCY_S else None
+
+    async def _of_objects(
+        self, claim: Claim, source: DataSource, read_class: ReadClass
+    ) -> Origin | Refuse:
+        if not source.is_snapshot:
+            return await self._clone(claim, source.name, read_class)
+        found = await self._snapshot(claim, source.name)
+        return found if isinstance(found, Refuse) else Origin(found)
 
     async def _snapshot(self, claim: Claim, name: str) -> Source | Refuse:
         caches, content = self._caches, None
@@ -131,3 +170,9 @@ class DataSources:
         for claim in self._caches.claims.keyed("source", f"{kind} {key}"):
             if not claim.spec.volume_name:
                 self._wake(claim.uid)
+
+
+def _of_volume(made: Volume) -> Origin:
+    of_copy = "" if made.snapshot_id else made.source_volume_id
+    source = Source(snapshot_id=made.snapshot_id, volume_id=of_copy)
+    return Origin(source, is_begun=True, made=made)

@@ -67,10 +67,11 @@ class Planning:
             return made
         claim = self._caches.claim(claim.uid) or claim  # a doubt may have been written to it
         origin = await self._sources.origin_of(
-            claim, read_class, made, may_have_begun=self._zones.may_have_begun(claim)
+            claim, read_class, made, may_have_begun=self._takeover.may_have_begun(claim.uid)
         )
-        if isinstance(origin, rules.Refuse):
+        if isinstance(origin, rules.Refuse | float):
             return origin
+        made = made or origin.made
         where = await self._zones.choose(claim, read_class, made, origin.cloned)
         if isinstance(where, NoZone):
             return where

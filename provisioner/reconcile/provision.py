@@ -111,6 +111,7 @@ class Provisioner:
             client=client,
             caches=caches,
             reads=volume_reads,
+            lookups=lookups,
             snapshots=snapshots,
             pins=self._pins,
             events=self._events,

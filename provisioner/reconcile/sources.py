@@ -7,7 +7,7 @@ from provisioner.decide.creation import Attempt
 from provisioner.decide.provision import Refuse
 from provisioner.decide.storage_class import ReadClass
 from provisioner.decide.zones import Chosen
-from provisioner.ec2.lookups import VolumeReads
+from provisioner.ec2.lookups import NameLookUps, VolumeReads
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.kube.client import KubeClient
 from provisioner.metrics import Metrics
@@ -43,6 +43,7 @@ class Sources:
         client: KubeClient,
         caches: Caches,
         reads: VolumeReads,
+        lookups: NameLookUps,
         snapshots: Snapshots,
         pins: Pins,
         events: ClaimEvents,
@@ -51,7 +52,9 @@ class Sources:
         wake: Callable[[str], None],
     ) -> None:
         self._events = events
-        self._data = DataSources(driver=settings.driver, caches=caches, reads=reads, wake=wake)
+        self._data = DataSources(
+            driver=settings.driver, caches=caches, reads=reads, lookups=lookups, wake=wake
+        )
         self._queue = CloneQueue(wake)
         self.finalizers = SourceFinalizers(
             driver=settings.driver,
@@ -75,7 +78,7 @@ class Sources:
 
     async def origin_of(
         self, claim: Claim, read_class: ReadClass, made: Volume | None, *, may_have_begun: bool
-    ) -> Origin | Refuse:
+    ) -> Origin | Refuse | float:
         """As ``DataSources.origin_of``; its user is told what cannot be read."""
         try:
             return await self._data.origin_of(
@@ -133,6 +136,7 @@ class Sources:
     def forget(self, uid: str) -> None:
         """A claim is bound or gone."""
         self._queue.leave(uid)
+        self._data.forget(uid)
         self.crossings.forget(uid)
 
     async def close(self) -> None:

@@ -21,7 +21,7 @@ from provisioner.model.reign import Reign
 from provisioner.model.volume import Volume, VolumeState
 from provisioner.reconcile.marks import Marks
 
-_GOING = (VolumeState.DELETING, VolumeState.DELETED, VolumeState.ERROR)
+GOING = (VolumeState.DELETING, VolumeState.DELETED, VolumeState.ERROR)
 
 
 class Takeover:
@@ -89,9 +89,9 @@ class Takeover:
         in_doubt = self.is_in_doubt(claim)
         if not in_doubt:
             found = await self._marks.unowned(name)
-            if found is None or (self._marks.is_fresh and found.state not in _GOING):
+            if found is None or (self._marks.is_fresh and found.state not in GOING):
                 return found
-        shown = [v for v in await self._lookups.find(name) if v.state not in _GOING]
+        shown = [v for v in await self._lookups.find(name) if v.state not in GOING]
         if shown:
             return min(shown, key=lambda volume: volume.volume_id)
         waited_s = asyncio.get_running_loop().time() - self._ended_at_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from provisioner.kube.events import EventRecorder
 from provisioner.metrics import Metrics
 from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
-from provisioner.model.errors import KubeError, Reason
+from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.meta import KubeObject
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import Volume
@@ -229,3 +230,12 @@ def _shortly(body: Any) -> str:
 def a_copy(**changed: Any) -> Volume:
     """What EC2 answers: a volume that was made, usable at once."""
     return dataclasses.replace(a_volume(MADE), **changed)
+
+
+async def until_told(world: SourceWorld, uid: str) -> None:
+    """Look at a claim for as long as it has to wait, until it is settled or refused."""
+    try:
+        while (wait_s := await world.provisioner.reconcile(uid)) is not None:
+            await asyncio.sleep(wait_s)
+    except StorageError:
+        return
