@@ -234,8 +234,11 @@ def a_copy(**changed: Any) -> Volume:
 
 async def until_told(world: SourceWorld, uid: str) -> None:
     """Look at a claim for as long as it has to wait, until it is settled or refused."""
-    try:
-        while (wait_s := await world.provisioner.reconcile(uid)) is not None:
-            await asyncio.sleep(wait_s)
-    except StorageError:
-        return
+    while True:
+        try:
+            wait_s = await world.provisioner.reconcile(uid)
+        except StorageError:
+            return
+        if wait_s is None:
+            return
+        await asyncio.sleep(wait_s)
