@@ -108,3 +108,25 @@ async def _those_that_exist(
         except Ec2Error as failure:
             ids = without_missing(failure, ids, missing)
     return await look_for(ids)
+
+
+async def on_all(
+    ids: list[str], missing: Collection[Reason], ask: Callable[[list[str]], Awaitable[object]]
+) -> None:
+    """One call for many ids, or without those that are gone by a few more.
+
+    Raises:
+        Ec2Error: not all of the calls succeeded.
+    """
+    while ids:
+        try:
+            await ask(ids)
+        except Ec2Error as failure:
+            rest = without_missing(failure, ids, missing)
+            if len(rest) < len(ids):
+                ids = rest
+                continue
+            middle = len(ids) // 2  # the text names none of them
+            await on_all(ids[:middle], missing, ask)
+            await on_all(ids[middle:], missing, ask)
+        return

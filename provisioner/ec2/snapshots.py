@@ -4,7 +4,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from provisioner.ec2.batches import FILTER_VALUES, PAGE, chunks, one_of, pages, those_that_exist
+from provisioner.ec2.batches import (
+    FILTER_VALUES,
+    PAGE,
+    chunks,
+    on_all,
+    one_of,
+    pages,
+    those_that_exist,
+)
 from provisioner.ec2.calls import Ec2Calls, Gate
 from provisioner.ec2.errors import refusal
 from provisioner.model.ebs_snapshot import EbsSnapshot, LockRequest, SnapshotRequest, SnapshotState
@@ -177,13 +185,17 @@ class Snapshots:
             Ec2Error: any page failed; there is no partial answer.
         """
         found: dict[str, str] = {}
-        for ids in chunks(snapshot_ids, FILTER_VALUES):
+
+        async def ask(some: list[str]) -> None:
             async for page in pages(
                 lambda page: self._calls.call("DescribeLockedSnapshots", page),
-                {"SnapshotIds": ids},
+                {"SnapshotIds": some},
             ):
                 states = page.get("Snapshots", ())
                 found.update((each["SnapshotId"], each.get("LockState", "")) for each in states)
+
+        for ids in chunks(snapshot_ids, FILTER_VALUES):
+            await on_all(ids, {Reason.SNAPSHOT_NOT_FOUND}, ask)
         return found
 
     async def _filtered(

@@ -1,16 +1,16 @@
 """Volumes in EC2: make, copy, try, delete, find, count, describe, tag; nothing is waited for."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from provisioner.ec2.batches import (
     FILTER_VALUES,
     PAGE,
     chunks,
+    on_all,
     one_of,
     pages,
     those_that_exist,
-    without_missing,
 )
 from provisioner.ec2.calls import Ec2Calls, Gate
 from provisioner.ec2.create_params import copy_params, create_params
@@ -22,6 +22,7 @@ from provisioner.model.volume import CreateRequest, Volume
 
 # EC2 devguide "Pagination": up to 1,000 ids a call; aws-ebs-csi-driver sends 500.
 IDS_PER_CALL = 500
+_GONE = frozenset({Reason.VOLUME_NOT_FOUND})
 
 
 class Volumes:
@@ -164,7 +165,7 @@ class Volumes:
         return await those_that_exist(
             volume_ids,
             IDS_PER_CALL,
-            {Reason.VOLUME_NOT_FOUND},
+            _GONE,
             by_ids=by_ids,
             look_for=lambda ids: self.look_for(ids, background=background),
         )
@@ -200,7 +201,7 @@ class Volumes:
             found.update((each.volume_id, each) for each in answer["Initializations"])
 
         for ids in chunks(volume_ids, IDS_PER_CALL):
-            await _on_all(ids, ask)
+            await on_all(ids, _GONE, ask)
         return found
 
     async def tag(
@@ -213,8 +214,9 @@ class Volumes:
         """
         written = [{"Key": key, "Value": value} for key, value in tags.items()]
         for ids in chunks(volume_ids, IDS_PER_CALL):
-            await _on_all(
+            await on_all(
                 ids,
+                _GONE,
                 lambda some: self._calls.call(
                     "CreateTags", {"Resources": some, "Tags": written}, background=background
                 ),
@@ -231,8 +233,9 @@ class Volumes:
             raise ValueError("untag without a key")
         removed = [{"Key": key} for key in keys]
         for ids in chunks(volume_ids, IDS_PER_CALL):
-            await _on_all(
+            await on_all(
                 ids,
+                _GONE,
                 lambda some: self._calls.call("DeleteTags", {"Resources": some, "Tags": removed}),
             )
 
@@ -243,22 +246,6 @@ class Volumes:
             lambda page: self._calls.call("DescribeVolumes", page, background=background), params
         ):
             yield answer["Volumes"]
-
-
-async def _on_all(ids: list[str], change: Callable[[list[str]], Awaitable[object]]) -> None:
-    """One call for many volumes, or without those that are gone by a few more."""
-    while ids:
-        try:
-            await change(ids)
-        except Ec2Error as failure:
-            rest = without_missing(failure, ids, {Reason.VOLUME_NOT_FOUND})
-            if len(rest) < len(ids):
-                ids = rest
-                continue
-            middle = len(ids) // 2  # the text names none of them
-            await _on_all(ids[:middle], change)
-            await _on_all(ids[middle:], change)
-        return
 
 
 def _has(volume: Volume, tags: Mapping[str, str | None]) -> bool:
