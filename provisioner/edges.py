@@ -98,7 +98,7 @@ class Edges:
             metrics=metrics,
             volumes=volumes,
             instances=Attachments(calls),
-            lookups=NameLookUps(volumes),
+            lookups=NameLookUps(volumes, watchers.pace),
             zone_names=ZoneNames(calls),
             modifications=modifications,
             snapshots=snapshots,

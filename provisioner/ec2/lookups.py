@@ -22,11 +22,13 @@ READ_WINDOW_S = 0.05
 
 
 class NameLookUps:
-    """Volumes by ``CSIVolumeName``; who asks within half a second shares a call."""
+    """Volumes by ``CSIVolumeName``, many names a call, at the common pace."""
 
-    def __init__(self, volumes: Volumes) -> None:
+    def __init__(self, volumes: Volumes, pace: Pace | None = None) -> None:
         self._volumes = volumes
-        self._coalescer = Coalescer[list[Volume]](self._fetch, window_s=WINDOW_S, fresh_for_s=0.0)
+        self._coalescer = Coalescer[list[Volume]](
+            self._fetch, window_s=WINDOW_S, fresh_for_s=0.0, pace=pace
+        )
 
     async def find(self, name: str) -> list[Volume]:
         """All volumes with this name: none, or not shown by EC2 yet; usually one.
