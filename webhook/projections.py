@@ -93,7 +93,8 @@ def class_view(found: StorageClass, driver: str) -> ClassView | None:
     except ValueError:
         terms = tuple(found.allowed_topologies or ())
     zones = allowed_zones(terms)
-    return ClassView(found.waits_for_consumer, None if zones is None else _same_zones(zones))
+    known = None if zones is None else _same_zones(zones)
+    return ClassView(found.waits_for_consumer, known, found.clones_across_zones)
 
 
 def node_view(node: Node, *, has_driver: bool) -> NodeView:

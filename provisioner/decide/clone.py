@@ -17,20 +17,14 @@ from provisioner.decide.provision import Refuse
 from provisioner.decide.storage_class import ReadClass
 from provisioner.decide.zones import Chosen, NoZone
 from provisioner.model.errors import Reason
-from provisioner.model.storage_class import StorageClass
+from provisioner.model.storage_class import ACROSS_ZONES
 from provisioner.model.volume import Volume, VolumeState
 from provisioner.model.zone import Place
 
-ACROSS_ZONES = "ebs-provisioner.io/clone-across-zones"
 _OTHER_WAYS = (
     "restore a snapshot of it, or have the class clone across zones by the annotation "
     f'{ACROSS_ZONES}: "true"'
 )
-
-
-def goes_across(storage_class: StorageClass) -> bool:
-    """Whether clones of the class may be made in another zone than their source's."""
-    return storage_class.annotations.get(ACROSS_ZONES) == "true"
 
 
 def place_of(volume: Volume) -> Place:

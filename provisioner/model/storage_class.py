@@ -7,6 +7,8 @@ from provisioner.model.zone import TopologyTerm
 WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
 BINDING_MODES = ("Immediate", WAIT_FOR_FIRST_CONSUMER)
 RECLAIM_POLICIES = ("Delete", "Retain")
+# Ours, on a class: "true" has clones come to other zones than their source's, by a snapshot.
+ACROSS_ZONES = "ebs-provisioner.io/clone-across-zones"
 
 
 class StorageClass(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
@@ -26,6 +28,11 @@ class StorageClass(KubeObject, frozen=True, rename="camel", gc=False, kw_only=Tr
         """
         is_moved = self.provisioner == IN_TREE_DRIVER and driver == EBS_DRIVER
         return is_moved or self.provisioner == driver
+
+    @property
+    def clones_across_zones(self) -> bool:
+        """Whether clones may be made in another zone than their source's."""
+        return self.annotations.get(ACROSS_ZONES) == "true"
 
     @property
     def waits_for_consumer(self) -> bool:

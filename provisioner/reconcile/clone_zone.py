@@ -43,7 +43,7 @@ class BesideSource:
             StorageError: something could not be read.
         """
         found = await self._choose(claim, read_class, rules.place_of(cloned), refusals, node)
-        if not rules.goes_across(read_class.storage_class):
+        if not read_class.storage_class.clones_across_zones:
             return found
         return found if isinstance(found, zones.Chosen) else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from provisioner.decide.clone import ACROSS_ZONES, at_once, for_node, goes_across, place_of, refusal
+from provisioner.decide.clone import at_once, for_node, place_of, refusal
 from provisioner.decide.consumers import Consumers
 from provisioner.decide.failover import NO_REFUSALS, Moved, Refusals
 from provisioner.decide.provision import Refuse
@@ -12,6 +12,7 @@ from provisioner.decide.storage_class import read
 from provisioner.decide.zones import Chosen, NoZone
 from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta
+from provisioner.model.storage_class import ACROSS_ZONES
 from provisioner.model.volume import VolumeState
 from provisioner.model.zone import Place
 from tests.builders import VOLUME, a_class, a_node, a_term, a_volume
@@ -45,7 +46,7 @@ def beside(
 def test_a_class_says_whether_clones_go_across(annotations: dict[str, str] | None, *, goes: bool):
     storage_class = replaced(a_class(), metadata=ObjectMeta(name="x", annotations=annotations))
 
-    assert goes_across(storage_class) is goes
+    assert storage_class.clones_across_zones is goes
 
 
 def test_a_clone_that_binds_at_once_lies_beside_its_source_even_where_no_node_is():

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from provisioner.decide.clone import ACROSS_ZONES
 from provisioner.decide.crossing import CROSSING_FOR
 from provisioner.model.claim import CROSSING, PINNED_SOURCE, PINNED_ZONE, Claim
 from provisioner.model.data_source import CLAIM_FINALIZER, Source
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.meta import ObjectMeta
-from provisioner.model.storage_class import StorageClass
+from provisioner.model.storage_class import ACROSS_ZONES, StorageClass
 from tests.builders import (
     UID,
     VOLUME,

@@ -9,6 +9,7 @@ import pytest
 
 from provisioner.kube.informer import Informer
 from provisioner.metrics import Metrics
+from provisioner.model.storage_class import ACROSS_ZONES
 from tests.webhook.edges import (
     Kube,
     a_claim,
@@ -210,6 +211,10 @@ async def test_equal_zones_are_kept_once():
             ClassView(waits=False, zones=frozenset({A, B})),
         ),
         ({"parameters": {"typ": "gp3"}}, ClassView(waits=False, zones=None)),
+        (
+            {"metadata": {"name": "fast", "annotations": {ACROSS_ZONES: "true"}}},
+            ClassView(waits=False, zones=None, goes_across=True),
+        ),
         (
             {"allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": [A, B]}]}]},
             ClassView(waits=False, zones=frozenset({A, B})),

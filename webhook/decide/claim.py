@@ -13,6 +13,7 @@ import msgspec
 from provisioner.decide import class_zones
 from provisioner.model.claim import Claim
 from provisioner.model.sentences import listed
+from provisioner.model.storage_class import ACROSS_ZONES
 from webhook.decide.readings import Readings, Wanted
 from webhook.model.review import Answer, Json, allow
 from webhook.model.views import ClassView, Zones
@@ -94,13 +95,14 @@ def _about_source(
 ) -> Iterator[str]:
     _, volume = readings.volume_of(source)
     allowed = storage_class.zones
-    if volume is None or not volume.zones or not allowed:
+    if volume is None or not volume.zones or not allowed or storage_class.goes_across:
         return
     if volume.zones.isdisjoint(allowed):
         yield (
             f'it is a clone of claim "{source.partition("/")[2]}", whose volume {volume.volume_id} '
             f'is in {listed(volume.zones)}, but class "{name}" only allows {listed(allowed)}; '
-            "a clone lies in its source's zone: restore a snapshot instead"
+            "a clone lies in its source's zone: restore a snapshot instead, or have the class "
+            f'clone across zones by the annotation {ACROSS_ZONES}: "true"'
         )
 
 

@@ -70,7 +70,9 @@ class ClassView:
     Attributes:
         waits: ``WaitForFirstConsumer``.
         zones: what ``allowedTopologies`` names; None for no limit.
+        goes_across: clones may be made in another zone than their source's.
     """
 
     waits: bool
     zones: Zones | None
+    goes_across: bool = False

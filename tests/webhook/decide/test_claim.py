@@ -7,6 +7,7 @@ from webhook.model.review import Json
 from webhook.model.views import ClassView
 
 ANY = ClassView(waits=True, zones=None)
+CROSSES = ClassView(waits=True, zones=frozenset({"us-east-1a"}), goes_across=True)
 
 
 def a_claim(*, class_name: str | None = "fast", volume_name: str = "", **spec: Json) -> Json:
@@ -105,7 +106,8 @@ def test_a_clone_whose_source_is_pinned_to_another_zone_is_warned_of():
         (
             'claim "data": it is a clone of claim "old", whose volume vol-old is in us-east-1c, but '
             'class "fast" only allows us-east-1a or us-east-1b; a clone lies in its source\'s zone: '
-            "restore a snapshot instead"
+            "restore a snapshot instead, or have the class clone across zones by the annotation "
+            'ebs-provisioner.io/clone-across-zones: "true"'
         )
     ]
 
@@ -128,6 +130,11 @@ def test_a_clone_is_told_by_its_reference_too_which_may_name_another_namespace()
         pytest.param(a_clone("new"), known(classes=of_class(zones=[A])), id="no such source"),
         pytest.param(
             a_clone(), known(unbound={"old": "fast"}, classes=of_class(zones=[A])), id="unbound"
+        ),
+        pytest.param(
+            a_clone(),
+            known({"old": [C]}, classes={"fast": CROSSES}),
+            id="a class that clones across zones",
         ),
         pytest.param(
             a_claim(dataSource={"kind": "VolumeSnapshot", "name": "old"}),
