@@ -109,7 +109,7 @@ _FAMILIES: _Table = tuple(
         # The code for a snapshot that is locked is documented nowhere.
         (r"(?i:.*snapshot.*lock.*)", r"", R.SNAPSHOT_LOCKED),
         (r".*", r"\bsnapshot\b.*\bis locked\b", R.SNAPSHOT_LOCKED),
-        (r".*", r"\bmodification (rate|limit)\b", R.MODIFICATION_LIMIT),
+        (r"(?!.*Size).*", r"\bmodification (rate|limit)\b", R.MODIFICATION_LIMIT),
         (r"(?i:.*kms.*)", r"", R.KEY_UNUSABLE),
         (r".*", r"\bkms[: ]", R.KEY_UNUSABLE),
         (r".*LimitExceeded", r"", R.QUOTA_EXCEEDED),

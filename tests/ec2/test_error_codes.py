@@ -26,7 +26,11 @@ R = Reason
             R.MODIFICATION_LIMIT,
         ),
         ("InvalidParameterValue", "The modification limit is reached", R.MODIFICATION_LIMIT),
-        ("VolumeModificationSizeLimitExceeded", "Maximum", R.QUOTA_EXCEEDED),
+        (
+            "VolumeModificationSizeLimitExceeded",
+            "You have reached the volume modification limit in TiB",
+            R.QUOTA_EXCEEDED,
+        ),
         (
             "InvalidVolumeModification.NotFound",
             "Modification for volume 'vol-1' does not exist.",
