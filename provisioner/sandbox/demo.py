@@ -15,11 +15,16 @@ from rich.console import Console
 
 from provisioner.sandbox.chapters import (
     by_hand,
+    change,
     claim,
+    clone,
     end,
     full_zone,
+    grow,
     in_tree,
     refusals,
+    restore,
+    snapshot,
     stateful_set,
 )
 from provisioner.sandbox.stage import Stage
@@ -43,6 +48,11 @@ CHAPTERS: tuple[Chapter, ...] = (
     full_zone,
     by_hand,
     refusals,
+    grow,
+    change,
+    snapshot,
+    restore,
+    clone,
     end,
 )
 

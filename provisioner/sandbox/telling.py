@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -84,7 +85,8 @@ class Teller:
         self.console.print(f"[green]✓[/] {what} is refused")
 
     async def _run(self, *arguments: str, text: str) -> tuple[int, str]:
-        self.console.print(f"[dim]$ kubectl {' '.join(arguments)}[/]")
+        line = f"$ kubectl {shlex.join(arguments)}"
+        self.console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
         status, output, errors = await kubectl.run(self._sandbox.plane, *arguments, text=text)
         said = f"{output}{errors}".rstrip()
         self.console.print(said, highlight=False, markup=False, soft_wrap=True)

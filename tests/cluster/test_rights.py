@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from provisioner.sandbox import snapshots
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.demo import Story
 from provisioner.sandbox.installation import MANIFESTS
@@ -38,8 +39,10 @@ async def test_the_whole_story_is_told_with_the_rights_of_the_manifests(
         await background.call(sandbox.stop_controller(grace_s=30))
         await background.call(sandbox.stop_webhook())
         await background.call(sandbox.unregister_webhook())
-        for name in ("fast", "standard", "near-its-pod"):
+        for name in ("fast", "standard", "near-its-pod", "general", "of-old"):
             await hands.discard(api, f"{hands.CLASSES}/{name}")
+        await hands.discard(api, "/apis/storage.k8s.io/v1/volumeattributesclasses/busy")
+        await hands.discard(api, f"{snapshots.GROUP}/volumesnapshotclasses/nightly")
 
     await audit.written(sandbox, sandbox.controller_kubeconfig)
     for use in audit.uses_of(sandbox):
@@ -47,7 +50,9 @@ async def test_the_whole_story_is_told_with_the_rights_of_the_manifests(
     assert {
         *(("", "persistentvolumes", "create"), ("", "persistentvolumeclaims", "patch")),
         *(("storage.k8s.io", "volumeattachments/status", "patch"), ("", "events", "create")),
-        ("coordination.k8s.io", "leases", "create"),
+        *(("coordination.k8s.io", "leases", "create"), ("", "persistentvolumes", "patch")),
+        ("", "persistentvolumeclaims/status", "patch"),
+        ("snapshot.storage.k8s.io", "volumesnapshotcontents/status", "patch"),
     } <= audit.used(sandbox, CONTROLLER)
 
 
