@@ -39,13 +39,20 @@ class ContentWriter:
         return await self._patch(content, {**_as_seen(content), "finalizers": others})
 
     async def write_status(
-        self, content: VolumeSnapshotContent, status: Mapping[str, Any]
+        self, content: VolumeSnapshotContent, status: Mapping[str, Any], *, guarded: bool = True
     ) -> VolumeSnapshotContent:
-        """Change fields of the status; None takes one away."""
+        """Change fields of the status; None takes one away.
+
+        ``guarded``: only if nobody has written anything since. snapshot-controller writes much in
+        the first second, which does not matter to a word about a failure.
+        """
         changed = await self._client.patch(
             SNAPSHOT_CONTENTS,
             content.name,
-            {"metadata": _as_seen(content), "status": dict(status)},
+            {
+                "metadata": _as_seen(content) if guarded else {"uid": content.uid},
+                "status": dict(status),
+            },
             kind=Patch.MERGE,
             subresource="status",
         )

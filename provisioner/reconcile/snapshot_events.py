@@ -55,7 +55,7 @@ class SnapshotEvents:
         if status is None or what is DELETE:
             return
         try:
-            await self._writer.write_status(content, status)
+            await self._writer.write_status(content, status, guarded=False)
         except KubeError as unwritten:  # the next failure writes it
             log.info("cannot write a failure to the content", error=unwritten.message)
 

@@ -95,3 +95,40 @@ def test_a_given_snapshot_that_does_not_exist_is_told():
         assert "EC2 does not know snapshot snap-0eeeeeeeeeeeeeee9" in told
 
     in_world(story)
+
+
+def test_a_failure_is_written_although_others_write_at_the_same_moment():
+    async def story(world: World) -> None:
+        world.begin()
+        name = world.ask(class_name="missing")
+        # As snapshot-controller does right after it has made a content.
+        world.kube.caches = None
+        world.change(name, annotations={"theirs": "yes"})
+        world.kube.caches = world.snapshotter._caches
+        await told_of(world)
+        await asyncio.sleep(1)
+
+        content = world.content(name)
+        assert content is not None
+        assert content.status is not None
+        assert content.status.error is not None
+
+    in_world(story)
+
+
+def test_a_snapshot_is_recorded_although_others_write_at_the_same_moment():
+    async def story(world: World) -> None:
+        world.begin()
+        name = world.ask()
+        await world.until(lambda: "CreateSnapshot" in world.mortal.seen)
+        world.kube.caches = None
+        world.change(name, annotations={"theirs": "yes"})
+        world.kube.caches = world.snapshotter._caches
+        await world.until(lambda: world.is_ready(name))
+
+        content = world.content(name)
+        assert content is not None
+        assert content.annotations == {"theirs": "yes"}
+        assert len(world.ec2.actions("CreateSnapshot")) == 1
+
+    in_world(story)
