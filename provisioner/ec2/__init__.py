@@ -1,1 +1,1 @@
-"""The AWS edge: calls, limiter, watcher, volumes, attachments."""
+"""The AWS edge: calls, limiter, watchers, volumes, attachments, modifications, snapshots."""
