@@ -1,0 +1,111 @@
+"""Snapshots that another process has begun: the stock sidecar, or one of ours; kinds that come late."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from provisioner.sandbox import snapshots as kinds
+from tests.cluster import copies, reigns, stock
+from tests.cluster.background import Background
+from tests.cluster.cluster import Cluster, Json, opened
+from tests.cluster.copies import CONTENTS, snapshots_in_ec2, snapshots_of
+from tests.cluster.place import Place, a_place
+from tests.cluster.snapshot_hands import a_class, a_source, make_ec2_snapshot, take
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+BEING_CREATED = {"snapshot.storage.kubernetes.io/volumesnapshot-being-created": "yes"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(background: Background) -> AsyncIterator[Cluster]:
+    async with opened(background) as running:
+        yield running
+
+
+async def content_of(place: Place, uid: str) -> Json:
+    async def seen() -> Json | None:
+        return await place.cluster.get(f"{CONTENTS}/snapcontent-{uid}")
+
+    return await place.cluster.until("snapshot-controller has made a content", seen)
+
+
+@pytest.mark.parametrize(
+    ("annotated", "by_stock"),
+    [(True, True), (False, True), (True, False)],
+    ids=["stock was cut off", "stock heard nothing", "ours was cut off"],
+)
+async def test_a_snapshot_that_was_begun_before_us_is_ours_now(
+    cluster: Cluster, *, annotated: bool, by_stock: bool
+):
+    async with a_place(cluster) as place:
+        volume_id = await a_source(place)
+        await cluster.stop()
+        async with a_class(place):
+            uid = await take(place)
+            content = await content_of(place, uid)
+            name = {"CSIVolumeSnapshotName": f"snapshot-{uid}", "ebs.csi.aws.com/cluster": "true"}
+            begun = await make_ec2_snapshot(place, volume_id, name)
+            if annotated:
+                path = f"{CONTENTS}/{content['metadata']['name']}"
+                await place.api.patch(path, {"metadata": {"annotations": BEING_CREATED}})
+            await (stock.forget if by_stock else reigns.of_ours)(place.api)
+            await cluster.start()
+
+            assert await copies.id_of(place) == begun
+            assert await snapshots_in_ec2(place, volume_id) == [begun]
+            ready = await copies.ready(place)
+            assert not BEING_CREATED.keys() & ready["metadata"].get("annotations", {}).keys()
+            await place.remove(f"{snapshots_of(place)}/monday")
+
+
+async def test_snapshots_begin_when_their_kinds_are_installed(cluster: Cluster):
+    api = cluster.api
+    await cluster.stop()
+    await reigns.of_ours(api)
+    names = [each["metadata"]["name"] for each in (await api.get(CRDS))["items"]]
+    ours = [name for name in names if name.endswith(".snapshot.storage.k8s.io")]
+    for name in ours:
+        await api.delete(f"{CRDS}/{name}")
+
+    async def gone() -> bool:
+        return "snapshot.storage.k8s.io" not in str(await api.get("/apis"))
+
+    await cluster.until("the API server serves them no longer", gone)
+    cluster.forget_log()
+    try:
+        await cluster.start()
+        await cluster.until("it leads", lambda: _said(cluster, "leading"))
+        told = cluster.said("does not serve a kind", "VolumeSnapshotContent")
+        async with a_place(cluster) as place:
+            volume_id = await a_source(place)  # everything else works
+            await kinds.define(api, cluster.sandbox.plane.binaries)
+            await cluster.until("it follows them", lambda: _said(cluster, "serves a kind now"), 60)
+            async with a_class(place):
+                await take(place)
+                # The snapshot-controller, too, has to find out that its kinds are back.
+                await content_of_within(place, 90)
+                await copies.ready(place)
+
+                assert len(told) == 1
+                assert len(await snapshots_in_ec2(place, volume_id)) == 1
+                await place.remove(f"{snapshots_of(place)}/monday")
+    finally:
+        await kinds.define(api, cluster.sandbox.plane.binaries)
+
+
+async def _said(cluster: Cluster, *words: str) -> bool:
+    return bool(await asyncio.to_thread(cluster.said, *words))
+
+
+async def content_of_within(place: Place, timeout_s: float) -> Json:
+    uid = (await place.api.get(f"{snapshots_of(place)}/monday"))["metadata"]["uid"]
+
+    async def seen() -> Json | None:
+        return await place.cluster.get(f"{CONTENTS}/snapcontent-{uid}")
+
+    return await place.cluster.until("snapshot-controller is back", seen, timeout_s)
