@@ -1,6 +1,7 @@
 """Sources: all that a claim with a data source needs before its volume can be made."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
 
 from provisioner.decide.clone import place_of
 from provisioner.decide.creation import Attempt
@@ -24,6 +25,8 @@ from provisioner.reconcile.data_source import DataSources, Origin
 from provisioner.reconcile.pins import Pins
 from provisioner.reconcile.source_finalizers import SourceFinalizers
 from provisioner.settings import Settings
+
+T = TypeVar("T")
 
 
 class Sources:
@@ -56,6 +59,7 @@ class Sources:
             driver=settings.driver, caches=caches, reads=reads, lookups=lookups, wake=wake
         )
         self._queue = CloneQueue(wake)
+        self._waits_for_turn: set[str] = set()
         self.finalizers = SourceFinalizers(
             driver=settings.driver,
             client=client,
@@ -114,6 +118,7 @@ class Sources:
         ahead = self._queue.ahead_of(claim, cloned.volume_id)
         if not ahead:
             return origin.source
+        self._waits_for_turn.add(claim.uid)
         return Refuse(
             Reason.COPY_RATE,
             f"EC2 makes one copy of volume {cloned.volume_id} at a time, and claim {ahead} came "
@@ -121,6 +126,22 @@ class Sources:
             settled=True,
             normal=True,
         )
+
+    async def in_turn(self, uid: str, looking: Awaitable[T]) -> T:
+        """What a look at a claim comes to that may take its turn.
+
+        The turn is over, or the place in line lost, unless something was begun, is to be looked at
+        again soon, or waits for the turn alone: who waits for a node must not hold up the others.
+        """
+        self._waits_for_turn.discard(uid)
+        goes_on = False
+        try:
+            found = await looking
+            goes_on = found is not None or uid in self._waits_for_turn
+        finally:
+            if not goes_on:
+                self._queue.leave(uid)
+        return found
 
     def ended(self, claim: Claim, *, is_next: bool = False) -> None:
         """Nothing is being made for a claim any more; ``is_next``: its turn is not over yet."""
@@ -135,6 +156,7 @@ class Sources:
 
     def forget(self, uid: str) -> None:
         """A claim is bound or gone."""
+        self._waits_for_turn.discard(uid)
         self._queue.leave(uid)
         self._data.forget(uid)
         self.crossings.forget(uid)
