@@ -76,14 +76,16 @@ class Snapshots:
     ) -> dict[str, EbsSnapshot]:
         """What EC2 knows of these snapshots; those that it does not know are absent.
 
-        At most 500 ids a call (see ``those_that_exist``).
+        At most 500 ids a call (see ``those_that_exist``). Also snapshots that another account
+        shares with ours: who names one by its id means it.
 
         Raises:
             Ec2Error: EC2 could not be asked.
         """
 
         async def by_ids(ids: list[str]) -> dict[str, EbsSnapshot]:
-            answer = await self._describe({"SnapshotIds": ids}, background=background)
+            params = {"SnapshotIds": ids}
+            answer = await self._calls.call("DescribeSnapshots", params, background=background)
             return {snapshot.snapshot_id: snapshot for snapshot in answer["Snapshots"]}
 
         return await those_that_exist(

@@ -125,6 +125,18 @@ async def test_names_are_looked_for_200_a_call_and_only_among_ours(
     assert {params["Owner.1"] for params in sent} == {"self"}
 
 
+async def test_who_names_a_snapshot_by_its_id_may_mean_a_shared_one(
+    snapshots: Snapshots, volumes: Volumes, strict_ec2: StrictEc2
+) -> None:
+    made = await taken(snapshots, volumes)
+    strict_ec2.control(log=True)
+
+    assert made.snapshot_id in await snapshots.describe([made.snapshot_id])
+
+    [sent] = [each["params"] for each in strict_ec2.log() if each["action"] == "DescribeSnapshots"]
+    assert not [name for name in sent if name.startswith("Owner")]
+
+
 async def test_one_unknown_id_does_not_fail_its_neighbours(
     snapshots: Snapshots, volumes: Volumes
 ) -> None:
