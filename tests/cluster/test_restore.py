@@ -231,6 +231,16 @@ async def test_a_snapshot_of_another_driver_is_refused(place: Place):
     await place.remove(path)
 
 
+@together.test
+async def test_a_source_in_another_namespace_does_not_even_reach_us(place: Place):
+    """With its feature gate off, as by default, the API server drops the reference in silence."""
+    ref = copies.of_snapshot("monday")["dataSource"] | {"namespace": "kube-system"}
+
+    claim = await place.claim(await place.storage_class(waits=True), dataSourceRef=ref)
+
+    assert not {"dataSource", "dataSourceRef"} & claim["spec"].keys()
+
+
 async def _deleted(place: Place, snapshot_id: str) -> None:
     await asyncio.to_thread(place.cluster.ec2.delete_snapshot, SnapshotId=snapshot_id)
 
