@@ -43,6 +43,8 @@ def manifest(plan: Plan, volume: Volume, *, driver: str, identity: str) -> Json:
         spec["persistentVolumeReclaimPolicy"] = storage_class.reclaim_policy
     if claim.spec.volume_mode:
         spec["volumeMode"] = claim.spec.volume_mode
+    if claim.attributes_class_name:  # else the binder would never match the two
+        spec["volumeAttributesClassName"] = claim.attributes_class_name
     body: Json = {
         "apiVersion": "v1",
         "kind": "PersistentVolume",

@@ -142,13 +142,6 @@ def _refusal(claim: Claim) -> Refuse | None:
     refused = _strange_source(claim)
     if refused is not None:
         return refused
-    if spec.volume_attributes_class_name:
-        return Refuse(
-            Reason.NOT_SUPPORTED,
-            f"the claim names VolumeAttributesClass {spec.volume_attributes_class_name!r}, which "
-            "is not supported yet; no volume is made without it",
-            settled=True,
-        )
     if spec.selector is not None:
         return Refuse(
             Reason.INVALID_CLAIM,

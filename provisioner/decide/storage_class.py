@@ -1,9 +1,10 @@
 """A StorageClass as it is used: its parameters and topologies, read once a revision."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from provisioner.decide import in_tree
 from provisioner.model import parameters as class_parameters
+from provisioner.model.attributes import Attributes
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.parameters import Parameters
 from provisioner.model.storage_class import StorageClass
@@ -47,3 +48,25 @@ def read(storage_class: StorageClass) -> ReadClass:
         class_parameters.parse(storage_class.parameters or {}),
         tuple(storage_class.allowed_topologies or ()),
     )
+
+
+def with_attributes(read_class: ReadClass, asks: Attributes) -> ReadClass:
+    """The class as a claim means it that is born with a VolumeAttributesClass, which counts more.
+
+    Source: aws-ebs-csi-driver v1.64 pkg/driver/controller.go: mutable parameters at CreateVolume.
+    """
+    has = read_class.parameters
+    says_iops = asks.iops is not None or asks.iops_per_gib is not None
+    templates = {template.key: template for template in has.tag_templates}
+    templates |= {template.key: template for template in asks.tag_templates}
+    follows = asks.iops_follow_growth
+    parameters = replace(
+        has,
+        volume_type=asks.volume_type or has.volume_type,
+        iops=asks.iops if says_iops else has.iops,
+        iops_per_gib=asks.iops_per_gib if says_iops else has.iops_per_gib,
+        iops_follow_growth=has.iops_follow_growth if follows is None else follows,
+        throughput_mibps=asks.throughput_mibps or has.throughput_mibps,
+        tag_templates=tuple(t for key, t in templates.items() if key not in asks.deleted_tags),
+    )
+    return replace(read_class, parameters=parameters)

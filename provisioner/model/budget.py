@@ -103,8 +103,7 @@ class Ledger:
         ours = [each.at for each in self.settled(latest, now).starts]
         if latest is not None and latest.started_at is not None:
             began = latest.started_at
-            is_ours = bool(self.starts) and self._is_shown(latest)
-            if not is_ours and all(abs(began - at) > _SKEW for at in ours):
+            if all(abs(began - at) > _SKEW for at in ours):
                 ours.append(began)
         return sorted(at for at in ours if now - at < WINDOW)
 

@@ -7,7 +7,6 @@ nothing waits until EC2 would show it (see ``model/budget.py``).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 
 import structlog
 
@@ -48,26 +47,13 @@ class ModifySending:
     """Sends one modification at a time for each claim."""
 
     def __init__(
-        self,
-        edges: Edges,
-        record: ModifyRecord,
-        *,
-        is_same: Callable[[Claim], bool],
-        now: Callable[[], datetime] = utc_now,
+        self, edges: Edges, record: ModifyRecord, *, is_same: Callable[[Claim], bool]
     ) -> None:
-        """Send nothing yet.
-
-        Args:
-            edges: of the controller.
-            record: writes.
-            is_same: whether a claim still wants what it wanted when it was seen.
-            now: the wall clock, with a zone.
-        """
+        """Send nothing yet; ``is_same``: whether a claim still wants what it was seen to want."""
         self._modifications = edges.modifications
         self._caches = edges.caches
         self._record = record
         self._is_same = is_same
-        self._now = now
 
     async def send(self, claim: Claim, pv_name: str, known: Known, step: Send) -> Modification:
         """Send one ModifyVolume.
@@ -102,7 +88,7 @@ class ModifySending:
             return  # EC2 has throttled it, and it goes again
         request = step.request
         ledger = ledger_of(persistent_volume, request.volume_id)
-        begun = ledger.begun(request, known.latest, self._now())
+        begun = ledger.begun(request, known.latest, utc_now())
         try:
             await self._write(persistent_volume, request.volume_id, begun)
         except KubeError as error:

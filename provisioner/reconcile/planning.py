@@ -1,9 +1,11 @@
 """Planning: from a claim and its class to an attempt whose zone is pinned; nothing is sent yet."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 
+from provisioner.decide import born
 from provisioner.decide import provision as rules
 from provisioner.decide.creation import Attempt, inherited, with_volume
 from provisioner.decide.storage_class import ReadClass
@@ -12,6 +14,7 @@ from provisioner.model.claim import UNKNOWN_ZONE, Claim
 from provisioner.model.errors import StorageError
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import Volume
+from provisioner.model.volume_attributes_class import VolumeAttributesClass
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.capping import Capping
 from provisioner.reconcile.claim_events import ClaimEvents
@@ -42,6 +45,7 @@ class Planning:
         capping: Capping,
         sources: Sources,
         events: ClaimEvents,
+        wake: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._caches = caches
@@ -51,7 +55,20 @@ class Planning:
         self._capping = capping
         self._sources = sources
         self._events = events
+        self._wake = wake
         self.classes = Classes()
+
+    def subscribe(self) -> None:
+        """Have claims looked at whose VolumeAttributesClass was missing."""
+        self._caches.attributes_classes.subscribe(self._attributes_class_changed)
+
+    def _attributes_class_changed(
+        self, _: VolumeAttributesClass | None, new: VolumeAttributesClass | None
+    ) -> None:
+        if new is not None:
+            for claim in self._caches.claims.keyed("attributes_class", new.name):
+                if not claim.spec.volume_name:
+                    self._wake(claim.uid)
 
     async def plan(
         self, claim: Claim, storage_class: StorageClass
@@ -62,6 +79,12 @@ class Planning:
             StorageError: the class cannot be read, or nothing can be told or written now.
         """
         read_class = self._read(claim, storage_class)
+        if claim.attributes_class_name:
+            found = await self._caches.attributes_class(claim.attributes_class_name)
+            born_with = born.with_class(claim, read_class, found, driver=self._settings.driver)
+            if isinstance(born_with, rules.Refuse):
+                return born_with
+            read_class = born_with
         made = await self._made_before_us(claim)
         if isinstance(made, float):
             return made

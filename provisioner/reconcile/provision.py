@@ -128,6 +128,7 @@ class Provisioner:
             capping=self.capping,
             sources=self.sources,
             events=self._events,
+            wake=self.queue.add,
         )
 
     def subscribe(self) -> None:
@@ -136,6 +137,7 @@ class Provisioner:
         self._caches.classes.subscribe(self._class_changed)
         self._caches.persistent_volumes.subscribe(self._persistent_volume_changed)
         self._zones.subscribe()
+        self._planning.subscribe()
         self.sources.subscribe()
 
     async def reconcile(self, uid: str) -> float | None:
@@ -147,7 +149,7 @@ class Provisioner:
     async def _step(self, uid: str) -> float | None:
         self._name_in_logs(uid)
         if uid not in self.creations.attempts:
-            begun = await self._begin(uid)
+            begun = await self.sources.in_turn(uid, self._begin(uid))
             if not isinstance(begun, Attempt):
                 return begun
             self.creations.begin(uid, begun)
@@ -263,7 +265,6 @@ class Provisioner:
             case zones.NoZone():
                 return await self._no_room.nowhere(claim, planned)
             case rules.Refuse():
-                self.sources.refused(uid, planned)
                 self._refused(claim, planned)
                 return None
         return planned

@@ -110,12 +110,6 @@ def test_a_claim_that_waited_is_provisioned_once_a_node_is_selected():
             id="another namespace",
         ),
         pytest.param(
-            a_claim(attributes_class="gold"),
-            Reason.NOT_SUPPORTED,
-            "VolumeAttributesClass 'gold'",
-            id="attributes",
-        ),
-        pytest.param(
             a_claim(selector={"matchLabels": {}}),
             Reason.INVALID_CLAIM,
             "claim Selector is not supported",

@@ -1,0 +1,133 @@
+"""How often a volume may still be modified, and whether what was sent took place."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provisioner.model.budget import IN_DOUBT_S, MOST, WINDOW, Ledger, Start, asked, name_of
+from provisioner.model.modification import Modification, ModificationState, ModifyRequest, Shape
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+REQUEST = ModifyRequest("vol-1", 20, None, None, None)
+
+
+def began(ago_s: float) -> Modification:
+    return Modification(
+        "vol-1",
+        ModificationState.COMPLETED,
+        Shape(20, "gp3"),
+        started_at=NOW - timedelta(seconds=ago_s),
+    )
+
+
+def ledger(*hours_ago: float) -> Ledger:
+    """All shown: each was begun after the one before it."""
+    return Ledger(tuple(Start(NOW - timedelta(hours=each), f"{each}") for each in hours_ago))
+
+
+def written(found: Ledger) -> str:
+    return found.text(persistent_volume_uid="pv-1", volume_id="vol-1")
+
+
+def read(text: str | None, uid: str = "pv-1", volume: str = "vol-1") -> Ledger:
+    return Ledger.read(text, persistent_volume_uid=uid, volume_id=volume)
+
+
+def test_what_is_written_is_read_again():
+    found = Ledger().begun(REQUEST, began(3600), NOW)
+
+    assert read(written(found)) == found
+    assert found.starts[0].after == name_of(began(3600))
+    assert found.starts[0].asked == "20 GiB"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "{", "[]", '{"uid": 1}', '{"uid":"pv-1","volume":"vol-1","starts":[{"at":"x"}]}'],
+)
+def test_what_nobody_of_us_has_written_says_nothing(text):
+    assert read(text) == Ledger()
+
+
+def test_the_note_of_another_object_or_volume_says_nothing():
+    text = written(Ledger().begun(REQUEST, None, NOW))
+
+    assert read(text, uid="pv-2") == Ledger()
+    assert read(text, volume="vol-2") == Ledger()
+
+
+def test_what_was_sent_is_in_doubt_until_ec2_would_show_it():
+    sent = Ledger().begun(REQUEST, began(3600), NOW)
+
+    assert sent.doubt_s(began(3600), NOW) == IN_DOUBT_S
+    assert sent.doubt_s(began(3600), NOW + timedelta(seconds=20)) == IN_DOUBT_S - 20
+    assert sent.doubt_s(began(3600), NOW + timedelta(seconds=IN_DOUBT_S)) == 0
+    assert sent.doubt_s(began(1), NOW) == 0
+    assert Ledger().doubt_s(None, NOW) == 0
+
+
+def test_no_clock_decides_whether_a_modification_is_ours():
+    """EC2's clock may be behind ours by minutes."""
+    sent = Ledger().begun(REQUEST, began(3600), NOW)
+
+    assert sent.doubt_s(began(250), NOW) == 0
+    assert sent.left(began(250), NOW) == MOST - 1
+
+
+def test_what_did_not_take_place_does_not_count():
+    sent = Ledger().begun(REQUEST, None, NOW)
+    later = NOW + timedelta(seconds=IN_DOUBT_S)
+
+    assert sent.left(None, NOW) == MOST - 1
+    assert sent.left(None, later) == MOST
+    assert sent.settled(None, later) == Ledger()
+    assert sent.taken_back() == Ledger()
+
+
+def test_four_in_a_day_and_then_the_oldest_has_to_age():
+    found = ledger(25, 20, 10, 5, 1)
+
+    assert found.left(None, NOW) == 0
+    assert found.more_at(None, NOW) == NOW - timedelta(hours=20) + WINDOW
+    assert ledger(30, 25).left(None, NOW) == MOST
+    assert ledger(30, 25).more_at(None, NOW) is None
+    assert ledger(10).more_at(None, NOW) == NOW + timedelta(hours=14)
+
+
+def test_what_somebody_else_has_modified_counts_too():
+    assert ledger(10).left(began(7200), NOW) == MOST - 2
+    assert ledger(2).left(began(7200), NOW) == MOST - 1
+    assert Ledger().left(began(7200), NOW) == MOST - 1
+
+
+def test_what_is_asked_is_told_in_words():
+    request = ModifyRequest("vol-1", 20, "gp3", 4000, 250)
+
+    assert asked(request) == "20 GiB, gp3, 4000 IOPS, 250 MiB/s"
+
+
+AGES = st.lists(st.floats(0, 60), max_size=12).map(lambda ages: sorted(ages, reverse=True))
+
+
+@given(AGES)
+def test_one_more_is_allowed_at_the_time_that_is_told(ages):
+    found = ledger(*ages)
+    left, more_at = found.left(None, NOW), found.more_at(None, NOW)
+
+    assert 0 <= left <= MOST
+    if left == 0:
+        assert more_at is not None
+        assert more_at > NOW
+        assert found.left(None, more_at) >= 1
+        assert found.left(None, more_at - timedelta(seconds=1)) == 0
+
+
+@given(AGES)
+def test_a_note_never_grows_without_bound(ages):
+    found = ledger(*ages)
+    for _ in range(20):
+        found = found.begun(REQUEST, began(1), NOW)
+
+    assert len(written(found)) < 1500
