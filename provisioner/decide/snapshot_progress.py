@@ -94,3 +94,13 @@ def slow_zones(parameters: SnapshotParameters, states: Mapping[str, str]) -> tup
     """The zones in which fast restore is neither on nor on its way; ``states`` by zone."""
     off = ("", "disabling", "disabled")
     return tuple(zone for zone in parameters.fast_zones if states.get(zone, "") in off)
+
+
+def fast_zones_left(states: Mapping[str, str]) -> tuple[tuple[str, ...], bool]:
+    """Zones whose fast restore has to be disabled, and whether some is on its way off.
+
+    Whether EC2 deletes a snapshot with fast restores is told both ways: the user guide says that
+    they end with it, others met a refusal (ekristen/aws-nuke #453).
+    """
+    on = tuple(zone for zone, state in states.items() if state not in ("disabling", "disabled"))
+    return on, "disabling" in states.values()

@@ -137,14 +137,19 @@ class Snapshots:
         Raises:
             Ec2Error: EC2 refuses it, in any of the zones; in the others it may be carried out.
         """
-        action = "EnableFastSnapshotRestores"
         params = {"AvailabilityZones": list(zones), "SourceSnapshotIds": [snapshot_id]}
         answer = await self._calls.call("EnableFastSnapshotRestores", params)
-        for one in answer.get("Unsuccessful", ()):
-            for failed in one.get("FastSnapshotRestoreStateErrors", ()):
-                error, zone = failed.get("Error", {}), failed.get("AvailabilityZone", "")
-                what = f"{action} {snapshot_id} in {zone}"
-                raise refusal(action, what, error.get("Code", ""), error.get("Message", ""))
+        _check_all("EnableFastSnapshotRestores", snapshot_id, answer)
+
+    async def disable_fast_restore(self, snapshot_id: str, zones: Sequence[str]) -> None:
+        """Let volumes of a snapshot be as slow as others; it takes EC2 a while.
+
+        Raises:
+            Ec2Error: EC2 refuses it, in any of the zones; in the others it may be carried out.
+        """
+        params = {"AvailabilityZones": list(zones), "SourceSnapshotIds": [snapshot_id]}
+        answer = await self._calls.call("DisableFastSnapshotRestores", params)
+        _check_all("DisableFastSnapshotRestores", snapshot_id, answer)
 
     async def fast_restores(self, snapshot_ids: Sequence[str]) -> dict[str, dict[str, str]]:
         """EC2's state of fast restore by snapshot and zone, such as "enabled"; else absent.
@@ -214,3 +219,12 @@ class Snapshots:
     async def _describe(self, params: Mapping[str, Any], *, background: bool) -> dict[str, Any]:
         ours = {**_OURS, **params}
         return await self._calls.call("DescribeSnapshots", ours, background=background)
+
+
+def _check_all(action: str, snapshot_id: str, answer: Mapping[str, Any]) -> None:
+    """Raise what EC2 has against one of the zones; its answer is a success all the same."""
+    for one in answer.get("Unsuccessful", ()):
+        for failed in one.get("FastSnapshotRestoreStateErrors", ()):
+            error, zone = failed.get("Error", {}), failed.get("AvailabilityZone", "")
+            what = f"{action} {snapshot_id} in {zone}"
+            raise refusal(action, what, error.get("Code", ""), error.get("Message", ""))

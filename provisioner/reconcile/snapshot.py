@@ -29,6 +29,8 @@ from provisioner.reconcile.snapshot_content import ContentWriter
 from provisioner.reconcile.snapshot_events import CHECK, DELETE, SnapshotEvents
 from provisioner.reconcile.snapshot_taking import Progress, Taking
 
+_SLOWED_S = 5.0
+
 log = structlog.get_logger(__name__)
 
 
@@ -206,12 +208,26 @@ class Snapshotter:
         except _NotConfirmedError:
             return 0.0
         except StorageError as error:
+            if await self._is_slowed_down(content, snapshot_id, error):
+                return _SLOWED_S
             await self._events.failed(content, error, DELETE)
             raise
         self._watcher.forget(snapshot_id, _who(content.uid))
         log.info("snapshot deleted", snapshot=snapshot_id)
         # Without the handle it is let go next, also by whoever comes after a crash.
         return await self._writer.write_status(content, bodies.cleared())
+
+    async def _is_slowed_down(
+        self, content: VolumeSnapshotContent, snapshot_id: str, error: StorageError
+    ) -> bool:
+        """Whether fast restores kept the snapshot, and will not for long."""
+        if error.reason is not Reason.SNAPSHOT_IN_USE:
+            return False
+        try:
+            return await self._taking.slow_down(content, snapshot_id)
+        except StorageError as other:  # the user is told the first one, which says what is wrong
+            log.warning("cannot disable fast restores", error=other.message)
+            return False
 
     async def _confirm(self, content: VolumeSnapshotContent, snapshot_id: str) -> None:
         """The last look, right before DeleteSnapshot is sent: the policy may have changed.

@@ -17,7 +17,7 @@ from provisioner.decide import snapshot_content as bodies
 from provisioner.decide.creation import CONSISTENCY_S
 from provisioner.decide.snapshot import Attempt
 from provisioner.decide.snapshot_class import SnapshotParameters, unknown_zones
-from provisioner.decide.snapshot_progress import is_done, slow_zones
+from provisioner.decide.snapshot_progress import fast_zones_left, is_done, slow_zones
 from provisioner.edges import Edges
 from provisioner.model.ebs_snapshot import SnapshotRequest
 from provisioner.model.errors import NEEDS_HUMAN, Ec2Error, Outcome, Reason, StorageError
@@ -33,6 +33,7 @@ _LOOKING = (
     f"it is not known whether EC2 has taken the snapshot already; it is looked for, for up to "
     f"{CONSISTENCY_S:.0f} s, before another one is taken"
 )
+_SLOWING = "waiting: EC2 disables the snapshot's fast restores, before it can be deleted"
 _LOOKS, _TURN = "look-ups", "turn"
 
 log = structlog.get_logger(__name__)
@@ -176,6 +177,25 @@ class Taking:
             await self._events.failed(content, error, CHECK)
             raise
         self._keep(content, replace(attempt, is_prepared=True))
+
+    async def slow_down(self, content: VolumeSnapshotContent, snapshot_id: str) -> bool:
+        """Disable fast restores, which may keep a snapshot from being deleted.
+
+        Returns:
+            Whether there were any, so that the deletion is worth another try soon.
+
+        Raises:
+            Ec2Error: it cannot be told, or not be done.
+        """
+        snapshots = self._edges.snapshots
+        states = (await snapshots.fast_restores([snapshot_id])).get(snapshot_id, {})
+        zones, under_way = fast_zones_left(states)
+        if zones:
+            await snapshots.disable_fast_restore(snapshot_id, zones)
+        if not zones and not under_way:
+            return False
+        self._events.waits(content, _SLOWING, about=_SLOWING)
+        return True
 
     async def _carry_out(
         self, snapshot_id: str, wanted: SnapshotParameters, *, is_new: bool

@@ -4,7 +4,14 @@ import pytest
 
 from provisioner.decide.snapshot import Attempt, Record, Refuse
 from provisioner.decide.snapshot_class import SnapshotParameters
-from provisioner.decide.snapshot_progress import Await, Prepare, follow, is_done, slow_zones
+from provisioner.decide.snapshot_progress import (
+    Await,
+    Prepare,
+    fast_zones_left,
+    follow,
+    is_done,
+    slow_zones,
+)
 from provisioner.model import volume_snapshot as v
 from provisioner.model.ebs_snapshot import EbsSnapshot, LockRequest, SnapshotState
 from provisioner.model.errors import Reason
@@ -75,3 +82,11 @@ def test_only_what_is_missing_is_asked_for():
     assert not is_done(SnapshotParameters(lock=LockRequest("governance", 1)))
     assert is_done(SnapshotParameters())
     assert is_done(None)
+
+
+def test_what_is_fast_is_slowed_down_before_it_goes():
+    states = {"a": "enabled", "b": "disabling", "c": "disabled", "d": "optimizing"}
+
+    assert fast_zones_left(states) == (("a", "d"), True)
+    assert fast_zones_left({"c": "disabled"}) == ((), False)
+    assert fast_zones_left({}) == ((), False)

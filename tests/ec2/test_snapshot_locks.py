@@ -56,6 +56,21 @@ async def test_a_refusal_for_a_zone_is_an_error_though_the_answer_is_a_good_one(
     assert f"EnableFastSnapshotRestores {two} in {A}: EC2 answered" in caught.value.message
 
 
+async def test_fast_restore_that_keeps_a_snapshot_can_be_disabled(
+    snapshots: Snapshots, one: str, strict_ec2: StrictEc2
+) -> None:
+    strict_ec2.control(fast_restores_block_delete=True)
+    await snapshots.enable_fast_restore(one, [A, B])
+    with pytest.raises(Ec2Error) as caught:
+        await snapshots.delete(one)
+
+    await snapshots.disable_fast_restore(one, [A, B])
+    await snapshots.delete(one)
+
+    assert caught.value.reason is Reason.SNAPSHOT_IN_USE
+    assert await snapshots.describe([one]) == {}
+
+
 async def test_fast_restore_of_what_is_gone_is_told(snapshots: Snapshots) -> None:
     with pytest.raises(Ec2Error) as caught:
         await snapshots.enable_fast_restore(GONE, [A])
