@@ -51,8 +51,8 @@ CHAPTERS: tuple[Chapter, ...] = (
     grow,
     change,
     snapshot,
-    restore,
     clone,
+    restore,
     end,
 )
 

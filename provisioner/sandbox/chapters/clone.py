@@ -5,7 +5,7 @@ from __future__ import annotations
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.stage import CLAIMS, Stage
 
-TITLE = "The claim is cloned"
+TITLE = "Meanwhile the claim is cloned"
 
 _CLONE = """\
 apiVersion: v1

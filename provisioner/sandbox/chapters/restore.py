@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from provisioner.sandbox.stage import ATTACHMENTS, CLAIMS, PODS, Json, Stage
+from provisioner.sandbox.stage import ATTACHMENTS, CLAIMS, PODS, SNAPSHOTS, Json, Stage
 
 TITLE = "The snapshot is restored in another zone"
 
@@ -50,6 +50,7 @@ async def tell(stage: Stage) -> None:
     here = source["AvailabilityZone"]
     there = next(zone for zone in stage.sandbox.zones if zone != here)
     snapshot = (await stage.snapshots_of_the_cluster())[0]["SnapshotId"]
+    await _ready(stage, snapshot)
     manifest = _RESTORE.replace(_ZONE, there)
     teller.manifest(manifest)
     await teller.kubectl("apply", "-f", "-", text=manifest)
@@ -63,6 +64,15 @@ async def tell(stage: Stage) -> None:
     what = f"a volume of {snapshot}, taken in {here}, is attached in {there}"
     teller.show(await teller.until(what, used))
     await teller.kubectl("get", "pvc", "website", "website-again")
+
+
+async def _ready(stage: Stage, snapshot: str) -> None:
+    async def ready() -> bool:
+        status = (await stage.api.get(f"{SNAPSHOTS}/before-the-release")).get("status") or {}
+        return bool(status.get("readyToUse"))
+
+    await stage.teller.until(f"{snapshot} is ready to use", ready)
+    await stage.teller.kubectl("get", "volumesnapshot", "before-the-release")
 
 
 async def _row(stage: Stage) -> Json | None:
