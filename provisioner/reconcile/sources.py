@@ -149,11 +149,6 @@ class Sources:
         if not is_next:
             self._queue.leave(claim.uid)
 
-    def refused(self, uid: str, why: Refuse) -> None:
-        """A claim is not made now; only who waits for a turn keeps the place in line."""
-        if why.reason is not Reason.COPY_RATE:
-            self._queue.leave(uid)
-
     def forget(self, uid: str) -> None:
         """A claim is bound or gone."""
         self._waits_for_turn.discard(uid)

@@ -520,3 +520,21 @@ async def test_the_persistent_volume_of_a_clone_names_the_copy():
     body = world.kube.sent[-1][2]
     assert body["spec"]["csi"]["volumeHandle"] == MADE
     assert body["metadata"]["name"] == a_persistent_volume().name
+
+
+async def test_who_waits_for_a_node_holds_up_no_other_clone():
+    waits = a_claim(source=OF_CLAIM, node="node-1")
+    second = a_claim("second", uid=THIRD_UID, source=OF_CLAIM, node="node-1")
+    world = SourceWorld(waits, waiting())
+    world.caches.claims._store.apply(second)
+    world.ec2.answers = [an_ec2_error(Reason.COPY_RATE), COPIED]
+    await world.provisioner.reconcile(UID)
+    await world.provisioner.reconcile(THIRD_UID)
+    world.looks_at()
+    world.show(world.caches.claims, a_claim(source=OF_CLAIM))
+
+    await world.provisioner.reconcile(UID)
+
+    assert THIRD_UID in world.looks_at()
+    await world.provisioner.reconcile(THIRD_UID)
+    assert world.written()[-1] == "create persistentvolumes"
