@@ -240,6 +240,24 @@ def persistent_volume_json() -> Json:
     }
 
 
+def wants_both(world: World, *, mode: str = "Block") -> None:
+    """The user asks for 20 GiB and class "gold" at once."""
+    world.put("claim", claim_json(mode=mode))
+    world.attributes_class("gold", iops="4000")
+    world.ask("20Gi", "gold")
+
+
+def has_both(world: World) -> bool:
+    """Whether all is as ``wants_both`` wants it, with nothing left behind."""
+    claim, pv = world.claim, world.persistent_volume
+    return (
+        (claim.capacity, pv.capacity) == ("20Gi", "20Gi")
+        and claim.current_attributes_class_name == pv.attributes_class_name == "gold"
+        and claim.modify_status is None
+        and not world.conditions
+    )
+
+
 def told(
     story: Callable[[World], Coroutine[Any, Any, None]], monkeypatch: pytest.MonkeyPatch
 ) -> World:
