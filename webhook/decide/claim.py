@@ -38,8 +38,9 @@ def judge(claim: Json, readings: Readings, *, namespace: str) -> Answer:
     if read.spec.volume_name or storage_class is None:
         return allow("NothingToDo")  # a volume is there already, or another driver makes it
     source = _source_key(read, namespace)
+    is_placed = _is_beside_source(source, storage_class, readings)
     doubts = [
-        *_about_binding(read.class_name, storage_class, readings),
+        *(() if is_placed else _about_binding(read.class_name, storage_class, readings)),
         *_about_topologies(read.class_name, storage_class, readings),
         *_about_source(source, read.class_name, storage_class, readings),
     ]
@@ -59,6 +60,14 @@ def _source_key(claim: Claim, namespace: str) -> str:
     if source is None or source.kind != _CLAIM or source.api_group or not source.name:
         return ""
     return f"{source.namespace or namespace}/{source.name}"
+
+
+def _is_beside_source(source: str, storage_class: ClassView, readings: Readings) -> bool:
+    """Whether a clone's zone is certain: its source's, where the class allows that."""
+    _, volume = readings.volume_of(source)
+    if volume is None or not volume.zones:
+        return False
+    return storage_class.zones is None or volume.zones <= storage_class.zones
 
 
 def _about_binding(name: str, storage_class: ClassView, readings: Readings) -> Iterator[str]:

@@ -112,6 +112,25 @@ def test_a_clone_whose_source_is_pinned_to_another_zone_is_warned_of():
     ]
 
 
+@pytest.mark.parametrize("zones", [None, [A, B]], ids=["any zone", "its zone among others"])
+def test_a_clone_that_binds_at_once_lies_beside_its_source_so_there_is_no_doubt(zones):
+    readings = known({"old": [A]}, classes=of_class(waits=False, zones=zones))
+
+    assert warnings_of(a_clone(), readings) == []
+    assert "binds at once" in warnings_of(a_claim(), readings)[0]
+
+
+@pytest.mark.parametrize(
+    ("zones", "of"),
+    [([B, C], "old"), (None, "new")],
+    ids=["class goes elsewhere", "no such source"],
+)
+def test_a_clone_that_binds_at_once_somewhere_is_warned_of(zones, of):
+    readings = known({"old": [A]}, classes=of_class(waits=False, zones=zones))
+
+    assert "binds at once" in warnings_of(a_clone(of), readings)[0]
+
+
 def test_a_clone_is_told_by_its_reference_too_which_may_name_another_namespace():
     ref = {"kind": "PersistentVolumeClaim", "name": "old", "namespace": SHOP}
     readings = known({"old": [C]}, classes=of_class(zones=[A]))
