@@ -47,13 +47,18 @@ class Grow:
 
 
 def is_ours(claim: Claim, persistent_volume: PersistentVolume, *, driver: str) -> bool:
-    """Whether we grow and change the volume of a claim that is bound to this object."""
+    """Whether we grow and change the volume of a claim that is bound to this object.
+
+    An in-tree one is ours to grow once the volume controller says so. It can have no class, and
+    somebody has to tell that to whoever asks for one.
+    """
     if not is_held_by(persistent_volume, claim):
         return False
     csi = persistent_volume.spec.csi
     if csi is not None:
         return csi.driver == driver
-    return bool(persistent_volume.volume_id(driver)) and claim.annotations.get(RESIZER) == driver
+    resizer = claim.annotations.get(RESIZER) or (driver if claim.attributes_class_name else "")
+    return resizer == driver and bool(persistent_volume.volume_id(driver))
 
 
 def is_held_by(persistent_volume: PersistentVolume, claim: Claim) -> bool:

@@ -220,6 +220,22 @@ async def kubelet_grows(place: Place, name: str = "data") -> Json:
     return await _write_status(place, name, finished)
 
 
+async def kubelet_gives_up(place: Place, name: str = "data") -> Json:
+    """What kubelet writes when a file system can never grow: MarkNodeExpansionInfeasible."""
+    pending = "NodeResizePending"
+    await claim_when(place, pending, lambda c: resize_status(c) == pending, name=name)
+
+    def infeasible(now: Json) -> Json:
+        kept = now["status"].get("conditions") or ()
+        error = {"type": "NodeResizeError", "status": "True", "message": "resize2fs: bad magic"}
+        return {
+            "allocatedResourceStatuses": {"storage": "NodeResizeInfeasible"},
+            "conditions": [*kept, error],
+        }
+
+    return await _write_status(place, name, infeasible)
+
+
 async def _write_status(place: Place, name: str, change: Callable[[Json], Json]) -> Json:
     """As kubelet: with the version that was read, and again after a conflict."""
     path = f"{place.claims}/{name}"

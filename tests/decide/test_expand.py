@@ -31,12 +31,15 @@ def a_claim(
     begun: str = "",
     status: str = "",
     told: str = "",
+    wants: str | None = None,
     **meta: str,
 ) -> c.Claim:
     return c.Claim(
         metadata=ObjectMeta(name="data", namespace="web", uid="u1", annotations=meta or None),
         spec=c.ClaimSpec(
-            volume_name="pv-1", resources=c.ClaimResources(requests={"storage": request})
+            volume_name="pv-1",
+            resources=c.ClaimResources(requests={"storage": request}),
+            volume_attributes_class_name=wants,
         ),
         status=c.ClaimStatus(
             phase="Bound",
@@ -106,6 +109,8 @@ def test_a_size_is_rounded_up_to_what_ebs_has():
         (a_claim("20Gi"), a_pv(in_tree=True), False),
         (a_claim("20Gi", **{RESIZER: DRIVER}), a_pv(in_tree=True), True),
         (a_claim("20Gi", **{RESIZER: "other"}), a_pv(in_tree=True), False),
+        (a_claim("10Gi", wants="gold"), a_pv(in_tree=True), True),
+        (a_claim("10Gi", wants="gold", **{RESIZER: "other"}), a_pv(in_tree=True), False),
     ],
 )
 def test_whose_volume_is_ours_to_grow(claim, persistent_volume, ours):

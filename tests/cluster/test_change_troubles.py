@@ -1,0 +1,174 @@
+"""What comes between a wish and its volume: rights, an in-tree form, kubelet, other people."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.cluster import calm, growing
+from tests.cluster.background import Background
+from tests.cluster.cluster import PVS, Cluster, Json, opened
+from tests.cluster.place import Place
+from tests.cluster.together import Stories, Together
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+together = Together()
+
+SLOWLY_S = 150.0
+FORBIDDEN: Json = {
+    "code": "UnauthorizedOperation",
+    "message": "You are not authorized to perform this operation.",
+    "http_status": 403,
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(background: Background) -> AsyncIterator[Cluster]:
+    async with opened(background) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
+    async with together.started(cluster, request) as running:
+        yield running
+
+
+async def tags_of(place: Place, volume_id: str) -> dict[str, str]:
+    volume = await place.cluster.volume(volume_id)
+    assert volume is not None
+    return {each["Key"]: each["Value"] for each in volume.get("Tags", ())}
+
+
+@together.test
+async def test_a_missing_right_is_told_and_it_goes_on_once_it_is_given(place: Place):
+    pv, volume_id = await growing.a_volume(place)
+    await place.cluster.fault("ModifyVolume", n=1, match={"VolumeId": volume_id}, **FORBIDDEN)
+
+    await growing.ask(place, "24Gi")
+    await growing.told(place, "VolumeResizeFailed", pv, "PermissionDenied")
+    claim = await growing.claim_when(
+        place,
+        "kubelet's turn",
+        lambda c: growing.resize_status(c) == "NodeResizePending",
+        timeout_s=SLOWLY_S,
+    )
+
+    assert "ControllerResizeError" not in growing.conditions(claim)
+    assert await growing.modifies(place, volume_id) == [{"Size": "24"}] * 2
+
+
+@together.test
+async def test_no_right_to_tag_keeps_no_full_disk_from_growing(place: Place):
+    _, volume_id = await growing.a_volume(place)
+    tagged = await growing.attributes_class(
+        place, "tagged", **growing.FAST, tagSpecification_1="team=a"
+    )
+    match = {"ResourceId": volume_id, "Tag.1.Key": "team"}
+    await place.cluster.fault("CreateTags", match=match, **FORBIDDEN)
+
+    await growing.ask(place, "24Gi", attributes=tagged)
+    claim = await growing.kubelet_grows(place)
+    assert growing.capacity(claim) == "24Gi"
+    await growing.told(place, "VolumeModifyFailed", "PermissionDenied")
+    await growing.changed(place, tagged, timeout_s=SLOWLY_S)
+
+    assert (await tags_of(place, volume_id))["team"] == "a"
+
+
+@together.test
+async def test_an_in_tree_volume_has_no_class_and_grows_all_the_same(place: Place):
+    pv, volume_id = await growing.a_volume(place, in_tree=True)
+    fast = await growing.attributes_class(place, "fast", **growing.FAST)
+
+    await growing.ask(place, attributes=fast)
+    await growing.told(place, "VolumeModifyFailed", "in-tree")
+    await growing.ask(place, "24Gi")
+    claim = await growing.kubelet_grows(place)
+
+    assert growing.capacity(claim) == "24Gi"
+    assert growing.current_class(claim) == ""
+    assert await growing.modifies(place, volume_id) == [{"Size": "24"}]
+    spec = (await place.api.get(f"{PVS}/{pv}"))["spec"]
+    assert spec.get("volumeAttributesClassName") is None
+
+
+@together.test
+async def test_what_kubelet_could_not_do_is_asked_of_it_again(place: Place):
+    _, volume_id = await growing.a_volume(place)
+    await growing.ask(place, "24Gi")
+
+    await growing.kubelet_gives_up(place)
+    claim = await growing.kubelet_grows(place)
+
+    assert growing.capacity(claim) == "24Gi"
+    assert growing.conditions(claim) == {}
+    assert await growing.modifies(place, volume_id) == [{"Size": "24"}]
+
+
+@together.test
+async def test_a_volume_that_somebody_has_grown_by_hand_costs_no_modification(place: Place):
+    pv, volume_id = await growing.a_volume(place, volumeMode="Block")
+    ec2 = place.cluster.ec2
+    await asyncio.to_thread(ec2.modify_volume, VolumeId=volume_id, Size=30)
+
+    await growing.ask(place, "24Gi")
+    claim = await growing.claim_when(
+        place, "grown", lambda c: growing.capacity(c) in {"24Gi", "30Gi"}
+    )
+
+    # The persistent volume tells what there is; the claim has at least what it asked for.
+    assert await growing.size_of(place, pv) == growing.capacity(claim) == "30Gi"
+    assert await growing.modifies(place, volume_id) == [{"Size": "30"}]
+
+
+@together.test
+async def test_a_volume_that_somebody_has_deleted_is_told(place: Place):
+    pv, volume_id = await growing.a_volume(place)
+    await asyncio.to_thread(place.cluster.ec2.delete_volume, VolumeId=volume_id)
+
+    await growing.ask(place, "24Gi")
+    await growing.told(place, "VolumeResizeFailed", pv, volume_id, timeout_s=SLOWLY_S)
+
+    claim = await growing.claim_when(
+        place, "refused", lambda c: growing.resize_status(c) == "ControllerResizeInfeasible"
+    )
+    assert growing.capacity(claim) == "20Gi"
+    assert await growing.modifies(place, volume_id) == []
+
+
+@together.test
+async def test_two_classes_one_after_the_other_end_with_the_last_one(place: Place):
+    _, volume_id = await growing.a_volume(place)
+    fast = await growing.attributes_class(place, "fast", **growing.FAST)
+    slow = await growing.attributes_class(place, "slow", iops="3000", throughput="125")
+
+    await growing.ask(place, attributes=fast)
+    await growing.ask(place, attributes=slow)
+    await growing.changed(place, slow)
+
+    volume = await growing.volume_when(place, "slow", volume_id, lambda v: v["Iops"] == 3_000)
+    assert volume["Throughput"] == 125
+    # At once is one plan, and it is the last one: EC2 had it already.
+    assert len(await growing.modifies(place, volume_id)) in {0, 2}
+
+
+@together.test
+async def test_a_class_and_back_again(place: Place):
+    _, volume_id = await growing.a_volume(place)
+    fast = await growing.attributes_class(place, "fast", **growing.FAST)
+    slow = await growing.attributes_class(place, "slow", iops="3000", throughput="125")
+
+    for name in (fast, slow):
+        await growing.ask(place, attributes=name)
+        await growing.changed(place, name)
+
+    back: Json = {"Iops": "3000", "Throughput": "125"}
+    assert await growing.modifies(place, volume_id) == [growing.AS_FAST, back]
+
+
+async def test_nothing_of_this_was_a_tight_loop(cluster: Cluster):
+    await calm.assert_calm(cluster)
