@@ -40,6 +40,7 @@ class _DerivedStory(SnapshotStory):
             "Bound", lambda claim: claim["status"].get("phase") == "Bound", self.derived_path
         )
         found: Json = await self.world.api.get(f"{PVS}/{claim['spec']['volumeName']}")
+        await self.is_unmarked(found["spec"]["csi"]["volumeHandle"])
         return found
 
     async def clear(self) -> None:
@@ -94,6 +95,7 @@ class Restore(_DerivedStory):
             },
         }
         await self.world.api.create(CONTENTS, body)
+        await self.until("EC2 shows the snapshot", self.snapshots)
         status = {
             "snapshotHandle": handle,
             "readyToUse": True,
@@ -143,8 +145,12 @@ class Clone(_DerivedStory):
 
 
 class CloneAcross(_DerivedStory):
-    """A claim is cloned into another zone, by way of a snapshot that nobody sees again."""
+    """A claim is cloned into another zone, by way of a snapshot that nobody sees again.
 
+    What another life has left of those is found by the sweeps.
+    """
+
+    SWEEP_S = 5.0
     LEAST = frozenset({"CreateSnapshot", "CreateVolume", "DeleteSnapshot"})
 
     @property

@@ -37,6 +37,7 @@ from provisioner.kube.credentials import Credentials
 from provisioner.kube.failures import Attempt
 from provisioner.kube.transport import Transport
 from provisioner.metrics import Metrics
+from provisioner.model.errors import KubeError, Outcome
 from provisioner.sandbox.strict_ec2.client import ask
 from provisioner.settings import Settings
 
@@ -91,6 +92,15 @@ class Recorder:
             os._exit(_DEAD)
         return fate
 
+    def take_back(self, what: str) -> None:
+        """A request was refused and has changed nothing; the next of its like gets its number.
+
+        Most have lost a race, and who is faster differs from life to life.
+        """
+        with self._lock:
+            self.write(taken_back=f"{what} #{self._seen[what]}")
+            self._seen[what] -= 1
+
     def write(self, **record: Any) -> None:
         """Add a line that survives our death."""
         os.write(self._file, json.dumps(record).encode() + b"\n")
@@ -119,8 +129,14 @@ class MortalTransport(Transport):
         # Events are sent beside the work, when there is time, and nothing is ever read from them.
         if method not in _KUBE_CHANGES or kind == "events":
             return await super().send(attempt, method, path, **options)
-        fate = self._recorder.begin(f"{method} {kind}")
-        data = await super().send(attempt, method, path, **options)
+        what = f"{method} {kind}"
+        fate = self._recorder.begin(what)
+        try:
+            data = await super().send(attempt, method, path, **options)
+        except KubeError as error:
+            if error.outcome is Outcome.NOTHING:
+                self._recorder.take_back(what)
+            raise
         if fate == AFTER:
             os._exit(_DEAD)
         if fate == LOST:

@@ -15,12 +15,14 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, ClassVar
 
-from tests.cluster import mortal
+from provisioner.model import tags
+from tests.cluster import hands, mortal
 from tests.cluster.hands import Json
 from tests.cluster.mortal import Order
 from tests.cluster.walk_world import Slot, World
 
-_POLL_S = 0.15
+_REBIRTH_S = 0.15
+_LOOK_S = 0.4  # sixty stories look at once
 
 
 class Story:
@@ -115,7 +117,7 @@ class Story:
             if not is_alive(self.pids[-1]):
                 await self.may_live.wait()
                 await self._bear()
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(_REBIRTH_S)
 
     async def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -152,9 +154,14 @@ class Story:
 
     @property
     def labels(self) -> list[str]:
-        """The changing requests so far, in order, of all lives."""
-        records = mortal.records_of(self.records_path)
-        return [each["label"] for each in records if "label" in each]
+        """The requests that changed something so far, in order, of all lives."""
+        labels: list[str] = []
+        for each in mortal.records_of(self.records_path):
+            if "label" in each:
+                labels.append(each["label"])
+            elif "taken_back" in each:
+                del labels[len(labels) - 1 - labels[::-1].index(each["taken_back"])]
+        return labels
 
     @property
     def is_reached(self) -> bool:
@@ -176,6 +183,15 @@ class Story:
     async def volumes(self) -> dict[str, Json]:
         """All that EC2 holds of this story."""
         return await asyncio.to_thread(self.world.hand.of_cluster, self.cluster_id)
+
+    async def is_unmarked(self, volume_id: str) -> None:
+        """Wait until a volume is not marked any more as one that nothing names."""
+
+        async def unmarked() -> bool:
+            volume = (await self.volumes()).get(volume_id, {})
+            return "Tags" in volume and tags.UNCLAIMED not in hands.tags_of(volume)
+
+        await self.until("the volume's mark is gone", unmarked)
 
     async def made(self, action: str = "CreateVolume") -> set[tuple[str, str]]:
         """The volumes that EC2 ever made for this story: equal requests give one volume."""
@@ -212,7 +228,7 @@ class Story:
         deadline_s = time.monotonic() + self.STEP_S
         while not (seen := await look()):
             assert time.monotonic() < deadline_s, f"not seen in {self.STEP_S:.0f} s: {what}"
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(_LOOK_S)
         return seen
 
 

@@ -14,17 +14,30 @@ import pytest_asyncio
 
 from tests.cluster import volume_stories, walk, walk_world
 from tests.cluster.background import Background
+from tests.cluster.copy_stories import Clone, CloneAcross, Restore
 from tests.cluster.hands import PVS
+from tests.cluster.modify_stories import GrowAndChange, GrowBlock
 from tests.cluster.mortal import AFTER, BEFORE, LOST
+from tests.cluster.snapshot_stories import FastLockedSnapshot, Snapshot
 from tests.cluster.stories import Story
 from tests.cluster.volume_stories import FullZones, VolumeLife
 from tests.cluster.walk import Walk
 from tests.cluster.walk_world import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-SLOTS = 40
+SLOTS = 60
 # Those first of which some wait a minute before they try again.
-KINDS: tuple[type[Story], ...] = (FullZones, VolumeLife)
+KINDS: tuple[type[Story], ...] = (
+    FullZones,
+    FastLockedSnapshot,
+    CloneAcross,
+    Snapshot,
+    GrowAndChange,
+    GrowBlock,
+    VolumeLife,
+    Clone,
+    Restore,
+)
 MAKING = ("PATCH persistentvolumeclaims", "CreateVolume", "POST persistentv", "DeleteTags")
 Walks = dict[type[Story], Walk]
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Iterator
 from typing import ClassVar
@@ -109,10 +110,10 @@ class VolumeLife(Story):
 
 
 class FullZones(VolumeLife):
-    """Two of the three zones that the class allows are full, and nobody attaches the volume.
+    """Two of the three zones that the class allows are full.
 
     What a process before may have begun is looked for through a minute before another zone is
-    asked. The claim's name falls to the first zone.
+    asked. The claim's name falls to the first zone. The story ends with the volume.
     """
 
     LEAST = frozenset({"PATCH persistentvolumeclaims", "CreateVolume", "POST persistentvolumes"})
@@ -140,15 +141,21 @@ class FullZones(VolumeLife):
         )
 
     async def clear(self) -> None:
+        await hands.remove(self.world.api, self.claim_path)
+        await hands.remove(self.world.api, f"{PVS}/{self.pv}")
+        left = await self.volumes()
+        await asyncio.to_thread(self.world.hand.remove, left)
         await hands.discard(self.world.api, f"{CLASSES}/{self.class_name}")
 
     async def tell(self) -> None:
         await self.make_claim()
         await self.is_bound()
-        await self.delete(self.claim_path)
-        await self.is_gone(f"{PVS}/{self.pv}")
+        await self.is_unmarked(self.volume_id)
 
     async def check(self, volumes: int = 1) -> None:
         """One volume was made, in the zone with room."""
-        await super().check(volumes)
-        assert {zone for _, zone in await self.made()} == {C}
+        made = await self.made()
+        assert len(made) == volumes, made
+        assert {zone for _, zone in made} == {C}
+        assert [each["AvailabilityZone"] for each in (await self.volumes()).values()] == [C]
+        self.check_log()

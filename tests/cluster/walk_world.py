@@ -23,7 +23,18 @@ from tests.cluster.mortal import Order
 from tests.cluster.replicas import installed
 
 # A new volume cannot be described for longer than a controller needs to die and come back.
-DELAYS = {"create_s": 0.2, "attach_s": 0.2, "detach_s": 0.2, "visible_after_s": 1.5}
+# And a volume is optimizing for longer than any story takes: nobody may wait for the end of that.
+DELAYS = {
+    "create_s": 0.2,
+    "attach_s": 0.2,
+    "detach_s": 0.2,
+    "visible_after_s": 1.5,
+    "modify_s": 0.5,
+    "modification_visible_after_s": 0.2,
+    "optimize_s": 3600.0,
+    "snapshot_s": 0.5,
+    "initialize_s": 0.5,
+}
 
 
 CONTROLLER = ("ebs-provisioner", "ebs-provisioner-controller")
