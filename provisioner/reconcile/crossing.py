@@ -106,7 +106,10 @@ class Crossings:
                 await self.sweep()
             except StorageError as error:
                 log.warning("snapshots of clones cannot be looked through", error=error.message)
-            while await self._has_ended():
+            except Exception:
+                log.exception("the sweep for snapshots of clones failed")
+            due_s = _now_s() + self._settings.orphan_sweep_interval_s
+            while await self._has_ended(due_s):
                 await self._delete_left_over()
 
     async def sweep(self) -> None:
@@ -138,7 +141,7 @@ class Crossings:
             again = rules.found_again(claim, volume_id, found)
             if again is not None:
                 return again
-            now_s = asyncio.get_running_loop().time()
+            now_s = _now_s()
             if now_s - self._looking_since_s.setdefault(claim.uid, now_s) < CONSISTENCY_S:
                 return LOOK_AGAIN_S
         self._certain.add(claim.uid)
@@ -182,7 +185,7 @@ class Crossings:
         seen = await self._reads.get(snapshot.snapshot_id)
         what = f"snapshot {snapshot.snapshot_id}, by which the clone comes to {zone},"
         if seen is None:
-            now_s = asyncio.get_running_loop().time()
+            now_s = _now_s()
             if now_s - self._looking_since_s.setdefault(claim.uid, now_s) < CONSISTENCY_S:
                 return LOOK_AGAIN_S
             return self._lost(claim, f"{what} is gone in EC2; another one is taken")
@@ -207,10 +210,10 @@ class Crossings:
         self._events.failed(claim, error)
         raise error
 
-    async def _has_ended(self) -> bool:
+    async def _has_ended(self, due_s: float) -> bool:
         """Whether something is to be deleted before the next sweep is due."""
         try:
-            async with asyncio.timeout(self._settings.orphan_sweep_interval_s):
+            async with asyncio.timeout_at(due_s):
                 await self._ended.wait()
         except TimeoutError:
             return False
@@ -230,3 +233,7 @@ class Crossings:
     async def _describe(self, ids: list[str]) -> Mapping[str, EbsSnapshot | None]:
         found = await self._snapshots.describe(ids)
         return {each: found.get(each) for each in ids}
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

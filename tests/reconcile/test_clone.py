@@ -360,6 +360,58 @@ def test_whoever_finds_the_wish_written_looks_for_the_snapshot_first():
     assert [each.snapshot_id for each in world.ec2.requests] == [TEMPORARY]
 
 
+def test_whoever_takes_over_goes_on_with_the_very_snapshot_by_which_the_clone_comes():
+    begun = annotated(
+        CLONE,
+        "8",
+        **{
+            CROSSING: CLONE.note(VOLUME),
+            PINNED_ZONE: CLONE.pin(OTHER_ZONE),
+            PINNED_SOURCE: CLONE.note(str(Source(snapshot_id=TEMPORARY, size_gib=1))),
+        },
+    )
+    world = a_crossing(begun)
+    tags = {CROSSING: "prod", CROSSING_FOR: UID}
+    world.snapshots.answers = []
+    world.snapshots.there = {
+        TEMPORARY: EbsSnapshot(TEMPORARY, VOLUME, SnapshotState.COMPLETED, 1, tags=tags)
+    }
+
+    async def story(_: Clock) -> None:
+        world.provisioner.takeover.begin([begun], from_stranger=False)
+        await until_settled(world)
+        await world.provisioner.close()
+
+    in_virtual_time(story)
+
+    assert world.snapshots.asked == []
+    assert [(each.snapshot_id, each.zone) for each in world.ec2.requests] == [
+        (TEMPORARY, OTHER_ZONE)
+    ]
+
+
+def test_the_sweep_comes_in_its_time_however_many_clones_end():
+    world = a_crossing()
+    tags = {CROSSING: "prod", CROSSING_FOR: "a claim that is gone"}
+    left = EbsSnapshot(TEMPORARY, VOLUME, SnapshotState.COMPLETED, 1, tags=tags)
+
+    async def story(clock: Clock) -> float:
+        crossings = world.provisioner.sources.crossings
+        running = asyncio.create_task(crossings.run())
+        await asyncio.sleep(1)
+        world.snapshots.there = {TEMPORARY: left}
+        while TEMPORARY not in world.snapshots.deleted:
+            crossings._left_over.add("snap-0ended")
+            crossings._ended.set()
+            await asyncio.sleep(100)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await world.provisioner.close()
+        return clock()
+
+    assert in_virtual_time(story) < 500
+
+
 def test_nothing_is_taken_before_the_wish_is_written():
     world = a_crossing()
     world.kube.failures = [(KubeError(Reason.FORBIDDEN, "no"), False)]
