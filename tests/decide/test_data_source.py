@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from provisioner.decide.data_source import of_claim, of_snapshot
 from provisioner.decide.provision import Refuse
 from provisioner.model import volume_snapshot as v
-from provisioner.model.claim import Claim, ClaimStatus, DataSource
-from provisioner.model.data_source import Source, parse
+from provisioner.model.claim import Claim
+from provisioner.model.data_source import Source
 from provisioner.model.meta import ObjectMeta, ObjectReference
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import GIB
-from tests.builders import DELETED_AT, DRIVER, UID, VOLUME, a_claim
+from tests.builders import DELETED_AT, DRIVER, a_claim
 from tests.sources import (
     CLONE,
     OTHER_UID,
@@ -217,63 +217,6 @@ def test_a_clone_has_the_mode_of_its_source(of: str | None, to: str | None):
     assert not is_other or "a clone has the mode of its source" in refused(answer)
 
 
-def test_a_bound_claim_is_cloned():
-    assert cloned() == Source(volume_id=VOLUME)
-
-
-def test_a_claim_of_the_in_tree_plugin_is_cloned():
-    in_tree = its_volume(handle=f"aws://us-east-1a/{VOLUME}", in_tree=True)
-
-    assert cloned(volume=in_tree) == Source(volume_id=VOLUME)
-
-
-@pytest.mark.parametrize(
-    ("source", "volume", "words"),
-    [
-        pytest.param(a_source(deleting=True), its_volume(), "is being deleted", id="deleting"),
-        pytest.param(a_source(class_name=None), its_volume(), "no StorageClass", id="no class"),
-        pytest.param(a_source(), its_volume(driver="disk.example"), "'disk.example'", id="driver"),
-        pytest.param(a_source(), its_volume(handle="x"), "is no EBS volume", id="odd handle"),
-        pytest.param(a_source(), its_volume(handle=""), "cannot be cloned", id="no handle"),
-        pytest.param(a_source(), its_volume(phase="Released"), "is Released", id="released"),
-        pytest.param(a_source(), its_volume(phase=""), "without a phase", id="no phase"),
-        pytest.param(a_source(), its_volume(claim_uid="x"), "another claim", id="uid"),
-        pytest.param(a_source(), its_volume(claim_uid=None), "another claim", id="nobody's"),
-        pytest.param(a_source(), its_volume(claim_name="x"), "another claim", id="name"),
-        pytest.param(a_source(uid=UID), its_volume(), "names itself", id="itself"),
-    ],
-)
-def test_nothing_is_cloned_from(source: Claim, volume: PersistentVolume, words: str):
-    assert words in refused(cloned(source=source, volume=volume))
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        a_source(volume_name="", phase="Pending"),
-        a_source(phase="Pending"),
-        replaced(a_source(), status=None),
-    ],
-    ids=["no volume", "binding", "no status"],
-)
-def test_a_claim_that_is_not_bound_yet_is_waited_for(source: Claim):
-    assert "not bound yet" in waited_for(cloned(source=source))
-
-
-def test_a_claim_that_does_not_exist():
-    assert "does not exist" in refused(of_claim(CLONE, None, None, driver=DRIVER))
-
-
-def test_a_persistent_volume_that_does_not_exist():
-    assert "does not exist" in refused(of_claim(CLONE, a_source(), None, driver=DRIVER))
-
-
-def test_an_old_claim_names_its_class_in_an_annotation():
-    old = a_source(class_name=None, annotations={"volume.beta.kubernetes.io/storage-class": "x"})
-
-    assert isinstance(cloned(source=old), Source)
-
-
 _TEXTS = st.sampled_from(["", "shop", "monday", "content", "x", SNAPSHOT_UID, OTHER_UID])
 _NUMBERS = st.sampled_from([None, "", "0", "1Gi", "1073741825", "2Gi", "-1", "x"])
 
@@ -337,38 +280,3 @@ def test_whatever_is_restored_is_ready_ours_and_large_enough(
     assert content.spec.driver == DRIVER
     assert answer.snapshot_id == SNAPSHOT_ID
     assert answer.size_gib * GIB <= {"1Gi": GIB, "2Gi": 2 * GIB}[size]
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        Source(snapshot_id="snap-1", size_gib=7),
-        Source(volume_id="vol-1"),
-        Source(snapshot_id="snap-2"),
-    ],
-)
-def test_a_source_is_read_as_it_was_written(source: Source):
-    assert parse(str(source)) == source
-
-
-@pytest.mark.parametrize("text", ["", "x", "snap-1+x", "vol-1+²"])
-def test_what_is_no_source_says_nothing(text: str):
-    assert parse(text) is None
-
-
-@pytest.mark.parametrize(
-    ("source", "key"),
-    [
-        (RESTORE.spec.data_source, "VolumeSnapshot shop/monday"),
-        (CLONE.spec.data_source, "PersistentVolumeClaim shop/origin"),
-        (DataSource(kind="VolumeSnapshot", name="s", api_group="example.com"), ""),
-        (None, ""),
-    ],
-)
-def test_claims_are_found_by_what_they_are_made_from(source: DataSource | None, key: str):
-    assert a_claim(source=source).source_key == key
-    assert a_claim(source_ref=source).source_key == key
-
-
-def test_a_source_that_is_bound_has_a_status():
-    assert a_source().status == ClaimStatus(phase="Bound")
