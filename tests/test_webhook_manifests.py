@@ -397,3 +397,24 @@ def test_the_policies_believe_the_provisioner_that_the_webhook_believes():
         assert each["spec"]["failurePolicy"] == "Ignore"
         bindings = objects("MutatingAdmissionPolicyBinding", *files)
         assert each["metadata"]["name"] in {b["spec"]["policyName"] for b in bindings}
+
+
+def test_growing_and_changing_never_asks_the_webhook():
+    """Neither waits for it, nor fails when it is away: both change what is there already."""
+    files = [
+        path for path in MANIFESTS.glob("webhook*/*.yaml") if path.name != "kustomization.yaml"
+    ]
+    kinds = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
+    rules = [
+        rule
+        for kind in kinds
+        for configuration in objects(kind, *files)
+        for hook in configuration["webhooks"]
+        for rule in hook.get("rules", ())  # a patch has none
+    ]
+    volumes = {"persistentvolumeclaims", "persistentvolumes"}
+    of_volumes = [rule for rule in rules if volumes & set(rule["resources"])]
+
+    assert of_volumes
+    assert {operation for rule in of_volumes for operation in rule["operations"]} == {"CREATE"}
+    assert not [each for rule in rules for each in rule["resources"] if "/status" in each]
