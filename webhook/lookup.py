@@ -13,8 +13,9 @@ from typing import TypeVar
 
 import structlog
 
+from provisioner.ec2.batches import FILTER_VALUES
 from provisioner.ec2.coalescer import Coalescer
-from provisioner.ec2.volumes import FILTER_VALUES, Volumes
+from provisioner.ec2.volumes import Volumes
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.volume import is_volume_id
 from webhook.decide.persistent_volume import Doubt, Found, Missing, Truth

@@ -7,14 +7,13 @@ looked at, and all of them regularly.
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
 
 import structlog
 
 from provisioner.decide import source_finalizers as rules
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.queue import KeyedQueue
-from provisioner.kube.resources import CLAIMS, VOLUME_SNAPSHOTS, Resource
+from provisioner.kube.resources import CLAIMS, VOLUME_SNAPSHOTS
 from provisioner.metrics import Metrics
 from provisioner.model.claim import CLAIM_KIND, SNAPSHOT_KIND, Claim
 from provisioner.model.data_source import CLAIM_FINALIZER
@@ -118,22 +117,23 @@ class SourceFinalizers:
                 return
 
     async def _patch(self, kind: str, found: KubeObject, finalizers: list[str]) -> None:
-        meta = found.metadata
-        version, resource = meta.resource_version, _resource(kind)
-        changed = await self._client.patch(
-            resource,
-            meta.name,
-            {"metadata": {"resourceVersion": version, "finalizers": finalizers}},
-            kind=Patch.MERGE,
-            namespace=meta.namespace,
-        )
-        informer: Any = self._caches.claims if kind == CLAIM_KIND else self._caches.snapshots
-        informer.observe(changed)
+        meta, client, merge = found.metadata, self._client, Patch.MERGE
+        name, namespace = meta.name, meta.namespace
+        body = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": finalizers}}
+        if kind == CLAIM_KIND:
+            self._caches.claims.observe(
+                await client.patch(CLAIMS, name, body, kind=merge, namespace=namespace)
+            )
+        else:
+            self._caches.snapshots.observe(
+                await client.patch(VOLUME_SNAPSHOTS, name, body, kind=merge, namespace=namespace)
+            )
 
     async def _read(self, kind: str, key: str) -> KubeObject:
         namespace, _, name = key.partition("/")
-        found: KubeObject = await self._client.get(_resource(kind), name, namespace)
-        return found
+        if kind == CLAIM_KIND:
+            return await self._client.get(CLAIMS, name, namespace)
+        return await self._client.get(VOLUME_SNAPSHOTS, name, namespace)
 
     def _source(self, kind: str, key: str) -> Claim | VolumeSnapshot | None:
         caches = self._caches
@@ -162,7 +162,3 @@ class SourceFinalizers:
     def _snapshot_changed(self, _: VolumeSnapshot | None, new: VolumeSnapshot | None) -> None:
         if new is not None and SOURCE_FINALIZER in new.finalizers:
             self.queue.add(f"{SNAPSHOT_KIND} {new.key}")
-
-
-def _resource(kind: str) -> Resource[Any]:
-    return CLAIMS if kind == CLAIM_KIND else VOLUME_SNAPSHOTS

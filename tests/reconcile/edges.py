@@ -80,14 +80,14 @@ class Ec2:
         self.deleted.append(volume_id)
 
 
-class PromptWatcher(Watcher):
+class PromptWatcher(Watcher[Volume]):
     """Has looked already when it is asked, at volumes that EC2 has made and not only begun."""
 
     def __init__(self, ec2: Ec2, metrics: Metrics) -> None:
         super().__init__(cast("Volumes", ec2), metrics=metrics)
         self._ec2 = ec2
 
-    def sighting(self, volume_id: str) -> Sighting | None:
+    def sighting(self, volume_id: str) -> Sighting[Volume] | None:
         volume = self._ec2.made.get(volume_id)
         if volume is None or volume.state is VolumeState.CREATING:
             return super().sighting(volume_id)
