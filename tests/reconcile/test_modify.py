@@ -80,6 +80,19 @@ def test_size_and_class_are_one_modification_and_one_write_each(monkeypatch: pyt
     assert done["spec"].keys() == {"capacity", "volumeAttributesClassName"}
 
 
+def test_an_edit_right_after_another_goes_with_it(monkeypatch: pytest.MonkeyPatch):
+    async def story(world: World) -> None:
+        world.attributes_class("gold", iops="4000")
+        world.ask("20Gi")
+        await world.run(0.8)
+        world.ask(attributes="gold")
+        await world.run(30)
+
+    world = told(story, monkeypatch)
+
+    assert world.cloud.sent == [ModifyRequest(VOLUME, 20, None, 4000, None)]
+
+
 def test_two_edits_one_after_the_other_are_one_modification(monkeypatch: pytest.MonkeyPatch):
     async def story(world: World) -> None:
         world.attributes_class("gold", iops="4000")

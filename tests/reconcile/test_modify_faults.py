@@ -9,6 +9,7 @@ import pytest
 
 from provisioner.model.budget import IN_DOUBT_S
 from provisioner.model.errors import KubeError, Outcome, Reason
+from provisioner.model.modification import ModifyRequest
 from tests.reconcile.modify_cloud import VOLUME
 from tests.reconcile.modify_world import DRIVER, World, claim_json, has_both, told, wants_both
 
@@ -41,6 +42,35 @@ def test_a_lost_reply_whose_effect_ec2_shows_late_is_waited_for(
 
     assert has_both(world)
     assert len(world.cloud.sent) == 1
+
+
+def test_the_modification_before_that_ec2_still_shows_is_not_taken_for_ours(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """DescribeVolumesModifications is eventually consistent."""
+
+    async def story(world: World) -> None:
+        cloud = world.cloud
+        cloud.optimizing_s = 5.0
+        cloud._begin(ModifyRequest(VOLUME, None, None, 5000, None))
+        await world.run(20)
+        before = cloud._shown()
+        assert before is not None
+        shown = cloud._shown
+        monkeypatch.setattr(
+            cloud,
+            "_shown",
+            lambda *, hidden=True: (
+                before if hidden and world.clock() < 40 else shown(hidden=hidden)
+            ),
+        )
+        world.ask("20Gi")
+        await world.run(60)
+
+    world = told(story, monkeypatch)
+
+    assert len(world.cloud.sent) == 1
+    assert world.persistent_volume.capacity == "20Gi"
 
 
 def test_what_never_reached_ec2_is_sent_again_once_ec2_would_have_shown_it(
