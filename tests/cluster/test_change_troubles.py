@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import pytest_asyncio
 
+from provisioner.model.budget import ANNOTATION, IN_DOUBT_S, Ledger, Start
 from tests.cluster import calm, growing
 from tests.cluster.background import Background
 from tests.cluster.cluster import PVS, Cluster, Json, opened
@@ -168,6 +170,67 @@ async def test_a_class_and_back_again(place: Place):
 
     back: Json = {"Iops": "3000", "Throughput": "125"}
     assert await growing.modifies(place, volume_id) == [growing.AS_FAST, back]
+
+
+async def note(place: Place, pv: str, volume_id: str, *began_at: datetime) -> None:
+    """Write down modifications as a process before this one has."""
+    path = f"{PVS}/{pv}"
+    uid = (await place.api.get(path))["metadata"]["uid"]
+    ledger = Ledger(tuple(Start(at, after="another one") for at in began_at))
+    text = ledger.text(persistent_volume_uid=uid, volume_id=volume_id)
+    await place.api.patch(path, {"metadata": {"annotations": {ANNOTATION: text}}})
+
+
+@together.test
+async def test_what_another_process_has_noted_counts_until_it_is_a_day_old(place: Place):
+    pv, volume_id = await growing.a_volume(place, volumeMode="Block")
+    now = datetime.now(UTC)
+    hours = [now - timedelta(hours=each) for each in (23, 3, 2, 1)]
+    await note(place, pv, volume_id, *hours)
+
+    await growing.ask(place, "24Gi")
+    in_an_hour = hours[0] + timedelta(days=1)
+    await growing.told(place, "VolumeResizeFailed", f"until {in_an_hour:%Y-%m-%d %H:%M}")
+    assert await growing.modifies(place, volume_id) == []
+
+    await note(place, pv, volume_id, *(at - timedelta(hours=2) for at in hours))
+    await growing.ask(place, "25Gi")
+    await growing.has_size(place, "25Gi")
+    assert await growing.modifies(place, volume_id) == [{"Size": "25"}]
+
+
+@together.test
+async def test_a_note_of_what_was_never_sent_costs_a_minute_and_no_modification(place: Place):
+    pv, volume_id = await growing.a_volume(place, volumeMode="Block")
+    path = f"{PVS}/{pv}"
+    uid = (await place.api.get(path))["metadata"]["uid"]
+    # As one that died between its note and the call: EC2 tells of no modification, as before it.
+    noted_at = datetime.now(UTC)
+    ledger = Ledger((Start(noted_at, after="", asked="24 GiB"),))
+    text = ledger.text(persistent_volume_uid=uid, volume_id=volume_id)
+    await place.api.patch(path, {"metadata": {"annotations": {ANNOTATION: text}}})
+
+    await growing.ask(place, "24Gi")
+    await growing.has_size(place, "24Gi", timeout_s=SLOWLY_S)
+
+    assert datetime.now(UTC) - noted_at > timedelta(seconds=IN_DOUBT_S)
+    assert await growing.modifies(place, volume_id) == [{"Size": "24"}]
+    noted = (await place.api.get(path))["metadata"]["annotations"][ANNOTATION]
+    found = Ledger.read(noted, persistent_volume_uid=uid, volume_id=volume_id)
+    assert len(found.starts) == 1
+
+
+@together.test
+@pytest.mark.parametrize("text", ["{", "[]", '{"uid": "another", "volume": "vol-1"}', "\u0000"])
+async def test_a_note_that_is_none_does_not_matter(place: Place, text: str):
+    pv, volume_id = await growing.a_volume(place, volumeMode="Block")
+    annotations = {ANNOTATION: text}
+    await place.api.patch(f"{PVS}/{pv}", {"metadata": {"annotations": annotations}})
+
+    await growing.ask(place, "24Gi")
+    await growing.has_size(place, "24Gi")
+
+    assert await growing.modifies(place, volume_id) == [{"Size": "24"}]
 
 
 async def test_nothing_of_this_was_a_tight_loop(cluster: Cluster):
