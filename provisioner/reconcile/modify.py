@@ -13,6 +13,7 @@ from structlog.contextvars import bind_contextvars
 
 from provisioner.decide import attributes as attribute_rules
 from provisioner.decide import expand
+from provisioner.decide.volume_plan import Wish
 from provisioner.edges import Edges
 from provisioner.kube.queue import OUTAGE, KeyedQueue
 from provisioner.model.claim import Claim
@@ -20,9 +21,10 @@ from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.meta import KubeObject
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_attributes_class import VolumeAttributesClass
+from provisioner.reconcile.modify_look import Look
 from provisioner.reconcile.modify_memory import Known, Readings, loop_s
 from provisioner.reconcile.modify_record import ModifyRecord
-from provisioner.reconcile.modify_steps import AGAIN_S, Look, ModifySteps
+from provisioner.reconcile.modify_steps import AGAIN_S, ModifySteps
 
 # So long a new wish waits for another one: two edits of a claim then cost one modification.
 GATHER_S = 1.0
@@ -35,12 +37,13 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Wishes:
-    """``cancel``: a change that was never begun is wanted no more."""
+    """``cancel``: a change that was never begun is wanted no more; ``is_bound``: as of ``Look``."""
 
     grow: expand.Grow | None
     change: attribute_rules.Change | None
     found: attribute_rules.Missing | attribute_rules.Broken | None
     cancel: bool = False
+    is_bound: bool = False
 
 
 class Modifier:
@@ -122,7 +125,15 @@ class Modifier:
             waits_s = known.wished_at_s + GATHER_S - loop_s()
             if waits_s > 0:
                 return waits_s
-            look = Look(claim, persistent_volume, volume_id, known, wishes.grow, wishes.change)
+            look = Look(
+                claim,
+                persistent_volume,
+                volume_id,
+                known,
+                wishes.grow,
+                wishes.change,
+                wishes.is_bound,
+            )
             done = await self._steps.take(look)
             if done is not True:
                 return done
@@ -131,7 +142,7 @@ class Modifier:
     async def _wishes(
         self, claim: Claim, persistent_volume: PersistentVolume, known: Known
     ) -> _Wishes:
-        grow = expand.decide(claim, persistent_volume, is_free=known.free)
+        grow = expand.decide(claim, persistent_volume, is_free=known.is_free(Wish.SIZE))
         size = grow if isinstance(grow, expand.Grow) else None
         found: (
             attribute_rules.Nothing
@@ -139,7 +150,11 @@ class Modifier:
             | attribute_rules.Broken
             | attribute_rules.Change
         )
-        target = attribute_rules.target_of(claim, is_free=known.free)
+        target = attribute_rules.target_of(claim, is_free=known.is_free(Wish.ATTRIBUTES))
+        is_bound = (grow, target) != (
+            expand.decide(claim, persistent_volume, is_free=True),
+            attribute_rules.target_of(claim, is_free=True),
+        )
         match target:
             case attribute_rules.Cancel():
                 return _Wishes(size, None, None, cancel=True)
@@ -158,9 +173,10 @@ class Modifier:
                 assert_never(target)
         if isinstance(found, attribute_rules.Change):
             known.aim(size.target if size else "", found.name or str(found.attributes))
-            return _Wishes(size, found, None)
+            return _Wishes(size, found, None, is_bound=is_bound)
         known.aim(size.target if size else "", "")
-        return _Wishes(size, None, None if isinstance(found, attribute_rules.Nothing) else found)
+        wrong = None if isinstance(found, attribute_rules.Nothing) else found
+        return _Wishes(size, None, wrong, is_bound=is_bound)
 
     async def _tell_found(
         self,
@@ -169,10 +185,10 @@ class Modifier:
         known: Known,
     ) -> None:
         """What is wrong with the class; what is wanted besides goes on without it."""
-        known.free = known.free or not isinstance(found, attribute_rules.Missing)
         if isinstance(found, attribute_rules.Missing):
             await self._record.class_missing(claim, found.name)
             return
+        known.begun -= {Wish.ATTRIBUTES}
         is_news = await self._record.class_broken(claim, found)
         if is_news and known.told != found.message:
             known.told = found.message

@@ -10,7 +10,7 @@ from provisioner.decide.expand import ResizeStatus
 from provisioner.decide.volume_plan import Wish
 from provisioner.ec2.watchers import Watchers
 from provisioner.edges import Edges
-from provisioner.model.budget import Ledger, name_of
+from provisioner.model.budget import IN_DOUBT_S, Ledger, name_of
 from provisioner.model.claim import Claim
 from provisioner.model.errors import StorageError
 from provisioner.model.modification import Modification
@@ -39,7 +39,8 @@ class Known:
     Attributes:
         wished_at_s: when something was first wanted (loop time).
         targets: the size and the class that are wanted, "" for none.
-        free: surely nothing is under way for what the claim's status names.
+        begun: the wishes whose target in the claim's status may be under way.
+        inherited_until_s: so long (loop time) a process before us may turn out to have sent it.
         alone: both wishes together were refused; ``together`` is why.
         volume: as it was read last; ``latest`` its latest modification.
         read_at_s: when (loop time); None: not yet, or it is out of date.
@@ -54,7 +55,8 @@ class Known:
 
     wished_at_s: float
     targets: tuple[str, str] = ("", "")
-    free: bool = True
+    begun: frozenset[Wish] = frozenset()
+    inherited_until_s: float = 0.0
     alone: bool = False
     together: StorageError | None = None
     volume: Volume | None = None
@@ -75,9 +77,16 @@ class Known:
         Whatever the status names as under way may be: the process before us may have sent it.
         """
         modify = claim.modify_status
-        begun = modify is not None and modify.status == ModifyStatus.IN_PROGRESS
-        begun = begun or claim.resize_status == ResizeStatus.CONTROLLER_IN_PROGRESS
-        return cls(loop_s(), free=not begun)
+        named = {
+            Wish.SIZE: claim.resize_status == ResizeStatus.CONTROLLER_IN_PROGRESS,
+            Wish.ATTRIBUTES: modify is not None and modify.status == ModifyStatus.IN_PROGRESS,
+        }
+        begun = frozenset(wish for wish in Wish if named[wish])
+        return cls(loop_s(), begun=begun, inherited_until_s=loop_s() + IN_DOUBT_S if begun else 0.0)
+
+    def is_free(self, wish: Wish) -> bool:
+        """Whether surely nothing is under way for what the claim's status names."""
+        return wish not in self.begun
 
     def aim(self, size: str, name: str) -> None:
         """Note what is wanted now; forget refusals of anything else."""
@@ -94,7 +103,7 @@ class Known:
         target = dict(zip(Wish, self.targets, strict=True))[wish]
         times = self.refusals[wish].times + 1 if wish in self.refusals else 1
         self.refusals[wish] = Refusal(target, error, loop_s() + again_s, times)
-        self.free = True
+        self.begun -= {wish}
 
     def sent(self, begun: Modification, now_s: float) -> None:
         """EC2 has taken a modification."""

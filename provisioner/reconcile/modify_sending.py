@@ -97,7 +97,7 @@ class ModifySending:
                 raise ChangedError from error
             raise
         note.start = begun.starts[-1]
-        known.free = False
+        known.begun |= step.wishes
         if not self._is_same(claim):  # while that was written
             raise ChangedError
 
@@ -105,7 +105,7 @@ class ModifySending:
         """It was surely not carried out; a note that stays only costs a minute of doubt."""
         if note.start is None:
             return
-        known.free = True
+        known.begun = frozenset()
         persistent_volume = self._caches.persistent_volumes.get(pv_name)
         if persistent_volume is None:
             return

@@ -1,22 +1,22 @@
 """The steps towards one plan for a volume, each carried out and written down."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
-from typing import Literal, assert_never
+from typing import assert_never
 
 import structlog
 
 from provisioner.decide import attributes as attribute_rules
-from provisioner.decide import expand, volume_plan
+from provisioner.decide import volume_plan
 from provisioner.decide.volume_plan import View, Wish
 from provisioner.edges import Edges
 from provisioner.model.budget import asked
 from provisioner.model.claim import Claim
 from provisioner.model.errors import Reason, StorageError
-from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.reconcile.modify_ceiling import ModifyCeiling
-from provisioner.reconcile.modify_memory import Known, Readings, loop_s
+from provisioner.reconcile.modify_look import Look, Next, is_under_way, released
+from provisioner.reconcile.modify_memory import Readings, loop_s
 from provisioner.reconcile.modify_record import ModifyRecord, utc_now
 from provisioner.reconcile.modify_refusals import ModifyRefusals
 from provisioner.reconcile.modify_sending import ChangedError, ModifySending, ledger_of
@@ -31,27 +31,6 @@ _MISSING_S = 60.0
 _MISSING_AGAIN_S = 5.0
 
 log = structlog.get_logger(__name__)
-
-# Go on at once; or the next look in so many seconds, None: when woken.
-Next = Literal[True] | float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """One look at one claim; what it wants is ``grow``, ``change`` or both."""
-
-    claim: Claim
-    persistent_volume: PersistentVolume
-    volume_id: str
-    known: Known
-    grow: expand.Grow | None
-    change: attribute_rules.Change | None
-
-    @property
-    def wishes(self) -> frozenset[Wish]:
-        """What is wanted."""
-        wanted = {Wish.SIZE: self.grow is not None, Wish.ATTRIBUTES: self.change is not None}
-        return frozenset(wish for wish in Wish if wanted[wish])
 
 
 class ModifySteps:
@@ -95,9 +74,6 @@ class ModifySteps:
         known, now = look.known, utc_now()
         ledger = ledger_of(look.persistent_volume, look.volume_id)
         await self._readings.refresh(look.volume_id, known, ledger)
-        if not known.free and ledger.settled(known.latest, now) != ledger:
-            known.free = True  # nothing came of what was sent
-            return True
         try:
             tags = attribute_rules.tags_of(look.change, look.claim)
         except ValueError as error:
@@ -118,6 +94,8 @@ class ModifySteps:
         )
         view = await self._ceiling.looked_up(view)
         step = volume_plan.decide(view)
+        if look.is_bound and not is_under_way(view, step):
+            return released(known)
         if not isinstance(step, volume_plan.WaitUntil):
             self._waiting.discard(look.claim.uid)
         if not isinstance(step, volume_plan.Gone):
@@ -138,7 +116,7 @@ class ModifySteps:
             case volume_plan.Await(message=message):
                 return await self._await(look, message)
             case volume_plan.Failed(name=name, message=message):
-                known.told_failed, known.free, known.read_at_s = name, True, None
+                known.told_failed, known.begun, known.read_at_s = name, frozenset(), None
                 text = f"{Reason.VOLUME_STATE}: {message}"
                 self._record.tell_failed(look.claim, look.wishes, text)
                 raise StorageError(Reason.VOLUME_STATE, message)
@@ -193,7 +171,7 @@ class ModifySteps:
             name=change.name if change is not None else None,
             size_gib=step.size_gib,
         )
-        known.free, known.told = True, ""
+        known.begun, known.told = frozenset(), ""
         for wish in step.wishes:
             known.refusals.pop(wish, None)
         took_s = loop_s() - known.wished_at_s
