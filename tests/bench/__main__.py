@@ -81,7 +81,7 @@ class Bench:
         found = await modify.measure(self._folder, self._binaries, claims, snapshots)
         self._results.modified = found
         _tell(f"{claims} claims grown and changed: {found.grown.seconds:.1f} s")
-        _tell(f"{snapshots} snapshots: at most {max(found.late_s):.2f} s after EC2")
+        _tell(f"{snapshots} snapshots: at most {max(found.late).seconds:.2f} s after EC2")
 
     async def memory(self, objects: int) -> None:
         """Memory and start."""

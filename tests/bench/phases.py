@@ -34,7 +34,8 @@ class Phase:
         seconds: from the first request of the bench to the last object seen as it should be.
         cpu_s: CPU seconds by process, until the contestant had nothing left to do.
         calls: EC2 calls by action, trailing ones included.
-        throttled: those of them that EC2 refused.
+        throttled: those of them that came too fast for EC2.
+        refused: those that EC2 refused for other reasons.
         memory_mib: of the contestant, afterwards.
         foreign: the share of the machine that others used meanwhile, which makes it slower.
     """
@@ -45,6 +46,7 @@ class Phase:
     cpu_s: dict[str, float] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
     throttled: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
     memory_mib: float = 0.0
     foreign: float = 0.0
 
@@ -110,6 +112,9 @@ async def measured(world: World, name: str, objects: int) -> AsyncIterator[Phase
     phase.foreign = max(0.0, theirs_s / (loop.time() - began_s) / (os.cpu_count() or 1))
     report = world.ec2.report()
     phase.calls, phase.throttled = report["calls"], report["throttled"]
+    for what, number in report["errors"].items():
+        action = what.partition(":")[0]
+        phase.refused[action] = phase.refused.get(action, 0) + number
     phase.memory_mib, _ = processes.memory_mib(world.pid)
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.bench import modify, report
 from tests.bench.hands import BenchError
 from tests.bench.memory import Memory
-from tests.bench.modify import SNAPSHOT_S, Modified
+from tests.bench.modify import MODIFY_S, Late, Modified
 from tests.bench.phases import NAMES, Phase
 from tests.bench.report import Results
 from tests.bench.world import OURS
@@ -33,22 +33,25 @@ def test_the_memory_of_all_is_told_at_its_peak_too() -> None:
 
 
 def test_modifications_are_told_beside_their_floor_and_snapshots_by_the_latest() -> None:
-    grown = Phase("grown", 300, seconds=52.5, calls={"ModifyVolume": 301, "DescribeVolumes": 70})
-    taken = Phase("taken", 3, seconds=20.0, calls={"CreateSnapshot": 3, "DescribeSnapshots": 10})
-    modified = Modified(grown, 50.0, taken, (0.4, 0.9, 0.2))
+    grown = Phase("grown", 300, seconds=54.0, calls={"ModifyVolume": 303, "DescribeVolumes": 72})
+    grown.throttled = {"ModifyVolume": 2}
+    taken = Phase("taken", 3, seconds=20.0, calls={"CreateSnapshot": 4, "DescribeSnapshots": 10})
+    taken.refused = {"CreateSnapshot": 1}
+    late = (Late(0.4, 1), Late(1.9, 2), Late(0.2, 1))
 
+    modified = Modified(grown, 50.0, taken, late)
     text = report.markdown(Results("a machine", 100, modified=modified))
 
-    assert "**301 ModifyVolume calls, 0 of them throttled** (exactly 300)" in text
-    assert "**52.5 s**, 1.050 x the bucket's floor of 50 s" in text
+    assert "**301 ModifyVolume** (exactly 300; 2 calls more throttled, 0 refused)" in text
+    assert f"**54.0 s**, {54 / (50 + MODIFY_S):.3f} x the floor of {50 + MODIFY_S:.0f} s" in text
     assert "1.33 describes a second" in text
-    assert "median 0.40 s, at most **0.90 s**" in text
+    assert "3 snapshots in 3 CreateSnapshot (0 calls more throttled, 1 refused)" in text
+    assert "median 0.40 s, at most 1.90 s and **2 looks at EC2**" in text
 
 
 def test_a_snapshot_is_late_from_when_ec2_has_completed_it() -> None:
-    volumes = {"content-a": "vol-1", "content-b": "vol-2"}
-    ready_s = {"content-a": 5.5 + SNAPSHOT_S, "content-b": 8.0 + SNAPSHOT_S}
+    ready = [(15.0, 15.5), (17.0, 18.5)]
 
-    assert modify.lateness(ready_s, volumes, {"vol-1": 5.0, "vol-2": 7.0}) == (0.5, 1.0)
+    assert modify.lateness(ready, [14.9, 15.2, 17.1, 18.2]) == ((0.5, 1), (1.5, 2))
     with pytest.raises(BenchError, match="before EC2 said so"):
-        modify.lateness(ready_s, volumes, {"vol-1": 5.0, "vol-2": 9.0})
+        modify.lateness([(16.0, 15.5)], [])
