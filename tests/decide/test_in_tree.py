@@ -174,8 +174,8 @@ def test_no_in_tree_class_raises_anything_but_a_sentence(parameters):
 
 
 def test_what_an_in_tree_class_cannot_have_is_refused_as_with_any_other():
-    copied = a_claim(attributes_class="gold")
+    chosen = a_claim(selector={})
 
-    answer = examine(copied, an_old_class(), driver=DRIVER, persistent_volume=None)
+    answer = examine(chosen, an_old_class(), driver=DRIVER, persistent_volume=None)
 
     assert isinstance(answer, Refuse)
