@@ -117,4 +117,5 @@ def _allowance(
         persistent_volume_uid=persistent_volume.uid,
         volume_id=volume_id,
     )
+    ledger = ledger.believed(now)
     return Allowance(ledger.left(latest, now), ledger.more_at(latest, now))

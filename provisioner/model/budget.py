@@ -72,6 +72,14 @@ class Ledger:
         written = _Written(persistent_volume_uid, volume_id, self.starts)
         return msgspec.json.encode(written).decode()
 
+    def believed(self, now: datetime) -> "Ledger":
+        """Without what a clock that was far ahead has noted: EC2 has refused those calls.
+
+        It takes none whose time is wrong by more than ``_SKEW``, and it takes ours, so the clocks
+        of two that it heard are no further apart than twice that.
+        """
+        return replace(self, starts=tuple(e for e in self.starts if e.at - now <= 2 * _SKEW))
+
     def doubt_s(self, latest: Modification | None, now: datetime) -> float:
         """For how many seconds a modification may still show of which EC2 tells nothing yet.
 
@@ -91,6 +99,13 @@ class Ledger:
     def taken_back(self) -> "Ledger":
         """Without the last entry: EC2 has refused it for certain."""
         return replace(self, starts=self.starts[:-1])
+
+    def again(self, now: datetime) -> "Ledger":
+        """With the last entry's time set anew: EC2 has throttled the call, and it goes only now."""
+        last = self.starts[-1]
+        return replace(
+            self, starts=(*self.starts[:-1], msgspec.structs.replace(last, at=now.astimezone(UTC)))
+        )
 
     def begun(self, request: ModifyRequest, latest: Modification | None, now: datetime) -> "Ledger":
         """With one more, about to be sent; what counts no more is left out."""

@@ -23,11 +23,10 @@ from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_attributes_class import VolumeAttributesClass
 from provisioner.reconcile.modify_look import Look
 from provisioner.reconcile.modify_memory import Known, Readings, loop_s
+from provisioner.reconcile.modify_node import NodePauses
 from provisioner.reconcile.modify_record import ModifyRecord
 from provisioner.reconcile.modify_steps import AGAIN_S, ModifySteps
 
-# So long a new wish waits for another one: two edits of a claim then cost one modification.
-GATHER_S = 1.0
 _CONFLICT_S = (0.2, 5.0)
 _MOST_STEPS = 12
 _PASSES = frozenset({Reason.MODIFICATION_RUNNING, Reason.VOLUME_STATE})
@@ -55,6 +54,7 @@ class Modifier:
         self._known: dict[str, Known] = {}
         self._volumes: dict[str, str] = {}  # by claim: whose modification may be watched
         self._readings = Readings(edges)
+        self._pauses = NodePauses()
         self._record = ModifyRecord(edges)
         self.queue = KeyedQueue("modify", self.reconcile, edges.metrics, soon=OUTAGE | _PASSES)
         self._steps = ModifySteps(
@@ -107,6 +107,7 @@ class Modifier:
         for _ in range(_MOST_STEPS):
             claim = self._caches.claim(uid)
             if claim is None:
+                self._forget(uid)
                 return None
             persistent_volume = self._caches.persistent_volumes.get(claim.spec.volume_name)
             if persistent_volume is None:
@@ -118,25 +119,20 @@ class Modifier:
             if wishes.found is not None:
                 await self._tell_found(claim, wishes.found, known)
                 claim = self._caches.claim(uid) or claim
-            if wishes.grow is None and wishes.change is None:
+            pause_s = self._pauses.left_s(claim)
+            grow = wishes.grow if not pause_s else None
+            if grow is None and wishes.change is None:
                 await self._record.tidy(claim, persistent_volume)
                 self._forget(uid, keep=wishes.found is not None)
-                return None
-            waits_s = known.wished_at_s + GATHER_S - loop_s()
+                return pause_s or None
+            waits_s = known.gather_until_s - loop_s()
             if waits_s > 0:
                 return waits_s
-            look = Look(
-                claim,
-                persistent_volume,
-                volume_id,
-                known,
-                wishes.grow,
-                wishes.change,
-                wishes.is_bound,
-            )
+            change, is_bound = wishes.change, wishes.is_bound
+            look = Look(claim, persistent_volume, volume_id, known, grow, change, is_bound)
             done = await self._steps.take(look)
             if done is not True:
-                return done
+                return _sooner(done, pause_s)
         return AGAIN_S  # what was written was taken out again, by a webhook perhaps
 
     async def _wishes(
@@ -214,6 +210,7 @@ class Modifier:
     def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
             self._forget(old.uid)
+            self._pauses.forget(old.uid)
         if new is None or not new.spec.volume_name:
             return
         if old is None or _told(old, self._driver) != _told(new, self._driver):
@@ -227,7 +224,7 @@ class Modifier:
         for claim in self._caches.claims.keyed("attributes_class", _name(new or old)):
             known = self._known.get(claim.uid)
             if known is not None and is_other:
-                known.aim("", "")  # refusals were about the other one
+                known.forget_class()
             if claim.spec.volume_name:
                 self.queue.add(claim.uid)
 
@@ -235,12 +232,27 @@ class Modifier:
         self, old: PersistentVolume | None, new: PersistentVolume | None
     ) -> None:
         holder = new.spec.claim_ref if new is not None else None
-        if holder is not None and old is None and self._caches.claim(holder.uid) is not None:
+        is_news = old is None or new is None or _held(old) != _held(new)
+        if holder is not None and is_news and self._caches.claim(holder.uid) is not None:
             self.queue.add(holder.uid)
+
+
+def _sooner(waits_s: float | None, pause_s: float) -> float | None:
+    """``waits_s`` None: until woken; ``pause_s`` 0.0: there is none."""
+    if not pause_s:
+        return waits_s
+    return pause_s if waits_s is None else min(waits_s, pause_s)
 
 
 def _name(obj: KubeObject | None) -> str:
     return obj.name if obj is not None else ""
+
+
+def _held(persistent_volume: PersistentVolume) -> tuple[object, ...]:
+    """Whose volume it names; a cache may be behind a claim that is bound to it already."""
+    spec = persistent_volume.spec
+    holder = spec.claim_ref
+    return (holder and (holder.uid, holder.namespace), spec.csi, spec.aws_elastic_block_store)
 
 
 def _wanted(claim: Claim, driver: str) -> tuple[object, ...]:

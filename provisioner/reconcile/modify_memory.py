@@ -17,6 +17,8 @@ from provisioner.model.modification import Modification
 from provisioner.model.volume import Volume
 
 FRESH_S = 30.0
+# So long a new wish waits for another one: two edits of a claim then cost one modification.
+GATHER_S = 1.0
 # While the watcher looks at the modification, a volume need not be looked at as often.
 _FRESH_WATCHED_S = 300.0
 _NOT_BEFORE_S = 1.0
@@ -24,12 +26,16 @@ _NOT_BEFORE_S = 1.0
 
 @dataclass(slots=True)
 class Refusal:
-    """A wish that was refused: what it was, why, and from when on it is tried again (loop time)."""
+    """A wish that was refused: what it was, why, and from when on it is tried again (loop time).
+
+    ``is_written``: the claim and an event say so.
+    """
 
     target: str
     error: StorageError
     until_s: float
     times: int = 1
+    is_written: bool = False
 
 
 @dataclass(slots=True)
@@ -38,6 +44,7 @@ class Known:
 
     Attributes:
         wished_at_s: when something was first wanted (loop time).
+        gather_until_s: so long (loop time) another wish is waited for.
         targets: the size and the class that are wanted, "" for none.
         begun: the wishes whose target in the claim's status may be under way.
         inherited_until_s: so long (loop time) a process before us may turn out to have sent it.
@@ -46,14 +53,17 @@ class Known:
         read_at_s: when (loop time); None: not yet, or it is out of date.
         refusals: by wish.
         limited_until: EC2 takes no modification before.
+        limit_guesses: how often in a row EC2 did not say until when.
         told_failed: the failed modification that was told.
         told: what was told last, so that it is told once.
         missing_since_s: since when EC2 does not show the volume.
         disputes: refusals in a row because of a modification that EC2 does not show.
         conflicts: writes in a row that found the claim or its object changed.
+        unwritten: notes in a row that could not be written.
     """
 
     wished_at_s: float
+    gather_until_s: float = 0.0
     targets: tuple[str, str] = ("", "")
     begun: frozenset[Wish] = frozenset()
     inherited_until_s: float = 0.0
@@ -64,11 +74,13 @@ class Known:
     read_at_s: float | None = None
     refusals: dict[Wish, Refusal] = field(default_factory=dict)
     limited_until: datetime | None = None
+    limit_guesses: int = 0
     told_failed: str = ""
     told: str = ""
     missing_since_s: float | None = None
     disputes: int = 0
     conflicts: int = 0
+    unwritten: int = 0
 
     @classmethod
     def of(cls, claim: Claim) -> "Known":
@@ -93,10 +105,20 @@ class Known:
         targets = (size, name)
         if targets == self.targets:
             return
+        now_s = loop_s()
+        if not any(self.targets):
+            self.wished_at_s = now_s
+        if any(new and new != old for new, old in zip(targets, self.targets, strict=True)):
+            self.gather_until_s = now_s + GATHER_S
         for wish, target in zip(Wish, targets, strict=True):
             if wish in self.refusals and self.refusals[wish].target != target:
                 del self.refusals[wish]
         self.targets, self.alone, self.together = targets, False, None
+
+    def forget_class(self) -> None:
+        """Forget refusals of the class: another one has its name by now."""
+        self.refusals.pop(Wish.ATTRIBUTES, None)
+        self.targets, self.alone, self.together = (self.targets[0], ""), False, None
 
     def refuse(self, wish: Wish, error: StorageError, again_s: float) -> None:
         """Set a wish aside for a while."""
@@ -108,7 +130,8 @@ class Known:
     def sent(self, begun: Modification, now_s: float) -> None:
         """EC2 has taken a modification."""
         self.latest, self.read_at_s = begun, now_s
-        self.limited_until, self.disputes, self.told = None, 0, ""
+        self.limited_until, self.limit_guesses, self.told = None, 0, ""
+        self.disputes = self.unwritten = 0
 
     def held_for_s(self) -> float | None:
         """Seconds until the first of the refused wishes is tried again."""

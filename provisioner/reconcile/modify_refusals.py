@@ -1,15 +1,13 @@
 """What follows when EC2 refuses a modification: one bad wish never holds the other up."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 
 import structlog
 
-from provisioner.decide import attributes as attribute_rules
-from provisioner.decide import expand
 from provisioner.decide.volume_plan import BOTH, Send, Wish
 from provisioner.edges import Edges
-from provisioner.model.claim import Claim
-from provisioner.model.errors import Ec2Error, Outcome, Reason, StorageError
+from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason, StorageError
+from provisioner.reconcile.modify_look import Look
 from provisioner.reconcile.modify_memory import Known
 from provisioner.reconcile.modify_record import ModifyRecord, utc_now
 
@@ -29,10 +27,15 @@ FOR_GOOD = frozenset(
 _OF_THE_WISH = FOR_GOOD | {Reason.QUOTA_EXCEEDED, Reason.ZONE_OUT_OF_CAPACITY, Reason.KEY_UNUSABLE}
 FOR_GOOD_AGAIN_S = 1800.0  # as aws-ebs-csi-driver's chart has the stock resizer do it
 _AGAIN_S, _AGAIN_MOST_S = 60.0, 600.0
-_LIMIT_AGAIN = timedelta(hours=1)  # where EC2 does not say when
+# A modification that fails in EC2 counts all the same: some of the day's are left for who corrects
+# his wish.
+_FAILED_AGAIN_S = (30.0, 3600.0, 6 * 3600.0)
+# Where EC2 does not say when it takes the next one.
+_LIMIT_AGAIN, _LIMIT_AGAIN_MOST = timedelta(hours=1), timedelta(hours=6)
 _DISPUTE_S = 5.0
 _DISPUTES = 3
 _LOST_AGAIN_S = 1.0
+_UNWRITTEN = 3  # an API server that restarts is nothing to tell the user of a claim
 
 log = structlog.get_logger(__name__)
 
@@ -41,30 +44,26 @@ class ModifyRefusals:
     """Sorts refusals: about time, about the plan, about one wish, about us."""
 
     def __init__(self, edges: Edges, record: ModifyRecord) -> None:
+        self._caches = edges.caches
         self._metrics = edges.metrics
         self._record = record
 
-    async def after(
-        self,
-        claim: Claim,
-        known: Known,
-        step: Send,
-        error: StorageError,
-        *,
-        grow: expand.Grow | None,
-        change: attribute_rules.Change | None,
-    ) -> float | bool:
+    async def after(self, look: Look, step: Send, error: StorageError) -> float | bool:
         """What to do after a ModifyVolume that brought an error; as ``ModifySteps.take``.
 
         Raises:
             StorageError: the same, told; it goes on after a while.
         """
-        known.read_at_s = None
+        known = look.known
+        if isinstance(error, KubeError):
+            self._unwritten(look, step, error)
+            raise error
+        known.read_at_s, known.unwritten = None, 0
         if error.outcome is Outcome.UNKNOWN:
             log.warning("the reply to ModifyVolume was lost", error=error.message)
             return _LOST_AGAIN_S
         if error.reason is Reason.MODIFICATION_LIMIT:
-            known.limited_until = _until(error)
+            _limit(known, error)
             return True
         if error.reason in (Reason.MODIFICATION_RUNNING, Reason.VOLUME_STATE):
             known.disputes += 1
@@ -78,72 +77,95 @@ class ModifyRefusals:
                 known.alone, known.together = True, error
                 log.warning("refused together; each goes alone", error=error.message)
                 return True
-            wish = next(iter(step.wishes))
-            return await self.refuse(claim, known, wish, error, grow=grow, change=change)
-        self._told(claim, step.wishes, error, known)
+            return await self.refuse(look, next(iter(step.wishes)), error)
+        self.tell(look, step.wishes, error)
         raise error
 
-    async def of_tags(
-        self,
-        claim: Claim,
-        known: Known,
-        error: StorageError,
-        *,
-        grow: expand.Grow | None,
-        change: attribute_rules.Change | None,
-    ) -> float | bool:
-        """What to do after tags could not be written; a size never waits for them.
+    async def of_tags(self, look: Look, error: StorageError) -> float | bool:
+        """What to do after tags could not be written; a size never waits for them long.
 
         Raises:
             StorageError: the same, told; it goes on after a while.
         """
-        wish = Wish.ATTRIBUTES
+        known, wish = look.known, Wish.ATTRIBUTES
+        if error.reason is Reason.VOLUME_STATE and known.disputes < _DISPUTES:
+            known.disputes += 1  # somebody writes tags at this moment
+            return error.retry_after_s or _LOST_AGAIN_S
         about_us = error.reason in (Reason.PERMISSION_DENIED, Reason.VOLUME_STATE)
-        if error.reason in _OF_THE_WISH or (about_us and grow is not None):
-            return await self.refuse(claim, known, wish, error, grow=grow, change=change)
-        self._told(claim, frozenset({wish}), error, known)
+        if error.reason in _OF_THE_WISH or (about_us and look.grow is not None):
+            return await self.refuse(look, wish, error)
+        self.tell(look, frozenset({wish}), error)
         raise error
 
-    async def refuse(
-        self,
-        claim: Claim,
-        known: Known,
-        wish: Wish,
-        error: StorageError,
-        *,
-        grow: expand.Grow | None,
-        change: attribute_rules.Change | None,
-    ) -> bool:
-        """Set a wish aside and say why; the other one goes on."""
-        for_good = error.reason in FOR_GOOD
-        before = known.refusals.get(wish)
-        times = before.times if before is not None else 0
-        again_s = max(error.retry_after_s or 0.0, _AGAIN_S) * 2.0 ** min(times, 8)
-        known.refuse(wish, error, FOR_GOOD_AGAIN_S if for_good else min(again_s, _AGAIN_MOST_S))
-        self._metrics.flow_failures.labels("modify", error.reason.value).inc()
-        log.warning("refused", wish=wish.value, reason=error.reason.value, error=error.message)
-        await self._record.refused(
-            claim,
-            wish,
-            error,
-            grow=grow,
-            name=change.name if change is not None else None,
-            for_good=for_good,
-        )
+    async def failed(self, look: Look, error: StorageError) -> bool:
+        """What was begun has failed in EC2: told, and tried again less and less often."""
+        known = look.known
+        for wish in look.wishes - known.refused:
+            before = known.refusals.get(wish)
+            times = before.times if before is not None else 0
+            self._set_aside(
+                look, wish, error, _FAILED_AGAIN_S[min(times, len(_FAILED_AGAIN_S) - 1)]
+            )
+        await self.write(look)
         return True
 
-    def _told(
-        self, claim: Claim, wishes: frozenset[Wish], error: StorageError, known: Known
-    ) -> None:
-        text = f"{error.reason}: {error.message}"
+    async def refuse(self, look: Look, wish: Wish, error: StorageError) -> bool:
+        """Set a wish aside and say why; the other one goes on."""
+        before = look.known.refusals.get(wish)
+        times = before.times if before is not None else 0
+        again_s = max(error.retry_after_s or 0.0, _AGAIN_S) * 2.0 ** min(times, 8)
+        for_good = error.reason in FOR_GOOD
+        again_s = FOR_GOOD_AGAIN_S if for_good else min(again_s, _AGAIN_MOST_S)
+        self._set_aside(look, wish, error, again_s)
+        await self.write(look)
+        return True
+
+    async def write(self, look: Look) -> None:
+        """Say why wishes were set aside, where that could not be written down yet."""
+        for wish, refusal in look.known.refusals.items():
+            if refusal.is_written or wish not in look.wishes:
+                continue
+            await self._record.refused(
+                self._caches.claim(look.claim.uid) or look.claim,
+                wish,
+                refusal.error,
+                grow=look.grow,
+                name=look.change.name if look.change is not None else None,
+                for_good=refusal.error.reason in FOR_GOOD,
+            )
+            refusal.is_written = True
+
+    def tell(self, look: Look, wishes: frozenset[Wish], error: StorageError) -> None:
+        """A Warning, once for as long as nothing else is told."""
+        known, text = look.known, f"{error.reason}: {error.message}"
         if error.reason is not Reason.NOT_LEADING and known.told != text:
             known.told = text
-            self._record.tell_failed(claim, wishes, text)
+            self._record.tell_failed(look.claim, wishes, text)
+
+    def _set_aside(self, look: Look, wish: Wish, error: StorageError, again_s: float) -> None:
+        look.known.refuse(wish, error, again_s)
+        self._metrics.flow_failures.labels("modify", error.reason.value).inc()
+        log.warning("refused", wish=wish.value, reason=error.reason.value, error=error.message)
+
+    def _unwritten(self, look: Look, step: Send, error: KubeError) -> None:
+        """The note could not be written, so nothing was sent."""
+        if error.reason in (Reason.CONFLICT, Reason.OBJECT_NOT_FOUND):
+            return
+        look.known.unwritten += 1
+        log.warning("cannot note what is to be sent", error=error.message)
+        if look.known.unwritten >= _UNWRITTEN:
+            self.tell(look, step.wishes, error)
 
 
-def _until(error: StorageError) -> datetime:
-    """When EC2 takes another modification, as it says; else some time from now."""
+def _limit(known: Known, error: StorageError) -> None:
+    """Note when EC2 takes another modification, as it says; else some time from now."""
+    now = utc_now()
     if isinstance(error, Ec2Error) and error.retry_at is not None:
-        return error.retry_at.astimezone(UTC)
-    wait = _LIMIT_AGAIN if error.retry_after_s is None else timedelta(seconds=error.retry_after_s)
-    return utc_now() + wait
+        known.limited_until, known.limit_guesses = error.retry_at.astimezone(UTC), 0
+    elif error.retry_after_s is not None:
+        known.limited_until = now + timedelta(seconds=error.retry_after_s)
+        known.limit_guesses = 0
+    else:
+        wait = min(_LIMIT_AGAIN * 2 ** min(known.limit_guesses, 8), _LIMIT_AGAIN_MOST)
+        known.limited_until = now + wait
+        known.limit_guesses += 1

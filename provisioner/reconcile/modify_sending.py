@@ -7,6 +7,7 @@ nothing waits until EC2 would show it (see ``model/budget.py``).
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 
 import structlog
 
@@ -14,17 +15,21 @@ from provisioner.decide.volume_plan import Send
 from provisioner.edges import Edges
 from provisioner.model.budget import ANNOTATION, Ledger, Start
 from provisioner.model.claim import Claim
-from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
+from provisioner.model.errors import KubeError, Outcome, StorageError
 from provisioner.model.modification import Modification
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.reconcile.modify_memory import Known
 from provisioner.reconcile.modify_record import ModifyRecord, utc_now
 
+# A note as old as this is written anew before a call that was throttled goes again: who comes after
+# us doubts it for a minute.
+_NOTE_HOLDS = timedelta(seconds=5)
+
 log = structlog.get_logger(__name__)
 
 
 class ChangedError(Exception):
-    """Something else is wanted by now, or the persistent volume has changed; nothing was sent."""
+    """Something else is wanted by now, or the persistent volume is gone; nothing was sent."""
 
 
 @dataclass(slots=True)
@@ -36,11 +41,12 @@ class _Note:
 
 def ledger_of(persistent_volume: PersistentVolume, volume_id: str) -> Ledger:
     """What is noted on a persistent volume about the modifications of its volume."""
-    return Ledger.read(
+    ledger = Ledger.read(
         persistent_volume.annotations.get(ANNOTATION),
         persistent_volume_uid=persistent_volume.uid,
         volume_id=volume_id,
     )
+    return ledger.believed(utc_now())
 
 
 class ModifySending:
@@ -60,6 +66,7 @@ class ModifySending:
 
         Raises:
             ChangedError: nothing was sent: look again.
+            KubeError: it could not be noted, so nothing was sent.
             StorageError: refused; or, with ``outcome`` UNKNOWN, the reply was lost.
         """
         note = _Note()
@@ -84,18 +91,18 @@ class ModifySending:
         persistent_volume = self._caches.persistent_volumes.get(pv_name)
         if persistent_volume is None or not self._is_same(claim):
             raise ChangedError
-        if note.start is not None:
-            return  # EC2 has throttled it, and it goes again
-        request = step.request
+        request, now = step.request, utc_now()
         ledger = ledger_of(persistent_volume, request.volume_id)
-        begun = ledger.begun(request, known.latest, utc_now())
-        try:
-            await self._write(persistent_volume, request.volume_id, begun)
-        except KubeError as error:
-            # Should it be written all the same, somebody waits for a minute; nothing is sent.
-            if error.reason in (Reason.CONFLICT, Reason.OBJECT_NOT_FOUND):
-                raise ChangedError from error
-            raise
+        if note.start is None:
+            begun = ledger.begun(request, known.latest, now)
+        elif ledger.starts[-1:] != (note.start,):
+            raise ChangedError
+        elif now - note.start.at < _NOTE_HOLDS:
+            return  # EC2 has throttled it, and it goes again
+        else:
+            begun = ledger.again(now)
+        # Should it be written though that fails, somebody waits for a minute; nothing is sent.
+        await self._write(persistent_volume, request.volume_id, begun)
         note.start = begun.starts[-1]
         known.begun |= step.wishes
         if not self._is_same(claim):  # while that was written

@@ -11,9 +11,9 @@ from provisioner.decide import attributes as attribute_rules
 from provisioner.decide import volume_plan
 from provisioner.decide.volume_plan import View, Wish
 from provisioner.edges import Edges
-from provisioner.model.budget import asked
+from provisioner.model.budget import Ledger, asked
 from provisioner.model.claim import Claim
-from provisioner.model.errors import Reason, StorageError
+from provisioner.model.errors import NEEDS_HUMAN, Reason, StorageError
 from provisioner.reconcile.modify_ceiling import ModifyCeiling
 from provisioner.reconcile.modify_look import Look, Next, is_under_way, released
 from provisioner.reconcile.modify_memory import Readings, loop_s
@@ -29,6 +29,14 @@ _LOOK_MOST = timedelta(hours=1)
 # A volume may be missing from one description; a bound one hardly for as long as this.
 _MISSING_S = 60.0
 _MISSING_AGAIN_S = 5.0
+# No way on without people: told though nothing was refused yet.
+_FOR_PEOPLE = NEEDS_HUMAN | {Reason.FORBIDDEN, Reason.REJECTED}
+# What is not begun any more for a claim that is being deleted.
+_NEW = volume_plan.Send | volume_plan.Tag | volume_plan.WaitUntil | volume_plan.Failed
+_NO_TIME = (
+    "EC2 takes no further modification of the volume for now and does not say until when; it is "
+    "tried again every few hours"
+)
 
 log = structlog.get_logger(__name__)
 
@@ -71,21 +79,33 @@ class ModifySteps:
         Raises:
             StorageError: it goes on after a while.
         """
-        known, now = look.known, utc_now()
-        ledger = ledger_of(look.persistent_volume, look.volume_id)
-        await self._readings.refresh(look.volume_id, known, ledger)
         try:
-            tags = attribute_rules.tags_of(look.change, look.claim)
+            return await self._take(look)
+        except StorageError as error:
+            if error.reason in _FOR_PEOPLE:
+                self._refusals.tell(look, look.wishes - look.known.refused, error)
+            raise
+
+    async def _take(self, look: Look) -> Next:
+        known, now = look.known, utc_now()
+        await self._refusals.write(look)
+        ledger = ledger_of(look.persistent_volume, look.volume_id)
+        await self._read(look, ledger)
+        change = look.change
+        try:
+            tags = attribute_rules.tags_of(change, look.claim)
         except ValueError as error:
-            broken = StorageError(Reason.INVALID_CLASS, str(error))
-            return await self._refuse(look, Wish.ATTRIBUTES, broken)
+            if Wish.ATTRIBUTES not in known.refused:
+                broken = StorageError(Reason.INVALID_CLASS, str(error))
+                return await self._refusals.refuse(look, Wish.ATTRIBUTES, broken)
+            change, tags = None, {}
         view = View(
             volume=known.volume,
             latest=known.latest,
             ledger=ledger,
             now=now,
             size_gib=look.grow.size_gib if look.grow else None,
-            attributes=look.change.attributes if look.change else None,
+            attributes=change.attributes if change else None,
             tags=tags,
             refused=known.refused,
             alone=known.alone,
@@ -96,6 +116,9 @@ class ModifySteps:
         step = volume_plan.decide(view)
         if look.is_bound and not is_under_way(view, step):
             return released(known)
+        if look.claim.deleting and isinstance(step, _NEW):
+            self._readings.leave(look.claim.uid, look.volume_id)
+            return None
         if not isinstance(step, volume_plan.WaitUntil):
             self._waiting.discard(look.claim.uid)
         if not isinstance(step, volume_plan.Gone):
@@ -117,13 +140,11 @@ class ModifySteps:
                 return await self._await(look, message)
             case volume_plan.Failed(name=name, message=message):
                 known.told_failed, known.begun, known.read_at_s = name, frozenset(), None
-                text = f"{Reason.VOLUME_STATE}: {message}"
-                self._record.tell_failed(look.claim, look.wishes, text)
-                raise StorageError(Reason.VOLUME_STATE, message)
+                return await self._refusals.failed(look, StorageError(Reason.VOLUME_STATE, message))
             case volume_plan.Impossible(wish=wish, message=message):
                 is_size = wish is Wish.SIZE
                 reason = Reason.INVALID_CLAIM if is_size else Reason.INVALID_CLASS
-                return await self._refuse(look, wish, StorageError(reason, message))
+                return await self._refusals.refuse(look, wish, StorageError(reason, message))
             case volume_plan.Tag():
                 return await self._tag(look, step)
             case volume_plan.WaitUntil():
@@ -144,21 +165,17 @@ class ModifySteps:
         except ChangedError:
             return _CHANGED_S
         except StorageError as error:
-            done = await self._refusals.after(
-                self._now(look), known, step, error, grow=look.grow, change=look.change
-            )
+            done = await self._refusals.after(look, step, error)
             if known.read_at_s is None:
-                self._readings.watch(
-                    claim.uid, look.volume_id, lambda: self._wake(claim.uid), anew=True
-                )
+                self._watch(look, anew=True)
             return done
         known.sent(begun, loop_s())
-        self._readings.watch(claim.uid, look.volume_id, lambda: self._wake(claim.uid), anew=True)
+        self._watch(look, anew=True)
         log.info("volume modified", asked=asked(step.request), state=begun.state.value)
         self._ceiling.tell(self._now(look), known, step)
         together, known.together = known.together, None
         if together is not None and Wish.ATTRIBUTES not in step.wishes:
-            return await self._refuse(look, Wish.ATTRIBUTES, together)
+            return await self._refusals.refuse(look, Wish.ATTRIBUTES, together)
         return True
 
     async def _done(self, look: Look, step: volume_plan.Done) -> Next:
@@ -184,17 +201,18 @@ class ModifySteps:
         if message and look.known.told != message:
             look.known.told = message
             self._record.tell_waiting(look.claim, look.wishes, message)
-        uid = look.claim.uid
-        self._readings.watch(uid, look.volume_id, lambda: self._wake(uid))
+        self._watch(look)
         return _WATCHED_AGAIN_S
 
     async def _wait_until(self, look: Look, step: volume_plan.WaitUntil) -> Next:
         known = look.known
         wishes = look.wishes - known.refused
-        await self._begin(look, wishes, step.message)
-        if known.told != step.message:
-            known.told = step.message
-            text = f"{Reason.MODIFICATION_LIMIT}: {step.message}"
+        is_guess = known.limit_guesses > 0 and step.at == known.limited_until
+        message = _NO_TIME if is_guess else step.message
+        await self._begin(look, wishes, message)
+        if known.told != message:
+            known.told = message
+            text = f"{Reason.MODIFICATION_LIMIT}: {message}"
             self._record.tell_failed(look.claim, wishes, text)
             log.warning("waiting until EC2 takes another modification", until=str(step.at))
         self._waiting.add(look.claim.uid)
@@ -212,9 +230,8 @@ class ModifySteps:
             if step.add:
                 await self._volumes.tag([look.volume_id], step.add)
         except StorageError as error:
-            return await self._refusals.of_tags(
-                self._now(look), known, error, grow=look.grow, change=look.change
-            )
+            return await self._refusals.of_tags(look, error)
+        known.disputes = 0
         if volume is not None:
             has = {key: value for key, value in volume.tags.items() if key not in step.remove}
             known.volume = replace(volume, tags=has | dict(step.add))
@@ -235,13 +252,24 @@ class ModifySteps:
             f"{look.persistent_volume.name}; somebody has deleted it: restore a snapshot",
         )
         for wish in sorted(look.wishes):
-            await self._refuse(look, wish, error)
+            await self._refusals.refuse(look, wish, error)
         return known.held_for_s()
 
-    async def _refuse(self, look: Look, wish: Wish, error: StorageError) -> Next:
-        return await self._refusals.refuse(
-            self._now(look), look.known, wish, error, grow=look.grow, change=look.change
-        )
+    async def _read(self, look: Look, ledger: Ledger) -> None:
+        """What EC2 has; why it cannot be told is on the claim, where only people can help."""
+        try:
+            await self._readings.refresh(look.volume_id, look.known, ledger)
+        except StorageError as error:
+            if error.reason in NEEDS_HUMAN:
+                wishes = look.wishes - look.known.refused
+                await self._begin(look, wishes, f"{error.reason}: {error.message}")
+            raise
+
+    def _watch(self, look: Look, *, anew: bool = False) -> None:
+        """Have the claim looked at when its modification has changed; not one that is gone."""
+        uid = look.claim.uid
+        if self._caches.claim(uid) is not None:
+            self._readings.watch(uid, look.volume_id, lambda: self._wake(uid), anew=anew)
 
     async def _begin(self, look: Look, wishes: frozenset[Wish], message: str = "") -> None:
         change = look.change if Wish.ATTRIBUTES in wishes else None

@@ -131,3 +131,20 @@ def test_a_note_never_grows_without_bound(ages):
         found = found.begun(REQUEST, began(1), NOW)
 
     assert len(written(found)) < 1500
+
+
+def test_a_note_of_a_time_that_ec2_would_have_refused_is_not_believed():
+    near, far = Start(NOW + timedelta(minutes=9)), Start(NOW + timedelta(minutes=11))
+
+    assert Ledger((near, far)).believed(NOW) == Ledger((near,))
+    assert ledger(30, 1).believed(NOW) == ledger(30, 1)
+
+
+def test_a_call_that_goes_again_is_in_doubt_from_then_on():
+    sent = Ledger().begun(REQUEST, began(3600), NOW)
+    later = NOW + timedelta(seconds=IN_DOUBT_S)
+
+    again = sent.again(later)
+
+    assert again.doubt_s(began(3600), later) == IN_DOUBT_S
+    assert len(again.starts) == 1

@@ -1,0 +1,231 @@
+"""What is refused, or cannot be asked, is told once, is not hammered, and blocks nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from provisioner.kube.resources import PERSISTENT_VOLUMES, Resource
+from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason
+from tests.reconcile.modify_cloud import refusal
+from tests.reconcile.modify_world import World, told, wants_both
+
+HOUR_S, DAY_S = 3600.0, 24 * 3600.0
+
+
+def test_a_tag_that_is_too_long_for_this_claim_blocks_no_growth(monkeypatch: pytest.MonkeyPatch):
+    async def story(world: World) -> None:
+        template = "where=" + "{{ .PVCNamespace }}" * 100
+        world.attributes_class("gold", iops="4000", tagSpecification_1=template)
+        world.ask("20Gi", "gold")
+        await world.run(60)
+
+    world = told(story, monkeypatch)
+
+    assert [(each.size_gib, each.iops) for each in world.cloud.sent] == [(20, None)]
+    assert world.reasons.count("VolumeModifyFailed") == 1
+    status = world.claim.modify_status
+    assert status is not None
+    assert status.status == "Infeasible"
+
+
+@pytest.mark.parametrize("how", [Reason.CONFLICT, Reason.UNREACHABLE])
+def test_a_refusal_is_told_though_it_could_not_be_written_at_first(
+    how: Reason, monkeypatch: pytest.MonkeyPatch
+):
+    failed: list[Any] = []
+
+    def fails(_: str, body: Any) -> KubeError | None:
+        conditions = body.get("status", {}).get("conditions") or []
+        is_refusal = any(each["type"] == "ControllerResizeError" for each in conditions)
+        if failed or not is_refusal:
+            return None
+        failed.append(body)
+        return KubeError(how, "not now")
+
+    async def story(world: World) -> None:
+        world.cloud.refuses = lambda _: refusal(Reason.INVALID_REQUEST, "too large")
+        world.fails_write = fails
+        world.ask("20000Gi")
+        await world.run(600)
+
+    world = told(story, monkeypatch)
+
+    assert failed
+    assert len(world.cloud.sent) == 1
+    assert world.reasons.count("VolumeResizeFailed") == 1
+    assert world.claim.resize_status == "ControllerResizeInfeasible"
+
+
+def test_a_class_refused_together_with_a_size_is_told_though_that_could_not_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    failed: list[Any] = []
+
+    def fails(_: str, body: Any) -> KubeError | None:
+        conditions = body.get("status", {}).get("conditions") or []
+        if failed or not any(each["type"] == "ModifyVolumeError" for each in conditions):
+            return None
+        failed.append(body)
+        return KubeError(Reason.CONFLICT, "it has changed")
+
+    async def story(world: World) -> None:
+        wants_both(world)
+        world.cloud.refuses = lambda request: (
+            refusal(Reason.INVALID_REQUEST) if request.iops else None
+        )
+        world.fails_write = fails
+        await world.run(600)
+
+    world = told(story, monkeypatch)
+
+    assert failed
+    assert world.claim.capacity == "20Gi"
+    assert "ModifyVolumeError" in world.conditions
+    assert world.reasons.count("VolumeModifyFailed") == 1
+
+
+def test_who_may_not_look_at_ec2_is_told(monkeypatch: pytest.MonkeyPatch):
+    async def story(world: World) -> None:
+        latest = world.cloud.latest
+
+        async def denied(_: str) -> None:
+            raise Ec2Error(Reason.PERMISSION_DENIED, "may not look", action="Describe")
+
+        monkeypatch.setattr(world.cloud, "latest", denied)
+        world.ask("20Gi")
+        await world.run(HOUR_S)
+        assert world.reasons == ["Resizing", "VolumeResizeFailed"]
+        assert "may not look" in world.told[1][1]
+        condition = world.claim.condition("Resizing")
+        assert condition is not None
+        assert "may not look" in condition.message
+        monkeypatch.setattr(world.cloud, "latest", latest)
+        await world.run(400)
+
+    assert told(story, monkeypatch).persistent_volume.capacity == "20Gi"
+
+
+def test_who_may_not_write_the_status_of_claims_is_told(monkeypatch: pytest.MonkeyPatch):
+    async def story(world: World) -> None:
+        world.fails_write = lambda kind, _: (
+            KubeError(Reason.FORBIDDEN, "may not patch") if kind == "claim" else None
+        )
+        world.ask("20Gi")
+        await world.run(HOUR_S)
+
+    world = told(story, monkeypatch)
+
+    assert world.reasons == ["VolumeResizeFailed"]
+    assert world.cloud.sent == []
+
+
+def test_what_fails_in_ec2_again_and_again_leaves_some_modifications_of_the_day(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def story(world: World) -> None:
+        world.cloud.fails = 1000
+        world.ask("2000Gi")
+        await world.run(40)
+        assert "ControllerResizeError" in world.conditions
+        await world.run(2 * HOUR_S)
+        assert world.cloud.taken == 3
+        world.cloud.fails = 0
+        world.ask("20Gi")  # its user corrects himself: that is not held up
+        await world.run(60)
+
+    world = told(story, monkeypatch)
+
+    assert world.persistent_volume.capacity == "20Gi"
+    assert "ControllerResizeError" not in world.conditions
+    assert world.reasons.count("VolumeResizeFailed") == 3
+
+
+def test_somebody_who_tags_at_the_same_moment_costs_no_second_modification(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def story(world: World) -> None:
+        tag, calls = world.cloud.tag, []
+
+        async def busy_once(ids: list[str], tags: dict[str, str]) -> None:
+            calls.append(ids)
+            if len(calls) == 1:
+                raise Ec2Error(Reason.VOLUME_STATE, "busy", action="CreateTags", retry_after_s=1.0)
+            await tag(ids, tags)
+
+        monkeypatch.setattr(world.cloud, "tag", busy_once)
+        world.attributes_class("gold", iops="4000", tagSpecification_1="a=b")
+        world.ask("20Gi", "gold")
+        await world.run(HOUR_S)
+
+    world = told(story, monkeypatch)
+
+    assert [(each.size_gib, each.iops) for each in world.cloud.sent] == [(20, 4000)]
+    assert "VolumeModifyFailed" not in world.reasons
+
+
+def test_tags_that_stay_busy_hold_no_size_up(monkeypatch: pytest.MonkeyPatch):
+    async def story(world: World) -> None:
+        async def busy(*_: Any) -> None:
+            raise Ec2Error(Reason.VOLUME_STATE, "busy", action="CreateTags", retry_after_s=1.0)
+
+        monkeypatch.setattr(world.cloud, "tag", busy)
+        world.attributes_class("gold", iops="4000", tagSpecification_1="a=b")
+        world.ask("20Gi", "gold")
+        await world.run(30)
+
+    world = told(story, monkeypatch)
+
+    assert [each.size_gib for each in world.cloud.sent] == [20]
+    assert "VolumeModifyFailed" in world.reasons
+
+
+@pytest.mark.parametrize(
+    ("error", "is_told"),
+    [
+        (KubeError(Reason.CONFLICT, "it has changed"), False),
+        (KubeError(Reason.REPLY_LOST, "no answer", outcome=Outcome.UNKNOWN), True),
+    ],
+)
+def test_a_note_that_cannot_be_written_is_tried_less_and_less_often(
+    error: KubeError, *, is_told: bool, monkeypatch: pytest.MonkeyPatch
+):
+    tries = []
+
+    async def story(world: World) -> None:
+        patch = world.patch
+
+        async def fails(resource: Resource[Any], name: str, body: Any, **given: Any) -> Any:
+            if resource is not PERSISTENT_VOLUMES:
+                return await patch(resource, name, body, **given)
+            tries.append(name)
+            raise error
+
+        monkeypatch.setattr(world, "patch", fails)
+        world.ask("20Gi")
+        await world.run(120)
+        assert world.cloud.sent == []
+        assert len(tries) < 40
+        assert world.cloud.reads < 10
+        assert world.reasons == ["Resizing", "VolumeResizeFailed"][: 1 + is_told]
+        monkeypatch.setattr(world, "patch", patch)
+        await world.run(60)
+
+    assert told(story, monkeypatch).persistent_volume.capacity == "20Gi"
+
+
+def test_a_limit_for_which_ec2_gives_no_time_is_told_once_and_tried_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def story(world: World) -> None:
+        world.cloud.refuses = lambda _: refusal(Reason.MODIFICATION_LIMIT, "no")
+        world.ask("20Gi")
+        await world.run(DAY_S)
+        assert len(world.cloud.sent) == 6
+        assert world.reasons == ["Resizing", "VolumeResizeFailed"]
+        assert "does not say until when" in world.told[1][1]
+        world.cloud.refuses = lambda _: None
+        await world.run(6 * HOUR_S)
+
+    assert told(story, monkeypatch).persistent_volume.capacity == "20Gi"
