@@ -148,3 +148,13 @@ def test_a_call_that_goes_again_is_in_doubt_from_then_on():
 
     assert again.doubt_s(began(3600), later) == IN_DOUBT_S
     assert len(again.starts) == 1
+
+
+def test_the_last_note_is_the_last_one_whatever_the_clocks_say():
+    """Written by a leader whose clock is behind that of the one before it."""
+    ahead = Ledger((Start(NOW + timedelta(minutes=2), "the one before"),))
+
+    sent = read(written(ahead.begun(REQUEST, began(30), NOW)))
+
+    assert sent.starts[-1].after == name_of(began(30))
+    assert sent.doubt_s(began(30), NOW) == IN_DOUBT_S
