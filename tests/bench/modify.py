@@ -4,7 +4,7 @@ The claims ask for both in one change each. A volume takes one modification at a
 day, so that the number of calls counts as much as the time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,7 +54,7 @@ class Modified:
 
 
 class Late(NamedTuple):
-    """Seconds, and how often EC2 was looked at meanwhile: the first look could have shown it."""
+    """Seconds, and how often EC2 was asked for it meanwhile: the first answer has shown it."""
 
     seconds: float
     looks: int
@@ -113,31 +113,45 @@ async def _take(made: World, count: int) -> tuple[Phase, tuple[Late, ...]]:
         requests = (("POST", _SNAPSHOTS, _snapshot(number)) for number in range(count))
         await phases.until(made, phase, eye, requests)
     contents = msgspec.json.decode(await made.hands.send("GET", _CONTENTS), type=_Contents)
-    volumes = {each.metadata.name: each.spec.source.volume_handle for each in contents.items}
     log = [call for call in made.ec2.log() if call["outcome"].startswith("ok")]
     complete_s = {
         call["params"]["VolumeId"]: call["at_s"] + CALL_S + SNAPSHOT_S
         for call in log
         if call["action"] == "CreateSnapshot"
     }
-    looks_s = [call["at_s"] + CALL_S for call in log if call["action"] == "DescribeSnapshots"]
-    ready = [(complete_s[volumes[name]], ready_s) for name, ready_s in eye.at_s.items()]
-    return phase, lateness(ready, looks_s)
+    looks = [
+        (call["at_s"] + CALL_S, frozenset(call["params"].values()))
+        for call in log
+        if call["action"] == "DescribeSnapshots"
+    ]
+    ready = {
+        each.status.snapshot_handle: (
+            complete_s[each.spec.source.volume_handle],
+            eye.at_s[each.metadata.name],
+        )
+        for each in contents.items
+    }
+    return phase, lateness(ready, looks)
 
 
-def lateness(ready: Sequence[tuple[float, float]], looks_s: Sequence[float]) -> tuple[Late, ...]:
+def lateness(
+    ready: Mapping[str, tuple[float, float]], looks: Sequence[tuple[float, Collection[str]]]
+) -> tuple[Late, ...]:
     """How late after EC2 each content said that its snapshot is ready.
 
     Args:
-        ready: of each, when EC2 said so and when its content did. All by the machine's clock.
-        looks_s: when EC2 was looked at and answered.
+        ready: by snapshot, when EC2 said so and when its content did. All by the machine's clock.
+        looks: when EC2 was looked at and answered, and at which snapshots.
 
     Raises:
         BenchError: one was ready before EC2 can have said so.
     """
     late = tuple(
-        Late(said_s - complete_s, sum(complete_s <= each < said_s for each in looks_s))
-        for complete_s, said_s in ready
+        Late(
+            said_s - complete_s,
+            sum(complete_s <= at_s < said_s and snapshot in ids for at_s, ids in looks),
+        )
+        for snapshot, (complete_s, said_s) in ready.items()
     )
     if early_s := max((-each.seconds for each in late if each.seconds < 0), default=0.0):
         raise BenchError(f"a snapshot was ready {early_s:.1f} s before EC2 said so")
@@ -168,9 +182,14 @@ class _Meta(msgspec.Struct):
     name: str
 
 
+class _Status(msgspec.Struct, rename="camel"):
+    snapshot_handle: str
+
+
 class _Content(msgspec.Struct):
     metadata: _Meta
     spec: _Spec
+    status: _Status
 
 
 class _Contents(msgspec.Struct):

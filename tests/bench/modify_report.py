@@ -27,7 +27,7 @@ def markdown(modified: Modified) -> str:
         f"{_described(grown)}.\n\n"
         f"{taken.objects} snapshots in {taken_calls} ({more_takes}), the last ready after "
         f"{taken.seconds:.1f} s; from EC2's word to Kubernetes': median {median(late_s):.2f} s, "
-        f"at most {max(late_s):.2f} s and **{looks} looks at EC2** (at most 1); "
+        f"at most {max(late_s):.2f} s and **{looks} looks at it** (at most 1); "
         f"{_described(taken)}."
     )
 

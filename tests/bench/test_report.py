@@ -46,12 +46,15 @@ def test_modifications_are_told_beside_their_floor_and_snapshots_by_the_latest()
     assert f"**54.0 s**, {54 / (50 + MODIFY_S):.3f} x the floor of {50 + MODIFY_S:.0f} s" in text
     assert "1.33 describes a second" in text
     assert "3 snapshots in 3 CreateSnapshot (0 calls more throttled, 1 refused)" in text
-    assert "median 0.40 s, at most 1.90 s and **2 looks at EC2**" in text
+    assert "median 0.40 s, at most 1.90 s and **2 looks at it**" in text
 
 
 def test_a_snapshot_is_late_from_when_ec2_has_completed_it() -> None:
-    ready = [(15.0, 15.5), (17.0, 18.5)]
+    ready = {"snap-a": (15.0, 15.5), "snap-b": (17.0, 18.5)}
+    both, a, b = {"snap-a", "snap-b"}, {"snap-a"}, {"snap-b"}
 
-    assert modify.lateness(ready, [14.9, 15.2, 17.1, 18.2]) == ((0.5, 1), (1.5, 2))
+    late = modify.lateness(ready, [(14.9, both), (15.2, both), (17.1, b), (18.0, a), (18.2, both)])
+
+    assert late == ((0.5, 1), (1.5, 2))
     with pytest.raises(BenchError, match="before EC2 said so"):
-        modify.lateness([(16.0, 15.5)], [])
+        modify.lateness({"snap-a": (16.0, 15.5)}, [])
