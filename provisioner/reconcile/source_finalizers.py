@@ -7,6 +7,7 @@ looked at, and all of them regularly.
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -17,7 +18,7 @@ from provisioner.kube.resources import CLAIMS, VOLUME_SNAPSHOTS
 from provisioner.metrics import Metrics
 from provisioner.model.claim import CLAIM_KIND, SNAPSHOT_KIND, Claim
 from provisioner.model.data_source import CLAIM_FINALIZER
-from provisioner.model.errors import KubeError, Reason
+from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.model.meta import KubeObject
 from provisioner.model.volume_snapshot import SOURCE_FINALIZER, VolumeSnapshot
 from provisioner.reconcile.caches import Caches
@@ -48,6 +49,9 @@ class SourceFinalizers:
         self._client = client
         self._caches = caches
         self._in_flight = in_flight
+        # One writer a source: who holds it must not find the finalizer that is being taken off.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._unsure: set[str] = set()  # a write was cut off: the cache may not tell
         self.queue = KeyedQueue("source finalizers", self.reconcile, metrics)
 
     def subscribe(self) -> None:
@@ -71,9 +75,8 @@ class SourceFinalizers:
             KubeError: it cannot be put on, so nothing may be made; above all because the source is
                 being deleted.
         """
-        kind, _, key = claim.source_key.partition(" ")
-        if kind:
-            await self._change(kind, key, is_on=True)
+        if claim.source_key:
+            await self._change(claim.source_key, is_on=True)
 
     def release(self, claim: Claim) -> None:
         """Look whether the source of a claim is still needed, which no event may tell."""
@@ -86,35 +89,52 @@ class SourceFinalizers:
         source = self._source(kind, key)
         if source is None or _FINALIZERS[kind] not in source.finalizers or self._is_foreign(source):
             return None
-        naming = self._caches.claims.keyed("source", source_key)
-        if not rules.is_needed(source_key, naming, self._in_flight()):
-            await self._change(kind, key, is_on=False)
+        if not self._is_needed(source_key) and await self._change(source_key, is_on=False):
             log.info("the source of a volume is let go", kind=kind, source=key)
         return None
 
-    async def _change(self, kind: str, key: str, *, is_on: bool) -> None:
-        """Put the finalizer on or take it off: nobody else's are touched, nothing is overwritten.
+    def _is_needed(self, source_key: str) -> bool:
+        naming = self._caches.claims.keyed("source", source_key)
+        return rules.is_needed(source_key, naming, self._in_flight())
+
+    async def _change(self, source_key: str, *, is_on: bool) -> bool:
+        """Put the finalizer on, or take it off if nobody needs it: whether anything was written."""
+        async with self._locks.setdefault(source_key, asyncio.Lock()):
+            for tries_left in reversed(range(_TRIES)):
+                try:
+                    return await self._try(source_key, is_on=is_on)
+                except KubeError as error:
+                    if error.outcome is Outcome.UNKNOWN or error.reason is Reason.CONFLICT:
+                        self._unsure.add(source_key)
+                    if error.reason is Reason.OBJECT_NOT_FOUND:
+                        self._unsure.discard(source_key)
+                        if not is_on:
+                            break
+                    if error.reason is not Reason.CONFLICT or not tries_left:
+                        raise
+        return False
+
+    async def _try(self, source_key: str, *, is_on: bool) -> bool:
+        """Nobody else's finalizers are touched, and nothing is overwritten.
 
         With the resourceVersion: a list read from a stale cache would bring back finalizers that
         were removed meanwhile, which the API server refuses for what is being deleted.
         """
+        kind, _, key = source_key.partition(" ")
+        found: KubeObject | None = None
+        if source_key not in self._unsure:
+            found = self._source(kind, key)
+        if found is None:
+            found = await self._read(kind, key)
+            self._unsure.discard(source_key)
         finalizer = _FINALIZERS[kind]
-        found: KubeObject | None = self._source(kind, key)
-        for tries_left in reversed(range(_TRIES)):
-            try:
-                found = found or await self._read(kind, key)
-                if (finalizer in found.finalizers) is is_on:
-                    return
-                kept = rules.without(found.finalizers, finalizer)
-                await self._patch(kind, found, [*kept, finalizer] if is_on else kept)
-            except KubeError as error:
-                if error.reason is Reason.OBJECT_NOT_FOUND and not is_on:
-                    return
-                if error.reason is not Reason.CONFLICT or not tries_left:
-                    raise
-                found = None
-            else:
-                return
+        if (finalizer in found.finalizers) is is_on:
+            return False
+        if not is_on and self._is_needed(source_key):
+            return False  # a claim has come meanwhile
+        kept = rules.without(found.finalizers, finalizer)
+        await self._patch(kind, found, [*kept, finalizer] if is_on else kept)
+        return True
 
     async def _patch(self, kind: str, found: KubeObject, finalizers: list[str]) -> None:
         meta, client, merge = found.metadata, self._client, Patch.MERGE
@@ -132,8 +152,12 @@ class SourceFinalizers:
     async def _read(self, kind: str, key: str) -> KubeObject:
         namespace, _, name = key.partition("/")
         if kind == CLAIM_KIND:
-            return await self._client.get(CLAIMS, name, namespace)
-        return await self._client.get(VOLUME_SNAPSHOTS, name, namespace)
+            claim = await self._client.get(CLAIMS, name, namespace)
+            self._caches.claims.observe(claim)
+            return claim
+        snapshot = await self._client.get(VOLUME_SNAPSHOTS, name, namespace)
+        self._caches.snapshots.observe(snapshot)
+        return snapshot
 
     def _source(self, kind: str, key: str) -> Claim | VolumeSnapshot | None:
         caches = self._caches
