@@ -130,16 +130,21 @@ def annotated(claim: Claim, done: Mapping[str, str], *, driver: str) -> Nothing 
 def tags_of(change: Change | None, claim: Claim) -> dict[str, str]:
     """The tags that a change writes on the claim's volume, rendered for it.
 
-    How IOPS follow the size is kept in tags too, as of a StorageClass: later growth reads them.
-
     Raises:
         ValueError: one sentence that names the tag and what is wrong with it.
     """
     if change is None:
         return {}
-    asks, meta = change.attributes, claim.metadata
+    meta = claim.metadata
     names = Names(meta.namespace, meta.name, claim.spec.volume_name)
-    written = tags.rendered(asks.tag_templates, names)
+    return tags.rendered(change.attributes.tag_templates, names)
+
+
+def following_of(change: Change | None) -> dict[str, str]:
+    """How IOPS follow the size, kept in tags as of a StorageClass: later growth reads them."""
+    if change is None:
+        return {}
+    asks, written = change.attributes, {}
     if asks.iops_per_gib is not None:
         written[tags.IOPS_PER_GIB] = str(asks.iops_per_gib)
     if asks.iops_follow_growth is not None:

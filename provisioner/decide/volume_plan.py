@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
+from provisioner.decide import modification_limits as limits
 from provisioner.decide.capping import Fitted
 from provisioner.decide.wanted_shape import Wanted, agrees, difference, fault_of, wanted_shape
 from provisioner.model.attributes import Attributes
-from provisioner.model.budget import MOST, Ledger, name_of
+from provisioner.model.budget import Ledger, name_of
 from provisioner.model.modification import (
     Modification,
     ModificationState,
@@ -48,9 +49,13 @@ class View:
         size_gib: the size that is wanted; None for none.
         attributes: what else is wanted; None for nothing.
         tags: that the attributes ask for, rendered.
+        following: tags that tell how IOPS follow the size; later growth reads them, so they are
+            written only once the volume has the attributes.
+        in_force: what the class asks for that the volume has already; None without one.
         ceiling: the most IOPS that EC2 gives in the region, None if that is not known.
         refused: wishes that EC2 has refused alone, and that are not to be tried now.
         alone: both together were refused.
+        bare: the size was refused with the IOPS that follow it; it goes without them.
         limited_until: so long EC2 takes no modification, as it has said itself.
         told_failed: the failed modification that its user was told of, "" for none.
     """
@@ -62,9 +67,12 @@ class View:
     size_gib: int | None = None
     attributes: Attributes | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    following: Mapping[str, str] = field(default_factory=dict)
+    in_force: Attributes | None = None
     ceiling: int | None = None
     refused: frozenset[Wish] = frozenset()
     alone: bool = False
+    bare: bool = False
     limited_until: datetime | None = None
     told_failed: str = ""
 
@@ -155,7 +163,7 @@ def decide(view: View) -> Step:
     if doubt_s > 0:
         return InDoubt(doubt_s)
     if view.latest is not None and view.latest.state is ModificationState.MODIFYING:
-        return Await()
+        return _running(view, volume, view.latest)
     has = settled(volume, view.latest)
     done = _fulfilled(view, volume, has)
     if done is not None:
@@ -186,17 +194,33 @@ def settled(volume: Volume, latest: Modification | None) -> Shape:
 _THROUGH = (ModificationState.OPTIMIZING, ModificationState.COMPLETED)
 
 
-def _fulfilled(view: View, volume: Volume, has: Shape) -> Done | None:
+def _running(view: View, volume: Volume, latest: Modification) -> Await:
+    """What runs is waited for, whoever has begun it; said where it is not what is wanted."""
+    wishes = _open(view)
+    wanted = _wanted(view, volume, shape_of(volume), wishes)
+    is_wanted = not wishes or agrees(latest.target, wanted)
+    return Await("" if is_wanted else limits.running(latest))
+
+
+def _fulfilled(view: View, volume: Volume, has: Shape) -> Done | Tag | None:
     done = set()
-    fitted = None
+    fitted = following = None
     if view.size_gib is not None and has.size_gib >= view.size_gib:
         done.add(Wish.SIZE)
     if view.attributes is not None and _tags(view, volume) is None:
-        wanted = _wanted(view, volume, has, frozenset({Wish.ATTRIBUTES}))
-        if agrees(has, wanted):
+        wanted = _wanted(
+            replace(view, bare=True), volume, has, (BOTH - view.refused) | {Wish.ATTRIBUTES}
+        )
+        # IOPS for each GiB are those of the size that comes.
+        agreed = agrees(replace(has, size_gib=wanted.size_gib), wanted)
+        following = _lacking(view.following, volume) if agreed else None
+        if agreed and not following:
             done.add(Wish.ATTRIBUTES)
             fitted = wanted.fitted
-    return Done(frozenset(done), has.size_gib, fitted) if done else None
+    if done:
+        return Done(frozenset(done), has.size_gib, fitted)
+    is_open = Wish.ATTRIBUTES not in view.refused
+    return Tag(following, ()) if following and is_open else None
 
 
 def _open(view: View) -> frozenset[Wish]:
@@ -213,9 +237,10 @@ def _open(view: View) -> frozenset[Wish]:
 def _wanted(view: View, volume: Volume, has: Shape, wishes: frozenset[Wish]) -> Wanted:
     return wanted_shape(
         has,
-        volume.tags,
+        {} if view.bare else volume.tags,
         size_gib=view.size_gib if Wish.SIZE in wishes else None,
         attributes=view.attributes if Wish.ATTRIBUTES in wishes else None,
+        in_force=None if view.bare else view.in_force,
         ceiling=view.ceiling,
     )
 
@@ -237,9 +262,13 @@ def _tags(view: View, volume: Volume) -> Tag | None:
     asks = view.attributes
     if asks is None:
         return None
-    add = {key: value for key, value in view.tags.items() if volume.tags.get(key) != value}
+    add = _lacking(view.tags, volume)
     remove = tuple(key for key in asks.deleted_tags if key in volume.tags)
     return Tag(add, remove) if add or remove else None
+
+
+def _lacking(tags: Mapping[str, str], volume: Volume) -> dict[str, str]:
+    return {key: value for key, value in tags.items() if volume.tags.get(key) != value}
 
 
 def _sending(view: View, has: Shape, wanted: Wanted, wishes: frozenset[Wish]) -> Step:
@@ -255,27 +284,10 @@ def _sending(view: View, has: Shape, wanted: Wanted, wishes: frozenset[Wish]) ->
         )
     if latest is not None and latest.state is ModificationState.FAILED:
         name = name_of(latest)
-        if name != view.told_failed:
+        if name != view.told_failed and limits.has_failed_in(latest, has, wanted, view.now):
             why = f": {latest.message.rstrip('. ')}" if latest.message else ""
             return Failed(name, f"the modification has failed in EC2{why}; it is tried again")
-    until = _not_before(view)
+    until = limits.not_before(view.ledger, latest, view.now, view.limited_until)
     if until is not None:
-        return until
+        return WaitUntil(*until)
     return Send(request, wishes, wanted.fitted)
-
-
-def _not_before(view: View) -> WaitUntil | None:
-    if view.limited_until is not None and view.limited_until > view.now:
-        return WaitUntil(view.limited_until, _until(view.limited_until))
-    more_at = view.ledger.more_at(view.latest, view.now)
-    if view.ledger.left(view.latest, view.now) or more_at is None:
-        return None
-    return WaitUntil(more_at, _until(more_at))
-
-
-def _until(at: datetime) -> str:
-    return (
-        f"it waits until {at:%Y-%m-%d %H:%M:%S} UTC: EC2 takes {MOST} modifications of a volume "
-        "in 24 hours, and they are used up; wishes of size and class that come meanwhile are "
-        "carried out with it, as one"
-    )

@@ -11,7 +11,7 @@ from provisioner.decide.capping import Fitted, fit
 from provisioner.model import tags
 from provisioner.model.attributes import Attributes
 from provisioner.model.modification import ModifyRequest, Shape
-from provisioner.model.volume_type import DEFAULT_TYPE, VOLUME_TYPES, fault
+from provisioner.model.volume_type import DEFAULT_TYPE, VOLUME_TYPES, modified_fault
 
 _GP2 = "gp2"
 # gp2 has up to 250 MiB/s where it has more than gp3's least IOPS: EBS user guide "General purpose
@@ -39,6 +39,7 @@ def wanted_shape(
     *,
     size_gib: int | None,
     attributes: Attributes | None,
+    in_force: Attributes | None = None,
     ceiling: int | None = None,
 ) -> Wanted:
     """The shape that fulfils both wishes; a volume never shrinks.
@@ -48,16 +49,20 @@ def wanted_shape(
         has_tags: of the volume; they tell whether its IOPS follow its size.
         size_gib: the size that is wanted, None for whatever it has.
         attributes: what else is wanted, None for nothing.
+        in_force: the class that the volume has already, None without one.
         ceiling: the most IOPS that EC2 gives the type in the region, None if that is not known.
     """
     asks = attributes or Attributes()
     size = max(has.size_gib, size_gib or 0)
     volume_type = asks.volume_type or has.volume_type
-    iops = _asked_iops(asks, has, has_tags, size)
+    asked = _asked_iops(asks, size)
     fitted = None
-    if iops is not None and volume_type in VOLUME_TYPES:
-        fitted = fit(volume_type, size, iops, raises_to_minimum=False, ceiling=ceiling)
-        iops = fitted.given
+    if asked is not None and volume_type in VOLUME_TYPES:
+        fitted = fit(volume_type, size, asked, raises_to_minimum=False, ceiling=ceiling)
+    elif asked is None and volume_type == has.volume_type and size > has.size_gib:
+        kept = in_force.iops if in_force is not None and attributes is None else None
+        fitted = _raised(has, size, kept or _following(asks, has_tags, size), ceiling)
+    iops = fitted.given if fitted is not None else asked
     throughput = asks.throughput_mibps
     if iops is None and _leaves_gp2(has, volume_type):
         # EC2 keeps what gp2 had only if neither is given, says one page; another says 3,000.
@@ -71,21 +76,35 @@ def _leaves_gp2(has: Shape, volume_type: str) -> bool:
     return has.volume_type == _GP2 and volume_type == DEFAULT_TYPE
 
 
-def _asked_iops(
-    asks: Attributes, has: Shape, has_tags: Mapping[str, str], size_gib: int
-) -> int | None:
-    if asks.iops is not None:
-        return asks.iops
-    if asks.iops_per_gib is not None:
+def _asked_iops(asks: Attributes, size_gib: int) -> int | None:
+    if asks.iops is None and asks.iops_per_gib is not None:
         return asks.iops_per_gib * size_gib
+    return asks.iops
+
+
+def _following(asks: Attributes, has_tags: Mapping[str, str], size_gib: int) -> int | None:
+    """The IOPS of a volume of this size, if its tags say that they follow its size."""
     per_gib = has_tags.get(tags.IOPS_PER_GIB, "")
     follows = asks.iops_follow_growth
     if follows is None:
         follows = has_tags.get(tags.IOPS_FOLLOW_GROWTH) == "true"
-    is_other_type = asks.volume_type not in (None, has.volume_type)
-    if size_gib > has.size_gib and follows and per_gib.isdecimal() and not is_other_type:
-        return int(per_gib) * size_gib or None
-    return None
+    return int(per_gib) * size_gib if follows and per_gib.isdecimal() else None
+
+
+def _raised(has: Shape, size_gib: int, asked: int | None, ceiling: int | None) -> Fitted | None:
+    """IOPS that growth brings along, None for none: it takes none away, and asks for none in vain.
+
+    Tags outlive what they were written for: the volume may be of another type by now, and have
+    IOPS of a later class.
+    """
+    limits = VOLUME_TYPES.get(has.volume_type)
+    if not asked or limits is None or limits.iops is None:
+        return None
+    fitted = fit(has.volume_type, size_gib, asked, raises_to_minimum=True, ceiling=ceiling)
+    given = fitted.given
+    is_more = given > max(has.iops or 0, limits.iops[0])
+    wrong = modified_fault(has.volume_type, size_gib, given, None, is_other_type=False)
+    return fitted if is_more and wrong is None else None
 
 
 def fault_of(wanted: Wanted, has: Shape) -> str | None:
@@ -99,7 +118,9 @@ def fault_of(wanted: Wanted, has: Shape) -> str | None:
         iops = iops or has.iops
     if stays and limits.throughput_mibps is not None:
         throughput = throughput or has.throughput_mibps
-    return fault(wanted.volume_type, wanted.size_gib, iops, throughput)
+    return modified_fault(
+        wanted.volume_type, wanted.size_gib, iops, throughput, is_other_type=not stays
+    )
 
 
 def agrees(has: Shape, wanted: Wanted) -> bool:

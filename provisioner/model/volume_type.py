@@ -47,19 +47,62 @@ MULTI_ATTACH_TYPES = ("io2", "io1")
 # EC2 reads sizes, IOPS and throughput as 32 bit numbers with a sign.
 LARGEST_NUMBER = 2**31 - 1
 DEFAULT_TYPE = "gp3"  # EC2's own default is gp2; aws-ebs-csi-driver sends gp3
+# What a volume gets that is modified to another type with IOPS and names none. Source: EC2 API
+# model ModifyVolume (botocore 1.44.5).
+IOPS_OF_MODIFIED = 3_000
 
 
 def fault(
     volume_type: str, size_gib: int, iops: int | None, throughput_mibps: int | None
 ) -> str | None:
-    """Say what a volume type cannot have, in one sentence; None when it can.
+    """Say what a new volume of a type cannot have, in one sentence; None when it can.
 
     ``volume_type`` is a key of ``VOLUME_TYPES``.
     """
     limits = VOLUME_TYPES[volume_type]
+    hint = "; allowAutoIOPSPerGBIncrease raises them"
+    wrong = _shape_fault(volume_type, size_gib, iops, throughput_mibps, hint=hint)
+    if wrong is None and iops is None and limits.iops_required:
+        return f"{_a(volume_type)} volume needs the parameter iops or iopsPerGB"
+    return wrong
+
+
+def modified_fault(
+    volume_type: str,
+    size_gib: int,
+    iops: int | None,
+    throughput_mibps: int | None,
+    *,
+    is_other_type: bool,
+) -> str | None:
+    """Say what a volume cannot be modified to, in one sentence; None when it can.
+
+    ``volume_type`` is a key of ``VOLUME_TYPES``; without ``iops`` EC2 keeps those of the type that
+    the volume has, and chooses those of another one.
+    """
+    limits = VOLUME_TYPES[volume_type]
+    wrong = _shape_fault(volume_type, size_gib, iops, throughput_mibps)
+    if wrong is not None or iops is not None or not is_other_type or limits.iops is None:
+        return wrong
+    wrong = _iops_fault(volume_type, limits, size_gib, IOPS_OF_MODIFIED)
+    if wrong is None:
+        return None
+    return f"{wrong}, which EC2 chooses where none are named; name iops or iopsPerGB"
+
+
+def _shape_fault(
+    volume_type: str,
+    size_gib: int,
+    iops: int | None,
+    throughput_mibps: int | None,
+    *,
+    hint: str = "",
+) -> str | None:
+    """``hint``: what helps where there are too few IOPS."""
+    limits = VOLUME_TYPES[volume_type]
     return (
         _size_fault(volume_type, limits, size_gib)
-        or _iops_fault(volume_type, limits, size_gib, iops)
+        or _iops_fault(volume_type, limits, size_gib, iops, hint=hint)
         or _throughput_fault(volume_type, limits, iops, throughput_mibps)
     )
 
@@ -77,19 +120,16 @@ def _size_fault(volume_type: str, limits: Limits, size_gib: int) -> str | None:
     return f"{_a(volume_type)} volume has {low} to {high} GiB, not {size_gib}"
 
 
-def _iops_fault(volume_type: str, limits: Limits, size_gib: int, iops: int | None) -> str | None:
+def _iops_fault(
+    volume_type: str, limits: Limits, size_gib: int, iops: int | None, *, hint: str = ""
+) -> str | None:
     if iops is None:
-        if not limits.iops_required:
-            return None
-        return f"{_a(volume_type)} volume needs the parameter iops or iopsPerGB"
+        return None
     if limits.iops is None:
         return f"iops cannot be chosen for {_a(volume_type)} volume"
     low, _ = limits.iops
     if iops < low:
-        return (
-            f"{_a(volume_type)} volume has at least {low} IOPS, not {iops}; "
-            "allowAutoIOPSPerGBIncrease raises them"
-        )
+        return f"{_a(volume_type)} volume has at least {low} IOPS, not {iops}{hint}"
     # gp3 has its 3,000 IOPS at every size; only what is above them counts by size.
     if iops > limits.iops_per_gib * size_gib and iops > limits.iops_default:
         most = max(limits.iops_per_gib * size_gib, limits.iops_default)

@@ -77,6 +77,10 @@ class ModifyRefusals:
                 known.alone, known.together = True, error
                 log.warning("refused together; each goes alone", error=error.message)
                 return True
+            if Wish.SIZE in step.wishes and step.request.iops is not None and known.bare is None:
+                known.bare = error
+                log.warning("refused with more IOPS; it goes without", error=error.message)
+                return True
             return await self.refuse(look, next(iter(step.wishes)), error)
         self.tell(look, step.wishes, error)
         raise error

@@ -107,12 +107,14 @@ class ModifySteps:
             size_gib=look.grow.size_gib if look.grow else None,
             attributes=change.attributes if change else None,
             tags=tags,
+            following=attribute_rules.following_of(change),
             refused=known.refused,
             alone=known.alone,
+            bare=known.bare is not None,
             limited_until=known.limited_until,
             told_failed=known.told_failed,
         )
-        view = await self._ceiling.looked_up(view)
+        view = await self._ceiling.looked_up(look.claim, view)
         step = volume_plan.decide(view)
         if look.is_bound and not is_under_way(view, step):
             return released(known)

@@ -10,6 +10,7 @@ from provisioner.decide.attributes import (
     Nothing,
     Target,
     annotated,
+    following_of,
     read,
     tags_of,
     target_of,
@@ -105,11 +106,18 @@ def test_annotations_ask_where_there_is_no_class():
     assert isinstance(annotated(a_claim(iops="many"), {}, driver=DRIVER), Broken)
 
 
-def test_tags_are_rendered_for_the_claim_and_keep_how_iops_follow_the_size():
+def test_tags_are_rendered_for_the_claim():
     asks = parse({"tagSpecification_1": "for={{ .PVCName }}", "iopsPerGB": "10"})
 
-    assert tags_of(Change("gold", asks), a_claim()) == {
-        "for": "data",
-        "ebs.csi.aws.com/IOPSPerGb": "10",
-    }
+    assert tags_of(Change("gold", asks), a_claim()) == {"for": "data"}
     assert tags_of(None, a_claim()) == {}
+
+
+def test_how_iops_follow_the_size_is_kept_in_tags_of_its_own():
+    asks = parse({"iopsPerGB": "10", "allowAutoIOPSIncreaseOnModify": "false"})
+
+    assert following_of(Change("gold", asks)) == {
+        "ebs.csi.aws.com/IOPSPerGb": "10",
+        "ebs.csi.aws.com/AllowAutoIOPSIncreaseOnModify": "false",
+    }
+    assert following_of(Change("gold", Attributes(iops=4000))) == following_of(None) == {}

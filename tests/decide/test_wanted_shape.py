@@ -8,6 +8,7 @@ from provisioner.decide.wanted_shape import agrees, difference, fault_of, wanted
 from provisioner.model import tags
 from provisioner.model.attributes import Attributes
 from provisioner.model.modification import ModifyRequest, Shape
+from provisioner.model.volume_type import VOLUME_TYPES, fault
 
 GP3 = Shape(10, "gp3", 3000, 125)
 FOLLOWS = {tags.IOPS_PER_GIB: "50", tags.IOPS_FOLLOW_GROWTH: "true"}
@@ -61,6 +62,7 @@ def told(
             {"volume_type": "gp3", "iops": 4000},
             (None, "gp3", 4000, None),
         ),
+        (GP3, None, {}, {"volume_type": "io2"}, (None, "io2", None, None)),  # EC2 chooses 3,000
         # More than the size allows is lowered to it.
         (GP3, None, {}, {"iops": 16_000}, (None, None, 5000, None)),
         (GP3, 100, {}, {"iops": 16_000}, (100, None, 16_000, None)),
@@ -82,7 +84,7 @@ def test_fewer_iops_than_asked_for_are_remembered():
     [
         (GP3, Attributes(iops=100), "at least 3000 IOPS"),
         (GP3, Attributes(throughput_mibps=2000), "need 8000 IOPS"),
-        (GP3, Attributes(volume_type="io2"), "needs the parameter iops"),
+        (GP3, Attributes(volume_type="io1"), "at most 500 IOPS (50 for each GiB), not 3000"),
         (GP3, Attributes(volume_type="st1"), "has 125 to 16384 GiB, not 10"),
         (GP3, Attributes(volume_type="gp2", iops=3000), "iops cannot be chosen"),
         (Shape(10, "io2", 5000), Attributes(throughput_mibps=200), "only be chosen for a gp3"),
@@ -105,6 +107,39 @@ def test_an_impossible_mix_is_found_before_ec2_is_asked(has, asks, sentence):
 )
 def test_what_a_volume_keeps_counts(has, asks):
     assert fault_of(wanted_shape(has, {}, size_gib=None, attributes=asks), has) is None
+
+
+def per_gib(iops: int) -> dict[str, str]:
+    return {tags.IOPS_PER_GIB: str(iops), tags.IOPS_FOLLOW_GROWTH: "true"}
+
+
+@pytest.mark.parametrize(
+    ("has", "size_gib", "iops_per_gib"),
+    [
+        pytest.param(Shape(10, "gp3", 5000, 125), 11, 300, id="a class gave it more"),
+        pytest.param(Shape(10, "gp3", 3000, 125), 20, 50, id="its tags are of an io2"),
+        pytest.param(Shape(10, "io2", 100), 15, 5, id="raised to the least when it was made"),
+        pytest.param(Shape(100, "gp2", 300), 200, 50, id="none can be chosen"),
+        pytest.param(Shape(1, "gp3", 3000, 125), 5, 800, id="too small for more than the least"),
+        pytest.param(Shape(100, "new-type", 300), 200, 50, id="a type that we do not know"),
+        pytest.param(Shape(10, "gp3", None, 125), 20, 50, id="EC2 does not say how many it has"),
+        pytest.param(Shape(10, "gp3", 5000, 125), 20, 0, id="none for each GiB"),
+    ],
+)
+def test_growth_asks_for_no_iops_that_it_cannot_add(has, size_gib, iops_per_gib):
+    assert told(has, size_gib, per_gib(iops_per_gib)) == (size_gib, None, None, None)
+
+
+def test_a_class_that_a_small_volume_could_not_have_whole_is_given_as_it_grows():
+    has, gold = Shape(10, "gp3", 5000, 125), Attributes(iops=9000)
+
+    def grown(size_gib: int, **tags_: str) -> int | None:
+        return wanted_shape(has, tags_, size_gib=size_gib, attributes=None, in_force=gold).iops
+
+    assert grown(100) == 9000
+    assert grown(12) == 6000
+    assert grown(100, **per_gib(300)) == 9000  # it counts more than what it was made with
+    assert grown(10) is None
 
 
 SHAPES = st.builds(
@@ -131,3 +166,33 @@ def test_once_it_is_so_nothing_is_sent_again(has, size_gib, asks):
     assert agrees(after, wanted)
     assert wanted.size_gib >= has.size_gib
     assert request != ModifyRequest("vol-1", None, None, None, None)
+
+
+@given(
+    st.builds(
+        Shape,
+        st.integers(1, 2000),
+        st.sampled_from(["gp3", "gp2", "io1", "io2"]),
+        st.none() | st.integers(100, 20_000),
+    ),
+    st.integers(1, 3000),
+    st.integers(0, 10**6),
+    st.none() | st.builds(Attributes, iops=st.none() | st.integers(100, 10**6)),
+    st.none() | st.integers(16_000, 64_000),
+)
+def test_growth_takes_no_iops_away_and_asks_for_nothing_impossible(
+    has, size_gib, iops_per_gib, in_force, ceiling
+):
+    wanted = wanted_shape(
+        has,
+        per_gib(iops_per_gib),
+        size_gib=size_gib,
+        attributes=None,
+        in_force=in_force,
+        ceiling=ceiling,
+    )
+
+    assert wanted.iops is None or wanted.iops > (has.iops or 0)
+    grows = max(size_gib, VOLUME_TYPES[has.volume_type].size_gib[0]) == wanted.size_gib
+    if grows and wanted.iops is not None:
+        assert fault(has.volume_type, wanted.size_gib, wanted.iops, None) is None

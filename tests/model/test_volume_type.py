@@ -1,6 +1,6 @@
 import pytest
 
-from provisioner.model.volume_type import LARGEST_NUMBER, VOLUME_TYPES, fault
+from provisioner.model.volume_type import LARGEST_NUMBER, VOLUME_TYPES, fault, modified_fault
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,43 @@ def test_a_documented_maximum_refuses_nothing_ec2_is_asked(volume_type):
     throughput = limits.throughput_mibps[1] + 1 if limits.throughput_mibps else None
 
     assert fault(volume_type, size_gib, iops, throughput) is None
+
+
+@pytest.mark.parametrize(
+    ("volume_type", "size_gib", "iops", "throughput_mibps", "is_other_type"),
+    [
+        ("io2", 10, None, None, True),  # EC2 chooses 3,000
+        ("io1", 60, None, None, True),
+        ("io1", 10, None, None, False),  # it keeps what it has
+        ("gp3", 1, None, 750, True),
+        ("gp2", 100, None, None, True),
+    ],
+)
+def test_a_volume_that_is_modified_need_not_name_iops(
+    volume_type: str,
+    size_gib: int,
+    iops: int | None,
+    throughput_mibps: int | None,
+    *,
+    is_other_type: bool,
+):
+    assert (
+        modified_fault(volume_type, size_gib, iops, throughput_mibps, is_other_type=is_other_type)
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("volume_type", "size_gib", "iops", "sentence"),
+    [
+        ("io1", 10, None, "at most 500 IOPS (50 for each GiB), not 3000, which EC2 chooses"),
+        ("io2", 3, None, "has 4 to 65536 GiB, not 3"),
+        ("io2", 10, 50, "has at least 100 IOPS, not 50"),
+        ("gp2", 10, 3000, "iops cannot be chosen"),
+    ],
+)
+def test_what_no_volume_can_be_modified_to_is_named(volume_type, size_gib, iops, sentence):
+    told = modified_fault(volume_type, size_gib, iops, None, is_other_type=True) or ""
+
+    assert sentence in told
+    assert "allowAutoIOPSPerGBIncrease" not in told  # a parameter of StorageClasses only
