@@ -1,7 +1,6 @@
 """The cached world: one informer a kind, and live reads where "not here" is not proof enough."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import structlog
@@ -24,7 +23,6 @@ from provisioner.kube.resources import (
     Resource,
     T,
 )
-from provisioner.kube.store import Indexer
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
@@ -33,7 +31,6 @@ from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.pod import Pod, using_claims
 from provisioner.model.storage_class import StorageClass
-from provisioner.model.volume import normalised_handle
 from provisioner.model.volume_attributes_class import VolumeAttributesClass
 from provisioner.model.volume_snapshot import (
     VolumeSnapshot,
@@ -41,34 +38,20 @@ from provisioner.model.volume_snapshot import (
     VolumeSnapshotContent,
 )
 from provisioner.model.zone import Place, place_of
+from provisioner.reconcile.cache_indexes import (
+    ATTACHMENTS_BY,
+    CLAIMS_BY,
+    CONTENTS_BY,
+    PERSISTENT_VOLUMES_BY,
+)
 
 _DISCOVER_AGAIN_S = 2.0
 _MISSING_AGAIN_S = 15.0
 # What a cluster may do without, and may get while we run: CRDs, and what is new in 1.34.
 _OPTIONAL = frozenset({VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS, SNAPSHOT_CLASSES, ATTRIBUTES_CLASSES})
-_CLAIMS_BY: Mapping[str, Indexer[Claim]] = {
-    "uid": lambda claim: (claim.uid,),
-    "class": lambda claim: (claim.class_name,),
-    "attributes_class": lambda claim: (claim.attributes_class_name,),
-    "source": lambda claim: (claim.source_key,),
-}
-_ATTACHMENTS_BY: Mapping[str, Indexer[Attachment]] = {
-    "persistent_volume": lambda each: (each.spec.source.persistent_volume_name or "",),
-    "node": lambda each: (each.spec.node_name,),
-}
-_CONTENTS_BY: Mapping[str, Indexer[VolumeSnapshotContent]] = {
-    "snapshot_uid": lambda each: (each.snapshot_uid,),
-    "snapshot": lambda each: (each.snapshot_id,),
-    "volume": lambda each: (normalised_handle(each.volume_id),),
-    "class": lambda each: (each.class_name,),
-}
+_WRITTEN = (CLAIMS, PERSISTENT_VOLUMES, ATTACHMENTS, VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS)
 
 log = structlog.get_logger(__name__)
-
-
-def _volume_of(persistent_volume: PersistentVolume) -> Iterable[str]:
-    volume_id = persistent_volume.named_volume
-    return (volume_id,) if volume_id else ()
 
 
 class Caches:
@@ -87,12 +70,12 @@ class Caches:
     def __init__(self, client: KubeClient, metrics: Metrics, driver: str) -> None:
         self._client = client
         self._driver = driver
-        self.claims: Informer[Claim] = Informer(client, CLAIMS, metrics, indexers=_CLAIMS_BY)
+        self.claims: Informer[Claim] = Informer(client, CLAIMS, metrics, indexers=CLAIMS_BY)
         self.persistent_volumes: Informer[PersistentVolume] = Informer(
-            client, PERSISTENT_VOLUMES, metrics, indexers={"volume": _volume_of}
+            client, PERSISTENT_VOLUMES, metrics, indexers=PERSISTENT_VOLUMES_BY
         )
         self.attachments: Informer[Attachment] = Informer(
-            client, ATTACHMENTS, metrics, indexers=_ATTACHMENTS_BY
+            client, ATTACHMENTS, metrics, indexers=ATTACHMENTS_BY
         )
         self.classes: Informer[StorageClass] = Informer(client, STORAGE_CLASSES, metrics)
         self.attributes_classes = Informer(client, ATTRIBUTES_CLASSES, metrics)
@@ -106,7 +89,7 @@ class Caches:
             field_selector="status.phase=Pending",
         )
         self.snapshots = Informer(client, VOLUME_SNAPSHOTS, metrics)
-        self.contents = Informer(client, SNAPSHOT_CONTENTS, metrics, indexers=_CONTENTS_BY)
+        self.contents = Informer(client, SNAPSHOT_CONTENTS, metrics, indexers=CONTENTS_BY)
         self.snapshot_classes = Informer(client, SNAPSHOT_CLASSES, metrics)
 
         self._kinds = self._by_kind()
@@ -180,10 +163,15 @@ class Caches:
                 )
 
     async def synced(self) -> None:
-        """Return once every cache has had its first list: before that nothing may be decided."""
+        """Return once every cache has had its first list: before that nothing may be decided.
+
+        A kind that went meanwhile, as a CRD can, is not waited for.
+        """
         await self._discovered.wait()
-        for informer in self._first:
-            await informer.synced.wait()
+        for resource, informer in self._kinds.items():
+            while informer in self._first and not await _is_set(informer.synced):
+                if not await self._is_served(resource):
+                    self._first = tuple(each for each in self._first if each is not informer)
 
     @property
     def is_synced(self) -> bool:
@@ -192,15 +180,29 @@ class Caches:
 
     async def refresh(self) -> None:
         """Take in what live lists show, for all that a leader writes."""
-        written: tuple[Resource[Any], ...] = (
-            *(CLAIMS, PERSISTENT_VOLUMES, ATTACHMENTS),
-            *(VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS),
-        )
-        for resource in written:
-            informer = self._kinds[resource]
-            if informer in self._served:
-                for found in (await self._client.list(resource)).items:
-                    informer.observe(found)
+        for resource, informer in self._kinds.items():
+            if resource not in _WRITTEN or informer not in self._served:
+                continue
+            try:
+                listing = await self._client.list(resource)
+            except KubeError:
+                if await self._is_served(resource):
+                    raise
+                continue  # its CRD is gone, and all objects with it
+            for found in listing.items:
+                informer.observe(found)
+
+    async def _is_served(self, resource: Resource[Any]) -> bool:
+        """Whether a kind is still there, as far as that can be told; CRDs can be deleted."""
+        if resource not in _OPTIONAL:
+            return True
+        try:
+            is_served = (resource.api_version, resource.plural) in await self._client.served()
+        except KubeError:
+            return True
+        if not is_served:
+            log.warning("the API server does not serve a kind any more", kind=resource.kind)
+        return is_served
 
     def claim(self, uid: str) -> Claim | None:
         """The claim with this UID."""
@@ -284,3 +286,12 @@ class Caches:
             if error.reason is Reason.OBJECT_NOT_FOUND:
                 return None
             raise
+
+
+async def _is_set(event: asyncio.Event) -> bool:
+    """Whether an event is set, after some seconds at the latest."""
+    try:
+        async with asyncio.timeout(_DISCOVER_AGAIN_S):
+            return await event.wait()
+    except TimeoutError:
+        return False
