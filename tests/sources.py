@@ -93,6 +93,7 @@ def a_source(
     phase: str = "Bound",
     class_name: str | None = "fast",
     deleting: bool = False,
+    finalizers: Sequence[str] = (),
     annotations: Mapping[str, str] | None = None,
 ) -> Claim:
     """A bound claim to clone."""
@@ -107,7 +108,8 @@ def a_source(
         annotations={**bound, **(annotations or {})},
     )
     spec = replaced(claim.spec, storage_class_name=class_name)
-    return replaced(claim, spec=spec, status=ClaimStatus(phase=phase))
+    meta = replaced(claim.metadata, finalizers=list(finalizers))
+    return replaced(claim, metadata=meta, spec=spec, status=ClaimStatus(phase=phase))
 
 
 def its_volume(

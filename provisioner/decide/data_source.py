@@ -11,7 +11,7 @@ looked at again.
 
 from provisioner.decide.provision import Refuse
 from provisioner.model.claim import BETA_STORAGE_CLASS, Claim, DataSource
-from provisioner.model.data_source import Source
+from provisioner.model.data_source import CLAIM_FINALIZER, Source
 from provisioner.model.errors import Reason
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
@@ -71,6 +71,9 @@ def of_claim(
 ) -> Source | Refuse:
     """The EBS volume that a claim is cloned from; how large it is, EC2 knows.
 
+    One that is being deleted can be cloned while it is held, as a snapshot can be restored then:
+    the finalizer stays until its clones are made, so otherwise neither would come to an end.
+
     Args:
         claim: names another claim.
         source: the one of that name; None only when the API server has none.
@@ -82,8 +85,8 @@ def of_claim(
         return _refuse(f"{what}, which is to be cloned, does not exist", Reason.OBJECT_NOT_FOUND)
     if source.uid == claim.uid:
         return _refuse("the claim names itself as what is to be cloned")
-    if source.deleting:
-        return _refuse(f"{what}, which is to be cloned, is being deleted")
+    if source.deleting and CLAIM_FINALIZER not in source.finalizers:
+        return _refuse(f"{what} is being deleted; nothing is cloned from it any more")
     if not source.spec.volume_name or source.status is None or source.status.phase != _BOUND:
         return _wait(f"{what}, which is to be cloned, is not bound yet; it is waited for")
     if source.spec.storage_class_name is None and BETA_STORAGE_CLASS not in source.annotations:

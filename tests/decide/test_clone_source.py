@@ -7,7 +7,7 @@ import pytest
 from provisioner.decide.data_source import of_claim
 from provisioner.decide.provision import Refuse
 from provisioner.model.claim import Claim, ClaimStatus, DataSource
-from provisioner.model.data_source import Source, parse
+from provisioner.model.data_source import CLAIM_FINALIZER, Source, parse
 from provisioner.model.persistent_volume import PersistentVolume
 from tests.builders import DRIVER, UID, VOLUME, a_claim
 from tests.sources import (
@@ -41,6 +41,12 @@ def waited_for(answer: Source | Refuse) -> str:
 
 def test_a_bound_claim_is_cloned():
     assert cloned() == Source(volume_id=VOLUME)
+
+
+def test_a_claim_that_is_being_deleted_is_cloned_while_it_is_held():
+    going = a_source(deleting=True, finalizers=[CLAIM_FINALIZER])
+
+    assert cloned(source=going) == Source(volume_id=VOLUME)
 
 
 def test_a_claim_of_the_in_tree_plugin_is_cloned():
