@@ -95,6 +95,7 @@ class Modifier:
             waits_s = await self._advance(uid, volume_id, known)
         except KubeError as error:
             if error.reason not in (Reason.CONFLICT, Reason.OBJECT_NOT_FOUND):
+                self._tell_forbidden(claim, known, error)
                 raise
             known.conflicts += 1  # it has changed since it was seen: nobody need hear of that
             least_s, most_s = _CONFLICT_S
@@ -193,6 +194,15 @@ class Modifier:
                 claim, "VolumeModifyFailed", f"{error.reason}: {error.message}", warning=True
             )
             log.warning("cannot change the volume", error=error.message)
+
+    def _tell_forbidden(self, claim: Claim, known: Known, error: KubeError) -> None:
+        """No way on without people, and the claim itself cannot say so."""
+        text = f"{error.reason}: {error.message}"
+        if error.reason in (Reason.FORBIDDEN, Reason.REJECTED) and known.told != text:
+            known.told = text
+            is_class = claim.attributes_class_name or claim.modify_status is not None
+            wish = Wish.ATTRIBUTES if is_class else Wish.SIZE
+            self._record.tell_failed(claim, frozenset({wish}), text)
 
     def _is_same(self, claim: Claim) -> bool:
         """Whether the claim still wants what it wanted when it was seen."""

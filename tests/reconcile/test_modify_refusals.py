@@ -121,6 +121,15 @@ def test_who_may_not_write_the_status_of_claims_is_told(monkeypatch: pytest.Monk
     assert world.cloud.sent == []
 
 
+def test_who_may_not_write_that_a_class_is_missing_is_told(monkeypatch: pytest.MonkeyPatch):
+    async def story(world: World) -> None:
+        world.fails_write = lambda *_: KubeError(Reason.FORBIDDEN, "may not patch")
+        world.ask(attributes="gold")
+        await world.run(HOUR_S)
+
+    assert told(story, monkeypatch).reasons == ["VolumeModifyFailed"]
+
+
 def test_what_fails_in_ec2_again_and_again_leaves_some_modifications_of_the_day(
     monkeypatch: pytest.MonkeyPatch,
 ):
