@@ -10,7 +10,7 @@ from provisioner.decide.expand import ResizeStatus
 from provisioner.model.claim import Claim
 from provisioner.reconcile.modify_memory import loop_s
 
-_PAUSE_S, _PAUSE_MOST_S = 60.0, 1800.0
+_PAUSE_S, _PAUSE_MOST_S = 5.0, 1800.0
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class NodePauses:
         elif known.request != request:
             known.request, known.times, known.until_s = request, 0, loop_s()
         elif known.until_s is None:
-            pause_s = min(_PAUSE_S * 2.0 ** min(known.times, 8), _PAUSE_MOST_S)
+            pause_s = min(_PAUSE_S * 4.0 ** min(known.times, 8), _PAUSE_MOST_S)
             known.until_s, known.times = loop_s() + pause_s, known.times + 1
         return max(0.0, (known.until_s or 0.0) - loop_s())
 

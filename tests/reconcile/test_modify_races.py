@@ -153,7 +153,7 @@ def test_a_node_that_cannot_grow_the_file_system_is_asked_again_now_and_then(
     world = told(story, monkeypatch)
 
     pauses_s = [later - before for before, later in pairwise(asked)]
-    assert pauses_s == pytest.approx([60, 120, 240, 480, 960], abs=2)
+    assert pauses_s == pytest.approx([5, 20, 80, 320, 1280, 1800], abs=2)
     assert world.reasons.count("FileSystemResizeRequired") == len(asked)
 
 
