@@ -94,6 +94,12 @@ def commands() -> None:
     default="ext4",
     show_default=True,
 )
+@click.option(
+    "--modify-annotations/--no-modify-annotations",
+    default=True,
+    show_default=True,
+    help="Heed annotations of claims that ask for another type, IOPS or throughput.",
+)
 @click.option("--leader-elect/--no-leader-elect", default=True, show_default=True)
 @click.option(
     "--leader-election-namespace", type=options.DnsName(), default="kube-system", show_default=True
@@ -132,6 +138,7 @@ def controller(
     extra_tags: tuple[TagTemplate, ...],
     reconcile_extra_tags: bool,
     default_fstype: str,
+    modify_annotations: bool,
     leader_elect: bool,
     leader_election_namespace: str,
     ec2_rate: str,
@@ -156,6 +163,7 @@ def controller(
         extra_tags=extra_tags,
         reconcile_extra_tags=reconcile_extra_tags,
         default_file_system=default_fstype,
+        modify_annotations=modify_annotations,
         leader_elect=leader_elect,
         lease_namespace=leader_election_namespace,
         ec2_rates=ec2_rate,

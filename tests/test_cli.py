@@ -137,6 +137,7 @@ TWINS: list[tuple[str, str, Any]] = [
     ),
     ("--reconcile-extra-tags", "true", {"reconcile_extra_tags": True}),
     ("--default-fstype", "xfs", {"default_file_system": "xfs"}),
+    ("--modify-annotations", "false", {"modify_annotations": False}),
     ("--leader-elect", "false", {"leader_elect": False}),
     ("--leader-election-namespace", "storage", {"lease_namespace": "storage"}),
     ("--ec2-rate", "CreateVolume=9:3,*=x2", {"ec2_rates": "CreateVolume=9:3,*=x2"}),
@@ -147,7 +148,11 @@ TWINS: list[tuple[str, str, Any]] = [
 ]
 
 
-FLAGS = {"--leader-elect": "--no-leader-elect", "--reconcile-extra-tags": "--reconcile-extra-tags"}
+FLAGS = {
+    "--leader-elect": "--no-leader-elect",
+    "--modify-annotations": "--no-modify-annotations",
+    "--reconcile-extra-tags": "--reconcile-extra-tags",
+}
 
 
 @pytest.mark.parametrize(("option", "value", "fields"), TWINS)

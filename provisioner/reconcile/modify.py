@@ -51,6 +51,7 @@ class Modifier:
     def __init__(self, edges: Edges) -> None:
         self._caches = edges.caches
         self._driver = edges.settings.driver
+        self._heeds_annotations = edges.settings.modify_annotations
         self._known: dict[str, Known] = {}
         self._volumes: dict[str, str] = {}  # by claim: whose modification may be watched
         self._readings = Readings(edges)
@@ -162,6 +163,8 @@ class Modifier:
                     driver=self._driver,
                     is_csi=persistent_volume.spec.csi is not None,
                 )
+            case attribute_rules.Nothing() if not self._heeds_annotations:
+                found = target
             case attribute_rules.Nothing():
                 found = attribute_rules.annotated(
                     claim, persistent_volume.annotations, driver=self._driver

@@ -56,7 +56,7 @@ class Known:
         limited_until: EC2 takes no modification before.
         limit_guesses: how often in a row EC2 did not say until when.
         told_failed: the failed modification that was told.
-        told: what was told last, so that it is told once.
+        told: what was told last, so that it is told once; ``told_wishes``: of which wishes.
         missing_since_s: since when EC2 does not show the volume.
         disputes: refusals in a row because of a modification that EC2 does not show.
         conflicts: writes in a row that found the claim or its object changed.
@@ -79,6 +79,7 @@ class Known:
     limit_guesses: int = 0
     told_failed: str = ""
     told: str = ""
+    told_wishes: frozenset[Wish] = frozenset()
     missing_since_s: float | None = None
     disputes: int = 0
     conflicts: int = 0
@@ -136,6 +137,12 @@ class Known:
         self.latest, self.read_at_s = begun, now_s
         self.limited_until, self.limit_guesses, self.told = None, 0, ""
         self.disputes = self.unwritten = 0
+
+    def news(self, message: str, wishes: frozenset[Wish]) -> frozenset[Wish]:
+        """The wishes of which this was not told yet; it is from now on."""
+        before = self.told_wishes if self.told == message else frozenset[Wish]()
+        self.told, self.told_wishes = message, before | wishes
+        return wishes - before
 
     def held_for_s(self) -> float | None:
         """Seconds until the first of the refused wishes is tried again."""

@@ -113,6 +113,17 @@ class ModifyRefusals:
         await self.write(look)
         return True
 
+    async def no_volume(self, look: Look) -> float | None:
+        """What the stock driver has for a disk of a node, say: EC2 need not be asked."""
+        error = StorageError(
+            Reason.NOT_SUPPORTED,
+            f"persistentvolume {look.persistent_volume.name} names {look.volume_id[:100]!r}, which "
+            "is no id of an EBS volume: EC2 can neither grow nor change it",
+        )
+        for wish in sorted(look.wishes - look.known.refused):
+            await self.refuse(look, wish, error)
+        return look.known.held_for_s()
+
     async def refuse(self, look: Look, wish: Wish, error: StorageError) -> bool:
         """Set a wish aside and say why; the other one goes on."""
         before = look.known.refusals.get(wish)

@@ -14,6 +14,7 @@ from provisioner.edges import Edges
 from provisioner.model.budget import Ledger, asked
 from provisioner.model.claim import Claim
 from provisioner.model.errors import NEEDS_HUMAN, Reason, StorageError
+from provisioner.model.volume import is_volume_id
 from provisioner.reconcile.modify_ceiling import ModifyCeiling
 from provisioner.reconcile.modify_look import Look, Next, is_under_way, released
 from provisioner.reconcile.modify_memory import Readings, loop_s
@@ -89,6 +90,8 @@ class ModifySteps:
     async def _take(self, look: Look) -> Next:
         known, now = look.known, utc_now()
         await self._refusals.write(look)
+        if not is_volume_id(look.volume_id):
+            return await self._refusals.no_volume(look)
         ledger = ledger_of(look.persistent_volume, look.volume_id)
         await self._read(look, ledger)
         change = look.change
@@ -199,10 +202,11 @@ class ModifySteps:
         return True
 
     async def _await(self, look: Look, message: str) -> Next:
-        await self._begin(look, look.wishes - look.known.refused, message)
-        if message and look.known.told != message:
-            look.known.told = message
-            self._record.tell_waiting(look.claim, look.wishes, message)
+        wishes = look.wishes - look.known.refused
+        await self._begin(look, wishes, message)
+        news = look.known.news(message, wishes) if message else None
+        if news:
+            self._record.tell_waiting(look.claim, news, message)
         self._watch(look)
         return _WATCHED_AGAIN_S
 
@@ -212,10 +216,9 @@ class ModifySteps:
         is_guess = known.limit_guesses > 0 and step.at == known.limited_until
         message = _NO_TIME if is_guess else step.message
         await self._begin(look, wishes, message)
-        if known.told != message:
-            known.told = message
-            text = f"{Reason.MODIFICATION_LIMIT}: {message}"
-            self._record.tell_failed(look.claim, wishes, text)
+        news = known.news(message, wishes)
+        if news:
+            self._record.tell_failed(look.claim, news, f"{Reason.MODIFICATION_LIMIT}: {message}")
             log.warning("waiting until EC2 takes another modification", until=str(step.at))
         self._waiting.add(look.claim.uid)
         self._readings.leave(look.claim.uid, look.volume_id)

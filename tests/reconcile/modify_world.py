@@ -59,7 +59,7 @@ class World:
     def now(self) -> datetime:
         return BEGIN + timedelta(seconds=self.clock())
 
-    def process(self) -> Modifier:
+    def process(self, **options: Any) -> Modifier:
         """A process that begins with what is written, and knows nothing else."""
         cloud = self.cloud
         modifications: Watcher[Modification] = Watcher(
@@ -67,7 +67,7 @@ class World:
         )
         self.watcher = modifications
         edges = SimpleNamespace(
-            settings=Settings(driver=DRIVER),
+            settings=Settings(driver=DRIVER, **options),
             client=self,
             caches=self.caches,
             events=SimpleNamespace(record=self._record),
