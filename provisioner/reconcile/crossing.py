@@ -88,6 +88,9 @@ class Crossings:
                 return answer
             snapshot = self._taken[claim.uid] = answer
             self._looking_since_s.pop(claim.uid, None)
+            if not self._is_wanted(claim.uid):  # any more, and nobody will say so again
+                self.forget(claim.uid)
+                return LOOK_AGAIN_S
         return await self._once_complete(claim, snapshot, zone)
 
     def forget(self, uid: str) -> None:
@@ -122,7 +125,7 @@ class Crossings:
         """
         cluster_id = self._settings.cluster_id
         found = await self._snapshots.find_any(rules.CROSSING, [cluster_id], background=True)
-        in_flight = {*self._in_flight(), *self._taken}
+        in_flight = self._in_flight()
         for each in found:
             claim = self._caches.claim(each.tags.get(rules.CROSSING_FOR, ""))
             if rules.is_left_over(each, claim, cluster_id=cluster_id, in_flight=in_flight):
@@ -163,7 +166,8 @@ class Crossings:
         except StorageError as error:
             if error.outcome is not Outcome.UNKNOWN:
                 self._certain.add(claim.uid)
-            self._events.failed(claim, error)
+            if self._is_wanted(claim.uid):
+                self._events.failed(claim, error)
             if error.reason is not Reason.SNAPSHOT_RATE:
                 raise
             return error.retry_after_s or POLL_S
@@ -175,9 +179,14 @@ class Crossings:
         self._looking_since_s.pop(claim.uid, None)
 
     async def _still_wanted(self, uid: str) -> None:
+        if not self._is_wanted(uid):
+            raise StorageError(
+                Reason.OBJECT_NOT_FOUND, "the claim to be cloned for is bound, or gone"
+            )
+
+    def _is_wanted(self, uid: str) -> bool:
         claim = self._caches.claim(uid)
-        if claim is None or claim.deleting:
-            raise StorageError(Reason.OBJECT_NOT_FOUND, "the claim to be cloned for is gone")
+        return claim is not None and not claim.deleting and not claim.spec.volume_name
 
     async def _once_complete(
         self, claim: Claim, snapshot: EbsSnapshot, zone: str
