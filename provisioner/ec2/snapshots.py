@@ -7,6 +7,7 @@ from typing import Any
 from provisioner.ec2.batches import (
     FILTER_VALUES,
     PAGE,
+    Call,
     chunks,
     on_all,
     one_of,
@@ -20,7 +21,10 @@ from provisioner.model.errors import Ec2Error, Reason
 
 IDS_PER_CALL = 500
 # Everybody's public snapshots can be seen too, and can carry any tag.
-_OURS = {"OwnerIds": ["self"]}
+_OURS: Mapping[str, list[str]] = {"OwnerIds": ["self"]}
+# Ours, and what other accounts share with ours by name: not what they make public.
+# Source: EC2 API DescribeSnapshots, RestorableBy (read 2026-11-22).
+_FOR_US: Mapping[str, list[str]] = {"RestorableByUserIds": ["self"]}
 
 
 class Snapshots:
@@ -101,10 +105,14 @@ class Snapshots:
     ) -> dict[str, EbsSnapshot]:
         """As ``describe``, for snapshots that may well not be there: by a filter, ≤ 200 ids a call.
 
+        Also what another account shares with ours, perhaps only since the last look; but not
+        what it shares with everybody: those are too many to search.
+
         Raises:
             Ec2Error: EC2 could not be asked.
         """
-        return await self._filtered("snapshot-id", snapshot_ids, background=background)
+        ask = partial(self._describe, background=background, whose=_FOR_US)
+        return await self._filtered("snapshot-id", snapshot_ids, ask)
 
     async def find_any(
         self, key: str, values: Sequence[str], *, background: bool = False
@@ -116,7 +124,8 @@ class Snapshots:
         Raises:
             Ec2Error: any page failed; there is no partial answer.
         """
-        found = await self._filtered(f"tag:{key}", values, background=background)
+        ask = partial(self._describe, background=background)
+        found = await self._filtered(f"tag:{key}", values, ask)
         wanted = frozenset(values)
         return [each for each in found.values() if each.tags.get(key) in wanted]
 
@@ -126,7 +135,8 @@ class Snapshots:
         Raises:
             Ec2Error: any page failed; there is no partial answer.
         """
-        found = await self._filtered("status", [SnapshotState.PENDING], background=True)
+        ask = partial(self._describe, background=True)
+        found = await self._filtered("status", [SnapshotState.PENDING], ask)
         return list(found.values())
 
     async def enable_fast_restore(self, snapshot_id: str, zones: Sequence[str]) -> None:
@@ -206,9 +216,8 @@ class Snapshots:
         return found
 
     async def _filtered(
-        self, name: str, values: Sequence[str], *, background: bool
+        self, name: str, values: Sequence[str], ask: Call
     ) -> dict[str, EbsSnapshot]:
-        ask = partial(self._describe, background=background)
         found: dict[str, EbsSnapshot] = {}
         for some in chunks(values, FILTER_VALUES):
             params = {"Filters": [one_of(name, some)], "MaxResults": PAGE}
@@ -216,9 +225,15 @@ class Snapshots:
                 found.update((each.snapshot_id, each) for each in page["Snapshots"])
         return found
 
-    async def _describe(self, params: Mapping[str, Any], *, background: bool) -> dict[str, Any]:
-        ours = {**_OURS, **params}
-        return await self._calls.call("DescribeSnapshots", ours, background=background)
+    async def _describe(
+        self,
+        params: Mapping[str, Any],
+        *,
+        background: bool,
+        whose: Mapping[str, list[str]] = _OURS,
+    ) -> dict[str, Any]:
+        asked = {**whose, **params}
+        return await self._calls.call("DescribeSnapshots", asked, background=background)
 
 
 def _check_all(action: str, snapshot_id: str, answer: Mapping[str, Any]) -> None:

@@ -168,3 +168,16 @@ async def test_one_that_an_image_uses_stays(
 
     assert caught.value.reason is Reason.SNAPSHOT_IN_USE
     assert made in caught.value.message
+
+
+async def test_one_that_may_not_be_there_is_looked_for_among_what_is_shared_with_us_too(
+    snapshots: Snapshots, volumes: Volumes, strict_ec2: StrictEc2
+) -> None:
+    made = await taken(snapshots, volumes)
+    strict_ec2.control(log=True)
+
+    assert (await snapshots.look_for([GONE, made.snapshot_id])).keys() == {made.snapshot_id}
+
+    [sent] = [each["params"] for each in strict_ec2.log() if each["action"] == "DescribeSnapshots"]
+    assert not [name for name in sent if name.startswith("Owner")]
+    assert sent["RestorableBy.1"] == "self"
