@@ -22,6 +22,7 @@ _OF_VOLUMES = frozenset(
         tags.IOPS_FOLLOW_GROWTH,
     }
 )
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 15.0, 1800.0
 _USABLE = frozenset({SnapshotState.PENDING, SnapshotState.COMPLETED})
 
 
@@ -52,6 +53,14 @@ def found_again(claim: Claim, volume_id: str, found: Collection[EbsSnapshot]) ->
         key=lambda each: (each.state is not SnapshotState.COMPLETED, each.snapshot_id),
         default=None,
     )
+
+
+def pause_s(failures: int) -> float:
+    """How long nothing is taken after a snapshot was lost or failed, in seconds.
+
+    ``failures`` came before that one: what fails again and again takes a human, or a long time.
+    """
+    return min(_FIRST_PAUSE_S * 2.0 ** min(failures, 10), _LONGEST_PAUSE_S)
 
 
 def is_left_over(

@@ -60,6 +60,7 @@ class Crossings:
         self._taken: dict[str, EbsSnapshot] = {}
         self._looking_since_s: dict[str, float] = {}
         self._certain: set[str] = set()  # no snapshot that we do not know was begun for these
+        self._failures: dict[str, tuple[int, float]] = {}  # how many, and when the next try is due
         self._left_over: set[str] = set()
         self._ended = asyncio.Event()
 
@@ -81,7 +82,19 @@ class Crossings:
                 "--cluster-id",
                 settled=True,
             )
+        try:
+            return await self._snapshot_of(claim, read_class, volume_id, zone)
+        except StorageError as error:
+            self._events.cannot_look(claim, error)
+            raise
+
+    async def _snapshot_of(
+        self, claim: Claim, read_class: ReadClass, volume_id: str, zone: str
+    ) -> Source | float:
         snapshot = self._taken.get(claim.uid)
+        if snapshot is not None and snapshot.volume_id != volume_id:
+            self._discard(claim.uid)  # the claim names another volume by now
+            snapshot = None
         if snapshot is None:
             answer = await self._find_or_take(claim, read_class, volume_id)
             if not isinstance(answer, EbsSnapshot):
@@ -97,6 +110,10 @@ class Crossings:
         """A claim is bound or gone: what was taken for it is deleted."""
         self._looking_since_s.pop(uid, None)
         self._certain.discard(uid)
+        self._failures.pop(uid, None)
+        self._discard(uid)
+
+    def _discard(self, uid: str) -> None:
         snapshot = self._taken.pop(uid, None)
         if snapshot is not None:
             self._left_over.add(snapshot.snapshot_id)
@@ -147,6 +164,9 @@ class Crossings:
             now_s = _now_s()
             if now_s - self._looking_since_s.setdefault(claim.uid, now_s) < CONSISTENCY_S:
                 return LOOK_AGAIN_S
+        _, due_s = self._failures.get(claim.uid, (0, 0.0))
+        if due_s > _now_s():
+            return due_s - _now_s()
         self._certain.add(claim.uid)
         if not await self._pins.begin_crossing(claim, volume_id):
             return CONFLICT_S
@@ -197,7 +217,7 @@ class Crossings:
             now_s = _now_s()
             if now_s - self._looking_since_s.setdefault(claim.uid, now_s) < CONSISTENCY_S:
                 return LOOK_AGAIN_S
-            return self._lost(claim, f"{what} is gone in EC2; another one is taken")
+            raise self._lost(claim, f"{what} is gone in EC2")
         self._looking_since_s.pop(claim.uid, None)
         match seen.state:
             case SnapshotState.COMPLETED:
@@ -207,17 +227,20 @@ class Crossings:
                 self._events.note(claim, text)
                 return POLL_S
             case _:
-                self._left_over.add(seen.snapshot_id)
-                self._ended.set()
                 why = f"{what} is in state {seen.state} {seen.message}".rstrip()
-                return self._lost(claim, f"{why}; another one is taken")
+                raise self._lost(claim, why)
 
-    def _lost(self, claim: Claim, message: str) -> float:
-        self._taken.pop(claim.uid, None)
+    def _lost(self, claim: Claim, why: str) -> StorageError:
+        """Have another one taken, each time after a longer pause: it may fail every time."""
+        self._discard(claim.uid)
         self._looking_since_s.pop(claim.uid, None)
-        error = StorageError(Reason.SNAPSHOT_STATE, message, retry_after_s=POLL_S)
+        before, _ = self._failures.get(claim.uid, (0, 0.0))
+        pause_s = rules.pause_s(before)
+        self._failures[claim.uid] = before + 1, _now_s() + pause_s
+        message = f"{why}; another one is taken in {pause_s:.0f} s"
+        error = StorageError(Reason.SNAPSHOT_STATE, message, retry_after_s=pause_s)
         self._events.failed(claim, error)
-        raise error
+        return error
 
     async def _has_ended(self, due_s: float) -> bool:
         """Whether something is to be deleted before the next sweep is due."""
