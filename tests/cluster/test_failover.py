@@ -1,6 +1,6 @@
 """A zone without room strands no pod, though its nodes have the highest score always.
 
-EC2 has no room for gp2 and sc1 in the first zone and none for st1 in the first two; the stories are
+EC2 has no room for gp2, standard and sc1 in the first zone and none for st1 in the first two; the stories are
 told at the same time.
 """
 
@@ -27,7 +27,9 @@ together = Together()
 A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
 ZONE = "topology.kubernetes.io/zone"
 GP2, ST1, SC1 = {"type": "gp2"}, {"type": "st1"}, {"type": "sc1"}
-FULL = [{"zone": A} | GP2, {"zone": A} | ST1, {"zone": B} | ST1]
+# Of one story only: what EC2 has refused to another one is remembered for a while.
+MAGNETIC = {"type": "standard"}
+FULL = [{"zone": A} | GP2, {"zone": A} | MAGNETIC, {"zone": A} | ST1, {"zone": B} | ST1]
 LARGE: Json = {"resources": {"requests": {"storage": "125Gi"}}}
 
 
@@ -74,7 +76,7 @@ async def zone_of_node(place: Place, name: str) -> str:
 
 @together.test
 async def test_the_pod_follows_its_volume_out_of_the_zone_that_it_prefers(place: Place):
-    claim = await place.claim(await place.storage_class(waits=True, parameters=GP2))
+    claim = await place.claim(await place.storage_class(waits=True, parameters=MAGNETIC))
     pod = await place.pod(claim, schedulerName=SCHEDULER)
 
     node = await place.node_of(pod)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
+from provisioner.sandbox.api import ApiError
 from tests.cluster import copies
 from tests.cluster.background import Background
 from tests.cluster.cluster import Cluster, Json, opened, token_of
@@ -225,10 +227,16 @@ async def test_a_snapshot_of_another_driver_is_refused(place: Place):
     await place.told("'disk.example'")
     await place.remove(f"{place.claims}/data")
     await place.remove(f"{copies.snapshots_of(place)}/foreign")
-    # The driver's own sidecar would take its finalizer off.
     path = f"{copies.CONTENTS}/{place.name}"
-    await place.api.patch(path, {"metadata": {"finalizers": None}})
-    await place.remove(path)
+    await place.api.delete(path)
+
+    async def gone() -> bool:
+        """The driver's own sidecar would take the finalizer off; snapshot-controller puts it on."""
+        with contextlib.suppress(ApiError):
+            await place.api.patch(path, {"metadata": {"finalizers": None}})
+        return await place.cluster.get(path) is None
+
+    await place.cluster.until(f"{path} is gone", gone)
 
 
 @together.test

@@ -1,14 +1,12 @@
-"""Snapshots that another process has begun: the stock sidecar, or one of ours; kinds that come late."""
+"""Snapshots that another process has begun: the stock sidecar, or one of ours."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
-from provisioner.sandbox import snapshots as kinds
 from tests.cluster import copies, reigns, stock
 from tests.cluster.background import Background
 from tests.cluster.cluster import Cluster, Json, opened
@@ -61,51 +59,3 @@ async def test_a_snapshot_that_was_begun_before_us_is_ours_now(
             ready = await copies.ready(place)
             assert not BEING_CREATED.keys() & ready["metadata"].get("annotations", {}).keys()
             await place.remove(f"{snapshots_of(place)}/monday")
-
-
-async def test_snapshots_begin_when_their_kinds_are_installed(cluster: Cluster):
-    api = cluster.api
-    await cluster.stop()
-    await reigns.of_ours(api)
-    names = [each["metadata"]["name"] for each in (await api.get(CRDS))["items"]]
-    ours = [name for name in names if name.endswith(".snapshot.storage.k8s.io")]
-    for name in ours:
-        await api.delete(f"{CRDS}/{name}")
-
-    async def gone() -> bool:
-        return "snapshot.storage.k8s.io" not in str(await api.get("/apis"))
-
-    await cluster.until("the API server serves them no longer", gone)
-    cluster.forget_log()
-    try:
-        await cluster.start()
-        await cluster.until("it leads", lambda: _said(cluster, "leading"))
-        told = cluster.said("does not serve a kind", "VolumeSnapshotContent")
-        async with a_place(cluster) as place:
-            volume_id = await a_source(place)  # everything else works
-            await kinds.define(api, cluster.sandbox.plane.binaries)
-            await cluster.until("it follows them", lambda: _said(cluster, "serves a kind now"), 60)
-            async with a_class(place):
-                await take(place)
-                # The snapshot-controller, too, has to find out that its kinds are back.
-                await content_of_within(place, 90)
-                await copies.ready(place)
-
-                assert len(told) == 1
-                assert len(await snapshots_in_ec2(place, volume_id)) == 1
-                await place.remove(f"{snapshots_of(place)}/monday")
-    finally:
-        await kinds.define(api, cluster.sandbox.plane.binaries)
-
-
-async def _said(cluster: Cluster, *words: str) -> bool:
-    return bool(await asyncio.to_thread(cluster.said, *words))
-
-
-async def content_of_within(place: Place, timeout_s: float) -> Json:
-    uid = (await place.api.get(f"{snapshots_of(place)}/monday"))["metadata"]["uid"]
-
-    async def seen() -> Json | None:
-        return await place.cluster.get(f"{CONTENTS}/snapcontent-{uid}")
-
-    return await place.cluster.until("snapshot-controller is back", seen, timeout_s)
