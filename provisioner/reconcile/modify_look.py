@@ -1,11 +1,14 @@
 """One look at a bound claim, and whether what was wanted of it before is still under way."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from provisioner.decide import attributes as attribute_rules
 from provisioner.decide import expand, volume_plan
 from provisioner.decide.volume_plan import View, Wish
+from provisioner.model.budget import Ledger
 from provisioner.model.claim import Claim
 from provisioner.model.modification import ModificationState
 from provisioner.model.persistent_volume import PersistentVolume
@@ -35,6 +38,32 @@ class Look:
         """What is wanted."""
         wanted = {Wish.SIZE: self.grow is not None, Wish.ATTRIBUTES: self.change is not None}
         return frozenset(wish for wish in Wish if wanted[wish])
+
+
+def view_of(
+    look: Look,
+    change: attribute_rules.Change | None,
+    tags: Mapping[str, str],
+    ledger: Ledger,
+    now: datetime,
+) -> View:
+    """What the plan is made from; ``change`` with its ``tags`` may be less than is wanted."""
+    known = look.known
+    return View(
+        volume=known.volume,
+        latest=known.latest,
+        ledger=ledger,
+        now=now,
+        size_gib=look.grow.size_gib if look.grow else None,
+        attributes=change.attributes if change else None,
+        tags=tags,
+        following=attribute_rules.following_of(change),
+        refused=known.refused,
+        alone=known.alone,
+        bare=known.bare is not None,
+        limited_until=known.limited_until,
+        told_failed=known.told_failed,
+    )
 
 
 def is_under_way(view: View, step: volume_plan.Step) -> bool:

@@ -9,14 +9,14 @@ import structlog
 
 from provisioner.decide import attributes as attribute_rules
 from provisioner.decide import volume_plan
-from provisioner.decide.volume_plan import View, Wish
+from provisioner.decide.volume_plan import Wish
 from provisioner.edges import Edges
 from provisioner.model.budget import Ledger, asked
 from provisioner.model.claim import Claim
 from provisioner.model.errors import NEEDS_HUMAN, Reason, StorageError
 from provisioner.model.volume import is_volume_id
 from provisioner.reconcile.modify_ceiling import ModifyCeiling
-from provisioner.reconcile.modify_look import Look, Next, is_under_way, released
+from provisioner.reconcile.modify_look import Look, Next, is_under_way, released, view_of
 from provisioner.reconcile.modify_memory import Readings, loop_s
 from provisioner.reconcile.modify_record import ModifyRecord, utc_now
 from provisioner.reconcile.modify_refusals import ModifyRefusals
@@ -102,21 +102,7 @@ class ModifySteps:
                 broken = StorageError(Reason.INVALID_CLASS, str(error))
                 return await self._refusals.refuse(look, Wish.ATTRIBUTES, broken)
             change, tags = None, {}
-        view = View(
-            volume=known.volume,
-            latest=known.latest,
-            ledger=ledger,
-            now=now,
-            size_gib=look.grow.size_gib if look.grow else None,
-            attributes=change.attributes if change else None,
-            tags=tags,
-            following=attribute_rules.following_of(change),
-            refused=known.refused,
-            alone=known.alone,
-            bare=known.bare is not None,
-            limited_until=known.limited_until,
-            told_failed=known.told_failed,
-        )
+        view = view_of(look, change, tags, ledger, now)
         view = await self._ceiling.looked_up(look.claim, view)
         step = volume_plan.decide(view)
         if look.is_bound and not is_under_way(view, step):
