@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from provisioner.sandbox import nodes
 from tests.cluster import copies
 from tests.cluster.background import Background
 from tests.cluster.cluster import Cluster, Json, opened
@@ -192,6 +193,34 @@ async def test_a_class_that_cannot_work_is_refused_before_a_snapshot_is_taken(
 
         assert await place.cluster.calls(volume_id, "CreateSnapshot") == []
         await place.remove(f"{snapshots_of(place)}/monday")
+
+
+@together.test
+async def test_a_content_whose_class_is_gone_is_told(place: Place):
+    """The snapshot-controller makes none for such a class; one may go in the moment after."""
+    volume_id = await a_source(place)
+    uid = await take(place)
+    ref = {"namespace": place.name, "name": "monday", "uid": uid}
+    spec = {
+        "driver": nodes.DRIVER,
+        "deletionPolicy": "Retain",
+        "source": {"volumeHandle": volume_id},
+        "volumeSnapshotClassName": place.name,
+        "volumeSnapshotRef": ref,
+    }
+    made = {"apiVersion": copies.API_VERSION, "kind": "VolumeSnapshotContent"}
+    name = f"snapcontent-{uid}"
+    await place.api.create(CONTENTS, {**made, "metadata": {"name": name}, "spec": spec})
+
+    async def told_there() -> bool:
+        status = (await place.api.get(f"{CONTENTS}/{name}")).get("status") or {}
+        told = f"volumesnapshotclass {place.name} does not exist"
+        return told in (status.get("error") or {}).get("message", "")
+
+    await place.cluster.until("the content says so", told_there)
+    assert await place.cluster.calls(volume_id, "CreateSnapshot") == []
+    await place.remove(f"{snapshots_of(place)}/monday")
+    await place.remove(f"{CONTENTS}/{name}")
 
 
 @together.test
