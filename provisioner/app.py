@@ -173,6 +173,7 @@ class Controller:
                 await self.edges.close()
                 await self.provisioner.close()
                 await self.modifier.close()
+                await self.snapshotter.close()
                 if self.settings.leader_elect:
                     await self.leases.release()
 

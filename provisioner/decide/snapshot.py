@@ -27,7 +27,6 @@ from provisioner.model.volume_snapshot import (
     CONTENT_FINALIZER,
     DELETE,
     GROUP_HANDLE,
-    VolumeSnapshot,
     VolumeSnapshotContent,
 )
 
@@ -148,7 +147,7 @@ def decide(
         attempt: what is known of its snapshot.
         driver: ours.
         owner_is_gone: the API server has no VolumeSnapshot of that UID any more.
-        namesakes: other contents that name the same snapshot and are not being deleted.
+        namesakes: other contents for which the same snapshot must stay (``snapshot_owners.keeps``).
     """
     if content.spec.driver != driver:
         return Nothing()
@@ -156,6 +155,8 @@ def decide(
         return _ending(content, attempt, owner_is_gone=owner_is_gone, namesakes=namesakes)
     if _is_of_group(content):
         return Nothing()
+    if _has_no_name(content):
+        return Refuse(_nameless(content))
     resolved = _resolution(content, attempt)
     if resolved is not None:
         return resolved
@@ -185,6 +186,8 @@ def _ending(
     """``shouldDelete`` of the sidecar, but that a snapshot that is gone is enough (#1446)."""
     if CONTENT_FINALIZER not in content.finalizers:
         return Nothing()
+    if _has_no_name(content):
+        return Release()  # nothing was ever taken for it
     is_unbound = bool(content.spec.source.snapshot_handle) and not content.snapshot_uid
     if not is_unbound:
         resolved = None if _is_of_group(content) else _resolution(content, attempt)
@@ -207,6 +210,20 @@ def _ending(
             )
         )
     return Delete(made)
+
+
+def _nameless(content: VolumeSnapshotContent) -> StorageError:
+    return StorageError(
+        Reason.NOT_SUPPORTED,
+        f"volumesnapshotcontent {content.name} names a volume and no UID of a VolumeSnapshot, so "
+        "its snapshot could not be told from others; make a VolumeSnapshot of the claim instead",
+        retry_after_s=_ALONE_S,
+    )
+
+
+def _has_no_name(content: VolumeSnapshotContent) -> bool:
+    """Whether a snapshot taken for it would carry the name tag of any other such."""
+    return bool(content.volume_id) and not content.snapshot_uid and not content.snapshot_id
 
 
 def after_failure(attempt: Attempt, error: StorageError, now_s: float) -> Attempt:
@@ -242,11 +259,6 @@ def _age(snapshot: EbsSnapshot) -> tuple[bool, float, str]:
     """Usable ones first, of these the first one taken."""
     at_s = snapshot.started_at.timestamp() if snapshot.started_at is not None else 0.0
     return snapshot.state is SnapshotState.ERROR, at_s, snapshot.snapshot_id
-
-
-def owns(content: VolumeSnapshotContent, snapshot: VolumeSnapshot | None) -> bool:
-    """Whether this is the VolumeSnapshot of the content, there and not made anew."""
-    return snapshot is not None and snapshot.uid == content.snapshot_uid
 
 
 def is_news(old: VolumeSnapshotContent | None, new: VolumeSnapshotContent) -> bool:

@@ -16,7 +16,11 @@ from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.tag_template import Names, TagTemplate
 from provisioner.model.volume import is_volume_id, normalised_handle
-from provisioner.model.volume_snapshot import VolumeSnapshotClass, VolumeSnapshotContent
+from provisioner.model.volume_snapshot import (
+    CONTENT_FINALIZER,
+    VolumeSnapshotClass,
+    VolumeSnapshotContent,
+)
 
 # EC2 takes one snapshot of a volume in so many seconds, by its own clock.
 # Source: EBS user guide "Create Amazon EBS snapshots" and SnapshotCreationPerVolumeRateExceeded.
@@ -101,6 +105,11 @@ def parameters_of(
 def _invalid(content: VolumeSnapshotContent, error: ValueError) -> StorageError:
     message = f"volumesnapshotclass {content.class_name}: {error}"
     return StorageError(Reason.INVALID_CLASS, message, retry_after_s=_SLOWLY_S)
+
+
+def is_announced(content: VolumeSnapshotContent) -> bool:
+    """Whether it says that a snapshot may be taken for it, and stays until that is settled."""
+    return content.is_being_created and CONTENT_FINALIZER in content.finalizers
 
 
 def waits_s(siblings: Iterable[VolumeSnapshotContent], now: datetime) -> float:

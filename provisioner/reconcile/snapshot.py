@@ -4,7 +4,7 @@ snapshot-controller makes and removes contents; this is the driver's half of its
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import assert_never
 
@@ -16,17 +16,16 @@ from provisioner.decide import snapshot_content as bodies
 from provisioner.decide import snapshot_progress as progress
 from provisioner.edges import Edges
 from provisioner.kube.queue import KeyedQueue
-from provisioner.kube.resources import VOLUME_SNAPSHOTS
 from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.reign import Reign
 from provisioner.model.volume_snapshot import (
-    BEING_DELETED,
     VolumeSnapshot,
     VolumeSnapshotClass,
     VolumeSnapshotContent,
 )
 from provisioner.reconcile.snapshot_content import ContentWriter
-from provisioner.reconcile.snapshot_events import CHECK, DELETE, SnapshotEvents
+from provisioner.reconcile.snapshot_events import CHECK, CREATE, DELETE, SnapshotEvents
+from provisioner.reconcile.snapshot_owners import Owners
 from provisioner.reconcile.snapshot_taking import Progress, Taking
 
 _SLOWED_S = 5.0
@@ -47,7 +46,7 @@ class Snapshotter:
         self._edges = edges
         self._now = now
         self._caches = edges.caches
-        self._client = edges.client
+        self._owners = Owners(edges.client, edges.caches)
         self._watcher = edges.watchers.snapshots
         self._writer = ContentWriter(edges.client, edges.caches)
         driver = edges.settings.driver
@@ -73,6 +72,10 @@ class Snapshotter:
             self._forget(old)
         if new is not None and rules.is_news(old, new):
             self.queue.add(new.name)
+        if old is not None and (new is None or rules.is_news(old, new)):
+            for other in self._caches.contents.keyed("snapshot", old.snapshot_id):
+                if other.deleting:  # it may have been kept for this one
+                    self.queue.add(other.name)
 
     def _snapshot_changed(self, old: VolumeSnapshot | None, new: VolumeSnapshot | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
@@ -84,6 +87,10 @@ class Snapshotter:
             for content in self._caches.contents.keyed("class", new.name):
                 if not content.is_ready:
                     self.queue.add(content.name)
+
+    async def close(self) -> None:
+        """End what is under way at the API server; whoever waits for it is cancelled."""
+        await self._owners.close()
 
     async def reconcile(self, name: str) -> float | None:
         """Move one content on as far as it goes now; None once settled."""
@@ -126,41 +133,20 @@ class Snapshotter:
             case rules.Release():
                 await self._writer.release(content)
             case rules.Refuse(error=error):
-                await self._events.failed(content, error, DELETE)
+                await self._events.failed(content, error, DELETE if content.deleting else CREATE)
                 raise error
             case _:
                 assert_never(step)
         return None
 
-    async def _decided(self, content: VolumeSnapshotContent) -> rules.Step:
+    async def _decided(self, content: VolumeSnapshotContent, *, live: bool = False) -> rules.Step:
         return rules.decide(
             content,
             self._taking.attempt(content),
             driver=self._edges.settings.driver,
-            owner_is_gone=await self._owner_is_gone(content),
-            namesakes=self._namesakes(content),
+            owner_is_gone=await self._owners.is_gone(content),
+            namesakes=await self._owners.namesakes(content, live=live),
         )
-
-    async def _owner_is_gone(self, content: VolumeSnapshotContent) -> bool:
-        """Whether the API server itself has no such VolumeSnapshot: a cache may be behind."""
-        owner = content.spec.volume_snapshot_ref
-        if not content.deleting or BEING_DELETED in content.annotations or not owner.uid:
-            return False
-        if rules.owns(content, self._caches.snapshots.get(content.snapshot_key)):
-            return False
-        try:
-            live = await self._client.get(VOLUME_SNAPSHOTS, owner.name, owner.namespace)
-        except KubeError as error:
-            if error.reason is Reason.OBJECT_NOT_FOUND:
-                return True
-            raise
-        return not rules.owns(content, live)
-
-    def _namesakes(self, content: VolumeSnapshotContent) -> Collection[str]:
-        if not content.deleting or not content.snapshot_id:
-            return ()
-        named = self._caches.contents.keyed("snapshot", content.snapshot_id)
-        return [each.name for each in named if each.uid != content.uid and not each.deleting]
 
     async def _follow(self, content: VolumeSnapshotContent, snapshot_id: str) -> Progress:
         name, watcher = content.name, self._watcher
@@ -230,15 +216,20 @@ class Snapshotter:
             return False
 
     async def _confirm(self, content: VolumeSnapshotContent, snapshot_id: str) -> None:
-        """The last look, right before DeleteSnapshot is sent: the policy may have changed.
+        """The last look, right before DeleteSnapshot is sent.
+
+        The policy may have changed, and another content may name the snapshot by now.
 
         Raises:
             _NotConfirmedError: the API server says otherwise.
             KubeError: it could not be asked, so nothing is deleted.
         """
         live = await self._writer.refresh(content.name)
-        if live.uid != content.uid or await self._decided(live) != rules.Delete(snapshot_id):
-            raise _NotConfirmedError
+        if live.uid == content.uid:
+            step = await self._decided(live, live=True)
+            if step == rules.Delete(snapshot_id):
+                return
+        raise _NotConfirmedError
 
     def _leave(self, content: VolumeSnapshotContent) -> None:
         """Nothing is to be done: remember nothing of it either."""

@@ -26,12 +26,21 @@ class ContentWriter:
         self._caches = caches
 
     async def announce(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
-        """Say that EC2 is about to be asked for a snapshot."""
-        return await self._annotate(content, YES)
+        """Say that EC2 is about to be asked for a snapshot, and see that the content stays.
+
+        snapshot-controller adds the finalizer as well, but in a sync of its own: a content that
+        is deleted before that would go, and leave its snapshot to nobody.
+        """
+        metadata: dict[str, Any] = {"uid": content.uid, "annotations": {BEING_CREATED: YES}}
+        if CONTENT_FINALIZER not in content.finalizers:
+            finalizers = [*content.finalizers, CONTENT_FINALIZER]
+            metadata |= {**_as_seen(content), "finalizers": finalizers}
+        return await self._patch(content, metadata)
 
     async def withdraw(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
         """Say that it is known what came of the request."""
-        return await self._annotate(content, None)
+        annotations = {BEING_CREATED: None}
+        return await self._patch(content, {"uid": content.uid, "annotations": annotations})
 
     async def release(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
         """Take our finalizer off, nobody else's."""
@@ -64,12 +73,6 @@ class ContentWriter:
         live = await self._client.get(SNAPSHOT_CONTENTS, name)
         self._caches.contents.observe(live)
         return live
-
-    async def _annotate(
-        self, content: VolumeSnapshotContent, value: str | None
-    ) -> VolumeSnapshotContent:
-        annotations = {BEING_CREATED: value}
-        return await self._patch(content, {"uid": content.uid, "annotations": annotations})
 
     async def _patch(
         self, content: VolumeSnapshotContent, metadata: Mapping[str, Any]

@@ -138,7 +138,7 @@ class Taking:
     async def _send(self, content: VolumeSnapshotContent, request: SnapshotRequest) -> Progress:
         reached = False
         try:
-            if not content.is_being_created:
+            if not bodies.is_announced(content):
                 content = await self._writer.announce(content)
             reached = True  # until it is known better
             taken = await self._edges.snapshots.create(

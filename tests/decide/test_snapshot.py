@@ -29,7 +29,7 @@ from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import Ec2Error, Outcome, Reason, StorageError
 from provisioner.model.meta import ObjectReference
 from tests.builders import DRIVER, VOLUME
-from tests.snapshot_builders import SNAPSHOT, a_content, a_content_status, a_snapshot
+from tests.snapshot_builders import SNAPSHOT, a_content, a_content_status
 
 NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
 BEING_CREATED = {v.BEING_CREATED: v.YES}
@@ -175,7 +175,8 @@ def test_nothing_is_begun_or_let_go_while_a_request_is_in_doubt(
     attempt: Attempt,
     is_gone: bool,  # noqa: FBT001 -- drawn
 ):
-    is_ours = content.volume_id and v.GROUP_HANDLE not in content.annotations
+    is_named = bool(content.volume_id and content.snapshot_uid)  # else none is ever asked for
+    is_ours = is_named and v.GROUP_HANDLE not in content.annotations
     in_doubt = attempt != NEW and is_ours and not content.snapshot_id
     step = decide(content, attempt, owner_is_gone=is_gone)
 
@@ -271,15 +272,18 @@ def test_our_own_word_of_a_failure_is_no_news():  # sidecar #533
     assert rules.is_news(a_content(status=PENDING), a_content(status=READY))
 
 
-def test_the_owner_is_known_by_its_uid():
-    assert rules.owns(a_content(), a_snapshot())
-    assert not rules.owns(a_content(), a_snapshot(uid="made-anew"))
-    assert not rules.owns(a_content(), None)
-
-
 def test_an_attempt_that_found_its_snapshot_looks_no_more():
     again = rules.after_look_up(
         replace(LOOKING, is_prepared=True), a_content(), [an_ebs_snapshot()], 100.0
     )
 
     assert again == Attempt(found=an_ebs_snapshot(), is_prepared=True)
+
+
+def test_a_content_whose_snapshot_would_have_anybodys_name_is_refused():
+    step = decide(a_content(owner=UNBOUND), LOOKING)
+
+    assert isinstance(step, Refuse)
+    assert "no UID" in step.error.message
+    assert decide(a_content(owner=UNBOUND, deleting=True), LOOKING) == Release()
+    assert decide(a_content(owner=UNBOUND, status=PENDING)) == Follow(SNAPSHOT)

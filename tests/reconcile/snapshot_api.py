@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from provisioner.kube.resources import Resource
+from provisioner.kube.wire import Listing
 from provisioner.model import volume_snapshot
 from provisioner.model.errors import KubeError, Reason
 from provisioner.reconcile.caches import Caches
@@ -49,6 +50,7 @@ class Kube:
             store.apply(self.decoded(key))
         else:
             store.remove(key.partition(" ")[2], found["metadata"]["resourceVersion"])
+        store.version = found["metadata"]["resourceVersion"]
 
     def _informer(self, key: str) -> Any:
         assert self.caches is not None
@@ -77,6 +79,13 @@ class Kube:
 
         return await self.mortal.carry_out(f"get {resource.plural}", WRITE_S, read)
 
+    async def list(self, resource: Resource[Any]) -> Listing[Any]:
+        def read() -> Listing[Any]:
+            keys = [key for key in self.objects if key.startswith(f"{resource.plural} ")]
+            return Listing([self.decoded(key) for key in keys], "1")
+
+        return await self.mortal.carry_out(f"list {resource.plural}", WRITE_S, read)
+
     async def patch(
         self, resource: Resource[Any], name: str, body: Any, *, subresource: str = "", **_: Any
     ) -> Any:
@@ -99,10 +108,10 @@ class Kube:
 
 
 def _written(body: Any) -> str:
-    if "finalizers" in body["metadata"]:
+    annotations = body["metadata"].get("annotations")
+    if annotations is None:
         return "finalizers"
-    (value,) = body["metadata"]["annotations"].values()
-    return "announce" if value else "withdraw"
+    return "announce" if annotations[volume_snapshot.BEING_CREATED] else "withdraw"
 
 
 def _key(resource: Resource[Any], name: str, namespace: str) -> str:

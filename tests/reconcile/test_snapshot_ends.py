@@ -126,3 +126,31 @@ def test_fast_restores_that_keep_a_snapshot_are_disabled_first(*, allowed: bool)
         assert ("disables the snapshot's fast restores" in told) or not allowed
 
     in_world(story)
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_a_content_without_its_finalizer_yet_leaves_no_snapshot_to_nobody(*, is_ready: bool):
+    async def story(world: World) -> None:
+        world.begin()
+        name = world.ask(finalizers=())
+        await world.until(lambda: world.is_ready(name) if is_ready else world.ec2.taken)
+        world.delete()
+        await world.until(lambda: world.content(name) is None)
+
+        assert len(world.ec2.deleted) == 1
+        assert world.ec2.taken == {}
+
+    in_world(story)
+
+
+def test_other_finalizers_stay_when_ours_is_added():
+    async def story(world: World) -> None:
+        world.begin()
+        name = world.ask(finalizers=("example.org/keep",))
+        await world.until(lambda: world.is_ready(name))
+        content = world.content(name)
+
+        assert content is not None
+        assert set(content.finalizers) == {"example.org/keep", v.CONTENT_FINALIZER}
+
+    in_world(story)
