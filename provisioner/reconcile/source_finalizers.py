@@ -87,9 +87,11 @@ class SourceFinalizers:
         """Take the finalizer off a source that nobody needs any more."""
         kind, _, key = source_key.partition(" ")
         source = self._source(kind, key)
-        if source is None or _FINALIZERS[kind] not in source.finalizers or self._is_foreign(source):
+        if source is None or _FINALIZERS[kind] not in source.finalizers:
             return None
-        if not self._is_needed(source_key) and await self._change(source_key, is_on=False):
+        if self._is_needed(source_key) or await self._is_foreign(source):
+            return None
+        if await self._change(source_key, is_on=False):
             log.info("the source of a volume is let go", kind=kind, source=key)
         return None
 
@@ -163,13 +165,16 @@ class SourceFinalizers:
         caches = self._caches
         return caches.claims.get(key) if kind == CLAIM_KIND else caches.snapshots.get(key)
 
-    def _is_foreign(self, source: Claim | VolumeSnapshot) -> bool:
-        """Whether another driver holds it: one of its volumes may be in the making."""
+    async def _is_foreign(self, source: Claim | VolumeSnapshot) -> bool:
+        """Whether another driver holds it: one of its volumes may be in the making.
+
+        What has no content, or no persistent volume, is nobody's: nothing can be made from it.
+        """
         caches, driver = self._caches, self._driver
         if isinstance(source, VolumeSnapshot):
-            content = caches.contents.get(source.content_name)
+            content = await caches.content(source.content_name)
             return content is not None and content.spec.driver != driver
-        volume = caches.persistent_volumes.get(source.spec.volume_name)
+        volume = await caches.persistent_volume(source.spec.volume_name)
         return volume is not None and not volume.volume_id(driver)
 
     def _cached(self) -> Iterable[tuple[str, str, Iterable[KubeObject]]]:

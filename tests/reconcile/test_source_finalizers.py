@@ -11,6 +11,7 @@ from provisioner.model.claim import Claim
 from provisioner.model.data_source import CLAIM_FINALIZER
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
+from provisioner.model.volume_snapshot import SOURCE_FINALIZER
 from tests.builders import (
     UID,
     VOLUME,
@@ -18,7 +19,16 @@ from tests.builders import (
     an_ec2_error,
 )
 from tests.reconcile.source_world import SourceWorld, a_copy
-from tests.sources import CLONE, OTHER_UID, a_source, its_volume, replaced
+from tests.sources import (
+    CLONE,
+    OTHER_UID,
+    RESTORE,
+    a_content,
+    a_snapshot,
+    a_source,
+    its_volume,
+    replaced,
+)
 
 TEMPORARY = "snap-0ccccccccccccccc3"
 COPIED = a_copy(source_volume_id=VOLUME)
@@ -168,3 +178,25 @@ async def test_a_source_of_another_driver_is_left_to_it():
     await world.provisioner.sources.finalizers.reconcile(CLONE.source_key)
 
     assert world.kube.sent == []
+
+
+@pytest.mark.parametrize("kind", ["claim", "snapshot"])
+async def test_whose_a_source_is_is_read_where_the_cache_does_not_tell(kind: str):
+    world = a_held_source()
+    caches, live = world.caches, world.kube.get
+    late = its_volume(driver="disk.example") if kind == "claim" else a_content(driver="x.example")
+    world.show(caches.snapshots, a_snapshot(finalizers=[SOURCE_FINALIZER]))
+    caches.persistent_volumes._store.remove(late.name, "9999")
+    caches.contents._store.remove(late.name, "9999")
+
+    async def get(resource: Any, name: str, namespace: str = "") -> Any:
+        return late if name == late.name else await live(resource, name, namespace)
+
+    world.kube.get = get  # type: ignore[method-assign]
+    key = CLONE.source_key if kind == "claim" else RESTORE.source_key
+    await world.provisioner.sources.finalizers.reconcile(key)
+    assert world.kube.sent == []
+
+    world.kube.get = live  # type: ignore[method-assign]
+    await world.provisioner.sources.finalizers.reconcile(key)
+    assert len(world.kube.sent) == 1  # nobody else would take it off
