@@ -25,7 +25,7 @@ from provisioner.model.reign import Reign
 from provisioner.model.volume_snapshot import VolumeSnapshotContent
 from provisioner.reconcile.snapshot_content import ContentWriter
 from provisioner.reconcile.snapshot_events import CHECK, CREATE, SnapshotEvents
-from provisioner.reconcile.snapshot_turns import PER_VOLUME, Turns
+from provisioner.reconcile.snapshot_turns import Turns
 
 _SLOWLY_S = 60.0
 _WORTH_TELLING_S = 2.0
@@ -129,7 +129,7 @@ class Taking:
         wait_s = self._waits_s(volume_id)
         if wait_s > 0:
             if wait_s >= _WORTH_TELLING_S:
-                why = self._turns.why(_now_s())
+                why = self._turns.why(volume_id, _now_s())
                 self._events.waits(content, f"waiting: {why}", about=_TURN)
             return wait_s
         self._turns.begin(volume_id)
@@ -258,10 +258,7 @@ class Taking:
         self, content: VolumeSnapshotContent, volume_id: str, error: Ec2Error
     ) -> Progress:
         if error.reason is Reason.SNAPSHOT_RATE:
-            siblings = self._edges.caches.contents.keyed("volume", volume_id)
-            pending = any(each.snapshot_id and not each.is_ready for each in siblings)
-            by_volume = error.code == PER_VOLUME or pending
-            self._turns.refused(volume_id, _now_s(), by_volume=by_volume)
+            self._turns.refused(volume_id, _now_s(), code=error.code)
             self._events.waits(content, f"waiting: {error.message}", about=_TURN)
             return self._turns.waits_s(volume_id, _now_s())
         self._keep(content, rules.after_failure(self.attempt(content), error, _now_s()))

@@ -55,6 +55,7 @@ class Ec2:
         shown_after_s: until describes show a new one.
         every_s: between two snapshots of one volume.
         pending_most: pending ones of the account.
+        full_volumes: others have as many pending of these as there may be.
         loses: the next replies to these actions get lost, after their effect.
         refuses: by action, what the next ones are refused with.
     """
@@ -63,6 +64,7 @@ class Ec2:
         self.clock, self.mortal = clock, mortal
         self.takes_s, self.shown_after_s = 20.0, 1.0
         self.every_s, self.pending_most = 15.0, 100
+        self.full_volumes: frozenset[str] = frozenset()
         self.fast_blocks_delete = False
         self.loses: list[str] = []
         self.refuses: dict[str, Exception] = {}
@@ -102,7 +104,7 @@ class Ec2:
             pending = [s for s in self.taken if self.shown(s).state is SnapshotState.PENDING]
             if mine and now - max(mine) < self.every_s:
                 self._limit("SnapshotCreationPerVolumeRateExceeded")
-            if len(pending) >= self.pending_most:
+            if len(pending) >= self.pending_most or request.volume_id in self.full_volumes:
                 self._limit("ConcurrentSnapshotLimitExceeded")
             made = EbsSnapshot(
                 f"snap-{next(self._ids):017x}",

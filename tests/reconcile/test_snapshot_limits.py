@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 
 from tests.reconcile.snapshot_world import World, in_world, take_like_stock
@@ -81,5 +82,26 @@ def test_200_snapshots_are_followed_by_few_describes():
         assert at_s < 30.0
         assert len(world.ec2.actions("DescribeSnapshots")) <= 1.5 * at_s
         assert len(world.ec2.actions("CreateSnapshot")) == 200
+
+    in_world(story)
+
+
+def test_volumes_at_their_own_limit_do_not_hold_up_the_others():
+    """st1, sc1: one pending snapshot a volume, and AWS Backup takes one of each, for hours."""
+
+    async def story(world: World) -> None:
+        busy = [f"vol-0bad{number:013x}" for number in range(30)]
+        world.ec2.pending_most = 1000
+        world.ec2.full_volumes = frozenset(busy)
+        world.begin()
+        for number, volume_id in enumerate(busy):
+            world.ask(number, volume_id=volume_id)
+        await asyncio.sleep(30)
+        names = [world.ask(100 + n, volume_id=f"vol-{n:017x}") for n in range(60)]
+        began_s = world.clock()
+        await world.until(lambda: len(world.ec2.taken) == len(names))
+
+        assert world.clock() - began_s < 20
+        assert world.ec2.limited < 100
 
     in_world(story)
