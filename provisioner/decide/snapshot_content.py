@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from provisioner.decide import snapshot_class
+from provisioner.decide import snapshot_wishes as wishes
 from provisioner.decide.snapshot_class import SnapshotParameters
 from provisioner.model import tags
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest
@@ -36,6 +37,7 @@ class Plan:
 
     request: SnapshotRequest
     parameters: SnapshotParameters
+    annotations: Mapping[str, str]  # of the content, before its snapshot is taken
 
 
 def plan(
@@ -74,7 +76,7 @@ def plan(
         tags=written,
         outpost_arn=parameters.outpost_arn,
     )
-    return Plan(request, parameters)
+    return Plan(request, parameters, wishes.annotations(read_class))
 
 
 def parameters_of(
@@ -107,9 +109,10 @@ def _invalid(content: VolumeSnapshotContent, error: ValueError) -> StorageError:
     return StorageError(Reason.INVALID_CLASS, message, retry_after_s=_SLOWLY_S)
 
 
-def is_announced(content: VolumeSnapshotContent) -> bool:
+def is_announced(content: VolumeSnapshotContent, annotations: Mapping[str, str]) -> bool:
     """Whether it says that a snapshot may be taken for it, and stays until that is settled."""
-    return content.is_being_created and CONTENT_FINALIZER in content.finalizers
+    is_said = all(content.annotations.get(key) == text for key, text in annotations.items())
+    return is_said and content.is_being_created and CONTENT_FINALIZER in content.finalizers
 
 
 def waits_s(siblings: Iterable[VolumeSnapshotContent], now: datetime) -> float:

@@ -26,6 +26,7 @@ from provisioner.model.volume_snapshot import (
 from provisioner.reconcile.snapshot_content import ContentWriter
 from provisioner.reconcile.snapshot_events import CHECK, CREATE, DELETE, SnapshotEvents
 from provisioner.reconcile.snapshot_owners import Owners
+from provisioner.reconcile.snapshot_preparing import Preparing
 from provisioner.reconcile.snapshot_taking import Progress, Taking
 
 _SLOWED_S = 5.0
@@ -52,6 +53,7 @@ class Snapshotter:
         driver = edges.settings.driver
         self._events = SnapshotEvents(edges.events, self._writer, driver=driver, now=now)
         self._taking = Taking(edges, self._writer, self._events, now=now)
+        self._preparing = Preparing(edges, self._events)
         self._began_s: dict[str, float] = {}
         self.queue = KeyedQueue("snapshot", self.reconcile, edges.metrics)
 
@@ -210,7 +212,7 @@ class Snapshotter:
         if error.reason is not Reason.SNAPSHOT_IN_USE:
             return False
         try:
-            return await self._taking.slow_down(content, snapshot_id)
+            return await self._preparing.slow_down(content, snapshot_id)
         except StorageError as other:  # the user is told the first one, which says what is wrong
             log.warning("cannot disable fast restores", error=other.message)
             return False

@@ -25,13 +25,18 @@ class ContentWriter:
         self._client = client
         self._caches = caches
 
-    async def announce(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
+    async def announce(
+        self, content: VolumeSnapshotContent, annotations: Mapping[str, str]
+    ) -> VolumeSnapshotContent:
         """Say that EC2 is about to be asked for a snapshot, and see that the content stays.
+
+        ``annotations`` say what is to be done with the snapshot then.
 
         snapshot-controller adds the finalizer as well, but in a sync of its own: a content that
         is deleted before that would go, and leave its snapshot to nobody.
         """
-        metadata: dict[str, Any] = {"uid": content.uid, "annotations": {BEING_CREATED: YES}}
+        written = {**annotations, BEING_CREATED: YES}
+        metadata: dict[str, Any] = {"uid": content.uid, "annotations": written}
         if CONTENT_FINALIZER not in content.finalizers:
             finalizers = [*content.finalizers, CONTENT_FINALIZER]
             metadata |= {**_as_seen(content), "finalizers": finalizers}

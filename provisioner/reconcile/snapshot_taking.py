@@ -14,17 +14,17 @@ import structlog
 
 from provisioner.decide import snapshot as rules
 from provisioner.decide import snapshot_content as bodies
+from provisioner.decide import snapshot_wishes as wishes
 from provisioner.decide.creation import CONSISTENCY_S
 from provisioner.decide.snapshot import Attempt
-from provisioner.decide.snapshot_class import SnapshotParameters, unknown_zones
-from provisioner.decide.snapshot_progress import fast_zones_left, is_done, slow_zones
+from provisioner.decide.snapshot_class import unknown_zones
 from provisioner.edges import Edges
-from provisioner.model.ebs_snapshot import SnapshotRequest
 from provisioner.model.errors import NEEDS_HUMAN, Ec2Error, Outcome, Reason, StorageError
 from provisioner.model.reign import Reign
 from provisioner.model.volume_snapshot import VolumeSnapshotContent
 from provisioner.reconcile.snapshot_content import ContentWriter
 from provisioner.reconcile.snapshot_events import CHECK, CREATE, SnapshotEvents
+from provisioner.reconcile.snapshot_preparing import Preparing
 from provisioner.reconcile.snapshot_turns import Turns
 
 _SLOWLY_S = 60.0
@@ -33,7 +33,6 @@ _LOOKING = (
     f"it is not known whether EC2 has taken the snapshot already; it is looked for, for up to "
     f"{CONSISTENCY_S:.0f} s, before another one is taken"
 )
-_SLOWING = "waiting: EC2 disables the snapshot's fast restores, before it can be deleted"
 _LOOKS, _TURN = "look-ups", "turn"
 
 log = structlog.get_logger(__name__)
@@ -58,6 +57,7 @@ class Taking:
         now: Callable[[], datetime],
     ) -> None:
         self._edges = edges
+        self._preparing = Preparing(edges, events)
         self._writer = writer
         self._events = events
         self._now = now
@@ -133,13 +133,13 @@ class Taking:
                 self._events.waits(content, f"waiting: {why}", about=_TURN)
             return wait_s
         self._turns.begin(volume_id)
-        return await self._send(content, plan.request)
+        return await self._send(content, plan)
 
-    async def _send(self, content: VolumeSnapshotContent, request: SnapshotRequest) -> Progress:
-        reached = False
+    async def _send(self, content: VolumeSnapshotContent, plan: bodies.Plan) -> Progress:
+        request, reached = plan.request, False
         try:
-            if not bodies.is_announced(content):
-                content = await self._writer.announce(content)
+            if not bodies.is_announced(content, plan.annotations):
+                content = await self._writer.announce(content, plan.annotations)
             reached = True  # until it is known better
             taken = await self._edges.snapshots.create(
                 request, gate=lambda: self._still_wanted(content)
@@ -168,79 +168,35 @@ class Taking:
         """
         attempt = self.attempt(content)
         try:
-            wanted = await self._wanted(content)
-            if wanted is not None and not is_done(wanted):
+            wanted = await self._preparing.wanted(content)
+            if wanted is not None:
                 # After a failure, or a process before us, some of it may be done.
                 self._keep(content, replace(attempt, is_new=False))
-                await self._carry_out(snapshot_id, wanted, is_new=attempt.is_new)
+                await self._preparing.carry_out(snapshot_id, wanted, is_new=attempt.is_new)
         except StorageError as error:
             await self._events.failed(content, error, CHECK)
             raise
         self._keep(content, replace(attempt, is_prepared=True))
 
-    async def slow_down(self, content: VolumeSnapshotContent, snapshot_id: str) -> bool:
-        """Disable fast restores, which may keep a snapshot from being deleted.
-
-        Returns:
-            Whether there were any, so that the deletion is worth another try soon.
-
-        Raises:
-            Ec2Error: it cannot be told, or not be done.
-        """
-        snapshots = self._edges.snapshots
-        states = (await snapshots.fast_restores([snapshot_id])).get(snapshot_id, {})
-        zones, under_way = fast_zones_left(states)
-        if zones:
-            await snapshots.disable_fast_restore(snapshot_id, zones)
-        if not zones and not under_way:
-            return False
-        self._events.waits(content, _SLOWING, about=_SLOWING)
-        return True
-
-    async def _carry_out(
-        self, snapshot_id: str, wanted: SnapshotParameters, *, is_new: bool
-    ) -> None:
-        snapshots, zones, is_locked = self._edges.snapshots, wanted.fast_zones, False
-        if zones and not is_new:
-            states = await snapshots.fast_restores([snapshot_id])
-            zones = slow_zones(wanted, states.get(snapshot_id, {}))
-        if zones:
-            await snapshots.enable_fast_restore(snapshot_id, zones)
-        if wanted.lock is not None:
-            is_locked = not is_new and snapshot_id in await snapshots.locks([snapshot_id])
-            if not is_locked:
-                await snapshots.lock(snapshot_id, wanted.lock)
-        log.info("snapshot prepared", snapshot=snapshot_id, fast_in=zones, locked=not is_locked)
-
-    async def _wanted(self, content: VolumeSnapshotContent) -> SnapshotParameters | None:
-        """What the class asks for; None, and a word, when that cannot be told any more.
-
-        The snapshot is there, and holds what it was taken for: a class that went, or that only the
-        stock driver understood, must not keep people from it.
-        """
-        read_class = await self._edges.caches.snapshot_class(content.class_name)
-        try:
-            return bodies.parameters_of(content, read_class, driver=self._edges.settings.driver)
-        except StorageError as error:
-            self._events.warn(content, error)
-            return None
-
     async def _plan(self, content: VolumeSnapshotContent) -> bodies.Plan:
         settings = self._edges.settings
+        read_class = await self._edges.caches.snapshot_class(content.class_name)
         plan = bodies.plan(
             content,
-            await self._edges.caches.snapshot_class(content.class_name),
+            read_class,
             driver=settings.driver,
             cluster_id=settings.cluster_id,
             extra_tags=settings.extra_tags,
         )
+        why = wishes.untimely_lock(plan.parameters, self._now())
+        if why is not None:
+            raise _invalid(content, why)
         if plan.parameters.fast_zones:
             with suppress(Ec2Error):  # then EC2 says it later
                 known = frozenset((await self._edges.zone_names.by_id()).values())
                 why = unknown_zones(plan.parameters, known)
                 if why is not None:
-                    message = f"volumesnapshotclass {content.class_name}: {why}"
-                    raise StorageError(Reason.INVALID_CLASS, message, retry_after_s=_SLOWLY_S)
+                    raise _invalid(content, why)
         return plan
 
     def _waits_s(self, volume_id: str) -> float:
@@ -274,6 +230,11 @@ class Taking:
 
     def _keep(self, content: VolumeSnapshotContent, attempt: Attempt) -> None:
         self._attempts[content.uid] = attempt
+
+
+def _invalid(content: VolumeSnapshotContent, why: str) -> StorageError:
+    message = f"volumesnapshotclass {content.class_name}: {why}"
+    return StorageError(Reason.INVALID_CLASS, message, retry_after_s=_SLOWLY_S)
 
 
 def _now_s() -> float:
