@@ -5,7 +5,7 @@ only the content, which hardly anybody looks at, so we tell the VolumeSnapshot a
 """
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -19,13 +19,15 @@ from provisioner.reconcile.snapshot_content import ContentWriter
 CREATE = ("SnapshotCreationFailed", "Failed to create snapshot")
 CHECK = ("SnapshotContentCheckandUpdateFailed", "Failed to check and update snapshot content")
 DELETE = ("SnapshotDeleteError", "Failed to delete snapshot")
+# Events live for an hour: a wait that is told once is silent afterwards.
+_TELL_AGAIN = timedelta(minutes=30)
 _WAITS = "SnapshotCreationWaits"
 
 log = structlog.get_logger(__name__)
 
 
 class SnapshotEvents:
-    """Tells; remembers what it said last of each content, so that no wait is told twice."""
+    """Tells; remembers what it said last of each content, so that no wait is told too often."""
 
     def __init__(
         self,
@@ -39,7 +41,7 @@ class SnapshotEvents:
         self._writer = writer
         self._component = f"csi-snapshotter {driver}"
         self._now = now
-        self._said: dict[str, str] = {}
+        self._said: dict[str, tuple[str, datetime]] = {}
 
     async def failed(
         self, content: VolumeSnapshotContent, error: StorageError, what: tuple[str, str]
@@ -49,7 +51,7 @@ class SnapshotEvents:
             return
         reason, prefix = what
         text = f"{prefix}: {error.reason}: {error.message}"
-        self._said[content.uid] = text
+        self._is_said(content, text)
         self._record(content, text, reason=reason, warning=True)
         status = bodies.failed(content, text, self._now())
         if status is None or what is DELETE:
@@ -60,21 +62,27 @@ class SnapshotEvents:
             log.info("cannot write a failure to the content", error=unwritten.message)
 
     def warn(self, content: VolumeSnapshotContent, error: StorageError) -> None:
-        """A Warning about what does not hold the snapshot up; told once."""
+        """A Warning about what does not hold the snapshot up; told once in half an hour."""
         text = f"{error.reason}: {error.message}"
-        if error.reason is not Reason.NOT_LEADING and self._said.get(content.uid) != text:
-            self._said[content.uid] = text
+        if error.reason is not Reason.NOT_LEADING and not self._is_said(content, text):
             self._record(content, text, reason=CHECK[0], warning=True)
 
     def waits(self, content: VolumeSnapshotContent, why: str, *, about: str) -> None:
-        """A Normal event: it goes on by itself; told once ``about`` one thing."""
-        if self._said.get(content.uid) != about:
-            self._said[content.uid] = about
+        """A Normal event: it goes on by itself; told once in half an hour ``about`` one thing."""
+        if not self._is_said(content, about):
             self._record(content, why, reason=_WAITS, warning=False)
 
     def forget(self, uid: str) -> None:
         """The snapshot is ready, or its content gone."""
         self._said.pop(uid, None)
+
+    def _is_said(self, content: VolumeSnapshotContent, text: str) -> bool:
+        """Whether people have just been told this; noted as told now if not."""
+        said, at = self._said.get(content.uid, ("", self._now()))
+        if said == text and self._now() - at < _TELL_AGAIN:
+            return True
+        self._said[content.uid] = text, self._now()
+        return False
 
     def _record(
         self, content: VolumeSnapshotContent, text: str, *, reason: str, warning: bool

@@ -62,31 +62,46 @@ class Taking:
         self._events = events
         self._now = now
         self._attempts: dict[str, Attempt] = {}
-        self._doubted: dict[str, float] = {}
+        self._doubted: set[str] = set()
+        self._reign: Reign | None = None
+        self._strangers_ended_at_s = 0.0
         self._turns = Turns()
 
     def take_over(self, contents: Iterable[VolumeSnapshotContent], reign: Reign | None) -> None:
-        """Note what another controller may have begun; None: nothing is proven of who led."""
-        now_s = _now_s()
-        lasted_s = 0.0 if reign is None else reign.lasted_s(self._now())
+        """Note what another controller may have begun; None: nothing is proven of who led.
+
+        Also for contents that are not here yet: their CRDs may be served, or listed, later.
+        """
+        now_s, now = _now_s(), self._now()
+        lasted_s = 0.0 if reign is None else reign.lasted_s(now)
+        self._strangers_ended_at_s = now_s - lasted_s
+        self._reign = reign or Reign.after([now], ())
         for content in contents:
             created_at = content.metadata.creation_timestamp
             if not content.snapshot_id and (reign is None or reign.may_predate(created_at)):
-                self._doubted[content.uid] = now_s - lasted_s
+                self._doubted.add(content.uid)
 
     def attempt(self, content: VolumeSnapshotContent) -> Attempt:
         """What is known of its snapshot."""
         known = self._attempts.get(content.uid)
         if known is None:
-            stranger = self._doubted.pop(content.uid, None)
-            known = rules.begin(content, stranger_ended_at_s=stranger, now_s=_now_s())
+            ended_at_s = self._strangers_ended_at_s if self._is_doubted(content) else None
+            known = rules.begin(content, stranger_ended_at_s=ended_at_s, now_s=_now_s())
             self._attempts[content.uid] = known
         return known
+
+    def _is_doubted(self, content: VolumeSnapshotContent) -> bool:
+        """Whether another controller may have taken its snapshot."""
+        if content.uid in self._doubted:
+            return True
+        created_at = content.metadata.creation_timestamp
+        reign = self._reign
+        return not content.snapshot_id and reign is not None and reign.may_predate(created_at)
 
     def forget(self, uid: str) -> None:
         """The snapshot is ready, or its content gone."""
         self._attempts.pop(uid, None)
-        self._doubted.pop(uid, None)
+        self._doubted.discard(uid)
 
     def recorded(self, content: VolumeSnapshotContent) -> None:
         """The content names its snapshot: there is nothing left to find."""

@@ -167,3 +167,30 @@ def test_fast_restore_that_is_refused_keeps_the_snapshot_and_tells():
         assert len(world.ec2.taken) == 1
 
     in_world(story)
+
+
+def test_a_content_that_is_shown_late_may_have_a_snapshot_of_another_controller():
+    async def story(world: World) -> None:
+        name = world.ask()
+        taken = await take_like_stock(world)
+        hidden = world.kube.objects.pop(f"volumesnapshotcontents {name}")
+        world.begin(take_over=True)  # its CRD is not served yet
+        await asyncio.sleep(70)
+        world.kube.put(f"volumesnapshotcontents {name}", hidden)
+        await world.until(lambda: world.is_ready(name))
+
+        assert list(world.ec2.taken) == [taken]
+
+    in_world(story)
+
+
+def test_a_content_that_is_made_after_taking_over_is_in_no_doubt():
+    async def story(world: World) -> None:
+        world.begin(take_over=True)
+        await asyncio.sleep(5)
+        name = world.ask()
+        await world.until(lambda: world.is_ready(name))
+
+        assert world.ec2.actions("FindSnapshots") == []
+
+    in_world(story)

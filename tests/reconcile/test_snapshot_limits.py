@@ -105,3 +105,20 @@ def test_volumes_at_their_own_limit_do_not_hold_up_the_others():
         assert world.ec2.limited < 100
 
     in_world(story)
+
+
+def test_a_wait_of_hours_is_told_again_and_asks_ec2_less_often():
+    async def story(world: World) -> None:
+        world.ec2.pending_most, world.ec2.takes_s = 1, 4 * 3600.0
+        world.begin()
+        world.ask(1, volume_id="vol-0000000000000000a")
+        await asyncio.sleep(10)
+        world.ask(2, volume_id="vol-0000000000000000b")
+        for _ in range(3):
+            before = len(world.events.of_users("SnapshotCreationWaits"))
+            await asyncio.sleep(3600)
+            assert 1 <= len(world.events.of_users("SnapshotCreationWaits")) - before <= 2
+
+        assert world.ec2.limited <= 3 * 60 + 5
+
+    in_world(story)
