@@ -27,6 +27,8 @@ _RESCHEDULE = frozenset(
     {Reason.ZONE_OUT_OF_CAPACITY, Reason.TYPE_NOT_IN_ZONE, Reason.ZONE_NOT_FOUND}
 )
 _USABLE = frozenset({VolumeState.AVAILABLE, VolumeState.IN_USE})
+# EC2 makes only so many at a time, and this one later.
+_TURNS = frozenset({Reason.COPY_RATE, Reason.INITIALIZATION_RATE})
 # EC2 was not reached, or did not look at the request: it is sent again as it is.
 _NOT_ASKED = frozenset(
     {
@@ -152,8 +154,10 @@ def _not_as_asked(request: CreateRequest, volume: Volume) -> str | None:
     """Why a volume cannot serve the claim, as the part of a sentence.
 
     An empty volume in the place of restored data would look like their loss. EC2 names the
-    snapshot that a volume was made of for ever; of what was copied it may be silent, and there is
-    no call that could have made an empty volume then.
+    snapshot that a volume was made of for ever. It documents to name what was copied too, but an
+    answer that does not is believed: no call of ours could have made an empty volume then, and each
+    copy that were discarded for it would be followed by another one.
+    Source: API reference, Volume: ``sourceVolumeId``, only for copies (botocore 1.44).
     """
     if volume.size_gib < request.size_gib:
         return f"of {volume.size_gib} GiB, asked were {request.size_gib}"
@@ -190,11 +194,11 @@ def after_failure(attempt: Attempt, error: StorageError, now_s: float) -> Contin
 
 
 def is_next(done: object) -> bool:
-    """Whether a claim only waits until EC2 makes fewer copies; of its volume, it is the next one.
+    """Whether a claim only waits until EC2 makes fewer at a time; it keeps its place in line.
 
     Its user was told; nobody has failed.
     """
-    return isinstance(done, GiveUp) and done.error.reason is Reason.COPY_RATE
+    return isinstance(done, GiveUp) and done.error.reason in _TURNS
 
 
 def inherited(attempt: Attempt, claim_age_s: float) -> Attempt:

@@ -112,6 +112,9 @@ _FAMILIES: _Table = tuple(
         (r"(?!.*Size).*", r"\bmodification (rate|limit)\b", R.MODIFICATION_LIMIT),
         (r"(?i:.*kms.*)", r"", R.KEY_UNUSABLE),
         (r".*", r"\bkms[: ]", R.KEY_UNUSABLE),
+        # EC2 documents that it refuses, and no code for it.
+        (r"(?i:.*initialization.*limit.*)", r"", R.INITIALIZATION_RATE),
+        (r".*Limit.*", r"\binitialization rate\b", R.INITIALIZATION_RATE),
         (r".*LimitExceeded", r"", R.QUOTA_EXCEEDED),
     )
 )

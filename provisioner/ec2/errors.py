@@ -53,6 +53,10 @@ _ADVICE: Mapping[Reason, Callable[[str, str, str], str]] = {
     R.QUOTA_EXCEEDED: lambda _, code, __: (
         f"raise the quota behind {code} in Service Quotas, or delete what is not needed"
     ),
+    R.INITIALIZATION_RATE: lambda *_: (
+        "it is free again once other volumes of this region are initialized; a lower "
+        "volumeInitializationRate in the class waits less"
+    ),
     R.KEY_UNUSABLE: lambda *_: (
         "check that the KMS key exists, is enabled and allows the "
         "controller's IAM role kms:CreateGrant, kms:GenerateDataKey*, kms:Decrypt, kms:DescribeKey"
@@ -71,6 +75,7 @@ _RETRY_AFTER_S: Mapping[Reason, float] = {
     R.SNAPSHOT_LOCKED: SLOWLY_S,
     R.SNAPSHOT_RATE: _SNAPSHOT_EVERY_S,
     R.COPY_RATE: _COPY_AGAIN_S,
+    R.INITIALIZATION_RATE: SLOWLY_S,
 }
 _NO_CREDENTIALS = (
     NoCredentialsError,

@@ -54,6 +54,7 @@ class Reason(StrEnum):
     SNAPSHOT_LOCKED = "SnapshotLocked"
     SNAPSHOT_RATE = "SnapshotLimitReached"
     COPY_RATE = "CopyLimitReached"
+    INITIALIZATION_RATE = "InitializationLimitReached"
     # Neither yes nor no.
     THROTTLED = "Throttled"
     REPLY_LOST = "ReplyLost"

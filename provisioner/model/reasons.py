@@ -142,6 +142,11 @@ EXPLAINED: Mapping[Reason, Explained] = {
     R.COPY_RATE: Explained(
         "EC2 copies a volume once at a time, and only so many in a region at a time.", _ITSELF
     ),
+    R.INITIALIZATION_RATE: Explained(
+        "The volumes that are being initialized in the region have all of the rate that "
+        "`volumeInitializationRate` can ask for.",
+        f"{_ITSELF} To wait less: a lower rate in the class.",
+    ),
     R.THROTTLED: Explained(
         "There are too many calls for the account's quota, or for the API server.",
         f"{_ITSELF} If it lasts: whoever else calls EC2 from this account, or a raised quota and "

@@ -9,7 +9,7 @@ from provisioner.model.claim import Claim
 from provisioner.model.errors import NEEDS_HUMAN, Reason, StorageError
 
 # EC2 makes only so many at a time.
-_TURNS = frozenset({Reason.COPY_RATE, Reason.SNAPSHOT_RATE})
+_TURNS = frozenset({Reason.COPY_RATE, Reason.SNAPSHOT_RATE, Reason.INITIALIZATION_RATE})
 
 
 class ClaimEvents:

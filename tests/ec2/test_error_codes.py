@@ -49,6 +49,9 @@ R = Reason
         ("IncorrectState", "snap-1 is not 'completed'.", R.SNAPSHOT_STATE),
         ("IncorrectState", "Volume vol-1 is 'creating', no snapshot of it", R.VOLUME_STATE),
         ("CopyVolumesLimitExceeded", "too many", R.COPY_RATE),
+        ("VolumeInitializationRateLimitExceeded", "5000 MiB/s", R.INITIALIZATION_RATE),
+        ("VolumeLimitExceeded", "The initialization rate of 5000 MiB/s", R.INITIALIZATION_RATE),
+        ("VolumeLimitExceeded", "Maximum number of volumes", R.QUOTA_EXCEEDED),
     ],
 )
 def test_what_changes_snapshots_and_copies_are_refused_for(

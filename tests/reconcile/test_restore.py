@@ -203,3 +203,22 @@ async def test_a_snapshot_that_cannot_be_held_is_not_restored():
 
     assert world.ec2.requests == []
     assert "being deleted" in world.events.told[-1]
+
+
+def test_a_region_that_initializes_too_much_is_no_failure_and_waited_for():
+    world = SourceWorld(RESTORE)
+    refused = an_ec2_error(Reason.INITIALIZATION_RATE)
+    refused.retry_after_s = 60.0
+    world.ec2.answers = [refused, refused, RESTORED]
+
+    async def story(clock: Clock) -> float:
+        await until_told(world, UID)
+        await world.provisioner.close()
+        return clock()
+
+    assert in_virtual_time(story) >= 120
+    assert len(world.ec2.requests) == 3
+    assert world.written()[-1] == "create persistentvolumes"
+    waits = [each for each in world.events.told if "asked for again" in each]
+    assert len(waits) == 1
+    assert not any(Reason.QUOTA_EXCEEDED in each for each in world.events.told)
