@@ -36,12 +36,23 @@ def is_awaited(
         return False
     if initialization is None:
         return True
-    untold = not initialization.state and initialization.progress_percent is None
+    untold = is_untold(initialization)
     return not initialization.is_complete and not (untold and waited_s >= UNTOLD_S)
 
 
+def is_untold(initialization: Initialization | None) -> bool:
+    """Whether EC2 was asked, and tells nothing of how far it is."""
+    if initialization is None or initialization.is_complete:
+        return False
+    return not initialization.state and initialization.progress_percent is None
+
+
 def made_of(volume: Volume) -> str:
-    """What a volume's data comes from, for a sentence; "" for one that was made empty."""
+    """What a volume's data comes from, for a sentence; "" for one that was made empty.
+
+    EC2 names either for as long as the volume exists. Source: API reference, Volume: ``snapshotId``
+    and ``sourceVolumeId``, which is "only for volume copies" (botocore 1.44).
+    """
     if volume.snapshot_id:
         return f"snapshot {volume.snapshot_id}"
     return f"volume {volume.source_volume_id}" if volume.source_volume_id else ""
@@ -57,6 +68,15 @@ def sentence(volume: Volume, initialization: Initialization | None) -> str:
     return (
         f"volume {volume.volume_id} is attached, and its pod waits until all data of "
         f"{made_of(volume)} has arrived, as blockAttachUntilInitialized of its class asks{known}"
+    )
+
+
+def given_up(volume: Volume) -> str:
+    """What the claim's user is told when EC2 has told nothing for ``UNTOLD_S``."""
+    return (
+        f"volume {volume.volume_id} is reported as attached although blockAttachUntilInitialized "
+        f"of its class asks to wait: EC2 tells nothing of its data for {_span(int(UNTOLD_S))}; "
+        f"until all of {made_of(volume)} has arrived, reads can be slow"
     )
 
 

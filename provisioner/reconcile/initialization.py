@@ -56,6 +56,9 @@ class DataWaits:
         sighting = self._watcher.sighting(volume.volume_id)
         found = None if sighting is None else sighting.found
         if not rules.is_awaited(persistent_volume, volume, found, now_s - wait.since_s):
+            asks = persistent_volume.attaches_when_initialized and rules.made_of(volume)
+            if asks and rules.is_untold(found):
+                self._record(wait, rules.given_up(volume), warning=True)
             self.forget(attachment)
             return False
         self._tell(wait, found)
@@ -88,14 +91,19 @@ class DataWaits:
 
     def _tell(self, wait: _Wait, found: Initialization | None) -> None:
         """Say so once, once more when EC2 tells how far it is, and why it cannot be asked."""
-        trouble, holder = self._watcher.trouble, wait.persistent_volume.spec.claim_ref
+        trouble = self._watcher.trouble
         message = rules.sentence(wait.volume, found)
         topic = "" if found is None or found.progress_percent is None else "how far it is"
         if trouble is not None:
             topic, message = trouble.reason, f"{message}; EC2 cannot be asked: {trouble.message}"
-        if topic in wait.told or holder is None:
+        if topic not in wait.told:
+            wait.told.add(topic)
+            self._record(wait, message, warning=trouble is not None)
+
+    def _record(self, wait: _Wait, message: str, *, warning: bool) -> None:
+        holder = wait.persistent_volume.spec.claim_ref
+        if holder is None:
             return
-        wait.told.add(topic)
         claim = Regarding(
             kind="PersistentVolumeClaim",
             api_version="v1",
@@ -103,5 +111,4 @@ class DataWaits:
             namespace=holder.namespace,
             uid=holder.uid,
         )
-        warning = trouble is not None
         self._events.record(claim, warning=warning, reason=_REASON, message=message)

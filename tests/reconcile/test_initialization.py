@@ -100,13 +100,20 @@ def test_an_object_that_is_removed_by_force_is_asked_for_no_more():
 
 
 def test_where_ec2_tells_nothing_the_wait_ends_after_a_while():
-    async def story(world: AttachWorld) -> float:
+    async def story(world: AttachWorld) -> list[str]:
         world.cloud.restored[VOLUME] = None
         name = world.wish(after_data=True)
         await asyncio.sleep(UNTOLD_S + 130)
-        return world.attached_at[name]
+        assert UNTOLD_S <= world.attached_at[name] <= UNTOLD_S + 125
+        return world.events.told
 
-    assert UNTOLD_S <= in_attach_world(story) <= UNTOLD_S + 125
+    waits, gives_up = in_attach_world(story)
+
+    assert "waits until all data" in waits
+    assert "is reported as attached although blockAttachUntilInitialized" in gives_up
+    assert gives_up.endswith(
+        "for 10 minutes; until all of snapshot snap-1 has arrived, reads can be slow"
+    )
 
 
 def test_a_status_that_may_not_be_read_is_told_and_waited_for():
