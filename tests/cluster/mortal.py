@@ -44,6 +44,10 @@ from provisioner.settings import Settings
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
 
+# How long a controller looks before it believes that EC2 has not done what it was asked: a minute
+# for the real one. This one shows everything after ``walk_world.DELAYS``, and stories are many.
+BELIEVES_AFTER_S = 12.0
+_BELIEFS = frozenset({"CONSISTENCY_S", "IN_DOUBT_S"})
 BEFORE, AFTER, LOST = "dies before the send", "dies before the reply", "loses the reply"
 _EC2_READS = ("Describe", "Get", "List")
 _NAMES = ("ClientToken", "VolumeId", "SnapshotId", "SourceVolumeId")
@@ -240,8 +244,19 @@ def _bear(order: Order) -> int:
         os._exit(1)
 
 
+def _hasten() -> None:
+    found: set[str] = set()
+    for name, module in sys.modules.items():
+        if name.startswith("provisioner."):
+            known = _BELIEFS & vars(module).keys()
+            vars(module).update(dict.fromkeys(known, BELIEVES_AFTER_S))
+            found |= known
+    assert found == _BELIEFS, f"stories would take minutes: there is no {_BELIEFS - found} any more"
+
+
 def serve() -> None:
     """Bear a child for each line of standard input; answer with its process id."""
+    _hasten()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them: no zombies
     for line in sys.stdin:
         document = json.loads(line)

@@ -22,7 +22,7 @@ from tests.cluster.mortal import Order
 from tests.cluster.walk_world import Slot, World
 
 _REBIRTH_S = 0.15
-_LOOK_S = 0.4  # sixty stories look at once
+_LOOK_S = 0.4  # many stories look at once
 
 
 class Story:

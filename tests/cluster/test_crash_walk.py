@@ -25,8 +25,8 @@ from tests.cluster.walk import Walk
 from tests.cluster.walk_world import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-SLOTS = 60
-# Those first of which some wait a minute before they try again.
+SLOTS = 24
+# Those first of which some wait long before they try again.
 KINDS: tuple[type[Story], ...] = (
     FullZones,
     FastLockedSnapshot,
@@ -48,11 +48,15 @@ async def world(
     background: Background, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[World]:
     async with walk_world.opened(background, tmp_path_factory.mktemp("walk"), SLOTS) as opened:
-        await asyncio.to_thread(lambda: opened.hand.control(capacity=volume_stories.FULL))
+        # The Region's quotas of five would have the stories wait for each other.
+        room = {"fast_restore_snapshots": SLOTS, "copies_in_progress": SLOTS}
+        await asyncio.to_thread(lambda: opened.hand.control(capacity=volume_stories.FULL, **room))
         try:
             yield opened
         finally:
-            await asyncio.to_thread(lambda: opened.hand.control(capacity=[]))
+            await asyncio.to_thread(
+                lambda: opened.hand.control(capacity=[], **dict.fromkeys(room, 5))
+            )
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

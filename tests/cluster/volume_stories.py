@@ -112,7 +112,7 @@ class VolumeLife(Story):
 class FullZones(VolumeLife):
     """Two of the three zones that the class allows are full.
 
-    What a process before may have begun is looked for through a minute before another zone is
+    What a process before may have begun is looked for through some time before another zone is
     asked. The claim's name falls to the first zone. The story ends with the volume.
     """
 
