@@ -13,7 +13,7 @@ from provisioner.decide import snapshot_class
 from provisioner.decide import snapshot_wishes as wishes
 from provisioner.decide.snapshot_class import SnapshotParameters
 from provisioner.model import tags
-from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest
+from provisioner.model.ebs_snapshot import EVERY_S, EbsSnapshot, SnapshotRequest
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.tag_template import Names, TagTemplate
 from provisioner.model.volume import is_volume_id, normalised_handle
@@ -23,9 +23,6 @@ from provisioner.model.volume_snapshot import (
     VolumeSnapshotContent,
 )
 
-# EC2 takes one snapshot of a volume in so many seconds, by its own clock.
-# Source: EBS user guide "Create Amazon EBS snapshots" and SnapshotCreationPerVolumeRateExceeded.
-EVERY_S = 15.0
 _SLOWLY_S = 60.0
 _GIB = 2**30
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -16,6 +16,7 @@ from provisioner.ec2.batches import (
 )
 from provisioner.ec2.calls import Ec2Calls, Gate
 from provisioner.ec2.errors import refusal
+from provisioner.ec2.snapshot_turns import Turns
 from provisioner.model.ebs_snapshot import EbsSnapshot, LockRequest, SnapshotRequest, SnapshotState
 from provisioner.model.errors import Ec2Error, Reason
 
@@ -28,10 +29,15 @@ _FOR_US: Mapping[str, list[str]] = {"RestorableByUserIds": ["self"]}
 
 
 class Snapshots:
-    """The EBS snapshots of this account in one Region."""
+    """The EBS snapshots of this account in one Region.
+
+    Attributes:
+        turns: when a snapshot of a volume is worth asking for; shared by all who take some.
+    """
 
     def __init__(self, calls: Ec2Calls) -> None:
         self._calls = calls
+        self.turns = Turns()
 
     async def create(self, request: SnapshotRequest, *, gate: Gate | None = None) -> EbsSnapshot:
         """Send one CreateSnapshot, its tags with it; the snapshot is ``pending``.

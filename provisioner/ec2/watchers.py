@@ -12,7 +12,7 @@ from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher, soon_then_seldom
 from provisioner.metrics import Metrics
-from provisioner.model.ebs_snapshot import EbsSnapshot
+from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.modification import Initialization, Modification, ModificationState
 from provisioner.model.volume import Volume
 
@@ -66,7 +66,14 @@ class Watchers:
                 clock=clock,
                 again_s=seldom_while_optimizing,
             ),
-            snapshots=Watcher(snapshots, metrics=metrics, kind="snapshots", pace=pace, clock=clock),
+            snapshots=Watcher(
+                snapshots,
+                metrics=metrics,
+                kind="snapshots",
+                pace=pace,
+                clock=clock,
+                again_s=seldom_while_pending,
+            ),
             initializations=Watcher(
                 _Initializations(volumes),
                 metrics=metrics,
@@ -107,6 +114,12 @@ def seldom_while_optimizing(
         least_s = soon_then_seldom(found, 0.0, watched_s)
         return min(max(watched_s / 10, least_s), _OPTIMIZING_MOST_S)
     return soon_then_seldom(found, unchanged_s, watched_s)
+
+
+def seldom_while_pending(found: EbsSnapshot | None, unchanged_s: float, watched_s: float) -> float:
+    """Seconds until the next look at a snapshot; a percent more of progress is no change."""
+    is_pending = found is not None and found.state is SnapshotState.PENDING
+    return soon_then_seldom(found, watched_s if is_pending else unchanged_s, watched_s)
 
 
 def by_the_estimate(found: Initialization | None, _unchanged_s: float, watched_s: float) -> float:

@@ -5,6 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+# EC2 takes one snapshot of a volume in so many seconds, by its own clock.
+# Source: EBS user guide "Create Amazon EBS snapshots" and SnapshotCreationPerVolumeRateExceeded.
+EVERY_S = 15.0
+
 
 class SnapshotState(StrEnum):
     """EC2 SnapshotState (DescribeSnapshots); the last two are of the Recycle Bin."""

@@ -16,11 +16,12 @@ from provisioner.decide.provision import Refuse
 from provisioner.decide.request import tags_of
 from provisioner.decide.storage_class import ReadClass
 from provisioner.ec2.coalescer import Coalescer
+from provisioner.ec2.snapshot_turns import WORTH_TELLING_S
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.model.claim import Claim
 from provisioner.model.data_source import Source
-from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
-from provisioner.model.errors import Outcome, Reason, StorageError
+from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
+from provisioner.model.errors import Ec2Error, Outcome, Reason, StorageError
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.claim_events import ClaimEvents
 from provisioner.reconcile.pins import CONFLICT_S, Pins
@@ -178,11 +179,15 @@ class Crossings:
         settings = self._settings
         of_volume = tags_of(claim, read_class, settings.cluster_id, settings.extra_tags)
         request = rules.request(claim, volume_id, settings.cluster_id, of_volume)
+        turns, now_s = self._snapshots.turns, _now_s()
+        wait_s = turns.waits_s(volume_id, now_s)
+        if wait_s > 0:
+            if wait_s >= WORTH_TELLING_S:
+                self._events.note(claim, f"waiting: {turns.why(volume_id, now_s)}")
+            return wait_s
         self._in_doubt(claim)  # until EC2 has answered
         try:
-            snapshot = await self._snapshots.create(
-                request, gate=lambda: self._still_wanted(claim.uid)
-            )
+            snapshot = await self._create(claim, request)
         except StorageError as error:
             if error.outcome is not Outcome.UNKNOWN:
                 self._certain.add(claim.uid)
@@ -193,6 +198,19 @@ class Crossings:
             return error.retry_after_s or POLL_S
         self._certain.add(claim.uid)
         return snapshot
+
+    async def _create(self, claim: Claim, request: SnapshotRequest) -> EbsSnapshot:
+        turns, volume_id, reached = self._snapshots.turns, request.volume_id, True
+        turns.begin(volume_id)
+        try:
+            return await self._snapshots.create(request, gate=lambda: self._still_wanted(claim.uid))
+        except StorageError as error:
+            reached = error.outcome is Outcome.UNKNOWN
+            if error.reason is Reason.SNAPSHOT_RATE and isinstance(error, Ec2Error):
+                turns.refused(volume_id, _now_s(), code=error.code)
+            raise
+        finally:
+            turns.end(volume_id, _now_s(), reached=reached)
 
     def _in_doubt(self, claim: Claim) -> None:
         self._certain.discard(claim.uid)

@@ -18,6 +18,7 @@ from provisioner.decide import snapshot_wishes as wishes
 from provisioner.decide.creation import CONSISTENCY_S
 from provisioner.decide.snapshot import Attempt
 from provisioner.decide.snapshot_class import unknown_zones
+from provisioner.ec2.snapshot_turns import WORTH_TELLING_S
 from provisioner.edges import Edges
 from provisioner.model.errors import NEEDS_HUMAN, Ec2Error, Outcome, Reason, StorageError
 from provisioner.model.reign import Reign
@@ -25,10 +26,8 @@ from provisioner.model.volume_snapshot import VolumeSnapshotContent
 from provisioner.reconcile.snapshot_content import ContentWriter
 from provisioner.reconcile.snapshot_events import CHECK, CREATE, SnapshotEvents
 from provisioner.reconcile.snapshot_preparing import Preparing
-from provisioner.reconcile.snapshot_turns import Turns
 
 _SLOWLY_S = 60.0
-_WORTH_TELLING_S = 2.0
 _LOOKING = (
     f"it is not known whether EC2 has taken the snapshot already; it is looked for, for up to "
     f"{CONSISTENCY_S:.0f} s, before another one is taken"
@@ -65,7 +64,7 @@ class Taking:
         self._doubted: set[str] = set()
         self._reign: Reign | None = None
         self._strangers_ended_at_s = 0.0
-        self._turns = Turns()
+        self._turns = edges.snapshots.turns
 
     def take_over(self, contents: Iterable[VolumeSnapshotContent], reign: Reign | None) -> None:
         """Note what another controller may have begun; None: nothing is proven of who led.
@@ -143,7 +142,7 @@ class Taking:
         volume_id = plan.request.volume_id
         wait_s = self._waits_s(volume_id)
         if wait_s > 0:
-            if wait_s >= _WORTH_TELLING_S:
+            if wait_s >= WORTH_TELLING_S:
                 why = self._turns.why(volume_id, _now_s())
                 self._events.waits(content, f"waiting: {why}", about=_TURN)
             return wait_s

@@ -3,16 +3,22 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import cast
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from provisioner.ec2.modifications import Modifications
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
-from provisioner.ec2.watchers import Watchers, by_the_estimate, seldom_while_optimizing
+from provisioner.ec2.watchers import (
+    Watchers,
+    by_the_estimate,
+    seldom_while_optimizing,
+    seldom_while_pending,
+)
 from provisioner.metrics import Metrics
-from provisioner.model.ebs_snapshot import SnapshotRequest, SnapshotState
+from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
 from provisioner.model.modification import (
     Initialization,
     Modification,
@@ -184,3 +190,41 @@ async def test_sees_a_modification_and_a_snapshot_come_to_an_end(
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
+
+
+@pytest.mark.parametrize(
+    ("state", "watched_s", "after_s"),
+    [
+        (SnapshotState.PENDING, 1, 0.5),
+        (SnapshotState.PENDING, 20, 2.0),
+        (SnapshotState.PENDING, 3600, 5.0),
+        (SnapshotState.COMPLETED, 3600, 0.5),
+    ],
+)
+def test_a_snapshot_is_looked_at_less_and_less_however_its_progress_changes(
+    state: SnapshotState, watched_s: float, after_s: float
+) -> None:
+    found = EbsSnapshot("snap-1", "vol-1", state, 1, progress_percent=7)
+
+    assert seldom_while_pending(found, 0.0, watched_s) == after_s
+
+
+def test_percents_of_one_snapshot_do_not_keep_us_looking_each_second() -> None:
+    class Slow(Ec2):
+        async def describe(self, ids: Sequence[str]) -> dict[str, Any]:
+            self.looks += 1
+            shown = EbsSnapshot("snap-1", "vol-1", SnapshotState.PENDING, 1)
+            return {each: replace(shown, progress_percent=self.looks % 100) for each in ids}
+
+    async def story(clock: Clock) -> int:
+        ec2 = Slow(clock)
+        watchers = over(ec2)
+        running = asyncio.create_task(watchers.run())
+        watchers.snapshots.watch("snap-1", "test", print)
+        await asyncio.sleep(600)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        return ec2.looks
+
+    assert in_virtual_time(story) <= 600 / 5 + 30

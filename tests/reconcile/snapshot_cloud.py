@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
+from provisioner.ec2.snapshot_turns import Turns
 from provisioner.model import tags
 from provisioner.model.ebs_snapshot import EbsSnapshot, LockRequest, SnapshotRequest, SnapshotState
 from provisioner.model.errors import Ec2Error, Outcome, Reason
@@ -68,6 +69,7 @@ class Ec2:
         self.fast_blocks_delete = False
         self.loses: list[str] = []
         self.refuses: dict[str, Exception] = {}
+        self.turns = Turns()
         self.taken: dict[str, tuple[EbsSnapshot, float]] = {}
         self.deleted: list[str] = []
         self.fast: dict[str, dict[str, str]] = {}

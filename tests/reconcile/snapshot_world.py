@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
+from provisioner.ec2.snapshot_turns import Turns
 from provisioner.ec2.watcher import Watcher
 from provisioner.kube.client import KubeClient
 from provisioner.metrics import Metrics
@@ -106,6 +107,7 @@ class World:
     def begin(self, *, take_over: bool = False) -> None:
         """A process starts and works."""
         client = cast("KubeClient", self.kube)
+        self.ec2.turns = Turns()
         caches = Caches(client, self.metrics, DRIVER)
         self.kube.caches = caches
         for key in self.kube.objects:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.lookups import NameLookUps, VolumeReads
+from provisioner.ec2.snapshot_turns import Turns
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.zones import ZoneNames
@@ -118,6 +119,7 @@ class SnapshotsInEc2:
     there: dict[str, EbsSnapshot] = field(default_factory=dict)
     asked: list[SnapshotRequest] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
+    turns: Turns = field(default_factory=Turns)
 
     async def create(self, request: SnapshotRequest, *, gate: Any) -> EbsSnapshot:
         await gate()

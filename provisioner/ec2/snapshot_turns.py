@@ -12,7 +12,7 @@ Source: EBS user guide "Quotas for Amazon EBS": pending snapshots per volume and
 API error codes (read 2026-11-22).
 """
 
-from provisioner.decide.snapshot_content import EVERY_S
+from provisioner.model.ebs_snapshot import EVERY_S
 
 PROBE_S, PROBE_MOST_S = 5.0, 20.0
 ALONE_MOST_S = 60.0
@@ -20,13 +20,14 @@ ALONE_MOST_S = 60.0
 IN_A_ROW = 3
 PER_VOLUME = "SnapshotCreationPerVolumeRateExceeded"
 PER_ACCOUNT = "PendingSnapshotLimitExceeded"
+WORTH_TELLING_S = 2.0  # a wait of so long
 _SOON_S = 1.0
 _OLD_S = 600.0
 _MANY = 64  # at once: nobody waits for another any more
 
 
 class Turns:
-    """Turns by volume; times in seconds of one monotonic clock."""
+    """Turns by volume, for all who take snapshots; times in seconds of one monotonic clock."""
 
     def __init__(self) -> None:
         self._busy: set[str] = set()

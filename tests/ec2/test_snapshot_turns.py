@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from provisioner.decide.snapshot_content import EVERY_S
-from provisioner.reconcile.snapshot_turns import (
+from provisioner.ec2.snapshot_turns import (
     ALONE_MOST_S,
     IN_A_ROW,
     PER_ACCOUNT,
@@ -10,6 +9,7 @@ from provisioner.reconcile.snapshot_turns import (
     PROBE_S,
     Turns,
 )
+from provisioner.model.ebs_snapshot import EVERY_S
 
 CONCURRENT = "ConcurrentSnapshotLimitExceeded"  # of a volume, or of the account
 
