@@ -35,7 +35,11 @@ log = structlog.get_logger(__name__)
 
 
 class _NotConfirmedError(Exception):
-    """What the API server has now does not want the deletion."""
+    """What the API server has now does not want the deletion; it asks for another step, or none."""
+
+    def __init__(self, step: rules.Step | None = None) -> None:
+        super().__init__()
+        self.step = step
 
 
 class Snapshotter:
@@ -193,8 +197,11 @@ class Snapshotter:
             await self._edges.snapshots.delete(
                 snapshot_id, gate=lambda: self._confirm(content, snapshot_id)
             )
-        except _NotConfirmedError:
-            return 0.0
+        except _NotConfirmedError as other:
+            if not isinstance(other.step, rules.Refuse):
+                return 0.0
+            await self._events.failed(content, other.step.error, DELETE)
+            raise other.step.error from None
         except StorageError as error:
             if await self._is_slowed_down(content, snapshot_id, error):
                 return _SLOWED_S
@@ -227,11 +234,11 @@ class Snapshotter:
             KubeError: it could not be asked, so nothing is deleted.
         """
         live = await self._writer.refresh(content.name)
-        if live.uid == content.uid:
-            step = await self._decided(live, live=True)
-            if step == rules.Delete(snapshot_id):
-                return
-        raise _NotConfirmedError
+        if live.uid != content.uid:
+            raise _NotConfirmedError
+        step = await self._decided(live, live=True)
+        if step != rules.Delete(snapshot_id):
+            raise _NotConfirmedError(step)
 
     def _leave(self, content: VolumeSnapshotContent) -> None:
         """Nothing is to be done: remember nothing of it either."""

@@ -70,6 +70,8 @@ def test_one_that_only_the_api_server_knows_keeps_it():  # race 29
 
         assert snapshot_id in world.ec2.taken
         assert world.ec2.actions("DeleteSnapshot") == []
+        assert "snapcontent-uid-2 names it too" in world.events.of_users("SnapshotDeleteError")[-1]
+        assert world.mortal.seen.count("list volumesnapshotcontents") < 15  # in five minutes
 
     in_world(story)
 
