@@ -9,13 +9,13 @@ Where the class has the annotation ``ACROSS_ZONES``, a clone can come to another
 Source: EBS user guide "Copy an Amazon EBS volume" (read 2026-11-21).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from provisioner.decide.consumers import Consumers, places, why_nowhere
 from provisioner.decide.failover import AGAIN_S, Moved, Refusals
 from provisioner.decide.provision import Refuse
 from provisioner.decide.storage_class import ReadClass
-from provisioner.decide.zones import Chosen, NoZone
+from provisioner.decide.zones import Chosen, NoZone, allows
 from provisioner.model.errors import Reason
 from provisioner.model.storage_class import ACROSS_ZONES
 from provisioner.model.volume import Volume, VolumeState
@@ -30,6 +30,18 @@ _OTHER_WAYS = (
 def place_of(volume: Volume) -> Place:
     """Where a volume is."""
     return Place(volume.zone, volume.outpost_arn)
+
+
+def may_follow(
+    read_class: ReadClass, pin: Place, source: Place, zone_names: Mapping[str, str] | None = None
+) -> bool:
+    """Whether a clone may be made in the place that is written to its claim.
+
+    Whoever owns the claim can write there, and its source may be another volume by now. What goes
+    neither by the class was not begun by it either, unless EC2 shows it.
+    """
+    is_in_reach = pin == source or read_class.storage_class.clones_across_zones
+    return is_in_reach and allows(read_class, pin, zone_names)
 
 
 def refusal(read_class: ReadClass, volume_id: str, volume: Volume | None) -> Refuse | None:

@@ -132,6 +132,19 @@ def candidates(
     return tuple(sorted(found)) or NoZone(Reason.NO_ZONE, _why_none(read_class, zone_names))
 
 
+def allows(
+    read_class: ReadClass, place: Place, zone_names: Mapping[str, str] | None = None
+) -> bool:
+    """Whether a class leaves a place to its volumes; ``zone_names`` as for ``candidates``."""
+    terms = read_class.allowed_topologies
+    on = zones.outpost_segments(place.outpost_arn)
+    return not terms or any(
+        _holds(zones.zones_of_term(term, zone_names), place.zone)
+        and _is_on(zones.outpost_of_term(term), on)
+        for term in terms
+    )
+
+
 def _places(
     term: TopologyTerm, registered: Collection[Place], zone_names: Mapping[str, str] | None
 ) -> set[Place] | None:

@@ -47,6 +47,17 @@ class BesideSource:
             return found
         return found if isinstance(found, zones.Chosen) else None
 
+    async def may_follow(self, claim: Claim, read_class: ReadClass, cloned: Volume) -> bool:
+        """Whether a clone of a volume may be made in the place that is written to its claim.
+
+        Raises:
+            Ec2Error: the class names zone ids, and EC2 could not be asked which zones they are.
+        """
+        pin = Place(claim.pinned_zone, claim.pinned_outpost_arn)
+        needs_names = zones.needs_zone_names(read_class)
+        names = await self._zone_names.by_id() if needs_names else None
+        return rules.may_follow(read_class, pin, rules.place_of(cloned), names)
+
     async def _choose(
         self,
         claim: Claim,

@@ -22,6 +22,7 @@ from provisioner.model.meta import KubeObject
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume
 from provisioner.model.volume_snapshot import VolumeSnapshot, VolumeSnapshotContent
+from provisioner.model.zone import Place
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.takeover import GOING
 
@@ -32,7 +33,7 @@ class Origin:
 
     Attributes:
         source: None: an empty volume.
-        cloned: the volume that is to be copied, where the copy was not begun yet.
+        cloned: the volume that is to be copied, where no copy is there yet.
         is_begun: EC2 may have been asked for the volume already.
         made: the volume, if it is there already.
     """
@@ -95,15 +96,22 @@ class DataSources:
         if begun is None:
             return found
         if isinstance(found, Refuse):
-            return await self._begun(claim) or found
-        return Origin(found.source, is_begun=True) if begun.is_same(found.source) else found
+            return await self.begun(claim) or found
+        is_begun = begun.is_same(found.source) and _is_pinned_beside(claim, found.cloned)
+        return replace(found, is_begun=is_begun)
 
     def forget(self, uid: str) -> None:
         """A claim is bound or gone."""
         self._looking_since_s.pop(uid, None)
 
-    async def _begun(self, claim: Claim) -> Origin | float | None:
-        """What a volume is made from that was begun; None: surely none was."""
+    async def begun(self, claim: Claim) -> Origin | float | None:
+        """What a volume is made from that was begun for a claim before us; None: surely none was.
+
+        A number: it cannot be told yet; ask again after so many seconds.
+
+        Raises:
+            Ec2Error: EC2 could not be asked.
+        """
         named = await self._lookups.find(claim.persistent_volume_name)
         there = [each for each in named if each.state not in GOING]
         if there:
@@ -170,6 +178,12 @@ class DataSources:
         for claim in self._caches.claims.keyed("source", f"{kind} {key}"):
             if not claim.spec.volume_name:
                 self._wake(claim.uid)
+
+
+def _is_pinned_beside(claim: Claim, cloned: Volume | None) -> bool:
+    """Whether the place written to a claim is one where the copy may have been begun."""
+    pin = Place(claim.pinned_zone, claim.pinned_outpost_arn)
+    return cloned is None or pin == clones.place_of(cloned)
 
 
 def _of_volume(made: Volume) -> Origin:

@@ -89,9 +89,7 @@ class Planning:
         if isinstance(made, float):
             return made
         claim = self._caches.claim(claim.uid) or claim  # a doubt may have been written to it
-        origin = await self._sources.origin_of(
-            claim, read_class, made, may_have_begun=self._takeover.may_have_begun(claim.uid)
-        )
+        origin = await self._origin(claim, read_class, made)
         if isinstance(origin, rules.Refuse | float):
             return origin
         made = made or origin.made
@@ -105,6 +103,33 @@ class Planning:
             if not isinstance(begun, Attempt):
                 self._zones.is_open(claim.uid)
         return begun
+
+    async def _origin(
+        self, claim: Claim, read_class: ReadClass, made: Volume | None
+    ) -> Origin | rules.Refuse | float:
+        """As ``Sources.origin_of``; a pin that a clone may not follow does not count from now on.
+
+        Something may have been begun there all the same, by another class of that name.
+        """
+        origin = await self._sources.origin_of(
+            claim, read_class, made, may_have_begun=self._takeover.may_have_begun(claim.uid)
+        )
+        if not isinstance(origin, Origin) or origin.cloned is None:
+            return origin
+        if not claim.pinned_zone or not self._zones.may_have_begun(claim):
+            return origin
+        try:
+            if await self._zones.beside.may_follow(claim, read_class, origin.cloned):
+                return origin
+        except StorageError as error:
+            self._events.cannot_look(claim, error)
+            raise
+        begun = await self._sources.begun(claim)
+        if begun is not None:
+            return begun
+        self._takeover.settle(claim.uid)
+        self._pins.settle(claim.uid)
+        return Origin(origin.source, origin.cloned)
 
     async def _begun(
         self,

@@ -92,6 +92,14 @@ class Sources:
             self._events.cannot_look(claim, error)
             raise
 
+    async def begun(self, claim: Claim) -> Origin | float | None:
+        """As ``DataSources.begun``; its user is told what cannot be read."""
+        try:
+            return await self._data.begun(claim)
+        except StorageError as error:
+            self._events.cannot_look(claim, error)
+            raise
+
     async def source_in(
         self, claim: Claim, read_class: ReadClass, origin: Origin, where: Chosen
     ) -> Source | Refuse | float | None:
@@ -103,7 +111,7 @@ class Sources:
         Raises:
             StorageError: it cannot be told, or the source cannot be held.
         """
-        if origin.source is None or origin.is_begun:
+        if origin.source is None or origin.made is not None:
             return origin.source
         try:
             await self.finalizers.hold(claim)
@@ -111,7 +119,7 @@ class Sources:
             self._events.failed(claim, error)
             raise
         cloned = origin.cloned
-        if cloned is None:
+        if cloned is None or origin.is_begun:
             return origin.source
         if Place(where.zone, where.outpost_arn) != place_of(cloned):
             return await self.crossings.source_of(claim, read_class, cloned.volume_id, where.zone)

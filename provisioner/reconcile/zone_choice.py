@@ -38,6 +38,9 @@ class ZoneChoice:
     """Chooses zones; remembers the claims that found none, until a node could help them.
 
     ``wake`` has a claim looked at again.
+
+    Attributes:
+        beside: chooses for clones.
     """
 
     def __init__(
@@ -60,7 +63,7 @@ class ZoneChoice:
         self._takeover = takeover
         self._waiting_pods = waiting_pods
         self._fail_over = fail_over
-        self._beside = BesideSource(driver, caches, zone_names, waiting_pods)
+        self.beside = BesideSource(driver, caches, zone_names, waiting_pods)
         self._events = events
         self._wake = wake
         self._without_zone: dict[str, frozenset[Place]] = {}  # with where EC2 has refused them
@@ -147,7 +150,7 @@ class ZoneChoice:
         given = self._node_for(claim, read_class)
         if cloned is not None:
             refusals = self._fail_over.of(claim.uid)
-            found = await self._beside.choose(claim, read_class, cloned, refusals, node=given)
+            found = await self.beside.choose(claim, read_class, cloned, refusals, node=given)
             if found is not None:
                 return found
         name, is_settled = given

@@ -89,6 +89,8 @@ async def test_a_snapshot_that_goes_while_a_volume_may_be_made_changes_nothing(
 
 async def test_whoever_takes_over_asks_for_the_same_while_the_snapshot_is_there():
     world = SourceWorld(PINNED)
+    held = a_snapshot(finalizers=[SOURCE_FINALIZER])  # as it was before the pin was written
+    world.show(world.caches.snapshots, held)
     world.provisioner.takeover.begin([PINNED], from_stranger=False)
     world.ec2.answers = [RESTORED]
 
