@@ -100,6 +100,7 @@ def for_node(
     refusals: Refusals,
     *,
     is_settled: bool,
+    is_held: bool = False,
 ) -> Chosen | Moved | NoZone:
     """The place of a clone whose pod was given a node.
 
@@ -110,12 +111,16 @@ def for_node(
         consumers: the pods that wait for the claim, with the nodes that could take them.
         refusals: what EC2 has refused the claim.
         is_settled: the pods are on the node already and cannot follow a volume.
+        is_held: another volume keeps the pods away from the node, were the clone made there.
     """
     if refusals.exclude(source):
         return _refused(refusals)
     made = Chosen(source.zone, source.outpost_arn)
-    if where == made:
+    if where == made and (is_settled or not is_held):
         return made
+    if where == made:
+        what = f"the claim's source is in {_name(source)}, and a copy is made in the same zone"
+        return _followed(what, source, consumers)
     what = (
         f"the claim's source is in {_name(source)}, a copy is made in the same zone, and node "
         f"{node_name} is in {where.outpost_arn or where.zone}"

@@ -1,9 +1,10 @@
 """Clone zone: where a clone is made, beside its source, with what the cluster says of its pods."""
 
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
 
 from provisioner.decide import clone as rules
 from provisioner.decide import failover, zones
+from provisioner.decide.consumers import Ties
 from provisioner.decide.storage_class import ReadClass
 from provisioner.ec2.zones import ZoneNames
 from provisioner.model.claim import Claim
@@ -16,15 +17,24 @@ Found = zones.Chosen | zones.NoZone | failover.Moved
 
 
 class BesideSource:
-    """Chooses the places of clones."""
+    """Chooses the places of clones.
+
+    ``ties`` tells where the other volumes of a claim's pods are, as ``ZoneChoice`` knows it.
+    """
 
     def __init__(
-        self, driver: str, caches: Caches, zone_names: ZoneNames, waiting_pods: WaitingPods
+        self,
+        driver: str,
+        caches: Caches,
+        zone_names: ZoneNames,
+        waiting_pods: WaitingPods,
+        ties: Callable[..., Awaitable[Ties]],
     ) -> None:
         self._driver = driver
         self._caches = caches
         self._zone_names = zone_names
         self._waiting_pods = waiting_pods
+        self._ties = ties
 
     async def choose(
         self,
@@ -74,9 +84,15 @@ class BesideSource:
             return rules.at_once(read_class, source, found, refusals)
         on, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
         where = zones.for_selected_node(read_class, self._driver, name, on, csi_node)
-        if isinstance(where, zones.NoZone):
+        if on is None or isinstance(where, zones.NoZone):
             return where
-        volumes = await self._waiting_pods.volumes(claim)
-        consumers = self._waiting_pods.consumers(claim, volumes, {})
-        consumers = replace(consumers, homes=self._waiting_pods.homes(read_class))
-        return rules.for_node(name, where, source, consumers, refusals, is_settled=is_settled)
+        # Of two clones that can only be beside their sources, neither waits for the other.
+        crosses = read_class.storage_class.clones_across_zones
+        ties = await self._ties(claim, clones=crosses)
+        consumers = self._waiting_pods.consumers(claim, ties, read_class)
+        held = [ties.hold(pod, source, on) for pod in consumers.pods]
+        # The scheduler may have chosen the node for one of several pods; there is no other place.
+        is_held = any(held) if crosses else bool(held) and all(held)
+        return rules.for_node(
+            name, where, source, consumers, refusals, is_settled=is_settled, is_held=is_held
+        )

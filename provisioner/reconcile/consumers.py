@@ -1,14 +1,17 @@
 """The pods that wait for claims, and what the cluster says of where they can run."""
 
 import asyncio
-from collections.abc import Mapping
 
 from provisioner.decide import consumers as rules
-from provisioner.decide.consumers import Consumers
+from provisioner.decide.clone import place_of
+from provisioner.decide.consumers import Consumers, Ties
+from provisioner.decide.data_source import of_claim
 from provisioner.decide.storage_class import ReadClass
+from provisioner.ec2.lookups import VolumeReads
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import PLACED_VOLUMES
 from provisioner.model.claim import Claim
+from provisioner.model.data_source import Source
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.placed_volume import PlacedVolume
@@ -20,8 +23,11 @@ from provisioner.reconcile.caches import Caches
 class WaitingPods:
     """Pending pods by the claims that they use, with all that holds them somewhere."""
 
-    def __init__(self, client: KubeClient, caches: Caches, driver: str) -> None:
+    def __init__(
+        self, client: KubeClient, caches: Caches, driver: str, reads: VolumeReads | None = None
+    ) -> None:
         self._client = client
+        self._reads = reads
         self._caches = caches
         self._driver = driver
         # Those of each class's newest revision; a look at every node would cost each claim 0.1 s.
@@ -62,12 +68,28 @@ class WaitingPods:
                 each = zip(names, found, strict=True)
                 return {key: volume for key, volume in each if volume is not None}
 
-    def consumers(
-        self, claim: Claim, volumes: Mapping[str, PlacedVolume], in_making: Mapping[str, Place]
-    ) -> Consumers:
-        """The pods that wait for a claim, without the nodes that they could run on."""
-        made = frozenset(in_making.values())
-        return Consumers(self.pods(claim), (), tuple(volumes.values()), made)
+    async def clones(self, claim: Claim) -> dict[str, Place]:
+        """Where those siblings will be made that are clones: in the places of their sources.
+
+        By the siblings' keys; without those that come to other zones, and those of which nobody can
+        tell yet.
+
+        Raises:
+            Ec2Error: EC2 could not be asked where the sources are.
+        """
+        volume_ids = {each.key: self._cloned_id(each) for each in self.siblings(claim)}
+        volume_ids = {key: volume_id for key, volume_id in volume_ids.items() if volume_id}
+        if self._reads is None or not volume_ids:
+            return {}
+        found = await asyncio.gather(*map(self._reads.volume, volume_ids.values()))
+        there = zip(volume_ids, found, strict=True)
+        return {key: place_of(volume) for key, volume in there if volume is not None}
+
+    def consumers(self, claim: Claim, ties: Ties, read_class: ReadClass | None = None) -> Consumers:
+        """The pods that wait for a claim; with a class, also the nodes that they could run on."""
+        made = frozenset(ties.in_making.values())
+        homes = self.homes(read_class) if read_class is not None else ()
+        return Consumers(self.pods(claim), homes, tuple(ties.volumes.values()), made)
 
     def homes(self, read_class: ReadClass) -> tuple[rules.Home, ...]:
         """The nodes that could take a volume of a class: a look at every node after a change."""
@@ -82,6 +104,19 @@ class WaitingPods:
         """The pending pods that use a claim, but for those on their way out."""
         pods = self._caches.pods.keyed("claim", claim.key)
         return tuple(pod for pod in pods if not pod.deleting)
+
+    def _cloned_id(self, claim: Claim) -> str:
+        """The volume beside which a claim's own will be made, "" if nothing says so."""
+        source, of_class = claim.source, self._caches.classes.get(claim.class_name)
+        if claim.spec.volume_name or source is None or not source.is_claim:
+            return ""
+        if of_class is None or not of_class.is_of(self._driver) or of_class.clones_across_zones:
+            return ""
+        cloned = self._caches.claims.get(f"{claim.metadata.namespace}/{source.name}")
+        name = cloned.spec.volume_name if cloned is not None else ""
+        volume = self._caches.persistent_volumes.get(name)
+        found = of_claim(claim, cloned, volume, driver=self._driver)
+        return found.volume_id if isinstance(found, Source) else ""
 
     def _bound(self, claim: Claim) -> dict[str, str]:
         siblings = self.siblings(claim)

@@ -85,7 +85,7 @@ class Provisioner:
             zone_names=zone_names,
             pins=self._pins,
             takeover=self.takeover,
-            waiting_pods=WaitingPods(client, caches, settings.driver),
+            waiting_pods=WaitingPods(client, caches, settings.driver, volume_reads),
             fail_over=self._fail_over,
             events=self._events,
             wake=self.queue.add,

@@ -63,7 +63,7 @@ class ZoneChoice:
         self._takeover = takeover
         self._waiting_pods = waiting_pods
         self._fail_over = fail_over
-        self.beside = BesideSource(driver, caches, zone_names, waiting_pods)
+        self.beside = BesideSource(driver, caches, zone_names, waiting_pods, self._ties)
         self._events = events
         self._wake = wake
         self._without_zone: dict[str, frozenset[Place]] = {}  # with where EC2 has refused them
@@ -147,9 +147,8 @@ class ZoneChoice:
         # Anybody can write an annotation; it counts only where something may have been begun.
         if claim.pinned_zone and self.may_have_begun(claim):
             return zones.Chosen(claim.pinned_zone, claim.pinned_outpost_arn)
-        given = self._node_for(claim, read_class)
+        given, refusals = self._node_for(claim, read_class), self._fail_over.of(claim.uid)
         if cloned is not None:
-            refusals = self._fail_over.of(claim.uid)
             found = await self.beside.choose(claim, read_class, cloned, refusals, node=given)
             if found is not None:
                 return found
@@ -160,7 +159,6 @@ class ZoneChoice:
         where = zones.for_selected_node(read_class, self._driver, name, node, csi_node)
         if node is None or isinstance(where, zones.NoZone):
             return where
-        refusals = self._fail_over.of(claim.uid)
         is_refused = refusals.exclude(Place(where.zone, where.outpost_arn))
         if is_settled:
             return failover.on_that_node(name, refusals) if is_refused else where
@@ -183,13 +181,13 @@ class ZoneChoice:
     async def _for_any_node(self, claim: Claim, read_class: ReadClass) -> _Found:
         needs_names = zones.needs_zone_names(read_class)
         names = await self._zone_names.by_id() if needs_names else None
-        volumes = await self._waiting_pods.volumes(claim)
+        ties = await self._ties(claim)
         found = zones.candidates(read_class, self._caches.registered_places(), names)
         if isinstance(found, zones.NoZone):
             return found
-        consumers = self._waiting_pods.consumers(claim, volumes, self._in_making(claim))
+        consumers = self._waiting_pods.consumers(claim, ties)
         if consumers.are_tied:
-            consumers = replace(consumers, homes=self._waiting_pods.homes(read_class))
+            consumers = self._waiting_pods.consumers(claim, ties, read_class)
         candidates = beside_siblings(found, consumers)
         refusals = self._fail_over.of(claim.uid)
         return failover.for_any_node(candidates, claim.name, refusals, self._doubtful(read_class))
@@ -197,9 +195,7 @@ class ZoneChoice:
     async def _instead_of_node(
         self, claim: Claim, read_class: ReadClass, refusals: failover.Refusals
     ) -> _Found:
-        volumes = await self._waiting_pods.volumes(claim)
-        consumers = self._waiting_pods.consumers(claim, volumes, self._in_making(claim))
-        consumers = replace(consumers, homes=self._waiting_pods.homes(read_class))
+        consumers = self._waiting_pods.consumers(claim, await self._ties(claim), read_class)
         return failover.instead_of_node(consumers, refusals, self._doubtful(read_class))
 
     async def _beside_siblings(
@@ -214,14 +210,12 @@ class ZoneChoice:
         if not siblings:
             return where
         known = all(is_surely_beside(each, claim, place) for each in siblings)
-        volumes = {} if known else await self._waiting_pods.volumes(claim)
-        ties = Ties(volumes, self._in_making(claim))
+        ties = await self._ties(claim, volumes=not known)
         pods = self._waiting_pods.pods(claim)
         held = [pod for pod in pods if ties.hold(pod, place, node)]
         if not held:
             return where
-        consumers = self._waiting_pods.consumers(claim, volumes, ties.in_making)
-        consumers = replace(consumers, homes=self._waiting_pods.homes(read_class))
+        consumers = self._waiting_pods.consumers(claim, ties, read_class)
         refusals, doubtful = self._fail_over.of(claim.uid), self._doubtful(read_class)
         found = failover.beside_siblings(node.name, consumers, refusals, doubtful)
         # Where no place suits all pods, the scheduler has chosen the node for one that can run.
@@ -237,6 +231,12 @@ class ZoneChoice:
 
     def _doubtful(self, read_class: ReadClass) -> dict[Place, Reason]:
         return self._fail_over.doubtful(read_class.parameters.volume_type)
+
+    async def _ties(self, claim: Claim, *, volumes: bool = True, clones: bool = True) -> Ties:
+        """Where the other volumes of its pods are, or surely will be; last, what is chosen here."""
+        beside_sources = await self._waiting_pods.clones(claim) if clones else {}
+        there = await self._waiting_pods.volumes(claim) if volumes else {}
+        return Ties(there, beside_sources | self._in_making(claim))
 
     def _in_making(self, claim: Claim) -> dict[str, Place]:
         """Where volumes of the other claims of its pods are being made, or may be, by their key."""

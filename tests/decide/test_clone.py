@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from provisioner.decide.clone import at_once, for_node, place_of, refusal
+from provisioner.decide.clone import at_once, for_node, may_follow, place_of, refusal
 from provisioner.decide.consumers import Consumers
 from provisioner.decide.failover import NO_REFUSALS, Moved, Refusals
 from provisioner.decide.provision import Refuse
@@ -35,8 +35,9 @@ def beside(
     refusals: Refusals = NO_REFUSALS,
     *,
     is_settled: bool = False,
+    is_held: bool = False,
 ) -> Chosen | Moved | NoZone:
-    return for_node("node-b", where, A, consumers, refusals, is_settled=is_settled)
+    return for_node("node-b", where, A, consumers, refusals, is_settled=is_settled, is_held=is_held)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,38 @@ def test_a_node_beside_the_source_is_right():
     assert beside(IN_A) == IN_A
     assert beside(IN_A, Consumers()) == IN_A
     assert beside(IN_A, is_settled=True) == IN_A
+
+
+def test_a_node_beside_the_source_is_wrong_where_another_volume_keeps_the_pod_away():
+    tied = Consumers((POD,), nodes(), (a_placed_volume(zone=B.zone),))
+
+    answer = beside(IN_A, tied, is_held=True)
+
+    assert isinstance(answer, NoZone)
+    assert "is elsewhere" in answer.message
+    assert beside(IN_A, tied, is_held=True, is_settled=True) == IN_A
+
+
+@pytest.mark.parametrize(
+    ("pin", "annotations", "allowed", "goes"),
+    [
+        (A, None, (), True),
+        (B, None, (), False),
+        (B, {ACROSS_ZONES: "true"}, (), True),
+        (B, {ACROSS_ZONES: "true"}, (B.zone, C.zone), True),
+        (B, {ACROSS_ZONES: "true"}, (A.zone, C.zone), False),
+        (A, {ACROSS_ZONES: "true"}, (B.zone,), False),
+        (A, None, (B.zone,), False),
+        (Place(A.zone, "arn:o"), None, (), False),
+    ],
+)
+def test_what_is_written_is_followed_as_far_as_the_class_goes(
+    pin: Place, annotations: dict[str, str] | None, allowed: tuple[str, ...], *, goes: bool
+):
+    terms = [a_term(zone=list(allowed))] if allowed else None
+    meta = ObjectMeta(name="fast", annotations=annotations)
+
+    assert may_follow(read(replaced(a_class(allowed=terms), metadata=meta)), pin, A) is goes
 
 
 def test_a_node_elsewhere_is_left_for_one_that_can_take_the_pod():
