@@ -139,22 +139,24 @@ class Planning:
         made: Volume | None,
         origin: Origin,
     ) -> Attempt | rules.Refuse | float:
-        source = await self._sources.source_in(claim, read_class, origin, where)
-        if isinstance(source, rules.Refuse | float):
-            return source
-        claim = self._caches.claim(claim.uid) or claim  # what it is made from may be noted on it
         freeze = partial(
             rules.plan,
-            claim,
-            read_class,
+            read_class=read_class,
             zone=where.zone,
             outpost_arn=where.outpost_arn,
             cluster_id=self._settings.cluster_id,
             extra_tags=self._settings.extra_tags,
             default_file_system=self._settings.default_file_system,
-            source=source,
         )
-        planned = await self._capping.planned(freeze)
+        planned = await self._capping.planned(partial(freeze, claim, source=origin.source))
+        if isinstance(planned, rules.Refuse):
+            return planned  # before a snapshot is taken for it, or its turn to be copied
+        source = await self._sources.source_in(claim, read_class, origin, where)
+        if isinstance(source, rules.Refuse | float):
+            return source
+        claim = self._caches.claim(claim.uid) or claim  # what it is made from may be noted on it
+        if source is not origin.source:
+            planned = await self._capping.planned(partial(freeze, claim, source=source))
         if isinstance(planned, rules.Refuse):
             return planned
         if not await self._pins.write(claim, where.zone, where.outpost_arn, source):

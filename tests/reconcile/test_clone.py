@@ -11,7 +11,8 @@ from provisioner.model.claim import PINNED_SOURCE, PINNED_ZONE
 from provisioner.model.data_source import CLAIM_FINALIZER, Source
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
-from provisioner.model.storage_class import StorageClass
+from provisioner.model.meta import ObjectMeta
+from provisioner.model.storage_class import ACROSS_ZONES, StorageClass
 from tests.builders import (
     UID,
     VOLUME,
@@ -27,7 +28,7 @@ from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.pods import a_pod
 from tests.reconcile.source_world import MADE, OTHER_ZONE, SourceWorld, a_copy, until_told
 from tests.reconcile.test_provision import annotated
-from tests.sources import CLONE, OF_CLAIM, OTHER_UID, a_source, its_volume
+from tests.sources import CLONE, OF_CLAIM, OTHER_UID, a_source, its_volume, replaced
 
 TEMPORARY = "snap-0ccccccccccccccc3"
 THIRD_UID = "0c5a1b2e-7f00-4a7e-9d61-3b1f00000003"
@@ -239,6 +240,26 @@ async def test_the_persistent_volume_of_a_clone_names_the_copy():
     body = world.kube.sent[-1][2]
     assert body["spec"]["csi"]["volumeHandle"] == MADE
     assert body["metadata"]["name"] == a_persistent_volume().name
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"type": "st1"}, {"type": "gp3", "iops": "3000", "throughput": "2000"}]
+)
+@pytest.mark.parametrize("zone", [ZONE, OTHER_ZONE])
+async def test_what_can_never_be_made_takes_no_snapshot_and_no_turn(
+    parameters: dict[str, str], zone: str
+):
+    storage_class = a_class(parameters=parameters, allowed=[a_term(zone=[zone])])
+    meta = ObjectMeta(name="fast", annotations={ACROSS_ZONES: "true"})
+    world = SourceWorld(CLONE, replaced(storage_class, metadata=meta))
+    world.snapshots.answers = [PENDING]
+
+    with pytest.raises(StorageError, match="cannot be made"):
+        await world.provisioner.reconcile(UID)
+
+    assert world.snapshots.asked == []
+    assert world.written() == []
+    await world.provisioner.close()
 
 
 async def test_who_waits_for_a_node_holds_up_no_other_clone():
