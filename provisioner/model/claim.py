@@ -146,11 +146,14 @@ class Claim(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
 
     @property
     def source_key(self) -> str:
-        """``Kind namespace/name`` of the claim or snapshot that its data come from, or ""."""
-        source = self.source
+        """``Kind namespace/name`` of the claim or snapshot that its data come from, or "".
+
+        Nothing is made from what is in another namespace, so such a claim has no hold on it.
+        """
+        source, own = self.source, self.metadata.namespace
         if source is None or not (source.is_snapshot or source.is_claim):
             return ""
-        return f"{source.kind} {source.namespace or self.metadata.namespace}/{source.name}"
+        return f"{source.kind} {own}/{source.name}" if source.namespace in (None, "", own) else ""
 
     @property
     def _pin(self) -> str:

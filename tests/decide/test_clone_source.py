@@ -12,6 +12,8 @@ from provisioner.model.persistent_volume import PersistentVolume
 from tests.builders import DRIVER, UID, VOLUME, a_claim
 from tests.sources import (
     CLONE,
+    OF_CLAIM,
+    OF_SNAPSHOT,
     RESTORE,
     a_source,
     its_volume,
@@ -125,6 +127,9 @@ def test_what_is_no_source_says_nothing(text: str):
         (RESTORE.spec.data_source, "VolumeSnapshot shop/monday"),
         (CLONE.spec.data_source, "PersistentVolumeClaim shop/origin"),
         (DataSource(kind="VolumeSnapshot", name="s", api_group="example.com"), ""),
+        (replaced(OF_CLAIM, namespace="shop"), "PersistentVolumeClaim shop/origin"),
+        (replaced(OF_CLAIM, namespace="bank"), ""),  # a stranger holds nothing
+        (replaced(OF_SNAPSHOT, namespace="bank"), ""),
         (None, ""),
     ],
 )

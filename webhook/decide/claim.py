@@ -18,8 +18,6 @@ from webhook.decide.readings import Readings, Wanted
 from webhook.model.review import Answer, Json, allow
 from webhook.model.views import ClassView, Zones
 
-_CLAIM = "PersistentVolumeClaim"
-
 
 def wanted(claim: Json, namespace: str) -> Wanted:
     """The class of a claim, and the claim that it is a clone of."""
@@ -56,10 +54,11 @@ def _read(claim: Json) -> Claim:
 
 
 def _source_key(claim: Claim, namespace: str) -> str:
-    source = claim.spec.data_source_ref or claim.spec.data_source
-    if source is None or source.kind != _CLAIM or source.api_group or not source.name:
+    """The claim that is cloned; none of another namespace, of which nothing may be told here."""
+    source = claim.source
+    if source is None or not source.is_claim or not source.name:
         return ""
-    return f"{source.namespace or namespace}/{source.name}"
+    return f"{namespace}/{source.name}" if source.namespace in (None, "", namespace) else ""
 
 
 def _is_beside_source(source: str, storage_class: ClassView, readings: Readings) -> bool:

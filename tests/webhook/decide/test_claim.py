@@ -131,13 +131,29 @@ def test_a_clone_that_binds_at_once_somewhere_is_warned_of(zones, of):
     assert "binds at once" in warnings_of(a_clone(of), readings)[0]
 
 
-def test_a_clone_is_told_by_its_reference_too_which_may_name_another_namespace():
-    ref = {"kind": "PersistentVolumeClaim", "name": "old", "namespace": SHOP}
+@pytest.mark.parametrize("named", [{}, {"namespace": SHOP}], ids=["no namespace", "its own"])
+def test_a_clone_is_told_by_its_reference_too(named: dict[str, str]):
+    ref = {"kind": "PersistentVolumeClaim", "name": "old", **named}
     readings = known({"old": [C]}, classes=of_class(zones=[A]))
 
-    answer = rule.judge(a_claim(dataSourceRef=ref), readings, namespace="other")
+    answer = rule.judge(a_claim(dataSourceRef=ref), readings, namespace=SHOP)
 
     assert len(answer.warnings) == 1
+
+
+def test_nothing_is_told_of_a_claim_of_another_namespace_which_is_never_cloned():
+    ref = {"kind": "PersistentVolumeClaim", "name": "old", "namespace": SHOP}
+    claim, readings = a_claim(dataSourceRef=ref), known({"old": [C]}, classes=of_class(zones=[A]))
+
+    assert rule.wanted(claim, "other").claims == ()
+    assert rule.judge(claim, readings, namespace="other").warnings == ()
+
+
+def test_of_two_sources_the_one_counts_that_the_provisioner_takes():
+    old, new = ({"kind": "PersistentVolumeClaim", "name": name} for name in ("old", "new"))
+    claim = a_claim(dataSource=old, dataSourceRef=new)
+
+    assert rule.wanted(claim, SHOP).claims == (f"{SHOP}/old",)
 
 
 @pytest.mark.parametrize(
