@@ -6,6 +6,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 SET_UP := .venv/.set-up
 RIGHTS := tests/cluster/test_rights.py
+# The longest files come first as they are; xdist would begin those of many short tests.
+IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
 USED_RIGHTS := .pytest_cache/used-rights
 
 .PHONY: help setup check test demo bench clean
@@ -39,7 +41,7 @@ check: setup
 test: check
 	$(BIN)/ebs-provisioner sandbox binaries
 	rm -rf $(USED_RIGHTS)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --used-rights $(USED_RIGHTS) --ignore $(RIGHTS)
+	$(BIN)/python -m pytest $(IN_TWO) --used-rights $(USED_RIGHTS) --ignore $(RIGHTS)
 	$(BIN)/python -m pytest --used-rights $(USED_RIGHTS) $(RIGHTS)
 
 demo: setup
