@@ -123,10 +123,14 @@ class Impossible:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """Tags to be written and keys to be removed; EC2 counts neither as a modification."""
+    """Tags to be written and keys to be removed; EC2 counts neither as a modification.
+
+    ``is_last``: EC2 has the shape that the class asks for, and nothing but these is left.
+    """
 
     add: Mapping[str, str]
     remove: tuple[str, ...]
+    is_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +224,7 @@ def _fulfilled(view: View, volume: Volume, has: Shape) -> Done | Tag | None:
     if done:
         return Done(frozenset(done), has.size_gib, fitted)
     is_open = Wish.ATTRIBUTES not in view.refused
-    return Tag(following, ()) if following and is_open else None
+    return Tag(following, (), is_last=True) if following and is_open else None
 
 
 def _open(view: View) -> frozenset[Wish]:

@@ -70,6 +70,8 @@ def is_under_way(view: View, step: volume_plan.Step) -> bool:
     """Whether what the claim's status names is being carried out, is done, or may be either."""
     if isinstance(step, volume_plan.InDoubt | volume_plan.Done | volume_plan.Gone):
         return True
+    if isinstance(step, volume_plan.Tag) and step.is_last:
+        return True
     return view.latest is not None and view.latest.state is ModificationState.MODIFYING
 
 

@@ -137,7 +137,7 @@ class ModifyRefusals:
 
     async def write(self, look: Look) -> None:
         """Say why wishes were set aside, where that could not be written down yet."""
-        for wish, refusal in look.known.refusals.items():
+        for wish, refusal in list(look.known.refusals.items()):
             if refusal.is_written or wish not in look.wishes:
                 continue
             await self._record.refused(

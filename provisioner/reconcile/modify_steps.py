@@ -179,7 +179,7 @@ class ModifySteps:
             name=change.name if change is not None else None,
             size_gib=step.size_gib,
         )
-        known.begun, known.told = frozenset(), ""
+        known.begun, known.told = known.begun - step.wishes, ""
         for wish in step.wishes:
             known.refusals.pop(wish, None)
         took_s = loop_s() - known.wished_at_s

@@ -9,6 +9,7 @@ import pytest
 from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.modification import ModifyRequest
+from provisioner.reconcile.modify_memory import GATHER_S
 from tests.reconcile.modify_cloud import refusal
 from tests.reconcile.modify_world import World, claim_json, told
 
@@ -140,3 +141,26 @@ def test_a_volume_grows_without_the_iops_that_ec2_refuses_and_its_user_hears_of_
     assert [text for _, text in world.told if "no more IOPS" in text] == [
         "IopsCapped: the volume grows without more IOPS, which EC2 has refused: no more IOPS"
     ]
+
+
+@pytest.mark.parametrize("size", [None, "20Gi"], ids=["alone", "with a size"])
+def test_a_class_that_ec2_has_carried_out_is_had_though_it_is_taken_back_meanwhile(
+    size: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    """Else the volume had it and the claim said that it has none."""
+
+    async def story(world: World) -> None:
+        world.put("claim", claim_json(mode="Block"))
+        world.attributes_class("gold", type="gp3", iopsPerGB="400")
+        world.ask(size, "gold")
+        await world.run(GATHER_S + 0.5)
+        assert len(world.cloud.sent) == 1
+        world.ask(attributes="")
+        await world.run(600)
+
+    world = told(story, monkeypatch)
+
+    assert "VolumeModifyCanceled" not in world.reasons
+    assert world.persistent_volume.attributes_class_name == "gold"
+    assert world.claim.current_attributes_class_name == "gold"
+    assert len(world.cloud.sent) == 1
