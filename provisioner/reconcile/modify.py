@@ -190,8 +190,8 @@ class Modifier:
             return
         known.begun -= {Wish.ATTRIBUTES}
         is_news = await self._record.class_broken(claim, found)
-        if is_news and known.told != found.message:
-            known.told = found.message
+        if is_news and known.told_found != found.message:
+            known.told_found = found.message
             error = StorageError(Reason.INVALID_CLASS, found.message)
             self._record.tell(
                 claim, "VolumeModifyFailed", f"{error.reason}: {error.message}", warning=True

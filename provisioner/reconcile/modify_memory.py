@@ -56,7 +56,8 @@ class Known:
         limited_until: EC2 takes no modification before.
         limit_guesses: how often in a row EC2 did not say until when.
         told_failed: the failed modification that was told.
-        told: what was told last, so that it is told once; ``told_wishes``: of which wishes.
+        told: what was told last, so that it is told once; ``told_wishes``: of which wishes;
+            ``told_found``: of a class or annotations that cannot be had.
         missing_since_s: since when EC2 does not show the volume.
         disputes: refusals in a row because of a modification that EC2 does not show.
         conflicts: writes in a row that found the claim or its object changed.
@@ -80,6 +81,7 @@ class Known:
     told_failed: str = ""
     told: str = ""
     told_wishes: frozenset[Wish] = frozenset()
+    told_found: str = ""
     missing_since_s: float | None = None
     disputes: int = 0
     conflicts: int = 0

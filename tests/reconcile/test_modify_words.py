@@ -121,3 +121,21 @@ def test_annotations_of_long_ago_are_heeded_only_if_the_option_says_so(
         await story(world)
 
     assert not told(without, monkeypatch).cloud.sent
+
+
+def test_annotations_that_cannot_be_had_are_told_once_however_long_the_size_waits(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def story(world: World) -> None:
+        world.cloud.latest_ = by_others(world, ModificationState.OPTIMIZING, ago=timedelta())
+        world.cloud.optimizing_s = 4 * 3600.0
+        document = copy.deepcopy(world.objects["claim"])
+        document["metadata"]["annotations"] = {"ebs.csi.aws.com/iops": "many"}
+        world.put("claim", document)
+        world.ask("20Gi")
+        await world.run(3600)
+
+    reasons = told(story, monkeypatch).reasons
+
+    assert reasons.count("VolumeModifyFailed") == 1
+    assert reasons.count("Resizing") <= 2  # begun; and that it waits
