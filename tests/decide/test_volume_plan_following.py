@@ -33,7 +33,7 @@ def test_how_iops_follow_the_size_is_written_once_ec2_has_agreed():
     assert sent.request == request(iops=1000)
 
     has = replace(VOLUME, iops=1000)
-    assert decide(view(has, **asks)) == Tag(WRITTEN, ())
+    assert decide(view(has, **asks)) == Tag(WRITTEN, (), is_last=True)
     done = decide(view(replace(has, tags=WRITTEN), **asks))
     assert isinstance(done, Done)
     assert done.wishes == {Wish.ATTRIBUTES}
