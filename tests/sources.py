@@ -7,8 +7,10 @@ from typing import TypeVar
 
 import msgspec
 
+from provisioner.decide.provision import Refuse
 from provisioner.model import volume_snapshot as v
 from provisioner.model.claim import BIND_COMPLETED, Claim, ClaimStatus, DataSource
+from provisioner.model.data_source import Source
 from provisioner.model.meta import ObjectMeta, ObjectReference
 from provisioner.model.persistent_volume import PersistentVolume
 from tests.builders import DELETED_AT, DRIVER, VOLUME, a_claim, a_persistent_volume
@@ -127,3 +129,19 @@ def its_volume(
     )
     holder = ObjectReference(namespace="shop", name=claim_name, uid=claim_uid or "")
     return replaced(found, spec=replaced(found.spec, claim_ref=holder if claim_uid else None))
+
+
+def refused(answer: Source | Refuse) -> str:
+    """What a claim is told that cannot be made from its source."""
+    assert isinstance(answer, Refuse)
+    assert answer.settled
+    assert not answer.normal
+    return answer.message
+
+
+def waited_for(answer: Source | Refuse) -> str:
+    """What a claim is told that waits for its source."""
+    assert isinstance(answer, Refuse)
+    assert answer.settled
+    assert answer.normal
+    return answer.message

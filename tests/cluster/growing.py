@@ -253,3 +253,10 @@ async def _write_status(place: Place, name: str, change: Callable[[Json], Json])
         return done
 
     return await place.cluster.until("kubelet's change of the claim's status", written)
+
+
+async def tags_of(place: Place, volume_id: str) -> dict[str, str]:
+    """The tags of a volume, as EC2 shows them."""
+    volume = await place.cluster.volume(volume_id)
+    assert volume is not None
+    return {each["Key"]: each["Value"] for each in volume.get("Tags", ())}

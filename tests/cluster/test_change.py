@@ -29,12 +29,6 @@ async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIter
         yield running
 
 
-async def tags_of(place: Place, volume_id: str) -> dict[str, str]:
-    volume = await place.cluster.volume(volume_id)
-    assert volume is not None
-    return {each["Key"]: each["Value"] for each in volume.get("Tags", ())}
-
-
 async def tells(place: Place, volume_id: str) -> dict[str, object]:
     """What a class can change, as EC2 shows it."""
     volume = await place.cluster.volume(volume_id)
@@ -58,7 +52,7 @@ async def test_a_class_changes_iops_throughput_and_tags_by_one_modification(plac
         "Throughput": 300,
         "Size": 20,
     }
-    tags = await tags_of(place, volume_id)
+    tags = await growing.tags_of(place, volume_id)
     assert (tags["team"], tags["tier"]) == ("a", "fast")
     assert await growing.modifies(place, volume_id) == [growing.AS_FAST]
     await growing.told(place, "VolumeModify", f"modifying volume data with vac {fast}")
@@ -102,11 +96,11 @@ async def test_tags_alone_cost_no_modification(place: Place):
 
     await growing.ask(place, attributes=first)
     await growing.changed(place, first)
-    before = await tags_of(place, volume_id)
+    before = await growing.tags_of(place, volume_id)
     await growing.ask(place, attributes=second)
     await growing.changed(place, second)
 
-    after = await tags_of(place, volume_id)
+    after = await growing.tags_of(place, volume_id)
     assert (before["team"], before["old"]) == ("a", "yes")
     assert after["team"] == "b"
     assert "old" not in after
@@ -148,7 +142,7 @@ async def test_a_claim_born_with_a_class_has_it_from_the_start(place: Place):
 
     told = await tells(place, volume_id)
     assert (told["Iops"], told["Throughput"]) == (5_000, 300)
-    assert (await tags_of(place, volume_id))["team"] == "a"
+    assert (await growing.tags_of(place, volume_id))["team"] == "a"
     assert await growing.modifies(place, volume_id) == []
 
 
@@ -206,7 +200,7 @@ async def test_lost_replies_to_tagging_do_not_matter(place: Place):
     await growing.ask(place, attributes=tagged)
     await growing.changed(place, tagged)
 
-    assert (await tags_of(place, volume_id))["team"] == "a"
+    assert (await growing.tags_of(place, volume_id))["team"] == "a"
 
 
 @together.test

@@ -39,12 +39,6 @@ async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIter
         yield running
 
 
-async def tags_of(place: Place, volume_id: str) -> dict[str, str]:
-    volume = await place.cluster.volume(volume_id)
-    assert volume is not None
-    return {each["Key"]: each["Value"] for each in volume.get("Tags", ())}
-
-
 @together.test
 async def test_a_missing_right_is_told_and_it_goes_on_once_it_is_given(place: Place):
     pv, volume_id = await growing.a_volume(place)
@@ -78,7 +72,7 @@ async def test_no_right_to_tag_keeps_no_full_disk_from_growing(place: Place):
     await growing.told(place, "VolumeModifyFailed", "PermissionDenied")
     await growing.changed(place, tagged, timeout_s=SLOWLY_S)
 
-    assert (await tags_of(place, volume_id))["team"] == "a"
+    assert (await growing.tags_of(place, volume_id))["team"] == "a"
 
 
 @together.test

@@ -272,3 +272,8 @@ async def test_a_claim_that_goes_before_its_turn_leaves_nothing(place: Place):
     await asyncio.gather(*(place.remove(f"{place.claims}/copy-{n}") for n in range(2)))
 
     await place.remove(f"{place.claims}/data")
+
+    async def nothing_left() -> bool:
+        return await place.volumes() == []
+
+    await place.cluster.until("no volume of the story is left", nothing_left)

@@ -17,7 +17,9 @@ from tests.sources import (
     RESTORE,
     a_source,
     its_volume,
+    refused,
     replaced,
+    waited_for,
 )
 
 
@@ -25,20 +27,6 @@ def cloned(
     claim: Claim = CLONE, source: Claim | None = None, volume: PersistentVolume | None = None
 ) -> Source | Refuse:
     return of_claim(claim, source or a_source(), volume or its_volume(), driver=DRIVER)
-
-
-def refused(answer: Source | Refuse) -> str:
-    assert isinstance(answer, Refuse)
-    assert answer.settled
-    assert not answer.normal
-    return answer.message
-
-
-def waited_for(answer: Source | Refuse) -> str:
-    assert isinstance(answer, Refuse)
-    assert answer.settled
-    assert answer.normal
-    return answer.message
 
 
 def test_a_bound_claim_is_cloned():

@@ -27,7 +27,9 @@ from tests.sources import (
     a_snapshot,
     a_source,
     its_volume,
+    refused,
     replaced,
+    waited_for,
 )
 
 READY = Source(snapshot_id=SNAPSHOT_ID, size_gib=1)
@@ -49,20 +51,6 @@ def cloned(
     claim: Claim = CLONE, source: Claim | None = None, volume: PersistentVolume | None = None
 ) -> Source | Refuse:
     return of_claim(claim, source or a_source(), volume or its_volume(), driver=DRIVER)
-
-
-def refused(answer: Source | Refuse) -> str:
-    assert isinstance(answer, Refuse)
-    assert answer.settled
-    assert not answer.normal
-    return answer.message
-
-
-def waited_for(answer: Source | Refuse) -> str:
-    assert isinstance(answer, Refuse)
-    assert answer.settled
-    assert answer.normal
-    return answer.message
 
 
 def test_a_ready_snapshot_is_restored():
