@@ -14,6 +14,7 @@ FILES = sorted(
     path.relative_to(ROOT)
     for name in ("provisioner", "webhook")
     for path in ROOT.glob(f"{name}/**/*.py")
+    if not path.stem.endswith("_pb2")  # generated
 )
 MOST_LINES = 300
 MOST_LINES_A_FUNCTION = 60
@@ -36,7 +37,9 @@ ALLOWED = {
     # "edges": what flows share, made once; of flows it knows nothing.
     "reconcile": {"decide", "model", "kube", "ec2", "metrics", "settings", "edges"},
     "edges": {"reconcile", "kube", "ec2", "metrics", "settings"},
-    "node": {"model"},
+    # "probes", "process", "logs" and "options": as all our programs. Nothing that loads boto3 or
+    # kubernetes: it runs on every node.
+    "node": {"model", "decide", "logs", "process", "probes", "options"},
     "webhook.model": {"model"},
     # "decide": what a class can do is said once, for claims and for whoever creates the class.
     "webhook.decide": {"webhook.model", "model", "decide"},
