@@ -32,14 +32,16 @@ ALLOWED = {
     "settings": {"model"},
     # What all command lines share.
     "options": {"model", "ec2"},
-    "kube": {"model", "metrics"},
+    # What the API server's answers mean; "kube" and the node's small client read it.
+    "kube_failures": {"model"},
+    "kube": {"kube_failures", "model", "metrics"},
     "ec2": {"model", "metrics"},
     # "edges": what flows share, made once; of flows it knows nothing.
     "reconcile": {"decide", "model", "kube", "ec2", "metrics", "settings", "edges"},
     "edges": {"reconcile", "kube", "ec2", "metrics", "settings"},
     # "probes", "process", "logs" and "options": as all our programs. Nothing that loads boto3 or
     # kubernetes: it runs on every node.
-    "node": {"model", "decide", "logs", "process", "probes", "options"},
+    "node": {"model", "decide", "kube_failures", "logs", "process", "probes", "options"},
     "webhook.model": {"model"},
     # "decide": what a class can do is said once, for claims and for whoever creates the class.
     "webhook.decide": {"webhook.model", "model", "decide"},

@@ -13,10 +13,10 @@ from typing import Any, Self
 
 from provisioner.kube import discovery, wire
 from provisioner.kube.credentials import Credentials
-from provisioner.kube.failures import Attempt
 from provisioner.kube.resources import Resource, T, whole
 from provisioner.kube.transport import CONCURRENCY, Transport
 from provisioner.kube.wire import Listing
+from provisioner.kube_failures import Attempt
 from provisioner.model.errors import KubeError, Outcome
 
 PAGE_SIZE = 500
