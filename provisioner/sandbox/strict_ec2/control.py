@@ -40,6 +40,8 @@ what its keys ask, ``reset`` before all others:
 - ``token_per_zone``: false makes a client token in another zone a mismatch, not a second volume.
 - ``advance_s``: moves the clock on: what would have happened by then has happened.
 - ``log: true``, ``reset_counts: true``.
+
+``/_disks`` is another way in, for whoever keeps the bytes of volumes: ``disk_changes.py``.
 """
 
 from collections.abc import Callable
@@ -119,6 +121,7 @@ def _set_faults(world: World, documents: list[dict[str, Any]] | None) -> None:
 def _advance(world: World, seconds: float) -> None:
     world.offset_s += float(seconds)
     world.advance()
+    world.disks.stir()
 
 
 def _set_snapshot_limits(world: World, limits: dict[str, float]) -> None:

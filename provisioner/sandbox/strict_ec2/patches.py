@@ -17,7 +17,7 @@ from provisioner.sandbox.strict_ec2.world import World
 def apply(world: World) -> None:
     """Patch moto; every EC2 backend of the process then obeys ``world``."""
     _volumes()
-    _backend()
+    _backend(world)
     _instances()
     _snapshots()
     _tags()
@@ -37,7 +37,7 @@ def _volumes() -> None:
     motos.Volume.attachments = property(lambda volume: list(record_of(volume).attachments.values()))
 
 
-def _backend() -> None:
+def _backend(world: World) -> None:
     """Root volumes at launch, termination: moto's own use of volumes."""
 
     def attach(
@@ -60,11 +60,13 @@ def _backend() -> None:
         del device_path
         attachment = records.record_of(backend.get_volume(volume_id)).attachments[instance_id]
         records.drop_attachment(attachment)
+        world.disks.record("detached", volume_id, instance_id=instance_id)
         return attachment
 
     def delete(backend: Any, volume_id: str) -> Any:
         volume = backend.get_volume(volume_id)
         records.remove_volume(volume)
+        world.disks.record("deleted", volume_id)
         return volume
 
     def describe(backend: Any, volume_ids: Any = None, filters: Any = None) -> list[Any]:
