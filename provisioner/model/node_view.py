@@ -1,0 +1,118 @@
+"""Nodes and attachments as the node plugin sees its own: a few fields of what the API server has.
+
+The controller's ``model.node`` and ``model.attachment`` hold thousands of these and keep other
+fields; here there is one node, read now and then.
+"""
+
+import re
+
+import msgspec
+
+from provisioner.model.driver import EBS_DRIVER
+from provisioner.model.meta import KubeObject
+
+# aws:///us-east-1a/i-0123 of a cloud controller; some leave out the zone or the cloud.
+_INSTANCE_ID = re.compile(r"(?:^|/)(i-[0-9a-z]+)$")
+# What kubelet and kube-controller-manager write before a CSI volume's handle.
+_CSI = "kubernetes.io/csi/"
+
+
+class NodeSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """``spec`` of a node."""
+
+    provider_id: str = msgspec.field(default="", name="providerID")
+
+
+class AttachedVolume(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One of ``status.volumesAttached``."""
+
+    name: str = ""
+
+
+class NodeStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``status`` of a node."""
+
+    volumes_attached: list[AttachedVolume] | None = None
+    volumes_in_use: list[str] | None = None
+
+
+class NodeView(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
+    """A Node."""
+
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus | None = None
+
+    @property
+    def instance_id(self) -> str:
+        """The EC2 instance that ``spec.providerID`` names, "" if it names none."""
+        found = _INSTANCE_ID.search(self.spec.provider_id)
+        return found[1] if found else ""
+
+    def volumes(self, driver: str = EBS_DRIVER) -> frozenset[str]:
+        """The ids of this driver's volumes that Kubernetes says are attached or in use."""
+        status = self.status or NodeStatus()
+        names = [each.name for each in status.volumes_attached or ()]
+        names += status.volumes_in_use or ()
+        prefix = f"{_CSI}{driver}^"
+        handles = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+        return frozenset(handle.rpartition("/")[2] for handle in handles)
+
+
+class AttachmentSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``spec.source``."""
+
+    persistent_volume_name: str | None = None
+
+
+class AttachmentSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``spec`` of an attachment."""
+
+    attacher: str = ""
+    node_name: str = ""
+    source: AttachmentSource = AttachmentSource()
+
+
+class AttachmentStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``status`` of an attachment."""
+
+    attached: bool = False
+    attachment_metadata: dict[str, str] | None = None
+
+
+class AttachmentView(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
+    """A VolumeAttachment."""
+
+    spec: AttachmentSpec = AttachmentSpec()
+    status: AttachmentStatus | None = None
+
+    @property
+    def persistent_volume(self) -> str:
+        """The name of its persistent volume, "" for an inline volume."""
+        return self.spec.source.persistent_volume_name or ""
+
+    @property
+    def device_path(self) -> str:
+        """The device that the volume was attached as, for example /dev/xvdba; "" if unknown."""
+        metadata = self.status.attachment_metadata if self.status is not None else None
+        return (metadata or {}).get("devicePath", "")
+
+
+class PageMeta(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """``metadata`` of a page."""
+
+    resource_version: str = ""
+    token: str = msgspec.field(default="", name="continue")
+
+
+class AttachmentList(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of attachments."""
+
+    metadata: PageMeta = PageMeta()
+    items: list[AttachmentView] | None = None
+
+
+class AttachmentLine(msgspec.Struct, frozen=True):
+    """A line of a watch, its object still undecoded: that of an error is no attachment."""
+
+    type: str
+    object: msgspec.Raw
