@@ -94,6 +94,7 @@ class Reason(StrEnum):
     VOLUME_NOT_STAGED = "VolumeNotStaged"
     GROW_FAILED = "GrowFailed"
     METADATA_UNAVAILABLE = "MetadataUnavailable"
+    PROGRAM_MISSING = "ProgramMissing"
     # Done, but not quite as asked.
     IOPS_CAPPED = "IopsCapped"
 

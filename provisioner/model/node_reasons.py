@@ -78,4 +78,8 @@ OF_THE_NODE: Mapping[Reason, Explained] = {
         "Allow the instance's pods to reach the metadata service, with a hop limit of 2, or run a "
         "cloud controller or the controller with `--initialize-nodes`.",
     ),
+    R.PROGRAM_MISSING: Explained(
+        "A program that the node plugin needs is not in its image, or cannot be started.",
+        "Install the package that the message names, or use the image that is described here.",
+    ),
 }
