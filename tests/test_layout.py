@@ -69,6 +69,8 @@ ALLOWED = {
     "class_check": {"decide", "model", "kube"},
     # `volumes`: what the API server wants and EC2 has, as a table.
     "volumes_table": {"decide", "model", "kube", "ec2", "metrics"},
+    # A developer's command that writes the table of attachment limits.
+    "limit_table": {"decide", "model"},
     "cli": {
         *(
             "app",

@@ -1,0 +1,107 @@
+"""How many of our volumes fit on an instance, and what EC2's data on instance types is worth."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from provisioner.model.attachment_limit import AttachmentLimit
+
+# Linux on Xen takes 40 with the root volume, and more only by luck. EC2 tells 39 of some types and
+# 40 of others; the lower holds for all, as in aws-ebs-csi-driver v1.64.
+XEN_LIMIT = 39
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedType:
+    """One instance type as DescribeInstanceTypes tells it.
+
+    Attributes:
+        instance_type: for example "m5.large".
+        max_attachments: ``EbsInfo.MaximumEbsAttachments``.
+        is_shared: whether ``EbsInfo.AttachmentLimitType`` says "shared".
+        is_xen: whether ``Hypervisor`` says "xen".
+        is_metal: ``BareMetal``.
+    """
+
+    instance_type: str
+    max_attachments: int
+    is_shared: bool
+    is_xen: bool
+    is_metal: bool
+
+    @property
+    def family(self) -> str:
+        """For example "m5"."""
+        return self.instance_type.partition(".")[0]
+
+
+def limits_of(described: Iterable[DescribedType]) -> dict[str, AttachmentLimit]:
+    """What these instance types take, with two things put right that EC2 tells wrongly.
+
+    - Xen types are told as shared, but there network interfaces are no NVMe devices and take none
+      of the places.
+    - Some metal sizes are told as shared although all other sizes of their family have a dedicated
+      limit; the whole family moved to dedicated limits together. Source: EC2 user guide (limits
+      are told by family, "metal-48xl: 79 dedicated"), aws-ebs-csi-driver v1.64, which has a list
+      of such types by hand.
+
+    Args:
+        described: whole families: the second rule looks at the other sizes.
+    """
+    types = list(described)
+    shared = {each.family for each in types if each.is_shared and not each.is_metal}
+    dedicated = {each.family for each in types if not each.is_shared and not each.is_metal}
+    return {
+        each.instance_type: _corrected(each, others_are_dedicated=each.family in dedicated - shared)
+        for each in types
+    }
+
+
+def _corrected(each: DescribedType, *, others_are_dedicated: bool) -> AttachmentLimit:
+    if each.is_xen:
+        return AttachmentLimit(min(each.max_attachments, XEN_LIMIT), is_shared=False)
+    is_shared = each.is_shared and not (each.is_metal and others_are_dedicated)
+    return AttachmentLimit(each.max_attachments, is_shared)
+
+
+def table_of(limits: Mapping[str, AttachmentLimit]) -> list[str]:
+    """The lines of the table that ``model.attachment_limit`` reads, sorted."""
+    sizes: dict[tuple[str, str], list[str]] = {}
+    for instance_type, limit in sorted(limits.items()):
+        family, _, size = instance_type.partition(".")
+        sizes.setdefault((family, str(limit)), []).append(size)
+    return [f"{family} {limit}: {' '.join(names)}" for (family, limit), names in sizes.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitOptions:
+    """What an administrator says about limits.
+
+    Attributes:
+        attach_limit: how many volumes of ours fit, whatever is found; None to find out.
+        reserved: places kept free in place of the root volume and other foreign volumes found;
+            None to count those.
+    """
+
+    attach_limit: int | None = None
+    reserved: int | None = None
+
+
+def max_volumes(
+    limit: AttachmentLimit, *, foreign: int, interfaces: int, options: LimitOptions
+) -> int:
+    """How many volumes of ours fit on an instance, at least 1: to Kubernetes, 0 means no limit.
+
+    Args:
+        limit: of the instance's type.
+        foreign: EBS volumes on the instance that are not ours, the root volume among them.
+        interfaces: network interfaces, the primary one among them.
+        options: what the administrator says.
+    """
+    if options.attach_limit is not None:
+        return options.attach_limit
+    # An instance has a root volume even if it was not found; one of the old kind with its root on
+    # an instance store loses a place by this.
+    taken = max(foreign, 1) if options.reserved is None else options.reserved
+    if limit.is_shared:
+        taken += max(interfaces - 1, 0)
+    return max(limit.count - taken, 1)
