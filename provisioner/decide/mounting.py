@@ -1,0 +1,147 @@
+"""Decide how a volume is mounted, and what to think of what is mounted already.
+
+Source: mount(8) of util-linux 2.38; aws-ebs-csi-driver v1.64 pkg/driver/node.go
+``collectMountOptions``; Kubernetes' mount-utils ``IsCorruptedMnt``.
+"""
+
+import errno
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from provisioner.decide.mount_table import Mount
+from provisioner.model.errors import Reason
+from provisioner.model.node_requests import Capability
+
+# One option; a quoted value may hold commas: context="system_u:object_r:container_file_t:s0:c1,c2".
+_OPTION = re.compile(r'(?:[^,"]|"[^"]*"?)+')
+# They have mount(8) do something else than mount the whole device once, here.
+_OTHER_TASKS = frozenset(
+    {
+        *("bind", "rbind", "move", "remount", "loop", "offset", "sizelimit"),
+        *("private", "rprivate", "shared", "rshared", "slave", "rslave"),
+        *("unbindable", "runbindable", "X-mount.subdir", "X-mount.mkdir", "x-mount.mkdir"),
+    }
+)
+_CORRUPTED = frozenset(
+    {
+        errno.ENOTCONN,
+        errno.ESTALE,
+        errno.EIO,
+        errno.EACCES,
+        errno.EHOSTDOWN,
+        errno.EWOULDBLOCK,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.ESHUTDOWN,
+    }
+)
+
+
+class Place(Enum):
+    """What is to be done about what is mounted where a volume should be."""
+
+    FREE = "free"  # nothing is mounted there
+    DONE = "done"  # the volume is there, as it is wanted
+    REMOUNT = "remount"  # it is there, but read-only or writable as it should not be
+    STALE = "stale"  # the mount is dead: it goes first
+    FOREIGN = "foreign"  # another volume is there, and alive
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was found at a path.
+
+    Attributes:
+        mount: the uppermost mount there; None if none is.
+        is_corrupted: it does not even tell its root's attributes.
+        has_device: the machine still has the device that it was mounted from.
+    """
+
+    mount: Mount | None
+    is_corrupted: bool = False
+    has_device: bool = True
+
+
+def is_corrupted(error: OSError) -> bool:
+    """Whether a look at a path fails as it does at a dead mount."""
+    return error.errno in _CORRUPTED
+
+
+def wants_read_only(capability: Capability) -> bool:
+    """Whether a volume is asked for to be read only, by its mode or by its mount options."""
+    return capability.is_read_only or "ro" in _options(capability.mount_flags)
+
+
+def mount_options(file_system: str, capability: Capability) -> tuple[str, ...]:
+    """The options to mount a volume's device with, each once.
+
+    xfs always has nouuid: a volume and its clone on one node have the same id.
+
+    Raises:
+        ValueError: one sentence, an option would have mount(8) do something else.
+    """
+    options = _options(capability.mount_flags)
+    for option in options:
+        if option.partition("=")[0] in _OTHER_TASKS:
+            raise ValueError(
+                f"mount option {option[:60]!r} cannot be used for volumes; take it out of "
+                "mountOptions of the class and of the PersistentVolume"
+            )
+    mode = ["ro"] if wants_read_only(capability) else ["rw"]
+    others = [option for option in options if option not in ("ro", "rw")]
+    own = ["nouuid"] if file_system == "xfs" else []
+    return tuple(dict.fromkeys([*mode, *others, *own]))
+
+
+def staged(seen: Seen, number: str, *, read_only: bool, is_alone: bool) -> Place:
+    """What to do at a staging path.
+
+    A file system that the kernel has made read-only after an error heals by the check before the
+    next mount, if nothing else has it mounted.
+
+    Args:
+        seen: what is there.
+        number: "major:minor" of the volume's device.
+        read_only: how it is wanted.
+        is_alone: the device is mounted nowhere else.
+    """
+    place = _place(seen, number, root="/")
+    if place is not Place.DONE or seen.mount is None or read_only:
+        return place
+    return Place.STALE if seen.mount.is_read_only and is_alone else Place.DONE
+
+
+def published(seen: Seen, staging: Mount, *, read_only: bool) -> Place:
+    """What to do at a target path, given the staged mount that it is to show."""
+    place = _place(seen, staging.number, root=staging.root)
+    if place is not Place.DONE or seen.mount is None:
+        return place
+    wanted = read_only or "ro" in staging.options
+    return place if ("ro" in seen.mount.options) == wanted else Place.REMOUNT
+
+
+def mount_failure(said: str) -> Reason:
+    """The reason behind what mount(8) said."""
+    said = said.lower()
+    if "already mounted" in said or "busy" in said:
+        return Reason.DEVICE_BUSY
+    if "write-protected" in said or "read-only" in said:
+        return Reason.DEVICE_READ_ONLY
+    if "unknown filesystem type" in said:
+        return Reason.NOT_SUPPORTED
+    return Reason.MOUNT_FAILED
+
+
+def _place(seen: Seen, number: str, *, root: str) -> Place:
+    if seen.mount is None:
+        return Place.STALE if seen.is_corrupted else Place.FREE
+    if seen.is_corrupted or not seen.has_device:
+        return Place.STALE
+    is_same = (seen.mount.number, seen.mount.root) == (number, root)
+    return Place.DONE if is_same else Place.FOREIGN
+
+
+def _options(flags: Iterable[str]) -> list[str]:
+    return [option.strip() for flag in flags for option in _OPTION.findall(flag) if option.strip()]
