@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from provisioner.model import tags
-from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment
+from provisioner.model.attachment import BLANK, NODE_ID, VOLUME_ID, Attachment
 from provisioner.model.errors import Reason
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
@@ -115,10 +115,14 @@ class Detach:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """Report it as attached."""
+    """Report it as attached.
+
+    ``made_from``: the snapshot or volume that it was made from, or ``BLANK``.
+    """
 
     target: Target
     device: str
+    made_from: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +252,7 @@ def _after_attach(target: Target, call: Call, seen: Volume, waited_s: float) -> 
     if there.state is AttachmentState.ATTACHED:
         if tags.UNCLAIMED in seen.tags:
             return Unmark(target.volume_id)
-        return Attached(target, there.device)
+        return Attached(target, there.device, seen.made_from or BLANK)
     if there.state is AttachmentState.ATTACHING and waited_s >= STUCK_S:
         return Detach(target)
     return Wait(target.volume_id)

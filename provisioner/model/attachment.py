@@ -11,6 +11,10 @@ from provisioner.model.persistent_volume import PersistentVolumeSpec
 NODE_ID = "csi.alpha.kubernetes.io/node-id"
 # Ours: the volume, so that a detach still works when its persistent volume is gone.
 VOLUME_ID = "ebs-provisioner.io/volume-id"
+# Ours, in ``status.attachmentMetadata``, which kubelet hands to the node plugin as publish context:
+# what the volume was made from, ``snap-…``, ``vol-…`` or BLANK. Only a blank one may be formatted.
+MADE_FROM = "ebs-provisioner.io/made-from"
+BLANK = "blank"
 
 
 class AttachmentSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):

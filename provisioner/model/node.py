@@ -1,9 +1,15 @@
 """Nodes, and the driver's registration on them (CSINode)."""
 
+import re
+
 import msgspec
 
 from provisioner.model.meta import KubeObject
 from provisioner.model.taint import CORDONED, Taint
+
+_READY = "Ready"
+# aws:///us-east-1a/i-0123 of a cloud controller; some leave out the zone or the cloud.
+_INSTANCE_ID = re.compile(r"(?:^|/)(i-[0-9a-z]+)$")
 
 
 class NodeSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -11,12 +17,39 @@ class NodeSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     unschedulable: bool = False
     taints: list[Taint] | None = None
+    provider_id: str = msgspec.field(default="", name="providerID")
+
+
+class NodeCondition(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One of ``status.conditions``; ``status`` is True, False or Unknown."""
+
+    type: str = ""
+    status: str = ""
+
+
+class NodeStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """``status`` of a node."""
+
+    conditions: list[NodeCondition] | None = None
 
 
 class Node(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
     """A Node."""
 
     spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def ready(self) -> str:
+        """``status`` of its condition Ready: True, False, or Unknown; "" while it has none."""
+        conditions = self.status.conditions or ()
+        return next((each.status for each in conditions if each.type == _READY), "")
+
+    @property
+    def instance_id(self) -> str:
+        """The EC2 instance that ``spec.providerID`` names, "" if it names none."""
+        found = _INSTANCE_ID.search(self.spec.provider_id)
+        return found[1] if found else ""
 
     @property
     def taints(self) -> list[Taint]:

@@ -13,12 +13,19 @@ _KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
 _EQUAL = ("", "Equal")
 
 
-class Taint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One of ``spec.taints`` of a node."""
+class Taint(
+    msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True, omit_defaults=True
+):
+    """One of ``spec.taints`` of a node.
+
+    ``time_added`` as the API server has it: NoExecute counts tolerationSeconds from then on,
+    so whoever writes the list back must keep it.
+    """
 
     key: str = ""
     value: str = ""
     effect: str = ""
+    time_added: str | None = None
 
 
 class Toleration(msgspec.Struct, frozen=True, gc=False, kw_only=True):

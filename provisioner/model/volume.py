@@ -63,6 +63,14 @@ class Volume:
     tags: Mapping[str, str] = field(default_factory=dict)
     attachments: tuple[InstanceAttachment, ...] = ()
 
+    @property
+    def made_from(self) -> str:
+        """The snapshot or the volume whose data it began with, "" if it began blank.
+
+        EC2 names either for as long as the volume exists, whatever was written to it since.
+        """
+        return self.snapshot_id or self.source_volume_id
+
     def on(self, instance_id: str) -> InstanceAttachment | None:
         """The attachment to this instance, if EC2 knows one that is not over."""
         for attachment in self.attachments:
