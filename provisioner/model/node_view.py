@@ -10,6 +10,7 @@ import msgspec
 
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.meta import KubeObject
+from provisioner.model.taint import Taint
 
 # aws:///us-east-1a/i-0123 of a cloud controller; some leave out the zone or the cloud.
 _INSTANCE_ID = re.compile(r"(?:^|/)(i-[0-9a-z]+)$")
@@ -20,6 +21,8 @@ _CSI = "kubernetes.io/csi/"
 class NodeSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """``spec`` of a node."""
 
+    unschedulable: bool = False
+    taints: list[Taint] | None = None
     provider_id: str = msgspec.field(default="", name="providerID")
 
 
