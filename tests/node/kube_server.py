@@ -30,6 +30,7 @@ class KubeServer:
         self.token_file = folder / "token"
         self.token_file.write_text("first\n")
         self.port = 0
+        self._news = asyncio.Condition()
 
     @property
     def server(self) -> ApiServer:
@@ -56,12 +57,19 @@ class KubeServer:
         found = attachment(volume_id, pv, node)
         self.objects[f"{ATTACHMENTS}/{found['metadata']['name']}"] = found
 
+    async def times(self, count: int) -> None:
+        """Wait until so many requests have come."""
+        async with self._news:
+            await self._news.wait_for(lambda: len(self.asked) >= count)
+
     def paths(self) -> list[str]:
         return [path for path, _, _ in self.asked]
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         self.asked.append((request.path, dict(request.query), token))
+        async with self._news:
+            self._news.notify_all()
         if self.hang is not None:
             await self.hang.wait()
         if self.answers:

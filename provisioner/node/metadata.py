@@ -1,0 +1,194 @@
+"""What this instance is and has: from its metadata service, else from its Node object."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+
+from provisioner.decide import instance_identity
+from provisioner.model.errors import KubeError, NodeError, Reason
+from provisioner.model.instance_identity import InstanceIdentity
+from provisioner.node.imds import Imds
+from provisioner.node.kube import NodeKube
+from provisioner.node.roots import Roots
+
+WAIT_S = 60.0
+_LOOK_S = 2.0
+# Where the service is kept from pods on purpose, it is not asked at each turn.
+_ASK_AGAIN_S = 300.0
+_MACS = "meta-data/network/interfaces/macs/"
+_MAPPING = "meta-data/block-device-mapping/"
+# PCI vendor and devices of Amazon's network adapters (ENA).
+# Source: Linux drivers/net/ethernet/amazon/ena/ena_pci_id_tbl.h.
+_ENA = {("0x1d0f", device) for device in ("0x0ec2", "0x1ec2", "0xec20", "0xec21")}
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+
+class Metadata:
+    """Facts about this instance; a flake is retried and never changes an answer.
+
+    Args:
+        imds: the metadata service; None where it must not be asked.
+        kube: for the Node object.
+        roots: where sysfs is.
+        wait_s: how long to wait for a Node object without labels, in seconds.
+        look_s: how often to look at it, in seconds.
+        ask_again_s: how long a service that did not answer is left alone, in seconds.
+    """
+
+    def __init__(
+        self,
+        imds: Imds | None,
+        kube: NodeKube,
+        roots: Roots,
+        *,
+        wait_s: float = WAIT_S,
+        look_s: float = _LOOK_S,
+        ask_again_s: float = _ASK_AGAIN_S,
+    ) -> None:
+        self._imds = imds
+        self._kube = kube
+        self._roots = roots
+        self._wait_s = wait_s
+        self._look_s = look_s
+        self._ask_again_s = ask_again_s
+        self._identity: InstanceIdentity | None = None
+        self._asks_imds = True  # False: it did not answer, and the Node object has told
+        self._ask_at_s = 0.0
+        self._interfaces: int | None = None
+        self._interfaces_told = False
+        self._mapped: frozenset[str] | None = None
+
+    async def identity(self) -> InstanceIdentity:
+        """Which instance this is; asked once, as it cannot change while this process runs.
+
+        Raises:
+            NodeError: METADATA_UNAVAILABLE, nobody tells; the message says who should.
+        """
+        if self._identity is None:
+            self._identity = await self._of_imds() or await self._of_node()
+            log.info("this node is known", **_shown(self._identity))
+        return self._identity
+
+    async def interfaces(self) -> int:
+        """How many network interfaces are attached now, the primary one among them.
+
+        From the metadata service. While that does not answer it is the number last told; if it
+        never did, the network adapters on the PCI bus are counted.
+        """
+        if self._asks_imds or time.monotonic() >= self._ask_at_s:
+            found = await self._told(_MACS, _lines)
+            if found:
+                self._note_interfaces(len(found))
+        if self._interfaces is not None:
+            return self._interfaces
+        return max(await asyncio.to_thread(_adapters, self._roots.sys), 1)
+
+    async def mapped_devices(self) -> frozenset[str]:
+        """The device names of EBS volumes beside the root that the instance was started with.
+
+        For Xen instances, where a volume cannot be told by its device. EC2 does not bring the
+        mapping up to date while an instance runs, so it is read once. Empty if nobody tells.
+        """
+        if self._mapped is None and self._asks_imds:
+            names = await self._told(_MAPPING, _lines)
+            ebs = [name for name in names or () if name.startswith("ebs")]
+            devices = [await self._told(_MAPPING + name, str.strip) for name in ebs]
+            if names is not None and None not in devices:
+                self._mapped = frozenset(device for device in devices if device)
+        return self._mapped or frozenset()
+
+    async def _of_imds(self) -> InstanceIdentity | None:
+        if self._imds is None:
+            self._asks_imds, self._ask_at_s = False, float("inf")
+            return None
+        try:
+            document = await self._imds.get("dynamic/instance-identity/document")
+            outpost_arn = await self._imds.get("meta-data/outpost-arn") or ""
+            return instance_identity.of_document((document or "").encode(), outpost_arn.strip())
+        except (NodeError, ValueError) as exc:
+            self._leave_imds_alone()
+            log.warning("taking the Node object in place of the metadata service", error=str(exc))
+            return None
+
+    async def _of_node(self) -> InstanceIdentity:
+        until_s = time.monotonic() + self._wait_s
+        said = ""
+        while True:
+            try:
+                return instance_identity.of_node(await self._kube.node())
+            except (KubeError, ValueError) as exc:
+                why = str(exc)
+            if why != said:
+                log.warning("waiting for the Node object to tell which instance this is", why=why)
+                said = why
+            if time.monotonic() + self._look_s >= until_s:
+                raise NodeError(Reason.METADATA_UNAVAILABLE, _nobody_tells(why))
+            await asyncio.sleep(self._look_s)
+
+    async def _told(self, path: str, read: Callable[[str], T]) -> T | None:
+        """What the service says, None if it says nothing."""
+        if self._imds is None:
+            return None
+        try:
+            text = await self._imds.get(path)
+        except NodeError as exc:
+            if not self._asks_imds:
+                self._leave_imds_alone()
+            elif not self._interfaces_told:
+                log.warning("going by what was known before", error=exc.message)
+                self._interfaces_told = True
+            return None
+        self._asks_imds = True
+        return read(text or "")
+
+    def _note_interfaces(self, count: int) -> None:
+        if self._interfaces_told:
+            log.info("the metadata service answers again")
+        self._interfaces, self._interfaces_told = count, False
+
+    def _leave_imds_alone(self) -> None:
+        self._asks_imds = False
+        self._ask_at_s = time.monotonic() + self._ask_again_s
+
+
+def _nobody_tells(why: str) -> str:
+    return (
+        f"it is not known which EC2 instance this node is: {why}; a cloud controller sets this on "
+        "Nodes, or the controller with --initialize-nodes, or let the node plugin reach the "
+        "instance metadata service"
+    )
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip("/") for line in text.split() if line]
+
+
+def _shown(identity: InstanceIdentity) -> dict[str, str]:
+    return {
+        "instance": identity.instance_id,
+        "type": identity.instance_type,
+        "zone": identity.zone,
+        "outpost": identity.outpost_arn,
+    }
+
+
+def _adapters(sys: Path) -> int:
+    """Amazon's network adapters on the PCI bus; that is seen from every network namespace."""
+
+    def id_of(device: Path, name: str) -> str:
+        try:
+            return (device / name).read_text().strip()
+        except OSError:  # pulled out meanwhile
+            return ""
+
+    devices = sys / "bus" / "pci" / "devices"
+    if not devices.is_dir():
+        return 0
+    return sum((id_of(each, "vendor"), id_of(each, "device")) in _ENA for each in devices.iterdir())
