@@ -25,6 +25,7 @@ from provisioner.metrics import Metrics
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
+from provisioner.reconcile.node_writes import NodeWrites
 from provisioner.settings import Settings
 
 
@@ -51,6 +52,7 @@ class Edges:
         modification_reads: the latest modifications by volume id, many ids a call.
         snapshot_lookups: EBS snapshots by their name tag, many names a call.
         marks: which volumes nobody owns yet.
+        node_writes: changes of Nodes.
     """
 
     settings: Settings
@@ -71,6 +73,7 @@ class Edges:
     modification_reads: ModificationReads
     snapshot_lookups: SnapshotLookUps
     marks: Marks
+    node_writes: NodeWrites
 
     @classmethod
     def connect(
@@ -89,10 +92,11 @@ class Edges:
         volumes, live = Volumes(calls), LiveLists(client)
         modifications, snapshots = Modifications(calls), Snapshots(calls)
         watchers = Watchers.over(volumes, modifications, snapshots, metrics)
+        caches = Caches(client, metrics, settings.driver)
         return cls(
             settings=settings,
             client=client,
-            caches=Caches(client, metrics, settings.driver),
+            caches=caches,
             live=live,
             events=EventRecorder(client, component, metrics),
             metrics=metrics,
@@ -108,6 +112,7 @@ class Edges:
             modification_reads=ModificationReads(modifications, watchers.pace),
             snapshot_lookups=SnapshotLookUps(snapshots, watchers.pace),
             marks=Marks(volumes, live, cluster_id=settings.cluster_id),
+            node_writes=NodeWrites(client, caches.nodes),
         )
 
     async def close(self) -> None:

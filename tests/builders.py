@@ -13,7 +13,7 @@ from provisioner.model import zone as z
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import Ec2Error, Outcome, Reason
 from provisioner.model.meta import ObjectMeta, ObjectReference
-from provisioner.model.node import CsiNode, CsiNodeDriver, CsiNodeSpec, Node
+from provisioner.model.node import CsiNode, CsiNodeDriver, CsiNodeSpec, Node, OwnedMeta
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import AttachmentState, InstanceAttachment, Volume, VolumeState
 
@@ -141,7 +141,7 @@ def a_csi_node(
     """A node's registration of the driver; ``driver=None``: of none."""
     drivers = [CsiNodeDriver(name="other.csi"), CsiNodeDriver(name=driver or "", node_id=instance)]
     return CsiNode(
-        metadata=ObjectMeta(name=name), spec=CsiNodeSpec(drivers=drivers if driver else None)
+        metadata=OwnedMeta(name=name), spec=CsiNodeSpec(drivers=drivers if driver else None)
     )
 
 

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from provisioner.model.node import Node
+from provisioner.model.node import CsiNode, Node
 from provisioner.model.taint import Taint
 
 
@@ -45,3 +45,25 @@ def test_a_taint_is_written_back_as_it_was_read():
     }
 
     assert msgspec.to_builtins(msgspec.convert(written, Taint)) == written
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "is_complete"), [(None, False), ({}, False), ({"count": 0}, True)]
+)
+def test_a_registration_is_complete_with_a_number_of_volumes(
+    allocatable: object, is_complete: object
+):
+    driver = {"name": "d", "nodeID": "i-1", "allocatable": allocatable}
+    found = msgspec.convert({"spec": {"drivers": [driver]}}, CsiNode)
+
+    registered = found.driver("d")
+    assert registered is not None
+    assert registered.is_complete is is_complete
+
+
+def test_a_registration_belongs_to_the_node_that_owns_it():
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "uid-1"}
+    found = msgspec.convert({"metadata": {"name": "node-1", "ownerReferences": [owner]}}, CsiNode)
+
+    assert found.is_of(a_node(metadata={"name": "node-1", "uid": "uid-1"}))
+    assert not found.is_of(a_node(metadata={"name": "node-1", "uid": "uid-2"}))
