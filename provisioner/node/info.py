@@ -17,6 +17,7 @@ from provisioner.model.attachment_limit import (
 )
 from provisioner.model.errors import KubeError, NodeError, Reason
 from provisioner.model.node_requests import NodeInfo
+from provisioner.node.device_thread import in_thread
 from provisioner.node.kube import NodeKube
 from provisioner.node.metadata import Metadata
 
@@ -64,7 +65,7 @@ class Foreign:
         Raises:
             KubeError: there are volumes not seen before, and the API server does not tell.
         """
-        seen = await asyncio.to_thread(self._volumes)
+        seen = await in_thread(self._volumes)
         if not seen:
             return await self._count_by_mapping()
         self._ours &= seen
