@@ -137,10 +137,12 @@ def mount_failure(said: str) -> Reason:
 def _place(seen: Seen, number: str, *, root: str) -> Place:
     if seen.mount is None:
         return Place.STALE if seen.is_corrupted else Place.FREE
-    if seen.is_corrupted or not seen.has_device:
+    if seen.is_corrupted:
         return Place.STALE
-    is_same = (seen.mount.number, seen.mount.root) == (number, root)
-    return Place.DONE if is_same else Place.FOREIGN
+    if (seen.mount.number, seen.mount.root) == (number, root):
+        return Place.DONE
+    # A disk that went while mounted keeps its number until it is unmounted: no other one has it.
+    return Place.FOREIGN if seen.has_device else Place.STALE
 
 
 def _options(flags: Iterable[str]) -> list[str]:
