@@ -14,6 +14,7 @@ from provisioner.decide.nvme_statistics import Latencies, Statistics
 from provisioner.model.node_requests import Usage
 
 PREFIX = "ebs_provisioner_node_volume_"
+_BOUNDS_S = (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.03, 0.06, 0.25, 1.0)
 LABELS = ("volume_id", "persistentvolume", "namespace", "claim")
 
 
@@ -123,12 +124,16 @@ def _statistics(volumes: Sequence[tuple[tuple[str, ...], Statistics]]) -> Iterat
 
 
 def _buckets(latencies: Latencies) -> list[tuple[str, float]]:
-    """Counts of all that took no longer, as Prometheus has them; the last is without a bound."""
+    """Counts of all that took no longer, as Prometheus has them; the last is without a bound.
+
+    Of EBS's many bounds those next above ``_BOUNDS_S``: each bound is a series for each volume.
+    """
+    wanted = list(_BOUNDS_S)
     total = 0
     buckets: list[tuple[str, float]] = []
     for upper_s, count in zip(latencies.upper_s, latencies.counts, strict=True):
         total += count
-        buckets.append((str(upper_s), total))
-    if latencies.upper_s and latencies.upper_s[-1] == float("inf"):
-        buckets.pop()
+        if wanted and wanted[0] <= upper_s < float("inf"):
+            buckets.append((str(upper_s), total))
+            wanted = [each for each in wanted if each > upper_s]
     return [*buckets, ("+Inf", total)]

@@ -186,6 +186,21 @@ async def test_latencies_are_a_histogram_with_a_sum(machine, kube_server, sample
     assert values(found, "vol-1", "write_latency_seconds_count") == [0]
 
 
+async def test_of_many_bounds_a_few_are_shown_and_their_counts_are_exact(
+    machine, kube_server, samples
+):
+    machine.has("vol-1")
+    bins = histogram(*((each * 100, each * 100 + 100, 1) for each in range(64)))
+    machine.pages["/dev/nvme1n1"] = page(writes=bins)
+    kube_server.has_volume("vol-1", "pv-1")
+
+    found = await samples()
+
+    name = "write_latency_seconds_bucket"
+    buckets = {key[2]: each.value for key, each in found.items() if key[0] == name}
+    assert buckets == {"0.0003": 3, "0.0005": 5, "0.001": 10, "0.002": 20, "0.004": 40, "+Inf": 64}
+
+
 async def test_a_page_that_makes_no_sense_is_told_and_the_rest_is_shown(
     machine, kube_server, samples, capsys
 ):
