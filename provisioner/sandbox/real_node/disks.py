@@ -137,6 +137,10 @@ class Disks:
         plug = self._plugs.get((volume_id, instance_id))
         return plug.name if plug else ""
 
+    def content_of(self, volume_id: str) -> Path:
+        """Return the file with a volume's bytes; to be read while no machine has it."""
+        return self._files.path(volume_id)
+
     @property
     def in_use(self) -> dict[str, int]:
         """The number of the loop device of each volume that some machine has."""
