@@ -26,6 +26,7 @@ from provisioner.metrics import Metrics
 from provisioner.model.errors import StorageError
 from provisioner.model.persistent_volume import sanitised
 from provisioner.reconcile.attach import Attacher
+from provisioner.reconcile.dead_node import DeadNodes
 from provisioner.reconcile.delete import Deleter
 from provisioner.reconcile.extra_tags import ExtraTags
 from provisioner.reconcile.flow import Flow, Lasting
@@ -113,6 +114,7 @@ class Controller:
         )
         self.modifier = Modifier(edges)
         self.snapshotter = Snapshotter(edges)
+        self.dead_nodes = DeadNodes(edges)
         self.extra_tags = ExtraTags(
             settings=settings, caches=edges.caches, volumes=edges.volumes, metrics=metrics
         )
@@ -139,7 +141,7 @@ class Controller:
         sources = self.provisioner.sources
         return [
             *(self.edges.watchers, self.marks, self.events, self.orphans, self.extra_tags),
-            *(sources.finalizers, sources.crossings),
+            *(self.dead_nodes, sources.finalizers, sources.crossings),
         ]
 
     def still_leading(self) -> bool:
@@ -170,10 +172,8 @@ class Controller:
                 for task in lasting:
                     task.cancel()
                 await asyncio.gather(*lasting, return_exceptions=True)
-                await self.edges.close()
-                await self.provisioner.close()
-                await self.modifier.close()
-                await self.snapshotter.close()
+                for each in (self.edges, self.provisioner, self.modifier, self.snapshotter):
+                    await each.close()
                 if self.settings.leader_elect:
                     await self.leases.release()
 

@@ -121,6 +121,12 @@ def commands() -> None:
 @click.option("--orphan-sweep-interval", type=options.Duration(), default="5m", show_default=True)
 @click.option("--orphan-min-age", type=options.Duration(), default="10m", show_default=True)
 @click.option(
+    "--release-dead-nodes/--no-release-dead-nodes",
+    default=False,
+    show_default=True,
+    help="Give up at once what is on nodes whose EC2 instances are terminated.",
+)
+@click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
 @click.option(
@@ -146,6 +152,7 @@ def controller(
     orphan_sweep: str,
     orphan_sweep_interval: float,
     orphan_min_age: float,
+    release_dead_nodes: bool,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -171,6 +178,7 @@ def controller(
         orphan_sweep=Sweep(orphan_sweep),
         orphan_sweep_interval_s=orphan_sweep_interval,
         orphan_min_age_s=orphan_min_age,
+        release_dead_nodes=release_dead_nodes,
     )
     from provisioner import app  # noqa: PLC0415 -- boto3 and kubernetes cost half a second
 

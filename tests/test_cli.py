@@ -145,6 +145,7 @@ TWINS: list[tuple[str, str, Any]] = [
     ("--orphan-sweep", "report", {"orphan_sweep": Sweep.REPORT}),
     ("--orphan-sweep-interval", "90s", {"orphan_sweep_interval_s": 90.0}),
     ("--orphan-min-age", "1h", {"orphan_min_age_s": 3600.0}),
+    ("--release-dead-nodes", "true", {"release_dead_nodes": True}),
 ]
 
 
@@ -152,6 +153,7 @@ FLAGS = {
     "--leader-elect": "--no-leader-elect",
     "--modify-annotations": "--no-modify-annotations",
     "--reconcile-extra-tags": "--reconcile-extra-tags",
+    "--release-dead-nodes": "--release-dead-nodes",
 }
 
 

@@ -27,6 +27,22 @@ PREFIX = "EBS_PROVISIONER_CONTROLLER_"
 KUSTOMIZATION: dict[str, Any] = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())
 
 
+DEAD_NODES: dict[str, Any] = yaml.safe_load(
+    (MANIFESTS / "release-dead-nodes" / "kustomization.yaml").read_text()
+)
+
+
+def dead_nodes(kind: str) -> dict[str, Any]:
+    """What the component for ``--release-dead-nodes`` adds."""
+    (only,) = (
+        each
+        for name in DEAD_NODES["resources"]
+        for each in yaml.safe_load_all((MANIFESTS / "release-dead-nodes" / name).read_text())
+        if each["kind"] == kind
+    )
+    return dict(only)
+
+
 def objects(kind: str) -> Iterator[dict[str, Any]]:
     for name in KUSTOMIZATION["resources"]:
         for each in yaml.safe_load_all((MANIFESTS / name).read_text()):
@@ -50,9 +66,13 @@ def container() -> dict[str, Any]:
 
 
 def granted(kind: str) -> set[tuple[str, str, str]]:
+    return granted_by(the(kind))
+
+
+def granted_by(role: dict[str, Any]) -> set[tuple[str, str, str]]:
     return {
         (group, resource, verb)
-        for rule in the(kind)["rules"]
+        for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -66,7 +86,23 @@ def test_every_file_is_applied():
 
 
 def test_the_rights_are_exactly_those_that_the_code_uses():
-    assert granted("ClusterRole") | granted("Role") == kubernetes_rights(PACKAGE)
+    on_demand = granted_by(dead_nodes("ClusterRole"))
+
+    assert granted("ClusterRole") | granted("Role") | on_demand == kubernetes_rights(PACKAGE)
+
+
+def test_what_dead_nodes_need_is_granted_with_the_option_only():
+    (generator,) = DEAD_NODES["configMapGenerator"]
+    (base,) = KUSTOMIZATION["configMapGenerator"]
+    attachments = ("storage.k8s.io", "volumeattachments", "delete")
+
+    assert (generator["name"], generator["behavior"]) == (base["name"], "merge")
+    assert generator["literals"] == [f"{PREFIX}RELEASE_DEAD_NODES=true"]
+    assert attachments in granted_by(dead_nodes("ClusterRole")) - granted("ClusterRole")
+    assert dead_nodes("ClusterRoleBinding")["subjects"] == the("ClusterRoleBinding")["subjects"]
+    role = dead_nodes("ClusterRole")["metadata"]["name"]
+    assert dead_nodes("ClusterRoleBinding")["roleRef"]["name"] == role
+    assert Settings().release_dead_nodes is False
 
 
 def test_the_rights_to_leases_are_the_only_ones_in_their_namespace():

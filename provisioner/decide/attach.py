@@ -115,14 +115,11 @@ class Detach:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """Report it as attached.
-
-    ``made_from``: the snapshot or volume that it was made from, or ``BLANK``.
-    """
+    """Report it as attached."""
 
     target: Target
     device: str
-    made_from: str
+    made_from: str  # the snapshot or the volume whose data it began with, or BLANK
 
 
 @dataclass(frozen=True, slots=True)

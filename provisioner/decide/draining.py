@@ -5,7 +5,7 @@ Kubernetes "Non-graceful node shutdown".
 """
 
 from provisioner.model.node_view import NodeView
-from provisioner.model.taint import CORDONED
+from provisioner.model.taint import CORDONED, OUT_OF_SERVICE
 
 _GOING = frozenset(
     {
@@ -13,7 +13,7 @@ _GOING = frozenset(
         "ToBeDeletedByClusterAutoscaler",
         "karpenter.sh/disrupted",
         "karpenter.sh/disruption",  # before Karpenter 1.0
-        "node.kubernetes.io/out-of-service",
+        OUT_OF_SERVICE.key,
     }
 )
 

@@ -55,6 +55,12 @@ class Toleration(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 # What kubelet and the node lifecycle controller say of a cordoned node; its taint may be late.
 CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
+# Who adds it says that nothing runs on the node any more: its pods are removed and its volumes
+# detached without waiting for its kubelet. Source: Kubernetes documentation, "Node Shutdowns".
+OUT_OF_SERVICE = Taint(
+    key="node.kubernetes.io/out-of-service", value="nodeshutdown", effect="NoExecute"
+)
+
 
 def keeps_away(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Taint | None:
     """The first taint because of which a pod cannot come to a node, None if it can."""
