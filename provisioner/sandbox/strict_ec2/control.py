@@ -25,6 +25,7 @@ what its keys ask, ``reset`` before all others:
   ``modification_refusal``: what EC2 says then, with the fields ``{volume_id}`` and ``{next_at}``.
 - ``iops_ceilings``: ``{type: n}``, the most IOPS of a volume in a region with limits of its own.
 - ``attach_limits``: ``{instance_type: n}``, the root volume counts.
+- ``instance_types``: ``{new type: known type}``: types that have come since, each like another.
 - ``outposts``: ``{ARN: {"zone": name, "instances": [ids]}}``: none otherwise.
 - ``snapshot_limits``: any of ``interval_s`` (15, of one volume), ``pending_per_volume`` (5),
   ``pending`` (100) and ``total`` (100,000) of a region.
@@ -62,6 +63,7 @@ _PLAIN: Final = (
     "quotas",
     "iops_ceilings",
     "attach_limits",
+    "instance_types",
     "outposts",
     "stuck_attaching",
     "stuck_detaching",

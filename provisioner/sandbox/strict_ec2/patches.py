@@ -7,7 +7,7 @@ canary.
 
 from typing import Any
 
-from provisioner.sandbox.strict_ec2 import motos, records
+from provisioner.sandbox.strict_ec2 import instance_listing, motos, records
 from provisioner.sandbox.strict_ec2.actions import ACTIONS, carry_out
 from provisioner.sandbox.strict_ec2.records import record_of, status_of
 from provisioner.sandbox.strict_ec2.snapshot_records import snapshot_record_of
@@ -19,6 +19,7 @@ def apply(world: World) -> None:
     _volumes()
     _backend(world)
     _instances()
+    instance_listing.apply(world)
     _snapshots()
     _tags()
     _responses(world)

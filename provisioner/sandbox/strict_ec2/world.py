@@ -77,6 +77,8 @@ class Settings:
     # the most IOPS by type, where the region's are not those that are documented
     iops_ceilings: dict[str, int] = field(default_factory=dict)
     attach_limits: dict[str, int] = field(default_factory=dict)
+    # types that have come since, by the name of one that each is like
+    instance_types: dict[str, str] = field(default_factory=dict)
     # by ARN the "zone" that serves it and the "instances" on it
     outposts: dict[str, Any] = field(default_factory=dict)
     # how many of the next attaches (detaches) never get past attaching (become busy)
