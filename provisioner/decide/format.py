@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from provisioner.decide.blank import Data, Zeros
+from provisioner.decide.file_system import SUPPORTED
 from provisioner.decide.signatures import EXT, Signature
 from provisioner.model.errors import Reason
 
@@ -211,9 +212,10 @@ def _what_helps(view: View, consent: Consent) -> str:
             "is no consent to erase what is there now; "
         )
     name = consent.persistent_volume or "<its persistent volume>"
+    can_be_mounted = _is_other_file_system(view) and view.signature.type in SUPPORTED
     instead = (
         f"set fsType {view.signature.type} to mount it, or"
-        if _is_other_file_system(view)
+        if can_be_mounted
         else "look at it first;"
     )
     return (

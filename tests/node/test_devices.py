@@ -9,7 +9,7 @@ from provisioner.model.errors import NodeError, Reason
 from provisioner.node.devices import Devices
 from tests.node.loop_disks import NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME
 
-pytest_plugins = ("tests.node.loop_disks",)
+pytest_plugins = ("tests.node.loop_fixtures",)
 pytestmark = [NEEDS_LOOP_DEVICES, pytest.mark.usefixtures("no_leaked_tasks")]
 OTHER = "vol-0fedcba9876543210"
 NEVER_S = 600.0  # a look that nothing but an event brings about

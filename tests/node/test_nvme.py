@@ -7,7 +7,7 @@ from provisioner.model.errors import NodeError, Reason
 from provisioner.node import nvme
 from tests.node.loop_disks import NEEDS_LOOP_DEVICES
 
-pytest_plugins = ("tests.node.loop_disks",)
+pytest_plugins = ("tests.node.loop_fixtures",)
 
 
 def a_page(*, vendor=0x1D0F, serial=b"vol0123456789abcdef0", name=b"/dev/xvdba"):

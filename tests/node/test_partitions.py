@@ -9,7 +9,7 @@ from provisioner.node import sysfs
 from provisioner.node.devices import Devices
 from tests.node.loop_disks import MIB, NEEDS_LOOP_DEVICES, VOLUME
 
-pytest_plugins = ("tests.node.loop_disks",)
+pytest_plugins = ("tests.node.loop_fixtures",)
 pytestmark = [NEEDS_LOOP_DEVICES, pytest.mark.usefixtures("no_leaked_tasks")]
 
 
