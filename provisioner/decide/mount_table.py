@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
-_DELETED = "//deleted"
+# The kernel adds it to the root of a mount of what has been deleted since.
+DELETED = "//deleted"
 _LEAST_BEFORE, _LEAST_AFTER = 6, 3  # fields before and after the hyphen
 
 
@@ -53,7 +54,7 @@ class Mount:
     @property
     def is_deleted(self) -> bool:
         """Whether what of the file system is mounted has been deleted since."""
-        return self.root.endswith(_DELETED)
+        return self.root.endswith(DELETED)
 
 
 def parse(table: bytes) -> tuple[Mount, ...]:

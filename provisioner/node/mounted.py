@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from provisioner.decide import mount_table
 from provisioner.decide.mount_table import Mount
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.devices import Device, Devices
@@ -73,5 +74,5 @@ class Mounted:
         return device
 
     def _node(self, mount: Mount) -> Path:
-        """The device node that a mount shows: a file of /dev, bound elsewhere."""
-        return self._roots.dev / mount.root.lstrip("/")
+        """The device node that a mount shows: one right in /dev, bound elsewhere."""
+        return self._roots.dev / Path(mount.root.removesuffix(mount_table.DELETED)).name

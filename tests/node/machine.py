@@ -106,6 +106,7 @@ class Machine:
         self.kubelet.mkdir()
         self.bin.mkdir()
         self._loops: list[str] = []
+        self._attached = 0
         self.restart()
 
     def restart(self) -> None:
@@ -141,6 +142,7 @@ class Machine:
     def attach(self, volume_id: str = VOLUME, *, size_mib: int = 512, name: str = "") -> Disk:
         """Attach a volume: a new one, or the one that was detached."""
         image = self.folder / volume_id
+        self._attached += 1
         if not image.exists():
             image.touch()
             os.truncate(image, size_mib * MIB)
@@ -148,7 +150,7 @@ class Machine:
         self._loops.append(loop)
         status = Path(loop).stat()
         major, minor = os.major(status.st_rdev), os.minor(status.st_rdev)
-        node = self.roots.dev / (name or f"nvme{len(self._loops)}n1")
+        node = self.roots.dev / (name or f"nvme{self._attached}n1")
         os.mknod(node, stat.S_IFBLK | 0o600, status.st_rdev)
         serial = self.roots.sys / f"dev/block/{major}:{minor}/device/serial"
         serial.parent.mkdir(parents=True)
@@ -156,13 +158,14 @@ class Machine:
         self.link(volume_id).symlink_to(node)
         return Disk(volume_id, image, loop, node, f"{major}:{minor}")
 
-    def detach(self, disk: Disk) -> None:
-        """Take a volume away, mounted or not."""
+    def detach(self, disk: Disk, *, frees_number: bool = True) -> None:
+        """Take a volume away, mounted or not; another one may get its number, or surely not."""
         self.link(disk.volume_id).unlink()
         disk.node.unlink()
         shutil.rmtree(self.roots.sys / "dev/block" / disk.number)
-        run("losetup", "-d", disk.loop)
-        self._loops.remove(disk.loop)
+        if frees_number:
+            run("losetup", "-d", disk.loop)
+            self._loops.remove(disk.loop)
 
     def link(self, volume_id: str) -> Path:
         name = f"nvme-Amazon_Elastic_Block_Store_{volume_id.replace('-', '')}"
