@@ -10,8 +10,8 @@ from typing import Any
 
 import boto3
 
-from provisioner.decide.attachment_limit import DescribedType, limits_of, table_of
-from provisioner.model.attachment_limit import TABLE, AttachmentLimit
+from provisioner.decide.attachment_limit import limits_of, table_of
+from provisioner.model.attachment_limit import TABLE, AttachmentLimit, DescribedType
 
 HEADER = (
     "# Written by `python -m provisioner.limit_table` from EC2's DescribeInstanceTypes.",
@@ -23,13 +23,7 @@ def described(ec2: Any) -> Iterator[DescribedType]:
     """All instance types of a region, by a boto3 client of it."""
     for page in ec2.get_paginator("describe_instance_types").paginate():
         for each in page["InstanceTypes"]:
-            yield DescribedType(
-                instance_type=each["InstanceType"],
-                max_attachments=each["EbsInfo"]["MaximumEbsAttachments"],
-                is_shared=each["EbsInfo"]["AttachmentLimitType"] == "shared",
-                is_xen=each.get("Hypervisor") == "xen",
-                is_metal=each["BareMetal"],
-            )
+            yield DescribedType.read(each)
 
 
 def merged(regions: Iterable[dict[str, AttachmentLimit]]) -> dict[str, AttachmentLimit]:

@@ -3,35 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from provisioner.model.attachment_limit import AttachmentLimit
+from provisioner.model.attachment_limit import AttachmentLimit, DescribedType
 
 # Linux on Xen takes 40 with the root volume, and more only by luck. EC2 tells 39 of some types and
 # 40 of others; the lower holds for all, as in aws-ebs-csi-driver v1.64.
 XEN_LIMIT = 39
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedType:
-    """One instance type as DescribeInstanceTypes tells it.
-
-    Attributes:
-        instance_type: for example "m5.large".
-        max_attachments: ``EbsInfo.MaximumEbsAttachments``.
-        is_shared: whether ``EbsInfo.AttachmentLimitType`` says "shared".
-        is_xen: whether ``Hypervisor`` says "xen".
-        is_metal: ``BareMetal``.
-    """
-
-    instance_type: str
-    max_attachments: int
-    is_shared: bool
-    is_xen: bool
-    is_metal: bool
-
-    @property
-    def family(self) -> str:
-        """For example "m5"."""
-        return self.instance_type.partition(".")[0]
 
 
 def limits_of(described: Iterable[DescribedType]) -> dict[str, AttachmentLimit]:

@@ -5,10 +5,11 @@ provisioner.limit_table``. It is read line by line and only the line that is ask
 on a node one type is asked for, once.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 TABLE = Path(__file__).with_name("attachment_limits.txt")
 # On a Node, by the controller, when the instance type is not in the table: "28 shared".
@@ -52,6 +53,46 @@ class AttachmentLimit:
         if count.isdecimal() and int(count) > 0 and kind in {_SHARED, _DEDICATED}:
             return cls(int(count), kind == _SHARED)
         raise ValueError(f'{text!r} is no attachment limit such as "28 shared" or "32 dedicated"')
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedType:
+    """One instance type as DescribeInstanceTypes tells it.
+
+    Attributes:
+        instance_type: for example "m5.large".
+        max_attachments: ``EbsInfo.MaximumEbsAttachments``.
+        is_shared: whether ``EbsInfo.AttachmentLimitType`` says "shared".
+        is_xen: whether ``Hypervisor`` says "xen".
+        is_metal: ``BareMetal``.
+    """
+
+    instance_type: str
+    max_attachments: int
+    is_shared: bool
+    is_xen: bool
+    is_metal: bool
+
+    @property
+    def family(self) -> str:
+        """For example "m5"."""
+        return self.instance_type.partition(".")[0]
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> Self:
+        """One of ``InstanceTypes`` as boto3 has it.
+
+        Raises:
+            KeyError: EC2 does not tell its limit.
+        """
+        ebs = answer["EbsInfo"]
+        return cls(
+            instance_type=answer["InstanceType"],
+            max_attachments=ebs["MaximumEbsAttachments"],
+            is_shared=ebs["AttachmentLimitType"] == _SHARED,
+            is_xen=answer.get("Hypervisor") == "xen",
+            is_metal=answer["BareMetal"],
+        )
 
 
 # Of a type that nobody knows: the lowest that is common among Nitro types.

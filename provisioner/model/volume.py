@@ -119,6 +119,8 @@ class Instance:
     state: str
     instance_type: str
     devices: Mapping[str, str] = field(default_factory=dict)  # device name -> volume id or ""
+    private_dns_name: str = ""
+    private_addresses: tuple[str, ...] = ()  # IPv4, of all interfaces
 
 
 def is_volume_id(text: str) -> bool:

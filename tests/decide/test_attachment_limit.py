@@ -5,13 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.decide.attachment_limit import (
-    DescribedType,
     LimitOptions,
     limits_of,
     max_volumes,
     table_of,
 )
-from provisioner.model.attachment_limit import AttachmentLimit
+from provisioner.model.attachment_limit import AttachmentLimit, DescribedType
 
 SHARED = AttachmentLimit(27, is_shared=True)
 DEDICATED = AttachmentLimit(32, is_shared=False)
