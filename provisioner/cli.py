@@ -46,21 +46,30 @@ class _ClusterId(click.ParamType[str]):
         return str(value)
 
 
+# Commands of extras: the module that an extra brings, and where the command is.
+_EXTRAS = {
+    "sandbox": ("moto", "provisioner.sandbox.commands"),
+    "node": ("grpc", "provisioner.node.commands"),
+}
+
+
 class _Commands(click.Group):
-    """Loads the sandbox only when it is asked for: it is an extra."""
+    """Loads what an extra is needed for only when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "sandbox"])
+        there = [name for name, (brought, _) in _EXTRAS.items() if find_spec(brought) is not None]
+        return sorted([*super().list_commands(ctx), *there])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name != "sandbox":
+        if cmd_name not in _EXTRAS:
             return super().get_command(ctx, cmd_name)
-        if find_spec("moto") is None:
+        brought, module = _EXTRAS[cmd_name]
+        if find_spec(brought) is None:
             raise click.ClickException(
-                "the sandbox needs its extra: pip install 'ebs-provisioner[sandbox]'"
+                f"{cmd_name} needs an extra: pip install 'ebs-provisioner[{cmd_name}]'"
             )
-        group: click.Command = import_module("provisioner.sandbox.commands").sandbox
-        return group
+        command: click.Command = getattr(import_module(module), cmd_name)
+        return command
 
 
 @click.group(

@@ -93,6 +93,7 @@ LONG_FUNCTIONS = {
     "provisioner/cli.py": {"controller"},
     "provisioner/metrics.py": {"__init__"},
     "provisioner/ec2/botocore_client.py": {"connect"},
+    "provisioner/node/commands.py": {"node"},
     "provisioner/reconcile/creation.py": {"advance"},
     "provisioner/reconcile/provision.py": {"__init__"},
     "provisioner/sandbox/up.py": {"start"},

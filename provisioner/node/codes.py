@@ -39,7 +39,7 @@ CODES: Mapping[Reason, StatusCode] = {
     R.NOT_SUPPORTED: StatusCode.FAILED_PRECONDITION,
     # What the API server is asked for.
     R.UNREACHABLE: StatusCode.UNAVAILABLE,
-    R.TIMED_OUT: StatusCode.UNAVAILABLE,
+    R.TIMED_OUT: StatusCode.DEADLINE_EXCEEDED,
     R.REPLY_LOST: StatusCode.UNAVAILABLE,
     R.THROTTLED: StatusCode.UNAVAILABLE,
 }

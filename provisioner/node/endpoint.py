@@ -112,9 +112,9 @@ class Endpoint:
             if old is not None:
                 self._let_go(old)
 
-    async def close(self, grace_s: float) -> None:
+    async def close(self, grace_s: float, *, leave_file: bool = False) -> None:
         """Take no more calls, and give those that run some time; then they are cancelled."""
-        if self._is_ours():
+        if self._is_ours() and not leave_file:
             self.path.unlink(missing_ok=True)
         if self._server is not None:
             await self._server.stop(grace_s)

@@ -33,3 +33,8 @@ class NodeMetrics:
             "Registrations that the kubelet has refused.",
             registry=registry,
         )
+        self.programs = Gauge(
+            "ebs_provisioner_node_programs_running",
+            "Programs such as mkfs, fsck and mount that run now, also those nobody waits for.",
+            registry=registry,
+        )

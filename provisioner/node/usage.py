@@ -41,7 +41,7 @@ class Usages:
         try:
             return await self._patience.call(
                 f"usage of {request.volume_id}",
-                partial(_measure, mount.path),
+                partial(measure, mount.path),
                 what=f"measuring {mount.path}",
             )
         except OSError as error:
@@ -52,7 +52,12 @@ class Usages:
             ) from error
 
 
-def _measure(path: str) -> Usage:
+def measure(path: str) -> Usage:
+    """What the file system at a path says; it may hang where a disk does.
+
+    Raises:
+        OSError: it cannot be asked.
+    """
     found = os.statvfs(path)
     return Usage(
         total_bytes=found.f_blocks * found.f_frsize,
