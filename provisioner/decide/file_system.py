@@ -14,6 +14,7 @@ from enum import Enum
 from pathlib import Path
 
 from provisioner.model import parameter_values as values
+from provisioner.model.errors import Reason
 from provisioner.model.parameters import Formatting, formatting_fault
 
 DEFAULT = "ext4"
@@ -123,6 +124,12 @@ def check_verdict(exit_code: int) -> Checked:
     if 0 < exit_code <= _CORRECTED:
         return Checked.REPAIRED
     return Checked.NOT_CHECKED
+
+
+def unchecked_reason(said: str) -> Reason:
+    """The reason behind a check that could not be made, by what e2fsck said."""
+    is_used = "is mounted" in said or "is in use" in said
+    return Reason.DEVICE_BUSY if is_used else Reason.FILE_SYSTEM_DAMAGED
 
 
 def grow_command(file_system: str, device_path: Path, mount_path: Path) -> tuple[str, ...] | None:

@@ -85,7 +85,7 @@ def _real(path: str, kubelet_dir: Path) -> str:
     folder, name = os.path.split(path)
     real = Path(os.path.realpath(folder)) / name
     top = Path(os.path.realpath(kubelet_dir))
-    if not real.is_relative_to(top) or real == top:
+    if not real.is_relative_to(top) or real == top or name in ("", ".", ".."):
         raise NodeError(
             Reason.INVALID_REQUEST,
             f"path {path} leads to {real}, which is not below {top}, the kubelet's folder; a link "

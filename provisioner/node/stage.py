@@ -189,7 +189,7 @@ class Stager:
                 )
             case Checked.NOT_CHECKED:
                 raise NodeError(
-                    Reason.FILE_SYSTEM_DAMAGED,
+                    rules.unchecked_reason(ran.essence),
                     f"the {file_system} of volume {device.volume_id} could not be checked, so it "
                     f"is not mounted: e2fsck -p {device.path} ended with {ran.ending}: "
                     f"{ran.essence}",

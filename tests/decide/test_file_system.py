@@ -8,6 +8,7 @@ import pytest
 
 from provisioner.decide import file_system as rules
 from provisioner.decide.file_system import Checked, Measured
+from provisioner.model.errors import Reason
 from provisioner.model.parameters import Formatting, parse
 
 DEVICE = Path("/dev/nvme1n1")
@@ -138,6 +139,18 @@ def test_checks_ext_before_the_mount_and_leaves_xfs_to_the_kernel():
 )
 def test_what_the_exit_code_of_a_check_says(exit_code, verdict):
     assert rules.check_verdict(exit_code) is verdict
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("/dev/nvme1n1 is mounted. e2fsck: Cannot continue, aborting.", Reason.DEVICE_BUSY),
+        ("/dev/nvme1n1 is in use. e2fsck: Cannot continue, aborting.", Reason.DEVICE_BUSY),
+        ("e2fsck: Bad magic number in super-block", Reason.FILE_SYSTEM_DAMAGED),
+    ],
+)
+def test_the_reason_behind_a_check_that_could_not_be_made(said, reason):
+    assert rules.unchecked_reason(said) is reason
 
 
 @pytest.mark.parametrize(

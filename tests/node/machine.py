@@ -94,7 +94,7 @@ class NoConsents:
 
 
 class Machine:
-    """One node, with all parts of the plugin that work on it."""
+    """One node, with all parts of the plugin that work on it; or a second process on one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -102,9 +102,9 @@ class Machine:
         self.kubelet = folder / "kubelet"
         self.bin = folder / "bin"
         for each in (self.roots.dev / "disk/by-id", self.roots.sys / "dev/block"):
-            each.mkdir(parents=True)
-        self.kubelet.mkdir()
-        self.bin.mkdir()
+            each.mkdir(parents=True, exist_ok=True)
+        self.kubelet.mkdir(exist_ok=True)
+        self.bin.mkdir(exist_ok=True)
         self._loops: list[str] = []
         self._attached = 0
         self.restart()
