@@ -44,16 +44,10 @@ async def serve(
     """
     host, port = host_and_port(address)
 
-    async def metrics(_: web.Request) -> web.Response:
-        await measure()
-        return web.Response(
-            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
-
     app = web.Application()
     app.router.add_get("/healthz", _answering(healthy))
     app.router.add_get("/readyz", _answering(ready))
-    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/metrics", _showing(registry, measure))
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
     try:
@@ -73,6 +67,18 @@ def _answering(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]
         return web.Response(text=f"{problem or 'ok'}\n", status=503 if problem else 200)
 
     return answer
+
+
+def _showing(
+    registry: CollectorRegistry, measure: Measure
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def metrics(_: web.Request) -> web.Response:
+        await measure()
+        return web.Response(
+            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    return metrics
 
 
 def host_and_port(address: str) -> tuple[str | None, int]:

@@ -17,8 +17,9 @@ from provisioner.node.roots import Roots
 
 WAIT_S = 60.0
 _LOOK_S = 2.0
-# Where the service is kept from pods on purpose, it is not asked at each turn.
-_ASK_AGAIN_S = 300.0
+# Where the service is kept from pods on purpose, or is away, it is not asked at each turn: to find
+# that out takes seconds.
+_ASK_AGAIN_S = 60.0
 _MACS = "meta-data/network/interfaces/macs/"
 _MAPPING = "meta-data/block-device-mapping/"
 # PCI vendor and devices of Amazon's network adapters (ENA).
@@ -59,10 +60,9 @@ class Metadata:
         self._look_s = look_s
         self._ask_again_s = ask_again_s
         self._identity: InstanceIdentity | None = None
-        self._asks_imds = True  # False: it did not answer, and the Node object has told
-        self._ask_at_s = 0.0
+        self._ask_at_s = 0.0 if imds is not None else float("inf")
+        self._silence_told = False
         self._interfaces: int | None = None
-        self._interfaces_told = False
         self._mapped: frozenset[str] | None = None
 
     async def identity(self) -> InstanceIdentity:
@@ -82,10 +82,8 @@ class Metadata:
         From the metadata service. While that does not answer it is the number last told; if it
         never did, the network adapters on the PCI bus are counted.
         """
-        if self._asks_imds or time.monotonic() >= self._ask_at_s:
-            found = await self._told(_MACS, _lines)
-            if found:
-                self._note_interfaces(len(found))
+        if found := await self._told(_MACS, _lines):
+            self._interfaces = len(found)
         if self._interfaces is not None:
             return self._interfaces
         return max(await asyncio.to_thread(_adapters, self._roots.sys), 1)
@@ -96,7 +94,7 @@ class Metadata:
         For Xen instances, where a volume cannot be told by its device. EC2 does not bring the
         mapping up to date while an instance runs, so it is read once. Empty if nobody tells.
         """
-        if self._mapped is None and self._asks_imds:
+        if self._mapped is None:
             names = await self._told(_MAPPING, _lines)
             ebs = [name for name in names or () if name.startswith("ebs")]
             devices = [await self._told(_MAPPING + name, str.strip) for name in ebs]
@@ -106,15 +104,15 @@ class Metadata:
 
     async def _of_imds(self) -> InstanceIdentity | None:
         if self._imds is None:
-            self._asks_imds, self._ask_at_s = False, float("inf")
             return None
         try:
             document = await self._imds.get("dynamic/instance-identity/document")
             outpost_arn = await self._imds.get("meta-data/outpost-arn") or ""
             return instance_identity.of_document((document or "").encode(), outpost_arn.strip())
         except (NodeError, ValueError) as exc:
-            self._leave_imds_alone()
             log.warning("taking the Node object in place of the metadata service", error=str(exc))
+            self._leave_imds_alone()
+            self._silence_told = True
             return None
 
     async def _of_node(self) -> InstanceIdentity:
@@ -133,28 +131,27 @@ class Metadata:
             await asyncio.sleep(self._look_s)
 
     async def _told(self, path: str, read: Callable[[str], T]) -> T | None:
-        """What the service says, None if it says nothing."""
-        if self._imds is None:
+        """What the service says, None if it says nothing, or said nothing a moment ago."""
+        if self._imds is None or time.monotonic() < self._ask_at_s:
             return None
         try:
             text = await self._imds.get(path)
         except NodeError as exc:
-            if not self._asks_imds:
-                self._leave_imds_alone()
-            elif not self._interfaces_told:
-                log.warning("going by what was known before", error=exc.message)
-                self._interfaces_told = True
+            self._leave_imds_alone()
+            if not self._silence_told:
+                log.warning(
+                    "the metadata service is silent; volumes and interfaces are counted without it",
+                    interfaces="unknown" if self._interfaces is None else self._interfaces,
+                    error=exc.message,
+                )
+                self._silence_told = True
             return None
-        self._asks_imds = True
+        if self._silence_told:
+            log.info("the metadata service answers again")
+            self._silence_told = False
         return read(text or "")
 
-    def _note_interfaces(self, count: int) -> None:
-        if self._interfaces_told:
-            log.info("the metadata service answers again")
-        self._interfaces, self._interfaces_told = count, False
-
     def _leave_imds_alone(self) -> None:
-        self._asks_imds = False
         self._ask_at_s = time.monotonic() + self._ask_again_s
 
 

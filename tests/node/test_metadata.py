@@ -134,8 +134,20 @@ async def test_while_the_service_is_silent_the_last_number_holds_and_this_is_tol
     assert await metadata.interfaces() == 3
 
     said = capsys.readouterr().out
-    assert said.count("going by what was known before") == 1
+    assert said.count("the metadata service is silent") == 1
     assert said.count("the metadata service answers again") == 1
+
+
+async def test_a_silent_service_is_not_waited_for_at_each_turn(imds, kube, service, tmp_path):
+    metadata = Metadata(imds, kube, Roots(sys=tmp_path), ask_again_s=60.0)
+    service.macs.append("02:00:00:00:00:02")
+    await metadata.interfaces()
+    service.is_on = False
+    await metadata.interfaces()
+    service.is_on = True
+    service.macs.clear()
+
+    assert await metadata.interfaces() == 2
 
 
 def adapter(sys, name, vendor, device):
