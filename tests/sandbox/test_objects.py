@@ -89,7 +89,7 @@ def test_the_deployment_names_the_account_and_is_not_applied() -> None:
 
 
 def test_manifests_without_a_deployment_are_refused() -> None:
-    with pytest.raises(SandboxError, match="no Deployment"):
+    with pytest.raises(SandboxError, match="no workload"):
         installation.split("kind: Namespace")
 
 

@@ -1,0 +1,104 @@
+"""The control groups of a node's pods: made before its kubelet, gone with the node.
+
+Below one folder of the same name in each hierarchy (version 1, or both), or in the only one
+(version 2). The name says who has made it, so that what a killed one has left is known.
+The standard library only: the agent's keeper uses it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path("/sys/fs/cgroup")
+_PREFIX: Final = "ebs-sandbox-"
+_EMPTY_WITHIN_S: Final = 10.0
+_LOOK_EVERY_S: Final = 0.02
+_INHERITED: Final = ("cpuset.cpus", "cpuset.mems")
+
+
+def name_for(pid: int) -> str:
+    """Return the name for the groups of a process that keeps a node."""
+    return f"{_PREFIX}{pid}-{_born(pid)}"
+
+
+def make(name: str, root: Path = ROOT) -> None:
+    """Make the groups.
+
+    Raises:
+        OSError: control groups cannot be written here.
+    """
+    for hierarchy in _hierarchies(root):
+        group = hierarchy / name
+        group.mkdir(exist_ok=True)
+        for file in _INHERITED:
+            # Version 1 makes groups that have no processors, into which nothing can be put.
+            if (group / file).exists() and not (group / "cgroup.controllers").exists():
+                (group / file).write_text((hierarchy / file).read_text())
+
+
+def remove(name: str, root: Path = ROOT) -> None:
+    """Remove the groups and all below them, once what ran there has ended.
+
+    Raises:
+        OSError: something still runs there after ten seconds.
+    """
+    for hierarchy in _hierarchies(root):
+        group = hierarchy / name
+        if group.is_dir():
+            for folder, _, _ in sorted(os.walk(group), reverse=True):
+                _remove_one(Path(folder))
+
+
+def remove_abandoned(root: Path = ROOT) -> list[str]:
+    """Remove the groups whose keepers were killed; return their names."""
+    found = {
+        path.name for hierarchy in _hierarchies(root) for path in hierarchy.glob(f"{_PREFIX}*")
+    }
+    abandoned = sorted(name for name in found if not _is_kept(name))
+    for name in abandoned:
+        with suppress(OSError):
+            remove(name, root)
+    return abandoned
+
+
+def _hierarchies(root: Path) -> Iterator[Path]:
+    if (root / "cgroup.controllers").exists():
+        yield root
+        return
+    for path in sorted(root.iterdir()):
+        if not path.is_symlink() and (path / "cgroup.procs").exists():
+            yield path
+
+
+def _remove_one(folder: Path) -> None:
+    until_s = time.monotonic() + _EMPTY_WITHIN_S
+    while True:
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            # A process that was killed counts until it is wholly gone.
+            if error.errno != errno.EBUSY or time.monotonic() > until_s:
+                raise
+            time.sleep(_LOOK_EVERY_S)
+        else:
+            return
+
+
+def _is_kept(name: str) -> bool:
+    pid, _, born = name.removeprefix(_PREFIX).partition("-")
+    return not pid.isdecimal() or _born(int(pid)) == born
+
+
+def _born(pid: int) -> str:
+    """When a process began, in ticks since the machine did; "" if there is none."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return ""
