@@ -20,6 +20,7 @@ async def in_thread(
     *,
     if_cancelled: Callable[[], None] = lambda: None,
     undo: Callable[[T], None] = lambda _: None,
+    linger_s: float = LINGER_S,
 ) -> T:
     """Do blocking work; a wait that is cancelled gives the thread some seconds to end, then leaves.
 
@@ -27,6 +28,7 @@ async def in_thread(
         work: what is done; it goes on by itself when nobody waits any more.
         if_cancelled: tells it that nobody wants its result any more.
         undo: takes back a result that nobody gets, whenever it comes.
+        linger_s: how long a cancelled wait still lasts, in seconds.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[T] = loop.create_future()
@@ -51,6 +53,6 @@ async def in_thread(
         if_cancelled()
         ended.add_done_callback(take_back)
         with suppress(asyncio.CancelledError):  # said once already, and raised below
-            await asyncio.wait({ended}, timeout=LINGER_S)
+            await asyncio.wait({ended}, timeout=linger_s)
         raise
     return ended.result()
