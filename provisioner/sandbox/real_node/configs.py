@@ -90,6 +90,8 @@ _KUBELET: Final = {
     "failSwapOn": False,
     # How soon the controllers see that a volume is no longer in use.
     "nodeStatusUpdateFrequency": "1s",
+    # How soon it looks again at a pod that runs: whether its volume has grown, for one.
+    "syncFrequency": "5s",
     # The disk and memory are the whole machine's, and no pod is to go for others.
     "evictionHard": {"memory.available": "0%"},
     "imageGCHighThresholdPercent": 100,
