@@ -28,7 +28,6 @@ class _Operation:
         self.key = key
         self.what = what
         self.hold = Hold(self._cancel_if_left)
-        self.is_ending = False  # cancelled: it can be waited out, but not be joined any more
         self._waiters = 0
         self._loop = asyncio.get_running_loop()
         self._since_s = self._loop.time()
@@ -51,12 +50,17 @@ class _Operation:
         return self.task.result()
 
     @property
+    def is_ending(self) -> bool:
+        """Whether it is cancelled: it can be waited out, but not be joined any more."""
+        return self.hold.is_cancelled
+
+    @property
     def is_left(self) -> bool:
         return not self._waiters
 
     def _cancel_if_left(self) -> None:
         if self.is_left and not self.task.done():
-            self.is_ending = True
+            self.hold.is_cancelled = True
             self.task.cancel()
 
 

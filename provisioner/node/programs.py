@@ -98,12 +98,14 @@ class Programs:
 
         Raises:
             NodeError: PROGRAM_MISSING, the machine has no such program, or cannot start it.
+            CancelledError: nobody waits for the operation any more; nothing was started.
         """
         name = str(argv[0])
-        program = _Program(self._start([str(word) for word in argv]), name, why, self._ended)
-        self._running.add(program)
-        self._idle.clear()
-        with unbroken(f"{name} (process {program.pid}) {why}"):
+        with unbroken(f"{name} {why}"):
+            process = self._start([str(word) for word in argv])
+            program = _Program(process, name, why, self._ended)
+            self._running.add(program)
+            self._idle.clear()
             return await asyncio.shield(program.end)
 
     def running(self) -> tuple[Running, ...]:

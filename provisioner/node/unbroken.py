@@ -7,6 +7,7 @@ marks such a stretch; ``operations.Operations`` puts the cancelling off until it
 operation it does nothing.
 """
 
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
@@ -17,11 +18,16 @@ class Hold:
 
     Args:
         when_free: called at the end of the outermost stretch.
+
+    Attributes:
+        is_cancelled: it was asked to end, and no new stretch may begin: the cancelling arrives at
+            the next await, which may lie within that stretch.
     """
 
     def __init__(self, when_free: Callable[[], None]) -> None:
         self._when_free = when_free
         self._doing: list[str] = []
+        self.is_cancelled = False
 
     @property
     def doing(self) -> str:
@@ -29,7 +35,13 @@ class Hold:
         return self._doing[-1] if self._doing else ""
 
     def enter(self, doing: str) -> None:
-        """Begin a stretch."""
+        """Begin a stretch.
+
+        Raises:
+            CancelledError: the operation has been cancelled; nothing of the stretch was begun.
+        """
+        if self.is_cancelled and not self._doing:
+            raise CancelledError
         self._doing.append(doing)
 
     def leave(self, doing: str) -> None:
@@ -55,6 +67,9 @@ def unbroken(doing: str) -> Iterator[None]:
 
     Args:
         doing: what is done, for messages: "mkfs.ext4 on /dev/nvme1n1".
+
+    Raises:
+        CancelledError: nobody waits for the operation any more; nothing was begun.
     """
     hold = _HOLD.get()
     if hold is None:

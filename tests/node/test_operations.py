@@ -253,7 +253,7 @@ class Chaos:
             self.broken.append("two at a time")
         try:
             for _ in range(self.chance.randrange(4)):
-                await asyncio.sleep(0)
+                await turns(self.chance.randrange(2))
                 with unbroken("mkfs"):
                     await self.stretch()
             return key

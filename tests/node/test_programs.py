@@ -152,7 +152,7 @@ async def test_an_operation_left_in_a_program_is_joined_by_the_retry(programs, g
 
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(ask("stage"), 0.1)
-    with pytest.raises(NodeError, match=r"mkfs\.ext4 \(process \d+\) to format /dev/nvme1n1"):
+    with pytest.raises(NodeError, match=r"is at mkfs\.ext4 to format /dev/nvme1n1"):
         await ask("unstage")
     retry = ask("stage")
     await asyncio.sleep(0)
@@ -183,6 +183,28 @@ async def test_an_operation_left_for_good_ends_after_its_program(programs, gate)
 
     assert len(operations) == 0
     assert steps == []
+
+
+async def test_an_operation_left_in_a_program_starts_no_other(programs, gate, tmp_path):
+    """Not even if there is no await between the two, where a cancelling could arrive."""
+    fake(tmp_path, "mkfs.ext4", f"touch {tmp_path}/formatted")
+    operations = Operations()
+
+    async def stage() -> None:
+        await programs.run("cat", gate, why="to look")
+        await programs.run("mkfs.ext4", why="to format")
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(operations.run("vol-1", "stage", stage, what="It"), 0.05)
+    with gate.open("w"):
+        pass
+    await programs.idle()
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert len(operations) == 0
+    assert programs.running() == ()
+    assert not (tmp_path / "formatted").exists()
 
 
 def test_survives_the_end_of_this_process_and_its_broken_pipe(tmp_path):
