@@ -3,18 +3,27 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
+import aiohttp
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 
+from provisioner import probes
 from provisioner.model.driver import EBS_DRIVER
+from provisioner.node.commands import drain, node
+from provisioner.node.settings import KUBELET_DIR, NodeSettings
+
+if TYPE_CHECKING:
+    from provisioner.node.kube import ApiServer
 
 ROOT = Path(__file__).parents[1]
 MANIFESTS = ROOT / "manifests"
 FOLDER = MANIFESTS / "node"
 COMPONENTS = ("node-host-network", "driver-allocatable", "driver-selinux-mount")
-KUBELET = "/var/lib/kubelet"
+KUBELET = str(KUBELET_DIR)
+PREFIX = "EBS_PROVISIONER_NODE_"
 SELECTOR = {"app.kubernetes.io/name": "ebs-provisioner", "app.kubernetes.io/component": "node"}
 
 Json = dict[str, Any]
@@ -156,6 +165,61 @@ def test_the_options_come_from_the_configuration_and_a_change_of_it_rolls_the_po
 
     assert container()["envFrom"] == [{"configMapRef": {"name": generator["name"]}}]
     assert generator["namespace"] == the("DaemonSet")["metadata"]["namespace"]
+
+
+def test_the_command_line_takes_the_arguments():
+    command, *arguments = container()["args"]
+
+    assert command == node.name
+    context = node.make_context(command, ["--node-name=node-1", *arguments])
+    assert context.params["metrics_address"] == ":9810"
+    assert context.params["kubelet_dir"] == KUBELET_DIR
+    [port] = container()["ports"]
+    assert (port["name"], port["containerPort"]) == ("metrics", 9810)
+
+
+def test_the_environment_names_are_those_of_options():
+    options = {f"{PREFIX}{option.name.upper()}" for option in node.params if option.name}
+    (generator,) = KUSTOMIZATION["configMapGenerator"]
+    literals = {literal.partition("=")[0] for literal in generator["literals"]}
+    documented = set(re.findall(rf"{PREFIX}\w+(?==)", (FOLDER / "kustomization.yaml").read_text()))
+    own = {each["name"]: each for each in container()["env"] if each["name"].startswith("EBS_")}
+
+    assert {*literals, *documented, *own} <= options
+    assert own[f"{PREFIX}NODE_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+
+
+def test_its_sockets_are_in_the_folder_that_it_shares_with_the_kubelet():
+    settings = NodeSettings("node-1", cast("ApiServer", None))
+
+    for socket in (settings.csi_socket, settings.registration_socket):
+        assert socket.is_relative_to(KUBELET)
+
+
+def test_the_drain_hook_has_its_time_and_the_programs_that_run_theirs():
+    program, group, name, *arguments = container()["lifecycle"]["preStop"]["exec"]["command"]
+    assert (program, group, name) == ("ebs-provisioner", node.name, drain.name)
+
+    context = drain.make_context(name, list(arguments))
+    takes_s = context.params["timeout"] + NodeSettings("", cast("ApiServer", None)).drain_s
+
+    # What is left is for what ends a process that has nothing to do.
+    assert pod()["spec"]["terminationGracePeriodSeconds"] >= takes_s + 5
+
+
+async def test_the_probes_are_served():
+    ours = container()
+    paths = [ours[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")]
+
+    async with (
+        probes.serve(
+            "127.0.0.1:0", registry=CollectorRegistry(), healthy=lambda: "", ready=lambda: ""
+        ) as port,
+        aiohttp.ClientSession() as session,
+    ):
+        for path in (*paths, "/metrics"):
+            async with session.get(f"http://127.0.0.1:{port}{path}") as answer:
+                assert answer.status == 200, path
 
 
 # -- components

@@ -34,6 +34,8 @@ def arguments(
         f"--service-account-signing-key-file={keys.service_account_key}",
         "--service-account-issuer=https://kubernetes.default.svc",
         "--service-cluster-ip-range=10.96.0.0/16",
+        # As everywhere where a node plugin runs; the namespaces' own levels say who may.
+        "--allow-privileged=true",
         "--endpoint-reconciler-type=none",
         "--enable-priority-and-fairness=false",
         # Without priority and fairness these two are the only limit: the defaults, 400 and

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -26,6 +27,9 @@ from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.dead_node import DeadNodes
 from provisioner.settings import Settings
 from tests.builders import DRIVER, INSTANCE, a_csi_node, an_attachment
+from tests.ec2.virtual_time import Clock, in_virtual_time
+
+T = TypeVar("T")
 
 UNREACHABLE = Taint(key="node.kubernetes.io/unreachable", effect="NoExecute", time_added="then")
 
@@ -207,3 +211,18 @@ class EdgesOf:
     caches: Caches
     instances: Any
     events: Any
+
+
+def told(story: Callable[[DeadWorld], Awaitable[T]], *, enabled: bool = True) -> T:
+    """Run a story in virtual time with somebody who looks after dead nodes."""
+
+    async def whole(_: Clock) -> T:
+        world = DeadWorld(enabled=enabled)
+        running = asyncio.create_task(world.dead_nodes.run())
+        try:
+            return await story(world)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    return in_virtual_time(whole)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,26 +12,10 @@ from provisioner.model.node import OUT_OF_SERVICE_FOR
 from provisioner.model.taint import OUT_OF_SERVICE
 from provisioner.reconcile.dead_node import ROUND_S
 from tests.builders import INSTANCE, OTHER_INSTANCE
-from tests.ec2.virtual_time import Clock, in_virtual_time
-from tests.reconcile.dead_world import UNREACHABLE, DeadWorld
+from tests.ec2.virtual_time import in_virtual_time
+from tests.reconcile.dead_world import UNREACHABLE, DeadWorld, told
 
-T = TypeVar("T")
 DECLARED = {OUT_OF_SERVICE_FOR: INSTANCE}
-
-
-def told(story: Callable[[DeadWorld], Awaitable[T]], *, enabled: bool = True) -> T:
-    """Run a story in virtual time with somebody who looks after dead nodes."""
-
-    async def whole(_: Clock) -> T:
-        world = DeadWorld(enabled=enabled)
-        running = asyncio.create_task(world.dead_nodes.run())
-        try:
-            return await story(world)
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    return in_virtual_time(whole)
 
 
 def is_declared(world: DeadWorld, name: str = "node-1") -> bool:
@@ -255,72 +237,3 @@ def test_whoever_leads_next_finds_what_a_dying_leader_has_written(ready: str):
         assert world.sent == [("patch", "node-1")]
 
     in_virtual_time(lambda _: story(DeadWorld()))
-
-
-# -- nodes that are gone
-
-
-def test_the_attachments_of_a_node_that_is_gone_are_deleted_with_its_last_pod():
-    async def story(world: DeadWorld) -> None:
-        world.ec2.states[INSTANCE] = "terminated"
-        world.has_pods("gone", "data-0")
-        world.has_attachment("csi-1", "gone")
-        world.has_attachment("csi-2", "gone")
-        await asyncio.sleep(100)
-        assert world.sent == []
-        world.has_pods("gone")
-        await asyncio.sleep(ROUND_S + 1)
-        assert world.attachments() == set()
-        assert set(world.lists) == {"spec.nodeName=gone"}
-
-    told(story)
-
-
-@pytest.mark.parametrize("state", ["running", "shutting-down", "stopped", ""])
-def test_they_stay_while_the_instance_is_not_terminated(state: str):
-    async def story(world: DeadWorld) -> None:
-        world.ec2.states.update({INSTANCE: state} if state else {})
-        world.has_attachment("csi-1", "gone")
-        await asyncio.sleep(600)
-        assert world.sent == []
-
-    told(story)
-
-
-def test_they_stay_when_the_node_is_there_after_all():
-    async def story(world: DeadWorld) -> None:
-        world.ec2.states[INSTANCE] = "terminated"
-        world.has_attachment("csi-1", "node-1")
-        world.has_node(ready="True", cached=False)
-        await asyncio.sleep(100)
-        assert world.sent == []
-
-    told(story)
-
-
-def test_an_attachment_that_has_changed_meanwhile_is_looked_at_again():
-    async def story(world: DeadWorld) -> None:
-        world.ec2.states[INSTANCE] = "terminated"
-        world.has_attachment("csi-1", "gone")
-        world.changes("csi-1")
-        await asyncio.sleep(2)
-        assert world.attachments() == {"csi-1"}
-        world.sync()
-        await asyncio.sleep(ROUND_S + 1)
-        assert world.attachments() == set()
-
-    told(story)
-
-
-def test_a_node_that_is_deleted_while_it_is_out_of_service_leaves_no_attachment():
-    async def story(world: DeadWorld) -> None:
-        world.ec2.states[INSTANCE] = "terminated"
-        world.has_node()
-        world.has_attachment("csi-1", "node-1")
-        await asyncio.sleep(20)
-        assert is_declared(world)
-        world.goes("node-1")
-        await asyncio.sleep(ROUND_S + 1)
-        assert world.attachments() == set()
-
-    told(story)
