@@ -4,7 +4,6 @@ Source: proc_pid_mountinfo(5); Linux 6.18 fs/proc_namespace.c ``show_mountinfo``
 ``mangle_path`` for the escapes.
 """
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,4 +105,5 @@ def _mount(line: bytes) -> Mount:
 
 
 def _text(field: bytes) -> str:
-    return os.fsdecode(_ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), field))
+    raw = _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), field)
+    return raw.decode("utf-8", "surrogateescape")  # as Python has names of files
