@@ -12,7 +12,7 @@ from typing import TypedDict
 import structlog
 
 from provisioner import process
-from provisioner.node import collector, usage
+from provisioner.node import collector, memory, usage
 from provisioner.node.collector import VolumeCollector
 from provisioner.node.consent import Consents
 from provisioner.node.devices import Devices
@@ -172,6 +172,7 @@ async def run(settings: NodeSettings) -> None:
     Raises:
         StorageError: it cannot start; one clear line.
     """
+    memory.keep_small()
     stop = process.stop_on_signals()
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(_kube(settings))

@@ -32,10 +32,10 @@ _STOP_S = 30.0
 
 def main(folder: Path, sanity: str, access: str) -> int:
     options = [f"-csi.testvolumeaccesstype={access}"]
-    return asyncio.run(_run(folder, [sanity, *options], _machine(folder)))
+    return asyncio.run(_run(folder, [sanity, *options], own_machine(folder)))
 
 
-def _machine(folder: Path) -> Machine:
+def own_machine(folder: Path) -> Machine:
     """A /dev and a /sys/dev/block of our own; nobody outside sees them."""
     dev, block = folder / "dev", folder / "block"
     dev.mkdir()
@@ -58,14 +58,14 @@ async def _run(folder: Path, sanity: list[str], machine: Machine) -> int:
     controller = SanityController(machine, files)
     async with serving(folder) as kube:
         has_this_node(kube)
-        plugin = await _plugin(folder, kube)
+        process = await plugin(folder, kube)
         csi = folder / "kubelet/plugins/ebs.csi.aws.com/csi.sock"
         try:
-            await _until_there(csi, plugin)
+            await until_there(csi, process)
             code = await _sanity(folder, sanity, csi, controller)
         finally:
-            plugin.terminate()
-            ended = await asyncio.wait_for(plugin.wait(), _STOP_S)
+            process.terminate()
+            ended = await asyncio.wait_for(process.wait(), _STOP_S)
             left = controller.close()
     below = str(folder / "kubelet")
     mounts = [m for m in Path("/proc/self/mounts").read_text().splitlines() if below in m]
@@ -112,7 +112,7 @@ def has_this_node(kube: KubeServer) -> None:
     kube.has_node(metadata={"labels": labels}, spec=spec, status={})
 
 
-async def _plugin(folder: Path, kube: KubeServer) -> asyncio.subprocess.Process:
+async def plugin(folder: Path, kube: KubeServer, *options: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -123,15 +123,16 @@ async def _plugin(folder: Path, kube: KubeServer) -> asyncio.subprocess.Process:
         f"--kube-server={kube.server.url}",
         f"--token-file={kube.token_file}",
         "--log-level=debug",
+        *options,
         env={**os.environ, "AWS_EC2_METADATA_DISABLED": "true"},
     )
 
 
-async def _until_there(socket: Path, plugin: asyncio.subprocess.Process) -> None:
+async def until_there(socket: Path, process: asyncio.subprocess.Process) -> None:
     async with asyncio.timeout(_READY_S):
         while not socket.is_socket():
-            if plugin.returncode is not None:
-                raise SystemExit(f"the node plugin has ended: {plugin.returncode}")
+            if process.returncode is not None:
+                raise SystemExit(f"the node plugin has ended: {process.returncode}")
             await asyncio.sleep(0.05)
 
 

@@ -13,7 +13,11 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from structlog.testing import capture_logs
 
+from provisioner.node import app
+from provisioner.node.metrics import NodeMetrics
+from provisioner.node.settings import NodeSettings
 from tests.node.caller import calling
 from tests.node.kube_server import KubeServer, serving
 from tests.node.sanity_world import INSTANCE, has_this_node
@@ -173,3 +177,51 @@ async def test_nothing_heavy_is_loaded():
     loaded = {name.partition(".")[0] for name in out.decode().split()}
     assert "grpc" in loaded
     assert loaded & heavy == set()
+
+
+@asynccontextmanager
+async def in_this_process(
+    folder: Path, kube: KubeServer, drain_s: float
+) -> AsyncIterator[tuple[app.Node, asyncio.Event, "asyncio.Task[None]"]]:
+    settings = NodeSettings(
+        node_name="node-1",
+        server=kube.server,
+        asks_metadata=False,
+        kubelet_dir=folder / "kubelet",
+        drain_s=drain_s,
+    )
+    async with kube.client() as client:
+        node = app.Node(settings, client, None, NodeMetrics())
+        stop = asyncio.Event()
+        running = asyncio.create_task(node.run(stop))
+        try:
+            yield node, stop, running
+        finally:
+            stop.set()
+            await asyncio.wait_for(running, START_S)
+            await node.volumes.close()
+
+
+async def test_at_its_end_a_program_gets_the_time_that_it_needs(folder: Path, kube: KubeServer):
+    async with in_this_process(folder, kube, START_S) as (node, stop, running):
+        program = asyncio.create_task(node._programs.run("sleep", "0.5", why="to last"))
+        await asyncio.sleep(0)  # it has begun
+        assert len(node._programs.running()) == 1
+        stop.set()
+        await asyncio.wait_for(running, START_S)
+
+        assert node._programs.running() == ()
+        assert (await program).exit_code == 0
+
+
+async def test_a_program_that_needs_longer_is_named_and_goes_on(folder: Path, kube: KubeServer):
+    async with in_this_process(folder, kube, 0.1) as (node, stop, running):
+        program = asyncio.create_task(node._programs.run("sleep", "1", why="to last"))
+        await asyncio.sleep(0)  # it has begun
+        stop.set()
+        with capture_logs() as lines:
+            await asyncio.wait_for(running, START_S)
+
+        (line,) = [line for line in lines if line["event"] == "a program still runs"]
+        assert (line["program"], line["why"]) == ("sleep", "to last")
+        assert (await program).exit_code == 0

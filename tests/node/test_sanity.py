@@ -1,9 +1,6 @@
 """csi-sanity, the Kubernetes project's tests of CSI drivers, against the real node plugin."""
 
 import json
-import os
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +11,7 @@ import pytest
 
 from provisioner.sandbox.binaries import ensure_binaries
 from provisioner.sandbox.programs import SANITY
-from tests.node.generate import ROOT
+from tests.node import privileged
 
 # Each with what csi-sanity says of it; any other skip is a failure.
 _HEALTH = "NodeGet{}Health not supported"
@@ -29,17 +26,6 @@ SKIPPED = {
     "NodeGetVolumeHealth should return health for a valid volume": _HEALTH.format("Volume"),
     "NodeGetStorageHealth should return appropriate response": _HEALTH.format("Storage"),
 }
-PROGRAMS = ("unshare", "mount", "blkid", "mkfs.ext4", "resize2fs")
-TIMEOUT_S = 240.0
-
-
-def lacks() -> str:
-    if os.geteuid() != 0:
-        return "csi-sanity mounts real volumes, which takes root"
-    if not Path("/dev/loop-control").exists():
-        return "csi-sanity mounts real volumes, which takes loop devices"
-    missing = [name for name in PROGRAMS if shutil.which(name) is None]
-    return f"csi-sanity mounts real volumes, which takes {', '.join(missing)}" if missing else ""
 
 
 @pytest.fixture
@@ -64,19 +50,11 @@ def specs(report: Path) -> list[dict[str, Any]]:
     return kept
 
 
-@pytest.mark.skipif(lacks() != "", reason=lacks())
+@pytest.mark.skipif(privileged.lacks() != "", reason=privileged.lacks())
 @pytest.mark.parametrize("access", ["mount", "block"])
 def test_csi_sanity_passes_for_identity_and_node(folder: Path, access: str) -> None:
     sanity = ensure_binaries(programs=SANITY) / "csi-sanity"
-    world = [sys.executable, "-m", "tests.node.sanity_world", str(folder), str(sanity), access]
-    run = subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", *world],
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    run = privileged.run("sanity_world", str(folder), str(sanity), access)
 
     sys.stdout.write(run.stderr[-20_000:])  # for whoever reads of a failure
     ran = [
