@@ -26,12 +26,12 @@ from provisioner.metrics import Metrics
 from provisioner.model.errors import StorageError
 from provisioner.model.persistent_volume import sanitised
 from provisioner.reconcile.attach import Attacher
-from provisioner.reconcile.dead_node import DeadNodes
 from provisioner.reconcile.delete import Deleter
 from provisioner.reconcile.extra_tags import ExtraTags
 from provisioner.reconcile.flow import Flow, Lasting
 from provisioner.reconcile.initialization import DataWaits
 from provisioner.reconcile.modify import Modifier
+from provisioner.reconcile.node_care import NodeCare
 from provisioner.reconcile.orphans import OrphanSweep
 from provisioner.reconcile.provision import Provisioner
 from provisioner.reconcile.snapshot import Snapshotter
@@ -114,7 +114,7 @@ class Controller:
         )
         self.modifier = Modifier(edges)
         self.snapshotter = Snapshotter(edges)
-        self.dead_nodes = DeadNodes(edges)
+        self.node_care = NodeCare(edges)
         self.extra_tags = ExtraTags(
             settings=settings, caches=edges.caches, volumes=edges.volumes, metrics=metrics
         )
@@ -133,7 +133,7 @@ class Controller:
         """What works on objects, one queue each; the first one is ended last."""
         finalizers = self.provisioner.sources.finalizers
         of_volumes: list[Flow] = [self.provisioner, self.deleter, self.attacher, self.modifier]
-        return [*of_volumes, self.snapshotter, finalizers]
+        return [*of_volumes, self.snapshotter, finalizers, *self.node_care.flows]
 
     @property
     def lasting(self) -> list[Lasting]:
@@ -141,7 +141,7 @@ class Controller:
         sources = self.provisioner.sources
         return [
             *(self.edges.watchers, self.marks, self.events, self.orphans, self.extra_tags),
-            *(self.dead_nodes, sources.finalizers, sources.crossings),
+            *(*self.node_care.lasting, sources.finalizers, sources.crossings),
         ]
 
     def still_leading(self) -> bool:

@@ -14,6 +14,11 @@ from provisioner.model.sentences import printable
 from provisioner.model.tag_template import TagTemplate
 from provisioner.settings import Settings, Sweep
 
+_CLUSTER_ID_NEEDED = (
+    "--initialize-nodes needs --cluster-id: only an instance with the tag kubernetes.io/cluster/ID "
+    "(owned or shared) is taken for a node of this cluster"
+)
+
 
 class _ExtraTags(click.ParamType[tuple[TagTemplate, ...]]):
     """key=value pairs, checked against EC2's rules."""
@@ -130,6 +135,12 @@ def commands() -> None:
 @click.option("--orphan-sweep-interval", type=options.Duration(), default="5m", show_default=True)
 @click.option("--orphan-min-age", type=options.Duration(), default="10m", show_default=True)
 @click.option(
+    "--initialize-nodes/--no-initialize-nodes",
+    default=False,
+    show_default=True,
+    help="Label nodes from EC2 where no cloud controller does it; needs --cluster-id.",
+)
+@click.option(
     "--release-dead-nodes/--no-release-dead-nodes",
     default=False,
     show_default=True,
@@ -161,6 +172,7 @@ def controller(
     orphan_sweep: str,
     orphan_sweep_interval: float,
     orphan_min_age: float,
+    initialize_nodes: bool,
     release_dead_nodes: bool,
     log_format: str,
     log_level: str,
@@ -170,6 +182,8 @@ def controller(
     Each option has a twin in the environment: EBS_PROVISIONER_CONTROLLER_ and its name in capitals,
     such as EBS_PROVISIONER_CONTROLLER_CLUSTER_ID.
     """
+    if initialize_nodes and not cluster_id:
+        raise click.UsageError(_CLUSTER_ID_NEEDED)
     logs.configure(log_format, log_level)
     settings = Settings(
         kubeconfig=kubeconfig,
@@ -187,6 +201,7 @@ def controller(
         orphan_sweep=Sweep(orphan_sweep),
         orphan_sweep_interval_s=orphan_sweep_interval,
         orphan_min_age_s=orphan_min_age,
+        initialize_nodes=initialize_nodes,
         release_dead_nodes=release_dead_nodes,
     )
     from provisioner import app  # noqa: PLC0415 -- boto3 and kubernetes cost half a second

@@ -17,6 +17,7 @@ from provisioner.ec2 import botocore_client
 from provisioner.kube import lease
 from provisioner.model import parameters
 from provisioner.model.driver import EBS_DRIVER
+from provisioner.reconcile import cloud_controllers
 from provisioner.settings import Settings
 from tests.calls_in_code import kubernetes_rights
 
@@ -119,7 +120,10 @@ def test_the_rights_name_files_that_exist():
 def test_the_leases_are_those_that_the_controller_takes():
     named = [rule.get("resourceNames") for rule in the("Role")["rules"]]
 
-    assert named == [list(app.lease_names(EBS_DRIVER)), None]
+    assert named == [list(app.lease_names(EBS_DRIVER)), list(cloud_controllers.LEASES), None]
+    only_looked_at = the("Role")["rules"][1]
+    assert only_looked_at["verbs"] == ["get"]
+    assert the("Role")["metadata"]["namespace"] == cloud_controllers.NAMESPACE
     assert the("Role")["metadata"]["namespace"] == Settings().lease_namespace
     assert the("RoleBinding")["metadata"]["namespace"] == Settings().lease_namespace
 

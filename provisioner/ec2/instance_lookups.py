@@ -25,7 +25,7 @@ VALUES_PER_CALL = FILTER_VALUES - 1 - len(_OWNED)
 class InstanceLookUps:
     """Look-ups at the common pace; an answer is never older than the question."""
 
-    def __init__(self, calls: Ec2Calls, *, cluster_id: str, pace: Pace | None = None) -> None:
+    def __init__(self, calls: Ec2Calls, cluster_id: str, pace: Pace | None = None) -> None:
         self._calls = calls
         self._tag = one_of(f"tag:{cluster_key(cluster_id)}", _OWNED)
         by_name = partial(self._fetch, "private-dns-name", _names)
@@ -38,6 +38,11 @@ class InstanceLookUps:
         self._addresses = Coalescer[list[Instance]](
             by_address, window_s=WINDOW_S, fresh_for_s=0.0, pace=pace
         )
+
+    @property
+    def region(self) -> str:
+        """The Region in which all that is found runs."""
+        return self._calls.region
 
     async def named(self, name: str) -> list[Instance]:
         """Running instances whose private DNS name is this one, in lower case.

@@ -22,7 +22,7 @@ TAG = "kubernetes.io/cluster/shop"
 
 @pytest.fixture
 async def lookups(calls: Ec2Calls) -> AsyncIterator[InstanceLookUps]:
-    made = InstanceLookUps(calls, cluster_id="shop")
+    made = InstanceLookUps(calls, "shop")
     yield made
     await made.close()
 

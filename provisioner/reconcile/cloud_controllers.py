@@ -1,0 +1,56 @@
+"""Whether a cloud controller manager looks after the nodes: by its lease.
+
+As with our own leases the clock here counts, and not the times in the record: a lease is held until
+it has not changed for its own duration as seen from here.
+"""
+
+import asyncio
+
+from provisioner.kube.client import KubeClient
+from provisioner.kube.held_lease import HeldLease, boot_clock
+
+# The default of k8s.io/cloud-provider, which AWS's uses, and what k3s and RKE2 call theirs.
+LEASES = (
+    "cloud-controller-manager",
+    "k3s-cloud-controller-manager",
+    "rke2-cloud-controller-manager",
+)
+NAMESPACE = "kube-system"
+_FRESH_FOR_S = 3.0
+_DURATION_S = 15  # where a record tells none
+
+
+class CloudControllers:
+    """Looks at the leases; many who ask at once share a look."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._leases = [
+            HeldLease(
+                client,
+                namespace=NAMESPACE,
+                name=name,
+                identity="",
+                duration_s=_DURATION_S,
+                clock=boot_clock,
+            )
+            for name in LEASES
+        ]
+        self._looking = asyncio.Lock()
+        self._looked_at_s = float("-inf")
+
+    async def held_for_s(self) -> float:
+        """Seconds until all leases have expired if nobody renews them; 0 when none is held.
+
+        The first look at a lease that has a holder counts as fresh: whether it is dead is seen
+        once its duration is over.
+
+        Raises:
+            KubeError: a lease could not be read, so that it may be held.
+        """
+        async with self._looking:
+            now_s = asyncio.get_running_loop().time()
+            if now_s - self._looked_at_s >= _FRESH_FOR_S:
+                for lease in self._leases:
+                    await lease.look()
+                self._looked_at_s = now_s
+            return max(lease.expires_in_s for lease in self._leases)
