@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from provisioner.decide import mount_table, mounting
 from provisioner.decide.mount_table import Mount
@@ -19,6 +20,7 @@ from provisioner.node.patience import Patience
 from provisioner.node.programs import Programs
 from provisioner.node.roots import Roots
 
+T = TypeVar("T")
 # Mounts on each other at one path; more than this is somebody's loop.
 _MOST_LAYERS = 64
 _MOST_READS = 4
@@ -46,17 +48,15 @@ class Mounts:
         Raises:
             NodeError: MOUNT_FAILED, the kernel's table cannot be read.
         """
-        path = self._roots.proc / "self" / "mountinfo"
-        try:
-            return mount_table.parse(_steady(path.read_bytes))
-        except (OSError, ValueError) as error:
-            raise NodeError(
-                Reason.MOUNT_FAILED, f"what is mounted is not known: {path}: {error}"
-            ) from error
+        return self._read(mount_table.parse)
 
     def at(self, path: str) -> Mount | None:
-        """The uppermost mount at a path; None if it is no mount point."""
-        return mount_table.at(path, self.table())
+        """The uppermost mount at a path; None if it is no mount point.
+
+        Raises:
+            NodeError: as ``table``.
+        """
+        return self._read(partial(mount_table.at_in, path))
 
     async def seen(self, volume_id: str, path: str) -> Seen:
         """What there is at a path where a volume may be mounted.
@@ -158,6 +158,15 @@ class Mounts:
             f"{path} is still a mount point after {_MOST_LAYERS} times umount: something mounts "
             "there again and again",
         )
+
+    def _read(self, read: Callable[[bytes], T]) -> T:
+        path = self._roots.proc / "self" / "mountinfo"
+        try:
+            return read(_steady(path.read_bytes))
+        except (OSError, ValueError) as error:
+            raise NodeError(
+                Reason.MOUNT_FAILED, f"what is mounted is not known: {path}: {error}"
+            ) from error
 
     async def _change(self, *words: str) -> None:
         ran = await self._programs.run("mount", *words, why=f"at {words[-1]}")

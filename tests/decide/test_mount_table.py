@@ -73,6 +73,17 @@ def escaped(name: bytes) -> bytes:
 NAMES = st.binary(min_size=1, max_size=40).map(lambda name: b"/" + name.replace(b"\0", b"0"))
 
 
+@given(paths=st.lists(st.sampled_from(["/a", "/a/b", "/b c", "/ü", "/a\\b"]), max_size=6))
+def test_lines_that_are_passed_over_are_of_other_paths(paths):
+    table = b"".join(
+        b"%d %d 7:%d / %s rw - ext4 /a rw\n" % (2 + place, 1, place, escaped(path.encode()))
+        for place, path in enumerate(paths)
+    )
+
+    for path in ("/a", "/a/b", "/b c", "/ü", "/a\\b", "/c"):
+        assert mount_table.at_in(path, table) == mount_table.at(path, mount_table.parse(table))
+
+
 @given(
     paths=st.lists(NAMES, min_size=1, max_size=5),
     optional=st.lists(st.sampled_from([b"shared:1", b"master:22", b"unbindable"]), max_size=3),
