@@ -126,14 +126,22 @@ class Formatter:
             claimed.close()
 
     async def forget_mark(self, device: Device) -> None:
-        """Clear a mark of ours before a volume is used as a raw device.
+        """Clear a mark of ours before a volume is used as a raw device, with data of any kind.
+
+        A device that is in use had this done before it was.
 
         Raises:
-            NodeError: DEVICE_BUSY, DEVICE_NOT_FOUND.
+            NodeError: DEVICE_NOT_FOUND, WRONG_DEVICE.
         """
-        claimed = await _claimed(device)
         try:
-            await _on(claimed, lambda: format_mark.clear(claimed, device))
+            claimed = await _claimed(device)
+        except NodeError as error:
+            if error.reason is Reason.DEVICE_BUSY:
+                return
+            raise
+        try:
+            if not await _on(claimed, lambda: claimed.is_read_only):
+                await _on(claimed, lambda: format_mark.clear(claimed, device))
         finally:
             claimed.close()
 

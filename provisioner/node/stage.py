@@ -110,6 +110,8 @@ class Stager:
             wait_s=patience_s(time_left_s),
         )
         if wish is None:
+            if not mounting.wants_read_only(asked):
+                await self._formatter.forget_mark(device)
             return
         mount = await self._already(device, path, read_only=wish.read_only)
         if mount is None:
@@ -153,7 +155,7 @@ class Stager:
         options = mounting.mount_options(wish.name, request.capability)
         await self._mounts.mount(device.path, path, file_system=wish.name, options=options)
         try:
-            mount = self._seen_mounted(device, path)
+            mount = await self._seen_mounted(device, path)
             if not wish.read_only:
                 await self._growth.grow(device, mount)
         except NodeError:
@@ -161,15 +163,25 @@ class Stager:
             raise
         return mount
 
-    def _seen_mounted(self, device: Device, path: str) -> Mount:
-        mount = self._mounts.at(path)
-        if mount is None or mount.number != device.number:
+    async def _seen_mounted(self, device: Device, path: str) -> Mount:
+        seen = await self._mounts.seen(device.volume_id, path)
+        if seen.mount is None or seen.mount.number != device.number:
             raise NodeError(
                 Reason.WRONG_DEVICE,
                 f"{device.path} was mounted at {path} for volume {device.volume_id}, and then "
-                f"{_told(mount)} is there: the device was exchanged meanwhile; it is tried again",
+                f"{_told(seen.mount)} is there: the device was exchanged meanwhile; it is tried "
+                "again",
             )
-        return mount
+        if seen.is_corrupted:  # all mounts of a device are of one file system, which ended
+            table = mount_table.of_device(device.number, self._mounts.table())
+            others = [mount.path for mount in table if mount.path != path]
+            raise NodeError(
+                Reason.MOUNT_FAILED,
+                f"the file system of volume {device.volume_id} has ended after an error of its "
+                f"disk, and is still mounted at {', '.join(others)}; delete the pods of these "
+                "paths, then it is checked and mounted anew",
+            )
+        return seen.mount
 
     async def _check(self, device: Device, file_system: str) -> None:
         command = rules.check_command(file_system, device.path)

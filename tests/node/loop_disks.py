@@ -13,15 +13,14 @@ import pytest
 
 from provisioner.decide.format import Consent
 from provisioner.node.roots import Roots
+from tests.node.machine import why_not
 
 MIB = 1024 * 1024
 SIZE_BYTES = 512 * MIB
 _BLOCK_BYTES = 4096
 VOLUME = "vol-0123456789abcdef0"
-NEEDS_LOOP_DEVICES = pytest.mark.skipif(
-    os.geteuid() != 0 or not Path("/dev/loop-control").exists(),
-    reason="loop devices need root and /dev/loop-control",
-)
+WHY_NOT = why_not()
+NEEDS_LOOP_DEVICES = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
 
 def run(*argv: str | Path) -> str:

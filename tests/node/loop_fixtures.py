@@ -12,7 +12,7 @@ from tests.node.loop_disks import Consents, Machine, run
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def host(tmp_path: Path) -> Iterator[Machine]:
     """A machine without any disk."""
     found = Machine(tmp_path)
     found.roots.dev.mkdir()
@@ -24,8 +24,8 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 @pytest.fixture
-async def workshop(machine: Machine) -> AsyncIterator[Workshop]:
+async def workshop(host: Machine) -> AsyncIterator[Workshop]:
     """An attached volume that was never written, and what formats it."""
     programs = Programs()
-    yield Workshop(machine, machine.an_nvme_disk(), Consents(), programs)
+    yield Workshop(host, host.an_nvme_disk(), Consents(), programs)
     await asyncio.wait_for(programs.idle(), 60)

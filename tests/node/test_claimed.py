@@ -18,8 +18,8 @@ pytestmark = [NEEDS_LOOP_DEVICES, pytest.mark.usefixtures("no_leaked_tasks")]
 
 
 @pytest.fixture
-def disk(machine):
-    return machine.a_disk("xvdba")
+def disk(host):
+    return host.a_disk("xvdba")
 
 
 @pytest.fixture
@@ -49,9 +49,9 @@ def test_a_claimed_device_is_nobody_elses_until_it_is_let_go(disk, claimed):
     assert is_free(disk)
 
 
-def test_a_device_that_is_not_there_is_told(machine):
+def test_a_device_that_is_not_there_is_told(host):
     with pytest.raises(NodeError, match="cannot be used: No such file") as missing:
-        ClaimedDevice.open(machine.roots.dev / "xvdzz")
+        ClaimedDevice.open(host.roots.dev / "xvdzz")
 
     assert missing.value.reason is Reason.DEVICE_NOT_FOUND
 
@@ -87,8 +87,8 @@ def test_it_reads_nothing_behind_the_end(claimed):
         claimed.read(SIZE_BYTES, 4096)
 
 
-def test_it_writes_to_no_other_device_that_has_its_name_by_now(machine, disk, claimed):
-    other = machine.a_disk("xvdbb")
+def test_it_writes_to_no_other_device_that_has_its_name_by_now(host, disk, claimed):
+    other = host.a_disk("xvdbb")
     disk.node.unlink()
     other.node.rename(disk.node)
 

@@ -29,32 +29,32 @@ class Looking(Devices):
             self.has_looked.set()
 
 
-def devices(machine, *, look_again_s=NEVER_S):
-    return Looking(machine.roots, look_again_s=look_again_s)
+def devices(host, *, look_again_s=NEVER_S):
+    return Looking(host.roots, look_again_s=look_again_s)
 
 
-async def found(machine, device_path="", partition="", wait_s=0.0):
-    return await devices(machine).find(VOLUME, device_path, partition, wait_s=wait_s)
+async def found(host, device_path="", partition="", wait_s=0.0):
+    return await devices(host).find(VOLUME, device_path, partition, wait_s=wait_s)
 
 
-async def refusal(machine, device_path="", partition="", wait_s=0.0):
+async def refusal(host, device_path="", partition="", wait_s=0.0):
     with pytest.raises(NodeError) as refused:
-        await found(machine, device_path, partition, wait_s)
+        await found(host, device_path, partition, wait_s)
     return refused.value
 
 
-async def searching(machine, device_path="", *, look_again_s=NEVER_S):
+async def searching(host, device_path="", *, look_again_s=NEVER_S):
     """A search that has looked in vain."""
-    looking = devices(machine, look_again_s=look_again_s)
+    looking = devices(host, look_again_s=look_again_s)
     search = asyncio.create_task(looking.find(VOLUME, device_path, "", wait_s=30))
     assert await asyncio.to_thread(looking.has_looked.wait, 10)
     return search
 
 
-async def test_an_nvme_disk_is_found_by_its_link(machine):
-    disk = machine.an_nvme_disk()
+async def test_an_nvme_disk_is_found_by_its_link(host):
+    disk = host.an_nvme_disk()
 
-    device = await found(machine, "/dev/xvdba")
+    device = await found(host, "/dev/xvdba")
 
     assert device.path == device.disk == disk.node
     assert device.number == disk.number
@@ -63,100 +63,100 @@ async def test_an_nvme_disk_is_found_by_its_link(machine):
     assert device.volume_id == VOLUME
 
 
-async def test_an_nvme_disk_is_found_by_its_serial_where_there_are_no_links(machine):
-    machine.an_nvme_disk(OTHER, name="nvme1n1")
-    disk = machine.a_disk("nvme2n1")
-    machine.give_serial(disk, VOLUME.replace("-", ""))
+async def test_an_nvme_disk_is_found_by_its_serial_where_there_are_no_links(host):
+    host.an_nvme_disk(OTHER, name="nvme1n1")
+    disk = host.a_disk("nvme2n1")
+    host.give_serial(disk, VOLUME.replace("-", ""))
 
-    assert (await found(machine)).path == disk.node
-
-
-async def test_a_stale_link_is_not_followed_when_the_serial_is_found_elsewhere(machine):
-    machine.an_nvme_disk(OTHER, name="nvme1n1")
-    machine.link(VOLUME, "nvme1n1")
-    disk = machine.a_disk("nvme2n1")
-    machine.give_serial(disk, VOLUME.replace("-", ""))
-
-    assert (await found(machine)).path == disk.node
+    assert (await found(host)).path == disk.node
 
 
-async def test_a_stale_link_is_refused_with_what_was_found(machine):
-    machine.an_nvme_disk(OTHER, name="nvme1n1")
-    machine.link(VOLUME, "nvme1n1")
+async def test_a_stale_link_is_not_followed_when_the_serial_is_found_elsewhere(host):
+    host.an_nvme_disk(OTHER, name="nvme1n1")
+    host.link(VOLUME, "nvme1n1")
+    disk = host.a_disk("nvme2n1")
+    host.give_serial(disk, VOLUME.replace("-", ""))
 
-    refused = await refusal(machine, wait_s=0.05)
+    assert (await found(host)).path == disk.node
+
+
+async def test_a_stale_link_is_refused_with_what_was_found(host):
+    host.an_nvme_disk(OTHER, name="nvme1n1")
+    host.link(VOLUME, "nvme1n1")
+
+    refused = await refusal(host, wait_s=0.05)
 
     assert refused.reason is Reason.WRONG_DEVICE
     assert "has the serial 'vol0fedcba9876543210'" in refused.message
 
 
-async def test_a_stale_link_is_waited_out(machine):
-    machine.an_nvme_disk(OTHER, name="nvme1n1")
-    stale = machine.link(VOLUME, "nvme1n1")
-    search = await searching(machine)
+async def test_a_stale_link_is_waited_out(host):
+    host.an_nvme_disk(OTHER, name="nvme1n1")
+    stale = host.link(VOLUME, "nvme1n1")
+    search = await searching(host)
 
     stale.unlink()
-    disk = machine.an_nvme_disk(VOLUME, name="nvme2n1")
+    disk = host.an_nvme_disk(VOLUME, name="nvme2n1")
     # udev makes the link after the serial is there.
 
     assert (await search).path == disk.node
 
 
-async def test_an_nvme_disk_without_a_readable_serial_is_refused(machine):
-    machine.a_disk("nvme1n1")  # the identify ioctl is refused too: a loop device has none
-    machine.link(VOLUME, "nvme1n1")
+async def test_an_nvme_disk_without_a_readable_serial_is_refused(host):
+    host.a_disk("nvme1n1")  # the identify ioctl is refused too: a loop device has none
+    host.link(VOLUME, "nvme1n1")
 
-    refused = await refusal(machine)
+    refused = await refusal(host)
 
     assert refused.reason is Reason.WRONG_DEVICE
     assert "its serial cannot be read" in refused.message
 
 
-async def test_a_xen_disk_is_found_by_the_attachments_name(machine):
-    disk = machine.a_disk("xvdba")
+async def test_a_xen_disk_is_found_by_the_attachments_name(host):
+    disk = host.a_disk("xvdba")
 
-    device = await found(machine, "/dev/xvdba")
+    device = await found(host, "/dev/xvdba")
 
     assert (device.path, device.is_nvme) == (disk.node, False)
 
 
-async def test_a_xen_kernel_says_xvd_for_sd(machine):
-    disk = machine.a_disk("xvdf")
+async def test_a_xen_kernel_says_xvd_for_sd(host):
+    disk = host.a_disk("xvdf")
 
-    assert (await found(machine, "/dev/sdf")).path == disk.node
+    assert (await found(host, "/dev/sdf")).path == disk.node
 
 
-async def test_a_name_of_the_attachment_that_is_a_link_to_nvme_is_held_to_the_serial(machine):
-    disk = machine.a_disk("nvme1n1")
-    (machine.roots.dev / "xvdba").symlink_to("nvme1n1")
+async def test_a_name_of_the_attachment_that_is_a_link_to_nvme_is_held_to_the_serial(host):
+    disk = host.a_disk("nvme1n1")
+    (host.roots.dev / "xvdba").symlink_to("nvme1n1")
 
-    machine.give_serial(disk, OTHER.replace("-", ""))
-    refused = await refusal(machine, "/dev/xvdba")
-    machine.give_serial(disk, VOLUME.replace("-", ""))
-    device = await found(machine, "/dev/xvdba")
+    host.give_serial(disk, OTHER.replace("-", ""))
+    refused = await refusal(host, "/dev/xvdba")
+    host.give_serial(disk, VOLUME.replace("-", ""))
+    device = await found(host, "/dev/xvdba")
 
     assert refused.reason is Reason.WRONG_DEVICE
     assert device.path == disk.node
 
 
-async def test_what_is_no_block_device_is_none(machine):
-    (machine.roots.dev / "xvdba").write_text("a file")
-    machine.link(VOLUME, "xvdba")
+async def test_what_is_no_block_device_is_none(host):
+    (host.roots.dev / "xvdba").write_text("a file")
+    host.link(VOLUME, "xvdba")
 
-    assert (await refusal(machine, "/dev/xvdba")).reason is Reason.DEVICE_NOT_FOUND
+    assert (await refusal(host, "/dev/xvdba")).reason is Reason.DEVICE_NOT_FOUND
 
 
-async def test_a_disk_without_a_size_is_not_there_yet(machine):
-    disk = machine.a_disk("xvdba")
+async def test_a_disk_without_a_size_is_not_there_yet(host):
+    disk = host.a_disk("xvdba")
     disk.resize(0)
 
-    refused = await refusal(machine, "/dev/xvdba")
+    refused = await refusal(host, "/dev/xvdba")
 
     assert refused.reason is Reason.DEVICE_NOT_FOUND
 
 
-async def test_a_device_that_does_not_come_is_told_at_the_deadline(machine):
-    refused = await refusal(machine, "/dev/xvdba", wait_s=0.05)
+async def test_a_device_that_does_not_come_is_told_at_the_deadline(host):
+    refused = await refusal(host, "/dev/xvdba", wait_s=0.05)
 
     assert refused.reason is Reason.DEVICE_NOT_FOUND
     assert "no /dev/xvdba" in refused.message
@@ -165,42 +165,42 @@ async def test_a_device_that_does_not_come_is_told_at_the_deadline(machine):
 @pytest.mark.parametrize(
     ("device_path", "partition"), [("/dev/../etc/passwd", ""), ("", "../1"), ("xvdba", "")]
 )
-async def test_what_is_no_name_is_refused_at_once(machine, device_path, partition):
-    refused = await refusal(machine, device_path, partition, wait_s=NEVER_S)
+async def test_what_is_no_name_is_refused_at_once(host, device_path, partition):
+    refused = await refusal(host, device_path, partition, wait_s=NEVER_S)
 
     assert refused.reason is Reason.INVALID_REQUEST
 
 
-async def test_a_link_that_comes_is_noticed_though_there_was_no_folder_for_it(machine):
-    disk = machine.a_disk("nvme1n1")
-    search = await searching(machine)
+async def test_a_link_that_comes_is_noticed_though_there_was_no_folder_for_it(host):
+    disk = host.a_disk("nvme1n1")
+    search = await searching(host)
 
-    machine.give_serial(disk, VOLUME.replace("-", ""))
-    machine.link(VOLUME, "nvme1n1")
-
-    assert (await search).path == disk.node
-
-
-async def test_a_device_that_comes_is_noticed(machine):
-    search = await searching(machine, "/dev/xvdba")
-
-    disk = machine.a_disk("xvdba")
+    host.give_serial(disk, VOLUME.replace("-", ""))
+    host.link(VOLUME, "nvme1n1")
 
     assert (await search).path == disk.node
 
 
-async def test_a_serial_that_comes_without_an_event_is_noticed_a_little_later(machine):
-    disk = machine.a_disk("nvme1n1")
-    machine.link(VOLUME, "nvme1n1")
-    search = await searching(machine, look_again_s=0.05)
+async def test_a_device_that_comes_is_noticed(host):
+    search = await searching(host, "/dev/xvdba")
 
-    machine.give_serial(disk, VOLUME.replace("-", ""))
+    disk = host.a_disk("xvdba")
 
     assert (await search).path == disk.node
 
 
-async def test_a_search_that_is_left_ends(machine):
-    search = await searching(machine)
+async def test_a_serial_that_comes_without_an_event_is_noticed_a_little_later(host):
+    disk = host.a_disk("nvme1n1")
+    host.link(VOLUME, "nvme1n1")
+    search = await searching(host, look_again_s=0.05)
+
+    host.give_serial(disk, VOLUME.replace("-", ""))
+
+    assert (await search).path == disk.node
+
+
+async def test_a_search_that_is_left_ends(host):
+    search = await searching(host)
 
     search.cancel()
 
@@ -208,56 +208,56 @@ async def test_a_search_that_is_left_ends(machine):
         await search
 
 
-async def test_a_path_is_checked_as_a_found_device_is(machine):
-    disk = machine.an_nvme_disk()
-    other = machine.an_nvme_disk(OTHER, name="nvme2n1")
+async def test_a_path_is_checked_as_a_found_device_is(host):
+    disk = host.an_nvme_disk()
+    other = host.an_nvme_disk(OTHER, name="nvme2n1")
 
-    device = await devices(machine).of_path(VOLUME, disk.node)
+    device = await devices(host).of_path(VOLUME, disk.node)
     with pytest.raises(NodeError, match="vol0fedcba9876543210") as wrong:
-        await devices(machine).of_path(VOLUME, other.node)
+        await devices(host).of_path(VOLUME, other.node)
     with pytest.raises(NodeError, match="no block device") as missing:
-        await devices(machine).of_path(VOLUME, machine.roots.dev / "nvme3n1")
+        await devices(host).of_path(VOLUME, host.roots.dev / "nvme3n1")
 
     assert device.path == disk.node
     assert wrong.value.reason is Reason.WRONG_DEVICE
     assert missing.value.reason is Reason.DEVICE_NOT_FOUND
 
 
-async def test_a_device_whose_name_went_to_another_volume_is_no_longer_it(machine):
-    disk = machine.an_nvme_disk()
-    device = await found(machine)
-    await devices(machine).verify(device)
+async def test_a_device_whose_name_went_to_another_volume_is_no_longer_it(host):
+    disk = host.an_nvme_disk()
+    device = await found(host)
+    await devices(host).verify(device)
 
-    other = machine.an_nvme_disk(OTHER, name="nvme2n1")
+    other = host.an_nvme_disk(OTHER, name="nvme2n1")
     disk.node.unlink()
     other.node.rename(disk.node)
 
     with pytest.raises(NodeError) as refused:
-        await devices(machine).verify(device)
+        await devices(host).verify(device)
     assert refused.value.reason is Reason.WRONG_DEVICE
 
 
-async def test_a_device_that_grew_meanwhile_is_looked_at_anew(machine):
-    disk = machine.an_nvme_disk()
-    device = await found(machine)
+async def test_a_device_that_grew_meanwhile_is_looked_at_anew(host):
+    disk = host.an_nvme_disk()
+    device = await found(host)
 
     disk.resize(2 * SIZE_BYTES)
 
     with pytest.raises(NodeError, match="is tried again"):
-        await devices(machine).verify(device)
+        await devices(host).verify(device)
 
 
-def test_the_volumes_of_a_machine_are_those_of_links_and_serials(machine):
-    machine.an_nvme_disk()
-    disk = machine.a_disk("nvme2n1")
-    machine.give_serial(disk, OTHER.replace("-", ""))
-    local = machine.a_disk("nvme3n1")
-    machine.give_serial(local, "AWS0123456789ABCDEF0")
-    machine.link("vol-0aaaaaaaaaaaaaaaa", "nvme2n1")  # stale: it is the other one
-    machine.link("vol-0bbbbbbbbbbbbbbbb", "nvme9n1")  # stale: there is none
-    machine.a_disk("nvme4n1")
-    machine.link("vol-0cccccccccccccccc", "nvme4n1")  # no serial to be read
+def test_the_volumes_of_a_machine_are_those_of_links_and_serials(host):
+    host.an_nvme_disk()
+    disk = host.a_disk("nvme2n1")
+    host.give_serial(disk, OTHER.replace("-", ""))
+    local = host.a_disk("nvme3n1")
+    host.give_serial(local, "AWS0123456789ABCDEF0")
+    host.link("vol-0aaaaaaaaaaaaaaaa", "nvme2n1")  # stale: it is the other one
+    host.link("vol-0bbbbbbbbbbbbbbbb", "nvme9n1")  # stale: there is none
+    host.a_disk("nvme4n1")
+    host.link("vol-0cccccccccccccccc", "nvme4n1")  # no serial to be read
 
-    found = devices(machine).volumes()
+    found = devices(host).volumes()
 
     assert found == {VOLUME, OTHER, "vol-0cccccccccccccccc"}

@@ -16,7 +16,12 @@ from provisioner.node.programs import PATH, Programs
 from tests.node.loop_disks import MIB, NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME, run
 
 pytest_plugins = ("tests.node.loop_fixtures",)
+AT = mark_offset(SIZE_BYTES) or 0
 pytestmark = [NEEDS_LOOP_DEVICES, pytest.mark.usefixtures("no_leaked_tasks")]
+
+
+def a_formatter(workshop):
+    return Formatter(workshop.programs, Devices(workshop.machine.roots), workshop.consents)
 
 
 def a_program(folder, name, script):
@@ -158,7 +163,7 @@ async def test_a_device_that_is_another_one_by_now_is_not_touched(workshop):
     other = workshop.machine.a_disk("nvme2n1")
     workshop.disk.node.unlink()
     other.node.rename(workshop.disk.node)
-    formatter = Formatter(workshop.programs, Devices(workshop.machine.roots), workshop.consents)
+    formatter = a_formatter(workshop)
 
     with pytest.raises(NodeError) as refused:
         await formatter.ensure(device, FileSystemWish("ext4", {}, read_only=False), "blank")
@@ -170,7 +175,7 @@ async def test_a_device_that_is_another_one_by_now_is_not_touched(workshop):
 async def test_a_device_whose_serial_changes_before_mkfs_is_not_touched(workshop):
     device = await workshop.device()
     workshop.machine.give_serial(workshop.disk, "vol0fedcba9876543210")
-    formatter = Formatter(workshop.programs, Devices(workshop.machine.roots), workshop.consents)
+    formatter = a_formatter(workshop)
     before = workshop.disk.checksum()
 
     with pytest.raises(NodeError) as refused:
@@ -215,12 +220,44 @@ async def test_whoever_leaves_while_it_formats_finds_it_done(workshop, tmp_path,
 
 
 async def test_a_mark_is_forgotten_before_a_volume_is_used_as_a_raw_device(workshop):
-    offset = mark_offset(SIZE_BYTES)
-    assert offset is not None
-    workshop.disk.write(offset, mark_block(VOLUME, 1))
-    workshop.disk.write(offset + MARK_BYTES, b"behind")
-    formatter = Formatter(workshop.programs, Devices(workshop.machine.roots), workshop.consents)
+    workshop.disk.write(AT, mark_block(VOLUME, 1))
+    workshop.disk.write(AT + MARK_BYTES, b"behind")
 
-    await formatter.forget_mark(await workshop.device())
+    await a_formatter(workshop).forget_mark(await workshop.device())
 
-    assert workshop.disk.read(offset, MARK_BYTES + 6) == bytes(MARK_BYTES) + b"behind"
+    assert workshop.disk.read(AT, MARK_BYTES + 6) == bytes(MARK_BYTES) + b"behind"
+
+
+async def test_a_raw_device_that_is_in_use_or_read_only_is_left_as_it_is(workshop):
+    before = workshop.disk.checksum()
+    holder = os.open(workshop.disk.node, os.O_RDONLY | os.O_EXCL)
+    try:
+        await a_formatter(workshop).forget_mark(await workshop.device())
+    finally:
+        os.close(holder)
+    workshop.disk.set_read_only()
+    await a_formatter(workshop).forget_mark(await workshop.device())
+
+    assert workshop.disk.checksum() == before
+
+
+async def test_a_raw_device_that_is_gone_is_told(workshop):
+    device = await workshop.device()
+    workshop.disk.node.unlink()
+
+    with pytest.raises(NodeError) as missing:
+        await a_formatter(workshop).forget_mark(device)
+
+    assert missing.value.reason is Reason.DEVICE_NOT_FOUND
+
+
+async def test_a_device_that_shrinks_under_us_is_told(workshop):
+    device = await workshop.device()
+    workshop.disk.resize(64 * MIB)  # the place of the mark is behind its end now
+
+    with pytest.raises(NodeError, match="cannot be used") as failed:
+        await a_formatter(workshop).ensure(
+            device, FileSystemWish("ext4", {}, read_only=False), "blank"
+        )
+
+    assert failed.value.reason is Reason.DEVICE_NOT_FOUND

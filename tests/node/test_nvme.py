@@ -66,8 +66,8 @@ def test_a_command_is_as_the_kernel_wants_it():
 
 
 @NEEDS_LOOP_DEVICES
-def test_a_disk_that_is_no_nvme_disk_has_nothing_to_say(machine):
-    disk = machine.a_disk("nvme1n1")
+def test_a_disk_that_is_no_nvme_disk_has_nothing_to_say(host):
+    disk = host.a_disk("nvme1n1")
 
     assert nvme.identify(disk.node) is None
     assert nvme.statistics_page(disk.node) is None

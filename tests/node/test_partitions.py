@@ -13,87 +13,87 @@ pytest_plugins = ("tests.node.loop_fixtures",)
 pytestmark = [NEEDS_LOOP_DEVICES, pytest.mark.usefixtures("no_leaked_tasks")]
 
 
-def place(machine, disk, *path, partition=False):
+def place(host, disk, *path, partition=False):
     """Give a device its place in /sys, as the kernel does: a link by number to a folder."""
-    here = machine.roots.sys.joinpath("devices", *path)
+    here = host.roots.sys.joinpath("devices", *path)
     here.mkdir(parents=True)
     if partition:
         (here / "partition").write_text("1\n")
-    (machine.roots.sys / "dev" / "block" / disk.number).symlink_to(
+    (host.roots.sys / "dev" / "block" / disk.number).symlink_to(
         os.path.join("..", "..", "devices", *path)  # noqa: PTH118 -- a relative link
     )
 
 
 @pytest.fixture
-def disk(machine):
-    whole = machine.a_disk("nvme1n1")
-    place(machine, whole, "nvme1n1")
-    machine.give_serial(whole, VOLUME.replace("-", ""))
-    machine.link(VOLUME, "nvme1n1")
+def disk(host):
+    whole = host.a_disk("nvme1n1")
+    place(host, whole, "nvme1n1")
+    host.give_serial(whole, VOLUME.replace("-", ""))
+    host.link(VOLUME, "nvme1n1")
     return whole
 
 
 @pytest.fixture
-def part(machine, disk):
-    first = machine.a_disk("nvme1n1p1", size_bytes=300 * MIB)
-    place(machine, first, "nvme1n1", "nvme1n1p1", partition=True)
+def part(host, disk):
+    first = host.a_disk("nvme1n1p1", size_bytes=300 * MIB)
+    place(host, first, "nvme1n1", "nvme1n1p1", partition=True)
     return first
 
 
-async def found(machine, number="1", device_path=""):
-    return await Devices(machine.roots).find(VOLUME, device_path, number, wait_s=0)
+async def found(host, number="1", device_path=""):
+    return await Devices(host.roots).find(VOLUME, device_path, number, wait_s=0)
 
 
-async def test_a_partition_is_found_beside_its_disk(machine, disk, part):
-    device = await found(machine)
+async def test_a_partition_is_found_beside_its_disk(host, disk, part):
+    device = await found(host)
 
     assert (device.path, device.disk) == (part.node, disk.node)
     assert device.number == part.number
     assert device.size_bytes == 300 * MIB
 
 
-async def test_a_partition_has_the_serial_of_its_disk(machine, disk, part):
-    assert sysfs.serial(machine.roots, part.number) == VOLUME.replace("-", "")
+async def test_a_partition_has_the_serial_of_its_disk(host, disk, part):
+    assert sysfs.serial(host.roots, part.number) == VOLUME.replace("-", "")
 
-    device = await Devices(machine.roots).of_path(VOLUME, part.node)
+    device = await Devices(host.roots).of_path(VOLUME, part.node)
 
     assert (device.path, device.disk) == (part.node, disk.node)
 
 
-async def test_without_a_partition_the_disk_is_meant(machine, disk, part):
-    assert (await found(machine, "0")).path == disk.node
+async def test_without_a_partition_the_disk_is_meant(host, disk, part):
+    assert (await found(host, "0")).path == disk.node
 
 
-async def test_a_partition_that_is_not_there_is_told_by_name(machine, disk):
+async def test_a_partition_that_is_not_there_is_told_by_name(host, disk):
     with pytest.raises(NodeError, match=r"no partition 2: .*nvme1n1 is there") as refused:
-        await found(machine, "2")
+        await found(host, "2")
 
     assert refused.value.reason is Reason.DEVICE_NOT_FOUND
 
 
-async def test_a_device_that_only_has_the_name_of_a_partition_is_refused(machine, disk):
-    impostor = machine.a_disk("nvme1n1p1")
-    place(machine, impostor, "nvme9n1", "nvme1n1p1", partition=True)
+async def test_a_device_that_only_has_the_name_of_a_partition_is_refused(host, disk):
+    impostor = host.a_disk("nvme1n1p1")
+    place(host, impostor, "nvme9n1", "nvme1n1p1", partition=True)
 
     with pytest.raises(NodeError, match="is no partition of") as refused:
-        await found(machine)
+        await found(host)
 
     assert refused.value.reason is Reason.WRONG_DEVICE
 
 
-async def test_a_partition_of_a_xen_disk_has_its_number_right_after_the_name(machine):
-    whole, first = machine.a_disk("xvdba"), machine.a_disk("xvdba1")
-    place(machine, whole, "xvdba")
-    place(machine, first, "xvdba", "xvdba1", partition=True)
+async def test_a_partition_of_a_xen_disk_has_its_number_right_after_the_name(host):
+    whole, first = host.a_disk("xvdba"), host.a_disk("xvdba1")
+    place(host, whole, "xvdba")
+    place(host, first, "xvdba", "xvdba1", partition=True)
 
-    device = await found(machine, device_path="/dev/xvdba")
+    device = await found(host, device_path="/dev/xvdba")
 
     assert (device.path, device.disk) == (first.node, whole.node)
 
 
-def test_the_volumes_of_a_machine_count_a_partition_with_its_disk(machine, disk, part):
-    (machine.links / f"nvme-Amazon_Elastic_Block_Store_{VOLUME.replace('-', '')}-part1").symlink_to(
+def test_the_volumes_of_a_machine_count_a_partition_with_its_disk(host, disk, part):
+    (host.links / f"nvme-Amazon_Elastic_Block_Store_{VOLUME.replace('-', '')}-part1").symlink_to(
         "../../nvme1n1p1"
     )
 
-    assert Devices(machine.roots).volumes() == {VOLUME}
+    assert Devices(host.roots).volumes() == {VOLUME}

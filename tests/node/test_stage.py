@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from provisioner.decide.format_mark import MARK_BYTES, mark_block, mark_offset
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.node_requests import AccessMode, Unstage
 from tests.node.machine import MIB, VOLUME, Machine, run, why_no_ext_growth
@@ -169,6 +170,22 @@ async def test_a_raw_device_is_only_looked_for(machine):
     with pytest.raises(NodeError) as missing:
         await machine.stager.stage(machine.stage(is_block=True), time_left_s=0.1)
     assert missing.value.reason is Reason.DEVICE_NOT_FOUND
+
+
+async def test_a_raw_device_loses_the_mark_of_a_format_that_died_there(machine):
+    """Or else a file system asked for later would be made over the raw data."""
+    disk = machine.attach()
+    at = mark_offset(disk.image.stat().st_size)
+    assert at is not None
+    with disk.node.open("r+b") as device:
+        device.seek(at)
+        device.write(mark_block(VOLUME, 1))
+
+    await machine.stager.stage(machine.stage(is_block=True))
+
+    with disk.node.open("rb") as device:
+        device.seek(at)
+        assert not any(device.read(MARK_BYTES))
 
 
 async def test_waits_for_the_device(machine):
