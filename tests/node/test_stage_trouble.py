@@ -6,7 +6,7 @@ import os
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import AccessMode, Unstage
+from provisioner.model.node_requests import AccessMode, Unpublish, Unstage
 from tests.node.machine import OTHER, VOLUME, Machine, damage, run
 
 pytest_plugins = ("tests.node.machine_fixtures",)
@@ -75,6 +75,23 @@ async def test_a_corrupted_mount_makes_room(machine):
 
     assert (machine.staging() / "file").read_text() == "written"
     assert len(machine.mounts_below()) == 1
+
+
+async def test_a_dead_file_system_that_pods_still_hold_is_told_with_their_paths(machine):
+    machine.attach()
+    request = machine.stage(file_system="xfs")
+    await machine.stager.stage(request)
+    await machine.publisher.publish(machine.publish())
+    run("xfs_io", "-x", "-c", "shutdown -f", machine.staging())
+
+    with pytest.raises(NodeError, match=f"is still mounted at {machine.target()};") as failed:
+        await machine.stager.stage(request)
+
+    assert failed.value.reason is Reason.MOUNT_FAILED
+    assert [mount.path for mount in machine.mounts_below()] == [str(machine.target())]
+    await machine.publisher.unpublish(Unpublish(VOLUME, str(machine.target())))
+    await machine.stager.stage(request)
+    (machine.staging() / "file").write_text("written")
 
 
 async def test_a_file_system_that_became_read_only_is_checked_and_mounted_anew(machine):
