@@ -1,5 +1,6 @@
 """The node plugin's manifests, without a cluster: they agree with the code and with each other."""
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from provisioner import probes
 from provisioner.model.driver import EBS_DRIVER
+from provisioner.node import kube
 from provisioner.node.commands import drain, node
 from provisioner.node.settings import KUBELET_DIR, NodeSettings
 
@@ -67,21 +69,40 @@ def test_every_file_says_what_it_is_for_and_is_applied(folder: str):
 # -- rights
 
 
-def test_nothing_can_be_written_and_no_secret_be_read():
-    rules = the("ClusterRole")["rules"]
-    granted = {
+def granted() -> set[tuple[str, str]]:
+    return {
         (resource, verb)
-        for rule in rules
+        for rule in the("ClusterRole")["rules"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
 
-    assert granted == {
-        ("nodes", "get"),
-        ("persistentvolumes", "get"),
-        *(("volumeattachments", verb) for verb in ("get", "list", "watch")),
-    }
+
+def asked_for() -> Iterator[tuple[str, str]]:
+    """Each request that the node's client can send: what it attempts says verb and kind."""
+    for call in ast.walk(ast.parse(Path(str(kube.__file__)).read_text())):
+        match call:
+            case ast.Call(
+                func=ast.Name(id="Attempt"),
+                args=[
+                    ast.Constant(value=str(verb)),
+                    ast.Constant(value=str(target))
+                    | ast.JoinedStr(values=[ast.Constant(value=str(target)), *_]),
+                ],
+            ):
+                yield target.split()[0], verb
+
+
+def test_the_rights_are_exactly_those_that_the_code_uses():
+    assert granted() == set(asked_for())
     assert list(objects("Role")) == []
+
+
+def test_nothing_can_be_written_and_no_secret_be_read():
+    assert {verb for _, verb in granted()} <= {"get", "list", "watch"}
+    assert {resource for resource, _ in granted()} == {
+        *("nodes", "persistentvolumes", "volumeattachments")
+    }
 
 
 def test_the_rights_name_files_that_exist():

@@ -9,6 +9,7 @@ from provisioner.metrics import Metrics
 from provisioner.model import parameters
 from provisioner.model.errors import Reason
 from provisioner.model.volume_type import VOLUME_TYPES
+from provisioner.node.commands import node
 
 ROOT = Path(package_file).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -33,6 +34,28 @@ def test_every_option_is_in_the_table_and_no_other():
     options = {name for each in controller.params for name in (*each.opts, *each.secondary_opts)}
 
     assert first_column("Options", "--[a-z0-9-]+") == options - {"--help"}
+
+
+def test_every_option_of_the_node_plugin_is_in_the_table_and_no_other():
+    options = {name for each in node.params for name in (*each.opts, *each.secondary_opts)}
+
+    named = first_column("Options of the node plugin", "--[a-z0-9-]+")
+    assert named == options - {"--help"}
+
+
+def test_every_component_of_the_manifests_is_told_about():
+    folders = {path.parent.name for path in (ROOT / "manifests").glob("*/kustomization.yaml")}
+
+    assert len(folders) > 7
+    assert [each for each in folders if f"manifests/{each}" not in README] == []
+
+
+def test_links_within_lead_somewhere():
+    titles = re.findall(r"^##+ (.+)$", README, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+
+    assert len(anchors) > 30
+    assert set(re.findall(r"\]\(#([^)]+)\)", README)) - anchors == set()
 
 
 def test_every_parameter_is_in_the_table_and_no_other():
