@@ -1,8 +1,6 @@
 """How calls end: codes, sentences, deadlines and log lines; over a real unix socket."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,103 +9,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from provisioner.model.errors import NodeError, Reason, StorageError
-from provisioner.model.node_requests import Expand, NodeInfo, Publish, Stage, Stats, Usage
-from provisioner.node.endpoint import Endpoint
 from provisioner.node.metrics import NodeMetrics
-from provisioner.node.requests import Requests
-from provisioner.node.server import service
-from provisioner.node.service import NodeService
 from provisioner.node.wire import csi_pb2
 from tests.node.caller import Caller, calling
+from tests.node.served import ID, MOUNT, STAGING, TARGET, UNSTAGE, Parts, served
 
-ID = "vol-0123456789abcdef0"
-STAGING = "/var/lib/kubelet/plugins/kubernetes.io/csi/ebs.csi.aws.com/0a/globalmount"
-TARGET = "/var/lib/kubelet/pods/1-2/volumes/kubernetes.io~csi/pv/mount"
-MOUNT = {"mount": {"fs_type": "ext4"}, "access_mode": {"mode": 1}}
-UNSTAGE = {"volume_id": ID, "staging_target_path": STAGING}
-
-
-class Parts:
-    """All parts of the node in one, each call kept; ``does`` is what they all do."""
-
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-        self.time_left_s: float | None = None
-        self.does: Callable[[], Awaitable[None]] = _nothing
-
-    async def stage(self, request: Stage, *, time_left_s: float | None) -> None:
-        self.time_left_s = time_left_s
-        await self._called(request)
-
-    async def publish(self, request: Publish, *, time_left_s: float | None) -> None:
-        self.time_left_s = time_left_s
-        await self._called(request)
-
-    async def unstage(self, request: Any) -> None:
-        await self._called(request)
-
-    async def unpublish(self, request: Any) -> None:
-        await self._called(request)
-
-    async def expand(self, request: Expand, *, time_left_s: float | None) -> int:
-        self.time_left_s = time_left_s
-        await self._called(request)
-        return 7
-
-    async def of(self, request: Stats) -> Usage:
-        await self._called(request)
-        return (
-            Usage(10, 6, 3, 100, 40, 60)
-            if request.volume_path == TARGET
-            else Usage(total_bytes=4096)
-        )
-
-    async def get(self) -> NodeInfo:
-        await self._called("info")
-        return NodeInfo("i-1", 25, {"topology.kubernetes.io/zone": "eu-west-1a"})
-
-    async def _called(self, request: Any) -> None:
-        self.calls.append(request)
-        await self.does()
-
-
-async def _nothing() -> None:
-    pass
-
-
-@asynccontextmanager
-async def served(path: Path, parts: Parts, metrics: NodeMetrics) -> AsyncIterator[Endpoint]:
-    node = NodeService(
-        Requests("/var/lib/kubelet"),
-        stager=parts,
-        publisher=parts,
-        expander=parts,
-        usages=parts,
-        info=parts,
-    )
-    endpoint = Endpoint(path, [service("csi.v1.Node", node.rpcs(), metrics)])
-    await endpoint.open()
-    try:
-        yield endpoint
-    finally:
-        await endpoint.close(0.0)
-
-
-@pytest.fixture
-def parts() -> Parts:
-    return Parts()
-
-
-@pytest.fixture
-def metrics() -> NodeMetrics:
-    return NodeMetrics()
-
-
-@pytest.fixture
-async def call(tmp_path: Path, parts: Parts, metrics: NodeMetrics) -> AsyncIterator[Caller]:
-    path = tmp_path / "csi.sock"
-    async with served(path, parts, metrics), calling(path) as caller:
-        yield caller
+pytest_plugins = ("tests.node.served",)
 
 
 async def test_every_call_reaches_its_part_and_is_answered(call: Caller, parts: Parts):
@@ -161,18 +68,6 @@ async def test_a_failure_is_told_with_its_code_and_in_its_words(
     labels = {"method": "NodeUnstageVolume", "code": "FAILED_PRECONDITION"}
     name = "ebs_provisioner_node_rpcs_total"
     assert metrics.registry.get_sample_value(name, labels) == 1.0
-
-
-async def test_a_malformed_request_reaches_no_part(call: Caller, parts: Parts):
-    code, sentence = await call.failing(
-        "NodeUnpublishVolume",
-        volume_id=ID,
-        target_path="/var/lib/kubelet/pods/../../../../etc",
-    )
-
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert "not normalised" in sentence
-    assert parts.calls == []
 
 
 async def test_bytes_that_are_no_message_are_refused(call: Caller, parts: Parts):
