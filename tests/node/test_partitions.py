@@ -1,13 +1,19 @@
 """Partitions of volumes. Two loop devices pose as a disk and a partition, by what /sys says."""
 
 import os
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node import sysfs
 from provisioner.node.devices import Devices
-from tests.node.loop_disks import MIB, NEEDS_LOOP_DEVICES, VOLUME
+from provisioner.node.format import FileSystemWish, Formatter
+from provisioner.node.programs import Programs
+from provisioner.node.roots import Roots
+from tests.node.foreign_data import dos_partitions
+from tests.node.loop_disks import MIB, NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME, Consents, Disk, run
 
 pytest_plugins = ("tests.node.loop_fixtures",)
 pytestmark = [NEEDS_LOOP_DEVICES, pytest.mark.usefixtures("no_leaked_tasks")]
@@ -97,3 +103,42 @@ def test_the_volumes_of_a_machine_count_a_partition_with_its_disk(host, disk, pa
     )
 
     assert Devices(host.roots).volumes() == {VOLUME}
+
+
+@pytest.fixture
+def kernels_disk(tmp_path):
+    """A loop device of the machine's own /dev, with a partition that the kernel knows."""
+    content = tmp_path / "disk"
+    with content.open("xb") as file:
+        file.truncate(SIZE_BYTES)
+    dos_partitions(Disk(content, content, content))
+    loop = Path(run("losetup", "--partscan", "-f", "--show", content).strip())
+    disk = Disk(content, loop, loop)
+    try:
+        # A kernel that reads tables of this kind has done so already.
+        subprocess.run(["partx", "--add", loop], capture_output=True, check=False, timeout=60)
+        yield disk
+        run("partx", "--delete", loop)
+    finally:
+        run("losetup", "-d", loop)
+
+
+async def test_a_blank_partition_is_formatted_and_the_table_stays(kernels_disk):
+    table = kernels_disk.read(0, MIB)
+    devices, programs = Devices(Roots()), Programs()
+    formatter = Formatter(programs, devices, Consents())
+    wish = FileSystemWish("ext4", {}, read_only=False)
+
+    device = await devices.find(VOLUME, str(kernels_disk.loop), "1", wait_s=10)
+    made = await formatter.ensure(device, wish, "blank")
+    whole = await devices.find(VOLUME, str(kernels_disk.loop), "", wait_s=0)
+    with pytest.raises(NodeError, match=r"a partition table \(dos\)") as refused:
+        await formatter.ensure(whole, wish, "blank")
+
+    assert device.path == Path(f"{kernels_disk.loop}p1")
+    assert device.disk == kernels_disk.loop
+    assert device.size_bytes == SIZE_BYTES - MIB
+    assert made.is_new
+    assert refused.value.reason is Reason.NOT_BLANK
+    assert kernels_disk.read(0, MIB) == table
+    await programs.idle()
