@@ -5,15 +5,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from provisioner.model.node_requests import Expand, NodeInfo, Publish, Stage, Stats, Usage
 from provisioner.node.endpoint import Endpoint
 from provisioner.node.metrics import NodeMetrics
 from provisioner.node.requests import Requests
 from provisioner.node.server import service
 from provisioner.node.service import NodeService
-from tests.node.caller import Caller, calling
 
 ID = "vol-0123456789abcdef0"
 STAGING = "/var/lib/kubelet/plugins/kubernetes.io/csi/ebs.csi.aws.com/0a/globalmount"
@@ -86,20 +83,3 @@ async def served(path: Path, parts: Parts, metrics: NodeMetrics) -> AsyncIterato
         yield endpoint
     finally:
         await endpoint.close(0.0)
-
-
-@pytest.fixture
-def parts() -> Parts:
-    return Parts()
-
-
-@pytest.fixture
-def metrics() -> NodeMetrics:
-    return NodeMetrics()
-
-
-@pytest.fixture
-async def call(tmp_path: Path, parts: Parts, metrics: NodeMetrics) -> AsyncIterator[Caller]:
-    path = tmp_path / "csi.sock"
-    async with served(path, parts, metrics), calling(path) as caller:
-        yield caller

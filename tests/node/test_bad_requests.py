@@ -8,7 +8,7 @@ import pytest
 from tests.node.caller import Caller
 from tests.node.served import ID, MOUNT, TARGET, UNSTAGE, Parts
 
-pytest_plugins = ("tests.node.served",)
+pytest_plugins = ("tests.node.served_fixtures",)
 
 BAD = {
     "no id": {"volume_id": ""},

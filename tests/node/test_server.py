@@ -14,7 +14,7 @@ from provisioner.node.wire import csi_pb2
 from tests.node.caller import Caller, calling
 from tests.node.served import ID, MOUNT, STAGING, TARGET, UNSTAGE, Parts, served
 
-pytest_plugins = ("tests.node.served",)
+pytest_plugins = ("tests.node.served_fixtures",)
 
 
 async def test_every_call_reaches_its_part_and_is_answered(call: Caller, parts: Parts):
