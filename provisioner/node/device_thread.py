@@ -30,23 +30,13 @@ async def in_thread(
         undo: takes back a result that nobody gets, whenever it comes.
         linger_s: how long a cancelled wait still lasts, in seconds.
     """
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[T] = loop.create_future()
-
-    def run() -> None:
-        tell: Callable[[], None]
-        try:
-            tell = partial(ended.set_result, work())
-        except BaseException as error:
-            tell = partial(ended.set_exception, error)
-        with suppress(RuntimeError):  # the loop has ended, and with it the waiter
-            loop.call_soon_threadsafe(tell)
+    ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def take_back(_: asyncio.Future[T]) -> None:
         if ended.exception() is None:
             undo(ended.result())
 
-    threading.Thread(target=run, name="device", daemon=True).start()
+    threading.Thread(target=_do, args=(work, ended), name="device", daemon=True).start()
     try:
         await asyncio.wait({ended})
     except asyncio.CancelledError:
@@ -56,3 +46,13 @@ async def in_thread(
             await asyncio.wait({ended}, timeout=linger_s)
         raise
     return ended.result()
+
+
+def _do(work: Callable[[], T], ended: asyncio.Future[T]) -> None:
+    tell: Callable[[], None]
+    try:
+        tell = partial(ended.set_result, work())
+    except BaseException as error:
+        tell = partial(ended.set_exception, error)
+    with suppress(RuntimeError):  # the loop has ended, and with it the waiter
+        ended.get_loop().call_soon_threadsafe(tell)
