@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from http import HTTPStatus
 from typing import Any
 
@@ -13,11 +14,13 @@ UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 """The taint that a kubelet gives its Node until a cloud controller has filled that in."""
 
 
-async def is_ready(api: Api, name: str, port: int) -> bool:
-    """Whether the kubelet with this port says that its node is ready."""
+async def is_ready(api: Api, name: str, since: dt.datetime) -> bool:
+    """Whether a node is ready, and its kubelet has renewed its lease since it was started."""
+    lease = await api.get(f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}")
+    if dt.datetime.fromisoformat(lease["spec"]["renewTime"]) < since:
+        return False
     status = (await api.get(f"/api/v1/nodes/{name}"))["status"]
-    endpoint = status.get("daemonEndpoints", {}).get("kubeletEndpoint", {}).get("Port")
-    return endpoint == port and any(
+    return any(
         each["type"] == "Ready" and each["status"] == "True"
         for each in status.get("conditions", ())
     )

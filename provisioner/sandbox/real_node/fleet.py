@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from provisioner.sandbox import installation, workdir
 from provisioner.sandbox.control_plane import ControlPlane
@@ -48,9 +49,7 @@ async def fleet(
     async with Disks(ec2_endpoint, plane.folder / workdir.STATE / "disks") as disks:
         nodes = [RealNode(plane, each, disks, initialized=initialized) for each in instances]
         try:
-            async with asyncio.TaskGroup() as group:
-                for node in nodes:
-                    group.create_task(node.boot())
+            await _together(node.boot() for node in nodes)
             yield Fleet(nodes, disks)
         finally:
             await asyncio.shield(_all_off(nodes))
@@ -77,10 +76,21 @@ async def plugins(plane: ControlPlane, nodes: Sequence[RealNode]) -> AsyncIterat
     token_file.write_text(token)
     access = Access(plane.server, token_file, plane.credentials.authority)
     async with contextlib.AsyncExitStack() as served:
-        async with asyncio.TaskGroup() as group:
-            for node in nodes:
-                it = node.instance
-                metadata = imds.InstanceMetadata(it.instance_id, it.instance_type, it.zone)
-                endpoint = await served.enter_async_context(imds.serving(metadata))
-                group.create_task(node.start_plugin(access, endpoint))
+        endpoints = [
+            await served.enter_async_context(imds.serving(node.metadata)) for node in nodes
+        ]
+        await _together(
+            node.start_plugin(access, endpoint)
+            for node, endpoint in zip(nodes, endpoints, strict=True)
+        )
         yield
+
+
+async def _together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Do all at once; the first failure ends the others, and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for work in works:
+                group.create_task(work)
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None

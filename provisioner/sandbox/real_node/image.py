@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 
 BUSYBOX: Final = "docker.io/library/busybox:1"
-"""What pods name "busybox:1". (Of "busybox" a kubelet would always ask the registry.)"""
+"""The name in full of what pods may run."""
+
+POD_IMAGE: Final = "busybox:1"
+"""How pods name it. ("busybox" alone means the latest, for which a kubelet asks the registry.)"""
 
 PAUSE: Final = "docker.io/library/pause:1"
 """What holds a pod's namespaces: it sleeps."""

@@ -7,6 +7,7 @@ Pods have to be ``hostNetwork: true`` (there is no other network) and use the im
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import json
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.real_node import cloud, configs, image
 from provisioner.sandbox.real_node.disks import Disks
 from provisioner.sandbox.real_node.host import Host
+from provisioner.sandbox.real_node.imds import InstanceMetadata
 from provisioner.sandbox.real_node.plugs import Machine
 from provisioner.sandbox.real_node.requirements import PATH
 from provisioner.sandbox.strict_ec2.instances import Instance
@@ -52,6 +54,7 @@ class RealNode:
         instance: what it is to EC2, and the name of its Node object.
         host: its namespaces; ``host.root``, ``host.mounts()`` and ``host.run(…)`` look into them.
         probes: the address of the node plugin's probes and metrics.
+        metadata: what its instance metadata service tells the node plugin.
     """
 
     def __init__(
@@ -67,11 +70,15 @@ class RealNode:
         """
         self.instance = instance
         self.probes = f"127.0.0.1:{control_plane.free_port()}"
-        self.metadata_endpoint = ""
+        self.metadata = InstanceMetadata(
+            instance.instance_id, instance.instance_type, instance.zone
+        )
+        self._metadata_endpoint = ""
         self._plane = plane
         self._disks = disks
         self._initialized = initialized
         self._access: Access | None = None
+        self._kubelet_since = dt.datetime.now(dt.UTC)
         self._port = control_plane.free_port()
         folder = plane.folder / workdir.STATE / f"node-{self.name}"
         needed = (plane.folder, plane.binaries, Path(sys.prefix), Path(sys.base_prefix))
@@ -145,10 +152,9 @@ class RealNode:
         if part == PLUGIN:
             # It runs with the rights of a pod of the DaemonSet: root's, and its account's.
             environment = own.environment() | environment
-            if self.metadata_endpoint:
-                environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = self.metadata_endpoint
-            else:
-                environment["AWS_EC2_METADATA_DISABLED"] = "true"
+            environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = self._metadata_endpoint
+        if part == KUBELET:
+            self._kubelet_since = dt.datetime.now(dt.UTC)
         await self.host.start(part, self._command(part), environment)
         if part == CONTAINERD:
             answers = control_plane.until(self._containerd_answers)
@@ -168,12 +174,12 @@ class RealNode:
 
         Args:
             access: to the API server.
-            metadata_endpoint: URL of the instance metadata service; "" if there is none.
+            metadata_endpoint: URL of the instance metadata service.
 
         Raises:
             SandboxError: it cannot be started, or is not registered within a minute.
         """
-        self._access, self.metadata_endpoint = access, metadata_endpoint
+        self._access, self._metadata_endpoint = access, metadata_endpoint
         await self.start(PLUGIN)
         await self.ready()
 
@@ -184,16 +190,19 @@ class RealNode:
             SandboxError: it is not within a minute, or a part ended.
         """
         is_ready = control_plane.until(
-            partial(cloud.is_ready, self._plane.api, self.name, self._port)
+            partial(cloud.is_ready, self._plane.api, self.name, self._kubelet_since)
         )
         await self._unless_failed(is_ready, "becoming ready")
         if self._initialized:
             await cloud.initialize(self._plane.api, self.instance)
         if self._access is not None:
-            registered = control_plane.until(
-                partial(cloud.has_driver, self._plane.api, self.name, self.instance.instance_id)
-            )
+            registered = control_plane.until(self._is_registered)
             await self._unless_failed(registered, "the registration of the node plugin")
+
+    async def _is_registered(self) -> bool:
+        return await own.is_ready(self.probes) and await cloud.has_driver(
+            self._plane.api, self.name, self.instance.instance_id
+        )
 
     async def _unless_failed(self, work: Any, what: str) -> None:
         text = f"{what} of {self.name}"
