@@ -49,10 +49,12 @@ Step = Leave | Declare | TakeBack
 def instances_of(node: Node, csi_node: CsiNode | None, driver: str) -> frozenset[str]:
     """The instances that a node names: by its driver's registration, and by its providerID.
 
-    Usually one. Two when the name was taken over by another machine: kubelet registers its drivers
-    anew, but a providerID is never changed.
+    Usually one. Two when the Node was taken over by another machine: kubelet registers its drivers
+    anew, but a providerID is never changed. The registration of a Node that had this name before
+    says nothing: it may be there for a while yet.
     """
-    registered = csi_node.driver(driver) if csi_node is not None else None
+    is_its_own = csi_node is not None and csi_node.is_of(node)
+    registered = csi_node.driver(driver) if csi_node is not None and is_its_own else None
     named = (registered.node_id if registered is not None else "", node.instance_id)
     return frozenset(each for each in named if each)
 

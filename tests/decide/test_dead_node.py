@@ -15,7 +15,7 @@ from provisioner.decide.dead_node import (
 from provisioner.model.attachment import NODE_ID
 from provisioner.model.node import OUT_OF_SERVICE_FOR, CsiNode, Node
 from provisioner.model.taint import OUT_OF_SERVICE, Taint
-from tests.builders import DRIVER, INSTANCE, OTHER_INSTANCE, a_csi_node, an_attachment
+from tests.builders import DRIVER, INSTANCE, OTHER_INSTANCE, an_attachment, owned_csi_node
 
 GONE = {INSTANCE: "terminated"}
 UNREACHABLE = Taint(
@@ -37,6 +37,7 @@ def a_node(
     document = {
         "metadata": {
             "name": "node-1",
+            "uid": "node-1",
             "annotations": None if declared_for is None else {OUT_OF_SERVICE_FOR: declared_for},
         },
         "spec": {
@@ -48,7 +49,7 @@ def a_node(
     return msgspec.convert(document, Node)
 
 
-def step(node, csi_node=a_csi_node(), states=GONE):  # noqa: B008 -- frozen
+def step(node, csi_node=owned_csi_node(), states=GONE):  # noqa: B008 -- frozen
     return next_step(node, csi_node, driver=DRIVER, states=states)
 
 
@@ -76,7 +77,7 @@ def test_never_while_the_node_is_ready_or_has_only_just_come(ready: str):
     assert step(a_node(ready=ready)) == Leave()
 
 
-@pytest.mark.parametrize("csi_node", [None, a_csi_node(driver=None)])
+@pytest.mark.parametrize("csi_node", [None, owned_csi_node(driver=None)])
 def test_the_provider_id_tells_the_instance_where_the_driver_is_not_registered(
     csi_node: CsiNode | None,
 ):
@@ -95,7 +96,7 @@ def test_every_instance_that_a_node_names_has_to_be_terminated():
     node = a_node(instance=OTHER_INSTANCE)
     both = {INSTANCE: "terminated", OTHER_INSTANCE: "terminated"}
 
-    assert instances_of(node, a_csi_node(), DRIVER) == {INSTANCE, OTHER_INSTANCE}
+    assert instances_of(node, owned_csi_node(), DRIVER) == {INSTANCE, OTHER_INSTANCE}
     assert step(node) == Leave()
     assert step(node, states={**both, INSTANCE: "running"}) == Leave()
     assert isinstance(step(node, states=both), Declare)
@@ -122,7 +123,7 @@ def test_ours_is_taken_back_once_the_node_is_ready():
 def test_ours_is_taken_back_once_the_name_is_another_instances():
     node = a_node(taints=(OUT_OF_SERVICE, UNREACHABLE), declared_for=INSTANCE)
 
-    back = step(node, a_csi_node(instance=OTHER_INSTANCE), {})
+    back = step(node, owned_csi_node(instance=OTHER_INSTANCE), {})
 
     assert back == TakeBack((UNREACHABLE,), f"it is instance {OTHER_INSTANCE} now")
 
@@ -131,6 +132,15 @@ def test_ours_stays_while_the_node_is_as_dead_as_it_was():
     node = a_node(taints=(OUT_OF_SERVICE,), declared_for=INSTANCE)
 
     assert step(node) == step(node, None, {}) == Leave()
+
+
+def test_the_registration_of_a_node_that_had_the_name_before_says_nothing():
+    before = owned_csi_node(uid="before")
+
+    assert step(a_node(instance=""), before) == Leave()
+    assert step(a_node(instance=OTHER_INSTANCE), before) == Leave()
+    declared = a_node(instance="", taints=(OUT_OF_SERVICE,), declared_for=OTHER_INSTANCE)
+    assert step(declared, before) == Leave()
 
 
 def test_another_out_of_service_taint_is_not_ours():

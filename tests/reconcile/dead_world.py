@@ -26,7 +26,7 @@ from provisioner.model.volume import Instance
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.dead_node import DeadNodes
 from provisioner.settings import Settings
-from tests.builders import DRIVER, INSTANCE, a_csi_node, an_attachment
+from tests.builders import DRIVER, INSTANCE, an_attachment, owned_csi_node
 from tests.ec2.virtual_time import Clock, in_virtual_time
 
 T = TypeVar("T")
@@ -108,7 +108,7 @@ class DeadWorld:
             "status": {"conditions": [{"type": "Ready", "status": ready}]},
         }
         self._put(NODES, msgspec.convert(document, Node))
-        self._put(CSI_NODES, a_csi_node(name, instance=instance))
+        self._put(CSI_NODES, owned_csi_node(name, uid=uid, instance=instance))
         if cached:
             self.sync()
 
