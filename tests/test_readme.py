@@ -10,6 +10,8 @@ from provisioner.model import parameters
 from provisioner.model.errors import Reason
 from provisioner.model.volume_type import VOLUME_TYPES
 from provisioner.node.commands import node
+from provisioner.node.metrics import NodeMetrics
+from provisioner.node.volume_series import series_of
 
 ROOT = Path(package_file).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -69,6 +71,14 @@ def test_every_metric_is_in_the_table_and_no_other():
     named = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
 
     assert {f"ebs_provisioner_{each}" for each in first_column("Metrics", "[a-z0-9_]+")} == named
+
+
+def test_every_metric_of_the_node_plugin_is_in_its_table_and_no_other():
+    families = [*NodeMetrics().registry.collect(), *series_of([])]
+    named = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
+
+    told = first_column("Metrics of the node plugin", "[a-z0-9_]+")
+    assert {f"ebs_provisioner_node_{each}" for each in told} == named
 
 
 def test_every_finer_reason_is_in_the_table_and_no_other():
