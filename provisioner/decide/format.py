@@ -189,8 +189,8 @@ def _what_is_there(view: View) -> str:
         found.append(f"blkid finds {view.signature} on it")
     if isinstance(view.content, Data):
         found.append(f"it is not blank: at byte {view.content.offset_bytes} {_shown(view.content)}")
-        if view.signature.is_nothing:
-            found.append("blkid finds no file system on it")
+    if view.signature.is_nothing:
+        found.append("blkid finds no file system on it")
     if view.origin not in (BLANK, UNKNOWN):
         found.append(f"it was made from {view.origin}, whose data may be where nobody looked")
     return ", ".join(found)

@@ -95,7 +95,10 @@ def test_a_copy_is_never_formatted_on_our_own_though_all_that_was_read_is_zero(o
 
     assert isinstance(refused, Refuse)
     assert refused.reason is Reason.NOT_BLANK
-    assert f"it was made from {origin}" in refused.message
+    assert (
+        f"blkid finds no file system on it, it was made from {origin}, whose data may be where "
+        "nobody looked; look at it first; if ALL DATA"
+    ) in refused.message
 
 
 @pytest.mark.parametrize("signature", [Signature(), replace(EXT4)])
