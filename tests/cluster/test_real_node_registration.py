@@ -15,7 +15,6 @@ from provisioner.sandbox import control_plane
 from provisioner.sandbox.real_node import cloud, requirements
 from provisioner.sandbox.real_node.node import KUBELET, PLUGIN, RealNode
 from provisioner.sandbox.up import Sandbox
-from tests.cluster import real_nodes
 from tests.cluster.background import Background
 
 KUBELETS_ROUND_S = 1.0  # in which it compares its registry with what is registered
@@ -36,7 +35,8 @@ def real() -> Iterator[Background]:
 
 @pytest.fixture
 def node(real: Background) -> RealNode:
-    (found,) = real_nodes.fleet_of(real.sandbox).nodes
+    assert real.sandbox.fleet is not None
+    (found,) = real.sandbox.fleet.nodes
     return found
 
 
