@@ -110,15 +110,16 @@ class Host:
         """Start a program there, in a session of its own.
 
         Raises:
-            SandboxError: it cannot be started.
+            SandboxError: it cannot be started, or runs already.
         """
+        if name in self._pids:
+            raise SandboxError(f"{name} runs already")
         log = self._logs[name]
         started = self._expect(f"started {name}")
         self._command(do="start", name=name, argv=[*argv], env={**environment}, log=str(log))
         event = await self._answer(f"the start of {name}", started)
         if event["event"] == "failed":
             raise SandboxError(f"{name} cannot be started on a node: {event['why']}")
-        self._pids[name] = event["pid"]
 
     def log_of(self, name: str, path: Path) -> None:
         """Say where a program's output goes; before its first start."""
@@ -195,6 +196,9 @@ class Host:
 
     def _happened(self, event: dict[str, Any]) -> None:
         what, name = event["event"], event.get("name", "")
+        if what == "started":
+            # At once: its end may be the next line.
+            self._pids[name] = event["pid"]
         about = {"failed": "started"}.get(what, what)
         future = self._waiting.pop(f"{about} {name}".strip(), None)
         if future is not None and not future.done():

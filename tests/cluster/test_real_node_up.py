@@ -1,0 +1,229 @@
+"""A real node as such: pods run there, its parts die and come back, and nothing is left of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from provisioner.sandbox import workdir
+from provisioner.sandbox.control_plane import until
+from provisioner.sandbox.kubectl import kubectl
+from provisioner.sandbox.real_node import cgroups
+from provisioner.sandbox.real_node.node import CONTAINERD, KUBELET, PLUGIN, RealNode
+from provisioner.sandbox.up import Sandbox
+from tests.cluster.background import Background
+from tests.cluster.real_nodes import NEEDS_A_REAL_NODE, pod, run, until_within, within
+
+pytestmark = NEEDS_A_REAL_NODE
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[Background]:
+    start = Sandbox.start(
+        nodes=1, zones=1, latency="none", throttle="none", controller=False, real_nodes=2
+    )
+    with Background(start) as running:
+        yield running
+
+
+@pytest.fixture
+def box(real: Background) -> Sandbox:
+    real.sandbox.crew.check()
+    return real.sandbox
+
+
+@pytest.fixture
+async def sleeper(box: Sandbox) -> AsyncIterator[str]:
+    """A pod on the first real node."""
+    document = pod("sleeper", box.real_nodes[0].name, "sh", "-c", "echo began; exec sleep 100000")
+    await run(box, document)
+    yield "sleeper"
+    await kubectl(box.plane, "delete", "pod", "sleeper", "--timeout=50s")
+
+
+async def test_a_pod_runs_there_and_can_be_looked_into(box: Sandbox, sleeper: str) -> None:
+    assert await within(box, sleeper, "cat", "/proc/1/cmdline") == "sleep\x00100000\0"
+    assert await kubectl(box.plane, "logs", sleeper) == "began\n"
+
+
+async def test_the_nodes_are_what_a_cloud_controller_makes_of_them(box: Sandbox) -> None:
+    first, second = box.real_nodes
+    for node in (first, second):
+        found = json.loads(await kubectl(box.plane, "get", "node", node.name, "-o", "json"))
+        labels = found["metadata"]["labels"]
+        assert labels["topology.kubernetes.io/zone"] == node.instance.zone == "us-east-1a"
+        assert labels["topology.kubernetes.io/region"] == "us-east-1"
+        assert labels["node.kubernetes.io/instance-type"] == node.instance.instance_type
+        assert found["spec"]["providerID"] == f"aws:///us-east-1a/{node.instance.instance_id}"
+        assert "taints" not in found["spec"]
+        # KWOK would answer for its pods.
+        assert "kwok.x-k8s.io/node" not in found["metadata"]["annotations"]
+
+
+async def test_the_node_plugin_is_registered_with_its_instance(box: Sandbox) -> None:
+    node = box.real_nodes[0]
+    found = json.loads(await kubectl(box.plane, "get", "csinode", node.name, "-o", "json"))
+
+    (driver,) = found["spec"]["drivers"]
+    assert (driver["name"], driver["nodeID"]) == ("ebs.csi.aws.com", node.instance.instance_id)
+    assert driver["allocatable"]["count"] > 0
+
+
+async def started(box: Sandbox, name: str) -> tuple[str, int]:
+    """The id of a pod's container and how often it was started again."""
+    found = json.loads(await kubectl(box.plane, "get", "pod", name, "-o", "json"))
+    (status,) = found["status"]["containerStatuses"]
+    return status["containerID"], status["restartCount"]
+
+
+@pytest.mark.parametrize("part", [KUBELET, CONTAINERD, PLUGIN])
+async def test_a_part_that_is_killed_and_started_again_leaves_pods_running(
+    real: Background, box: Sandbox, sleeper: str, part: str
+) -> None:
+    node, before = box.real_nodes[0], await started(box, sleeper)
+    await within(box, sleeper, "touch", "/root/mine")
+
+    await real.call(node.kill(part))
+    await real.call(node.start(part))
+    await real.call(node.ready())
+
+    # A kubelet that has just begun may not have been told of its pods yet.
+    await until_within(box, sleeper, "test", "-e", "/root/mine")
+    assert await started(box, sleeper) == before
+    real.sandbox.crew.check()
+
+
+async def test_a_machine_that_comes_back_runs_its_pods_again(
+    real: Background, box: Sandbox, sleeper: str
+) -> None:
+    node, before = box.real_nodes[0], await started(box, sleeper)
+
+    await real.call(node.power_off())
+    assert node.pid == 0
+    await real.call(node.boot())
+
+    async def started_again() -> bool:
+        return (await started(box, sleeper))[1] > before[1]
+
+    async with asyncio.timeout(50):
+        await until(started_again)
+    await until_within(box, sleeper, "true")
+
+
+async def test_pods_of_two_nodes_see_two_machines(box: Sandbox, sleeper: str) -> None:
+    def mounts(node: RealNode) -> set[str]:
+        return {line.split()[2] for line in node.mounts() if "/var/lib/kubelet/pods" in line}
+
+    first, second = box.real_nodes
+    assert mounts(first)
+    assert not mounts(first) & mounts(second)
+    # The token of the sleeper's account is mounted there, and nowhere else.
+    assert "/kubelet/pods" not in Path("/proc/self/mountinfo").read_text()
+
+
+class Up:
+    """A running ``sandbox up --real-node``, and all that belongs to its nodes."""
+
+    def __init__(self, process: asyncio.subprocess.Process, temporary: Path) -> None:
+        self.process = process
+        self.temporary = temporary
+        self.agents: list[int] = []
+        self.groups: set[str] = set()
+
+    def look(self, said: str) -> None:
+        self.agents = [int(pid) for pid in re.findall(r"/proc/(\d+)/root", said)]
+        for pid in self.agents:
+            keeper = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+            self.groups.add(cgroups.name_for(int(keeper)))
+
+    def inside(self) -> set[int]:
+        """All processes of its nodes: those of their pid namespaces."""
+        spaces = {Path(f"/proc/{pid}/ns/pid").readlink() for pid in self.agents}
+        return {
+            int(each.name)
+            for each in Path("/proc").glob("[0-9]*")
+            if _link(each / "ns/pid") in spaces
+        }
+
+    def left_groups(self) -> list[Path]:
+        return [path for name in self.groups for path in cgroups.ROOT.glob(f"*/{name}")]
+
+
+def _link(path: Path) -> Path | None:
+    try:
+        return path.readlink()
+    except OSError:
+        return None
+
+
+@asynccontextmanager
+async def up(temporary: Path) -> AsyncIterator[Up]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "provisioner.cli", "sandbox", "up", "--real-node"),
+        *("--nodes=1", "--zones=1", "--latency=none", "--no-controller", "--no-webhook"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"TMPDIR": str(temporary)},
+    )
+    try:
+        assert process.stdout is not None
+        said = ""
+        async with asyncio.timeout(90):
+            while "Ctrl-C ends it all" not in said:
+                line = await process.stdout.readline()
+                assert line, "it ended"
+                said += line.decode()
+        running = Up(process, temporary)
+        running.look(said)
+        yield running
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def by_ctrl_c(up: Up) -> None:
+    up.process.send_signal(signal.SIGINT)
+    async with asyncio.timeout(30):
+        assert await up.process.wait() == 0
+
+
+async def by_being_killed(up: Up) -> None:
+    up.process.kill()
+    await up.process.wait()
+
+
+@pytest.mark.parametrize("end", [by_ctrl_c, by_being_killed])
+async def test_nothing_is_left_of_real_nodes_when_a_sandbox_ends(
+    tmp_path: Path, end: Callable[[Up], Awaitable[None]]
+) -> None:
+    async with up(tmp_path) as running:
+        inside = running.inside()
+        names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in inside}
+        assert {"containerd", "kubelet"} <= names
+        assert len(running.agents) == 2
+        assert running.left_groups()
+
+        await end(running)
+
+        async def gone() -> bool:
+            alive = [pid for pid in inside if Path(f"/proc/{pid}").exists()]
+            return not alive and not running.left_groups()
+
+        async with asyncio.timeout(20):
+            await until(gone)
+
+    assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
+    # Whose owner was killed, the next start removes.
+    workdir.remove_abandoned(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.real_node import fleet, requirements
+from provisioner.sandbox.real_node.requirements import PROGRAMS, is_static, missing
+
+INTERPRETER = 3
+LOADED = 1
+
+
+def elf(*kinds: int) -> bytes:
+    """A 64-bit program of nothing but headers."""
+    header = bytearray(64)
+    header[:6] = b"\x7fELF\x02\x01"
+    struct.pack_into("<Q", header, 32, 64)  # where its program headers are
+    struct.pack_into("<HH", header, 54, 56, len(kinds))
+    return bytes(header) + b"".join(struct.pack("<I52x", kind) for kind in kinds)
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in PROGRAMS:
+        (folder / name).write_bytes(elf(LOADED))
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def why(programs: Path, user_id: int = 0, system: str = "linux") -> str:
+    return missing(str(programs), user_id=user_id, system=system)
+
+
+def test_elsewhere_than_on_linux_there_is_none(programs: Path) -> None:
+    assert why(programs, system="darwin") == "a real node needs Linux"
+
+
+def test_without_root_there_is_none(programs: Path) -> None:
+    assert why(programs, user_id=1000).startswith("a real node needs root")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_missing_program_is_named_by_the_package_to_install(programs: Path, name: str) -> None:
+    (programs / name).unlink()
+
+    assert why(programs) == f"a real node needs programs: apt install {PROGRAMS[name]}"
+
+
+def test_a_busybox_with_libraries_is_none(programs: Path) -> None:
+    # It could not run in an image that holds nothing else.
+    (programs / "busybox").write_bytes(elf(LOADED, INTERPRETER))
+
+    assert why(programs) == "a real node needs programs: apt install busybox-static"
+
+
+@pytest.mark.parametrize(
+    ("content", "static"),
+    [
+        (elf(LOADED), True),
+        (elf(), True),
+        (elf(INTERPRETER), False),
+        (b"#!/bin/sh\n", False),
+        (b"", False),
+        (elf(LOADED)[:60], False),
+        (b"\x7fELF\x01\x01" + bytes(60), False),  # of 32 bits
+    ],
+)
+def test_a_static_program_names_no_interpreter(
+    tmp_path: Path, content: bytes, *, static: bool
+) -> None:
+    (tmp_path / "program").write_bytes(content)
+
+    assert is_static(tmp_path / "program") is static
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="programs of Linux")
+def test_python_itself_is_not_static() -> None:
+    assert not is_static(Path(sys.executable).resolve())
+
+
+def test_whoever_wants_one_all_the_same_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "missing", lambda: "a real node needs Linux")
+
+    with pytest.raises(SandboxError, match=r"^a real node needs Linux$"):
+        fleet.demand()
