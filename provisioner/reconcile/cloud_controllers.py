@@ -16,12 +16,11 @@ LEASES = (
     "rke2-cloud-controller-manager",
 )
 NAMESPACE = "kube-system"
-_FRESH_FOR_S = 3.0
 _DURATION_S = 15  # where a record tells none
 
 
 class CloudControllers:
-    """Looks at the leases; many who ask at once share a look."""
+    """Looks at the leases; those who ask at once share a look, never older than the question."""
 
     def __init__(self, client: KubeClient) -> None:
         self._leases = [
@@ -36,7 +35,7 @@ class CloudControllers:
             for name in LEASES
         ]
         self._looking = asyncio.Lock()
-        self._looked_at_s = float("-inf")
+        self._looked_since_s = float("-inf")  # when the last look began
 
     async def held_for_s(self) -> float:
         """Seconds until all leases have expired if nobody renews them; 0 when none is held.
@@ -47,10 +46,12 @@ class CloudControllers:
         Raises:
             KubeError: a lease could not be read, so that it may be held.
         """
+        asked_at_s = asyncio.get_running_loop().time()
         async with self._looking:
-            now_s = asyncio.get_running_loop().time()
-            if now_s - self._looked_at_s >= _FRESH_FOR_S:
+            # A look that began after we asked, for somebody else who waited, is good for us too.
+            if self._looked_since_s < asked_at_s:
+                began_at_s = asyncio.get_running_loop().time()
                 for lease in self._leases:
                     await lease.look()
-                self._looked_at_s = now_s
+                self._looked_since_s = began_at_s
             return max(lease.expires_in_s for lease in self._leases)

@@ -23,7 +23,7 @@ from provisioner.model.volume import Instance
 from provisioner.reconcile.cloud_controllers import CloudControllers
 
 AGAIN_S = 60.0
-_HELD_AGAIN_S = 15.0
+_HELD_AGAIN_S = 15.0  # a lease may be given up or deleted long before it expires
 
 log = structlog.get_logger(__name__)
 
@@ -71,12 +71,12 @@ class NodeInitializer:
         return None
 
     async def _held_for_s(self) -> float:
-        """How long to leave nodes to a cloud controller; 0 while there is none."""
+        """How long to leave nodes to a cloud controller before the next look; 0: there is none."""
         held_s = await self._cloud.held_for_s()
         if held_s and not self._told_of_lease:
             log.info("a cloud controller manager holds its lease: nodes are left to it")
         self._told_of_lease = bool(held_s)
-        return max(held_s, _HELD_AGAIN_S) if held_s else 0.0
+        return _HELD_AGAIN_S if held_s else 0.0
 
     async def _find(self, node: Node) -> Instance | Refusal:
         asked = rules.question(node)

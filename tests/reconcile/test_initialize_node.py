@@ -176,7 +176,6 @@ async def test_a_young_node_is_left_for_a_minute():
 async def test_nodes_are_left_to_a_cloud_controller_that_holds_its_lease(
     monkeypatch: pytest.MonkeyPatch, name: str
 ):
-    monkeypatch.setattr(cloud_controllers, "_FRESH_FOR_S", 0.0)
     now_s = [1000.0]
     monkeypatch.setattr(cloud_controllers, "boot_clock", lambda: now_s[0])
     world = World()
@@ -206,10 +205,7 @@ async def test_a_lease_that_was_given_up_is_held_by_nobody():
     assert is_initialized(world)
 
 
-async def test_a_cloud_controller_that_comes_while_ec2_is_asked_is_heeded(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(cloud_controllers, "_FRESH_FOR_S", 0.0)
+async def test_a_cloud_controller_that_comes_while_ec2_is_asked_is_heeded():
     world = World()
     world.api.put(a_node())
     found = world.cloud.addressed
