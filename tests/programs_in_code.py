@@ -16,8 +16,8 @@ _MKFS = "mkfs."
 def programs_of_the_node() -> set[str]:
     """All names that begin a command line in the code, and are programs of a Linux machine.
 
-    A command line is a tuple, or the arguments of a call, whose first element is a text; or the name
-    of a maker of file systems, which is put together.
+    A command line is a tuple, or the arguments of a call, that begins with a text and goes on with an
+    option or with what is no text; or the name of a maker of file systems, which is put together.
     """
     named: set[str] = set()
     for folder in ("node", "decide"):
@@ -30,11 +30,12 @@ def _begin_command_lines(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         match node:
             case (
-                ast.Tuple(elts=[ast.Constant(value=str(name)), _, *_])
+                ast.Tuple(elts=[ast.Constant(value=str(name)), second, *_])
                 | ast.Call(
-                    func=ast.Attribute(attr="run"), args=[ast.Constant(value=str(name)), _, *_]
+                    func=ast.Attribute(attr="run"),
+                    args=[ast.Constant(value=str(name)), second, *_],
                 )
-            ):
+            ) if not isinstance(second, ast.Constant) or str(second.value).startswith("-"):
                 yield name
             case ast.JoinedStr(values=[ast.Constant(value=str(name)), ast.FormattedValue()]) if (
                 name == _MKFS
