@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import structlog
+
 from provisioner.decide import mount_table, mounting
 from provisioner.decide.mount_table import Mount
 from provisioner.decide.mounting import Seen
@@ -20,10 +22,13 @@ from provisioner.node.patience import Patience
 from provisioner.node.programs import Programs
 from provisioner.node.roots import Roots
 
+log = structlog.get_logger(__name__)
 T = TypeVar("T")
 # Mounts on each other at one path; more than this is somebody's loop.
 _MOST_LAYERS = 64
 _MOST_READS = 4
+# The major number of file systems without a disk, such as the one that a device's node is on.
+_NO_DISK = "0:"
 
 
 class Mounts:
@@ -158,6 +163,21 @@ class Mounts:
             f"{path} is still a mount point after {_MOST_LAYERS} times umount: something mounts "
             "there again and again",
         )
+
+    async def flush(self, path: str) -> None:
+        """Bring all that was written to a mounted file system to its disk; a failure is logged.
+
+        Nothing is to be done where nothing is mounted, or no disk, or nothing can be written.
+
+        Raises:
+            NodeError: PROGRAM_MISSING; MOUNT_FAILED, the kernel's table cannot be read.
+        """
+        mount = self.at(path)
+        if mount is None or mount.is_read_only_everywhere or mount.number.startswith(_NO_DISK):
+            return
+        ran = await self._programs.run("sync", "-f", path, why=f"of {path}")
+        if ran.exit_code:
+            log.warning("could not be written to its disk", path=path, said=ran.essence)
 
     def _read(self, read: Callable[[bytes], T]) -> T:
         path = self._roots.proc / "self" / "mountinfo"

@@ -140,6 +140,10 @@ class Publisher:
 
     async def _unpublish(self, request: Unpublish) -> None:
         target = await self._paths.real(request.volume_id, request.target_path)
+        # A kubelet that is killed before it unstages forgets the volume (it looks for those of its
+        # pods' folders only), so it is detached while its file system is still mounted: what the
+        # pod wrote has to be on the volume by then.
+        await self._mounts.flush(target)
         await self._mounts.unmount(target)
         await self._paths.remove(request.volume_id, target)
 
