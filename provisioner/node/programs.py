@@ -34,6 +34,7 @@ _PACKAGES = {
     "mkfs.xfs": "xfsprogs",
     "mount": "mount (util-linux)",
     "resize2fs": "e2fsprogs",
+    "sync": "coreutils",
     "umount": "mount (util-linux)",
     "xfs_growfs": "xfsprogs",
 }
