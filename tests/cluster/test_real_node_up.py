@@ -17,7 +17,7 @@ import pytest
 from provisioner.sandbox import workdir
 from provisioner.sandbox.control_plane import until
 from provisioner.sandbox.kubectl import kubectl
-from provisioner.sandbox.real_node import cgroups
+from provisioner.sandbox.real_node import cgroups, cloud
 from provisioner.sandbox.real_node.node import CONTAINERD, KUBELET, PLUGIN, RealNode
 from provisioner.sandbox.up import Sandbox
 from tests.cluster.background import Background
@@ -128,6 +128,30 @@ async def test_pods_of_two_nodes_see_two_machines(box: Sandbox, sleeper: str) ->
     assert not mounts(first) & mounts(second)
     # The token of the sleeper's account is mounted there, and nowhere else.
     assert "/kubelet/pods" not in Path("/proc/self/mountinfo").read_text()
+
+
+async def test_without_a_cloud_controller_a_node_waits_to_be_filled_in() -> None:
+    start = Sandbox.start(
+        nodes=0,
+        zones=1,
+        latency="none",
+        controller=False,
+        real_nodes=1,
+        node_plugin=False,
+        cloud_controller=False,
+    )
+    async with start as box:
+        (node,) = box.real_nodes
+        path = f"/api/v1/nodes/{node.name}"
+        found = await box.plane.api.get(path)
+        assert cloud.UNINITIALIZED in {each["key"] for each in found["spec"]["taints"]}
+        assert "providerID" not in found["spec"]
+        assert not [key for key in found["metadata"]["labels"] if key.startswith("topology.")]
+
+        await cloud.initialize(box.plane.api, node.instance)
+        found = await box.plane.api.get(path)
+        assert found["spec"]["providerID"] == f"aws:///us-east-1a/{node.instance.instance_id}"
+        assert cloud.UNINITIALIZED not in {e["key"] for e in found["spec"].get("taints", ())}
 
 
 class Up:
