@@ -37,6 +37,7 @@ RELEASED_S = 90.0
 # and those of a node that was deleted, a minute, and another one to see that an attachment is gone.
 DELETED_S = 170.0
 ZONE = "us-east-1a"
+HERE = "here"  # value of the label, named as its story, of the nodes that a story's pod can run on
 
 log = structlog.get_logger(__name__)
 
@@ -59,13 +60,13 @@ async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIter
 
 @contextlib.asynccontextmanager
 async def a_doomed_node(place: Place) -> AsyncIterator[Instance]:
-    """A node that the story's pods prefer, and that nobody plays the kubelet of: it is Ready for as
+    """A node that the story's pods go to, and that nobody plays the kubelet of: it is Ready for as
     long as the controller manager waits for one."""
     endpoint = place.cluster.sandbox.ec2_endpoint
     [instance] = await asyncio.to_thread(make_instances, endpoint, 1, [ZONE])
     document = nodes.node(instance)
     del document["metadata"]["annotations"][FAKE]
-    document["metadata"]["labels"]["story"] = place.name
+    document["metadata"]["labels"][place.name] = HERE
     await nodes.add_as(place.api, instance, document)
     try:
         yield instance
@@ -77,21 +78,13 @@ async def a_doomed_node(place: Place) -> AsyncIterator[Instance]:
 
 @contextlib.asynccontextmanager
 async def a_stateful_pod(place: Place) -> AsyncIterator[Json]:
-    """A pod with a volume that is made anew wherever it can run; its persistent volume."""
+    """A pod with a volume, on the doomed node, and later on another one; its persistent volume."""
     await place.storage_class(waits=True)
     labels = {"app": place.name}
-    likes = {"key": "story", "operator": "In", "values": [place.name]}
     template = {
         "metadata": {"labels": labels},
         "spec": {
-            "nodeSelector": {"topology.kubernetes.io/zone": ZONE},
-            "affinity": {
-                "nodeAffinity": {
-                    "preferredDuringSchedulingIgnoredDuringExecution": [
-                        {"weight": 100, "preference": {"matchExpressions": [likes]}}
-                    ]
-                }
-            },
+            "nodeSelector": {place.name: HERE},
             "containers": [{"name": "main", "image": "main"}],
         },
     }
@@ -115,6 +108,8 @@ async def a_stateful_pod(place: Place) -> AsyncIterator[Json]:
     await place.api.create(path, body)
     yield await place.bound("data-db-0")
     await place.remove(f"{path}/db")
+    other = path_of(place.cluster.instance(ZONE))
+    await place.api.patch(other, {"metadata": {"labels": {place.name: None}}})
 
 
 def path_of(instance: Instance) -> str:
@@ -131,7 +126,8 @@ async def holder(place: Place, pv: Json) -> str:
 
 
 async def attached_to(place: Place, pv: Json, instance: Instance) -> None:
-    """Wait for it, then say as its kubelet would that the volume is mounted."""
+    """Wait for it, then say as its kubelet would that the volume is mounted; from now on the pod
+    can run on another node too."""
     name = instance.private_dns_name
 
     async def seen() -> bool:
@@ -140,6 +136,8 @@ async def attached_to(place: Place, pv: Json, instance: Instance) -> None:
     await place.cluster.until(f"the volume is attached to {name}", seen, 60.0)
     in_use = {"status": {"volumesInUse": [f"kubernetes.io/csi/{nodes.DRIVER}^{handle_of(pv)}"]}}
     await place.api.patch(f"{path_of(instance)}/status", in_use)
+    other = path_of(place.cluster.instance(ZONE))
+    await place.api.patch(other, {"metadata": {"labels": {place.name: HERE}}})
 
 
 async def dies(place: Place, instance: Instance) -> None:
