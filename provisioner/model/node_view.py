@@ -51,6 +51,12 @@ class NodeView(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
         found = _INSTANCE_ID.search(self.spec.provider_id)
         return found[1] if found else ""
 
+    def in_use(self, driver: str = EBS_DRIVER) -> frozenset[str]:
+        """The handles of this driver's volumes that the kubelet has staged, or is about to."""
+        prefix = f"{_CSI}{driver}^"
+        names = (self.status.volumes_in_use if self.status else None) or ()
+        return frozenset(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+
     def volumes(self, driver: str = EBS_DRIVER) -> frozenset[str]:
         """The ids of this driver's volumes that Kubernetes says are attached or in use."""
         status = self.status or NodeStatus()

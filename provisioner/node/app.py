@@ -19,6 +19,7 @@ from provisioner.node.devices import Devices
 from provisioner.node.drain import drain
 from provisioner.node.endpoint import Endpoint
 from provisioner.node.expand import Expander
+from provisioner.node.forgotten import Forgotten
 from provisioner.node.format import Formatter
 from provisioner.node.growth import Growth
 from provisioner.node.identity import Identity, our_version
@@ -55,6 +56,10 @@ class Node:
         self._programs = programs = Programs()
         devices, patience = Devices(settings.roots), Patience()
         mounts = Mounts(programs, patience, settings.roots)
+        operations, paths = Operations(), Paths(patience, settings.kubelet_dir)
+        self._forgotten = Forgotten(
+            kube, operations=operations, mounts=mounts, paths=paths, stages=settings.stages
+        )
         self.volumes = VolumeCollector(
             devices,
             VolumeNames(kube),
@@ -69,7 +74,16 @@ class Node:
         node = NodeService(
             Requests(str(settings.kubelet_dir)),
             info=Info(kube, metadata, foreign, settings.limits),
-            **_work(settings, Consents(kube), programs, devices, mounts=mounts, patience=patience),
+            **_work(
+                settings,
+                Consents(kube),
+                programs,
+                devices,
+                operations=operations,
+                mounts=mounts,
+                paths=paths,
+                patience=patience,
+            ),
         )
         self._registration = Registration(settings.driver, settings.csi_socket, metrics)
         self._csi = Endpoint(
@@ -103,6 +117,7 @@ class Node:
                 keeping = [
                     tasks.create_task(self._csi.keep(), name="csi"),
                     tasks.create_task(self._registry.keep(), name="registration"),
+                    tasks.create_task(self._forgotten.keep(), name="forgotten"),
                 ]
                 await stop.wait()
                 for task in keeping:
@@ -143,11 +158,11 @@ def _work(
     programs: Programs,
     devices: Devices,
     *,
+    operations: Operations,
     mounts: Mounts,
+    paths: Paths,
     patience: Patience,
 ) -> _Work:
-    operations = Operations()
-    paths = Paths(patience, settings.kubelet_dir)
     growth = Growth(programs, patience)
     mounted = Mounted(devices, mounts, paths, settings.roots)
     return _Work(

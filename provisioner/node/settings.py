@@ -47,6 +47,11 @@ class NodeSettings:
         return self.kubelet_dir / "plugins" / self.driver / "csi.sock"
 
     @property
+    def stages(self) -> Path:
+        """The folder in which the kubelet has our volumes staged."""
+        return self.kubelet_dir / "plugins" / "kubernetes.io" / "csi" / self.driver
+
+    @property
     def registration_socket(self) -> Path:
         """Where the kubelet looks for plugins."""
         return self.kubelet_dir / "plugins_registry" / f"{self.driver}-reg.sock"
