@@ -42,6 +42,18 @@ class Torn:
     name: str
     holders: tuple[str, ...]
 
+    @property
+    def is_only_staged(self) -> bool:
+        """Whether no pod had it: it was mounted where a kubelet stages volumes, and nowhere else.
+
+        A kubelet that is killed between a pod's unmount and this one forgets the volume
+        (``provisioner.decide.forgotten``), and says that it is not in use.
+        """
+        return bool(self.holders) and all(
+            each.startswith("mounted at ") and each.endswith("/globalmount")
+            for each in self.holders
+        )
+
     def __str__(self) -> str:
         how = "; ".join(self.holders) or "in use by something that cannot be seen"
         return (
