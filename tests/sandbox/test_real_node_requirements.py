@@ -8,7 +8,7 @@ import pytest
 
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.real_node import fleet, requirements
-from provisioner.sandbox.real_node.requirements import PROGRAMS, is_static, missing
+from provisioner.sandbox.real_node.requirements import PROGRAMS, all_missing, is_static, missing
 
 INTERPRETER = 3
 LOADED = 1
@@ -50,6 +50,24 @@ def test_a_missing_program_is_named_by_the_package_to_install(programs: Path, na
     (programs / name).unlink()
 
     assert why(programs) == f"a real node needs programs: apt install {PROGRAMS[name]}"
+
+
+def test_without_its_extra_the_node_plugin_cannot_run(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requirements, "find_spec", lambda _: None)
+
+    assert why(programs).endswith("pip install 'ebs-provisioner[node]'")
+
+
+def test_who_is_not_root_is_told_what_root_has_to_install(programs: Path) -> None:
+    (programs / "runc").unlink()
+
+    told = all_missing(str(programs), user_id=1000, system="linux")
+    assert told.startswith("a real node needs root: ")
+    assert told.endswith("; a real node needs programs: apt install runc")
+    assert all_missing(str(programs), user_id=0, system="linux") == why(programs)
+    assert all_missing(str(programs), user_id=1000, system="darwin") == "a real node needs Linux"
 
 
 def test_a_busybox_with_libraries_is_none(programs: Path) -> None:

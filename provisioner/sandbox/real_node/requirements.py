@@ -7,6 +7,7 @@ import shutil
 import struct
 import sys
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -47,6 +48,8 @@ def missing(path: str = PATH, *, user_id: int | None = None, system: str = sys.p
         packages.add("busybox-static")
     if packages:
         return f"a real node needs programs: apt install {' '.join(sorted(packages))}"
+    if find_spec("grpc") is None:
+        return "a real node needs the node plugin's extra: pip install 'ebs-provisioner[node]'"
     for needed, why in (
         ("/dev/loop-control", "loop devices, which this kernel or container does not have"),
         ("/sys/fs/cgroup", "control groups, which are not mounted here"),
@@ -54,6 +57,13 @@ def missing(path: str = PATH, *, user_id: int | None = None, system: str = sys.p
         if not os.access(needed, os.W_OK):
             return f"a real node needs {why} ({needed})"
     return ""
+
+
+def all_missing(path: str = PATH, *, user_id: int | None = None, system: str = sys.platform) -> str:
+    """Return the same, with what root would still have to install where we are not root."""
+    ours = missing(path, user_id=user_id, system=system)
+    roots = missing(path, user_id=0, system=system)
+    return "; ".join(dict.fromkeys(why for why in (ours, roots) if why))
 
 
 def is_static(program: Path) -> bool:
