@@ -102,6 +102,26 @@ async def test_a_part_that_is_killed_and_started_again_leaves_pods_running(
     real.sandbox.crew.check()
 
 
+async def test_a_kubelet_that_begins_without_its_containerd_begins_again(
+    real: Background, box: Sandbox, sleeper: str
+) -> None:
+    node, before = box.real_nodes[0], await started(box, sleeper)
+    failures = node.log(KUBELET).read_text().count("command failed")
+
+    async def has_failed() -> bool:
+        return node.log(KUBELET).read_text().count("command failed") > failures
+
+    await real.call(node.kill(CONTAINERD))
+    await real.call(node.restart(KUBELET))
+    async with asyncio.timeout(10):
+        await until(has_failed)
+    await real.call(node.start(CONTAINERD))
+    await real.call(node.ready())
+
+    assert await started(box, sleeper) == before
+    real.sandbox.crew.check()
+
+
 async def test_a_machine_that_comes_back_runs_its_pods_again(
     real: Background, box: Sandbox, sleeper: str
 ) -> None:

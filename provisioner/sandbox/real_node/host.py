@@ -28,6 +28,8 @@ class Host:
         folder: what the node writes; it outlives an end and a new beginning, as a disk does.
         pid: of process 1, as seen from here; 0 while the machine is off.
         cgroup: the name of its control groups; another one at each beginning.
+        revive: is asked first of a program that nobody has ended, with its status; true if it is
+            about to be started again.
     """
 
     def __init__(self, folder: Path, visible: Sequence[Path], lost: Callable[[str], None]) -> None:
@@ -43,6 +45,7 @@ class Host:
         self.cgroup = ""
         self._visible = [str(path) for path in (folder, *visible)]
         self._lost = lost
+        self.revive: Callable[[str, int], bool] = lambda *_: False
         self._keeper: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
         self._logs: dict[str, Path] = {}
@@ -58,6 +61,10 @@ class Host:
     def sys_dev_block(self) -> Path:
         """The folder that the node has as /sys/dev/block."""
         return namespace.folder_of_devices(self.folder)
+
+    def runs(self, name: str) -> bool:
+        """Whether a program runs there."""
+        return name in self._pids
 
     def mounts(self) -> list[str]:
         """The lines of the node's mountinfo."""
@@ -205,6 +212,8 @@ class Host:
             future.set_result(event)
         elif what == "ended" and self._pids.pop(name, None) is not None:
             status = event["status"]
+            if self.revive(name, status):
+                return
             how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
             end = last_lines(self._logs[name])
             self._lost(f"{name} ended {how}; the end of its log:\n{end}")

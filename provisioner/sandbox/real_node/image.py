@@ -12,10 +12,15 @@ import hashlib
 import io
 import json
 import platform
+import shutil
+import subprocess
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
+
+from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.real_node.requirements import PATH
 
 BUSYBOX: Final = "docker.io/library/busybox:1"
 """The name in full of what pods may run."""
@@ -36,6 +41,19 @@ _COMMANDS: Final = {
 _FOLDERS: Final = {"bin": 0o755, "etc": 0o755, "proc": 0o555, "root": 0o700, "sys": 0o555}
 _FILES: Final = {"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n"}
 _MEDIA: Final = "application/vnd.oci.image"
+
+
+def write_from_here(tar: Path) -> Path:
+    """Write the tar from this machine's own busybox.
+
+    Raises:
+        SandboxError: it has none.
+    """
+    busybox = shutil.which("busybox", path=PATH)
+    if busybox is None:
+        raise SandboxError("a real node needs busybox: apt install busybox-static")
+    said = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True)
+    return write(tar, Path(busybox).read_bytes(), said.stdout.split())
 
 
 def write(path: Path, busybox: bytes, applets: Sequence[str], machine: str = "") -> Path:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import json
-import shutil
-import subprocess
+import math
 import sys
+import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ CONTAINERD: Final = "containerd"
 KUBELET: Final = "kubelet"
 PLUGIN: Final = "node-plugin"
 
+_WITHOUT_CONTAINERD_S: Final = 10.0
 READY_TIMEOUT_S: Final = 60.0
 
 LABEL: Final = "ebs-provisioner.io/sandbox-node"
@@ -84,6 +85,10 @@ class RealNode:
         needed = (plane.folder, plane.binaries, Path(sys.prefix), Path(sys.base_prefix))
         here = Path(__file__).parents[3]
         self.host = Host(folder, (*needed, here), self._lost)
+        self.host.revive = self._revive
+        self._turn = asyncio.Lock()
+        self._containerd_killed_s = -math.inf
+        self._reviving: set[asyncio.Task[None]] = set()
         for part in (CONTAINERD, KUBELET, PLUGIN):
             self.host.log_of(part, self.log(part))
 
@@ -135,6 +140,8 @@ class RealNode:
 
     async def power_off(self) -> None:
         """End it at once, as when its instance fails; its disk and its Node object stay."""
+        for task in self._reviving:
+            task.cancel()
         try:
             await self.host.off()
         finally:
@@ -162,12 +169,35 @@ class RealNode:
 
     async def kill(self, part: str) -> None:
         """End one part by SIGKILL; containers outlive their containerd, mounts the plugin."""
+        if part == CONTAINERD:
+            self._containerd_killed_s = time.monotonic()
         await self.host.kill(part)
 
     async def restart(self, part: str) -> None:
         """Kill one part and start it again."""
-        await self.kill(part)
-        await self.start(part)
+        async with self._turn:
+            await self.kill(part)
+            await self.start(part)
+
+    def _revive(self, part: str, status: int) -> bool:
+        """Start a kubelet again that found no containerd when it began, as systemd does."""
+        since_s = time.monotonic() - self._containerd_killed_s
+        if part != KUBELET or status != 1 or since_s > _WITHOUT_CONTAINERD_S:
+            return False
+        task = asyncio.create_task(self._start_kubelet_again(), name=f"kubelet of {self.name}")
+        self._reviving.add(task)
+        task.add_done_callback(self._revived)
+        return True
+
+    async def _start_kubelet_again(self) -> None:
+        async with self._turn:  # until then a containerd that is being restarted answers
+            if not self.host.runs(KUBELET):
+                await self.start(KUBELET)
+
+    def _revived(self, task: asyncio.Task[None]) -> None:
+        self._reviving.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            self._lost(str(error))
 
     async def start_plugin(self, access: Access, metadata_endpoint: str) -> None:
         """Run the node plugin from now on, and wait until the kubelet knows it.
@@ -256,18 +286,10 @@ class RealNode:
         tar = self.host.folder / "images.tar"
         if tar.exists():
             return  # its disk has them from an earlier life
-        await asyncio.to_thread(_write_images, tar)
+        await asyncio.to_thread(image.write_from_here, tar)
         code, _, errors = await self.host.run(
             *("ctr", f"--address={configs.SOCKET}", "--namespace=k8s.io"),
             *("images", "import", "--snapshotter=native", str(tar)),
         )
         if code:
             raise SandboxError(f"the images of {self.name} cannot be had: {errors.strip()}")
-
-
-def _write_images(tar: Path) -> None:
-    busybox = shutil.which("busybox", path=PATH)
-    if busybox is None:
-        raise SandboxError("a real node needs busybox: apt install busybox-static")
-    said = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True)
-    image.write(tar, Path(busybox).read_bytes(), said.stdout.split())
