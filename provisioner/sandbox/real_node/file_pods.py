@@ -8,7 +8,7 @@ place is seen too.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -19,6 +19,13 @@ LOST: Final = 9
 TOLD: Final = "/dev/termination-log"
 """What a script writes there is its pod's termination message."""
 
+_PLAIN: Final[Json] = {
+    "hostNetwork": True,
+    "restartPolicy": "Never",
+    "terminationGracePeriodSeconds": 0,
+    "automountServiceAccountToken": False,
+    "enableServiceLinks": False,
+}
 _DATA: Final = "/data"
 _CHECK_AND_WRITE: Final = """\
 lost() { echo "LOST: $*" > "$TOLD"; exit 9; }
@@ -89,23 +96,23 @@ def pod(
         "imagePullPolicy": "Never",
         "command": ["/bin/sh", "-c", script],
         "env": [{"name": key, "value": value} for key, value in (environment or {}).items()],
-        "volumeMounts": [{"name": volumes[path], "mountPath": path} for path in claims],
-        "volumeDevices": [{"name": volumes[path], "devicePath": path} for path in devices or ()],
+        **_places(volumes, claims, devices or ()),
     }
-    body = {
-        "hostNetwork": True,
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 0,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "nodeSelector": {"kubernetes.io/hostname": node} if node else {},
-        "containers": [container],
-        "volumes": [
-            {"name": volumes[path], "persistentVolumeClaim": {"claimName": claim}}
-            for path, claim in every.items()
-        ],
-    }
+    claimed = [
+        {"name": volumes[path], "persistentVolumeClaim": {"claimName": claim}}
+        for path, claim in every.items()
+    ]
+    where = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
+    body = _PLAIN | where | {"containers": [container], "volumes": claimed}
     return {"metadata": {"name": name}, "spec": body | spec}
+
+
+def _places(volumes: Mapping[str, str], claims: Iterable[str], devices: Iterable[str]) -> Json:
+    """Where a container has its volumes."""
+    return {
+        "volumeMounts": [{"name": volumes[path], "mountPath": path} for path in claims],
+        "volumeDevices": [{"name": volumes[path], "devicePath": path} for path in devices],
+    }
 
 
 def checking_pod(
