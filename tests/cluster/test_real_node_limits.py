@@ -12,11 +12,11 @@ import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
 from provisioner.sandbox.real_node.node import PLUGIN, RealNode
-from tests.cluster import real_nodes
+from tests.cluster import real_pods
 from tests.cluster.background import Background
 from tests.cluster.cluster import CSI_NODES, Cluster
 from tests.cluster.place import Place
-from tests.cluster.real_nodes import WRITE
+from tests.cluster.real_pods import WRITE
 from tests.cluster.together import Stories, Together
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -29,12 +29,12 @@ PERIOD_S = 10  # the shortest that the API server takes
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Background]:
-    yield from real_nodes.background()
+    yield from real_pods.background()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(real: Background) -> AsyncIterator[Cluster]:
-    async with real_nodes.watched(real) as running:
+    async with real_pods.watched(real) as running:
         period = {"spec": {"nodeAllocatableUpdatePeriodSeconds": PERIOD_S}}
         await running.api.patch(CSI_DRIVER, period)
         yield running
@@ -95,7 +95,7 @@ async def a_root(place: Place, node: RealNode) -> AsyncIterator[None]:
 
 @together.test
 async def test_the_count_follows_interfaces_and_foreign_volumes(place: Place):
-    node = real_nodes.fleet_of(place.cluster.sandbox).nodes[1]
+    node = real_pods.fleet_of(place.cluster.sandbox).nodes[1]
     foreign = Foreign(place, node, "/dev/sdz")
     async with a_root(place, node):
         node.metadata.macs.append("02:00:00:00:00:02")
@@ -111,10 +111,10 @@ async def test_the_count_follows_interfaces_and_foreign_volumes(place: Place):
 
 @together.test
 async def test_volumes_of_ours_are_measured_and_take_no_place_after_a_restart(place: Place):
-    node = real_nodes.fleet_of(place.cluster.sandbox).nodes[0]
-    await real_nodes.a_claim(place)
-    await real_nodes.start(place, "user", f"{WRITE}; sync; sleep 1000", node=node.name)
-    await real_nodes.is_running(place, "user")
+    node = real_pods.fleet_of(place.cluster.sandbox).nodes[0]
+    await real_pods.a_claim(place)
+    await real_pods.start(place, "user", f"{WRITE}; sync; sleep 1000", node=node.name)
+    await real_pods.is_running(place, "user")
 
     async def measured() -> dict[str, float] | None:
         found = await series(node, place)
@@ -135,7 +135,7 @@ async def test_volumes_of_ours_are_measured_and_take_no_place_after_a_restart(pl
 
         await foreign.detach()
         await fits(place, node, EMPTY)
-    await real_nodes.gone(place, "user")
+    await real_pods.gone(place, "user")
 
 
 async def series(node: RealNode, place: Place) -> dict[str, float]:
