@@ -27,6 +27,9 @@ T = TypeVar("T")
 # Mounts on each other at one path; more than this is somebody's loop.
 _MOST_LAYERS = 64
 _MOST_READS = 4
+# mount(8) writes its own options (_netdev, user, x-...) to /run/mount/utab, and where it cannot it
+# fails after it has mounted. The root file system of our container is read-only.
+_NO_NOTE = "--no-mtab"
 # The major number of file systems without a disk, such as the one that a device's node is on.
 _NO_DISK = "0:"
 
@@ -82,9 +85,11 @@ class Mounts:
     ) -> None:
         """Mount a device.
 
+        A failure leaves nothing at the path.
+
         Args:
             device_path: the device.
-            path: an existing directory.
+            path: an existing directory where nothing is mounted.
             file_system: its type.
             options: for mount(8), with "ro" or "rw".
 
@@ -94,21 +99,19 @@ class Mounts:
         # -w: else mount(8) takes a device that refuses writes for read-only without a word.
         write = () if "ro" in options else ("-w",)
         ran = await self._programs.run(
-            *("mount", *write, "-t", file_system, "-o", ",".join(options), device_path, path),
+            *("mount", _NO_NOTE, *write, "-t", file_system),
+            *("-o", ",".join(options), device_path, path),
             why=f"of {device_path} at {path}",
         )
         if ran.exit_code:
+            # It can fail with what it does after the kernel has mounted.
+            was_mounted = await self._taken_away(path)
             raise NodeError(
-                mounting.mount_failure(ran.essence),
+                Reason.MOUNT_FAILED if was_mounted else mounting.mount_failure(ran.essence),
                 f"{device_path} could not be mounted at {path} as {file_system} with "
                 f"{','.join(options)} ({ran.ending}): {ran.essence}",
             )
-        if self.at(path) is None:
-            raise NodeError(
-                Reason.MOUNT_FAILED,
-                f"mount says that {device_path} is mounted at {path}, and the kernel does not; is "
-                "the folder shared with this process (mountPropagation: Bidirectional)?",
-            )
+        self._see(device_path, path)
 
     async def bind(self, source: str | Path, path: str, *, read_only: bool) -> None:
         """Show a directory, or a file, at another path too.
@@ -118,13 +121,13 @@ class Mounts:
         Raises:
             NodeError: MOUNT_FAILED, PROGRAM_MISSING.
         """
-        await self._change("--bind", str(source), path)
-        if not read_only:
-            return
         try:
-            await self.remount(path, read_only=True)
+            await self._change("--bind", str(source), path)
+            self._see(source, path)
+            if read_only:
+                await self.remount(path, read_only=True)
         except NodeError:
-            await self.unmount(path)
+            await self._taken_away(path)
             raise
 
     async def remount(self, path: str, *, read_only: bool) -> None:
@@ -179,6 +182,24 @@ class Mounts:
         if ran.exit_code:
             log.warning("could not be written to its disk", path=path, said=ran.essence)
 
+    def _see(self, source: str | Path, path: str) -> None:
+        if self.at(path) is None:
+            raise NodeError(
+                Reason.MOUNT_FAILED,
+                f"mount says that {source} is mounted at {path}, and the kernel does not; is the "
+                "folder shared with this process (mountPropagation: Bidirectional)?",
+            )
+
+    async def _taken_away(self, path: str) -> bool:
+        """Unmount what a failure has left at a path, if anything: true if something was there."""
+        if self.at(path) is None:
+            return False
+        try:
+            await self.unmount(path)
+        except NodeError as error:
+            log.warning("still mounted after a failure", path=path, why=error.message)
+        return True
+
     def _read(self, read: Callable[[bytes], T]) -> T:
         path = self._roots.proc / "self" / "mountinfo"
         try:
@@ -189,7 +210,7 @@ class Mounts:
             ) from error
 
     async def _change(self, *words: str) -> None:
-        ran = await self._programs.run("mount", *words, why=f"at {words[-1]}")
+        ran = await self._programs.run("mount", _NO_NOTE, *words, why=f"at {words[-1]}")
         if ran.exit_code:
             raise NodeError(
                 Reason.MOUNT_FAILED,

@@ -2,6 +2,7 @@
 
 import os
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,69 @@ async def test_a_mount_that_is_said_and_not_seen_is_told(machine):
         )
 
     assert lost.value.reason is Reason.MOUNT_FAILED
+
+
+@pytest.mark.parametrize("option", ["_netdev", "x-systemd.automount", "user"])
+async def test_what_mount_keeps_for_itself_is_written_nowhere(machine, option):
+    """The root file system of the plugin's container takes no writes, and mount would fail then."""
+    disk, path = machine.attach(), str(machine.kubelet)
+    run("mkfs.ext4", "-q", disk.node)
+
+    await machine.mounts.mount(disk.node, path, file_system="ext4", options=("rw", option))
+
+    assert machine.mounts.at(path).number == disk.number
+    notes = Path("/run/mount/utab")
+    assert path not in (notes.read_text() if notes.exists() else "")
+
+
+async def test_a_mount_that_fails_after_the_kernel_has_mounted_is_taken_away(machine):
+    """So mount(8) ends where it cannot write what it notes of a mount."""
+    disk = machine.attach()
+    run("mkfs.ext4", "-q", disk.node)
+    said = "filesystem was mounted, but any subsequent operation failed: Read-only file system"
+    machine.fake("mount", f'{machine.real("mount")} "$@"; echo "{said}" >&2; exit 32')
+
+    with pytest.raises(NodeError, match=rf"\(exit code 32\): {said}") as failed:
+        await machine.mounts.mount(
+            disk.node, str(machine.kubelet), file_system="ext4", options=("rw",)
+        )
+
+    assert failed.value.reason is Reason.MOUNT_FAILED  # the device itself takes writes
+    assert machine.mounts_below() == []
+
+
+async def test_a_failed_mount_that_is_in_use_at_once_is_told_as_it_failed(machine):
+    disk = machine.attach()
+    run("mkfs.ext4", "-q", disk.node)
+    machine.fake("mount", f'{machine.real("mount")} "$@"; echo strange >&2; exit 32')
+    machine.fake("umount", "echo target is busy >&2; exit 32")
+
+    with pytest.raises(NodeError, match=r"could not be mounted at .* \(exit code 32\): strange"):
+        await machine.mounts.mount(
+            disk.node, str(machine.kubelet), file_system="ext4", options=("rw",)
+        )
+
+
+@pytest.mark.parametrize(
+    ("ends", "why"), [("exit 32", "exit code 32"), ("kill -9 $$", "ended by SIGKILL")]
+)
+async def test_a_bind_that_fails_after_the_kernel_has_mounted_is_taken_away(machine, ends, why):
+    source, target = machine.folder / "source", machine.kubelet / "target"
+    source.mkdir()
+    target.mkdir()
+    machine.fake("mount", f'{machine.real("mount")} "$@"; {ends}')
+
+    with pytest.raises(NodeError, match=why):
+        await machine.mounts.bind(source, str(target), read_only=False)
+
+    assert machine.mounts_below() == []
+
+
+async def test_a_bind_that_is_said_and_not_seen_is_told(machine):
+    machine.fake("mount", "exit 0")
+
+    with pytest.raises(NodeError, match="mountPropagation: Bidirectional"):
+        await machine.mounts.bind(machine.folder, str(machine.kubelet), read_only=False)
 
 
 async def test_a_remount_that_is_said_and_not_seen_is_told(machine):
