@@ -183,8 +183,10 @@ async def running(
     finally:
         if process.returncode is None:
             process.terminate()
-        await asyncio.wait_for(process.wait(), _STOP_S)
+        code = await asyncio.wait_for(process.wait(), _STOP_S)
         registry.unlink(missing_ok=True)  # left on purpose, for a plugin that is updated
+    if code:
+        raise SystemExit(f"the node plugin has ended: {code}")
 
 
 async def _starts(folder: Path, kube: KubeServer) -> list[float]:
@@ -195,20 +197,21 @@ async def _starts(folder: Path, kube: KubeServer) -> list[float]:
     return found
 
 
-async def _scraped(port: int) -> str:
+async def scraped(port: int, ids: set[str]) -> None:
+    """Read the metrics, and see that these volumes are in them."""
     url = f"http://127.0.0.1:{port}/metrics"
     async with aiohttp.ClientSession() as session, session.get(url) as reply:
-        return await reply.text()
+        text = await reply.text()
+    missing = [each for each in ids if f'volume_id="{each}"' not in text]
+    if missing:
+        raise SystemExit(f"not in the metrics: {', '.join(missing)}")
 
 
 async def _scrapes(pid: int, port: int, ids: set[str]) -> float:
     """The CPU seconds of one."""
     before_s = processes.cpu_s(pid)
     for _ in range(SCRAPES):
-        text = await _scraped(port)
-    missing = [each for each in ids if f'volume_id="{each}"' not in text]
-    if missing:
-        raise SystemExit(f"not in the metrics: {', '.join(missing)}")
+        await scraped(port, ids)
     return (processes.cpu_s(pid) - before_s) / SCRAPES
 
 
