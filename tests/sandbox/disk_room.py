@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ import pytest
 from provisioner.sandbox import control_plane
 from provisioner.sandbox.real_node.disks import Disks
 from provisioner.sandbox.real_node.plugs import Machine
+from provisioner.sandbox.strict_ec2.client import StrictEc2
 from provisioner.sandbox.strict_ec2.lab import Lab
 
 T = TypeVar("T")
@@ -71,6 +73,16 @@ class Room:
 
     def _free_name(self) -> str:
         return f"/dev/xvdb{chr(next(self._letters))}"
+
+
+@contextlib.asynccontextmanager
+async def opened(ec2: StrictEc2, client: object, folder: Path) -> AsyncIterator[Room]:
+    ec2.control(snapshot_limits={"interval_s": 0})
+    files = folder / "disks"
+    async with Disks(ec2.endpoint, files, seed=1) as disks:
+        yield Room(Lab(client, ec2.control), disks, folder)
+        disks.check()
+    await until(lambda: not loop_files(files))
 
 
 def link_of(machine: Machine, volume: str) -> Path:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import stat
 import time
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,16 +13,14 @@ from pathlib import Path
 import pytest
 
 from provisioner.sandbox.errors import SandboxError
-from provisioner.sandbox.real_node.disks import Disks
 from provisioner.sandbox.strict_ec2.client import StrictEc2
-from provisioner.sandbox.strict_ec2.lab import Lab
 from tests.sandbox.disk_room import (
     GIB,
     MIB,
     Room,
     link_of,
-    loop_files,
     needs_loops,
+    opened,
     read,
     size_of,
     until,
@@ -36,12 +32,8 @@ pytestmark = needs_loops
 
 @pytest.fixture
 async def room(strict_ec2: StrictEc2, strict_client: object, tmp_path: Path) -> AsyncIterator[Room]:
-    strict_ec2.control(snapshot_limits={"interval_s": 0})
-    folder = tmp_path / "disks"
-    async with Disks(strict_ec2.endpoint, folder, seed=1) as disks:
-        yield Room(Lab(strict_client, strict_ec2.control), disks, tmp_path)
-        disks.check()
-    await until(lambda: not loop_files(folder))
+    async with opened(strict_ec2, strict_client, tmp_path) as room:
+        yield room
 
 
 async def test_an_attached_volume_is_an_nvme_disk_with_its_serial(room: Room) -> None:
@@ -159,42 +151,6 @@ async def test_a_deleted_volume_leaves_no_file(room: Room) -> None:
     await room.settled()
 
     assert list(files.iterdir()) == []
-
-
-async def test_a_device_taken_while_it_is_used_is_told_and_what_is_written_later_is_lost(
-    room: Room, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one, other = await room.machine(), await room.machine()
-    volume = await room.call(room.lab.volume)
-    device = await room.attached(volume, one)
-    write(device, b"before")
-    with device.open("r+b", buffering=0) as held:
-        await room.detached(volume, one)
-        held.write(b"after!")
-        os.fsync(held.fileno())
-        assert read(await room.attached(volume, other), 6) == b"before"
-
-    [torn] = room.disks.torn
-    assert (torn.volume_id, torn.instance_id, torn.name) == (volume, one.instance_id, device.name)
-    assert f"while that still used it as {device.name}: open in " in str(torn)
-    assert f"({os.getpid()})" in str(torn)
-    assert f"TORN: {torn}" in capsys.readouterr().err
-
-
-async def test_a_mounted_device_that_is_taken_is_told_with_its_mount(room: Room) -> None:
-    machine, volume = await room.machine(), await room.call(room.lab.volume)
-    device = await room.attached(volume, machine)
-    # In a mount namespace of its own, which ends with the pipe.
-    script = f"mkfs.ext4 -q {device} && mount {device} /mnt && echo mounted && read end"
-    mounting = await asyncio.create_subprocess_exec(
-        *("unshare", "--mount", "sh", "-c", script), stdin=PIPE, stdout=PIPE
-    )
-    assert mounting.stdout is not None
-    assert await mounting.stdout.readline() == b"mounted\n"
-    await room.detached(volume, machine)
-    await mounting.communicate(b"")  # and stdin is closed
-
-    assert "mounted at /mnt" in str(room.disks.torn[0])
 
 
 async def test_a_machine_that_comes_back_finds_what_is_attached_to_it(room: Room) -> None:

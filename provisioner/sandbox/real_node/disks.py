@@ -2,6 +2,7 @@
 
 It follows ``/_disks`` of the strict EC2 and carries out one change after the other: so a volume has
 left one machine before it comes to the next, and a snapshot holds what there was when it was taken.
+Only that a device appears can be put off, and then holds nothing else up.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import contextlib
 import random
 import sys
+import time
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,7 @@ _AGAIN_AFTER_S: Final = 0.2
 # nvme0n1 is the root volume.
 _NUMBERS: Final = range(1, 128)
 # Nobody may use a device that is being detached; programs that have just ended may still close it.
+# What they write in this time is lost.
 _LET_GO_S: Final = 0.5
 _MACHINE_GONE_S: Final = 30.0
 
@@ -41,6 +44,7 @@ class Torn:
     instance_id: str
     name: str
     holders: tuple[str, ...]
+    at_s: float = 0.0  # time.monotonic()
 
     @property
     def is_only_staged(self) -> bool:
@@ -79,6 +83,7 @@ class Disks:
         self._random = random.Random(seed)  # noqa: S311 (names, not cryptography)
         self._machines: dict[str, Machine] = {}
         self._attached: defaultdict[str, dict[str, int]] = defaultdict(dict)  # GiB
+        self._awaited: dict[tuple[str, str], int] = {}  # numbers of changes
         self._loops: dict[str, Loop] = {}
         self._plugs: dict[tuple[str, str], Plug] = {}
         self._turn = asyncio.Lock()
@@ -161,19 +166,28 @@ class Disks:
     # -- following EC2
 
     async def _follow(self, last: int) -> None:
-        while True:
-            try:
-                latest, changes = await self._ask(last, _POLL_S)
-            except (aiohttp.ClientError, TimeoutError):
-                # It ends before us, or a test has stopped it.
-                await asyncio.sleep(_AGAIN_AFTER_S)
-                continue
-            if any(each["what"] == "attached" for each in changes):
-                await asyncio.sleep(self.appears_after_s)
-            async with self._turn:
-                for change in changes:
-                    await asyncio.to_thread(self._carry_out, change)
-            last = latest
+        async with asyncio.TaskGroup() as appearing:
+            while True:
+                try:
+                    latest, changes = await self._ask(last, _POLL_S)
+                except (aiohttp.ClientError, TimeoutError):
+                    # It ends before us, or a test has stopped it.
+                    await asyncio.sleep(_AGAIN_AFTER_S)
+                    continue
+                async with self._turn:
+                    for change in changes:
+                        await asyncio.to_thread(self._carry_out, change)
+                        if change["what"] == "attached" and self.appears_after_s:
+                            appearing.create_task(self._appear(change))
+                last = latest
+
+    async def _appear(self, change: dict[str, Any]) -> None:
+        await asyncio.sleep(self.appears_after_s)
+        key = change["thing_id"], change["instance_id"]
+        async with self._turn:
+            # It may be detached again, or on its way for another time.
+            if self._awaited.get(key) == change["number"]:
+                await asyncio.to_thread(self._put, *key)
 
     async def _ask(self, after: int, wait_s: float) -> tuple[int, list[dict[str, Any]]]:
         timeout = aiohttp.ClientTimeout(total=wait_s + _ANSWERS_WITHIN_S)
@@ -190,10 +204,12 @@ class Disks:
                 self._files.copy(change["source_id"], thing_id)
             case "attached":
                 self._attached[thing_id][instance_id] = change["size_gib"]
-                if instance_id in self._machines:
+                self._awaited[thing_id, instance_id] = change["number"]
+                if not self.appears_after_s:
                     self._put(thing_id, instance_id)
             case "detached":
                 self._attached[thing_id].pop(instance_id, None)
+                self._awaited.pop((thing_id, instance_id), None)
                 self._take(thing_id, instance_id)
             case "resized":
                 self._resize(thing_id, change["size_gib"])
@@ -206,7 +222,7 @@ class Disks:
     # -- what machines see
 
     def _put(self, volume_id: str, instance_id: str) -> None:
-        if (volume_id, instance_id) in self._plugs:
+        if (volume_id, instance_id) in self._plugs or instance_id not in self._machines:
             return
         if volume_id not in self._loops:
             size_gib = max(self._attached[volume_id].values())
@@ -223,15 +239,20 @@ class Disks:
         plug = self._plugs.pop((volume_id, instance_id), None)
         if plug is None:
             return
-        plug.take()
+        at_s = time.monotonic()
         loop = self._unused_loop(volume_id)
-        if loop is None or loop.release(_LET_GO_S):
+        mounts = loop.mounts() if loop else []
+        plug.take()
+        if loop is None or (loop.release(0.0) and not mounts):
             return
-        torn = Torn(volume_id, instance_id, plug.name, tuple(loop.holders()))
+        # What somebody still writes is lost, as on EC2, and must not spoil what the next one reads.
+        self._files.renew(volume_id)
+        if not mounts and loop.is_released(_LET_GO_S):
+            return
+        holders = tuple(dict.fromkeys([*mounts, *loop.holders()]))
+        torn = Torn(volume_id, instance_id, plug.name, holders, at_s)
         self.torn.append(torn)
         print(f"TORN: {torn}", file=sys.stderr, flush=True)
-        # What it still writes is lost, as on EC2, and must not spoil what the next one reads.
-        self._files.renew(volume_id)
 
     def _unused_loop(self, volume_id: str) -> Loop | None:
         """Give up the loop device of a volume that no machine has any more."""
@@ -250,5 +271,6 @@ class Disks:
         for volume_id, instance_id in list(self._plugs):
             self._take(volume_id, instance_id)
         self._attached.clear()
+        self._awaited.clear()
         for each in self._files.folder.iterdir():
             each.unlink()

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from provisioner.sandbox.real_node import mount_tables
+
 MAJOR: Final = 7
 _CONTROL: Final = Path("/dev/loop-control")
 _CTL_GET_FREE: Final = 0x4C82
@@ -52,6 +54,10 @@ class Loop:
         The kernel clears it then as soon as that one lets go of it too.
         """
         os.close(self._descriptor)
+        return self.is_released(patience_s)
+
+    def is_released(self, patience_s: float) -> bool:
+        """Wait until nobody has it open; false if after ``patience_s`` somebody still has."""
         until_s = time.monotonic() + patience_s
         while self.is_bound():
             if time.monotonic() > until_s:
@@ -66,14 +72,23 @@ class Loop:
             return shown.rstrip("\n").removesuffix(" (deleted)") == str(self.file)
         return False
 
+    def mounts(self) -> list[str]:
+        """Tell where it is mounted, in words, in any mount namespace that has a process."""
+        tables = mount_tables.all_tables()
+        found = [place for table in tables for place in mount_tables.places(table, self._device)]
+        return [f"mounted at {place}" for place in dict.fromkeys(found)]
+
     def holders(self) -> list[str]:
         """Tell who has it mounted or open, in words; for a complaint, as it reads all of /proc."""
-        found: dict[str, None] = {}
+        found = dict.fromkeys(self.mounts())
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # it has ended
-                for each in _uses(process, self.number):
-                    found.setdefault(each)
+                found |= dict.fromkeys(_opened(process, self.number))
         return list(found)
+
+    @property
+    def _device(self) -> str:
+        return f"{MAJOR}:{self.number}"
 
 
 def make(file: Path) -> Loop:
@@ -117,12 +132,8 @@ def _open(number: int) -> int:
     return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
 
-def _uses(process: Path, number: int) -> Iterator[str]:
+def _opened(process: Path, number: int) -> Iterator[str]:
     name = (process / "comm").read_text().strip()
-    for line in (process / "mountinfo").read_text().splitlines():
-        fields = line.split()
-        if fields[2] == f"{MAJOR}:{number}":
-            yield f"mounted at {fields[4]}"
     for descriptor in (process / "fd").iterdir():
         with suppress(OSError):
             seen = descriptor.stat()
