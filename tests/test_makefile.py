@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.sandbox.real_node import requirements
-
 ROOT = Path(__file__).parents[1]
 RIGHTS = "tests/cluster/test_rights.py"
 BINARIES = ".venv/bin/ebs-provisioner sandbox binaries"
@@ -51,15 +49,6 @@ def test_the_rights_are_judged_by_what_all_other_tests_have_used() -> None:
     assert f"--ignore {RIGHTS}" in others
     assert rights.endswith(f"--used-rights {folder[1]} {RIGHTS}")
     assert commands.index(f"rm -rf {folder[1]}") < commands.index(others) < commands.index(rights)
-
-
-def test_ci_installs_what_a_real_node_needs() -> None:
-    script = (ROOT / ".ci" / "run").read_text()
-    installed = dict(re.findall(r"\[([\w.]+)\]=([\w-]+)", script))
-    # They come with others.
-    beside = {"ctr": "containerd", "containerd-shim-runc-v2": "containerd"}
-
-    assert requirements.PROGRAMS.items() <= (installed | beside).items()
 
 
 def first(commands: list[str], command: str) -> int:
