@@ -5,25 +5,14 @@ Source: mount(8) of util-linux 2.38; aws-ebs-csi-driver v1.64 pkg/driver/node.go
 """
 
 import errno
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from provisioner.decide import mount_options as rules
 from provisioner.decide.mount_table import Mount
 from provisioner.model.errors import Reason
 from provisioner.model.node_requests import Capability
 
-# One option; a quoted value may hold commas: context="system_u:object_r:container_file_t:s0:c1,c2".
-_OPTION = re.compile(r'(?:[^,"]|"[^"]*"?)+')
-# They have mount(8) do something else than mount the whole device once, here.
-_OTHER_TASKS = frozenset(
-    {
-        *("bind", "rbind", "move", "remount", "loop", "offset", "sizelimit"),
-        *("private", "rprivate", "shared", "rshared", "slave", "rslave"),
-        *("unbindable", "runbindable", "X-mount.subdir", "X-mount.mkdir", "x-mount.mkdir"),
-    }
-)
 _CORRUPTED = frozenset(
     {
         errno.ENOTCONN,
@@ -71,7 +60,7 @@ def is_corrupted(error: OSError) -> bool:
 
 def wants_read_only(capability: Capability) -> bool:
     """Whether a volume is asked for to be read only, by its mode or by its mount options."""
-    return capability.is_read_only or "ro" in _options(capability.mount_flags)
+    return capability.is_read_only or "ro" in rules.parted(capability.mount_flags)
 
 
 def mount_options(file_system: str, capability: Capability) -> tuple[str, ...]:
@@ -80,15 +69,11 @@ def mount_options(file_system: str, capability: Capability) -> tuple[str, ...]:
     xfs always has nouuid: a volume and its clone on one node have the same id.
 
     Raises:
-        ValueError: one sentence, an option would have mount(8) do something else.
+        ValueError: one sentence, an option cannot be used for volumes.
     """
-    options = _options(capability.mount_flags)
+    options = rules.parted(capability.mount_flags)
     for option in options:
-        if option.partition("=")[0] in _OTHER_TASKS:
-            raise ValueError(
-                f"mount option {option[:60]!r} cannot be used for volumes; take it out of "
-                "mountOptions of the class and of the PersistentVolume"
-            )
+        rules.check(option)
     mode = ["ro"] if wants_read_only(capability) else ["rw"]
     others = [option for option in options if option not in ("ro", "rw")]
     own = ["nouuid"] if file_system == "xfs" else []
@@ -143,7 +128,3 @@ def _place(seen: Seen, number: str, *, root: str) -> Place:
         return Place.DONE
     # A disk that went while mounted keeps its number until it is unmounted: no other one has it.
     return Place.FOREIGN if seen.has_device else Place.STALE
-
-
-def _options(flags: Iterable[str]) -> list[str]:
-    return [option.strip() for flag in flags for option in _OPTION.findall(flag) if option.strip()]

@@ -3,8 +3,6 @@
 import errno
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from provisioner.decide import mounting
 from provisioner.decide.mount_table import Mount
@@ -57,17 +55,6 @@ def test_options_to_mount_with(file_system, asked, options):
 def test_refuses_options_that_do_something_else(flag):
     with pytest.raises(ValueError, match="cannot be used for volumes; take it out of mountOptions"):
         mounting.mount_options("ext4", capability(flag))
-
-
-@given(st.lists(st.text(alphabet='abc=,"', min_size=1), max_size=6))
-def test_options_are_parted_at_commas_outside_of_quotes_only(flags):
-    options = mounting.mount_options("ext4", capability(*flags))
-
-    assert "".join(options[1:]).count('"') <= "".join(flags).count('"')
-    for option in options:
-        is_parted_wrongly = "," in option and '"' not in option
-        assert option
-        assert not is_parted_wrongly
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,10 @@ def unstage(machine: Machine, volume_id: str = VOLUME) -> Unstage:
         ({"file_system": "btrfs"}, "file system 'btrfs' is not supported; there are ext4, ext3, x"),
         ({"file_system": "ntfs"}, "is for Windows nodes"),
         ({"flags": ("remount",)}, "mount option 'remount' cannot be used for volumes"),
+        (
+            {"file_system": "xfs", "flags": ("noatime,logdev=/dev/nvme9n1",)},
+            "mount option 'logdev=/dev/nvme9n1' cannot be used for volumes",
+        ),
     ],
 )
 async def test_what_cannot_be_is_refused_before_anything_is_looked_for(machine, asked, sentence):
@@ -170,8 +174,8 @@ async def test_a_failed_growth_leaves_nothing_mounted(machine):
 async def test_mount_options_that_the_kernel_refuses_are_told(machine):
     machine.attach()
 
-    with pytest.raises(NodeError, match="as ext4 with rw,nosuchoption") as failed:
-        await machine.stager.stage(machine.stage(flags=("nosuchoption",)))
+    with pytest.raises(NodeError, match="as ext4 with rw,wsync") as failed:
+        await machine.stager.stage(machine.stage(flags=("wsync",)))
 
     assert failed.value.reason is Reason.MOUNT_FAILED
 
