@@ -6,7 +6,7 @@ import boto3
 import pytest
 
 from provisioner import limit_table
-from provisioner.model.attachment_limit import TABLE, AttachmentLimit, known_limit
+from provisioner.model.attachment_limit import TABLE, AttachmentLimit, NotedLimit, known_limit
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS
 
 SHARED, DEDICATED = True, False
@@ -71,6 +71,17 @@ def test_where_regions_differ_the_lower_limit_holds():
         "b": high,
         "c": low,
     }
+
+
+@pytest.mark.parametrize("text", ["m99.large 28 shared", "u-6tb1.metal 128 dedicated"])
+def test_a_noted_limit_is_read_as_it_is_written(text):
+    assert str(NotedLimit.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "28 shared", "m99.large", "m99.large many", "m99.large  2"])
+def test_what_is_no_noted_limit_is_refused(text):
+    with pytest.raises(ValueError, match="is no attachment limit of an instance type"):
+        NotedLimit.parse(text)
 
 
 @pytest.mark.parametrize("text", ["28 shared", "128 dedicated"])

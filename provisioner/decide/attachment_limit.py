@@ -10,6 +10,7 @@ from provisioner.model.attachment_limit import (
     LIMIT_ANNOTATION,
     AttachmentLimit,
     DescribedType,
+    NotedLimit,
     known_limit,
 )
 from provisioner.model.node import CsiNode, Node
@@ -73,7 +74,7 @@ def noted(node: Node, instance_type: str, limit: AttachmentLimit) -> list[Operat
     """Note on a node what its instance takes, if it still is of that type."""
     if type_of(node) != instance_type:
         return []
-    return annotated(node, {LIMIT_ANNOTATION: str(limit)})
+    return annotated(node, {LIMIT_ANNOTATION: str(NotedLimit(instance_type, limit))})
 
 
 def table_of(limits: Mapping[str, AttachmentLimit]) -> list[str]:

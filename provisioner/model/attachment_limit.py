@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 TABLE = Path(__file__).with_name("attachment_limits.txt")
-# On a Node, by the controller, when the instance type is not in the table: "28 shared".
+# On a Node, by the controller, when the instance type is not in the table: "z9.large 28 shared".
 LIMIT_ANNOTATION = "ebs-provisioner.io/attachment-limit"
 
 _SHARED = "shared"
@@ -56,6 +56,37 @@ class AttachmentLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class NotedLimit:
+    """What the annotation on a Node says: a limit, and of which type, as an instance's may change.
+
+    Attributes:
+        instance_type: for example "m5.large".
+        limit: what it takes.
+    """
+
+    instance_type: str
+    limit: AttachmentLimit
+
+    def __str__(self) -> str:
+        return f"{self.instance_type} {self.limit}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what ``str`` has written.
+
+        Raises:
+            ValueError: it is anything else.
+        """
+        instance_type, _, limit = text.partition(" ")
+        try:
+            return cls(instance_type, AttachmentLimit.parse(limit))
+        except ValueError:
+            raise ValueError(
+                f'{text!r} is no attachment limit of an instance type, such as "m5.large 27 shared"'
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
 class DescribedType:
     """One instance type as DescribeInstanceTypes tells it.
 
@@ -95,7 +126,7 @@ class DescribedType:
         )
 
 
-# Of a type that nobody knows: the lowest that is common among Nitro types.
+# Of a type that nobody knows: what most types with a shared limit take. Some take fewer, 23 to 26.
 UNKNOWN = AttachmentLimit(27, is_shared=True)
 
 

@@ -9,10 +9,12 @@ import structlog
 
 from provisioner.decide import attachment_limit, instance_identity
 from provisioner.decide.attachment_limit import LimitOptions
+from provisioner.decide.instance_identity import TYPE_LABEL
 from provisioner.model.attachment_limit import (
     LIMIT_ANNOTATION,
     UNKNOWN,
     AttachmentLimit,
+    NotedLimit,
     known_limit,
 )
 from provisioner.model.errors import KubeError, NodeError, Reason
@@ -21,8 +23,11 @@ from provisioner.node.device_thread import in_thread
 from provisioner.node.kube import NodeKube
 from provisioner.node.metadata import Metadata
 
-# How long it is believed that a volume is foreign; it may be given to Kubernetes where it is.
+# How long it is believed that a volume is ours or foreign: it may be given to Kubernetes where it
+# is, or taken from it.
 BELIEVED_S = 300.0
+# How long what the controller noted of the type is believed; kubelet may ask every 10 s.
+NOTE_BELIEVED_S = 60.0
 _AS_BEFORE = "foreign volumes are taken to be as many as before"
 _DEVICE = re.compile(r"^(?:/dev/)?(?:sd|xvd)?([a-z]+)[0-9]*$")
 
@@ -35,13 +40,13 @@ class Foreign:
     A volume is ours if Kubernetes says so in the Node's status, or if there is an attachment of it
     to this node: that is made before a volume is attached and goes after it was detached, so that
     this holds also after a reboot with volumes attached, and while one comes or goes. Who is whose
-    is remembered for as long as a volume is seen: at rest the API server is not asked at all.
+    is remembered for some minutes: at rest the API server is asked no more often than that.
 
     Args:
         kube: for the Node and its attachments.
         metadata: for the mapping that tells the volumes of Xen instances.
         volumes: the EBS volumes that the machine sees now; empty on Xen.
-        believed_s: when a foreign volume is looked at again, in seconds.
+        believed_s: when it is asked again whose a volume is, in seconds.
     """
 
     def __init__(
@@ -56,34 +61,28 @@ class Foreign:
         self._metadata = metadata
         self._volumes = volumes
         self._believed_s = believed_s
-        self._ours: set[str] = set()
-        self._foreign: dict[str, float] = {}  # and when to look again
+        self._is_ours: dict[str, bool] = {}
+        self._ask_at_s: dict[str, float] = {}
 
     async def count(self) -> int:
         """How many, the root volume among them.
 
         Raises:
-            KubeError: there are volumes not seen before, and the API server does not tell.
+            KubeError: it is time to ask whose a volume is, and the API server does not tell.
         """
         seen = await in_thread(self._volumes)
         if not seen:
             return await self._count_by_mapping()
-        self._ours &= seen
         now_s = time.monotonic()
-        self._foreign = {each: at_s for each, at_s in self._foreign.items() if each in seen}
-        believed = {each for each, at_s in self._foreign.items() if now_s < at_s}
-        if unknown := seen - self._ours - believed:
+        self._ask_at_s = {each: at_s for each, at_s in self._ask_at_s.items() if each in seen}
+        if unknown := {each for each in seen if now_s >= self._ask_at_s.get(each, now_s)}:
             ours = (await self._kube.node()).volumes(self._kube.driver)
-            for volume_id in sorted(unknown):
-                await self._judge(volume_id, is_ours=volume_id in ours, now_s=now_s)
-        return len(self._foreign)
-
-    async def _judge(self, volume_id: str, *, is_ours: bool, now_s: float) -> None:
-        if is_ours or await self._kube.attachment(volume_id) is not None:
-            self._ours.add(volume_id)
-            self._foreign.pop(volume_id, None)
-        else:
-            self._foreign[volume_id] = now_s + self._believed_s
+            for each in sorted(unknown):
+                is_ours = each in ours or await self._kube.attachment(each) is not None
+                self._is_ours[each] = is_ours
+                self._ask_at_s[each] = now_s + self._believed_s
+        self._is_ours = {each: self._is_ours[each] for each in seen}
+        return sum(not is_ours for is_ours in self._is_ours.values())
 
     async def _count_by_mapping(self) -> int:
         """By the devices that a Xen instance was started with; those of later are not seen."""
@@ -99,16 +98,32 @@ class Foreign:
 
 
 class Info:
-    """NodeGetInfo, worked out anew each time it is asked: volumes and interfaces come and go."""
+    """NodeGetInfo, worked out anew each time it is asked: volumes and interfaces come and go.
+
+    Args:
+        kube: for the limit of an instance type that no table has.
+        metadata: which instance this is, and its interfaces.
+        foreign: counts the volumes that are not ours.
+        options: what the administrator says.
+        note_believed_s: when the limit that is noted on the Node is read again, in seconds.
+    """
 
     def __init__(
-        self, kube: NodeKube, metadata: Metadata, foreign: Foreign, options: LimitOptions
+        self,
+        kube: NodeKube,
+        metadata: Metadata,
+        foreign: Foreign,
+        options: LimitOptions,
+        *,
+        note_believed_s: float = NOTE_BELIEVED_S,
     ) -> None:
         self._kube = kube
         self._metadata = metadata
         self._foreign = foreign
         self._options = options
-        self._limit: AttachmentLimit | None = None
+        self._note_believed_s = note_believed_s
+        self._noted: NotedLimit | None = None
+        self._read_note_at_s = 0.0
         self._foreign_count: int | None = None
         self._told: dict[str, object] = {}
         self._warned: set[str] = set()
@@ -139,24 +154,44 @@ class Info:
         return fitting
 
     async def _limit_of(self, instance_type: str) -> AttachmentLimit:
-        if self._limit is None:
-            self._limit = known_limit(instance_type)
-        if self._limit is not None:
-            return self._limit
+        limit = known_limit(instance_type)
+        if limit is not None:
+            return limit
+        noted = self._noted
+        if noted is not None and noted.instance_type != instance_type:
+            noted = None
+        read: NotedLimit | None = None
+        if noted is None or time.monotonic() >= self._read_note_at_s:
+            read = await self._read_note(may_fail=noted is not None)
+        if read is not None and read.instance_type == instance_type:
+            self._noted = noted = read
+        if noted is None:
+            self._tell_of_guess(instance_type, read)
+        return noted.limit if noted is not None else UNKNOWN
+
+    async def _read_note(self, *, may_fail: bool) -> NotedLimit | None:
+        """What the Node says; None if it says nothing now that could be read."""
         try:
             text = (await self._kube.node()).annotations.get(LIMIT_ANNOTATION, "")
         except KubeError as exc:
+            if may_fail:
+                return None
             raise _unknown("how many volumes the instance type takes", exc) from exc
+        self._read_note_at_s = time.monotonic() + self._note_believed_s
         try:
-            self._limit = AttachmentLimit.parse(text) if text else None
+            return NotedLimit.parse(text) if text else None
         except ValueError as exc:
             self._warn_once(f"the annotation {LIMIT_ANNOTATION} of the Node is left aside: {exc}")
-        if self._limit is None:
-            self._warn_once(
-                f"the instance type {instance_type} is in no table; {UNKNOWN} is taken for it "
-                f"until the controller has written the annotation {LIMIT_ANNOTATION} on the Node"
-            )
-        return self._limit or UNKNOWN
+            return None
+
+    def _tell_of_guess(self, instance_type: str, read: NotedLimit | None) -> None:
+        other = ""
+        if read is not None:
+            other = f"; now it is for {read.instance_type}, by the label {TYPE_LABEL}"
+        self._warn_once(
+            f"the instance type {instance_type} is in no table; {UNKNOWN} is taken for it until "
+            f"the controller has written the annotation {LIMIT_ANNOTATION} on the Node{other}"
+        )
 
     async def _count_foreign(self) -> int:
         try:

@@ -55,7 +55,9 @@ async def test_new_types_are_noted_by_one_call_and_known_ones_are_not(nodes: Nod
     names = [each["metadata"]["name"] for each in (*named, registered)]
     found = await asyncio.gather(*(noted(nodes, name) for name in names))
 
-    assert found == ["32 dedicated", "39 dedicated", *["32 dedicated"] * 3]
+    kinds = (NEW, METAL, NEW, NEW, NEW)
+    limits = (f"{'39' if kind == METAL else '32'} dedicated" for kind in kinds)
+    assert found == [f"{kind} {limit}" for kind, limit in zip(kinds, limits, strict=True)]
     for other in (known, elsewhere):
         assert await nodes.patches(other["metadata"]["name"]) == 0
     report = await nodes.cluster.control()
@@ -92,4 +94,4 @@ async def test_without_the_right_it_is_said_once_and_all_else_goes_on(nodes: Nod
     await cluster.stop(grace_s=10)
     await cluster.start()
     for each in (*made, late):
-        assert await noted(nodes, each["metadata"]["name"]) == "32 dedicated"
+        assert await noted(nodes, each["metadata"]["name"]) == f"{NEW} 32 dedicated"

@@ -29,11 +29,17 @@ class Machine:
         self.believed_s = 300.0
         self.start()
 
-    def start(self, **options):
+    def start(self, note_believed_s=0.0, **options):
         """As if the process had been started."""
         see = lambda: frozenset(self.seen)  # noqa: E731
         foreign = Foreign(self.kube, self.metadata, see, believed_s=self.believed_s)
-        self.info = Info(self.kube, self.metadata, foreign, LimitOptions(**options))
+        self.info = Info(
+            self.kube,
+            self.metadata,
+            foreign,
+            LimitOptions(**options),
+            note_believed_s=note_believed_s,
+        )
 
     async def fitting(self):
         return (await self.info.get()).max_volumes
@@ -132,6 +138,18 @@ async def test_a_foreign_volume_that_becomes_ours_is_noticed_later(machine, kube
     assert await machine.fitting() == 26
 
 
+async def test_a_volume_of_ours_that_becomes_foreign_is_noticed_later(machine, kube_server):
+    machine.believed_s = 0.0
+    machine.start()
+    machine.seen.add("vol-1")
+    kube_server.has_attachment("vol-1")
+    assert await machine.fitting() == 26
+
+    kube_server.objects.clear()  # its finalizer was taken off by hand
+    kube_server.has_node()
+    assert await machine.fitting() == 25
+
+
 async def test_while_the_api_server_is_away_the_number_stays(machine, kube_server, capsys):
     assert await machine.fitting() == 26
     machine.seen |= {"vol-1", "vol-2"}
@@ -171,18 +189,52 @@ async def test_an_unknown_type_goes_by_what_the_controller_has_found(machine, ku
     assert await machine.fitting() == 26
     assert capsys.readouterr().out.count("m99.large is in no table; 27 shared is taken") == 1
 
-    kube_server.has_node(metadata={"annotations": {ANNOTATION: "48 dedicated"}})
+    kube_server.has_node(metadata={"annotations": {ANNOTATION: "m99.large 48 dedicated"}})
     assert await machine.fitting() == 47
     kube_server.has_node()
+    assert await machine.fitting() == 47
+    kube_server.has_node(metadata={"annotations": {ANNOTATION: "m99.large 40 dedicated"}})
+    assert await machine.fitting() == 39
+
+
+async def test_a_limit_of_another_type_is_left_aside(machine, kube_server, capsys):
+    """The instance was stopped, made smaller and started; its label is of before."""
+    machine.service.instance_type = "m99.large"
+    kube_server.has_node(metadata={"annotations": {ANNOTATION: "m99.48xlarge 128 dedicated"}})
+    assert await machine.fitting() == 26
+    said = capsys.readouterr().out
+    assert "now it is for m99.48xlarge, by the label node.kubernetes.io/instance-type" in said
+
+    kube_server.has_node(metadata={"annotations": {ANNOTATION: "m99.large 32 dedicated"}})
+    assert await machine.fitting() == 31
+    kube_server.has_node(metadata={"annotations": {ANNOTATION: "m99.48xlarge 128 dedicated"}})
+    assert await machine.fitting() == 31
+
+
+async def test_a_noted_limit_is_believed_for_a_while_and_without_the_api_server(
+    machine, kube_server
+):
+    machine.service.instance_type = "m99.large"
+    kube_server.has_node(metadata={"annotations": {ANNOTATION: "m99.large 48 dedicated"}})
+    machine.start(note_believed_s=300.0)
+    await machine.fitting()
+    kube_server.asked.clear()
+    assert [await machine.fitting() for _ in range(3)] == [47, 47, 47]
+    assert kube_server.asked == []
+
+    machine.start()
+    await machine.fitting()
+    kube_server.tokens.clear()
     assert await machine.fitting() == 47
 
 
 async def test_an_annotation_that_is_no_limit_is_left_aside(machine, kube_server, capsys):
     machine.service.instance_type = "m99.large"
-    kube_server.has_node(metadata={"annotations": {ANNOTATION: "many"}})
+    kube_server.has_node(metadata={"annotations": {ANNOTATION: "48 dedicated"}})
 
     assert await machine.fitting() == 26
-    assert "of the Node is left aside: 'many' is no attachment limit" in capsys.readouterr().out
+    said = "of the Node is left aside: '48 dedicated' is no attachment limit of an instance type"
+    assert said in capsys.readouterr().out
 
 
 async def test_an_unknown_type_is_not_guessed_while_the_controller_cannot_be_read(

@@ -96,7 +96,8 @@ def test_asked_is_for_types_of_our_nodes_that_the_table_lacks(
 
 
 @pytest.mark.parametrize(
-    ("instance_type", "note"), [(NEW, "32 dedicated"), ("z9new.metal", "79 dedicated")]
+    ("instance_type", "note"),
+    [(NEW, f"{NEW} 32 dedicated"), ("z9new.metal", "z9new.metal 79 dedicated")],
 )
 async def test_the_limit_is_noted_and_noted_once(instance_type: str, note: str):
     world = World()
@@ -110,13 +111,14 @@ async def test_the_limit_is_noted_and_noted_once(instance_type: str, note: str):
     assert len(world.api.sent) == 1
 
 
-async def test_an_older_note_is_put_right():
+@pytest.mark.parametrize("older", [f"{NEW} 27 shared", "z9new.metal 79 dedicated", "many"])
+async def test_an_older_note_is_put_right(older: str):
     world = World()
-    world.api.put(a_node(annotations={LIMIT_ANNOTATION: "27 shared"}))
+    world.api.put(a_node(annotations={LIMIT_ANNOTATION: older}))
 
     await world.flow.reconcile("node-1")
 
-    assert world.note() == "32 dedicated"
+    assert world.note() == f"{NEW} 32 dedicated"
 
 
 async def test_an_instance_that_became_of_another_type_meanwhile_is_not_noted():
@@ -175,7 +177,7 @@ def test_without_the_right_it_is_said_once_an_hour_and_asked_once_in_ten_minutes
         assert asked_by <= 3 * 6 * len(names)
         labels = {"flow": "attachment limit", "reason": "PermissionDenied"}
         assert world.metrics.registry.get_sample_value(FAILURES, labels) == 3 * 6
-        assert {world.note(name) for name in names} == {"32 dedicated"}
+        assert {world.note(name) for name in names} == {f"{NEW} 32 dedicated"}
 
     in_virtual_time(story)
 
