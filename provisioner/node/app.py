@@ -69,7 +69,7 @@ class Node:
         )
         metrics.registry.register(self.volumes)
         metrics.programs.set_function(lambda: len(programs.running()))
-        metadata = Metadata(imds, kube, settings.roots)
+        metadata = Metadata(imds, kube, settings.roots, on_other=self._register_anew)
         foreign = Foreign(kube, metadata, devices.volumes)
         node = NodeService(
             Requests(str(settings.kubelet_dir)),
@@ -124,6 +124,13 @@ class Node:
                     task.cancel()
         finally:
             await self._wind_down()
+
+    def _register_anew(self) -> None:
+        """Have the kubelet take back what it wrote of us and ask again: it sees the file go.
+
+        ``keep`` makes it anew. An instance id in CSINode cannot be changed otherwise.
+        """
+        self._settings.registration_socket.unlink(missing_ok=True)
 
     async def _wind_down(self) -> None:
         """Take no more calls; those that run, and programs that nobody waits for, get some time.

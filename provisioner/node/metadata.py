@@ -1,6 +1,7 @@
 """What this instance is and has: from its metadata service, else from its Node object."""
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,11 @@ _MAPPING = "meta-data/block-device-mapping/"
 # Source: Linux drivers/net/ethernet/amazon/ena/ena_pci_id_tbl.h.
 _ENA = {("0x1d0f", device) for device in ("0x0ec2", "0x1ec2", "0xec20", "0xec21")}
 
+# Nitro instances have their id there, which needs nobody to be asked; others something else.
+# Source: EC2 user guide "Detect whether a host is an EC2 instance".
+_BOARD = Path("class/dmi/id/board_asset_tag")
+_INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,17}")
+
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
@@ -34,6 +40,9 @@ log = structlog.get_logger(__name__)
 class Metadata:
     """Facts about this instance; a flake is retried and never changes an answer.
 
+    A Node object may be that of a machine which had the name before: what only the Node tells is
+    held against the machine's board where that has the id, and the metadata service is asked again.
+
     Args:
         imds: the metadata service; None where it must not be asked.
         kube: for the Node object.
@@ -41,6 +50,8 @@ class Metadata:
         wait_s: how long to wait for a Node object without labels, in seconds.
         look_s: how often to look at it, in seconds.
         ask_again_s: how long a service that did not answer is left alone, in seconds.
+        on_other: called when the service contradicts what the Node object has told before: whoever
+            was told that has to ask anew.
     """
 
     def __init__(
@@ -52,6 +63,7 @@ class Metadata:
         wait_s: float = WAIT_S,
         look_s: float = _LOOK_S,
         ask_again_s: float = _ASK_AGAIN_S,
+        on_other: Callable[[], object] = lambda: None,
     ) -> None:
         self._imds = imds
         self._kube = kube
@@ -59,22 +71,33 @@ class Metadata:
         self._wait_s = wait_s
         self._look_s = look_s
         self._ask_again_s = ask_again_s
+        self._on_other = on_other
         self._identity: InstanceIdentity | None = None
+        self._is_of_imds = False
         self._ask_at_s = 0.0 if imds is not None else float("inf")
         self._silence_told = False
         self._interfaces: int | None = None
         self._mapped: frozenset[str] | None = None
 
     async def identity(self) -> InstanceIdentity:
-        """Which instance this is; asked once, as it cannot change while this process runs.
+        """Which instance this is; what the metadata service told holds while this process runs.
 
         Raises:
-            NodeError: METADATA_UNAVAILABLE, nobody tells; the message says who should.
+            NodeError: METADATA_UNAVAILABLE, nobody tells, or the Node object is that of another
+                instance; the message says what would help.
         """
-        if self._identity is None:
-            self._identity = await self._of_imds() or await self._of_node()
-            log.info("this node is known", **_shown(self._identity))
-        return self._identity
+        before = self._identity
+        if self._is_of_imds and before is not None:
+            return before
+        told = await self._of_imds() if before is None or self._may_ask() else None
+        self._is_of_imds = told is not None
+        found = self._identity = told or before or await self._of_node()
+        if found != before:
+            log.info("this node is known", **_shown(found))
+        if before is not None and _place(found) != _place(before):
+            log.error("the Node object told another instance than this one", **_shown(before))
+            self._on_other()
+        return found
 
     async def interfaces(self) -> int:
         """How many network interfaces are attached now, the primary one among them.
@@ -110,7 +133,10 @@ class Metadata:
             outpost_arn = await self._imds.get("meta-data/outpost-arn") or ""
             return instance_identity.of_document((document or "").encode(), outpost_arn.strip())
         except (NodeError, ValueError) as exc:
-            log.warning("taking the Node object in place of the metadata service", error=str(exc))
+            if not self._silence_told:
+                log.warning(
+                    "taking the Node object in place of the metadata service", error=str(exc)
+                )
             self._leave_imds_alone()
             self._silence_told = True
             return None
@@ -120,7 +146,8 @@ class Metadata:
         said = ""
         while True:
             try:
-                return instance_identity.of_node(await self._kube.node())
+                found = instance_identity.of_node(await self._kube.node())
+                return await self._held_against_board(found)
             except (KubeError, ValueError) as exc:
                 why = str(exc)
             if why != said:
@@ -130,9 +157,21 @@ class Metadata:
                 raise NodeError(Reason.METADATA_UNAVAILABLE, _nobody_tells(why))
             await asyncio.sleep(self._look_s)
 
+    async def _held_against_board(self, told: InstanceIdentity) -> InstanceIdentity:
+        board = await asyncio.to_thread(_on_board, self._roots.sys)
+        if board in {"", told.instance_id}:
+            return told
+        raise NodeError(
+            Reason.METADATA_UNAVAILABLE,
+            f"spec.providerID of Node {self._kube.node_name} names {told.instance_id}, but this "
+            f"machine is {board} ({self._roots.sys / _BOARD}): the Node is that of a machine that "
+            "had this name before; delete it and restart kubelet, or let the node plugin reach the "
+            "instance metadata service",
+        )
+
     async def _told(self, path: str, read: Callable[[str], T]) -> T | None:
         """What the service says, None if it says nothing, or said nothing a moment ago."""
-        if self._imds is None or time.monotonic() < self._ask_at_s:
+        if self._imds is None or not self._may_ask():
             return None
         try:
             text = await self._imds.get(path)
@@ -151,6 +190,9 @@ class Metadata:
             self._silence_told = False
         return read(text or "")
 
+    def _may_ask(self) -> bool:
+        return time.monotonic() >= self._ask_at_s
+
     def _leave_imds_alone(self) -> None:
         self._ask_at_s = time.monotonic() + self._ask_again_s
 
@@ -165,6 +207,20 @@ def _nobody_tells(why: str) -> str:
 
 def _lines(text: str) -> list[str]:
     return [line.rstrip("/") for line in text.split() if line]
+
+
+def _place(identity: InstanceIdentity) -> tuple[str, str, str]:
+    """What kubelet keeps of it, and writes anew only when the plugin registers."""
+    return identity.instance_id, identity.zone, identity.outpost_arn
+
+
+def _on_board(sys: Path) -> str:
+    """The instance id that the machine's board has, "" if it has none."""
+    try:
+        tag = (sys / _BOARD).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return tag if _INSTANCE_ID.fullmatch(tag) else ""
 
 
 def _shown(identity: InstanceIdentity) -> dict[str, str]:

@@ -105,6 +105,66 @@ async def test_who_should_set_what_is_missing_is_told(kube, kube_server, tmp_pat
     )
 
 
+async def test_a_node_object_is_believed_only_until_the_service_answers(
+    imds, kube, kube_server, service, tmp_path
+):
+    """It is that of a machine which had the name before; its plugin must not stay that machine."""
+    others = []
+    metadata = Metadata(
+        imds,
+        kube,
+        Roots(sys=tmp_path),
+        wait_s=0.0,
+        ask_again_s=0.0,
+        on_other=lambda: others.append(1),
+    )
+    kube_server.has_node(spec={"providerID": "i-0c"}, metadata={"labels": LABELS})
+    service.is_on = False
+    before = [(await metadata.identity()).instance_id for _ in range(2)]
+    service.is_on = True
+    after = [(await metadata.identity()).instance_id for _ in range(2)]
+
+    assert (before, after) == (["i-0c", "i-0c"], ["i-0a1b", "i-0a1b"])
+    assert others == [1]
+
+
+def board(sys, tag):
+    folder = sys / "class" / "dmi" / "id"
+    folder.mkdir(parents=True)
+    (folder / "board_asset_tag").write_text(f"{tag}\n")
+
+
+async def test_a_node_object_of_another_machine_is_told_by_the_board(
+    kube, kube_server, service, imds, tmp_path
+):
+    kube_server.has_node(
+        spec={"providerID": "aws:///us-east-1b/i-0123456789abcdef0"}, metadata={"labels": LABELS}
+    )
+    board(tmp_path, "i-0fedcba9876543210")
+
+    with pytest.raises(NodeError) as caught:
+        await without_imds(kube, tmp_path, wait_s=60.0).identity()
+
+    assert caught.value.reason is Reason.METADATA_UNAVAILABLE
+    assert (
+        "Node node-1 names i-0123456789abcdef0, but this machine is i-0fedcba9876543210 ("
+        in caught.value.message
+    )
+    told = await Metadata(imds, kube, Roots(sys=tmp_path)).identity()
+    assert told.instance_id == service.instance_id
+
+
+@pytest.mark.parametrize("tag", ["i-0123456789abcdef0", "Not Specified", "", "i-", "i-0/../x"])
+async def test_a_board_that_agrees_or_has_no_id_changes_nothing(kube, kube_server, tmp_path, tag):
+    spec = {"providerID": "aws:///us-east-1b/i-0123456789abcdef0"}
+    kube_server.has_node(spec=spec, metadata={"labels": LABELS})
+    board(tmp_path, tag)
+
+    found = await without_imds(kube, tmp_path).identity()
+
+    assert found.instance_id == "i-0123456789abcdef0"
+
+
 async def test_an_api_server_that_says_no_is_told(kube, tmp_path):
     with pytest.raises(NodeError, match="cannot get nodes node-1"):
         await without_imds(kube, tmp_path).identity()
