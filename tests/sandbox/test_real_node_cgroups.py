@@ -60,8 +60,15 @@ def test_only_what_nobody_keeps_is_abandoned(first_version: Path) -> None:
     for name in (kept, reused, "ebs-sandbox-of-somebody"):
         cgroups.make(name, first_version)
 
-    assert cgroups.remove_abandoned(first_version) == [reused]
-    assert {name.partition("/")[2] for name in groups(first_version)} == {
-        kept,
-        "ebs-sandbox-of-somebody",
-    }
+    assert cgroups.abandoned(first_version) == [reused]
+
+
+def test_the_number_of_a_nodes_dev_goes_with_its_groups(first_version: Path) -> None:
+    cgroups.make("ebs-sandbox-1-2", first_version)
+    assert cgroups.noted_dev("ebs-sandbox-1-2", first_version) is None
+
+    cgroups.note_dev("ebs-sandbox-1-2", 57, first_version)
+
+    assert cgroups.noted_dev("ebs-sandbox-1-2", first_version) == 57
+    cgroups.remove("ebs-sandbox-1-2", first_version)
+    assert cgroups.noted_dev("ebs-sandbox-1-2", first_version) is None

@@ -15,7 +15,7 @@ import pytest
 
 from provisioner.sandbox.control_plane import until
 from provisioner.sandbox.errors import SandboxError
-from provisioner.sandbox.real_node import agent, cgroups
+from provisioner.sandbox.real_node import agent, cgroups, leftovers
 from provisioner.sandbox.real_node.host import Host
 from provisioner.sandbox.real_node.requirements import missing
 
@@ -185,6 +185,8 @@ async def test_its_disk_outlives_it_and_the_rest_does_not(world: World) -> None:
 
 async def test_a_keeper_that_is_killed_takes_the_node_with_it(world: World) -> None:
     pid, group = world.host.pid, world.host.cgroup
+    file = f"/dev/block-of-{group}"
+    loop = await output(world, f"truncate -s 1M {file}; losetup --find --show {file}")
     keeper = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(keeper, signal.SIGKILL)
 
@@ -194,12 +196,39 @@ async def test_a_keeper_that_is_killed_takes_the_node_with_it(world: World) -> N
     async with asyncio.timeout(10):
         await until(told)
     assert world.lost[0].startswith("a node ended")
-    # Nobody was left to remove its groups: the next node does it.
+    # Nobody was left to remove its groups and loop devices: the next node does it.
     assert groups_of(group)
+    assert group in shown_by(Path(loop).name)
     with pytest.raises(SandboxError, match="left something behind"):
         await world.host.off()
     await world.host.on()
     assert groups_of(group) == []
+    assert group not in shown_by(Path(loop).name)
+
+
+async def test_a_loop_device_of_who_got_the_number_of_a_dead_node_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "_DEAD_WITHIN_S", 0.1)
+    script = (
+        f"mount -t tmpfs none {tmp_path} && truncate -s 1M {tmp_path}/file"
+        f" && losetup --find --show {tmp_path}/file && stat -c %d {tmp_path} && read end"
+    )
+    stranger = await asyncio.create_subprocess_exec(
+        *("unshare", "--mount", "sh", "-c", script),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert stranger.stdout is not None
+    loop = Path((await stranger.stdout.readline()).decode().strip())
+    dev = int(await stranger.stdout.readline())
+    assert leftovers.clear_loops(dev) == []
+    assert shown_by(loop.name)
+
+    await stranger.communicate(b"end\n")
+
+    assert leftovers.clear_loops(dev) == [loop.name]
+    assert not shown_by(loop.name)
 
 
 OWNER = """

@@ -125,14 +125,16 @@ def keep(folder: Path, parent: int, visible: list[str]) -> None:
     syscalls.die_with_parent(signal.SIGTERM)
     if os.getppid() != parent:
         return
-    cgroups.remove_abandoned()
+    for abandoned in cgroups.abandoned():
+        with suppress(OSError):  # another keeper is quicker, or something still runs there
+            _tidy(abandoned)
     name = cgroups.name_for(os.getpid())
     try:
         cgroups.make(name)
         syscalls.unshare(syscalls.CLONE_NEWPID)
         pid = os.fork()
         if pid == 0:
-            _be_process_1(folder, visible)
+            _be_process_1(folder, visible, name)
         signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGKILL))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         os.close(0)
@@ -140,16 +142,23 @@ def keep(folder: Path, parent: int, visible: list[str]) -> None:
         os.waitpid(pid, 0)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        leftovers.clear_loops(folder)
-        cgroups.remove(name)
+        _tidy(name)
 
 
-def _be_process_1(folder: Path, visible: list[str]) -> None:
+def _tidy(name: str) -> None:
+    """Remove what outlives a dead node's processes."""
+    dev = cgroups.noted_dev(name)
+    if dev is not None:
+        leftovers.clear_loops(dev)
+    cgroups.remove(name)
+
+
+def _be_process_1(folder: Path, visible: list[str], name: str) -> None:
     status = 1
     try:
         syscalls.die_with_parent(signal.SIGKILL)
         namespace.enter(folder, visible)
-        leftovers.note_dev(folder)
+        cgroups.note_dev(name, leftovers.dev_number())
         Agent().serve()
         status = 0
     except OSError as problem:

@@ -1,7 +1,8 @@
 """The control groups of a node's pods: made before its kubelet, gone with the node.
 
 Below one folder of the same name in each hierarchy (version 1, or both), or in the only one
-(version 2). The name says who has made it, so that what a killed one has left is known.
+(version 2). The name says who has made it, so that what a killed one has left is known; a group
+below can say more of the node, as nothing else is as sure to outlive its keeper.
 The standard library only: the agent's keeper uses it.
 """
 
@@ -17,6 +18,7 @@ from typing import Final
 
 ROOT: Final = Path("/sys/fs/cgroup")
 _PREFIX: Final = "ebs-sandbox-"
+_DEV: Final = "dev-"
 _EMPTY_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.02
 _INHERITED: Final = ("cpuset.cpus", "cpuset.mems")
@@ -42,6 +44,25 @@ def make(name: str, root: Path = ROOT) -> None:
                 (group / file).write_text((hierarchy / file).read_text())
 
 
+def note_dev(name: str, dev: int, root: Path = ROOT) -> None:
+    """Note which number the /dev of the node has.
+
+    Raises:
+        OSError: control groups cannot be written here.
+    """
+    for hierarchy in _hierarchies(root):
+        (hierarchy / name / f"{_DEV}{dev}").mkdir(exist_ok=True)
+        return
+
+
+def noted_dev(name: str, root: Path = ROOT) -> int | None:
+    """Return the noted number; None if the node never came so far."""
+    for hierarchy in _hierarchies(root):
+        for note in (hierarchy / name).glob(f"{_DEV}*"):
+            return int(note.name.removeprefix(_DEV))
+    return None
+
+
 def remove(name: str, root: Path = ROOT) -> None:
     """Remove the groups and all below them, once what ran there has ended.
 
@@ -55,16 +76,12 @@ def remove(name: str, root: Path = ROOT) -> None:
                 _remove_one(Path(folder))
 
 
-def remove_abandoned(root: Path = ROOT) -> list[str]:
-    """Remove the groups whose keepers were killed; return their names."""
+def abandoned(root: Path = ROOT) -> list[str]:
+    """Return the names of groups whose keepers were killed."""
     found = {
         path.name for hierarchy in _hierarchies(root) for path in hierarchy.glob(f"{_PREFIX}*")
     }
-    abandoned = sorted(name for name in found if not _is_kept(name))
-    for name in abandoned:
-        with suppress(OSError):
-            remove(name, root)
-    return abandoned
+    return sorted(name for name in found if not _is_kept(name))
 
 
 def _hierarchies(root: Path) -> Iterator[Path]:
