@@ -50,6 +50,22 @@ def without_taints(node: Node, key: str) -> list[Operation]:
     return [{"op": "remove", "path": f"/spec/taints/{index}"} for index in reversed(found)]
 
 
+def without_taint(node: Node, taint: Taint) -> list[Operation]:
+    """Remove the taint of this very key, value and effect."""
+    sought = (taint.key, taint.value, taint.effect)
+    taints = node.spec.taints or []
+    found = [(each.key, each.value, each.effect) == sought for each in taints]
+    # Key and effect are unique, so there is one at most.
+    return [{"op": "remove", "path": f"/spec/taints/{found.index(True)}"}] if any(found) else []
+
+
+def without_annotation(node: Node, key: str) -> list[Operation]:
+    """Remove an annotation, if it is there."""
+    if key not in node.annotations:
+        return []
+    return [{"op": "remove", "path": f"/metadata/annotations/{_escaped(key)}"}]
+
+
 def _set(path: str, has: Mapping[str, str] | None, wanted: Mapping[str, str]) -> list[Operation]:
     missing = {key: value for key, value in wanted.items() if (has or {}).get(key) != value}
     if not missing:

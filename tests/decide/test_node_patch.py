@@ -50,6 +50,29 @@ def test_a_taint_is_added_beside_the_others_once(spec: dict[str, Any]):
     assert node_patch.with_taint(the_node(changed), taint) == []
 
 
+def test_one_very_taint_goes_and_its_namesakes_stay():
+    taint = Taint(key=OURS, value="v", effect="NoExecute")
+    namesakes = [{"key": OURS, "effect": "NoExecute"}, {"key": OURS, "value": "v", "effect": "x"}]
+    document = a_document(
+        spec={"taints": [LATER, *namesakes, {"key": OURS, "value": "v", "effect": "NoExecute"}]}
+    )
+
+    changed = applied(document, node_patch.without_taint(the_node(document), taint))
+
+    assert changed["spec"]["taints"] == [LATER, *namesakes]
+    assert node_patch.without_taint(the_node(changed), taint) == []
+    assert node_patch.without_taint(Node(), taint) == []
+
+
+def test_an_annotation_goes_and_others_stay():
+    document = a_document(metadata={"name": "node-1", "annotations": {"a/b": "1", "c": "2"}})
+
+    changed = applied(document, node_patch.without_annotation(the_node(document), "a/b"))
+
+    assert changed["metadata"]["annotations"] == {"c": "2"}
+    assert node_patch.without_annotation(the_node(changed), "a/b") == []
+
+
 @pytest.mark.parametrize(
     ("labels", "afterwards"),
     [

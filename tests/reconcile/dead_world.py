@@ -11,13 +11,13 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from provisioner.edges import Edges
-from provisioner.kube.client import KubeClient
+from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.events import Regarding
 from provisioner.kube.resources import ATTACHMENTS, CSI_NODES, NODES, PODS
 from provisioner.kube.wire import Listing
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import NODE_ID
-from provisioner.model.errors import Ec2Error, KubeError, Reason
+from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.node import Node
 from provisioner.model.pod import Pod
@@ -25,9 +25,11 @@ from provisioner.model.taint import Taint
 from provisioner.model.volume import Instance
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.dead_node import DeadNodes
+from provisioner.reconcile.node_writes import NodeWrites
 from provisioner.settings import Settings
 from tests.builders import DRIVER, INSTANCE, an_attachment, owned_csi_node
 from tests.ec2.virtual_time import Clock, in_virtual_time
+from tests.json_patch import MismatchError, applied
 
 T = TypeVar("T")
 
@@ -69,8 +71,11 @@ class DeadWorld:
         self.live: dict[tuple[str, str], Any] = {}
         self.pods: dict[str, list[Pod]] = {}
         self.sent: list[tuple[str, str]] = []
+        self.bodies: list[Any] = []
         self.lists: list[str] = []
         self.dies_after_a_write = False
+        self.loses_replies = False
+        self.refused: set[str] = set()  # names of what cannot be written
         self.ec2, self.told = Ec2(), Told()
         client = cast("KubeClient", self)
         self.caches = Caches(client, Metrics(), DRIVER)
@@ -80,6 +85,7 @@ class DeadWorld:
             caches=self.caches,
             instances=self.ec2,
             events=self.told,
+            node_writes=NodeWrites(client, self.caches.nodes),
         )
         self.edges = cast("Edges", edges)
         self.restart()
@@ -112,8 +118,17 @@ class DeadWorld:
         if cached:
             self.sync()
 
+    def registers(self, name: str, instance: str | None, *, cached: bool = True) -> None:
+        """The driver's registration, that of no instance where it is not there."""
+        driver = DRIVER if instance else None
+        self._put(CSI_NODES, owned_csi_node(name, instance=instance or "", driver=driver))
+        if cached:
+            self.sync()
+
     def has_attachment(self, name: str, node: str, instance: str = INSTANCE) -> None:
-        self._put(ATTACHMENTS, an_attachment(name, node=node, annotations={NODE_ID: instance}))
+        recorded = {NODE_ID: instance}
+        found = an_attachment(name, node=node, annotations=recorded, attached=True)
+        self._put(ATTACHMENTS, found)
         self.sync()
 
     def has_pods(self, node: str, *names: str) -> None:
@@ -170,25 +185,28 @@ class DeadWorld:
         found = self.pods.get(field_selector.removeprefix("spec.nodeName="), [])
         return Listing(items=list(found), resource_version="1", unreadable_keys=())
 
-    async def patch(self, resource: Any, name: str, body: Any, **_: Any) -> Any:
+    async def patch(self, resource: Any, name: str, body: Any, *, kind: Patch) -> Any:
+        assert (resource, kind) == (NODES, Patch.JSON)
         self.sent.append(("patch", name))
+        self.bodies.append(body)
+        if name in self.refused:
+            raise KubeError(Reason.REJECTED, f"an admission webhook says no to {name}", status=400)
         found = await self.get(resource, name)
-        metadata, wanted = found.metadata, body["metadata"]
-        if wanted["resourceVersion"] != metadata.resource_version:
-            raise KubeError(Reason.CONFLICT, f"{name} has changed")
-        notes = {**(metadata.annotations or {}), **wanted["annotations"]}
-        metadata = msgspec.structs.replace(
-            metadata, annotations={key: note for key, note in notes.items() if note is not None}
-        )
-        taints = msgspec.convert(body["spec"]["taints"], list[Taint])
-        spec = msgspec.structs.replace(found.spec, taints=taints)
-        written = self._put(resource, msgspec.structs.replace(found, metadata=metadata, spec=spec))
+        try:
+            changed = applied(msgspec.to_builtins(found), body)
+        except MismatchError as error:
+            raise KubeError(Reason.REJECTED, f"the patch failed: {error}", status=422) from error
+        written = self._put(resource, msgspec.convert(changed, Node))
         if self.dies_after_a_write:
             raise SystemExit
+        if self.loses_replies:
+            raise KubeError(Reason.REPLY_LOST, "lost", outcome=Outcome.UNKNOWN)
         return written
 
     async def delete(self, resource: Any, name: str, *, uid: str, resource_version: str) -> None:
         self.sent.append(("delete", name))
+        if name in self.refused:
+            raise KubeError(Reason.PERMISSION_DENIED, f"no right to delete {name}", status=403)
         metadata = (await self.get(resource, name)).metadata
         if (uid, resource_version) != (metadata.uid, metadata.resource_version):
             raise KubeError(Reason.CONFLICT, f"{name} is another one")
@@ -211,6 +229,7 @@ class EdgesOf:
     caches: Caches
     instances: Any
     events: Any
+    node_writes: NodeWrites
 
 
 def told(story: Callable[[DeadWorld], Awaitable[T]], *, enabled: bool = True) -> T:

@@ -167,7 +167,7 @@ def test_a_change_between_look_and_write_is_not_overwritten():
         async def get_and_change(resource: object, name: str) -> object:
             found = await get(resource, name)
             if resource.plural == "csinodes":  # type: ignore[attr-defined]
-                world.has_node(ready="True")  # the kubelet is back
+                world.has_node(ready="True", cached=False)  # the kubelet is back
             return found
 
         world.get = get_and_change  # type: ignore[method-assign]

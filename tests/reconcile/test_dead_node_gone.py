@@ -8,7 +8,7 @@ import pytest
 
 from provisioner.model.taint import OUT_OF_SERVICE
 from provisioner.reconcile.dead_node import ROUND_S
-from tests.builders import INSTANCE
+from tests.builders import INSTANCE, OTHER_INSTANCE
 from tests.reconcile.dead_world import DeadWorld, told
 
 
@@ -74,5 +74,38 @@ def test_a_node_that_is_deleted_while_it_is_out_of_service_leaves_no_attachment(
         world.goes("node-1")
         await asyncio.sleep(ROUND_S + 1)
         assert world.attachments() == set()
+
+    told(story)
+
+
+def test_what_was_attached_to_the_machine_before_is_made_anew_for_the_one_that_came():
+    async def story(world: DeadWorld) -> None:
+        world.ec2.states[OTHER_INSTANCE] = "running"
+        world.ec2.states[INSTANCE] = "shutting-down"
+        world.has_node(ready="True")
+        world.has_attachment("csi-1", "node-1")
+        world.has_attachment("csi-2", "node-1", OTHER_INSTANCE)
+        world.has_pods("node-1", "data-0")  # it waits there for the device
+        world.registers("node-1", OTHER_INSTANCE)
+        await asyncio.sleep(100)
+        assert world.sent == []
+        assert OTHER_INSTANCE not in world.ec2.asked
+        world.ec2.states[INSTANCE] = "terminated"
+        await asyncio.sleep(ROUND_S + 1)
+        assert world.attachments() == {"csi-2"}
+
+    told(story)
+
+
+def test_it_stays_when_the_node_is_that_very_machine_after_all():
+    async def story(world: DeadWorld) -> None:
+        world.ec2.states[INSTANCE] = "terminated"
+        world.has_node(ready="True")
+        world.has_attachment("csi-1", "node-1")
+        world.registers("node-1", OTHER_INSTANCE)
+        world.registers("node-1", INSTANCE, cached=False)
+        await asyncio.sleep(100)
+        assert world.sent == []
+        assert world.ec2.asked
 
     told(story)
