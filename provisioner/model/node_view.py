@@ -5,12 +5,14 @@ fields; here there is one node, read now and then.
 """
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.meta import KubeObject
 from provisioner.model.taint import Taint
+from provisioner.model.volume import normalised_handle
 
 # aws:///us-east-1a/i-0123 of a cloud controller; some leave out the zone or the cloud.
 _INSTANCE_ID = re.compile(r"(?:^|/)(i-[0-9a-z]+)$")
@@ -52,19 +54,28 @@ class NodeView(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
         return found[1] if found else ""
 
     def in_use(self, driver: str = EBS_DRIVER) -> frozenset[str]:
-        """The handles of this driver's volumes that the kubelet has staged, or is about to."""
-        prefix = f"{_CSI}{driver}^"
+        """The ids of this driver's volumes that the kubelet has staged, or is about to."""
         names = (self.status.volumes_in_use if self.status else None) or ()
-        return frozenset(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+        return frozenset(normalised_handle(handle) for handle in _handles(names, driver))
 
     def volumes(self, driver: str = EBS_DRIVER) -> frozenset[str]:
         """The ids of this driver's volumes that Kubernetes says are attached or in use."""
+        return frozenset(normalised_handle(handle) for handle in self._all(driver))
+
+    def handles_of(self, volume_id: str, driver: str = EBS_DRIVER) -> frozenset[str]:
+        """How the persistent volumes of what is attached or in use here name a volume."""
+        handles = self._all(driver)
+        return frozenset(each for each in handles if normalised_handle(each) == volume_id)
+
+    def _all(self, driver: str) -> list[str]:
         status = self.status or NodeStatus()
         names = [each.name for each in status.volumes_attached or ()]
-        names += status.volumes_in_use or ()
-        prefix = f"{_CSI}{driver}^"
-        handles = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
-        return frozenset(handle.rpartition("/")[2] for handle in handles)
+        return _handles([*names, *(status.volumes_in_use or ())], driver)
+
+
+def _handles(names: Iterable[str], driver: str) -> list[str]:
+    prefix = f"{_CSI}{driver}^"
+    return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
 
 
 class AttachmentSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):

@@ -77,6 +77,8 @@ class NodeKube:
     def __init__(self, server: ApiServer, node_name: str, *, driver: str = EBS_DRIVER) -> None:
         self.node_name = node_name
         self.driver = driver
+        self._node = Attempt("get", f"nodes {node_name}")
+        self._node_path = f"/api/v1/nodes/{node_name}"
         self._server = server
         self._session: aiohttp.ClientSession | None = None
 
@@ -98,19 +100,24 @@ class NodeKube:
         Raises:
             KubeError: OBJECT_NOT_FOUND, there is none; others.
         """
-        attempt = Attempt("get", f"nodes {self.node_name}")
-        data = await self._read(attempt, f"/api/v1/nodes/{self.node_name}", {})
-        return _decoded(attempt, data, NodeView)
+        data = await self._read(self._node, self._node_path, {})
+        return _decoded(self._node, data, NodeView)
 
     async def attachment(self, volume_id: str) -> AttachmentView | None:
         """The attachment of a volume to this node; None when there is none.
 
-        Args:
-            volume_id: the volume as its persistent volume's handle names it.
+        Its name comes of how the persistent volume names the volume. Where that is not by its id,
+        as in CSI volumes with an old ``aws://ZONE/vol-…``, the Node has it as it was written.
         """
-        name = attachment_name(volume_id, self.driver, self.node_name)
-        attempt = Attempt("get", f"volumeattachments {name}")
-        return await self._find(attempt, f"{_ATTACHMENTS}/{name}", AttachmentView)
+        found = await self._attachment(volume_id)
+        if found is not None:
+            return found
+        node = await self._find(self._node, self._node_path, NodeView)
+        handles = node.handles_of(volume_id, self.driver) if node is not None else frozenset()
+        for handle in sorted(handles - {volume_id}):
+            if (found := await self._attachment(handle)) is not None:
+                return found
+        return None
 
     async def persistent_volume(self, name: str) -> PersistentVolume | None:
         """A persistent volume; None when there is none."""
@@ -163,6 +170,11 @@ class NodeKube:
             raise kube_failures.of_exception(attempt, exc) from exc
         finally:
             response.close()
+
+    async def _attachment(self, handle: str) -> AttachmentView | None:
+        name = attachment_name(handle, self.driver, self.node_name)
+        attempt = Attempt("get", f"volumeattachments {name}")
+        return await self._find(attempt, f"{_ATTACHMENTS}/{name}", AttachmentView)
 
     def _is_ours(self, attachment: AttachmentView) -> bool:
         spec = attachment.spec

@@ -4,15 +4,17 @@ import asyncio
 import dataclasses
 import hashlib
 import json
+from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from provisioner.decide import forgotten as rules
 from provisioner.decide.mount_table import Mount
 from provisioner.model.errors import KubeError
 from provisioner.model.node_requests import Stage, Unpublish
 from provisioner.node.forgotten import Forgotten
-from tests.node.machine import VOLUME, Machine
+from tests.node.machine import OTHER, VOLUME, Machine
 
 pytest_plugins = ("tests.node.kube_fixtures", "tests.node.machine_fixtures")
 pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
@@ -20,6 +22,7 @@ pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
 STAGES = "plugins/kubernetes.io/csi/ebs.csi.aws.com"
 DIGEST = hashlib.sha256(VOLUME.encode()).hexdigest()
 NAME = f"kubernetes.io/csi/ebs.csi.aws.com^{VOLUME}"
+OLD_HANDLE = f"aws://us-east-1a/{VOLUME}"
 
 
 class Kubelet:
@@ -30,13 +33,20 @@ class Kubelet:
         self.server = server
         self.kube = kube
         self.stage_path = machine.kubelet / STAGES / DIGEST / "globalmount"
+        self.other_path = self.stage_path.parents[1] / ("0" * 64) / "globalmount"
         self.uses()
+        self.starts()
+
+    def starts(self, *, patience_s: float = 10.0) -> None:
+        """The plugin does, with what is on the machine."""
+        self.machine.restart()
         self.forgotten = Forgotten(
-            kube,
-            operations=machine.operations,
-            mounts=machine.mounts,
-            paths=machine.paths,
-            stages=machine.kubelet / STAGES,
+            self.kube,
+            operations=self.machine.operations,
+            mounts=self.machine.mounts,
+            paths=self.machine.paths,
+            stages=self.machine.kubelet / STAGES,
+            patience_s=patience_s,
         )
 
     def uses(self, *names: str) -> None:
@@ -48,11 +58,22 @@ class Kubelet:
 
     async def stages(self) -> None:
         self.machine.attach()
-        self.stage_path.parent.mkdir(parents=True)
-        note = {"volumeHandle": VOLUME, "driverName": "ebs.csi.aws.com", "specVolID": "pv-1"}
-        (self.stage_path.parent / "vol_data.json").write_text(json.dumps(note))
+        self.notes(VOLUME)
         await self.machine.stager.stage(self.request)
         assert self.is_mounted
+
+    async def stages_another(self) -> None:
+        self.machine.attach(OTHER)
+        self.notes(OTHER, self.other_path)
+        asked = dataclasses.replace(self.machine.stage(OTHER), staging_path=str(self.other_path))
+        await self.machine.stager.stage(asked)
+        assert self.has_another
+
+    def notes(self, handle: str, path: Path | None = None) -> None:
+        folder = (path or self.stage_path).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        note = {"volumeHandle": handle, "driverName": "ebs.csi.aws.com", "specVolID": "pv-1"}
+        (folder / "vol_data.json").write_text(json.dumps(note))
 
     async def publishes(self) -> None:
         published = dataclasses.replace(self.machine.publish(), staging_path=str(self.stage_path))
@@ -61,6 +82,10 @@ class Kubelet:
     @property
     def is_mounted(self) -> bool:
         return any(mount.path == str(self.stage_path) for mount in self.machine.mounts_below())
+
+    @property
+    def has_another(self) -> bool:
+        return any(mount.path == str(self.other_path) for mount in self.machine.mounts_below())
 
     async def looks(self, times: int = 3) -> None:
         for _ in range(times):
@@ -116,7 +141,10 @@ async def test_what_is_remembered_while_it_is_asked_stays(kubelet):
     assert kubelet.is_mounted
 
 
-async def test_a_volume_whose_turn_is_another_ones_is_left_alone(kubelet):
+@pytest.mark.parametrize("handle", [VOLUME, OLD_HANDLE])
+async def test_a_volume_whose_turn_is_another_ones_is_left_alone(kubelet, handle):
+    """The calls of the kubelet are known by the bare id, whatever the persistent volume says."""
+    kubelet.notes(handle)
     over = asyncio.Event()
     other = asyncio.create_task(
         kubelet.machine.operations.run(VOLUME, "other", over.wait, what="Something else")
@@ -129,6 +157,51 @@ async def test_a_volume_whose_turn_is_another_ones_is_left_alone(kubelet):
     over.set()
     await other
     await kubelet.looks(1)
+    assert not kubelet.is_mounted
+
+
+@pytest.mark.parametrize("noted", [VOLUME, OLD_HANDLE])
+@pytest.mark.parametrize("told", [VOLUME, OLD_HANDLE])
+async def test_what_is_in_use_stays_under_either_name(kubelet, noted, told):
+    kubelet.notes(noted)
+    kubelet.uses(NAME.replace(VOLUME, told))
+
+    await kubelet.looks()
+
+    assert kubelet.is_mounted
+
+
+async def test_one_that_is_held_keeps_no_other_mounted_and_is_told_once(kubelet):
+    await kubelet.stages_another()
+    with (kubelet.stage_path / "file").open("w"), capture_logs() as logs:
+        await kubelet.looks()
+
+        assert kubelet.is_mounted
+        assert not kubelet.has_another
+    (told,) = [line for line in logs if "cannot be unmounted" in line["event"]]
+    assert told["volume"] == VOLUME
+    assert "is in use" in told["error"].message
+    await kubelet.looks(1)
+    assert not kubelet.is_mounted
+
+
+async def test_one_that_hangs_keeps_no_other_mounted(kubelet):
+    await kubelet.stages_another()
+    go, calls = kubelet.machine.folder / "go", kubelet.machine.folder / "calls"
+    real = kubelet.machine.real("umount")
+    waits = f"echo once >> {calls}; while [ ! -e {go} ]; do sleep 0.05; done"
+    kubelet.machine.fake("umount", f'case "$1" in *{DIGEST}*) {waits};; esac; exec {real} "$@"')
+    kubelet.starts(patience_s=0.2)
+
+    await kubelet.looks()
+
+    assert kubelet.is_mounted
+    assert calls.read_text() == "once\n"
+    while kubelet.has_another:
+        await kubelet.looks(1)
+    go.touch()
+    while len(kubelet.machine.operations):  # noqa: ASYNC110 -- the operation is nobody's to wait for
+        await asyncio.sleep(0.01)
     assert not kubelet.is_mounted
 
 
