@@ -7,7 +7,8 @@ dies. The agent makes the node's mount namespace, then starts and kills programs
 its standard input, a JSON object a line; it tells what happens on its standard output; it ends
 when its input does.
 
-Commands: {"do": "start", "name", "argv", "env", "log"}, {"do": "kill", "name", "signal"}.
+Commands: {"do": "start", "name", "argv", "env", "log", "contained"}, {"do": "kill", "name",
+"signal"}. What is contained ends as a container does: all that it has started ends with it.
 Events: {"event": "kept", "pid", "cgroup"} of the keeper, then {"event": "ready"} and for each
 program {"event": "started", "name", "pid"} or {"event": "failed", "name", "why"}, and at last
 {"event": "ended", "name", "status"} with a negative signal or an exit code.
@@ -30,6 +31,8 @@ from typing import Any, Final
 from provisioner.sandbox.real_node import cgroups, leftovers, namespace, syscalls
 
 _CHUNK_BYTES: Final = 65536
+# What it mounts is seen by the whole node all the same, but for its own /proc.
+_WITH_ITS_OWN_PROC: Final = ("unshare", "--propagation=unchanged", "--mount-proc", "--")
 
 
 def tell(**event: Any) -> None:
@@ -74,11 +77,13 @@ class Agent:
         name = command["name"]
         if command["do"] == "kill":
             with suppress(KeyError, ProcessLookupError):
-                # It alone: what it has started may outlive it, as containers do.
+                # It alone: what it has started may outlive it, as containers do. If it is
+                # contained it is a process 1 itself, whose end is that of its namespace.
                 os.kill(self._running[name], command["signal"])
             return
         try:
-            self._running[name] = pid = _spawn(command)
+            spawn = _spawn_contained if command["contained"] else _spawn
+            self._running[name] = pid = spawn(command)
         except OSError as problem:
             tell(event="failed", name=name, why=str(problem))
         else:
@@ -96,6 +101,18 @@ class Agent:
             if name := names.get(pid):
                 del self._running[name]
                 tell(event="ended", name=name, status=os.waitstatus_to_exitcode(status))
+
+
+def _spawn_contained(command: dict[str, Any]) -> int:
+    ours = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        syscalls.unshare(syscalls.CLONE_NEWPID)
+        try:
+            return _spawn(command | {"argv": [*_WITH_ITS_OWN_PROC, *command["argv"]]})
+        finally:
+            syscalls.enter_namespace(ours, syscalls.CLONE_NEWPID)
+    finally:
+        os.close(ours)
 
 
 def _spawn(command: dict[str, Any]) -> int:

@@ -113,8 +113,22 @@ class Host:
         if status:
             raise SandboxError(f"the end of a node left something behind: {self._said()}")
 
-    async def start(self, name: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    async def start(
+        self,
+        name: str,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        contained: bool = False,
+    ) -> None:
         """Start a program there, in a session of its own.
+
+        Args:
+            name: of the program.
+            argv: what is run.
+            environment: all that it has.
+            contained: whether all that it starts ends when it does, as in a container; it is
+                process 1 of a pid namespace then.
 
         Raises:
             SandboxError: it cannot be started, or runs already.
@@ -123,7 +137,14 @@ class Host:
             raise SandboxError(f"{name} runs already")
         log = self._logs[name]
         started = self._expect(f"started {name}")
-        self._command(do="start", name=name, argv=[*argv], env={**environment}, log=str(log))
+        self._command(
+            do="start",
+            name=name,
+            argv=[*argv],
+            env={**environment},
+            log=str(log),
+            contained=contained,
+        )
         event = await self._answer(f"the start of {name}", started)
         if event["event"] == "failed":
             raise SandboxError(f"{name} cannot be started on a node: {event['why']}")
@@ -133,7 +154,9 @@ class Host:
         self._logs[name] = path
 
     async def kill(self, name: str, number: int = signal.SIGKILL) -> None:
-        """End one program, by SIGKILL for example, and return when it has; not what it started.
+        """End one program, by SIGKILL for example, and return when it has.
+
+        What it has started goes on, unless it was started as contained.
 
         Raises:
             SandboxError: it does not end.

@@ -20,7 +20,7 @@ from typing import Any, Final
 from provisioner.sandbox import control_plane, own, workdir
 from provisioner.sandbox.control_plane import ControlPlane
 from provisioner.sandbox.errors import SandboxError
-from provisioner.sandbox.real_node import cloud, configs, image
+from provisioner.sandbox.real_node import cloud, configs, container, image
 from provisioner.sandbox.real_node.disks import Disks
 from provisioner.sandbox.real_node.host import Host
 from provisioner.sandbox.real_node.imds import InstanceMetadata
@@ -157,18 +157,20 @@ class RealNode:
         """
         environment = {"PATH": PATH, "HOME": "/root"}
         if part == PLUGIN:
-            # It runs with the rights of a pod of the DaemonSet: root's, and its account's.
-            environment = own.environment() | environment
+            # The rights of a pod of the DaemonSet: root's, its account's, and container.py's view.
+            environment = own.environment() | environment | {"PYTHONDONTWRITEBYTECODE": "1"}
             environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = self._metadata_endpoint
         if part == KUBELET:
             self._kubelet_since = dt.datetime.now(dt.UTC)
-        await self.host.start(part, self._command(part), environment)
+        # Killed, it takes the mkfs or fsck that it runs with it, as its container would.
+        contained = part == PLUGIN
+        await self.host.start(part, self._command(part), environment, contained=contained)
         if part == CONTAINERD:
             answers = control_plane.until(self._containerd_answers)
             await self._unless_failed(answers, "the start of containerd")
 
     async def kill(self, part: str) -> None:
-        """End one part by SIGKILL; containers outlive their containerd, mounts the plugin."""
+        """End one part by SIGKILL; containers outlive their containerd, only mounts the plugin."""
         if part == CONTAINERD:
             self._containerd_killed_s = time.monotonic()
         await self.host.kill(part)
@@ -247,6 +249,7 @@ class RealNode:
             return self._kubelet(folder / "kubelet.json")
         assert self._access is not None, "start_plugin comes first"
         return [
+            *(sys.executable, "-S", "-m", container.__name__),
             *(sys.executable, "-m", "provisioner.cli", "node"),
             *("--node-name", self.name),
             *("--kube-server", self._access.server),
