@@ -7,7 +7,7 @@ Source: k8s.io/cloud-provider controllers/node; cloud-provider-aws pkg/providers
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import IPv4Address
@@ -25,10 +25,23 @@ LABELS = (ZONE_LABEL, REGION_LABEL, TYPE_LABEL)
 # A cloud controller that is there needs seconds; we are for clusters that have none.
 MIN_AGE_S = 60.0
 RUNNING = "running"
+# A kubelet has one address of a kind, two at most, and few names. Each is a look-up in EC2, and a
+# Node may claim any number of them.
+MOST_NAMES = 4
+MOST_ADDRESSES = 8
 
 _NAMES = frozenset({"Hostname", "InternalDNS"})
+_UNKNOWN = "Unknown"  # condition Ready of a node from which nothing is heard
 _SAGEMAKER = "ml."  # HyperPod's instance types have this before EC2's
-_PROVIDER_ID = re.compile(r"aws:///?(?:([^/]*)/)?(i-[0-9a-z]+)")
+_PROVIDER_ID = re.compile(r"aws:///?(?:([^/]*)/)?(i-[0-9a-z]{1,32})")
+# These names go into EC2's filters, where * and ? are wild, and a value has 255 characters at most.
+_MOST_OF_NAME = 253
+_LABEL = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_DNS_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})+")
+_SILENT = (
+    "its kubelet does not answer (condition Ready is Unknown), so it may be gone and another "
+    "machine have its address: if it is gone, delete the Node"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +77,8 @@ def wait_s(node: Node, now: datetime) -> float:
 
 def question(node: Node) -> Question | Refusal:
     """How to find the node's instance."""
+    if node.ready == _UNKNOWN:
+        return Refusal(_SILENT)
     provider_id = node.spec.provider_id
     if provider_id:
         found = _PROVIDER_ID.fullmatch(provider_id)
@@ -73,13 +88,13 @@ def question(node: Node) -> Question | Refusal:
                 "filled in; a providerID cannot be changed, only the Node deleted and made anew"
             )
         return Question(instance_id=found[2])
-    addresses = [each for each in node.status.addresses or () if each.address]
-    names = [node.name, *(each.address for each in addresses if each.type in _NAMES)]
-    ips = [each.address for each in addresses if each.type == "InternalIP"]
-    asked = Question(
-        names=tuple(sorted({name.lower() for name in names if "." in name})),
-        addresses=tuple(sorted({each for each in ips if _is_ipv4(each)})),
-    )
+    asked = Question(names=tuple(sorted(_names(node))), addresses=tuple(sorted(_addresses(node))))
+    if len(asked.names) > MOST_NAMES or len(asked.addresses) > MOST_ADDRESSES:
+        return Refusal(
+            f"the Node has {len(asked.names)} names and {len(asked.addresses)} addresses; looked "
+            f"up are at most {MOST_NAMES} and {MOST_ADDRESSES}: start kubelet with "
+            "--provider-id=aws:///ZONE/INSTANCE-ID"
+        )
     if not asked.names and not asked.addresses:
         return Refusal(
             "the Node has neither a private DNS name nor an InternalIP (IPv4) by which its "
@@ -108,7 +123,11 @@ def the_only(
 
 
 def contradiction(
-    node: Node, instance: Instance, region: str, others: Iterable[Node]
+    node: Node,
+    instance: Instance,
+    region: str,
+    others: Iterable[Node],
+    registered: Mapping[str, str],
 ) -> Refusal | None:
     """What speaks against this instance being the node's, or against what stands on the Node.
 
@@ -117,15 +136,18 @@ def contradiction(
         instance: what was found for it.
         region: of the instance.
         others: all nodes; an instance is one node.
+        registered: the instance that the node plugin of each node has told (CSINode), by name.
     """
+    if node.ready == _UNKNOWN:
+        return Refusal(_SILENT)
     who = f"instance {instance.instance_id}"
     if instance.state != RUNNING:
         return Refusal(f"EC2 says that {who} is {instance.state}, so it cannot be this node")
     if not instance.zone or not instance.instance_type:
         return Refusal(f"EC2 does not tell zone and type of {who}")
-    for other in others:
-        if other.name != node.name and other.instance_id == instance.instance_id:
-            return Refusal(f"{who} is node {other.name} already, by its spec.providerID")
+    claimed = _claimed(node, instance, others, registered)
+    if claimed is not None:
+        return claimed
     for key, value in _facts(instance, region).items():
         has = node.labels.get(key, "")
         if has and has.removeprefix(_SAGEMAKER if key == TYPE_LABEL else "") != value:
@@ -142,6 +164,36 @@ def contradiction(
             f"spec.providerID is {node.spec.provider_id}, but EC2 has {who} in {instance.zone}: "
             "nothing is changed"
         )
+    return None
+
+
+def _claimed(
+    node: Node, instance: Instance, others: Iterable[Node], registered: Mapping[str, str]
+) -> Refusal | None:
+    """Which other node the instance may be, or which other instance this node is.
+
+    A node plugin that reaches the metadata service knows better than an address, which EC2 gives
+    out again. Nodes that are known to be another instance may have old addresses.
+    """
+    who, own = f"instance {instance.instance_id}", registered.get(node.name, "")
+    if own not in {"", instance.instance_id}:
+        return Refusal(f"its node plugin says that it is {own} (CSINode), and EC2 has found {who}")
+    shown = frozenset[str]() if node.spec.provider_id else _names(node) | _addresses(node)
+    for other in others:
+        if other.name == node.name:
+            continue
+        if other.instance_id == instance.instance_id:
+            return Refusal(f"{who} is node {other.name} already, by its spec.providerID")
+        if other.instance_id or not shown:
+            continue
+        if same := shown & (_names(other) | _addresses(other)):
+            return Refusal(
+                f"node {other.name} has {min(same)} too, and neither names its instance: delete "
+                "the one that is gone, or start kubelet with --provider-id=aws:///ZONE/INSTANCE-ID"
+            )
+    for name, told in registered.items():
+        if name != node.name and told == instance.instance_id:
+            return Refusal(f"{who} is node {name} already, by its node plugin (CSINode)")
     return None
 
 
@@ -162,6 +214,19 @@ def _facts(instance: Instance, region: str) -> dict[str, str]:
         REGION_LABEL: region,
         TYPE_LABEL: instance.instance_type,
     }
+
+
+def _names(node: Node) -> frozenset[str]:
+    """Its private DNS names, in small letters; what is none is left out."""
+    given = [each.address for each in node.status.addresses or () if each.type in _NAMES]
+    names = (name.lower() for name in (node.name, *given) if len(name) <= _MOST_OF_NAME)
+    return frozenset(name for name in names if _DNS_NAME.fullmatch(name))
+
+
+def _addresses(node: Node) -> frozenset[str]:
+    """Its private IPv4 addresses."""
+    given = (each.address for each in node.status.addresses or () if each.type == "InternalIP")
+    return frozenset(address for address in given if _is_ipv4(address))
 
 
 def _is_ipv4(text: str) -> bool:

@@ -108,8 +108,8 @@ class NodeInitializer:
             refusal = None
             if now.uid != node.uid or not rules.is_lacking(now):
                 return []
-            others = self._caches.nodes.values()
-            refusal = rules.contradiction(now, instance, region, others)
+            nodes, registered = self._caches.nodes.values(), self._registered(now)
+            refusal = rules.contradiction(now, instance, region, nodes, registered)
             return [] if refusal else rules.operations(now, instance, region)
 
         async with self._writing:
@@ -124,6 +124,21 @@ class NodeInitializer:
                 f"{instance.instance_type} in {instance.zone}",
             )
         return refusal
+
+    def _registered(self, node: Node) -> dict[str, str]:
+        """The instance that each node's plugin has told, by name.
+
+        Of this node only what was told of this very one, not of one that had its name before.
+        """
+        told = {
+            each.name: driver.node_id
+            for each in self._caches.csi_nodes.values()
+            if (driver := each.driver(self._settings.driver)) is not None
+        }
+        own = self._caches.csi_nodes.get(node.name)
+        if own is not None and not own.is_of(node):
+            told.pop(node.name, None)
+        return told
 
     def _tell(self, node: Node, refusal: Refusal) -> None:
         message = f"not initialized: {refusal.message}"

@@ -161,7 +161,7 @@ def test_exactly_one_instance_will_do():
     ],
 )
 def test_what_contradicts_is_told_and_stops_everything(node: Node, instance: Instance, says: str):
-    refused = rules.contradiction(node, instance, REGION, [node])
+    refused = rules.contradiction(node, instance, REGION, [node], {})
 
     assert refused is not None
     assert says in refused.message
@@ -171,10 +171,10 @@ def test_an_instance_is_one_node():
     node = a_node()
     other = msgspec.convert({"metadata": {"name": "o"}, "spec": {"providerID": PROVIDER_ID}}, Node)
 
-    refused = rules.contradiction(node, an_instance(), REGION, [node, other])
+    refused = rules.contradiction(node, an_instance(), REGION, [node, other], {})
 
     assert refused == Refusal(f"instance {ID} is node o already, by its spec.providerID")
-    assert rules.contradiction(node, an_instance(OTHER), REGION, [node, other]) is None
+    assert rules.contradiction(node, an_instance(OTHER), REGION, [node, other], {}) is None
 
 
 @given(
@@ -194,7 +194,7 @@ def test_whatever_was_there_nothing_is_missing_afterwards_and_nothing_overwritte
     document = a_document(labels=labels, taints=taints, **given_id)
     node = msgspec.convert(document, Node)
 
-    assert rules.contradiction(node, an_instance(), REGION, [node]) is None
+    assert rules.contradiction(node, an_instance(), REGION, [node], {}) is None
     operations = rules.operations(node, an_instance(), REGION)
     changed = applied(document, operations)
 
@@ -210,4 +210,4 @@ def test_whatever_was_there_nothing_is_missing_afterwards_and_nothing_overwritte
 def test_the_types_of_hyperpod_are_ec2s():
     node = a_node(labels=FACTS | {LABELS[2]: "ml.m5.large"}, providerID=PROVIDER_ID)
 
-    assert rules.contradiction(node, an_instance(), REGION, [node]) is None
+    assert rules.contradiction(node, an_instance(), REGION, [node], {}) is None

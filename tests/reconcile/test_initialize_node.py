@@ -300,20 +300,6 @@ async def test_a_node_made_anew_meanwhile_is_not_given_the_instance_of_the_old_o
     assert "providerID" not in world.spec()
 
 
-async def test_two_nodes_that_claim_one_address_at_once_do_not_both_get_the_instance():
-    world = World()
-    world.cloud.running = [an_instance(private_dns_name="")]
-    names = ("worker-1", "worker-2")
-    for name in names:
-        world.api.put(a_node(name))
-
-    waits = await asyncio.gather(*map(world.flow.reconcile, names))
-
-    assert sorted(map(str, waits)) == [str(AGAIN_S), "None"]
-    assert sum("providerID" in world.spec(name) for name in names) == 1
-    assert "is node worker-" in str(world.told)
-
-
 async def test_only_if_it_is_asked_for():
     world = World(on=False)
     world.api.put(a_node())
