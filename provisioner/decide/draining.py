@@ -1,7 +1,8 @@
 """Decide whether a node is going away, so that its node plugin outlasts its volumes.
 
 Source: aws-ebs-csi-driver v1.64 docs (pre-stop hook); cluster-autoscaler's and Karpenter's taints;
-Kubernetes "Non-graceful node shutdown".
+Kubernetes "Node Shutdowns"; kubelet 1.36 pkg/kubelet/nodeshutdown, nodestatus (`ReadyCondition`
+puts what it says among other reasons, in the message).
 """
 
 from provisioner.model.node_view import NodeView
@@ -16,6 +17,8 @@ _GOING = frozenset(
         OUT_OF_SERVICE.key,
     }
 )
+# kubelet's, once systemd has told it; each pod ends then, the plugin's among the last.
+_SHUTTING_DOWN = "node is shutting down"
 
 
 def why_going(node: NodeView | None) -> str:
@@ -29,6 +32,8 @@ def why_going(node: NodeView | None) -> str:
         return "its Node is being deleted"
     if node.spec.unschedulable:
         return "it is cordoned"
+    if node.ready.status == "False" and _SHUTTING_DOWN in node.ready.message:
+        return "its machine is shut down"
     return next(
         (
             f"it has the taint {taint.key}"

@@ -34,11 +34,20 @@ class AttachedVolume(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     name: str = ""
 
 
+class NodeCondition(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One of ``status.conditions``; ``status`` is True, False or Unknown."""
+
+    type: str = ""
+    status: str = ""
+    message: str = ""
+
+
 class NodeStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
     """``status`` of a node."""
 
     volumes_attached: list[AttachedVolume] | None = None
     volumes_in_use: list[str] | None = None
+    conditions: list[NodeCondition] | None = None
 
 
 class NodeView(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
@@ -52,6 +61,12 @@ class NodeView(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
         """The EC2 instance that ``spec.providerID`` names, "" if it names none."""
         found = _INSTANCE_ID.search(self.spec.provider_id)
         return found[1] if found else ""
+
+    @property
+    def ready(self) -> NodeCondition:
+        """Its condition Ready, an empty one while it has none."""
+        conditions = (self.status.conditions if self.status else None) or ()
+        return next((each for each in conditions if each.type == "Ready"), NodeCondition())
 
     def in_use(self, driver: str = EBS_DRIVER) -> frozenset[str]:
         """The ids of this driver's volumes that the kubelet has staged, or is about to."""

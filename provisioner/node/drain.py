@@ -2,7 +2,8 @@
 
 As the preStop hook of its pod. Without the plugin nothing on the node can be unmounted any more, so
 on a node that goes away its end would leave volumes to Kubernetes' six minutes of waiting. On one
-that stays there is nothing to wait for: the plugin is only being restarted.
+that stays there is nothing to wait for: the plugin is only being restarted. A node that is cordoned
+and stays cannot be told from one that goes: there a restart waits for its whole time.
 """
 
 import asyncio

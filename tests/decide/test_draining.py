@@ -33,6 +33,34 @@ def test_a_node_goes_away_whose_object_is_gone_or_going_or_cordoned():
     assert why_going(a_node(spec={"unschedulable": True})) == "it is cordoned"
 
 
+def ready(status: str, message: str) -> dict[str, object]:
+    other = {"type": "DiskPressure", "status": "False", "message": "node is shutting down"}
+    return {"conditions": [other, {"type": "Ready", "status": status, "message": message}]}
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["node is shutting down", "[PLEG is not healthy: 3m, node is shutting down]"],
+)
+def test_a_node_goes_away_whose_kubelet_was_told_of_the_shutdown(message: str):
+    assert why_going(a_node(status=ready("False", message))) == "its machine is shut down"
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {},
+        {"conditions": None},
+        ready("False", "container runtime network not ready: cni plugin not initialized"),
+        ready("True", "kubelet is posting ready status"),
+        # The machine was shut down, and nobody has written here since it is back.
+        ready("Unknown", "node is shutting down"),
+    ],
+)
+def test_a_node_that_is_only_not_ready_stays(status: dict[str, object]):
+    assert why_going(a_node(status=status)) == ""
+
+
 @pytest.mark.parametrize(
     "spec",
     [

@@ -76,6 +76,18 @@ async def test_a_node_whose_object_is_gone_is_waited_for_too(kube: KubeServer):
     assert kube.pages == []
 
 
+async def test_a_machine_that_is_shut_down_is_waited_for_though_nobody_cordoned_it(
+    kube: KubeServer,
+):
+    ready = {"type": "Ready", "status": "False", "message": "node is shutting down"}
+    kube.has_node(status={"conditions": [ready]})
+    kube.pages = [page(attachment("vol-1")), page()]
+
+    await drained(kube)
+
+    assert kube.pages == []
+
+
 async def test_volumes_of_other_drivers_and_nodes_keep_nobody_waiting(kube: KubeServer):
     kube.has_node(spec=GOES)
     kube.pages = [page(attachment("vol-1", attacher="efs"), attachment("vol-2", node="node-2"))]
