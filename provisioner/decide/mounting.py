@@ -5,6 +5,8 @@ Source: mount(8) of util-linux 2.38; aws-ebs-csi-driver v1.64 pkg/driver/node.go
 """
 
 import errno
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -13,6 +15,7 @@ from provisioner.decide.mount_table import Mount
 from provisioner.model.errors import Reason
 from provisioner.model.node_requests import Capability
 
+_PATH = re.compile(r"\S*/\S*")
 _CORRUPTED = frozenset(
     {
         errno.ENOTCONN,
@@ -107,9 +110,9 @@ def published(seen: Seen, staging: Mount, *, read_only: bool) -> Place:
     return place if ("ro" in seen.mount.options) == wanted else Place.REMOUNT
 
 
-def mount_failure(said: str) -> Reason:
-    """The reason behind what mount(8) said."""
-    said = said.lower()
+def mount_failure(said: str, *paths: str) -> Reason:
+    """The reason behind what mount(8) said about these paths."""
+    said = _words(said, paths)
     if "already mounted" in said or "busy" in said:
         return Reason.DEVICE_BUSY
     if "write-protected" in said or "read-only" in said:
@@ -117,6 +120,19 @@ def mount_failure(said: str) -> Reason:
     if "unknown filesystem type" in said:
         return Reason.NOT_SUPPORTED
     return Reason.MOUNT_FAILED
+
+
+def is_in_use(said: str, path: str) -> bool:
+    """Whether that is why umount(8) did not unmount a path."""
+    return "busy" in _words(said, [path])
+
+
+def _words(said: str, paths: Iterable[str]) -> str:
+    """What a program said without the names in it, which people choose: a volume "busybox"."""
+    for path in paths:
+        said = said.replace(path, "")
+    # Each in the form the program gave it, too: quoted, shortened, links resolved.
+    return _PATH.sub("", said).lower()
 
 
 def _place(seen: Seen, number: str, *, root: str) -> Place:

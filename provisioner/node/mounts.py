@@ -105,9 +105,10 @@ class Mounts:
         )
         if ran.exit_code:
             # It can fail with what it does after the kernel has mounted.
+            failure = mounting.mount_failure(ran.said, path, str(device_path))
             was_mounted = await self._taken_away(path)
             raise NodeError(
-                Reason.MOUNT_FAILED if was_mounted else mounting.mount_failure(ran.essence),
+                Reason.MOUNT_FAILED if was_mounted else failure,
                 f"{device_path} could not be mounted at {path} as {file_system} with "
                 f"{','.join(options)} ({ran.ending}): {ran.essence}",
             )
@@ -156,8 +157,9 @@ class Mounts:
             ran = await self._programs.run("umount", path, why=f"of {path}")
             if mount_table.count_at(path, self.table()) < mount_table.count_at(path, table):
                 continue
-            if "busy" in ran.essence:
-                raise NodeError(Reason.TARGET_BUSY, await self._busy(mount))
+            if mounting.is_in_use(ran.said, path):
+                message = f"{await self._busy(mount)} (umount: {ran.essence})"
+                raise NodeError(Reason.TARGET_BUSY, message)
             raise NodeError(
                 Reason.MOUNT_FAILED, f"{path} could not be unmounted ({ran.ending}): {ran.essence}"
             )
@@ -224,7 +226,7 @@ class Mounts:
         try:
             who = await self._patience.call(
                 f"holders of {mount.path}",
-                partial(holders.of, self._roots.proc, mount.number),
+                partial(holders.of, self._roots.proc, mount.path, mount.number),
                 what="looking for who uses it",
             )
         except NodeError:

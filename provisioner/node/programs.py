@@ -56,9 +56,14 @@ class Ran:
         return f"ended by {signal.Signals(-self.exit_code).name}"
 
     @property
+    def said(self) -> str:
+        """What it said: of stderr, else of stdout."""
+        return self.stderr.strip() or self.stdout.strip()
+
+    @property
     def essence(self) -> str:
-        """The end of what it said, in one line: of stderr, else of stdout."""
-        said = " ".join((self.stderr.strip() or self.stdout.strip()).split())
+        """The end of what it said, in one line."""
+        said = " ".join(self.said.split())
         if len(said) > _ESSENCE_CHARACTERS:
             said = f"… {said[-_ESSENCE_CHARACTERS:]}"
         return said or "it said nothing"

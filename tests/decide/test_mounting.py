@@ -124,3 +124,23 @@ def test_knows_the_errors_of_a_dead_mount(number, is_corrupted):
 )
 def test_the_reason_behind_a_failed_mount(said, reason):
     assert mounting.mount_failure(said) is reason
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("mount: {}: must be superuser to use mount.", Reason.MOUNT_FAILED),
+        ("mount: {}: {} already mounted or mount point busy.", Reason.DEVICE_BUSY),
+        ('mount: "{}": cannot mount /dev/read-only read-write', Reason.MOUNT_FAILED),
+        ("mount: /busy{}: cannot mount /dev/x read-only.", Reason.DEVICE_READ_ONLY),
+    ],
+)
+@pytest.mark.parametrize("path", ["/k/busybox/read-only/a", "/k/my busy files/read-only b"])
+def test_names_in_what_mount_said_are_no_reason(said, reason, path):
+    assert mounting.mount_failure(said.format(path, path), path) is reason
+
+
+@pytest.mark.parametrize("path", ["/k/data", "/k/busybox-data/mount", "/k/a busy one"])
+def test_a_name_is_no_reason_for_a_failed_umount(path):
+    assert mounting.is_in_use(f"umount: {path}: target is busy.", path)
+    assert not mounting.is_in_use(f"umount: {path}: must be superuser to unmount.", path)

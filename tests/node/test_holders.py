@@ -34,7 +34,7 @@ def test_tells_who_works_there_and_who_has_files_open(proc, number, tmp_path):
     process(proc, 13, "idle", cwd="/proc", fd0="/dev/null")
     (proc / "sys").mkdir()
 
-    assert set(holders.of(proc, number)) == {
+    assert set(holders.of(proc, str(tmp_path), number)) == {
         f"process 7 (postgres) works in {tmp_path}",
         f"process 12 (tail) has {file} open",
     }
@@ -44,12 +44,12 @@ def test_tells_some_of_many(proc, number, tmp_path):
     for pid in range(20):
         process(proc, pid, "shell", cwd=tmp_path)
 
-    assert len(holders.of(proc, number)) == 5
+    assert len(holders.of(proc, str(tmp_path), number)) == 5
 
 
-def test_processes_that_end_meanwhile_are_no_trouble(proc, number):
+def test_processes_that_end_meanwhile_are_no_trouble(proc, number, tmp_path):
     (proc / "3").mkdir(parents=True)
     process(proc, 4, "gone", cwd="/no/such/folder")
 
-    assert holders.of(proc, number) == ()
-    assert holders.of(proc / "no", number) == ()
+    assert holders.of(proc, str(tmp_path), number) == ()
+    assert holders.of(proc / "no", str(tmp_path), number) == ()

@@ -112,6 +112,38 @@ async def test_an_unmount_that_changes_nothing_is_told(machine):
         await machine.mounts.unmount(str(target))
 
 
+@pytest.mark.parametrize(
+    ("said", "reason", "told"),
+    [
+        ("must be superuser to unmount.", Reason.MOUNT_FAILED, "could not be unmounted"),
+        ("target is busy.", Reason.TARGET_BUSY, "is in use"),
+    ],
+)
+async def test_the_words_of_umount_decide_and_not_the_names_of_volumes(machine, said, reason, told):
+    target = machine.kubelet / "busybox-data"
+    target.mkdir()
+    run("mount", "-t", "tmpfs", "none", target)
+    machine.fake("umount", f'echo "umount: $1: {said}" >&2; exit 32')
+
+    with pytest.raises(NodeError, match=told) as refused:
+        await machine.mounts.unmount(str(target))
+
+    assert refused.value.reason is reason
+    assert f"umount: {target}: {said}" in refused.value.message
+
+
+async def test_the_words_of_mount_decide_and_not_the_names_of_volumes(machine):
+    disk = machine.attach()
+    target = machine.kubelet / "busybox-data"
+    target.mkdir()
+    machine.fake("mount", f'echo "mount: {target}: bad superblock on {disk.node}." >&2; exit 32')
+
+    with pytest.raises(NodeError, match="bad superblock") as refused:
+        await machine.mounts.mount(disk.node, str(target), file_system="ext4", options=("rw",))
+
+    assert refused.value.reason is Reason.MOUNT_FAILED
+
+
 async def test_an_unmount_by_somebody_else_meanwhile_is_fine(machine):
     target = machine.kubelet / "target"
     target.mkdir()

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import subprocess
 
 import pytest
 
@@ -121,3 +122,24 @@ async def test_unpublishing_leaves_a_file_with_something_in_it(machine):
     await machine.publisher.unpublish(Unpublish(VOLUME, str(machine.target())))
 
     assert machine.target().read_text() == "not ours"
+
+
+async def test_who_has_the_device_open_is_told_where_it_cannot_be_taken_from_a_pod(machine):
+    """And nobody who has another device open, or whatever else is beside the device's node."""
+    machine.attach()
+    await machine.stager.stage(machine.stage(is_block=True))
+    await machine.publisher.publish(machine.publish(is_block=True))
+    beside = (machine.roots.dev / "beside").open("w")
+    with beside, subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=beside) as other:  # noqa: ASYNC220 -- it only waits
+        held = os.open(machine.target(), os.O_RDONLY)
+        try:
+            with pytest.raises(NodeError, match="is in use") as refused:
+                await machine.publisher.unpublish(Unpublish(VOLUME, str(machine.target())))
+        finally:
+            os.close(held)
+        other.communicate()
+
+    assert refused.value.reason is Reason.TARGET_BUSY
+    assert f"process {os.getpid()} " in refused.value.message
+    assert f"has {machine.target()} open" in refused.value.message
+    assert f"process {other.pid} " not in refused.value.message
