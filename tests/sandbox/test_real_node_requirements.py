@@ -41,6 +41,21 @@ def test_elsewhere_than_on_linux_there_is_none(programs: Path) -> None:
     assert why(programs, system="darwin") == "a real node needs Linux"
 
 
+@pytest.mark.parametrize("release", ["5.11.22-generic", "4.19.0-26-amd64"])
+def test_with_an_old_kernel_there_is_none(programs: Path, release: str) -> None:
+    told = missing(str(programs), user_id=0, system="linux", release=release)
+
+    assert told == "a real node needs Linux 5.12 or newer"
+
+
+@pytest.mark.parametrize("release", ["5.12.0", "6.1.0-18-amd64", "10.0", "strange"])
+def test_with_a_newer_one_it_depends_on_the_rest(programs: Path, release: str) -> None:
+    (programs / "runc").unlink()
+
+    told = missing(str(programs), user_id=0, system="linux", release=release)
+    assert told.endswith("apt install runc")
+
+
 def test_without_root_there_is_none(programs: Path) -> None:
     assert why(programs, user_id=1000).startswith("a real node needs root")
 
@@ -58,6 +73,14 @@ def test_without_its_extra_the_node_plugin_cannot_run(
     monkeypatch.setattr(requirements, "find_spec", lambda _: None)
 
     assert why(programs).endswith("pip install 'ebs-provisioner[node]'")
+
+
+def test_control_groups_of_no_use_to_a_kubelet_are_told(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requirements.cgroups, "obstacle", lambda: "a group with processors")
+
+    assert why(programs) == "a real node needs a group with processors"
 
 
 def test_who_is_not_root_is_told_what_root_has_to_install(programs: Path) -> None:

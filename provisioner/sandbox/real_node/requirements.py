@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import struct
 import sys
@@ -10,6 +11,8 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
+
+from provisioner.sandbox.real_node import cgroups
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where a node's programs are looked for; a user's own PATH may lack the folders of root's."""
@@ -26,20 +29,30 @@ PROGRAMS: Final = {
 }
 """Programs by the packages of Debian that bring them."""
 
+_LINUX: Final = (5, 12)  # mount_setattr(2)
 _PT_INTERP: Final = 3
 _ELF64: Final = b"\x7fELF\x02\x01"
 
 
-def missing(path: str = PATH, *, user_id: int | None = None, system: str = sys.platform) -> str:
+def missing(
+    path: str = PATH,
+    *,
+    user_id: int | None = None,
+    system: str = sys.platform,
+    release: str = "",
+) -> str:
     """Return why no real node can run here, in a sentence without its stop; "" if one can.
 
     Args:
         path: where programs are looked for.
         user_id: who we are, if not the process's own user.
         system: where we are, as ``sys.platform``.
+        release: of its kernel, if not the running one's.
     """
     if system != "linux":
         return "a real node needs Linux"
+    if not _is_new_enough(release or os.uname().release):
+        return f"a real node needs Linux {'.'.join(map(str, _LINUX))} or newer"
     if (os.geteuid() if user_id is None else user_id) != 0:
         return "a real node needs root: it mounts, and makes namespaces and devices"
     packages = {package for name, package in PROGRAMS.items() if not shutil.which(name, path=path)}
@@ -56,7 +69,8 @@ def missing(path: str = PATH, *, user_id: int | None = None, system: str = sys.p
     ):
         if not os.access(needed, os.W_OK):
             return f"a real node needs {why} ({needed})"
-    return ""
+    why = cgroups.obstacle()
+    return why and f"a real node needs {why}"
 
 
 def all_missing(path: str = PATH, *, user_id: int | None = None, system: str = sys.platform) -> str:
@@ -64,6 +78,11 @@ def all_missing(path: str = PATH, *, user_id: int | None = None, system: str = s
     ours = missing(path, user_id=user_id, system=system)
     roots = missing(path, user_id=0, system=system)
     return "; ".join(dict.fromkeys(why for why in (ours, roots) if why))
+
+
+def _is_new_enough(release: str) -> bool:
+    found = re.match(r"(\d+)\.(\d+)", release)
+    return found is None or tuple(map(int, found.groups())) >= _LINUX
 
 
 def is_static(program: Path) -> bool:
