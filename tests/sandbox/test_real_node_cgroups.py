@@ -44,6 +44,48 @@ def test_of_the_second_version_there_is_one_hierarchy(tmp_path: Path) -> None:
     assert list((tmp_path / "system.slice").iterdir()) == [tmp_path / "system.slice/cgroup.procs"]
 
 
+@pytest.fixture
+def second_version(tmp_path: Path) -> Path:
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu io memory hugetlb pids rdma\n")
+    (tmp_path / "cgroup.subtree_control").write_text("cpu memory pids\n")
+    (tmp_path / "cgroup.procs").write_text("1\n17\n")
+    return tmp_path
+
+
+def test_the_machines_root_passes_on_what_a_kubelet_demands(second_version: Path) -> None:
+    assert cgroups.obstacle(second_version) == ""
+
+    cgroups.make("ebs-sandbox-1-2", second_version)
+
+    # The kernel adds them to what is there, this folder holds what was written.
+    assert (second_version / "cgroup.subtree_control").read_text() == "+cpuset +hugetlb"
+
+
+def test_what_is_passed_on_already_is_not_written(second_version: Path) -> None:
+    passed_on = "cpuset cpu memory hugetlb pids\n"
+    (second_version / "cgroup.subtree_control").write_text(passed_on)
+    (second_version / "cgroup.type").write_text("domain\n")
+
+    cgroups.make("ebs-sandbox-1-2", second_version)
+
+    assert cgroups.obstacle(second_version) == ""
+    assert (second_version / "cgroup.subtree_control").read_text() == passed_on
+
+
+def test_a_container_that_cannot_pass_them_on_says_so(second_version: Path) -> None:
+    (second_version / "cgroup.type").write_text("domain\n")
+
+    assert cgroups.obstacle(second_version).startswith(
+        "a control group with the controllers cpuset, hugetlb, which cannot be passed on while"
+    )
+    (second_version / "cgroup.procs").write_text("")
+    assert cgroups.obstacle(second_version) == ""
+
+
+def test_of_the_first_version_nothing_has_to_be_passed_on(first_version: Path) -> None:
+    assert cgroups.obstacle(first_version) == ""
+
+
 def test_removing_takes_all_that_is_below(first_version: Path) -> None:
     cgroups.make("ebs-sandbox-1-2", first_version)
     pod = first_version / "memory/ebs-sandbox-1-2/kubepods/besteffort/pod1"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from provisioner.sandbox.errors import SandboxError
-from provisioner.sandbox.real_node import fleet, requirements
+from provisioner.sandbox.real_node import cgroups, fleet, requirements
 from provisioner.sandbox.real_node.requirements import PROGRAMS, all_missing, is_static, missing
 
 INTERPRETER = 3
@@ -78,7 +78,7 @@ def test_without_its_extra_the_node_plugin_cannot_run(
 def test_control_groups_of_no_use_to_a_kubelet_are_told(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requirements.cgroups, "obstacle", lambda: "a group with processors")
+    monkeypatch.setattr(cgroups, "obstacle", lambda: "a group with processors")
 
     assert why(programs) == "a real node needs a group with processors"
 

@@ -21,6 +21,9 @@ _PREFIX: Final = "ebs-sandbox-"
 _DEV: Final = "dev-"
 _EMPTY_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.02
+# What a kubelet demands of its group where the root has it: Kubernetes 1.36
+# pkg/kubelet/cm/cgroup_v2_manager_linux.go, Validate.
+_DEMANDED: Final = frozenset(("cpu", "cpuset", "memory", "pids", "hugetlb"))
 _INHERITED: Final = ("cpuset.cpus", "cpuset.mems")
 
 
@@ -29,12 +32,31 @@ def name_for(pid: int) -> str:
     return f"{_PREFIX}{pid}-{_born(pid)}"
 
 
+def obstacle(root: Path = ROOT) -> str:
+    """Return why a kubelet could not use groups that we make, in words; "" if it can."""
+    absent = _absent(root)
+    # Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "No Internal Process Constraint"; of
+    # all groups the machine's root, which alone has no type, is free of it.
+    if absent and (root / "cgroup.type").exists() and (root / "cgroup.procs").read_text().strip():
+        return (
+            f"a control group with the controllers {', '.join(absent)}, which cannot be passed on"
+            " while processes are in the topmost group: in a container, run it with the machine's"
+            " control groups (docker run --cgroupns=host), or move its processes to a group below"
+        )
+    return ""
+
+
 def make(name: str, root: Path = ROOT) -> None:
     """Make the groups.
+
+    With version 2 the topmost group passes on to all below it what a kubelet demands, if it does
+    not yet; that stays.
 
     Raises:
         OSError: control groups cannot be written here.
     """
+    if absent := _absent(root):
+        (root / "cgroup.subtree_control").write_text(" ".join(f"+{each}" for each in absent))
     for hierarchy in _hierarchies(root):
         group = hierarchy / name
         group.mkdir(exist_ok=True)
@@ -91,6 +113,15 @@ def _hierarchies(root: Path) -> Iterator[Path]:
     for path in sorted(root.iterdir()):
         if not path.is_symlink() and (path / "cgroup.procs").exists():
             yield path
+
+
+def _absent(root: Path) -> list[str]:
+    """Return what the topmost group of version 2 has and does not pass on."""
+    with suppress(FileNotFoundError):  # version 1
+        has = set((root / "cgroup.controllers").read_text().split())
+        passed_on = set((root / "cgroup.subtree_control").read_text().split())
+        return sorted(has & _DEMANDED - passed_on)
+    return []
 
 
 def _remove_one(folder: Path) -> None:
