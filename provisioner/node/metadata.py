@@ -158,7 +158,7 @@ class Metadata:
             await asyncio.sleep(self._look_s)
 
     async def _held_against_board(self, told: InstanceIdentity) -> InstanceIdentity:
-        board = await asyncio.to_thread(_on_board, self._roots.sys)
+        board = await asyncio.to_thread(on_board, self._roots.sys)
         if board in {"", told.instance_id}:
             return told
         raise NodeError(
@@ -214,7 +214,7 @@ def _place(identity: InstanceIdentity) -> tuple[str, str, str]:
     return identity.instance_id, identity.zone, identity.outpost_arn
 
 
-def _on_board(sys: Path) -> str:
+def on_board(sys: Path) -> str:
     """The instance id that the machine's board has, "" if it has none."""
     try:
         tag = (sys / _BOARD).read_text().strip()
