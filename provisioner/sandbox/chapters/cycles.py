@@ -38,7 +38,7 @@ async def tell(stage: Stage) -> None:
     finally:
         await stage.control(latency="real")
     if not report.is_well:
-        found = [*report.formatted_anew, *report.torn, *report.left]
+        found = [*report.formatted_anew, *report.torn, *report.forgotten, *report.left]
         raise SandboxError(f"the cycles have left something: {found}; {report}")
     teller.seen(str(report))
 

@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from provisioner.sandbox.api import Api, ApiError
 from provisioner.sandbox.nodes import DRIVER
 from provisioner.sandbox.real_node import traces
-from provisioner.sandbox.real_node.cycle_report import CONTROLLER, PARTS, Report
+from provisioner.sandbox.real_node.cycle_report import Report
 from provisioner.sandbox.real_node.file_pods import KnownFile, checking_pod, told
 from provisioner.sandbox.real_node.image import POD_IMAGE
+from provisioner.sandbox.real_node.kills import Kills, explain
 from provisioner.sandbox.up import Sandbox
 
 Json = dict[str, Any]
@@ -29,7 +31,6 @@ FILE_SYSTEMS: Final = ("ext4", "xfs")
 PATIENCE_S: Final = 120.0
 _LOOK_EVERY_S: Final = 0.2
 _LEAST_LINES, _MOST_LINES = 20_000, 200_000
-_PAUSE_S = (0.2, 2.0)
 _APPEARS_AFTER_S: Final = 1.0
 _NOT_FOUND = 404
 
@@ -45,6 +46,7 @@ class _Volume:
     persistent_volume: str = ""
     identity: str = ""  # of its file system
     last_node: str = ""
+    ran_s: float = 0.0  # when its last pod still ran, of time.monotonic()
 
 
 class Cycles:
@@ -55,6 +57,8 @@ class Cycles:
         namespace: is made, and removed at the end.
         seed: of nodes, sizes and kills; what the machine makes of their times is its own.
         say: is told each kill and cycle.
+        formatting: whether a volume, of which it gets content and id, says that it is being
+            formatted; if given, the node plugin is killed then too.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Cycles:
         seed: int,
         *,
         say: Callable[[str], None] = lambda _: None,
+        formatting: Callable[[Path, str], bool] | None = None,
     ) -> None:
         assert sandbox.fleet is not None, "there are no real nodes"
         self._sandbox = sandbox
@@ -71,6 +76,8 @@ class Cycles:
         self._namespace = namespace
         self._random = random.Random(seed)  # noqa: S311 (not cryptography)
         self._say = say
+        self._formatting = formatting
+        self._kills = Kills(sandbox, self._random, say)
         self._left_to_begin = 0
         self.report = Report(seed, 0, len(sandbox.fleet.nodes))
 
@@ -103,16 +110,15 @@ class Cycles:
         await self._prepare(every)
         # So late that the node plugin has to wait for it, as it may have to on an instance.
         disks.appears_after_s = _APPEARS_AFTER_S
-        await self._while_all_are_killed(self._go_round(volume) for volume in every)
+        await self._while_all_are_killed(every)
         disks.appears_after_s = 0.0
         # Nobody is killed any more: what the last pods wrote is read too.
         async with asyncio.TaskGroup() as group:
             for volume in every:
                 group.create_task(self._cycle(volume, None))
         report.took_s = time.monotonic() - began_s
-        torn = disks.torn[torn_before:]
-        report.torn = [str(each) for each in torn if not each.is_only_staged]
-        report.forgotten = [str(each) for each in torn if each.is_only_staged]
+        report.torn = [str(each) for each in disks.torn[torn_before:]]
+        report.kills, report.formats_ended = self._kills.counted, self._kills.formats
         await self._remove(every)
         named = {each.volume_id: each.persistent_volume for each in every}
         roots = {each.name: each.root for each in self._nodes}
@@ -133,7 +139,7 @@ class Cycles:
         name = f"{volume.claim}-cycle-{len(volume.files) if new else 'last'}"
         body = checking_pod(name, volume.claim, volume.files, new, image=POD_IMAGE, node=node)
         await self._api.create(self._pods, body)
-        message = await self._until(f"pod {name} has succeeded", lambda: self._message_of(name))
+        message = await self._until(f"pod {name} has succeeded", lambda: self._end(name, volume))
         self.report.moves += volume.last_node not in ("", node)
         volume.last_node = node
         self.report.checked_bytes += sum(each.size_bytes for each in volume.files)
@@ -144,10 +150,24 @@ class Cycles:
         self._say(f"{name} on {node}: {message}")
         await self._delete(f"{self._pods}/{name}", gracePeriodSeconds="1")
         await self._detached(volume)
+        await self._judge(volume, node)
         self._look_at_file_system(volume)
 
-    async def _message_of(self, pod: str) -> str | None:
-        return told(await self._api.get(f"{self._pods}/{pod}"))
+    async def _end(self, pod: str, volume: _Volume) -> str | None:
+        looked_s = time.monotonic()
+        message = told(await self._api.get(f"{self._pods}/{pod}"))
+        if message is None:
+            volume.ran_s = looked_s
+        return message
+
+    async def _judge(self, volume: _Volume, node: str) -> None:
+        """Take note where a killed kubelet explains that the volume was detached while mounted."""
+        for torn in [each for each in self._disks.torn if each.volume_id == volume.volume_id]:
+            status = (await self._api.get(f"/api/v1/nodes/{node}"))["status"]
+            in_use = status.get("volumesInUse", ())
+            if explain(torn, volume.ran_s, self._kills.of_kubelets, in_use):
+                self._disks.torn.remove(torn)
+                self.report.forgotten.append(str(torn))
 
     async def _detached(self, volume: _Volume) -> None:
         async def detached() -> bool:
@@ -169,37 +189,25 @@ class Cycles:
 
     # -- who kills
 
-    async def _while_all_are_killed(self, work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    async def _while_all_are_killed(self, every: list[_Volume]) -> None:
         await self._sandbox.stop_controller(10.0)
         # A new one is to lead at once; how long a lease is kept is another story.
         await self._sandbox.start_controller("--no-leader-elect")
         async with asyncio.TaskGroup() as group:
-            killer = group.create_task(self._kill_again_and_again(), name="killer")
-            tasks = [group.create_task(each) for each in work]
+            killers = [group.create_task(self._kills.again_and_again(), name="killer")]
+            if self._formatting:
+                unformatted = partial(_unformatted, every)
+                work = self._kills.while_formatting(self._formatting, unformatted)
+                killers.append(group.create_task(work, name="killer of formats"))
+            tasks = [group.create_task(self._go_round(volume)) for volume in every]
             await asyncio.wait(tasks)
-            killer.cancel()
+            for killer in killers:
+                killer.cancel()
         # Half of a kill may have been done: all are there, and as they were, when this ends.
         await self._sandbox.stop_controller(10.0)
         await self._sandbox.start_controller()
         for node in self._nodes:
             await node.ready()
-
-    async def _kill_again_and_again(self) -> None:
-        while True:
-            # Each as often as the others, in an order of chance.
-            for part in self._random.sample(PARTS, len(PARTS)):
-                await asyncio.sleep(self._random.uniform(*_PAUSE_S))
-                node = self._random.choice(self._nodes)
-                self._say(f"SIGKILL: {part}{'' if part == CONTROLLER else f' of {node.name}'}")
-                if part == CONTROLLER:
-                    await asyncio.shield(self._kill_controller())
-                else:
-                    await asyncio.shield(node.restart(part))
-                self.report.kills[part] += 1
-
-    async def _kill_controller(self) -> None:
-        await self._sandbox.stop_controller()
-        await self._sandbox.start_controller("--no-leader-elect")
 
     # -- beginning and end
 
@@ -273,3 +281,7 @@ class Cycles:
                 raise AssertionError(f"not in {PATIENCE_S:.0f} s: {what}; so far {self.report}")
             await asyncio.sleep(_LOOK_EVERY_S)
         return seen
+
+
+def _unformatted(every: list[_Volume]) -> set[str]:
+    return {each.volume_id for each in every if not each.identity}
