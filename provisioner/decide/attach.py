@@ -120,6 +120,7 @@ class Attached:
     target: Target
     device: str
     made_from: str  # the snapshot or the volume whose data it began with, or BLANK
+    multi_attach: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +250,7 @@ def _after_attach(target: Target, call: Call, seen: Volume, waited_s: float) -> 
     if there.state is AttachmentState.ATTACHED:
         if tags.UNCLAIMED in seen.tags:
             return Unmark(target.volume_id)
-        return Attached(target, there.device, seen.made_from or BLANK)
+        return Attached(target, there.device, seen.made_from or BLANK, seen.multi_attach)
     if there.state is AttachmentState.ATTACHING and waited_s >= STUCK_S:
         return Detach(target)
     return Wait(target.volume_id)

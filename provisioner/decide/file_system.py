@@ -7,6 +7,7 @@ Source: mke2fs(8), e2fsck(8), resize2fs(8) of e2fsprogs 1.47; mkfs.xfs(8), xfs_g
 systems there are, and -m0 for ext: aws-ebs-csi-driver v1.64 and Kubernetes' mount-utils.
 """
 
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ _EXT_SUPERBLOCK = 1024
 _EXT_MAGIC = 0xEF53
 _EXT_64BIT = 0x80
 _MOST_LOG_BLOCK = 6  # 64 KiB, the largest block of ext
+_SIZE = re.compile(r"([0-9]{1,9})([kKmM]?)", re.ASCII)
+_UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
 
 # e2fsck's exit code is a sum of bits.
 _CORRECTED = 0b11  # 2 asks for a reboot, which only concerns a root file system
@@ -88,6 +91,31 @@ def mkfs_command(
         raise ValueError(fault)
     options = _ext_options(wish) if file_system in _EXT else _xfs_options(wish)
     return (f"mkfs.{file_system}", *options, str(device_path))
+
+
+def check_block_size(file_system: str, attributes: Mapping[str, str], *, page_bytes: int) -> None:
+    """See that the kernel will mount what mkfs makes: it is not made anew once it is there.
+
+    The kernel's ext4 has no blocks above its page size; xfs has since Linux 6.12.
+
+    Args:
+        file_system: one of ``SUPPORTED``.
+        attributes: as of ``mkfs_command``.
+        page_bytes: the kernel's page size on this node.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    asked = formatting_of(attributes).block_size or ""
+    read = _SIZE.fullmatch(asked)
+    if file_system not in _EXT or read is None:
+        return
+    if int(read[1]) * _UNITS[read[2].lower()] > page_bytes:
+        raise ValueError(
+            f"volume attribute blocksize: {asked!r} is above the {page_bytes} bytes of this "
+            f"node's memory pages, and its kernel would mount no such {file_system}; take "
+            f"{page_bytes} at most, or nodes with larger pages"
+        )
 
 
 def formatting_of(attributes: Mapping[str, str]) -> Formatting:

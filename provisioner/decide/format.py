@@ -10,8 +10,11 @@ The one rule above all: what may hold data is never formatted. A volume is forma
   volume and a fingerprint of what was found, so that it is no consent for another volume, nor
   for whatever is on this one in two years.
 
-A request for reading only never writes. What is asked for later than needed (reads for zeros, the
-annotation) is its own step: the caller does it and asks again.
+A format by consent leaves no mark: should it end early, what is there then needs a consent of its
+own. Nothing here writes for a request for reading only. (The kernel does, at a mount: it brings a
+log up to date. Where other nodes may have the volume too, such a log is refused.) What is asked for
+later than needed (reads for zeros, the annotation) is its own step: the caller does it and asks
+again.
 """
 
 import hashlib
@@ -20,6 +23,7 @@ from enum import Enum
 
 from provisioner.decide.blank import Data, Zeros
 from provisioner.decide.file_system import SUPPORTED
+from provisioner.decide.logs import WITHOUT_REPLAY
 from provisioner.decide.signatures import EXT, Signature
 from provisioner.model.errors import Reason
 
@@ -58,6 +62,8 @@ class View:
         signature: what blkid recognizes.
         is_unfinished: a mkfs made what blkid recognizes and did not end; it never was mounted.
         is_marked: our mark, for this very volume, is on it.
+        needs_clean_log: a log that the kernel would bring up to date at the mount is refused.
+        is_log_dirty: it has such a log; only known if ``needs_clean_log``.
         content: what reading it gave; None: not read yet.
         consent: what the persistent volume says; None: not asked yet.
     """
@@ -71,6 +77,8 @@ class View:
     signature: Signature
     is_unfinished: bool = False
     is_marked: bool = False
+    needs_clean_log: bool = False
+    is_log_dirty: bool = False
     content: Zeros | Data | None = None
     consent: Consent | None = None
 
@@ -125,6 +133,8 @@ def next_step(view: View) -> Step:
     if _mounts(view) and not view.is_unfinished:
         if view.device_read_only and not view.read_only:
             return _read_only_device(view, "mount it read-only")
+        if view.needs_clean_log and view.is_log_dirty:
+            return _dirty_log(view)
         return Mount(view.signature.type, clears_mark=view.is_marked and not view.read_only)
     if view.read_only:
         return _nothing_to_read(view)
@@ -141,7 +151,7 @@ def next_step(view: View) -> Step:
     if view.consent is None:
         return AskConsent()
     if view.consent.value == consent_value(view):
-        return Format(Because.CONSENT, writes_mark=view.origin == BLANK)
+        return Format(Because.CONSENT, writes_mark=False)
     return _refusal(view, view.consent)
 
 
@@ -231,6 +241,17 @@ def _nothing_to_read(view: View) -> Refuse:
         f"{'its mkfs did not end' if view.is_unfinished else f'blkid finds {view.signature} on it'}"
         ", and a volume asked for read-only is never formatted; mount it writable once, or set its "
         "fsType to what is there",
+    )
+
+
+def _dirty_log(view: View) -> Refuse:
+    return Refuse(
+        Reason.NOT_UNMOUNTED,
+        f"volume {view.volume_id} ({view.device}) is asked for read-only, and its "
+        f"{view.signature.type} was not unmounted: mounting it writes what its log has, while "
+        "other nodes may use this volume (Multi-Attach); mount it once on one node with a "
+        f"ReadWriteOnce claim, or have the mount option {WITHOUT_REPLAY[view.signature.type]} to "
+        "read it as it is, without what its log has",
     )
 
 

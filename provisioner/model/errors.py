@@ -86,6 +86,7 @@ class Reason(StrEnum):
     NOT_BLANK = "VolumeNotBlank"
     FILE_SYSTEM_MISMATCH = "FileSystemMismatch"
     FILE_SYSTEM_DAMAGED = "FileSystemDamaged"
+    NOT_UNMOUNTED = "FileSystemNotUnmounted"
     FORMAT_FAILED = "FormatFailed"
     MOUNT_FAILED = "MountFailed"
     TARGET_BUSY = "TargetBusy"

@@ -10,7 +10,7 @@ import fcntl
 import mmap
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -32,9 +32,10 @@ class ClaimedDevice:
         OSError: the device failed; ``unreadable`` makes a sentence of it.
     """
 
-    def __init__(self, path: Path, fd: int) -> None:
+    def __init__(self, path: Path, fd: int, let_go: Callable[[], None]) -> None:
         self.path = path
         self._fd = fd
+        self._let_go = let_go
         # A page-aligned place to read to, as O_DIRECT wants it.
         self._chunk = mmap.mmap(-1, CHUNK_BYTES)
         self._guard = threading.Lock()
@@ -42,8 +43,12 @@ class ClaimedDevice:
         self._is_over = False
 
     @classmethod
-    def open(cls, path: Path) -> Self:
+    def open(cls, path: Path, let_go: Callable[[], None] = lambda: None) -> Self:
         """Claim a device; what the page cache holds of it is dropped, so that blkid reads it too.
+
+        Args:
+            path: the device.
+            let_go: called once it is nobody's any more, in whatever thread that is.
 
         Raises:
             NodeError: DEVICE_BUSY, DEVICE_NOT_FOUND.
@@ -63,7 +68,7 @@ class ClaimedDevice:
         except OSError as error:
             os.close(fd)
             raise unreadable(path, error) from error
-        return cls(path, fd)
+        return cls(path, fd, let_go)
 
     def close(self) -> None:
         """Let it go; a second time nothing happens."""
@@ -75,6 +80,7 @@ class ClaimedDevice:
         if self._is_over and not self._at_work and not self._chunk.closed:
             os.close(self._fd)
             self._chunk.close()
+            self._let_go()
 
     @contextmanager
     def _working(self) -> Iterator[int]:
@@ -128,6 +134,23 @@ class ClaimedDevice:
                 os.fsync(writing)
             finally:
                 os.close(writing)
+
+
+def peek(path: Path, offset_bytes: int, length_bytes: int) -> bytes:
+    """Read from a device that may be in use; nobody notices, and nothing is flushed.
+
+    Raises:
+        OSError: the device failed.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+    try:
+        with mmap.mmap(-1, length_bytes) as place:
+            count = os.preadv(fd, [place], offset_bytes)
+            if count != length_bytes:
+                raise OSError(errno.EIO, f"{count} of {length_bytes} bytes read at {offset_bytes}")
+            return place[:]
+    finally:
+        os.close(fd)
 
 
 def unreadable(path: Path, error: OSError) -> NodeError:

@@ -6,16 +6,18 @@ is cleared, it is one stretch that is not cut short by a waiter that leaves; if 
 is killed within it, the mark says so to the next one.
 """
 
+import mmap
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar, assert_never
 
 import structlog
 
 from provisioner.decide.blank import ALIGNMENT_BYTES, HEAD_BYTES, TAIL_BYTES
-from provisioner.decide.file_system import mkfs_command
+from provisioner.decide.file_system import check_block_size, mkfs_command
 from provisioner.decide.format import (
     AskConsent,
     Because,
@@ -27,12 +29,14 @@ from provisioner.decide.format import (
     View,
     next_step,
 )
+from provisioner.decide.logs import is_ext_log_dirty, is_xfs_log_dirty, log_command
 from provisioner.decide.signatures import BLKID, Signature, is_unfinished, read_signature
 from provisioner.decide.signatures import HEAD_BYTES as SUPERBLOCK_BYTES
 from provisioner.model.errors import NodeError, Reason, StorageError
 from provisioner.node import format_mark
 from provisioner.node.blank import read_content
-from provisioner.node.claimed import CHUNK_BYTES, ClaimedDevice, unreadable
+from provisioner.node.claimed import CHUNK_BYTES, ClaimedDevice, peek, unreadable
+from provisioner.node.claims import Claims
 from provisioner.node.device_thread import in_thread
 from provisioner.node.devices import Device, Devices
 from provisioner.node.programs import Programs
@@ -50,11 +54,14 @@ class FileSystemWish:
         name: "ext4", "ext3" or "xfs".
         options: ``volumeAttributes`` of the volume; those for mkfs are used.
         read_only: nothing is to be written, so nothing is formatted.
+        needs_clean_log: the kernel is not to bring a log up to date at the mount, which writes:
+            other nodes may use the volume.
     """
 
     name: str
     options: Mapping[str, str]
     read_only: bool
+    needs_clean_log: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,7 @@ class Formatter:
         self._programs = programs
         self._devices = devices
         self._consents = consents
+        self._claims = Claims()
 
     async def ensure(self, device: Device, wish: FileSystemWish, origin: str) -> Found:
         """The file system on a device that is mounted nowhere on this node; made if it is blank.
@@ -100,9 +108,10 @@ class Formatter:
 
         Raises:
             NodeError: NOT_BLANK, FILE_SYSTEM_MISMATCH, DEVICE_READ_ONLY, DEVICE_BUSY,
-                DEVICE_NOT_FOUND, WRONG_DEVICE, FORMAT_FAILED, INVALID_REQUEST.
+                DEVICE_NOT_FOUND, WRONG_DEVICE, FORMAT_FAILED, INVALID_REQUEST, NOT_UNMOUNTED;
+                TIMED_OUT, the disk hangs.
         """
-        claimed = await _claimed(device)
+        claimed = await self._claims.claim(device)
         try:
             view = await self._view(claimed, device, wish, origin)
             while True:
@@ -128,17 +137,16 @@ class Formatter:
     async def forget_mark(self, device: Device) -> None:
         """Clear a mark of ours before a volume is used as a raw device, with data of any kind.
 
-        A device that is in use had this done before it was.
+        A device without one is not claimed: pods may be at work on it.
 
         Raises:
-            NodeError: DEVICE_NOT_FOUND, WRONG_DEVICE.
+            NodeError: DEVICE_NOT_FOUND, WRONG_DEVICE; DEVICE_BUSY, it has a mark and is in use, as
+                by an mkfs that goes on; TIMED_OUT, the disk hangs.
         """
-        try:
-            claimed = await _claimed(device)
-        except NodeError as error:
-            if error.reason is Reason.DEVICE_BUSY:
-                return
-            raise
+        read = partial(peek, device.path)
+        if not await self._claims.look(device, lambda: format_mark.is_marked(read, device)):
+            return
+        claimed = await self._claims.claim(device)
         try:
             if not await _on(claimed, lambda: claimed.is_read_only):
                 await _on(claimed, lambda: format_mark.clear(claimed, device))
@@ -152,7 +160,7 @@ class Formatter:
             claimed,
             lambda: (
                 claimed.read(0, SUPERBLOCK_BYTES),
-                format_mark.is_marked(claimed, device),
+                format_mark.is_marked(claimed.read, device),
                 claimed.is_read_only,
             ),
         )
@@ -167,7 +175,16 @@ class Formatter:
             signature=signature,
             is_unfinished=is_unfinished(signature.type, head),
             is_marked=is_marked,
+            needs_clean_log=wish.needs_clean_log,
+            is_log_dirty=wish.needs_clean_log and await self._is_log_dirty(device, signature, head),
         )
+
+    async def _is_log_dirty(self, device: Device, signature: Signature, head: bytes) -> bool:
+        command = log_command(signature.type, device.path)
+        if command is None:
+            return is_ext_log_dirty(head)
+        ran = await self._programs.run(*command, why=f"to see whether {device.path} was unmounted")
+        return is_xfs_log_dirty(ran.exit_code, ran.stdout)
 
     async def _signature(self, device: Device) -> Signature:
         ran = await self._programs.run(*BLKID, device.path, why=f"to see what {device.path} has")
@@ -191,6 +208,7 @@ class Formatter:
     ) -> Found:
         try:
             command = mkfs_command(wish.name, wish.options, device.path)
+            check_block_size(wish.name, wish.options, page_bytes=mmap.PAGESIZE)
         except ValueError as error:
             raise NodeError(
                 Reason.INVALID_REQUEST, f"volume {device.volume_id} is not formatted: {error}"
@@ -202,6 +220,9 @@ class Formatter:
             if step.writes_mark:
                 await _on(claimed, lambda: format_mark.write(claimed, device, time.time()))
             if step.because is Because.CONSENT:
+                # An older mark would let data be formatted over that are still there, should the
+                # erasing end early and the consent be taken back.
+                await _on(claimed, lambda: format_mark.clear(claimed, device))
                 await _on(claimed, lambda: _erase_signatures(claimed, device.size_bytes))
             claimed.close()  # mkfs claims it itself
             await self._mkfs(command, device)
@@ -227,7 +248,7 @@ class Formatter:
 
     async def _finish(self, device: Device, wish: FileSystemWish) -> None:
         """See that the file system is there; only then the mark goes."""
-        claimed = await _claimed(device)
+        claimed = await self._claims.claim(device)
         try:
             view = await self._view(claimed, device, wish, "")
             if view.signature.type != wish.name or view.is_unfinished:
@@ -239,20 +260,6 @@ class Formatter:
             await _on(claimed, lambda: format_mark.clear(claimed, device))
         finally:
             claimed.close()
-
-
-async def _claimed(device: Device) -> ClaimedDevice:
-    claimed = await in_thread(
-        lambda: ClaimedDevice.open(device.path), undo=lambda unwanted: unwanted.close()
-    )
-    if claimed.number != device.number:
-        claimed.close()
-        raise NodeError(
-            Reason.WRONG_DEVICE,
-            f"{device.path} of volume {device.volume_id} is another device by now; it is tried "
-            "again",
-        )
-    return claimed
 
 
 async def _on(claimed: ClaimedDevice, work: Callable[[], T]) -> T:

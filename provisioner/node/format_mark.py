@@ -1,20 +1,27 @@
-"""Writes, reads and clears the mark "a format of ours was begun here" on a claimed device.
+"""Writes, reads and clears the mark "a format of ours was begun here" on a device.
 
 All calls block, and what they write is on the device when they return.
 """
 
-from provisioner.decide.format_mark import MARK_BYTES, is_mark_of, mark_block, mark_offset
+from collections.abc import Callable
+
+from provisioner.decide.format_mark import MARK_BYTES, is_mark_of, mark_block, mark_offsets
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.claimed import ClaimedDevice
 from provisioner.node.devices import Device
 
+Read = Callable[[int, int], bytes]
 _BLANK = bytes(MARK_BYTES)
 
 
-def is_marked(claimed: ClaimedDevice, device: Device) -> bool:
-    """Whether our mark for this very volume is on it."""
-    offset = mark_offset(device.size_bytes)
-    return offset is not None and is_mark_of(claimed.read(offset, MARK_BYTES), device.volume_id)
+def is_marked(read: Read, device: Device) -> bool:
+    """Whether our mark for this very volume is on it.
+
+    Args:
+        read: reads from the device; takes an offset and a length, in bytes.
+        device: the volume's device.
+    """
+    return bool(_places(read, device))
 
 
 def write(claimed: ClaimedDevice, device: Device, now_s: float) -> None:
@@ -23,24 +30,31 @@ def write(claimed: ClaimedDevice, device: Device, now_s: float) -> None:
     Raises:
         NodeError: FORMAT_FAILED, it is not there when read back.
     """
-    offset = mark_offset(device.size_bytes)
-    if offset is None:
-        return
-    claimed.write(offset, mark_block(device.volume_id, int(now_s)))
-    _check(device, is_as_wanted=is_marked(claimed, device))
+    offsets = mark_offsets(device.size_bytes)
+    for offset in offsets:
+        claimed.write(offset, mark_block(device.volume_id, int(now_s)))
+    _check(device, is_as_wanted=_places(claimed.read, device) == offsets)
 
 
 def clear(claimed: ClaimedDevice, device: Device) -> None:
-    """Zero the mark, if what is there is a whole mark of this volume; anything else is kept.
+    """Zero the mark, where there is a whole mark of this volume; anything else is kept.
 
     Raises:
         NodeError: FORMAT_FAILED, it still is there when read back.
     """
-    offset = mark_offset(device.size_bytes)
-    if offset is None or not is_marked(claimed, device):
-        return
-    claimed.write(offset, _BLANK)
-    _check(device, is_as_wanted=not is_marked(claimed, device))
+    places = _places(claimed.read, device)
+    for offset in places:
+        claimed.write(offset, _BLANK)
+    if places:
+        _check(device, is_as_wanted=not is_marked(claimed.read, device))
+
+
+def _places(read: Read, device: Device) -> tuple[int, ...]:
+    return tuple(
+        offset
+        for offset in mark_offsets(device.size_bytes)
+        if is_mark_of(read(offset, MARK_BYTES), device.volume_id)
+    )
 
 
 def _check(device: Device, *, is_as_wanted: bool) -> None:

@@ -15,12 +15,12 @@ from functools import partial
 import structlog
 
 from provisioner.decide import file_system as rules
-from provisioner.decide import mount_table, mounting
+from provisioner.decide import logs, mount_table, mounting
 from provisioner.decide.file_system import Checked
 from provisioner.decide.mount_table import Mount
 from provisioner.decide.mounting import Place
 from provisioner.decide.waiting import patience_s
-from provisioner.model.attachment import MADE_FROM
+from provisioner.model.attachment import MADE_FROM, MULTI_ATTACH
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.node_requests import Stage, Unstage
 from provisioner.node.devices import Device, Devices
@@ -153,6 +153,8 @@ class Stager:
                 await self._check(device, wish.name)
         await self._paths.make_directory(device.volume_id, path)
         options = mounting.mount_options(wish.name, request.capability)
+        if wish.needs_clean_log:  # nor may one be brought up to date that is dirty by now
+            options += (logs.WITHOUT_REPLAY[wish.name],)
         await self._mounts.mount(device.path, path, file_system=wish.name, options=options)
         try:
             mount = await self._seen_mounted(device, path)
@@ -235,13 +237,15 @@ def _wish(request: Stage) -> FileSystemWish:
     try:
         name = rules.chosen(request.capability.file_system)
         rules.formatting_of(request.volume_context)
-        mounting.mount_options(name, request.capability)
+        options = mounting.mount_options(name, request.capability)
     except ValueError as error:
         raise NodeError(
             Reason.INVALID_REQUEST, f"volume {request.volume_id} cannot be mounted so: {error}"
         ) from error
     read_only = mounting.wants_read_only(request.capability)
-    return FileSystemWish(name, request.volume_context, read_only)
+    is_shared = request.publish_context.get(MULTI_ATTACH) == "true"
+    needs_clean_log = read_only and is_shared and not logs.leaves_log(options)
+    return FileSystemWish(name, request.volume_context, read_only, needs_clean_log)
 
 
 def _refuse_another(device: Device, mount: Mount, wish: FileSystemWish) -> None:

@@ -19,7 +19,7 @@ from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.queue import OUTAGE, KeyedQueue
 from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES
 from provisioner.metrics import Metrics
-from provisioner.model.attachment import MADE_FROM, NODE_ID, VOLUME_ID, Attachment
+from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment, attachment_metadata
 from provisioner.model.errors import Outcome, Reason, StorageError
 from provisioner.model.node import CsiNode
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
@@ -272,7 +272,9 @@ class Attacher:
     async def _attached(self, attachment: Attachment, found: rules.Attached) -> None:
         status = {
             "attached": True,
-            "attachmentMetadata": {"devicePath": found.device, MADE_FROM: found.made_from},
+            "attachmentMetadata": attachment_metadata(
+                found.device, found.made_from, multi_attach=found.multi_attach
+            ),
             "attachError": None,
         }
         await self._memory.patch_status(attachment, status)

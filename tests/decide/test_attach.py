@@ -244,6 +244,14 @@ def test_what_the_volume_was_made_from_goes_with_the_device(made, said):
     assert step(View(call=asked(), seen=seen)) == Attached(TARGET, "/dev/xvdaa", said)
 
 
+def test_that_other_instances_may_have_the_volume_too_goes_with_the_device():
+    seen = replace(a_volume(on={INSTANCE: State.ATTACHED}), multi_attach=True)
+
+    assert step(View(call=asked(), seen=seen)) == Attached(
+        TARGET, "/dev/xvdaa", "blank", multi_attach=True
+    )
+
+
 def test_an_attached_volume_that_shows_the_mark_is_not_reported_yet():
     seen = a_volume(on={INSTANCE: State.ATTACHED}, tags={tags.UNCLAIMED: "Delete"})
 

@@ -230,3 +230,25 @@ def head_of_new(image, name, attributes, size_mib):
     subprocess.run([program, *command[1:]], check=True, capture_output=True, timeout=120)
     with image.open("rb") as file:
         return file.read(rules.HEAD_BYTES)
+
+
+@pytest.mark.parametrize("name", ["ext4", "ext3"])
+@pytest.mark.parametrize("size", ["8192", "65536", "64k", "64K", "1m"])
+def test_refuses_an_ext_that_the_kernel_would_not_mount(name, size):
+    with pytest.raises(ValueError, match=f"blocksize: '{size}' is above the 4096 bytes of this"):
+        rules.check_block_size(name, {"blocksize": size}, page_bytes=4096)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "page_bytes"),
+    [
+        ("ext4", "4096", 4096),
+        ("ext4", "4k", 4096),
+        ("ext4", "65536", 65536),  # arm64 with large pages
+        ("ext4", "", 4096),
+        ("ext4", "1g", 4096),
+        ("xfs", "65536", 4096),
+    ],
+)
+def test_takes_blocks_that_the_kernel_mounts(name, size, page_bytes):
+    rules.check_block_size(name, {"blocksize": size}, page_bytes=page_bytes)

@@ -39,7 +39,7 @@ def step(**known):
 def test_what_the_user_gives_up_is_formatted_over(signature, content, origin):
     view = consenting(signature=signature, content=content, origin=origin)
 
-    assert next_step(view) == Format(Because.CONSENT, writes_mark=origin == "blank")
+    assert next_step(view) == Format(Because.CONSENT, writes_mark=False)
 
 
 def test_a_copy_that_reads_as_zeros_is_formatted_if_the_user_says_so():
@@ -99,7 +99,7 @@ def test_the_command_of_the_refusal_is_a_consent():
     value = refused.message.rpartition("ebs-provisioner.io/format=")[2]
 
     again = replace(view, consent=Consent("pv-1", value))
-    assert next_step(again) == Format(Because.CONSENT, writes_mark=True)
+    assert next_step(again) == Format(Because.CONSENT, writes_mark=False)
 
 
 def test_a_consent_that_could_not_be_read_is_none_and_the_refusal_says_so():

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.decide.blank import GIB, MIB, TIB
-from provisioner.decide.format_mark import MARK_BYTES, is_mark_of, mark_block, mark_offset
+from provisioner.decide.format_mark import MARK_BYTES, is_mark_of, mark_block, mark_offsets
 
 VOLUME = "vol-0123456789abcdef0"
 NOW_S = 1_790_000_000
@@ -11,20 +11,27 @@ NOW_S = 1_790_000_000
 
 @given(st.integers(256 * MIB // 512, 64 * TIB // 512))
 def test_it_lies_well_within_the_volume(sectors):
-    offset = mark_offset(sectors * 512)
+    offsets = mark_offsets(sectors * 512)
 
-    assert offset is not None
-    assert offset % MIB == 0
-    assert offset + MARK_BYTES + 16 * MIB <= sectors * 512
+    assert offsets
+    for offset in offsets:
+        assert offset % MIB == 0
+        assert offset + MARK_BYTES + 16 * MIB <= sectors * 512
 
 
 def test_a_tiny_volume_has_none():
-    assert mark_offset(256 * MIB - 512) is None
+    assert mark_offsets(256 * MIB - 512) == ()
 
 
 def test_its_place_never_changes():  # marks of earlier versions are on volumes
-    assert mark_offset(4 * GIB) == 2597 * MIB
-    assert mark_offset(1000 * GIB) == 640037 * MIB
+    assert mark_offsets(256 * MIB) == (197 * MIB,)
+    assert mark_offsets(4 * GIB) == (197 * MIB, 2597 * MIB)
+    assert mark_offsets(1000 * GIB) == (197 * MIB, 640037 * MIB)
+
+
+@given(*[st.integers(256 * MIB // 512, 64 * TIB // 512)] * 2)
+def test_a_volume_that_grew_is_looked_at_where_it_has_one(one, other):
+    assert set(mark_offsets(one * 512)) & set(mark_offsets(other * 512))
 
 
 @given(st.integers(0, 2**63))

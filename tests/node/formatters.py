@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from provisioner.decide.format_mark import MARK_BYTES, is_mark_of, mark_offset
+from provisioner.decide.format_mark import MARK_BYTES, is_mark_of, mark_offsets
 from provisioner.model.errors import NodeError
 from provisioner.node.devices import Device, Devices
 from provisioner.node.format import FileSystemWish, Formatter, Found
@@ -50,6 +50,12 @@ class Workshop:
 
     @property
     def is_marked(self) -> bool:
-        offset = mark_offset(SIZE_BYTES)
-        assert offset is not None
-        return is_mark_of(self.disk.read(offset, MARK_BYTES), self.volume_id)
+        return any(self.marks)
+
+    @property
+    def marks(self) -> list[bool]:
+        """Whether each place of the disk's first size has a mark."""
+        return [
+            is_mark_of(self.disk.read(offset, MARK_BYTES), self.volume_id)
+            for offset in mark_offsets(SIZE_BYTES)
+        ]

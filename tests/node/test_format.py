@@ -1,13 +1,14 @@
 """Formatting as it goes well, and as it fails; real programs on loop devices."""
 
 import asyncio
+import mmap
 import os
 import shutil
 import sys
 
 import pytest
 
-from provisioner.decide.format_mark import MARK_BYTES, mark_block, mark_offset
+from provisioner.decide.format_mark import MARK_BYTES, mark_block, mark_offsets
 from provisioner.model.errors import KubeError, NodeError, Reason
 from provisioner.node.devices import Devices
 from provisioner.node.format import FileSystemWish, Formatter, Found
@@ -16,7 +17,7 @@ from provisioner.node.programs import PATH, Programs
 from tests.node.loop_disks import MIB, NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME, run
 
 pytest_plugins = ("tests.node.loop_fixtures",)
-AT = mark_offset(SIZE_BYTES) or 0
+AT = mark_offsets(SIZE_BYTES)[0]
 pytestmark = [NEEDS_LOOP_DEVICES, pytest.mark.usefixtures("no_leaked_tasks")]
 
 
@@ -84,6 +85,19 @@ async def test_options_that_mkfs_cannot_have_are_refused_before_anything_is_writ
 
     with pytest.raises(NodeError, match="blocksize") as refused:
         await workshop.ensure("ext4", blocksize="-b 4096")
+
+    assert refused.value.reason is Reason.INVALID_REQUEST
+    assert workshop.disk.checksum() == before
+
+
+async def test_blocks_that_the_kernel_would_not_mount_are_refused_before_anything_is_written(
+    workshop,
+):
+    """Once it is an ext4, nothing makes it anew."""
+    before = workshop.disk.checksum()
+
+    with pytest.raises(NodeError, match="memory pages") as refused:
+        await workshop.ensure("ext4", blocksize=str(2 * mmap.PAGESIZE))
 
     assert refused.value.reason is Reason.INVALID_REQUEST
     assert workshop.disk.checksum() == before

@@ -2,7 +2,7 @@
 
 import pytest
 
-from provisioner.decide.format_mark import MARK_BYTES, mark_block, mark_offset
+from provisioner.decide.format_mark import MARK_BYTES, mark_block, mark_offsets
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node import format_mark
 from provisioner.node.claimed import ClaimedDevice
@@ -12,7 +12,8 @@ from tests.node.loop_disks import MIB, NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME, r
 
 pytest_plugins = ("tests.node.loop_fixtures",)
 pytestmark = [NEEDS_LOOP_DEVICES, pytest.mark.usefixtures("no_leaked_tasks")]
-AT = mark_offset(SIZE_BYTES) or 0
+PLACES = mark_offsets(SIZE_BYTES)
+AT = PLACES[0]
 MARK = mark_block(VOLUME, 1_790_000_000)
 OTHER_MARK = mark_block("vol-0fedcba9876543210", 1_790_000_000)
 

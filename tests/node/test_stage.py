@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.decide.format_mark import MARK_BYTES, mark_block, mark_offset
+from provisioner.decide.format_mark import MARK_BYTES, mark_block, mark_offsets
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.node_requests import AccessMode, Unstage
 from tests.node.machine import MIB, VOLUME, Machine, run, why_no_ext_growth
@@ -175,8 +175,7 @@ async def test_a_raw_device_is_only_looked_for(machine):
 async def test_a_raw_device_loses_the_mark_of_a_format_that_died_there(machine):
     """Or else a file system asked for later would be made over the raw data."""
     disk = machine.attach()
-    at = mark_offset(disk.image.stat().st_size)
-    assert at is not None
+    at = mark_offsets(disk.image.stat().st_size)[0]
     with disk.node.open("r+b") as device:
         device.seek(at)
         device.write(mark_block(VOLUME, 1))
