@@ -49,17 +49,20 @@ class Nodes:
         taints: Sequence[Mapping[str, str]] = (UNINITIALIZED,),
         provider_id: str = "",
         address: str = "",
+        ready: str = "",
     ) -> Json:
-        """Register a node; no pod comes there."""
+        """Register a node; no pod comes there. With ``ready``: the condition's status."""
         name = name or f"bare-{uuid.uuid4().hex[:8]}"
         spec: Json = {"taints": list(taints), "unschedulable": True}
         if provider_id:
             spec["providerID"] = provider_id
         metadata = {"name": name, "labels": {"kubernetes.io/hostname": name} | dict(labels or {})}
         document = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
-        if address:
-            # With the Node itself, so that nobody sees it without its address.
-            document["status"] = {"addresses": [{"type": "InternalIP", "address": address}]}
+        # With the Node itself, so that nobody sees it without.
+        document["status"] = {
+            "addresses": [{"type": "InternalIP", "address": address}] if address else [],
+            "conditions": [{"type": "Ready", "status": ready}] if ready else [],
+        }
         made: Json = await self.cluster.api.create(NODES, document)
         self._made.append(name)
         return made

@@ -182,6 +182,21 @@ async def test_an_instance_is_never_given_to_two_nodes(nodes: Nodes):
     await refused(nodes, thief, f"is node {instance.private_dns_name} already")
 
 
+async def test_the_address_of_a_machine_that_is_gone_makes_its_node_no_other(nodes: Nodes):
+    [instance] = await nodes.instances()
+    address = await address_of(nodes.cluster, instance)
+
+    old = await nodes.born(address=address, ready="Unknown")
+    await refused(nodes, old, "its kubelet does not answer")
+    new = await nodes.born(address=address, ready="False")
+    await refused(nodes, new, f"node {old['metadata']['name']} has {address} too")
+    await refused(nodes, old, "its kubelet does not answer")
+    await nodes.remove(old["metadata"]["name"])
+    await nodes.wake(new["metadata"]["name"])
+
+    await initialized(nodes, new, instance)
+
+
 async def test_an_instance_that_does_not_run_is_no_node(nodes: Nodes):
     [instance] = await nodes.instances()
     stop = {"InstanceIds": [instance.instance_id]}
