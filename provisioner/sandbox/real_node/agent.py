@@ -31,8 +31,6 @@ from typing import Any, Final
 from provisioner.sandbox.real_node import cgroups, leftovers, namespace, syscalls
 
 _CHUNK_BYTES: Final = 65536
-# What it mounts is seen by the whole node all the same, but for its own /proc.
-_WITH_ITS_OWN_PROC: Final = ("unshare", "--propagation=unchanged", "--mount-proc", "--")
 
 
 def tell(**event: Any) -> None:
@@ -108,7 +106,7 @@ def _spawn_contained(command: dict[str, Any]) -> int:
     try:
         syscalls.unshare(syscalls.CLONE_NEWPID)
         try:
-            return _spawn(command | {"argv": [*_WITH_ITS_OWN_PROC, *command["argv"]]})
+            return _spawn(command)
         finally:
             syscalls.enter_namespace(ours, syscalls.CLONE_NEWPID)
     finally:
