@@ -6,7 +6,7 @@ Source: mount(8) of util-linux 2.38; aws-ebs-csi-driver v1.64 pkg/driver/node.go
 
 import errno
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -38,6 +38,7 @@ class Place(Enum):
     DONE = "done"  # the volume is there, as it is wanted
     REMOUNT = "remount"  # it is there, but read-only or writable as it should not be
     STALE = "stale"  # the mount is dead: it goes first
+    READ_ONLY = "read-only"  # it is there, read-only, and others use it: it cannot be made writable
     FOREIGN = "foreign"  # another volume is there, and alive
 
 
@@ -98,16 +99,41 @@ def staged(seen: Seen, number: str, *, read_only: bool, is_alone: bool) -> Place
     place = _place(seen, number, root="/")
     if place is not Place.DONE or seen.mount is None or read_only:
         return place
-    return Place.STALE if seen.mount.is_read_only and is_alone else Place.DONE
+    if not seen.mount.is_read_only:
+        return Place.DONE
+    return Place.STALE if is_alone else Place.READ_ONLY
 
 
 def published(seen: Seen, staging: Mount, *, read_only: bool) -> Place:
-    """What to do at a target path, given the staged mount that it is to show."""
+    """What to do at a target path, given the staged mount that it is to show.
+
+    What is shown already stays, also if the file system has become read-only since.
+    """
     place = _place(seen, staging.number, root=staging.root)
-    if place is not Place.DONE or seen.mount is None:
+    if place is Place.FOREIGN:
         return place
-    wanted = read_only or "ro" in staging.options
-    return place if ("ro" in seen.mount.options) == wanted else Place.REMOUNT
+    if place is Place.DONE and seen.mount is not None:
+        wanted = read_only or "ro" in staging.options
+        if ("ro" in seen.mount.options) == wanted:
+            return place
+        place = Place.REMOUNT
+    return Place.READ_ONLY if staging.is_read_only and not read_only else place
+
+
+def read_only_for(volume_id: str, staging: str, paths: Sequence[str]) -> str:
+    """The sentence for a request to write to what is staged read-only.
+
+    Args:
+        volume_id: the volume.
+        staging: where it is staged.
+        paths: where it is mounted besides.
+    """
+    who = f"the pods of {', '.join(paths)}" if paths else "the volume's pods on this node"
+    return (
+        f"volume {volume_id} is asked for to be written, and is mounted read-only at {staging}: "
+        f"it was asked for so before, or has become so after an error of its disk; delete {who}, "
+        "then it is mounted anew"
+    )
 
 
 def mount_failure(said: str, *paths: str) -> Reason:

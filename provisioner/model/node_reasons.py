@@ -73,7 +73,7 @@ OF_THE_NODE: Mapping[Reason, Explained] = {
     ),
     R.VOLUME_NOT_STAGED: Explained(
         "The volume is not mounted where it should be.",
-        "Nothing: the kubelet stages it again. If it stays: delete the pod.",
+        "Delete the pod: the kubelet mounts it anew for the next one.",
     ),
     R.GROW_FAILED: Explained(
         "The file system could not be grown to the size of its device.",

@@ -19,6 +19,7 @@ from provisioner.node.devices import Devices
 from provisioner.node.drain import drain
 from provisioner.node.endpoint import Endpoint
 from provisioner.node.expand import Expander
+from provisioner.node.flush import Flushes
 from provisioner.node.forgotten import Forgotten
 from provisioner.node.format import Formatter
 from provisioner.node.growth import Growth
@@ -182,7 +183,13 @@ def _work(
             growth=growth,
             paths=paths,
         ),
-        publisher=Publisher(operations=operations, devices=devices, mounts=mounts, paths=paths),
+        publisher=Publisher(
+            operations=operations,
+            devices=devices,
+            mounts=mounts,
+            paths=paths,
+            flushes=Flushes(programs, mounts),
+        ),
         expander=Expander(operations=operations, mounted=mounted, growth=growth),
         usages=usage.Usages(mounted=mounted, growth=growth, patience=patience),
     )

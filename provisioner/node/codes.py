@@ -3,7 +3,7 @@
 Kubelet 1.36 takes Canceled, DeadlineExceeded, Unavailable, ResourceExhausted and Aborted as "it may
 be mounted, or be under way", and cleans up before the volume may go; after all others it takes
 nothing to be mounted, and the volume may be detached. So only a failure that leaves nothing mounted
-behind may have one of the others.
+behind may have one of the others: ``node/left_mounted.py`` looks, and says so by the outcome.
 
 Source: Kubernetes 1.36 pkg/volume/csi/csi_client.go ``isFinalError``; CSI 1.x, error schemes of the
 calls.
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from grpc import StatusCode
 
-from provisioner.model.errors import Reason, StorageError
+from provisioner.model.errors import Outcome, Reason, StorageError
 
 R = Reason
 
@@ -47,6 +47,15 @@ CODES: Mapping[Reason, StatusCode] = {
 """All others are Internal: no call of ours should end with them."""
 
 
+_MAY_BE_MOUNTED = frozenset(
+    {
+        StatusCode.CANCELLED,
+        StatusCode.DEADLINE_EXCEEDED,
+        StatusCode.UNAVAILABLE,
+        StatusCode.RESOURCE_EXHAUSTED,
+        StatusCode.ABORTED,
+    }
+)
 _MOUNTING = frozenset({"NodeStageVolume", "NodePublishVolume"})
 _OF_MOUNTED = frozenset({"NodeExpandVolume", "NodeGetVolumeStats"})
 
@@ -65,4 +74,7 @@ def code_of(error: Exception, method: str) -> StatusCode:
         return StatusCode.UNAVAILABLE if method in _MOUNTING else StatusCode.INTERNAL
     if method in _OF_MOUNTED and error.reason is R.VOLUME_NOT_STAGED:
         return StatusCode.NOT_FOUND
-    return CODES.get(error.reason, StatusCode.INTERNAL)
+    code = CODES.get(error.reason, StatusCode.INTERNAL)
+    if method in _MOUNTING and error.outcome is Outcome.UNKNOWN and code not in _MAY_BE_MOUNTED:
+        return StatusCode.UNAVAILABLE
+    return code

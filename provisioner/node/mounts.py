@@ -30,8 +30,6 @@ _MOST_READS = 4
 # mount(8) writes its own options (_netdev, user, x-...) to /run/mount/utab, and where it cannot it
 # fails after it has mounted. The root file system of our container is read-only.
 _NO_NOTE = "--no-mtab"
-# The major number of file systems without a disk, such as the one that a device's node is on.
-_NO_DISK = "0:"
 
 
 class Mounts:
@@ -106,7 +104,7 @@ class Mounts:
         if ran.exit_code:
             # It can fail with what it does after the kernel has mounted.
             failure = mounting.mount_failure(ran.said, path, str(device_path))
-            was_mounted = await self._taken_away(path)
+            was_mounted = await self.taken_away(path)
             raise NodeError(
                 Reason.MOUNT_FAILED if was_mounted else failure,
                 f"{device_path} could not be mounted at {path} as {file_system} with "
@@ -128,7 +126,7 @@ class Mounts:
             if read_only:
                 await self.remount(path, read_only=True)
         except NodeError:
-            await self._taken_away(path)
+            await self.taken_away(path)
             raise
 
     async def remount(self, path: str, *, read_only: bool) -> None:
@@ -169,21 +167,6 @@ class Mounts:
             "there again and again",
         )
 
-    async def flush(self, path: str) -> None:
-        """Bring all that was written to a mounted file system to its disk; a failure is logged.
-
-        Nothing is to be done where nothing is mounted, or no disk, or nothing can be written.
-
-        Raises:
-            NodeError: PROGRAM_MISSING; MOUNT_FAILED, the kernel's table cannot be read.
-        """
-        mount = self.at(path)
-        if mount is None or mount.is_read_only_everywhere or mount.number.startswith(_NO_DISK):
-            return
-        ran = await self._programs.run("sync", "-f", path, why=f"of {path}")
-        if ran.exit_code:
-            log.warning("could not be written to its disk", path=path, said=ran.essence)
-
     def _see(self, source: str | Path, path: str) -> None:
         if self.at(path) is None:
             raise NodeError(
@@ -192,7 +175,7 @@ class Mounts:
                 "folder shared with this process (mountPropagation: Bidirectional)?",
             )
 
-    async def _taken_away(self, path: str) -> bool:
+    async def taken_away(self, path: str) -> bool:
         """Unmount what a failure has left at a path, if anything: true if something was there."""
         if self.at(path) is None:
             return False

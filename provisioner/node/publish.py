@@ -10,13 +10,15 @@ from pathlib import Path
 
 import structlog
 
-from provisioner.decide import mounting
+from provisioner.decide import mount_table, mounting
 from provisioner.decide.mount_table import Mount
 from provisioner.decide.mounting import Place
 from provisioner.decide.waiting import patience_s
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.node_requests import Publish, Unpublish
 from provisioner.node.devices import Devices
+from provisioner.node.flush import Flushes
+from provisioner.node.left_mounted import ForeignMountError, LeftMounted
 from provisioner.node.mounts import Mounts
 from provisioner.node.operations import Operations
 from provisioner.node.paths import Paths
@@ -33,15 +35,24 @@ class Publisher:
         devices: find a raw volume's device; check a staged one's.
         mounts: bind.
         paths: the kubelet's paths.
+        flushes: bring to the disk what was written.
     """
 
     def __init__(
-        self, *, operations: Operations, devices: Devices, mounts: Mounts, paths: Paths
+        self,
+        *,
+        operations: Operations,
+        devices: Devices,
+        mounts: Mounts,
+        paths: Paths,
+        flushes: Flushes,
     ) -> None:
         self._operations = operations
         self._devices = devices
         self._mounts = mounts
         self._paths = paths
+        self._flushes = flushes
+        self._left_mounted = LeftMounted(devices=devices, mounts=mounts, paths=paths)
 
     async def publish(self, request: Publish, /, *, time_left_s: float | None = None) -> None:
         """Show a volume at a pod's path.
@@ -53,11 +64,10 @@ class Publisher:
         Raises:
             NodeError: in one sentence for the user; VOLUME_NOT_STAGED; OPERATION_RUNNING.
         """
-        work = self._publish_block if request.capability.is_block else self._publish_directory
         await self._operations.run(
             request.volume_id,
             request,
-            partial(work, request, time_left_s),
+            partial(self._publish, request, time_left_s),
             what=f"The publish of volume {request.volume_id}",
         )
 
@@ -74,14 +84,15 @@ class Publisher:
             what=f"The unpublish of volume {request.volume_id}",
         )
 
+    async def _publish(self, request: Publish, time_left_s: float | None) -> None:
+        publish = self._publish_block if request.capability.is_block else self._publish_directory
+        work = publish(request, time_left_s)
+        await self._left_mounted.told(work, request.volume_id, request.target_path)
+
     async def _publish_directory(self, request: Publish, _: float | None) -> None:
         staging = await self._staged(request)
         target = await self._paths.real(request.volume_id, request.target_path)
-        read_only = (
-            request.read_only
-            or mounting.wants_read_only(request.capability)
-            or "ro" in staging.options
-        )
+        read_only = request.read_only or mounting.wants_read_only(request.capability)
         seen = await self._mounts.seen(request.volume_id, target)
         match mounting.published(seen, staging, read_only=read_only):
             case Place.DONE:
@@ -89,6 +100,11 @@ class Publisher:
             case Place.REMOUNT:
                 await self._mounts.remount(target, read_only=read_only)
                 return
+            case Place.READ_ONLY:
+                others = mount_table.of_device(staging.number, self._mounts.table())
+                paths = [mount.path for mount in others if mount.path != staging.path]
+                said = mounting.read_only_for(request.volume_id, staging.path, paths)
+                raise NodeError(Reason.TARGET_BUSY, said)
             case Place.FOREIGN:
                 raise _foreign(request, seen.mount)
             case Place.STALE:
@@ -106,8 +122,8 @@ class Publisher:
         if staging is None:
             raise NodeError(
                 Reason.VOLUME_NOT_STAGED,
-                f"volume {request.volume_id} is not mounted at its staging path {path}; the "
-                "kubelet stages it again",
+                f"volume {request.volume_id} is not mounted at its staging path {path}; delete "
+                "the pod: the kubelet stages it anew for the next one",
             )
         device = await self._devices.of_path(request.volume_id, Path(staging.source))
         if device.number != staging.number:
@@ -140,17 +156,14 @@ class Publisher:
 
     async def _unpublish(self, request: Unpublish) -> None:
         target = await self._paths.real(request.volume_id, request.target_path)
-        # A kubelet that is killed before it unstages forgets the volume (it looks for those of its
-        # pods' folders only), so it is detached while its file system is still mounted: what the
-        # pod wrote has to be on the volume by then.
-        await self._mounts.flush(target)
+        await self._flushes.flush(target)
         await self._mounts.unmount(target)
         await self._paths.remove(request.volume_id, target)
 
 
-def _foreign(request: Publish, mount: Mount | None) -> NodeError:
+def _foreign(request: Publish, mount: Mount | None) -> ForeignMountError:
     found = "something" if mount is None else f"{mount.source} ({mount.number}, {mount.root})"
-    return NodeError(
+    return ForeignMountError(
         Reason.WRONG_DEVICE,
         f"volume {request.volume_id} is to be shown at {request.target_path}, and {found} is "
         "mounted there; unmount that by hand if it is not in use",

@@ -6,7 +6,8 @@ Each step looks first at what is there already, so that it can be done again aft
 - killed after it: the device is mounted at the path, which is what was asked for; it is only seen
   whether it still has to grow.
 
-A failure leaves nothing mounted that this call has mounted: most gRPC codes tell the kubelet so.
+A failure leaves nothing mounted that this call has mounted, if it can; what is mounted all the
+same is told to the kubelet (``node/left_mounted.py``).
 A device stays attached and readable after a failure, for whoever has to look at it.
 """
 
@@ -26,6 +27,7 @@ from provisioner.model.node_requests import Stage, Unstage
 from provisioner.node.devices import Device, Devices
 from provisioner.node.format import FileSystemWish, Formatter
 from provisioner.node.growth import Growth
+from provisioner.node.left_mounted import ForeignMountError, LeftMounted
 from provisioner.node.mounts import Mounts
 from provisioner.node.operations import Operations
 from provisioner.node.paths import Paths
@@ -67,6 +69,7 @@ class Stager:
         self._mounts = mounts
         self._growth = growth
         self._paths = paths
+        self._left_mounted = LeftMounted(devices=devices, mounts=mounts, paths=paths)
 
     async def stage(self, request: Stage, /, *, time_left_s: float | None = None) -> None:
         """Mount a volume at its staging path; of a raw device, see only that it is there.
@@ -100,6 +103,10 @@ class Stager:
         )
 
     async def _stage(self, request: Stage, time_left_s: float | None) -> None:
+        work = self._staged(request, time_left_s)
+        await self._left_mounted.told(work, request.volume_id, request.staging_path)
+
+    async def _staged(self, request: Stage, time_left_s: float | None) -> None:
         asked = request.capability
         wish = None if asked.is_block else _wish(request)
         path = await self._paths.real(request.volume_id, request.staging_path)
@@ -128,11 +135,16 @@ class Stager:
             seen, device.number, read_only=read_only, is_alone=len(elsewhere) == 1
         )
         if place is Place.FOREIGN:
-            raise NodeError(
+            raise ForeignMountError(
                 Reason.WRONG_DEVICE,
                 f"volume {device.volume_id} ({device.path}, {device.number}) is to be mounted at "
                 f"{path}, and {_told(seen.mount)} is mounted there; unmount that by hand if it is "
                 "not in use",
+            )
+        if place is Place.READ_ONLY:
+            others = [mount.path for mount in elsewhere if mount.path != path]
+            raise NodeError(
+                Reason.TARGET_BUSY, mounting.read_only_for(device.volume_id, path, others)
             )
         if place is Place.STALE:
             log.warning("unmounting a dead mount", volume=device.volume_id, path=path)
@@ -161,7 +173,7 @@ class Stager:
             if not wish.read_only:
                 await self._growth.grow(device, mount)
         except NodeError:
-            await self._mounts.unmount(path)
+            await self._mounts.taken_away(path)
             raise
         return mount
 

@@ -17,6 +17,7 @@ from provisioner.decide.format import Consent
 from provisioner.model.node_requests import AccessMode, Capability, Publish, Stage
 from provisioner.node.devices import Devices
 from provisioner.node.expand import Expander
+from provisioner.node.flush import FLUSH_S, Flushes
 from provisioner.node.format import Formatter
 from provisioner.node.growth import Growth
 from provisioner.node.mounted import Mounted
@@ -109,7 +110,7 @@ class Machine:
         self._attached = 0
         self.restart()
 
-    def restart(self) -> None:
+    def restart(self, *, flush_s: float = FLUSH_S) -> None:
         """The plugin's process starts anew: nothing is remembered but what is on the machine."""
         self.programs = Programs(f"{self.bin}:{PATH}")
         self.operations = Operations()
@@ -133,6 +134,7 @@ class Machine:
             devices=self.devices,
             mounts=self.mounts,
             paths=self.paths,
+            flushes=Flushes(self.programs, self.mounts, patience_s=flush_s),
         )
         self.expander = Expander(
             operations=self.operations, mounted=self.mounted, growth=self.growth

@@ -74,7 +74,7 @@ async def test_what_is_staged_for_reading_is_published_so(machine):
     run("mkfs.ext4", "-q", disk.node)
     await machine.stager.stage(machine.stage(mode=AccessMode.MULTI_NODE_READER_ONLY))
     for _ in range(2):
-        await machine.publisher.publish(machine.publish())
+        await machine.publisher.publish(machine.publish(mode=AccessMode.MULTI_NODE_READER_ONLY))
 
     with pytest.raises(OSError, match="Read-only file system"):
         (machine.target() / "file").write_text("no")
