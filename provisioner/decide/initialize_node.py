@@ -146,8 +146,12 @@ def contradiction(
     if not instance.zone or not instance.instance_type:
         return Refusal(f"EC2 does not tell zone and type of {who}")
     claimed = _claimed(node, instance, others, registered)
-    if claimed is not None:
-        return claimed
+    return claimed or _written_otherwise(node, instance, region)
+
+
+def _written_otherwise(node: Node, instance: Instance, region: str) -> Refusal | None:
+    """Which of the labels and the providerID says something else already."""
+    who = f"instance {instance.instance_id}"
     for key, value in _facts(instance, region).items():
         has = node.labels.get(key, "")
         if has and has.removeprefix(_SAGEMAKER if key == TYPE_LABEL else "") != value:
