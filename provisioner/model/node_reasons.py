@@ -80,9 +80,11 @@ OF_THE_NODE: Mapping[Reason, Explained] = {
         "What the message says; the volume stays usable at its old size.",
     ),
     R.METADATA_UNAVAILABLE: Explained(
-        "Neither the instance metadata service nor the Node object tell which instance this is.",
+        "Neither the instance metadata service nor the Node object tell which instance this is, "
+        "or the Node is that of another one.",
         "Allow the instance's pods to reach the metadata service, with a hop limit of 2, or run a "
-        "cloud controller or the controller with `--initialize-nodes`.",
+        "cloud controller or the controller with `--initialize-nodes`. A Node of another instance: "
+        "delete it and restart kubelet.",
     ),
     R.PROGRAM_MISSING: Explained(
         "A program that the node plugin needs is not in its image, or cannot be started.",
