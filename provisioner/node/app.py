@@ -45,6 +45,7 @@ from provisioner.node.stage import Stager
 from provisioner.node.volume_names import VolumeNames
 
 log = structlog.get_logger(__name__)
+_CALLS_S = 5.0
 
 
 class Node:
@@ -57,7 +58,8 @@ class Node:
         self._programs = programs = Programs()
         devices, patience = Devices(settings.roots), Patience()
         mounts = Mounts(programs, patience, settings.roots)
-        operations, paths = Operations(), Paths(patience, settings.kubelet_dir)
+        self._operations = operations = Operations()
+        paths = Paths(patience, settings.kubelet_dir)
         self._forgotten = Forgotten(
             kube, operations=operations, mounts=mounts, paths=paths, stages=settings.stages
         )
@@ -134,17 +136,20 @@ class Node:
         self._settings.registration_socket.unlink(missing_ok=True)
 
     async def _wind_down(self) -> None:
-        """Take no more calls; those that run, and programs that nobody waits for, get some time.
+        """Take no more calls; those that run get some time, and the programs all that is left.
 
+        A call that is cancelled begins no further program, and what it has begun goes on. Where the
+        end of this process is that of its PID namespace, as in a pod, it is the programs' end, too.
         The registration's file stays: without it the kubelet takes the driver out of CSINode, and
         until we are back nothing would limit the volumes that are scheduled to this node.
         """
         ends_s = time.monotonic() + self._settings.drain_s
         log.info("stopping", programs=[str(each) for each in self._programs.running()])
         await self._registry.close(0.0, leave_file=True)
-        await self._csi.close(self._settings.drain_s)
+        await self._csi.close(min(_CALLS_S, self._settings.drain_s / 2))
         try:
             async with asyncio.timeout(max(0.0, ends_s - time.monotonic())):
+                await self._operations.idle()
                 await self._programs.idle()
         except TimeoutError:
             for each in self._programs.running():

@@ -73,6 +73,11 @@ class Operations:
     def __len__(self) -> int:
         return len(self._running)
 
+    async def idle(self) -> None:
+        """Wait until none runs."""
+        while self._running:
+            await asyncio.wait([each.task for each in self._running.values()])
+
     async def run(
         self,
         volume_id: str,

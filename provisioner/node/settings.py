@@ -38,7 +38,7 @@ class NodeSettings:
     kubelet_dir: Path = KUBELET_DIR
     metrics_address: str = ""
     limits: LimitOptions = field(default_factory=LimitOptions)
-    drain_s: float = 25.0
+    drain_s: float = 85.0
     roots: Roots = field(default_factory=Roots)
 
     @property

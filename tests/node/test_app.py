@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import grpc.aio
 import pytest
 from structlog.testing import capture_logs
 
@@ -22,6 +23,11 @@ from tests.node.caller import calling
 from tests.node.kube_server import KubeServer, serving
 from tests.node.sanity_world import INSTANCE, has_this_node
 
+STAGES = "plugins/kubernetes.io/csi/ebs.csi.aws.com"
+STAGE = {
+    "volume_id": "vol-0123456789abcdef0",
+    "volume_capability": {"mount": {"fs_type": "ext4"}, "access_mode": {"mode": 1}},
+}
 START_S = 20.0
 MOST_MIB = 65
 
@@ -225,3 +231,26 @@ async def test_a_program_that_needs_longer_is_named_and_goes_on(folder: Path, ku
         (line,) = [line for line in lines if line["event"] == "a program still runs"]
         assert (line["program"], line["why"]) == ("sleep", "to last")
         assert (await program).exit_code == 0
+
+
+async def test_a_call_that_waits_does_not_take_the_programs_time(
+    folder: Path, kube: KubeServer, monkeypatch: pytest.MonkeyPatch
+):
+    """Its next program would be begun late, and be ended with the pod, which does damage."""
+    monkeypatch.setattr(app, "_CALLS_S", 0.1)
+    fields = {**STAGE, "staging_target_path": f"{folder}/kubelet/{STAGES}/1/globalmount"}
+    async with (
+        in_this_process(folder, kube, 3600.0) as (node, stop, running),
+        calling(folder / "kubelet/plugins/ebs.csi.aws.com/csi.sock") as kubelet,
+    ):
+        call = asyncio.create_task(kubelet("NodeStageVolume", timeout_s=3600, **fields))
+        while not len(node._operations):  # noqa: ASYNC110 -- begun by the server's own task
+            await asyncio.sleep(0.01)
+        program = asyncio.create_task(node._programs.run("sleep", "0.5", why="to last"))
+        stop.set()
+        await asyncio.wait_for(running, START_S)
+
+        assert (await program).exit_code == 0
+        assert len(node._operations) == 0
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call

@@ -303,3 +303,23 @@ def test_whatever_comes_and_goes_at_most_one_runs_and_none_is_left(seed):
     assert chaos.broken == []
     assert len(chaos.operations) == 0
     assert set(chaos.running.values()) == {0}
+
+
+async def test_idle_waits_for_those_that_nobody_waits_for():
+    operations, go, began = Operations(), asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        with unbroken("formatting"):
+            began.set()
+            await go.wait()
+
+    waiter = asyncio.create_task(operations.run(VOLUME, "a", work, what="A"))
+    await began.wait()
+    waiter.cancel()
+    idle = asyncio.create_task(operations.idle())
+    await asyncio.wait({waiter})
+    assert not idle.done()
+
+    go.set()
+    await idle
+    assert len(operations) == 0
