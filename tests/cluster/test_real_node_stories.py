@@ -87,6 +87,20 @@ async def test_xfs_keeps_its_bytes(place: Place):
 
 
 @together.test
+async def test_mount_options_that_no_kernel_sees_are_no_failure(place: Place):
+    """For them mount(8) writes to its root file system, which takes no writes in our container."""
+    options = ["noatime", "_netdev", "x-systemd.automount"]
+    await place.storage_class("ext4", waits=True, mountOptions=options)
+    await real_pods.a_claim(place)
+
+    await real_pods.start(place, "user", f"{WRITE}; grep ' /data ' /proc/mounts >> {LOG}")
+
+    assert "noatime" in await real_pods.end_of(place, "user")
+    assert "MountVolume.MountDevice failed" not in await real_pods.describe(place, "user")
+    await real_pods.gone(place, "user")
+
+
+@together.test
 async def test_a_pod_writes_by_its_fs_group(place: Place):
     await real_pods.a_claim(place)
     alone = {"runAsUser": 1000, "runAsGroup": 1000}
