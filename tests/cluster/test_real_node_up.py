@@ -1,23 +1,17 @@
-"""A real node as such: pods run there, its parts die and come back, and nothing is left of it."""
+"""A real node as such: pods run there, and its parts die and come back."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import re
-import signal
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from provisioner.sandbox import workdir
 from provisioner.sandbox.control_plane import until
 from provisioner.sandbox.kubectl import kubectl
-from provisioner.sandbox.real_node import cgroups, cloud
+from provisioner.sandbox.real_node import cloud
 from provisioner.sandbox.real_node.node import CONTAINERD, KUBELET, PLUGIN, RealNode
 from provisioner.sandbox.up import Sandbox
 from tests.cluster.background import Background
@@ -172,102 +166,3 @@ async def test_without_a_cloud_controller_a_node_waits_to_be_filled_in() -> None
         found = await box.plane.api.get(path)
         assert found["spec"]["providerID"] == f"aws:///us-east-1a/{node.instance.instance_id}"
         assert cloud.UNINITIALIZED not in {e["key"] for e in found["spec"].get("taints", ())}
-
-
-class Up:
-    """A running ``sandbox up --real-node``, and all that belongs to its nodes."""
-
-    def __init__(self, process: asyncio.subprocess.Process, temporary: Path) -> None:
-        self.process = process
-        self.temporary = temporary
-        self.agents: list[int] = []
-        self.groups: set[str] = set()
-
-    def look(self, said: str) -> None:
-        self.agents = [int(pid) for pid in re.findall(r"/proc/(\d+)/root", said)]
-        for pid in self.agents:
-            keeper = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
-            self.groups.add(cgroups.name_for(int(keeper)))
-
-    def inside(self) -> set[int]:
-        """All processes of its nodes: those of their pid namespaces."""
-        spaces = {Path(f"/proc/{pid}/ns/pid").readlink() for pid in self.agents}
-        return {
-            int(each.name)
-            for each in Path("/proc").glob("[0-9]*")
-            if _link(each / "ns/pid") in spaces
-        }
-
-    def left_groups(self) -> list[Path]:
-        return [path for name in self.groups for path in cgroups.ROOT.glob(f"*/{name}")]
-
-
-def _link(path: Path) -> Path | None:
-    try:
-        return path.readlink()
-    except OSError:
-        return None
-
-
-@asynccontextmanager
-async def up(temporary: Path) -> AsyncIterator[Up]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "provisioner.cli", "sandbox", "up", "--real-node"),
-        *("--nodes=1", "--zones=1", "--latency=none", "--no-controller", "--no-webhook"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
-        env=os.environ | {"TMPDIR": str(temporary)},
-    )
-    try:
-        assert process.stdout is not None
-        said = ""
-        async with asyncio.timeout(90):
-            while "Ctrl-C ends it all" not in said:
-                line = await process.stdout.readline()
-                assert line, "it ended"
-                said += line.decode()
-        running = Up(process, temporary)
-        running.look(said)
-        yield running
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
-
-
-async def by_ctrl_c(up: Up) -> None:
-    up.process.send_signal(signal.SIGINT)
-    async with asyncio.timeout(30):
-        assert await up.process.wait() == 0
-
-
-async def by_being_killed(up: Up) -> None:
-    up.process.kill()
-    await up.process.wait()
-
-
-@pytest.mark.parametrize("end", [by_ctrl_c, by_being_killed])
-async def test_nothing_is_left_of_real_nodes_when_a_sandbox_ends(
-    tmp_path: Path, end: Callable[[Up], Awaitable[None]]
-) -> None:
-    async with up(tmp_path) as running:
-        inside = running.inside()
-        names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in inside}
-        assert {"containerd", "kubelet"} <= names
-        assert len(running.agents) == 2
-        assert running.left_groups()
-
-        await end(running)
-
-        async def gone() -> bool:
-            alive = [pid for pid in inside if Path(f"/proc/{pid}").exists()]
-            return not alive and not running.left_groups()
-
-        async with asyncio.timeout(20):
-            await until(gone)
-
-    assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
-    # Whose owner was killed, the next start removes.
-    workdir.remove_abandoned(tmp_path)
-    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,18 @@ def test_only_what_nobody_keeps_is_abandoned(first_version: Path) -> None:
         cgroups.make(name, first_version)
 
     assert cgroups.abandoned(first_version) == [reused]
+
+
+def test_who_is_dead_and_not_reaped_yet_keeps_nothing(first_version: Path) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as keeper:
+        name = cgroups.name_for(keeper.pid)
+        cgroups.make(name, first_version)
+        assert cgroups.abandoned(first_version) == []
+
+        keeper.kill()
+        os.waitid(os.P_PID, keeper.pid, os.WEXITED | os.WNOWAIT)
+
+        assert cgroups.abandoned(first_version) == [name]
 
 
 def test_the_number_of_a_nodes_dev_goes_with_its_groups(first_version: Path) -> None:

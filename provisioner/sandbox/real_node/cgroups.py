@@ -146,7 +146,8 @@ def _is_kept(name: str) -> bool:
 
 
 def _born(pid: int) -> str:
-    """When a process began, in ticks since the machine did; "" if there is none."""
+    """When a process began, in ticks since the machine did; "" if there is none that lives."""
     with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return fields[18] if state not in "ZX" else ""
     return ""
