@@ -1,7 +1,7 @@
 """A node that runs: a real kubelet and containerd in namespaces of their own, on loopback.
 
 Pods have to be ``hostNetwork: true`` (there is no other network) and use the image
-``image.BUSYBOX``, the only one there is.
+``image.POD_IMAGE``, the only one there is.
 """
 
 from __future__ import annotations
