@@ -1,7 +1,7 @@
 import pytest
 from grpc import StatusCode
 
-from provisioner.model.errors import NodeError, Reason
+from provisioner.model.errors import NodeError, Outcome, Reason
 from provisioner.model.node_reasons import OF_THE_NODE
 from provisioner.node.codes import CODES, code_of
 
@@ -28,6 +28,15 @@ def test_another_operation_that_runs_may_have_mounted():
 def test_what_is_refused_before_a_mount_is_final():
     for reason in (Reason.NOT_BLANK, Reason.WRONG_DEVICE, Reason.DEVICE_NOT_FOUND):
         assert code_of(NodeError(reason, "x"), "NodeStageVolume") not in MAY_BE_MOUNTED
+
+
+@pytest.mark.parametrize("reason", OF_THE_NODE)
+def test_no_failure_that_leaves_something_mounted_is_final(reason: Reason):
+    error = NodeError(reason, "x", outcome=Outcome.UNKNOWN)
+
+    assert code_of(error, "NodeStageVolume") in MAY_BE_MOUNTED
+    assert code_of(error, "NodePublishVolume") in MAY_BE_MOUNTED
+    assert code_of(error, "NodeExpandVolume") is code_of(NodeError(reason, "x"), "NodeExpandVolume")
 
 
 def test_after_an_error_that_nobody_has_thought_of_a_mount_is_possible():

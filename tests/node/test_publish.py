@@ -118,7 +118,9 @@ async def test_what_is_not_staged_is_not_published(machine):
     machine.attach()
     machine.staging().mkdir(parents=True)
 
-    with pytest.raises(NodeError, match="is not mounted at its staging path") as refused:
+    with pytest.raises(
+        NodeError, match=r"not mounted at its staging .*; delete the pod:"
+    ) as refused:
         await machine.publisher.publish(machine.publish())
 
     assert refused.value.reason is Reason.VOLUME_NOT_STAGED
