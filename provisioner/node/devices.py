@@ -8,7 +8,9 @@ disk or sysfs runs in a thread: a disk that has died under us can block for long
 import asyncio
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -77,21 +79,28 @@ class Devices:
             number = rules.partition_number(partition)
         except ValueError as error:
             raise NodeError(Reason.INVALID_REQUEST, str(error)) from error
+        look = partial(self._look, volume_id, names, number)
+        found = await in_thread(look)
+        if isinstance(found, Unfit) and wait_s > 0:
+            found = await self._awaited(look, wait_s)
+        if isinstance(found, Device):
+            return found
+        if found.reason is Reason.DEVICE_NOT_FOUND and not number:
+            raise NodeError(found.reason, rules.missing(volume_id, device_path, wait_s))
+        raise NodeError(found.reason, f"{found.message} (waited {wait_s:.0f} s)")
+
+    async def _awaited(self, look: Callable[[], Device | Unfit], wait_s: float) -> Device | Unfit:
+        """What is found first, or last when the time is over."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + wait_s
         with Watch() as watch:
             while True:
                 watch.follow(self._folders())
-                found = await in_thread(lambda: self._look(volume_id, names, number))
-                if isinstance(found, Device):
-                    return found
+                found = await in_thread(look)
                 remaining_s = until_s - loop.time()
-                if remaining_s <= 0:
-                    break
+                if isinstance(found, Device) or remaining_s <= 0:
+                    return found
                 await watch.changed(min(remaining_s, self._look_again_s))
-        if found.reason is Reason.DEVICE_NOT_FOUND and not number:
-            raise NodeError(found.reason, rules.missing(volume_id, device_path, wait_s))
-        raise NodeError(found.reason, f"{found.message} (waited {wait_s:.0f} s)")
 
     async def of_path(self, volume_id: str, path: Path) -> Device:
         """The device at a path, checked as ``find`` does, but for the name of the attachment.
@@ -164,14 +173,13 @@ class Devices:
             self._candidate(dev / "disk" / "by-id" / link, link),
             *(self._candidate(dev / name, name, by_attachment=True) for name in attached_as),
         ]
+        named = [one for one in found if one is not None]
+        if any(_is_of(one, volume_id) for one in named):
+            return named
         # Where no udev makes links, the serial itself leads there; other disks are none of ours.
+        # Looked at last: it reads the serials of all disks.
         by_serial = [self._candidate(disk, "serial") for disk in self._nvme_disks()]
-        found += [
-            one
-            for one in by_serial
-            if one is not None and rules.volume_of_serial(one.serial) == volume_id
-        ]
-        return [one for one in found if one is not None]
+        return [*named, *(one for one in by_serial if one and _is_of(one, volume_id))]
 
     def _candidate(self, path: Path, via: str, *, by_attachment: bool = False) -> Candidate | None:
         own = Path(os.path.realpath(path))
@@ -237,6 +245,10 @@ class Devices:
         if number is None or not size_bytes:  # it is being torn down, or not set up yet
             return Unfit(Reason.DEVICE_NOT_FOUND, f"volume {volume_id}: {path} has no size (yet)")
         return Device(path, disk, volume_id, size_bytes, is_nvme, number)
+
+
+def _is_of(candidate: Candidate, volume_id: str) -> bool:
+    return rules.volume_of_serial(candidate.serial) == volume_id
 
 
 def _number(path: Path) -> str | None:

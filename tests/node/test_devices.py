@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
+from provisioner.node import sysfs
 from provisioner.node.devices import Devices
 from tests.node.loop_disks import NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME
 
@@ -69,6 +70,26 @@ async def test_an_nvme_disk_is_found_by_its_serial_where_there_are_no_links(host
     host.give_serial(disk, VOLUME.replace("-", ""))
 
     assert (await found(host)).path == disk.node
+
+
+async def test_one_of_many_disks_that_has_its_link_costs_no_look_at_the_others(host, monkeypatch):
+    """Each scrape finds the devices of all volumes: it cost the square of their number."""
+    others = [host.an_nvme_disk(f"vol-{n:017x}", name=f"nvme{n}n1") for n in (2, 3)]
+    disk = host.an_nvme_disk()
+    read, serial = [], sysfs.serial
+
+    def counted(roots, number):
+        read.append(number)
+        return serial(roots, number)
+
+    monkeypatch.setattr(sysfs, "serial", counted)
+
+    assert (await found(host)).path == disk.node
+    assert set(read) == {disk.number}
+
+    (host.links / f"nvme-Amazon_Elastic_Block_Store_{VOLUME.replace('-', '')}").unlink()
+    assert (await found(host)).path == disk.node
+    assert {each.number for each in others} <= set(read)
 
 
 async def test_a_stale_link_is_not_followed_when_the_serial_is_found_elsewhere(host):
