@@ -123,7 +123,7 @@ async def up(temporary: Path) -> AsyncIterator[Up]:
         async with asyncio.timeout(90):
             while "Ctrl-C ends it all" not in said:
                 line = await process.stdout.readline()
-                assert line, "it ended"
+                assert line, (await process.communicate())[1].decode()
                 said += line.decode()
         running = Up(process, temporary)
         running.look(said)

@@ -14,6 +14,7 @@ from provisioner.sandbox.kubectl import kubectl
 from provisioner.sandbox.real_node import cloud
 from provisioner.sandbox.real_node.node import CONTAINERD, KUBELET, PLUGIN, RealNode
 from provisioner.sandbox.up import Sandbox
+from tests.cluster import real_pods
 from tests.cluster.background import Background
 from tests.cluster.real_nodes import NEEDS_A_REAL_NODE, pod, run, until_within, within
 
@@ -22,11 +23,7 @@ pytestmark = NEEDS_A_REAL_NODE
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Background]:
-    start = Sandbox.start(
-        nodes=1, zones=1, latency="none", throttle="none", controller=False, real_nodes=2
-    )
-    with Background(start) as running:
-        yield running
+    yield from real_pods.background()
 
 
 @pytest.fixture
