@@ -4,7 +4,6 @@ A killed mkfs or fsck does damage, so nothing here ever kills one: a waiter that
 leaves, and the program goes on. Each program has a session of its own, so that no signal to ours
 reaches it, and is deaf to SIGPIPE: it survives the end of this process, for all that depends on us.
 Not that of its PID namespace: the end of a container ends it, so SIGTERM leaves it time (``app``).
-Not that of its PID namespace: the end of a container ends it, so SIGTERM leaves it time (``app``).
 Its end is always collected, by its pidfd (Linux 5.3). asyncio's own subprocesses are not used, for
 they kill the program when their transport is closed or forgotten.
 """
