@@ -182,3 +182,18 @@ def test_a_question_that_cannot_be_read_is_refused(strict_ec2: StrictEc2) -> Non
 
     assert status == 400
     assert "yesterday" in json.loads(reply)["error"]
+
+
+def test_a_question_that_still_waits_when_its_follower_leaves_makes_it_follow_no_more(
+    strict_lab: Lab, strict_ec2: StrictEc2
+) -> None:
+    follower = Follower(strict_ec2.endpoint)
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(follower.ask, 20.0)
+        time.sleep(0.3)  # nothing tells from outside that the question has come
+        leave_disks(strict_ec2.endpoint)
+        assert waiting.result(timeout=5) == []
+
+    strict_lab.volume()
+    assert disk_changes(strict_ec2.endpoint, 0)[1] == []
+    leave_disks(strict_ec2.endpoint)

@@ -70,13 +70,21 @@ class DiskChanges:
             self._stirred.set()
             self._stirred = asyncio.Event()
 
-    def asked(self, after: int) -> list[dict[str, Any]]:
-        """Note that all up to ``after`` is carried out; return what came later."""
+    @property
+    def is_followed(self) -> bool:
+        """Whether somebody has asked and has not left since."""
+        return self._asked_at_s is not None
+
+    def asked(self, after: int) -> None:
+        """Note that somebody follows, and that all up to ``after`` is carried out."""
         # Not the world's clock: a test moves that on by days.
         self._asked_at_s = time.monotonic()
         if after > self._done:
             self._done = after
             self.stir()
+
+    def since(self, after: int) -> list[dict[str, Any]]:
+        """What came after the change of this number."""
         return [asdict(each) for each in self._changes if each.number > after]
 
     def left(self) -> None:

@@ -192,11 +192,14 @@ class Front:
             until_s = time.monotonic() + min(float(request.query.get("wait_s", "0")), _POLL_MAX_S)
         except ValueError as error:
             return web.json_response({"error": str(error)}, status=400)
+        # Once, not at each turn: a follower may leave meanwhile, and its question, which nobody
+        # hears any more, would make it one for ever.
+        world.disks.asked(after)
         while True:
             world.advance()
-            changes = world.disks.asked(after)
+            changes = world.disks.since(after)
             left_s = until_s - time.monotonic()
-            if changes or left_s <= 0:
+            if changes or left_s <= 0 or not world.disks.is_followed:
                 return web.json_response({"last": world.disks.last, "changes": changes})
             await world.disks.wait(min(left_s, world.due_in_s()))
 
