@@ -244,8 +244,10 @@ async def test_a_call_that_waits_does_not_take_the_programs_time(
         calling(folder / "kubelet/plugins/ebs.csi.aws.com/csi.sock") as kubelet,
     ):
         call = asyncio.create_task(kubelet("NodeStageVolume", timeout_s=3600, **fields))
-        while not len(node._operations):  # noqa: ASYNC110 -- begun by the server's own task
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(START_S):
+            while not len(node._operations):
+                assert not call.done(), call  # refused: it would never begin
+                await asyncio.sleep(0.01)
         program = asyncio.create_task(node._programs.run("sleep", "0.5", why="to last"))
         stop.set()
         await asyncio.wait_for(running, START_S)
@@ -253,4 +255,4 @@ async def test_a_call_that_waits_does_not_take_the_programs_time(
         assert (await program).exit_code == 0
         assert len(node._operations) == 0
         with pytest.raises(grpc.aio.AioRpcError):
-            await call
+            await asyncio.wait_for(call, START_S)
