@@ -1,6 +1,10 @@
 # Everything that a developer or CI runs. Needs: Python 3.11 or newer, make, and a network for pip
 # (and, once, for the sandbox's Go modules). No root, nothing outside this folder but the per-user
 # cache of the sandbox's programs (`ebs-provisioner sandbox binaries`).
+#
+# What really formats and mounts needs Linux, root and a few programs (.ci/run installs them). It is
+# skipped elsewhere: `make test` says so first, and lists the skipped tests with the reason at the
+# end.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -39,7 +43,7 @@ check: setup
 # Two processes, as half of the cluster's stories is waiting; each has a control plane of its own. What
 # they have used of the rights that the manifests grant is told to the last one.
 test: check
-	$(BIN)/ebs-provisioner sandbox binaries
+	$(BIN)/ebs-provisioner sandbox binaries --tests
 	rm -rf $(USED_RIGHTS)
 	$(BIN)/python -m pytest $(IN_TWO) --used-rights $(USED_RIGHTS) --ignore $(RIGHTS)
 	$(BIN)/python -m pytest --used-rights $(USED_RIGHTS) $(RIGHTS)

@@ -31,6 +31,7 @@ from provisioner.reconcile.extra_tags import ExtraTags
 from provisioner.reconcile.flow import Flow, Lasting
 from provisioner.reconcile.initialization import DataWaits
 from provisioner.reconcile.modify import Modifier
+from provisioner.reconcile.node_care import NodeCare
 from provisioner.reconcile.orphans import OrphanSweep
 from provisioner.reconcile.provision import Provisioner
 from provisioner.reconcile.snapshot import Snapshotter
@@ -113,6 +114,7 @@ class Controller:
         )
         self.modifier = Modifier(edges)
         self.snapshotter = Snapshotter(edges)
+        self.node_care = NodeCare(edges)
         self.extra_tags = ExtraTags(
             settings=settings, caches=edges.caches, volumes=edges.volumes, metrics=metrics
         )
@@ -131,7 +133,7 @@ class Controller:
         """What works on objects, one queue each; the first one is ended last."""
         finalizers = self.provisioner.sources.finalizers
         of_volumes: list[Flow] = [self.provisioner, self.deleter, self.attacher, self.modifier]
-        return [*of_volumes, self.snapshotter, finalizers]
+        return [*of_volumes, self.snapshotter, finalizers, *self.node_care.flows]
 
     @property
     def lasting(self) -> list[Lasting]:
@@ -139,7 +141,7 @@ class Controller:
         sources = self.provisioner.sources
         return [
             *(self.edges.watchers, self.marks, self.events, self.orphans, self.extra_tags),
-            *(sources.finalizers, sources.crossings),
+            *(*self.node_care.lasting, sources.finalizers, sources.crossings),
         ]
 
     def still_leading(self) -> bool:
@@ -170,10 +172,8 @@ class Controller:
                 for task in lasting:
                     task.cancel()
                 await asyncio.gather(*lasting, return_exceptions=True)
-                await self.edges.close()
-                await self.provisioner.close()
-                await self.modifier.close()
-                await self.snapshotter.close()
+                for each in (self.edges, self.provisioner, self.modifier, self.snapshotter):
+                    await each.close()
                 if self.settings.leader_elect:
                     await self.leases.release()
 

@@ -14,6 +14,11 @@ from provisioner.model.sentences import printable
 from provisioner.model.tag_template import TagTemplate
 from provisioner.settings import Settings, Sweep
 
+_CLUSTER_ID_NEEDED = (
+    "--initialize-nodes needs --cluster-id: only an instance with the tag kubernetes.io/cluster/ID "
+    "(owned or shared) is taken for a node of this cluster"
+)
+
 
 class _ExtraTags(click.ParamType[tuple[TagTemplate, ...]]):
     """key=value pairs, checked against EC2's rules."""
@@ -46,21 +51,30 @@ class _ClusterId(click.ParamType[str]):
         return str(value)
 
 
+# Commands of extras: the module that an extra brings, and where the command is.
+_EXTRAS = {
+    "sandbox": ("moto", "provisioner.sandbox.commands"),
+    "node": ("grpc", "provisioner.node.commands"),
+}
+
+
 class _Commands(click.Group):
-    """Loads the sandbox only when it is asked for: it is an extra."""
+    """Loads what an extra is needed for only when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "sandbox"])
+        there = [name for name, (brought, _) in _EXTRAS.items() if find_spec(brought) is not None]
+        return sorted([*super().list_commands(ctx), *there])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name != "sandbox":
+        if cmd_name not in _EXTRAS:
             return super().get_command(ctx, cmd_name)
-        if find_spec("moto") is None:
+        brought, module = _EXTRAS[cmd_name]
+        if find_spec(brought) is None:
             raise click.ClickException(
-                "the sandbox needs its extra: pip install 'ebs-provisioner[sandbox]'"
+                f"{cmd_name} needs an extra: pip install 'ebs-provisioner[{cmd_name}]'"
             )
-        group: click.Command = import_module("provisioner.sandbox.commands").sandbox
-        return group
+        command: click.Command = getattr(import_module(module), cmd_name)
+        return command
 
 
 @click.group(
@@ -121,6 +135,18 @@ def commands() -> None:
 @click.option("--orphan-sweep-interval", type=options.Duration(), default="5m", show_default=True)
 @click.option("--orphan-min-age", type=options.Duration(), default="10m", show_default=True)
 @click.option(
+    "--initialize-nodes/--no-initialize-nodes",
+    default=False,
+    show_default=True,
+    help="Label nodes from EC2 where no cloud controller does it; needs --cluster-id.",
+)
+@click.option(
+    "--release-dead-nodes/--no-release-dead-nodes",
+    default=False,
+    show_default=True,
+    help="Give up at once what is on nodes whose EC2 instances are terminated.",
+)
+@click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
 @click.option(
@@ -146,6 +172,8 @@ def controller(
     orphan_sweep: str,
     orphan_sweep_interval: float,
     orphan_min_age: float,
+    initialize_nodes: bool,
+    release_dead_nodes: bool,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -154,6 +182,8 @@ def controller(
     Each option has a twin in the environment: EBS_PROVISIONER_CONTROLLER_ and its name in capitals,
     such as EBS_PROVISIONER_CONTROLLER_CLUSTER_ID.
     """
+    if initialize_nodes and not cluster_id:
+        raise click.UsageError(_CLUSTER_ID_NEEDED)
     logs.configure(log_format, log_level)
     settings = Settings(
         kubeconfig=kubeconfig,
@@ -171,6 +201,8 @@ def controller(
         orphan_sweep=Sweep(orphan_sweep),
         orphan_sweep_interval_s=orphan_sweep_interval,
         orphan_min_age_s=orphan_min_age,
+        initialize_nodes=initialize_nodes,
+        release_dead_nodes=release_dead_nodes,
     )
     from provisioner import app  # noqa: PLC0415 -- boto3 and kubernetes cost half a second
 

@@ -8,6 +8,8 @@ from typing import Self
 
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.instance_lookups import InstanceLookUps
+from provisioner.ec2.instance_types import InstanceTypes
 from provisioner.ec2.lookups import (
     ModificationReads,
     NameLookUps,
@@ -25,6 +27,7 @@ from provisioner.metrics import Metrics
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
+from provisioner.reconcile.node_writes import NodeWrites
 from provisioner.settings import Settings
 
 
@@ -51,6 +54,9 @@ class Edges:
         modification_reads: the latest modifications by volume id, many ids a call.
         snapshot_lookups: EBS snapshots by their name tag, many names a call.
         marks: which volumes nobody owns yet.
+        node_writes: changes of Nodes.
+        instance_lookups: running instances by private name and address, many a call.
+        instance_types: what EC2 tells of families of instance types.
     """
 
     settings: Settings
@@ -71,6 +77,9 @@ class Edges:
     modification_reads: ModificationReads
     snapshot_lookups: SnapshotLookUps
     marks: Marks
+    node_writes: NodeWrites
+    instance_lookups: InstanceLookUps
+    instance_types: InstanceTypes
 
     @classmethod
     def connect(
@@ -89,10 +98,11 @@ class Edges:
         volumes, live = Volumes(calls), LiveLists(client)
         modifications, snapshots = Modifications(calls), Snapshots(calls)
         watchers = Watchers.over(volumes, modifications, snapshots, metrics)
+        caches = Caches(client, metrics, settings.driver)
         return cls(
             settings=settings,
             client=client,
-            caches=Caches(client, metrics, settings.driver),
+            caches=caches,
             live=live,
             events=EventRecorder(client, component, metrics),
             metrics=metrics,
@@ -108,10 +118,14 @@ class Edges:
             modification_reads=ModificationReads(modifications, watchers.pace),
             snapshot_lookups=SnapshotLookUps(snapshots, watchers.pace),
             marks=Marks(volumes, live, cluster_id=settings.cluster_id),
+            node_writes=NodeWrites(client, caches.nodes),
+            instance_lookups=InstanceLookUps(calls, settings.cluster_id, watchers.pace),
+            instance_types=InstanceTypes(calls, watchers.pace),
         )
 
     async def close(self) -> None:
         """End what is under way behind the edges; whoever waits for it is cancelled."""
         reads = (self.volume_reads, self.modification_reads, self.snapshot_lookups)
-        for edge in (self.live, self.lookups, self.zone_names, self.instances, *reads):
+        of_nodes = (self.instances, self.instance_lookups, self.instance_types)
+        for edge in (self.live, self.lookups, self.zone_names, *of_nodes, *reads):
             await edge.close()

@@ -11,12 +11,24 @@ from provisioner.model.errors import Reason, StorageError
 # Says what is wrong in a few words; "" when nothing is.
 Check = Callable[[], str]
 
+# Brings up to date what is not counted as it happens.
+Measure = Callable[[], Awaitable[None]]
+
 _SHUTDOWN_S = 1.0
+
+
+async def nothing_to_measure() -> None:
+    """For programs that count all as it happens."""
 
 
 @asynccontextmanager
 async def serve(
-    address: str, *, registry: CollectorRegistry, healthy: Check, ready: Check
+    address: str,
+    *,
+    registry: CollectorRegistry,
+    healthy: Check,
+    ready: Check,
+    measure: Measure = nothing_to_measure,
 ) -> AsyncGenerator[int]:
     """Serve the probes and metrics for as long as the context lasts; gives the port.
 
@@ -25,21 +37,17 @@ async def serve(
         registry: what /metrics shows.
         healthy: asked by /healthz; kubelet restarts the container when it objects.
         ready: asked by /readyz.
+        measure: waited for before /metrics answers; has a limit of its own.
 
     Raises:
         StorageError: NOT_SUPPORTED in one line, when the address is malformed or in use.
     """
     host, port = host_and_port(address)
 
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(
-            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
-
     app = web.Application()
     app.router.add_get("/healthz", _answering(healthy))
     app.router.add_get("/readyz", _answering(ready))
-    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/metrics", _showing(registry, measure))
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
     try:
@@ -59,6 +67,18 @@ def _answering(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]
         return web.Response(text=f"{problem or 'ok'}\n", status=503 if problem else 200)
 
     return answer
+
+
+def _showing(
+    registry: CollectorRegistry, measure: Measure
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def metrics(_: web.Request) -> web.Response:
+        await measure()
+        return web.Response(
+            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    return metrics
 
 
 def host_and_port(address: str) -> tuple[str | None, int]:

@@ -40,7 +40,12 @@ async def first(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
 
 
 async def show(
-    stack: AsyncExitStack, address: str, *, registry: CollectorRegistry, ready: probes.Check
+    stack: AsyncExitStack,
+    address: str,
+    *,
+    registry: CollectorRegistry,
+    ready: probes.Check,
+    measure: probes.Measure = probes.nothing_to_measure,
 ) -> None:
     """Serve probes and metrics until the stack is closed; not at all for an address of "".
 
@@ -51,6 +56,6 @@ async def show(
         return
     port = await stack.enter_async_context(
         # An event loop that answers is alive; all else is tried again.
-        probes.serve(address, registry=registry, healthy=lambda: "", ready=ready)
+        probes.serve(address, registry=registry, healthy=lambda: "", ready=ready, measure=measure)
     )
     log.info("serving probes and metrics", port=port)

@@ -35,4 +35,6 @@ class Settings:
     orphan_sweep: Sweep = Sweep.DELETE
     orphan_sweep_interval_s: float = 300.0
     orphan_min_age_s: float = 600.0
+    release_dead_nodes: bool = False
+    initialize_nodes: bool = False
     drain_s: float = 25.0  # longer than EC2 may be silent about a call

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from string import ascii_lowercase
 
+from msgspec import structs
+
 from provisioner.decide.provision import Plan, plan
 from provisioner.decide.storage_class import read
 from provisioner.model import attachment as a
@@ -13,7 +15,7 @@ from provisioner.model import zone as z
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import Ec2Error, Outcome, Reason
 from provisioner.model.meta import ObjectMeta, ObjectReference
-from provisioner.model.node import CsiNode, CsiNodeDriver, CsiNodeSpec, Node
+from provisioner.model.node import CsiNode, CsiNodeDriver, CsiNodeSpec, Node, OwnedMeta, Owner
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import AttachmentState, InstanceAttachment, Volume, VolumeState
 
@@ -141,8 +143,18 @@ def a_csi_node(
     """A node's registration of the driver; ``driver=None``: of none."""
     drivers = [CsiNodeDriver(name="other.csi"), CsiNodeDriver(name=driver or "", node_id=instance)]
     return CsiNode(
-        metadata=ObjectMeta(name=name), spec=CsiNodeSpec(drivers=drivers if driver else None)
+        metadata=OwnedMeta(name=name), spec=CsiNodeSpec(drivers=drivers if driver else None)
     )
+
+
+def owned_csi_node(
+    name: str = "node-1", *, uid: str = "", instance: str = INSTANCE, driver: str | None = DRIVER
+) -> CsiNode:
+    """The same of a very node: that with this UID, or with its name as its UID."""
+    found = a_csi_node(name, instance=instance, driver=driver)
+    owners = [Owner(kind="Node", uid=uid or name)]
+    metadata = structs.replace(found.metadata, owner_references=owners)
+    return structs.replace(found, metadata=metadata)
 
 
 def a_persistent_volume(

@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from collections.abc import Set as AbstractSet
 from contextvars import Context, ContextVar
 from pathlib import Path
@@ -14,6 +14,7 @@ import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
 from provisioner.sandbox.strict_ec2.client import StrictEc2
+from tests import skips
 
 # A busy machine is no counterexample.
 settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -89,6 +90,14 @@ def _complain(tasks: AbstractSet[asyncio.Task[Any] | None]) -> None:
     own = asyncio.current_task()
     leaked = [task.get_name() for task in tasks if task is not None and task is not own]
     assert not leaked, f"tasks nobody waited for: {leaked}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let no test be skipped where CI has seen to what it needs."""
+    report = yield
+    skips.forbid(report)
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,12 +10,14 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from provisioner.decide import mount_options
 from provisioner.model import parameter_table, reasons
 
 README = Path(__file__).parents[1] / "README.md"
 COMMAND = "python -m tests.readme_tables"
 TABLES: Mapping[str, Callable[[], str]] = {
     "parameters": parameter_table.markdown,
+    "mount options": mount_options.markdown,
     "reasons": reasons.table,
 }
 

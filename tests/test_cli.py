@@ -145,13 +145,21 @@ TWINS: list[tuple[str, str, Any]] = [
     ("--orphan-sweep", "report", {"orphan_sweep": Sweep.REPORT}),
     ("--orphan-sweep-interval", "90s", {"orphan_sweep_interval_s": 90.0}),
     ("--orphan-min-age", "1h", {"orphan_min_age_s": 3600.0}),
+    ("--release-dead-nodes", "true", {"release_dead_nodes": True}),
+    ("--initialize-nodes", "true", {"initialize_nodes": True}),
 ]
+# Options that do nothing without another one.
+NEEDED: dict[str, tuple[str, dict[str, Any]]] = {
+    "--initialize-nodes": ("--cluster-id=prod", {"cluster_id": "prod"}),
+}
 
 
 FLAGS = {
+    "--initialize-nodes": "--initialize-nodes",
     "--leader-elect": "--no-leader-elect",
     "--modify-annotations": "--no-modify-annotations",
     "--reconcile-extra-tags": "--reconcile-extra-tags",
+    "--release-dead-nodes": "--release-dead-nodes",
 }
 
 
@@ -159,11 +167,22 @@ FLAGS = {
 def test_an_option_and_its_twin_in_the_environment_set_the_same(
     monkeypatch: pytest.MonkeyPatch, option: str, value: str, fields: dict[str, Any]
 ) -> None:
-    wanted = (dataclasses.replace(Settings(), **fields), "text", "info")
-    assert settings_of(monkeypatch, FLAGS.get(option, f"{option}={value}")) == wanted
+    needed, more = NEEDED.get(option, ("--log-level=info", {}))
+    wanted = (dataclasses.replace(Settings(), **fields, **more), "text", "info")
+    assert settings_of(monkeypatch, FLAGS.get(option, f"{option}={value}"), needed) == wanted
 
     monkeypatch.setenv(twin_of(option), value)
-    assert settings_of(monkeypatch) == wanted
+    assert settings_of(monkeypatch, needed) == wanted
+
+
+def test_nodes_are_initialized_only_where_their_instances_can_be_told_from_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    assert run(monkeypatch, "controller", "--initialize-nodes") == 2
+
+    told = capsys.readouterr().err
+    assert "--initialize-nodes needs --cluster-id" in told
+    assert told.count("\n") == 1
 
 
 def test_logging_has_twins_too(monkeypatch: pytest.MonkeyPatch) -> None:

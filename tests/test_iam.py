@@ -105,6 +105,7 @@ def test_the_life_of_a_volume_is_allowed(name: str, partition: str):
 
     assert allows(policy, "DescribeVolumes")
     assert allows(policy, "DescribeInstances")
+    assert allows(policy, "DescribeInstanceTypes")
     assert allows(policy, "DescribeAvailabilityZones")
     assert allows(policy, "CreateVolume", made_id, RequestTag=made)
     assert allows(policy, "CreateTags", made_id, CreateAction="CreateVolume")

@@ -24,14 +24,19 @@ def planned(target: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("target", "command"),
-    [("test", ".venv/bin/python -m pytest"), ("bench", ".venv/bin/python -m tests.bench")],
+    ("target", "build", "command"),
+    [
+        ("test", f"{BINARIES} --tests", ".venv/bin/python -m pytest"),
+        ("bench", BINARIES, ".venv/bin/python -m tests.bench"),
+    ],
 )
-def test_the_programs_are_built_before_what_needs_them(target: str, command: str) -> None:
+def test_the_programs_are_built_before_what_needs_them(
+    target: str, build: str, command: str
+) -> None:
     # Within a test they would take minutes, longer than pytest's watchdog waits for one.
     commands = planned(target)
 
-    assert commands.index(BINARIES) < first(commands, command)
+    assert commands.index(build) < first(commands, command)
 
 
 def test_the_rights_are_judged_by_what_all_other_tests_have_used() -> None:

@@ -17,6 +17,7 @@ from provisioner.ec2 import botocore_client
 from provisioner.kube import lease
 from provisioner.model import parameters
 from provisioner.model.driver import EBS_DRIVER
+from provisioner.reconcile import cloud_controllers
 from provisioner.settings import Settings
 from tests.calls_in_code import kubernetes_rights
 
@@ -25,6 +26,22 @@ MANIFESTS = PACKAGE.parent / "manifests"
 PREFIX = "EBS_PROVISIONER_CONTROLLER_"
 
 KUSTOMIZATION: dict[str, Any] = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())
+
+
+DEAD_NODES: dict[str, Any] = yaml.safe_load(
+    (MANIFESTS / "release-dead-nodes" / "kustomization.yaml").read_text()
+)
+
+
+def dead_nodes(kind: str) -> dict[str, Any]:
+    """What the component for ``--release-dead-nodes`` adds."""
+    (only,) = (
+        each
+        for name in DEAD_NODES["resources"]
+        for each in yaml.safe_load_all((MANIFESTS / "release-dead-nodes" / name).read_text())
+        if each["kind"] == kind
+    )
+    return dict(only)
 
 
 def objects(kind: str) -> Iterator[dict[str, Any]]:
@@ -50,9 +67,13 @@ def container() -> dict[str, Any]:
 
 
 def granted(kind: str) -> set[tuple[str, str, str]]:
+    return granted_by(the(kind))
+
+
+def granted_by(role: dict[str, Any]) -> set[tuple[str, str, str]]:
     return {
         (group, resource, verb)
-        for rule in the(kind)["rules"]
+        for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -66,7 +87,23 @@ def test_every_file_is_applied():
 
 
 def test_the_rights_are_exactly_those_that_the_code_uses():
-    assert granted("ClusterRole") | granted("Role") == kubernetes_rights(PACKAGE)
+    on_demand = granted_by(dead_nodes("ClusterRole"))
+
+    assert granted("ClusterRole") | granted("Role") | on_demand == kubernetes_rights(PACKAGE)
+
+
+def test_what_dead_nodes_need_is_granted_with_the_option_only():
+    (generator,) = DEAD_NODES["configMapGenerator"]
+    (base,) = KUSTOMIZATION["configMapGenerator"]
+    attachments = ("storage.k8s.io", "volumeattachments", "delete")
+
+    assert (generator["name"], generator["behavior"]) == (base["name"], "merge")
+    assert generator["literals"] == [f"{PREFIX}RELEASE_DEAD_NODES=true"]
+    assert attachments in granted_by(dead_nodes("ClusterRole")) - granted("ClusterRole")
+    assert dead_nodes("ClusterRoleBinding")["subjects"] == the("ClusterRoleBinding")["subjects"]
+    role = dead_nodes("ClusterRole")["metadata"]["name"]
+    assert dead_nodes("ClusterRoleBinding")["roleRef"]["name"] == role
+    assert Settings().release_dead_nodes is False
 
 
 def test_the_rights_to_leases_are_the_only_ones_in_their_namespace():
@@ -83,7 +120,10 @@ def test_the_rights_name_files_that_exist():
 def test_the_leases_are_those_that_the_controller_takes():
     named = [rule.get("resourceNames") for rule in the("Role")["rules"]]
 
-    assert named == [list(app.lease_names(EBS_DRIVER)), None]
+    assert named == [list(app.lease_names(EBS_DRIVER)), list(cloud_controllers.LEASES), None]
+    only_looked_at = the("Role")["rules"][1]
+    assert only_looked_at["verbs"] == ["get"]
+    assert the("Role")["metadata"]["namespace"] == cloud_controllers.NAMESPACE
     assert the("Role")["metadata"]["namespace"] == Settings().lease_namespace
     assert the("RoleBinding")["metadata"]["namespace"] == Settings().lease_namespace
 

@@ -1,6 +1,6 @@
 import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from provisioner import probes
 from provisioner.model.errors import StorageError
@@ -58,3 +58,18 @@ async def test_a_malformed_address_is_named(address: str) -> None:
     registry = CollectorRegistry()
     with pytest.raises(StorageError, match=f'"{address}" is no address'):
         await probes.serve(address, registry=registry, healthy=fine, ready=fine).__aenter__()
+
+
+async def test_what_has_to_be_measured_is_measured_before_metrics_are_shown() -> None:
+    registry = CollectorRegistry()
+    gauge = Gauge("fill", "How full.", registry=registry)
+
+    async def measure() -> None:
+        gauge.inc()
+
+    async with probes.serve(
+        "127.0.0.1:0", registry=registry, healthy=fine, ready=fine, measure=measure
+    ) as port:
+        await fetch(port, "/healthz")
+        assert "fill 1.0" in (await fetch(port, "/metrics"))[1]
+        assert "fill 2.0" in (await fetch(port, "/metrics"))[1]

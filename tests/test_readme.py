@@ -9,6 +9,9 @@ from provisioner.metrics import Metrics
 from provisioner.model import parameters
 from provisioner.model.errors import Reason
 from provisioner.model.volume_type import VOLUME_TYPES
+from provisioner.node.commands import node
+from provisioner.node.metrics import NodeMetrics
+from provisioner.node.volume_series import series_of
 
 ROOT = Path(package_file).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -35,6 +38,28 @@ def test_every_option_is_in_the_table_and_no_other():
     assert first_column("Options", "--[a-z0-9-]+") == options - {"--help"}
 
 
+def test_every_option_of_the_node_plugin_is_in_the_table_and_no_other():
+    options = {name for each in node.params for name in (*each.opts, *each.secondary_opts)}
+
+    named = first_column("Options of the node plugin", "--[a-z0-9-]+")
+    assert named == options - {"--help"}
+
+
+def test_every_component_of_the_manifests_is_told_about():
+    folders = {path.parent.name for path in (ROOT / "manifests").glob("*/kustomization.yaml")}
+
+    assert len(folders) > 7
+    assert [each for each in folders if f"manifests/{each}" not in README] == []
+
+
+def test_links_within_lead_somewhere():
+    titles = re.findall(r"^##+ (.+)$", README, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+
+    assert len(anchors) > 30
+    assert set(re.findall(r"\]\(#([^)]+)\)", README)) - anchors == set()
+
+
 def test_every_parameter_is_in_the_table_and_no_other():
     assert first_column("StorageClass parameters", "[^`]+") == set(parameters.NAMES)
     assert set(VOLUME_TYPES) <= quoted(section("StorageClass parameters"), "[^`]+")
@@ -46,6 +71,14 @@ def test_every_metric_is_in_the_table_and_no_other():
     named = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
 
     assert {f"ebs_provisioner_{each}" for each in first_column("Metrics", "[a-z0-9_]+")} == named
+
+
+def test_every_metric_of_the_node_plugin_is_in_its_table_and_no_other():
+    families = [*NodeMetrics().registry.collect(), *series_of([])]
+    named = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
+
+    told = first_column("Metrics of the node plugin", "[a-z0-9_]+")
+    assert {f"ebs_provisioner_node_{each}" for each in told} == named
 
 
 def test_every_finer_reason_is_in_the_table_and_no_other():

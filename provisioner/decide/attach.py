@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from provisioner.model import tags
-from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment
+from provisioner.model.attachment import BLANK, NODE_ID, VOLUME_ID, Attachment
 from provisioner.model.errors import Reason
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
@@ -119,6 +119,8 @@ class Attached:
 
     target: Target
     device: str
+    made_from: str  # the snapshot or the volume whose data it began with, or BLANK
+    multi_attach: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +250,7 @@ def _after_attach(target: Target, call: Call, seen: Volume, waited_s: float) -> 
     if there.state is AttachmentState.ATTACHED:
         if tags.UNCLAIMED in seen.tags:
             return Unmark(target.volume_id)
-        return Attached(target, there.device)
+        return Attached(target, there.device, seen.made_from or BLANK, seen.multi_attach)
     if there.state is AttachmentState.ATTACHING and waited_s >= STUCK_S:
         return Detach(target)
     return Wait(target.volume_id)

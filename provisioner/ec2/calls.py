@@ -102,6 +102,11 @@ class Ec2Calls:
         limiter = Limiter(rates, at_once=at_once, metrics=metrics, clock=clock)
         return cls(client, limiter=limiter, metrics=metrics, at_once=at_once, clock=clock)
 
+    @property
+    def region(self) -> str:
+        """The Region that is asked."""
+        return self._client.meta.region_name
+
     async def call(
         self,
         action: str,

@@ -52,6 +52,10 @@ _VOLUME_STATES = {str(state): state for state in VolumeState}
 _ATTACHMENT_STATES = {str(state): state for state in AttachmentState}
 _ALL = 100  # percent
 _MODIFICATION_STATES = {str(state): state for state in ModificationState}
+_ADDRESSES = (
+    *("networkInterfaceSet", "item"),
+    *("privateIpAddressesSet", "item", "privateIpAddress"),
+)
 _SNAPSHOT_STATES = {str(state): state for state in SnapshotState}
 
 
@@ -88,12 +92,15 @@ def _instance(item: Element, prefix: str) -> Instance:
         name = mapping.findtext(f"{prefix}deviceName")
         if name:
             devices[name] = mapping.findtext(f"{prefix}ebs/{prefix}volumeId") or ""
+    addresses = "/".join(prefix + step for step in _ADDRESSES)
     return Instance(
         instance_id=_required(item, f"{prefix}instanceId"),
         zone=item.findtext(f"{prefix}placement/{prefix}availabilityZone") or "",
         state=_required(item, f"{prefix}instanceState/{prefix}name"),
         instance_type=item.findtext(f"{prefix}instanceType") or "",
         devices=devices,
+        private_dns_name=item.findtext(f"{prefix}privateDnsName") or "",
+        private_addresses=tuple(each.text for each in item.iterfind(addresses) if each.text),
     )
 
 

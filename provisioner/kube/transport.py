@@ -11,9 +11,10 @@ import aiohttp
 import structlog
 from kubernetes.aio.client.api_client import ApiClient
 
-from provisioner.kube import failures, wire
+from provisioner import kube_failures as failures
+from provisioner.kube import wire
 from provisioner.kube.credentials import Credentials
-from provisioner.kube.failures import Attempt
+from provisioner.kube_failures import Attempt
 from provisioner.model.errors import KubeError, Reason
 
 USER_AGENT = "ebs-provisioner"  # also the field manager that the API server records

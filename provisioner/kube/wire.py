@@ -8,10 +8,10 @@ from typing import Any, Generic
 import msgspec
 import structlog
 
-from provisioner.kube import failures
-from provisioner.kube.failures import Attempt
+from provisioner import kube_failures as failures
 from provisioner.kube.resources import Resource, T, whole
 from provisioner.kube.sharing import share
+from provisioner.kube_failures import Attempt
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject
 

@@ -11,6 +11,12 @@ from provisioner.model.persistent_volume import PersistentVolumeSpec
 NODE_ID = "csi.alpha.kubernetes.io/node-id"
 # Ours: the volume, so that a detach still works when its persistent volume is gone.
 VOLUME_ID = "ebs-provisioner.io/volume-id"
+# Ours, in ``status.attachmentMetadata``, which kubelet hands to the node plugin as publish context:
+# what the volume was made from, ``snap-…``, ``vol-…`` or BLANK. Only a blank one may be formatted.
+MADE_FROM = "ebs-provisioner.io/made-from"
+BLANK = "blank"
+# Ours, beside it: "true" if EC2 lets other instances have the volume at the same time.
+MULTI_ATTACH = "ebs-provisioner.io/multi-attach"
 
 
 class AttachmentSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
@@ -63,3 +69,9 @@ def attachment_name(volume_handle: str, driver: str, node: str) -> str:
     """
     digest = hashlib.sha256(f"{volume_handle}{driver}{node}".encode()).hexdigest()
     return f"csi-{digest}"
+
+
+def attachment_metadata(device: str, made_from: str, *, multi_attach: bool) -> dict[str, str]:
+    """``status.attachmentMetadata``, which the kubelet hands to the node plugin."""
+    shared = {MULTI_ATTACH: "true"} if multi_attach else {}
+    return {"devicePath": device, MADE_FROM: made_from} | shared

@@ -4,7 +4,8 @@
 
     StorageError            anything that an edge or a rule reports
      ├── Ec2Error           AWS said no, or said nothing
-     └── KubeError          the Kubernetes API said no, or said nothing
+     ├── KubeError          the Kubernetes API said no, or said nothing
+     └── NodeError          the node plugin cannot do what the kubelet asks
 
 Each edge turns foreign errors into ours in one table. Three questions are answered here: may
 something have happened (``outcome``), when is another try worth it (``retry_after_s``), and what
@@ -77,6 +78,24 @@ class Reason(StrEnum):
     CLASS_NOT_FOUND = "ClassNotFound"
     NO_ZONE = "NoUsableZone"
     NOT_SUPPORTED = "NotSupported"
+    # The node.
+    DEVICE_NOT_FOUND = "DeviceNotFound"
+    WRONG_DEVICE = "WrongDevice"
+    DEVICE_BUSY = "DeviceBusy"
+    DEVICE_READ_ONLY = "DeviceReadOnly"
+    NOT_BLANK = "VolumeNotBlank"
+    FILE_SYSTEM_MISMATCH = "FileSystemMismatch"
+    FILE_SYSTEM_DAMAGED = "FileSystemDamaged"
+    NOT_UNMOUNTED = "FileSystemNotUnmounted"
+    FORMAT_FAILED = "FormatFailed"
+    MOUNT_FAILED = "MountFailed"
+    TARGET_BUSY = "TargetBusy"
+    TARGET_FULL = "TargetFull"
+    OPERATION_RUNNING = "OperationRunning"
+    VOLUME_NOT_STAGED = "VolumeNotStaged"
+    GROW_FAILED = "GrowFailed"
+    METADATA_UNAVAILABLE = "MetadataUnavailable"
+    PROGRAM_MISSING = "ProgramMissing"
     # Done, but not quite as asked.
     IOPS_CAPPED = "IopsCapped"
 
@@ -157,3 +176,7 @@ class KubeError(StorageError):
     ) -> None:
         super().__init__(reason, message, outcome=outcome, retry_after_s=retry_after_s)
         self.status = status
+
+
+class NodeError(StorageError):
+    """The node plugin cannot do what the kubelet asks; ``node/codes.py`` has the gRPC codes."""

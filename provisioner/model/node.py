@@ -1,9 +1,19 @@
 """Nodes, and the driver's registration on them (CSINode)."""
 
+import re
+
 import msgspec
 
-from provisioner.model.meta import KubeObject
+from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.taint import CORDONED, Taint
+
+# Ours, on a Node: we have added the out-of-service taint, because these instances (their ids, with
+# commas) are terminated.
+OUT_OF_SERVICE_FOR = "ebs-provisioner.io/out-of-service-for"
+
+_READY = "Ready"
+# aws:///us-east-1a/i-0123 of a cloud controller; some leave out the zone or the cloud.
+_INSTANCE_ID = re.compile(r"(?:^|/)(i-[0-9a-z]+)$")
 
 
 class NodeSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -11,12 +21,47 @@ class NodeSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     unschedulable: bool = False
     taints: list[Taint] | None = None
+    provider_id: str = msgspec.field(default="", name="providerID")
+
+
+class NodeCondition(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One of ``status.conditions``; ``status`` is True, False or Unknown."""
+
+    type: str = ""
+    status: str = ""
+
+
+class NodeAddress(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One of ``status.addresses``, such as InternalIP 10.0.0.1."""
+
+    type: str = ""
+    address: str = ""
+
+
+class NodeStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """``status`` of a node."""
+
+    conditions: list[NodeCondition] | None = None
+    addresses: list[NodeAddress] | None = None
 
 
 class Node(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
     """A Node."""
 
     spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def ready(self) -> str:
+        """``status`` of its condition Ready: True, False, or Unknown; "" while it has none."""
+        conditions = self.status.conditions or ()
+        return next((each.status for each in conditions if each.type == _READY), "")
+
+    @property
+    def instance_id(self) -> str:
+        """The EC2 instance that ``spec.providerID`` names, "" if it names none."""
+        found = _INSTANCE_ID.search(self.spec.provider_id)
+        return found[1] if found else ""
 
     @property
     def taints(self) -> list[Taint]:
@@ -24,11 +69,36 @@ class Node(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
         return [*(self.spec.taints or ()), *((CORDONED,) if self.spec.unschedulable else ())]
 
 
+class Allocatable(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """``allocatable`` of a driver: how many of its volumes fit, if that is known."""
+
+    count: int | None = None
+
+
 class CsiNodeDriver(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
     """One driver of a CSINode."""
 
     name: str = ""
     node_id: str = msgspec.field(default="", name="nodeID")
+    allocatable: Allocatable | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it says how many volumes fit; until then the scheduler sets no limit."""
+        return self.allocatable is not None and self.allocatable.count is not None
+
+
+class Owner(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One of ``metadata.ownerReferences``."""
+
+    kind: str = ""
+    uid: str = ""
+
+
+class OwnedMeta(ObjectMeta, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``metadata`` with the owners, which few questions need."""
+
+    owner_references: list[Owner] | None = None
 
 
 class CsiNodeSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -40,7 +110,13 @@ class CsiNodeSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class CsiNode(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
     """A CSINode: what kubelet knows of the drivers on its node."""
 
+    metadata: OwnedMeta = OwnedMeta()
     spec: CsiNodeSpec = CsiNodeSpec()
+
+    def is_of(self, node: Node) -> bool:
+        """Whether kubelet wrote it for this very node, and not for one that had its name before."""
+        owners = self.metadata.owner_references or ()
+        return any(each.kind == "Node" and each.uid == node.uid for each in owners)
 
     def driver(self, name: str) -> CsiNodeDriver | None:
         """The registration of one driver, None when it is not registered."""

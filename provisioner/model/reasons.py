@@ -5,24 +5,12 @@ alert or a dashboard.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from provisioner.model.errors import Reason
+from provisioner.model.explained import Explained
+from provisioner.model.node_reasons import OF_THE_NODE
 
 R = Reason
-
-
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """One reason.
-
-    Attributes:
-        meaning: what has happened.
-        remedy: what to do.
-    """
-
-    meaning: str
-    remedy: str
 
 
 _ITSELF = "Nothing: it is tried again by itself."
@@ -217,6 +205,7 @@ EXPLAINED: Mapping[Reason, Explained] = {
     R.NOT_SUPPORTED: Explained(
         "This is not covered, or cannot be done here.", "What the message says."
     ),
+    **OF_THE_NODE,
 }
 
 

@@ -196,7 +196,12 @@ def _check_characters(text: str, what: str) -> None:
 
 def of_cluster(cluster_id: str) -> dict[str, str]:
     """The tags that say that a volume belongs to this cluster."""
-    return {f"{_OF_CLUSTER}{cluster_id}": "owned", CLUSTER_NAME: cluster_id}
+    return {cluster_key(cluster_id): "owned", CLUSTER_NAME: cluster_id}
+
+
+def cluster_key(cluster_id: str) -> str:
+    """The key of the tag that says to which cluster something belongs: ``owned`` or ``shared``."""
+    return f"{_OF_CLUSTER}{cluster_id}"
 
 
 def check_cluster_id(text: str) -> None:

@@ -13,12 +13,19 @@ _KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
 _EQUAL = ("", "Equal")
 
 
-class Taint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One of ``spec.taints`` of a node."""
+class Taint(
+    msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True, omit_defaults=True
+):
+    """One of ``spec.taints`` of a node.
+
+    ``time_added`` as the API server has it: NoExecute counts tolerationSeconds from then on,
+    so whoever writes the list back must keep it.
+    """
 
     key: str = ""
     value: str = ""
     effect: str = ""
+    time_added: str | None = None
 
 
 class Toleration(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -47,6 +54,12 @@ class Toleration(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 # What kubelet and the node lifecycle controller say of a cordoned node; its taint may be late.
 CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+# Who adds it says that nothing runs on the node any more: its pods are removed and its volumes
+# detached without waiting for its kubelet. Source: Kubernetes documentation, "Node Shutdowns".
+OUT_OF_SERVICE = Taint(
+    key="node.kubernetes.io/out-of-service", value="nodeshutdown", effect="NoExecute"
+)
 
 
 def keeps_away(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Taint | None:

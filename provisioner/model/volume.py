@@ -63,6 +63,14 @@ class Volume:
     tags: Mapping[str, str] = field(default_factory=dict)
     attachments: tuple[InstanceAttachment, ...] = ()
 
+    @property
+    def made_from(self) -> str:
+        """The snapshot or the volume whose data it began with, "" if it began blank.
+
+        EC2 names either for as long as the volume exists, whatever was written to it since.
+        """
+        return self.snapshot_id or self.source_volume_id
+
     def on(self, instance_id: str) -> InstanceAttachment | None:
         """The attachment to this instance, if EC2 knows one that is not over."""
         for attachment in self.attachments:
@@ -111,6 +119,8 @@ class Instance:
     state: str
     instance_type: str
     devices: Mapping[str, str] = field(default_factory=dict)  # device name -> volume id or ""
+    private_dns_name: str = ""
+    private_addresses: tuple[str, ...] = ()  # IPv4, of all interfaces
 
 
 def is_volume_id(text: str) -> bool:

@@ -19,7 +19,7 @@ from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.queue import OUTAGE, KeyedQueue
 from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES
 from provisioner.metrics import Metrics
-from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment
+from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment, attachment_metadata
 from provisioner.model.errors import Outcome, Reason, StorageError
 from provisioner.model.node import CsiNode
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
@@ -173,8 +173,8 @@ class Attacher:
                         return waits_s
                 case rules.Attached() if self._memory.waits(attachment, persistent_volume, view):
                     return LOOK_AGAIN_S
-                case rules.Attached(device=device):
-                    await self._attached(attachment, target, device)
+                case rules.Attached():
+                    await self._attached(attachment, step)
                     return None
                 case _:
                     return await self._wait(attachment, step)
@@ -269,15 +269,17 @@ class Attacher:
             return 1.0  # it is being made, or is leaving another instance
         raise error
 
-    async def _attached(self, attachment: Attachment, target: Target, device: str) -> None:
+    async def _attached(self, attachment: Attachment, found: rules.Attached) -> None:
         status = {
             "attached": True,
-            "attachmentMetadata": {"devicePath": device},
+            "attachmentMetadata": attachment_metadata(
+                found.device, found.made_from, multi_attach=found.multi_attach
+            ),
             "attachError": None,
         }
         await self._memory.patch_status(attachment, status)
         self._memory.finish(attachment, "attach", self._memory.age_s(attachment))
-        log.info("volume attached", instance=target.instance_id, device=device)
+        log.info("volume attached", instance=found.target.instance_id, device=found.device)
 
     async def _wait(self, attachment: Attachment, step: rules.Waiting) -> float | None:
         match step:

@@ -18,10 +18,20 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from provisioner.sandbox import binaries as programs
 from provisioner.sandbox.build import Progress as Tell
 from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.programs import CONTROL_PLANE, REAL_NODE, SANITY
+from provisioner.sandbox.real_node.requirements import all_missing, missing
 
 LATENCY = click.Choice(["real", "none"])
 THROTTLE = click.Choice(["documented", "none"])
 PORT = click.IntRange(0, 65535)
+
+REAL_NODES = 2
+"""Two, so that a volume can move."""
+
+HOW_TO_RUN = (
+    "hostNetwork: true, image: busybox:1, nodeSelector ebs-provisioner.io/sandbox-node: real"
+)
+"""There is no other network, no other image, and other nodes only pretend."""
 
 
 @click.group()
@@ -54,10 +64,13 @@ def build_display(console: Console) -> Iterator[Tell]:
         yield bar
 
 
-def have_binaries() -> Path:
-    """Find or build the programs, with a progress display; see ``binaries.ensure_binaries``."""
+def have_binaries(*more: str) -> Path:
+    """Find or build the control plane's programs and ``more``, with a progress display.
+
+    See ``binaries.ensure_binaries``.
+    """
     with build_display(Console(stderr=True)) as progress:
-        return programs.ensure_binaries(progress=progress)
+        return programs.ensure_binaries(progress=progress, programs=(*CONTROL_PLANE, *more))
 
 
 @contextlib.contextmanager
@@ -70,10 +83,17 @@ def one_line_errors() -> Iterator[None]:
 
 
 @sandbox.command("binaries")
-def binaries() -> None:
-    """Find the control plane's programs, or build them once; print their folder."""
+@click.option("--tests", is_flag=True, help="Also those that only `make test` runs.")
+def binaries(*, tests: bool) -> None:
+    """Find the sandbox's programs, or build them once; print their folder.
+
+    The kubelet is among them where a real node can run: on Linux, as root.
+    """
+    why = missing()
+    if why:
+        print(f"No real node here, and what needs one is skipped: {why}.", file=sys.stderr)
     with one_line_errors():
-        print(have_binaries())
+        print(have_binaries(*(() if why else REAL_NODE), *(SANITY if tests else ())))
 
 
 @sandbox.command()
@@ -90,11 +110,20 @@ def binaries() -> None:
 @click.option("--port", type=PORT, default=0, help="EC2's; by default a free one.")
 @click.option("--controller/--no-controller", default=True, show_default=True)
 @click.option("--webhook/--no-webhook", default=True, show_default=True)
-def up(folder: Path | None, **options: Any) -> None:
+@click.option(
+    "--real-node/--no-real-node",
+    default=False,
+    show_default=True,
+    help="Besides, two nodes in the first zone that really run pods, and mount. Linux, root.",
+)
+def up(folder: Path | None, *, real_node: bool, **options: Any) -> None:
     """Run control plane, EC2, nodes, controller and webhook until Ctrl-C; leave nothing behind."""
     with one_line_errors():
-        found = have_binaries()
-        run_until_signal(_up(folder=folder, binaries=found, **options))
+        if real_node and (why := missing()):
+            raise SandboxError(why)
+        found = have_binaries(*(REAL_NODE if real_node else ()))
+        count = REAL_NODES if real_node else 0
+        run_until_signal(_up(folder=folder, binaries=found, real_nodes=count, **options))
 
 
 async def _up(**options: Any) -> None:
@@ -104,6 +133,10 @@ async def _up(**options: Any) -> None:
         print(f"export KUBECONFIG={box.plane.kubeconfig}")
         print(f"export AWS_ENDPOINT_URL_EC2={box.ec2_endpoint}")
         zones = ", ".join(box.zones)
+        for node in box.real_nodes:
+            print(f"# real: {node.name}; its files: {node.root}")
+        if box.real_nodes:
+            print(f"# pods that shall run there: {HOW_TO_RUN}")
         print(f"# {len(box.instances)} nodes in {zones}; Ctrl-C ends it all", flush=True)
         raise await box.crew.failed()
 
@@ -122,12 +155,17 @@ def ec2(port: int, latency: str, throttle: str) -> None:
 
 @sandbox.command()
 def demo() -> None:
-    """Tell the story of a volume; exit status 0 only if every step was seen."""
+    """Tell the story of a volume; exit status 0 only if every step was seen.
+
+    What needs real nodes is told on Linux as root; elsewhere it says what is missing.
+    """
     from provisioner.sandbox import demo as told  # noqa: PLC0415 - boto3 costs half a second
 
+    why = all_missing()
+    console = Console(width=None if sys.stdout.isatty() else 132)
     with one_line_errors():
-        have_binaries()
-        if run_until_signal(told.tell(Console(width=None if sys.stdout.isatty() else 132))):
+        have_binaries(*(() if why else REAL_NODE))
+        if run_until_signal(told.tell(console, why)):
             sys.exit(128 + signal.SIGINT)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import aiohttp
 
-from provisioner.sandbox import credentials, kwok, snapshots, workdir
+from provisioner.sandbox import api_server, credentials, kwok, snapshots, workdir
 from provisioner.sandbox.api import Api, ApiError
 from provisioner.sandbox.crew import Crew
 from provisioner.sandbox.errors import SandboxError
@@ -74,6 +74,7 @@ class ControlPlane:
         kubeconfig: the administrator's.
         api: a client with the administrator's rights.
         crew: the running parts; ``crew.check()`` raises if one died.
+        with_kubelets: whether real ones come: they may do what kubelets may, no more.
     """
 
     folder: Path
@@ -83,6 +84,7 @@ class ControlPlane:
     api_port: int
     etcd_port: int
     api: Api
+    with_kubelets: bool = False
     kubeconfig: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -100,6 +102,16 @@ class ControlPlane:
 
     def _kubeconfig(self, user: str, path: Path) -> Path:
         return self.kubeconfig_for(self.credentials.tokens[user], path)
+
+    def kubeconfig_of_kubelet(self, node: str) -> Path:
+        """Write the kubeconfig of a node's kubelet, who is known by a certificate."""
+        pair = self.credentials.client(f"system:node:{node}", "system:nodes")
+        return credentials.write_kubeconfig(
+            self.folder / workdir.STATE / f"kubelet-{node}.kubeconfig",
+            server=self.server,
+            authority=self.credentials.authority,
+            pair=pair,
+        )
 
     def kubeconfig_for(self, token: str, path: Path | None = None) -> Path:
         """Write a kubeconfig for the bearer of ``token`` and return where."""
@@ -186,28 +198,18 @@ class ControlPlane:
         keys = self.credentials
         await self._run(
             "kube-apiserver",
-            f"--etcd-servers=http://127.0.0.1:{self.etcd_port}",
-            "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
-            f"--secure-port={self.api_port}",
-            f"--tls-cert-file={keys.certificate}",
-            f"--tls-private-key-file={keys.key}",
-            f"--token-auth-file={keys.token_file}",
-            f"--service-account-key-file={keys.service_account_key}",
-            f"--service-account-signing-key-file={keys.service_account_key}",
-            "--service-account-issuer=https://kubernetes.default.svc",
-            "--service-cluster-ip-range=10.96.0.0/16",
-            "--authorization-mode=RBAC",
-            "--endpoint-reconciler-type=none",
-            "--enable-priority-and-fairness=false",
-            # Without priority and fairness these two are the only limit: the defaults, 400 and
-            # 200, would answer 429 to a thousand claims at once.
-            "--max-requests-inflight=4000",
-            "--max-mutating-requests-inflight=2000",
-            f"--audit-policy-file={self.folder / workdir.STATE / 'audit-policy.yaml'}",
-            f"--audit-log-path={self.audit_log}",
-            "--audit-log-mode=batch",
-            "--audit-log-batch-max-wait=1s",
+            *api_server.arguments(
+                keys,
+                port=self.api_port,
+                etcd_port=self.etcd_port,
+                audit_policy=self.folder / workdir.STATE / "audit-policy.yaml",
+                audit_log=self.audit_log,
+            ),
+            *(
+                api_server.with_kubelets(keys)
+                if self.with_kubelets
+                else api_server.without_kubelets()
+            ),
         )
 
     async def _start_clients(self, state: Path) -> None:
@@ -232,7 +234,7 @@ class ControlPlane:
             "kwok",
             f"--kubeconfig={configs['kwok']}",
             f"--config={kwok.write_stages(state / 'kwok.yaml')}",
-            "--manage-all-nodes=true",
+            f"--manage-nodes-with-annotation-selector={'='.join(kwok.FAKE_NODE)}",
             f"--node-lease-duration-seconds={kwok.LEASE_S}",
         )
 
@@ -257,21 +259,14 @@ async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
         await asyncio.sleep(POLL_S)
 
 
-AUDIT_POLICY = """\
-apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-# What the tests ask the audit log for: which rights the service accounts have used.
-- level: Metadata
-  userGroups: ["system:serviceaccounts"]
-- level: None
-"""
-
-
 @contextlib.asynccontextmanager
 async def control_plane(
-    folder: Path, binaries: Path, crew: Crew, *, with_snapshots: bool = True
+    folder: Path,
+    binaries: Path,
+    crew: Crew,
+    *,
+    with_snapshots: bool = True,
+    with_kubelets: bool = False,
 ) -> AsyncIterator[ControlPlane]:
     """Run a control plane in ``folder`` as part of ``crew``, which stops it.
 
@@ -283,11 +278,11 @@ async def control_plane(
     """
     state = folder / workdir.STATE
     state.mkdir(parents=True, exist_ok=True)
-    (state / "audit-policy.yaml").write_text(AUDIT_POLICY)
+    (state / "audit-policy.yaml").write_text(api_server.AUDIT_POLICY)
     keys = credentials.create(state / "credentials")
     api_port, etcd_port = free_port(), free_port()
     server = f"https://127.0.0.1:{api_port}"
     async with Api(server, keys.authority, keys.tokens["admin"]) as api:
-        plane = ControlPlane(folder, binaries, crew, keys, api_port, etcd_port, api)
+        plane = ControlPlane(folder, binaries, crew, keys, api_port, etcd_port, api, with_kubelets)
         await plane._start(with_snapshots=with_snapshots)  # noqa: SLF001 - same module
         yield plane

@@ -6,7 +6,7 @@ import datetime as dt
 import ipaddress
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography import x509
@@ -27,12 +27,24 @@ USERS = {
 """Who may do all; the controller under test is not among them. Names show in the audit log."""
 
 
+_AUTHORITY = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ebs-provisioner sandbox")])
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The files of a certificate and of its private key."""
+
+    certificate: Path
+    key: Path
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """Files that the API server is started with, and each user's token."""
 
     folder: Path
     tokens: dict[str, str]
+    authority_key: ec.EllipticCurvePrivateKey = field(repr=False)
 
     @property
     def authority(self) -> Path:
@@ -59,24 +71,42 @@ class Credentials:
         """What ``--token-auth-file`` takes."""
         return self.folder / "tokens.csv"
 
+    def client(self, name: str, group: str) -> Pair:
+        """Write a certificate that a client shows: of the user ``name`` in one group."""
+        subject = [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, group),
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
+        ]
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = (
+            _certificate(x509.Name(subject), _AUTHORITY, key.public_key())
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+            .sign(self.authority_key, hashes.SHA256())
+        )
+        stem = name.replace(":", "-")
+        made = Pair(self.folder / f"{stem}.crt", self.folder / f"{stem}.key")
+        made.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        made.key.write_bytes(_pem(key))
+        return made
+
 
 def create(folder: Path) -> Credentials:
     """Write fresh credentials into ``folder``, readable by us alone. Elliptic curves: 3 ms."""
     folder.mkdir(mode=0o700, parents=True)
-    made = Credentials(folder, {user: secrets.token_hex(16) for user in USERS})
     authority_key, server_key, account_key = (
         ec.generate_private_key(ec.SECP256R1()) for _ in range(3)
     )
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ebs-provisioner sandbox")])
+    tokens = {user: secrets.token_hex(16) for user in USERS}
+    made = Credentials(folder, tokens, authority_key)
     authority = (
-        _certificate(name, name, authority_key.public_key())
+        _certificate(_AUTHORITY, _AUTHORITY, authority_key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(authority_key, hashes.SHA256())
     )
     server = (
         _certificate(
             x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")]),
-            name,
+            _AUTHORITY,
             server_key.public_key(),
         )
         .add_extension(
@@ -125,8 +155,18 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def write_kubeconfig(path: Path, *, server: str, authority: Path, token: str) -> Path:
-    """Write a kubeconfig for one bearer of ``token``; JSON, which every YAML reader reads."""
+def write_kubeconfig(
+    path: Path, *, server: str, authority: Path, token: str = "", pair: Pair | None = None
+) -> Path:
+    """Write a kubeconfig for one bearer of ``token``, or for whom a certificate names.
+
+    JSON, which every YAML reader reads.
+    """
+    user = (
+        {"token": token}
+        if pair is None
+        else {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
+    )
     document = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -136,7 +176,7 @@ def write_kubeconfig(path: Path, *, server: str, authority: Path, token: str) ->
                 "cluster": {"server": server, "certificate-authority": str(authority)},
             }
         ],
-        "users": [{"name": "sandbox", "user": {"token": token}}],
+        "users": [{"name": "sandbox", "user": user}],
         "contexts": [{"name": "sandbox", "context": {"cluster": "sandbox", "user": "sandbox"}}],
         "current-context": "sandbox",
     }

@@ -86,6 +86,10 @@ class Crew:
         status = await part.process.wait()
         how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
         message = f"{part.name} ended {how}; the end of its log:\n{part.last_lines()}"
+        self.fail(message)
+
+    def fail(self, message: str) -> None:
+        """Take it for the death of a part: something that none of our children is has ended."""
         if self._failure is not None and not self._failure.done():
             self._failure.set_result(SandboxError(message))
 

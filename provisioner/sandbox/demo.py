@@ -18,15 +18,22 @@ from provisioner.sandbox.chapters import (
     change,
     claim,
     clone,
+    cycles,
     end,
     full_zone,
     grow,
     in_tree,
+    mounted_growth,
+    moving_file,
+    never_formatted,
     refusals,
     restore,
     snapshot,
     stateful_set,
 )
+from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.kubectl import kubectl
+from provisioner.sandbox.real_node.remains import remains
 from provisioner.sandbox.stage import Stage
 from provisioner.sandbox.up import Sandbox
 
@@ -39,6 +46,9 @@ class Chapter(Protocol):
     def tell(self, stage: Stage) -> Awaitable[None]:
         """Do it and look; raises ``SandboxError`` at the first step that is not seen."""
 
+
+REAL_NODES = 2
+"""Two, so that a volume can move."""
 
 # In this order: a chapter may go on with what one before it has left.
 CHAPTERS: tuple[Chapter, ...] = (
@@ -53,36 +63,72 @@ CHAPTERS: tuple[Chapter, ...] = (
     snapshot,
     clone,
     restore,
-    end,
 )
+
+# Told where there are real nodes, after the others; until then these are cordoned, as pods of other
+# images would never run there.
+ON_REAL_NODES: tuple[Chapter, ...] = (moving_file, mounted_growth, never_formatted, cycles)
 
 
 class Story:
-    """Tells the story; raises ``SandboxError`` at the first step that is not seen."""
+    """Tells the story; raises ``SandboxError`` at the first step that is not seen.
 
-    def __init__(self, sandbox: Sandbox, console: Console) -> None:
+    Args:
+        sandbox: real nodes, if it has any, are cordoned.
+        console: to tell it to.
+        why_no_real_nodes: in a clause.
+    """
+
+    def __init__(
+        self, sandbox: Sandbox, console: Console, why_no_real_nodes: str = "this sandbox has none"
+    ) -> None:
         self._stage = Stage(sandbox, console)
+        self._why_no_real_nodes = why_no_real_nodes
 
-    async def tell(self) -> None:
-        """All chapters, in order."""
+    async def tell(self) -> float:
+        """All chapters, in order; how many seconds it took."""
         started = time.monotonic()
+        real = ON_REAL_NODES if self._stage.sandbox.real_nodes else ()
         with contextlib.closing(self._stage):
-            for number, chapter in enumerate(CHAPTERS, start=1):
+            for number, chapter in enumerate((*CHAPTERS, *real, end), start=1):
+                if chapter is end and not real:
+                    self._leave_out()
                 self._stage.teller.chapter(f"{number}. {chapter.TITLE}")
                 await chapter.tell(self._stage)
-        took = time.monotonic() - started
+        return time.monotonic() - started
+
+    def _leave_out(self) -> None:
+        titles = "".join(f"\n- {chapter.TITLE}" for chapter in ON_REAL_NODES)
         self._stage.teller.console.print(
-            f"\n[bold green]The story is told[/]: every step seen, {took:.0f} s."
+            f"\n[bold yellow]Not shown here[/], as {self._why_no_real_nodes}:{titles}"
         )
 
 
-async def tell(console: Console) -> None:
+async def tell(console: Console, why_no_real_nodes: str = "") -> None:
     """Start a sandbox, tell the story in it, and end it.
 
+    Args:
+        console: to tell it to.
+        why_no_real_nodes: why none can run here, in a clause; "" if they can.
+
     Raises:
-        SandboxError: a step was not seen.
+        SandboxError: a step was not seen, or something of a real node is left on this machine.
     """
     async with Sandbox.start(
-        nodes=6, zones=3, latency="real", throttle="documented", webhook=True
+        nodes=6,
+        zones=3,
+        latency="real",
+        throttle="documented",
+        webhook=True,
+        real_nodes=0 if why_no_real_nodes else REAL_NODES,
     ) as sandbox:
-        await Story(sandbox, console).tell()
+        real = sandbox.real_nodes
+        if real:
+            await kubectl(sandbox.plane, "cordon", *(node.name for node in real))
+        took = await Story(sandbox, console, why_no_real_nodes).tell()
+        groups = [node.host.cgroup for node in real]
+    if real:
+        if left := remains(sandbox.plane.folder, groups):
+            raise SandboxError(f"real nodes have left on this machine: {', '.join(left)}")
+        console.print("[green]✓[/] the nodes have left no loop device, mount or control group here")
+    console.print(f"\n[bold green]The story is told[/]: every step seen, {took:.0f} s.")

@@ -1,9 +1,9 @@
-"""Install the controller and the webhook into the sandbox as their manifests say.
+"""Install the controller, the webhook and the node plugin into the sandbox by their manifests.
 
-All of ``manifests/`` is applied but what needs real pods: the Deployments, which KWOK would only
-pretend to run, and the webhook configurations, whose Service would lead nowhere. Both programs run
-as processes instead, each with a token of the very ServiceAccount that its Deployment names, so a
-right that its RBAC lacks is missing here too.
+All of ``manifests/`` is applied but what needs real pods: the Deployments and the DaemonSet, which
+KWOK would only pretend to run, and the webhook configurations, whose Service would lead nowhere.
+The programs run as processes instead, each with a token of the very ServiceAccount that its
+workload names, so a right that its RBAC lacks is missing here too.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ WEBHOOK_NAMESPACE = "ebs-provisioner"
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The ServiceAccount that a Deployment's pods run as."""
+    """The ServiceAccount that the pods of a Deployment or a DaemonSet run as."""
 
     namespace: str
     name: str
 
 
 def split(rendered: str) -> tuple[Account, list[dict[str, Any]]]:
-    """Return the account that the Deployment names, and all objects that need no pods.
+    """Return the account that the first workload names, and all objects that need no pods.
 
     Raises:
-        SandboxError: there is no Deployment.
+        SandboxError: there is neither a Deployment nor a DaemonSet.
     """
     objects = [each for each in yaml.safe_load_all(rendered) if each]
-    deployments = [each for each in objects if each["kind"] == "Deployment"]
-    if not deployments:
-        raise SandboxError("the manifests hold no Deployment that names a ServiceAccount")
-    first = deployments[0]
+    workloads = [each for each in objects if each["kind"] in ("Deployment", "DaemonSet")]
+    if not workloads:
+        raise SandboxError("the manifests hold no workload that names a ServiceAccount")
+    first = workloads[0]
     account = Account(
         first["metadata"]["namespace"], first["spec"]["template"]["spec"]["serviceAccountName"]
     )
@@ -57,7 +57,7 @@ def split(rendered: str) -> tuple[Account, list[dict[str, Any]]]:
 
 
 async def install(plane: ControlPlane, manifests: Path = MANIFESTS) -> Account:
-    """Apply the manifests of a folder without what needs pods; return its Deployment's account.
+    """Apply the manifests of a folder without what needs pods; return its workload's account.
 
     Raises:
         SandboxError: they are missing, or the API server refuses one.
@@ -83,6 +83,15 @@ async def install_webhook(plane: ControlPlane) -> Account:
     account = await install(plane, MANIFESTS / "webhook")
     await let_webhook_register(plane)
     return account
+
+
+async def install_node(plane: ControlPlane) -> Account:
+    """Apply the node plugin's manifests, its account and rights; the plugin runs as a process.
+
+    Raises:
+        SandboxError: as for ``install``.
+    """
+    return await install(plane, MANIFESTS / "node")
 
 
 async def let_webhook_register(plane: ControlPlane) -> None:

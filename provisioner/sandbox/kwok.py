@@ -14,6 +14,9 @@ from typing import Any
 LEASE_S = 40
 """The kubelet's own default."""
 
+FAKE_NODE = ("kwok.x-k8s.io/node", "fake")
+"""The annotation of the nodes that it manages; real ones have kubelets of their own."""
+
 _POD_RUNS = """\
 conditions:
 {{ $now := Now }}

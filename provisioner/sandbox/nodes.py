@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from provisioner.model.driver import IN_TREE_DRIVER
+from provisioner.sandbox import kwok
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.strict_ec2.instances import Instance
 
@@ -47,6 +48,7 @@ def node(instance: Instance) -> dict[str, Any]:
                 "topology.ebs.csi.aws.com/zone": instance.zone,
             },
             "annotations": {
+                **dict([kwok.FAKE_NODE]),
                 # Without it no VolumeAttachment is ever made for this node.
                 "volumes.kubernetes.io/controller-managed-attach-detach": "true",
                 "csi.volume.kubernetes.io/nodeid": f'{{"{DRIVER}":"{instance.instance_id}"}}',
@@ -120,7 +122,14 @@ async def add(api: Api, instances: Sequence[Instance], attachable: int = ATTACHA
 
 
 async def _add(api: Api, instance: Instance, attachable: int) -> None:
-    made = await api.create("/api/v1/nodes", node(instance))
+    await add_as(api, instance, node(instance), attachable)
+
+
+async def add_as(
+    api: Api, instance: Instance, document: dict[str, Any], attachable: int = ATTACHABLE
+) -> None:
+    """Create one node from what ``node`` has made, or what somebody has made of that."""
+    made = await api.create("/api/v1/nodes", document)
     path = f"/api/v1/nodes/{instance.private_dns_name}"
     status = {"status": ready_status(instance, dt.datetime.now(dt.UTC))}
     await api.patch(f"{path}/status", status, "strategic")

@@ -21,6 +21,7 @@ SUPPORTED_MINORS = range(32, 37)
 
 ETCD = "v3.6.16"
 KWOK = "v0.8.0"
+CSI_TEST = "v5.6.0"
 SNAPSHOTTER = "v8.7.0"
 """Of the snapshot-controller and of its kinds, which are a module of their own with one version."""
 
@@ -40,11 +41,18 @@ CONTROL_PLANE = (
 )
 """What ``sandbox up`` runs or applies."""
 
+REAL_NODE = ("kubelet",)
+"""What ``sandbox up --real-node`` runs besides; containerd and runc are the machine's own."""
+
+SANITY = ("csi-sanity",)
+"""The Kubernetes project's own tests of a CSI driver; a test runs them."""
+
 KUBERNETES_PROGRAMS = (
     "kube-apiserver",
     "kube-controller-manager",
     "kube-scheduler",
     "kubectl",
+    "kubelet",
 )
 """Programs whose version is Kubernetes' own."""
 
@@ -91,9 +99,11 @@ class Program:
 
 _SNAPSHOTTER = "github.com/kubernetes-csi/external-snapshotter"
 _SNAPSHOT_KINDS = Module(f"{_SNAPSHOTTER}/client/v8", SNAPSHOTTER)
+_CSI_TEST = "github.com/kubernetes-csi/csi-test/v5"
 
 OTHER_PROGRAMS = (
     Program("etcd", "go.etcd.io/etcd/server/v3", Module("go.etcd.io/etcd/server/v3", ETCD)),
+    Program("csi-sanity", f"{_CSI_TEST}/cmd/csi-sanity", Module(_CSI_TEST, CSI_TEST)),
     Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", Module("sigs.k8s.io/kwok", KWOK)),
     Program(
         SNAPSHOT_CONTROLLER,

@@ -113,6 +113,17 @@ class Stage:
             raise SandboxError(f"the strict EC2 tells no counts: {answer.decode()}")
         return int(json.loads(answer)["calls"].get(action, 0))
 
+    async def control(self, **settings: Any) -> None:
+        """Set how the strict EC2 behaves, as its ``/_control`` has it.
+
+        Raises:
+            SandboxError: it refuses that.
+        """
+        body = json.dumps(settings).encode()
+        status, answer = await asyncio.to_thread(ask, self.sandbox.ec2_endpoint, "/_control", body)
+        if status >= 400:  # noqa: PLR2004 -- HTTP's own
+            raise SandboxError(f"the strict EC2 refuses {settings}: {answer.decode()}")
+
     async def volume_made_by_hand(self, name: str, zone: str) -> str:
         """A volume that the user makes with the other tool; ``name`` is the story's."""
         made = await self.aws("create_volume", AvailabilityZone=zone, Size=8)

@@ -59,8 +59,8 @@ class Teller:
             table.add_row(*(value.removesuffix(".ec2.internal") for value in row.values()))
         self.console.print(table)
 
-    async def kubectl(self, *arguments: str, text: str = "") -> None:
-        """Run the user's own tool and show what it says.
+    async def kubectl(self, *arguments: str, text: str = "") -> str:
+        """Run the user's own tool and show what it says; that, too, is returned.
 
         Raises:
             SandboxError: it failed.
@@ -69,6 +69,7 @@ class Teller:
         if status:
             self._sandbox.crew.check()
             raise SandboxError(f"kubectl {' '.join(arguments)} failed: {said}")
+        return said
 
     async def refused(self, what: str, *words: str, text: str) -> None:
         """Have the user create something that is refused, in these words among others.
@@ -89,7 +90,8 @@ class Teller:
         self.console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
         status, output, errors = await kubectl.run(self._sandbox.plane, *arguments, text=text)
         said = f"{output}{errors}".rstrip()
-        self.console.print(said, highlight=False, markup=False, soft_wrap=True)
+        if said:
+            self.console.print(said, highlight=False, markup=False, soft_wrap=True)
         return status, said
 
     async def until(self, what: str, look: Callable[[], Awaitable[T | None]]) -> T:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import aiohttp
-
 from provisioner.sandbox import binaries as programs
-from provisioner.sandbox import control_plane, installation, nodes, workdir
+from provisioner.sandbox import control_plane, ec2_process, installation, nodes, own, workdir
 from provisioner.sandbox.control_plane import ControlPlane
 from provisioner.sandbox.crew import Crew
-from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.programs import CONTROL_PLANE, REAL_NODE
+from provisioner.sandbox.real_node import fleet
+from provisioner.sandbox.real_node.disks import Disks
+from provisioner.sandbox.real_node.fleet import Fleet
+from provisioner.sandbox.real_node.node import RealNode
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS
 from provisioner.sandbox.strict_ec2.instances import Instance, make_instances
 
@@ -39,6 +39,7 @@ class Sandbox:
         cluster_id: what the controller tags its volumes with.
         controller_kubeconfig: the controller's ServiceAccount; None if it was not installed.
         webhook_kubeconfig: the webhook's; None if it was not installed.
+        fleet: the nodes that really run, whose instances come last, and their disks; or None.
     """
 
     plane: ControlPlane
@@ -49,11 +50,23 @@ class Sandbox:
     cluster_id: str = CLUSTER_ID
     controller_kubeconfig: Path | None = None
     webhook_kubeconfig: Path | None = None
+    fleet: Fleet | None = None
 
     @property
     def crew(self) -> Crew:
         """The running parts; ``crew.check()`` raises if one died."""
         return self.plane.crew
+
+    @property
+    def real_nodes(self) -> Sequence[RealNode]:
+        """The nodes that really run."""
+        return self.fleet.nodes if self.fleet else ()
+
+    @property
+    def disks(self) -> Disks:
+        """The disks of the real nodes; there are some."""
+        assert self.fleet is not None, "this sandbox has no real nodes"
+        return self.fleet.disks
 
     @property
     def aws_environment(self) -> dict[str, str]:
@@ -82,6 +95,9 @@ class Sandbox:
         port: int = 0,
         attachable: int | None = None,
         snapshots: bool = True,
+        real_nodes: int = 0,
+        node_plugin: bool = True,
+        cloud_controller: bool = True,
     ) -> AsyncIterator[Sandbox]:
         """Run a sandbox until the block is left; then nothing of it remains.
 
@@ -100,29 +116,31 @@ class Sandbox:
             attachable: volumes that each CSINode allows; by default as the stock plugin reports.
             snapshots: whether the cluster knows VolumeSnapshots; ``plane.start_snapshots`` is the
                 way to them later.
+            real_nodes: how many that really run, all in the first zone; see ``fleet``.
+            node_plugin: whether those have the node plugin, by its manifests.
+            cloud_controller: whether their Nodes are made what a cloud controller makes of them;
+                else nothing gets there that does not tolerate an uninitialized node.
 
         Raises:
             SandboxError: a part cannot be started or died; its last log lines are in the text.
         """
-        if binaries is None:
-            binaries = await asyncio.to_thread(programs.ensure_binaries)
+        binaries = await _binaries(binaries, real_nodes)
         names = [f"{REGION}{letter}" for letter in "abcdef"[:zones]]
         with workdir.work_folder(folder) as home:
-            async with Crew(home / workdir.LOGS) as crew:
-                await _start_ec2(crew, control_plane.demand_port(port), latency, throttle)
-                async with control_plane.control_plane(
-                    home, binaries, crew, with_snapshots=snapshots
-                ) as plane:
-                    sandbox = cls(plane, await _ec2_ready(crew), REGION, names, ())
-                    await sandbox._populate(nodes, attachable)
-                    if controller:
-                        await sandbox.install_controller()
-                        probes = await sandbox.start_controller(*controller_options)
-                        await sandbox.elected(probes)
-                    if webhook:
-                        await sandbox.install_webhook()
-                        await sandbox.start_webhook()
-                    yield sandbox
+            async with Crew(home / workdir.LOGS) as crew, contextlib.AsyncExitStack() as stack:
+                await ec2_process.start(crew, control_plane.demand_port(port), latency, throttle)
+                begun = control_plane.control_plane(
+                    home, binaries, crew, with_snapshots=snapshots, with_kubelets=real_nodes > 0
+                )
+                plane = await stack.enter_async_context(begun)
+                endpoint = await ec2_process.ready(crew, START_TIMEOUT_S)
+                sandbox = cls(plane, endpoint, REGION, names, ())
+                await sandbox._populate(nodes, attachable)
+                await sandbox._real(
+                    stack, real_nodes, cloud_controller=cloud_controller, node_plugin=node_plugin
+                )
+                await sandbox._work(controller_options if controller else None, webhook=webhook)
+                yield sandbox
 
     async def _populate(self, count: int, attachable: int | None) -> None:
         made = asyncio.to_thread(
@@ -131,6 +149,36 @@ class Sandbox:
         self.instances = await self.crew.unless_failed(made, START_TIMEOUT_S, "RunInstances")
         added = nodes.add(self.plane.api, self.instances, attachable or nodes.ATTACHABLE)
         await self.crew.unless_failed(added, START_TIMEOUT_S, "the creation of nodes")
+
+    async def _real(
+        self,
+        stack: contextlib.AsyncExitStack,
+        count: int,
+        *,
+        cloud_controller: bool,
+        node_plugin: bool,
+    ) -> None:
+        if not count:
+            return
+        instances = await asyncio.to_thread(
+            make_instances, self.ec2_endpoint, count, self.zones[:1], INSTANCE_TYPE
+        )
+        self.instances = [*self.instances, *instances]
+        running = fleet.fleet(
+            self.plane, self.ec2_endpoint, instances, initialized=cloud_controller
+        )
+        self.fleet = await stack.enter_async_context(running)
+        if node_plugin:
+            await stack.enter_async_context(fleet.plugins(self.plane, self.fleet.nodes))
+
+    async def _work(self, controller_options: Sequence[str] | None, *, webhook: bool) -> None:
+        if controller_options is not None:
+            await self.install_controller()
+            probes = await self.start_controller(*controller_options)
+            await self.elected(probes)
+        if webhook:
+            await self.install_webhook()
+            await self.start_webhook()
 
     async def install_controller(self) -> None:
         """Apply the manifests, and fetch a token of the controller's ServiceAccount."""
@@ -180,7 +228,7 @@ class Sandbox:
         Raises:
             SandboxError: a part died, or it does not come to lead.
         """
-        leads = control_plane.until(partial(_leads, probes))
+        leads = control_plane.until(partial(own.leads, probes))
         await self.crew.unless_failed(leads, START_TIMEOUT_S, "the first election")
 
     async def start_webhook(self, *options: str, name: str = "webhook") -> None:
@@ -220,59 +268,16 @@ class Sandbox:
         """Run a program of ours with its probes, and wait until it is ready."""
         probes = f"127.0.0.1:{control_plane.free_port()}"
         argv = [sys.executable, "-m", module, *arguments, "--metrics-address", probes]
-        await self.crew.start(name, argv, _python_environment() | self.aws_environment)
-        ready = control_plane.until(partial(_is_ready, probes))
+        await self.crew.start(name, argv, own.environment() | self.aws_environment)
+        ready = control_plane.until(partial(own.is_ready, probes))
         await self.crew.unless_failed(ready, START_TIMEOUT_S, f"the start of the {name}")
         return probes
 
 
-async def _leads(probes: str) -> bool:
-    """Whether a controller holds all leases and works."""
-    timeout = aiohttp.ClientTimeout(total=2)
-    async with (
-        aiohttp.ClientSession(timeout=timeout) as session,
-        session.get(f"http://{probes}/metrics") as reply,
-    ):
-        return "\nebs_provisioner_leader 1.0\n" in await reply.text()
-
-
-async def _is_ready(probes: str) -> bool:
-    timeout = aiohttp.ClientTimeout(total=2)
-    async with (
-        aiohttp.ClientSession(timeout=timeout) as session,
-        session.get(f"http://{probes}/readyz") as reply,
-    ):
-        return reply.ok
-
-
-def _python_environment() -> dict[str, str]:
-    # Not PYTHONPATH alone: the package may be imported from a checkout that is only on sys.path.
-    # Our own AWS settings must not reach the controller: it shall speak to the strict EC2 only.
-    ours = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
-    return ours | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-
-
-async def _start_ec2(crew: Crew, port: int, latency: str, throttle: str) -> None:
-    options = ("--port", str(port), "--latency", latency, "--throttle", throttle)
-    await crew.start(
-        "strict-ec2",
-        [sys.executable, "-m", "provisioner.sandbox.strict_ec2", *options],
-        _python_environment(),
-    )
-
-
-async def _ec2_ready(crew: Crew) -> str:
-    log = crew.parts["strict-ec2"].log
-    said: list[str] = []
-
-    async def listening() -> bool:
-        found = re.search(r"^ready (http://\S+)$", log.read_text(), re.MULTILINE)
-        said.extend(found.groups() if found else ())
-        return bool(said)
-
-    await crew.unless_failed(
-        control_plane.until(listening), START_TIMEOUT_S, "the start of the strict EC2"
-    )
-    if not said:
-        raise SandboxError("the strict EC2 ended")
-    return said[0]
+async def _binaries(given: Path | None, real_nodes: int) -> Path:
+    if real_nodes:
+        fleet.demand()
+    if given is not None:
+        return given
+    wanted = CONTROL_PLANE + (REAL_NODE if real_nodes else ())
+    return await asyncio.to_thread(programs.ensure_binaries, programs=wanted)

@@ -13,7 +13,17 @@ import click
 from provisioner.sandbox.binaries import ensure_binaries
 from provisioner.sandbox.commands import run_until_signal
 from provisioner.sandbox.workdir import work_folder
-from tests.bench import memory, modify, phases, plot, processes, quota, report, webhook_measure
+from tests.bench import (
+    memory,
+    modify,
+    node_measure,
+    phases,
+    plot,
+    processes,
+    quota,
+    report,
+    webhook_measure,
+)
 from tests.bench.phases import Phase
 from tests.bench.report import Results
 from tests.bench.world import BARE, NULL, OURS, RAISED, TOLD, ZONES, Contestant, World, world
@@ -27,7 +37,7 @@ QUICK = 200
 CACHED = 5000
 AT_QUOTA = 300
 SNAPSHOTS = 200
-PARTS = ("speed", "quota", "modify", "memory", "webhook", "scale")
+PARTS = ("speed", "quota", "modify", "memory", "webhook", "node", "scale")
 
 
 def _tell(text: str) -> None:
@@ -94,6 +104,12 @@ class Bench:
         found = self._results.webhook.answered[0].took
         _tell(f"webhook: p50 {found.p50:.2f} ms, p99 {found.p99:.2f} ms")
 
+    async def node(self) -> None:
+        """Memory of the node plugin, and how fast it mounts."""
+        found = self._results.node = await node_measure.measure(self._folder)
+        if found.machine is not None:
+            _tell(f"node plugin: {found.machine.resident_mib:.1f} MiB")
+
     async def _idle(self, made: World) -> None:
         made.ec2.control(reset_counts=True)
         await asyncio.sleep(IDLE_S)
@@ -115,6 +131,8 @@ async def _measure(bench: Bench, parts: set[str], count: int, repeat: int, *, qu
         await bench.memory(CACHED)
     if "webhook" in parts:
         await bench.webhook()
+    if "node" in parts:
+        await bench.node()
     if "scale" in parts and not quick:
         await bench.scale(SCALE)
 

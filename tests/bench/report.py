@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from tests.bench import modify_report, webhook_report
+from tests.bench import modify_report, node_report, webhook_report
 from tests.bench.memory import Memory
 from tests.bench.modify import Modified
+from tests.bench.node_numbers import Node
 from tests.bench.phases import NAMES, Phase
 from tests.bench.quota import Quota
 from tests.bench.webhook_measure import Webhook
@@ -38,6 +39,7 @@ class Results:
     modified: Modified | None = None
     memory: Memory | None = None
     webhook: Webhook | None = None
+    node: Node | None = None
 
 
 def markdown(results: Results) -> str:
@@ -53,6 +55,8 @@ def markdown(results: Results) -> str:
         parts.append(_memory(results.memory))
     if results.webhook is not None:
         parts.append(webhook_report.markdown(results.webhook))
+    if results.node is not None:
+        parts.append(node_report.markdown(results.node))
     if results.scale:
         parts.append(_scale(results.scale))
     return "\n\n".join([*parts, ELSEWHERE]) + "\n"

@@ -20,7 +20,8 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 CONTROLLER = "system:serviceaccount:ebs-provisioner:ebs-provisioner-controller"
 WEBHOOK = "system:serviceaccount:ebs-provisioner:ebs-webhook"
-ACCOUNTS = (CONTROLLER, WEBHOOK)
+NODE = "system:serviceaccount:ebs-provisioner-node:ebs-provisioner-node"
+ACCOUNTS = (CONTROLLER, WEBHOOK, NODE)
 
 Right = tuple[str, str, str]
 # A right, the namespace and the name.

@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 
+from provisioner import kube_failures as failures
 from provisioner import logs
 from provisioner.app import Controller
 from provisioner.ec2 import botocore_client
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.limiter import Limiter
-from provisioner.kube import failures
 from provisioner.kube.client import KubeClient
 from provisioner.kube.credentials import Credentials
-from provisioner.kube.failures import Attempt
 from provisioner.kube.transport import Transport
+from provisioner.kube_failures import Attempt
 from provisioner.metrics import Metrics
 from provisioner.model.errors import KubeError, Outcome
 from provisioner.sandbox.strict_ec2.client import ask

@@ -25,8 +25,8 @@ from aiohttp import web
 from provisioner import logs
 from provisioner.kube.client import KubeClient
 from provisioner.kube.credentials import Credentials
-from provisioner.kube.failures import Attempt
 from provisioner.kube.transport import Transport
+from provisioner.kube_failures import Attempt
 from webhook.certificates import Names
 from webhook.configurations import Configurations
 from webhook.decide.rotation import Waits

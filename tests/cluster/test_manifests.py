@@ -106,7 +106,7 @@ async def test_the_account_may_not_reach_further(applied: str, api: Api):
         ("get", "secrets"),
         ("get", "pods"),
         ("create", "pods"),
-        ("patch", "nodes"),
+        *((verb, "nodes") for verb in ("create", "update", "delete")),
         ("update", "persistentvolumeclaims"),
         ("delete", "persistentvolumeclaims"),
         ("delete", "storage.k8s.io/volumeattachments"),

@@ -58,8 +58,12 @@ async def test_the_whole_story_is_told_with_the_rights_of_the_manifests(
 
 @pytest.mark.parametrize(
     ("account", "rbac"),
-    [(CONTROLLER, MANIFESTS / "rbac.yaml"), (WEBHOOK, MANIFESTS / "webhook" / "rbac.yaml")],
-    ids=["controller", "webhook"],
+    [
+        (CONTROLLER, MANIFESTS / "rbac.yaml"),
+        (CONTROLLER, MANIFESTS / "release-dead-nodes" / "rbac.yaml"),
+        (WEBHOOK, MANIFESTS / "webhook" / "rbac.yaml"),
+    ],
+    ids=["controller", "dead nodes", "webhook"],
 )
 async def test_every_right_that_is_granted_is_used(
     background: Background, everybodys: list[audit.Use], account: str, rbac: Path

@@ -62,6 +62,8 @@ class Together:
         for item in request.session.items:
             if item.path != request.path or not isinstance(item, pytest.Function):
                 continue
+            if any(mark.args[0] for mark in item.iter_markers("skipif")):
+                continue
             story = self._stories.get(item.originalname)
             if story is not None:
                 arguments = item.callspec.params if hasattr(item, "callspec") else {}

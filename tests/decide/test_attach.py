@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -223,7 +225,31 @@ def test_a_prepared_attachment_is_attached(call):
 def test_the_device_that_ec2_shows_is_reported():  # race 14
     seen = a_volume(on={OTHER_INSTANCE: State.DETACHED, INSTANCE: State.ATTACHED})
 
-    assert step(View(call=asked(), seen=seen)) == Attached(TARGET, "/dev/xvdab")
+    assert step(View(call=asked(), seen=seen)) == Attached(TARGET, "/dev/xvdab", "blank")
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ({}, "blank"),
+        ({"snapshot_id": "snap-1"}, "snap-1"),
+        ({"source_volume_id": "vol-1"}, "vol-1"),
+        # A copy of a restored volume may name both: either has data.
+        ({"snapshot_id": "snap-1", "source_volume_id": "vol-1"}, "snap-1"),
+    ],
+)
+def test_what_the_volume_was_made_from_goes_with_the_device(made, said):
+    seen = replace(a_volume(on={INSTANCE: State.ATTACHED}), **made)
+
+    assert step(View(call=asked(), seen=seen)) == Attached(TARGET, "/dev/xvdaa", said)
+
+
+def test_that_other_instances_may_have_the_volume_too_goes_with_the_device():
+    seen = replace(a_volume(on={INSTANCE: State.ATTACHED}), multi_attach=True)
+
+    assert step(View(call=asked(), seen=seen)) == Attached(
+        TARGET, "/dev/xvdaa", "blank", multi_attach=True
+    )
 
 
 def test_an_attached_volume_that_shows_the_mark_is_not_reported_yet():

@@ -116,12 +116,28 @@ def test_reads_an_instance_and_its_devices() -> None:
             <item><deviceName>/dev/xvda</deviceName><ebs><volumeId>vol-1</volumeId></ebs></item>
             <item><deviceName>/dev/xvdb</deviceName></item>
           </blockDeviceMapping>
+          <privateDnsName>ip-10-0-0-1.ec2.internal</privateDnsName>
+          <networkInterfaceSet>
+            <item><privateIpAddressesSet>
+              <item><privateIpAddress>10.0.0.1</privateIpAddress><primary>true</primary></item>
+              <item><privateIpAddress>10.0.0.2</privateIpAddress></item>
+            </privateIpAddressesSet></item>
+            <item><privateIpAddressesSet>
+              <item><privateIpAddress>10.0.1.1</privateIpAddress></item>
+            </privateIpAddressesSet></item>
+          </networkInterfaceSet>
         </item></instancesSet></item></reservationSet>""",
     )
 
     assert wire.read(body)["Instances"] == [
         Instance(
-            "i-1", "us-east-1a", "running", "m5.large", {"/dev/xvda": "vol-1", "/dev/xvdb": ""}
+            "i-1",
+            "us-east-1a",
+            "running",
+            "m5.large",
+            {"/dev/xvda": "vol-1", "/dev/xvdb": ""},
+            "ip-10-0-0-1.ec2.internal",
+            ("10.0.0.1", "10.0.0.2", "10.0.1.1"),
         )
     ]
 

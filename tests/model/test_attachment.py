@@ -2,7 +2,7 @@ import hashlib
 
 import msgspec
 
-from provisioner.model.attachment import Attachment, attachment_name
+from provisioner.model.attachment import Attachment, attachment_metadata, attachment_name
 from tests.builders import DRIVER, VOLUME, an_attachment
 
 
@@ -43,3 +43,12 @@ def test_its_name_is_the_one_of_the_volume_controller():  # race 10
     digest = hashlib.sha256(b"vol-0123456789abcdef0ebs.csi.aws.comnode-1").hexdigest()
 
     assert attachment_name(VOLUME, DRIVER, "node-1") == f"csi-{digest}"
+
+
+def test_only_a_volume_that_others_may_have_too_is_told_to_be_one():
+    alone = {"devicePath": "/dev/xvdaa", "ebs-provisioner.io/made-from": "blank"}
+
+    assert attachment_metadata("/dev/xvdaa", "blank", multi_attach=False) == alone
+    assert attachment_metadata("/dev/xvdaa", "blank", multi_attach=True) == alone | {
+        "ebs-provisioner.io/multi-attach": "true"
+    }

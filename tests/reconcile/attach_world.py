@@ -60,6 +60,7 @@ class AttachWorld:
 
     Attributes:
         attached_at: by attachment, when it was reported as attached; ``gone_at``: as detached.
+        metadata: by attachment, what the node is told with it.
         told: the errors in the statuses of attachments, each once, and when.
     """
 
@@ -69,6 +70,7 @@ class AttachWorld:
         self.cloud = Cloud(clock)
         self.attached_at: dict[str, float] = {}
         self.gone_at: dict[str, float] = {}
+        self.metadata: dict[str, dict[str, str]] = {}
         self.told: list[tuple[float, str]] = []
         kube, metrics, volumes = cast("KubeClient", self), Metrics(), Volumes(self.cloud)
         self.caches = Caches(kube, metrics, DRIVER)
@@ -165,6 +167,7 @@ class AttachWorld:
                 status = replace(status, **{_ERRORS[field]: kept})
         if body["status"].get("attached"):
             self.attached_at[name] = self.clock()
+            self.metadata[name] = body["status"]["attachmentMetadata"]
             status = AttachmentStatus(attached=True)
         return self._put(replace(found, status=status))
 

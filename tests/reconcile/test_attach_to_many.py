@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.builders import VOLUME
 from tests.reconcile.attach_world import AttachWorld, in_attach_world
 from tests.reconcile.cloud import INSTANCES
@@ -82,5 +84,20 @@ def test_an_attachment_that_is_stuck_on_one_node_is_taken_back_there_only():
         await asyncio.sleep(110)
         assert holders(world) >= {instance_of(1)}
         assert world.cloud.actions().count("DetachVolume") == 1
+
+    in_attach_world(story)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_the_node_is_told_whether_others_may_have_the_volume_too(is_shared):
+    """For there nothing is written for readers."""
+
+    async def story(world: AttachWorld) -> None:
+        world.cloud.shared = is_shared
+        name = wish(world, 0)
+        await asyncio.sleep(10)
+
+        said = world.metadata[name].get("ebs-provisioner.io/multi-attach")
+        assert said == ("true" if is_shared else None)
 
     in_attach_world(story)

@@ -13,7 +13,22 @@ from rich.console import Console
 from provisioner.sandbox import commands
 from provisioner.sandbox.binaries import silent
 from provisioner.sandbox.build import build
-from provisioner.sandbox.programs import CONTROL_PLANE, DEFAULT_KUBERNETES, Program, program
+from provisioner.sandbox.programs import (
+    CONTROL_PLANE,
+    DEFAULT_KUBERNETES,
+    REAL_NODE,
+    SANITY,
+    Program,
+    program,
+)
+
+WHY = "a real node needs Linux"
+
+
+@pytest.fixture(autouse=True)
+def no_real_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever this machine is."""
+    monkeypatch.setattr(commands, "missing", lambda: WHY)
 
 
 @pytest.fixture
@@ -41,6 +56,41 @@ def test_binaries_prints_the_folder_as_its_last_line(cache: Path) -> None:
     assert result.stdout.splitlines()[-1] == str(cache)
 
 
+@pytest.mark.parametrize(
+    ("why", "arguments", "wanted"),
+    [
+        (WHY, [], CONTROL_PLANE),
+        ("", [], CONTROL_PLANE + REAL_NODE),
+        (WHY, ["--tests"], CONTROL_PLANE + SANITY),
+        ("", ["--tests"], CONTROL_PLANE + REAL_NODE + SANITY),
+    ],
+)
+def test_binaries_are_those_that_can_run_here(
+    monkeypatch: pytest.MonkeyPatch, why: str, arguments: list[str], wanted: tuple[str, ...]
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def ensured(*, programs: tuple[str, ...], progress: object) -> Path:
+        asked.append(programs)
+        return Path("/there")
+
+    monkeypatch.setattr(commands, "missing", lambda: why)
+    monkeypatch.setattr("provisioner.sandbox.binaries.ensure_binaries", ensured)
+    result = CliRunner().invoke(commands.sandbox, ["binaries", *arguments])
+
+    assert asked == [wanted]
+    assert result.stdout == "/there\n"
+    said = f"No real node here, and what needs one is skipped: {why}.\n" if why else ""
+    assert result.stderr == said
+
+
+def test_a_real_node_that_cannot_be_is_one_line_before_anything_is_built() -> None:
+    result = CliRunner().invoke(commands.sandbox, ["up", "--real-node"])
+
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: {WHY}\n"
+
+
 def test_a_version_that_is_none_is_one_line_and_a_failure(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,7 +98,7 @@ def test_a_version_that_is_none_is_one_line_and_a_failure(
     result = CliRunner().invoke(commands.sandbox, ["binaries"])
 
     assert result.exit_code == 1
-    assert result.stderr.splitlines() == [
+    assert result.stderr.splitlines()[1:] == [
         "Error: 'newest' is no release of Kubernetes: expected one like v1.36.3"
     ]
 

@@ -37,6 +37,7 @@ class Stage:
     """A sandbox as far as the story's first step sees it; ``plane`` and ``crew`` in one."""
 
     region, ec2_endpoint = "us-east-1", "http://127.0.0.1:9"
+    real_nodes = ()
 
     def __init__(self, folder: Path, api: Api, crew: Crew) -> None:
         self.plane, self.binaries, self.kubeconfig = self, folder, folder / "kubeconfig"
@@ -55,7 +56,7 @@ def told(monkeypatch: pytest.MonkeyPatch, folder: Path, answer: Any, *controller
             await crew.start("controller", controller)
             yield Stage(folder, Api(answer), crew)
 
-    monkeypatch.setattr(commands, "have_binaries", lambda: folder)
+    monkeypatch.setattr(commands, "have_binaries", lambda *_: folder)
     monkeypatch.setattr(Sandbox, "start", start)
     return CliRunner().invoke(commands.sandbox, ["demo"])
 

@@ -8,8 +8,10 @@ import ssl
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from provisioner.sandbox import credentials, installation, kwok, nodes
+from provisioner.sandbox import api_server, credentials, installation, kwok, nodes
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.strict_ec2.instances import Instance
 
@@ -33,6 +35,12 @@ def test_a_node_has_the_labels_that_zones_are_read_from() -> None:
     }
     assert labels["topology.kubernetes.io/region"] == "us-east-1"
     assert labels["node.kubernetes.io/instance-type"] == "m5.large"
+
+
+def test_kwok_takes_a_node_for_its_own() -> None:
+    key, value = kwok.FAKE_NODE
+
+    assert nodes.node(INSTANCE)["metadata"]["annotations"][key] == value
 
 
 def test_a_node_lets_the_controller_manager_attach() -> None:
@@ -89,7 +97,7 @@ def test_the_deployment_names_the_account_and_is_not_applied() -> None:
 
 
 def test_manifests_without_a_deployment_are_refused() -> None:
-    with pytest.raises(SandboxError, match="no Deployment"):
+    with pytest.raises(SandboxError, match="no workload"):
         installation.split("kind: Namespace")
 
 
@@ -109,6 +117,36 @@ def test_keys_are_readable_by_us_alone(tmp_path: Path) -> None:
 
     assert made.folder.stat().st_mode & 0o077 == 0
     assert config.stat().st_mode & 0o077 == 0
+
+
+def test_a_kubelet_is_known_by_a_certificate_of_the_authority(tmp_path: Path) -> None:
+    made = credentials.create(tmp_path / "keys")
+    pair = made.client("system:node:a", "system:nodes")
+    config = credentials.write_kubeconfig(
+        tmp_path / "kubeconfig", server="https://x", authority=made.authority, pair=pair
+    )
+
+    (user,) = json.loads(config.read_text())["users"]
+    assert user["user"] == {
+        "client-certificate": str(pair.certificate),
+        "client-key": str(pair.key),
+    }
+    certificate = x509.load_pem_x509_certificate(pair.certificate.read_bytes())
+    authority = x509.load_pem_x509_certificate(made.authority.read_bytes())
+    certificate.verify_directly_issued_by(authority)
+    # Kubernetes reads the name of a user from CN and the groups from O.
+    assert certificate.subject.rfc4514_string() == "CN=system:node:a,O=system:nodes"
+    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+
+
+def test_kubelets_are_let_in_only_where_there_are_real_ones(tmp_path: Path) -> None:
+    keys = credentials.create(tmp_path / "keys")
+
+    assert api_server.without_kubelets() == ["--authorization-mode=RBAC"]
+    theirs = api_server.with_kubelets(keys)
+    assert "--authorization-mode=Node,RBAC" in theirs
+    assert "--enable-admission-plugins=NodeRestriction" in theirs
 
 
 def test_the_servers_certificate_is_one_that_pythons_tls_can_load(tmp_path: Path) -> None:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.real_node.traces import left_on
 from provisioner.sandbox.stage import ATTACHMENTS, CONTENTS, PVS, Stage
 
 TITLE = "Everything is deleted"
+
+# As they are named by udev, and by the kubelet where it has a CSI driver stage and publish.
+_OF_A_VOLUME = frozenset(
+    ("nvme-Amazon_Elastic_Block_Store", "plugins/kubernetes.io/csi", "kubernetes.io~csi")
+)
 
 
 async def tell(stage: Stage) -> None:
@@ -35,3 +42,21 @@ async def tell(stage: Stage) -> None:
         return not await stage.items(CONTENTS) and not await stage.snapshots_of_the_cluster()
 
     await teller.until("and no snapshot", no_snapshot)
+    if stage.sandbox.real_nodes:
+        await _nothing_on_real_nodes(stage)
+
+
+async def _nothing_on_real_nodes(stage: Stage) -> None:
+    disks, nodes = stage.sandbox.disks, stage.sandbox.real_nodes
+
+    async def clear() -> bool:
+        disks.check()
+        left = [each for node in nodes for each in left_on(node.root, _OF_A_VOLUME)]
+        return not left and not disks.in_use
+
+    await stage.teller.until("no device, link or mount of a volume is left on a node", clear)
+    if disks.torn:
+        raise SandboxError("; ".join(str(each) for each in disks.torn))
+    stage.teller.seen(
+        "no volume was ever detached while a real node had it, but for what the cycles tell"
+    )

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-
-from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.stage import CLAIMS, PODS, Json, Stage
-from provisioner.sandbox.strict_ec2.client import ask
 
 TITLE = "The first zone is full"
 
@@ -64,7 +59,7 @@ async def tell(stage: Stage) -> None:
     teller, full = stage.teller, stage.sandbox.zones[0]
     manifest = _POD.replace(_ZONE, full)
     teller.manifest(manifest)
-    await _have_no_room(stage, [{"zone": full, "type": "gp2"}])
+    await stage.control(capacity=[{"zone": full, "type": "gp2"}])
     teller.console.print(f"[dim]EC2 has no room for gp2 in {full}, which the pod prefers[/]")
     stage.leave("storageclass", "general")
     await teller.kubectl("apply", "-f", "-", text=manifest)
@@ -79,7 +74,7 @@ async def tell(stage: Stage) -> None:
     about = "--field-selector=involvedObject.name=archive,involvedObject.kind=PersistentVolumeClaim"
     columns = "--output=custom-columns=TYPE:.type,MESSAGE:.message"
     await teller.kubectl("get", "events", about, columns)
-    await _have_no_room(stage, [])
+    await stage.control(capacity=[])
 
 
 async def _row(stage: Stage) -> Json | None:
@@ -98,10 +93,3 @@ async def _row(stage: Stage) -> Json | None:
         "volume": volume["VolumeId"],
         "volume's zone": volume["AvailabilityZone"],
     }
-
-
-async def _have_no_room(stage: Stage, where: list[dict[str, str]]) -> None:
-    body = json.dumps({"capacity": where}).encode()
-    status, answer = await asyncio.to_thread(ask, stage.sandbox.ec2_endpoint, "/_control", body)
-    if status >= 400:  # noqa: PLR2004 -- HTTP's own
-        raise SandboxError(f"the strict EC2 refuses to be full: {answer.decode()}")

@@ -14,6 +14,7 @@ from provisioner.sandbox.strict_ec2.records import (
     put_attachment,
     record_of,
     set_attachment_state,
+    usable_gib,
 )
 from provisioner.sandbox.strict_ec2.render import attachment as render_attachment
 from provisioner.sandbox.strict_ec2.render import reply
@@ -72,6 +73,14 @@ def _start_attaching(call: Call, attachment: Any) -> None:
     def finish() -> None:
         if is_current(attachment) and attachment.status == "attaching":
             set_attachment_state(attachment, "attached")
+            volume = attachment.volume
+            call.world.disks.record(
+                "attached",
+                volume.id,
+                instance_id=attachment.instance.id,
+                device=attachment.device,
+                size_gib=usable_gib(volume),
+            )
 
     call.world.after(settings.delays.attach_s, finish)
 
@@ -127,4 +136,6 @@ def _start_detaching(call: Call, attachment: Any, *, force: bool) -> None:
         set_attachment_state(attachment, "busy")
         return
     set_attachment_state(attachment, "detaching")
+    instance_id = attachment.instance.id
+    call.world.disks.record("detached", attachment.volume.id, instance_id=instance_id)
     call.world.after(settings.delays.detach_s, lambda: drop_attachment(attachment))

@@ -145,14 +145,36 @@ class StrictEc2:
 
 
 def ask(
-    endpoint: str, path: str, body: bytes | None = None, content_type: str = "text/plain"
+    endpoint: str,
+    path: str,
+    body: bytes | None = None,
+    content_type: str = "text/plain",
+    method: str = "",
 ) -> tuple[int, bytes]:
-    """GET, or POST a body to, a server of ours; returns status and reply."""
+    """GET (or another method), or POST a body to, a server of ours; returns status and reply."""
     connection = HTTPConnection(endpoint.removeprefix("http://"), timeout=_CONTROL_S)
     try:
-        method, headers = ("GET", {}) if body is None else ("POST", {"Content-Type": content_type})
-        connection.request(method, path, body, headers)
+        usual, headers = ("GET", {}) if body is None else ("POST", {"Content-Type": content_type})
+        connection.request(method or usual, path, body, headers)
         reply = connection.getresponse()
         return reply.status, reply.read()
     finally:
         connection.close()
+
+
+def disk_changes(
+    endpoint: str, after: int, wait_s: float = 0.0
+) -> tuple[int, list[dict[str, Any]]]:
+    """Wait for what happens to volumes after change number ``after``; see ``disk_changes.py``.
+
+    Returns the number of the last one, and the changes.
+    Raises: OSError, http.client.HTTPException when the server is gone.
+    """
+    _, reply = ask(endpoint, f"/_disks?after={after}&wait_s={wait_s}")
+    document = json.loads(reply)
+    return int(document["last"]), document["changes"]
+
+
+def leave_disks(endpoint: str) -> None:
+    """Say that nobody follows any more."""
+    ask(endpoint, "/_disks", method="DELETE")

@@ -25,6 +25,7 @@ what its keys ask, ``reset`` before all others:
   ``modification_refusal``: what EC2 says then, with the fields ``{volume_id}`` and ``{next_at}``.
 - ``iops_ceilings``: ``{type: n}``, the most IOPS of a volume in a region with limits of its own.
 - ``attach_limits``: ``{instance_type: n}``, the root volume counts.
+- ``instance_types``: ``{new type: known type}``: types that have come since, each like another.
 - ``outposts``: ``{ARN: {"zone": name, "instances": [ids]}}``: none otherwise.
 - ``snapshot_limits``: any of ``interval_s`` (15, of one volume), ``pending_per_volume`` (5),
   ``pending`` (100) and ``total`` (100,000) of a region.
@@ -40,6 +41,8 @@ what its keys ask, ``reset`` before all others:
 - ``token_per_zone``: false makes a client token in another zone a mismatch, not a second volume.
 - ``advance_s``: moves the clock on: what would have happened by then has happened.
 - ``log: true``, ``reset_counts: true``.
+
+``/_disks`` is another way in, for whoever keeps the bytes of volumes: ``disk_changes.py``.
 """
 
 from collections.abc import Callable
@@ -60,6 +63,7 @@ _PLAIN: Final = (
     "quotas",
     "iops_ceilings",
     "attach_limits",
+    "instance_types",
     "outposts",
     "stuck_attaching",
     "stuck_detaching",
@@ -119,6 +123,7 @@ def _set_faults(world: World, documents: list[dict[str, Any]] | None) -> None:
 def _advance(world: World, seconds: float) -> None:
     world.offset_s += float(seconds)
     world.advance()
+    world.disks.stir()
 
 
 def _set_snapshot_limits(world: World, limits: dict[str, float]) -> None:

@@ -43,6 +43,7 @@ def copy_volumes(call: Call) -> str:
     volume = make_volume(call, source.zone, spec, encryption, tags)
     record = record_of(volume)
     record.source_volume_id, record.initialization = source_id, copied(call)
+    call.world.disks.record("made", volume.id, source_id=source_id)
     keep_token(call, key, volume)
     content = render_volume(volume)
     start_creating(call, volume, vanishes=encryption.key_is_unusable)

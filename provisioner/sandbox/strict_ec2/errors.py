@@ -75,6 +75,16 @@ def instance_not_found(instance_id: str) -> Ec2Error:
     return Ec2Error("InvalidInstanceID.NotFound", f"The instance ID '{instance_id}' does not exist")
 
 
+def instances_not_found(instance_ids: list[str]) -> Ec2Error:
+    """Return the refusal that names the missing ids, and only those."""
+    match instance_ids:
+        case [instance_id]:
+            return instance_not_found(instance_id)
+        case _:
+            text = f"The instance IDs '{', '.join(instance_ids)}' do not exist"
+    return Ec2Error("InvalidInstanceID.NotFound", text)
+
+
 def throttled() -> Ec2Error:
     """Return what an empty token bucket answers."""
     return Ec2Error("RequestLimitExceeded", "Request limit exceeded.", status=503)

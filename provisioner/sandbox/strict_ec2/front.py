@@ -10,6 +10,7 @@ import json
 import re
 import socket
 import struct
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -19,6 +20,7 @@ from aiohttp import web
 
 from provisioner.sandbox.strict_ec2 import control
 from provisioner.sandbox.strict_ec2.actions import ACTIONS
+from provisioner.sandbox.strict_ec2.disk_changes import POINT_IN_TIME
 from provisioner.sandbox.strict_ec2.errors import Ec2Error, throttled
 from provisioner.sandbox.strict_ec2.faults import Fault, take
 from provisioner.sandbox.strict_ec2.moto_door import MotoDoor, Reply
@@ -30,6 +32,7 @@ _HTML: Final = Reply(
     500, "text/html", b"<html><body><h1>500 Internal Server Error</h1></body></html>"
 )
 _ERROR_CODE: Final = re.compile(r"<Code>([^<]*)</Code>")
+_POLL_MAX_S: Final = 60.0
 _RESET: Final = struct.pack("ii", 1, 0)
 
 
@@ -46,6 +49,8 @@ class Front:
         body = await request.read()
         if request.path == "/_control":
             return self._control(request, body)
+        if request.path == "/_disks":
+            return await self._disk_changes(request)
         scope = _SCOPE.search(request.headers.get("Authorization", ""))
         flat = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
         action = flat.get("Action", "")
@@ -129,6 +134,8 @@ class Front:
             await self._wait(fault.delay_s)
         reply = act()
         outcome = self._count_error(action, reply)
+        if action in POINT_IN_TIME and outcome == "ok":
+            await self._world.disks.carried_out()
         if fault is not None and fault.when == "after":
             if fault.do == "delay":
                 await self._wait(fault.delay_s)
@@ -173,6 +180,28 @@ class Front:
         report = control.report(self._world, log=request.query.get("log") == "1")
         report.update(self._moto.states())
         return web.json_response(report)
+
+    async def _disk_changes(self, request: web.BaseRequest) -> web.Response:
+        """Answer a long poll: what is due happens meanwhile, as if somebody asked for it."""
+        world = self._world
+        if request.method == "DELETE":
+            world.disks.left()
+            return web.json_response({})
+        try:
+            after = int(request.query.get("after", "0"))
+            until_s = time.monotonic() + min(float(request.query.get("wait_s", "0")), _POLL_MAX_S)
+        except ValueError as error:
+            return web.json_response({"error": str(error)}, status=400)
+        # Once, not at each turn: a follower may leave meanwhile, and its question, which nobody
+        # hears any more, would make it one for ever.
+        world.disks.asked(after)
+        while True:
+            world.advance()
+            changes = world.disks.since(after)
+            left_s = until_s - time.monotonic()
+            if changes or left_s <= 0 or not world.disks.is_followed:
+                return web.json_response({"last": world.disks.last, "changes": changes})
+            await world.disks.wait(min(left_s, world.due_in_s()))
 
     def _reset_world(self) -> None:
         self._released.set()

@@ -22,7 +22,8 @@ class Listing:
 
     ``ids``: the parameter that names things, None where there is none; ``id_set``: how EC2 calls it
     in its refusal; ``fields``: what can be filtered by; ``by_id`` finds what is named or refuses;
-    ``find`` finds one thing of a page, None when it has gone; ``everything``: all that is visible.
+    ``find`` finds one thing of a page, None when it has gone; ``everything``: all that is visible;
+    ``default_page``: the size of a page that is asked for without one, None for all at once.
     """
 
     ids: str | None
@@ -34,6 +35,7 @@ class Listing:
     key_of: Callable[[Any], str]
     max_page: int = MAX_PAGE
     min_page: int = MIN_PAGE
+    default_page: int | None = None
 
 
 def list_page(call: Call, listing: Listing) -> tuple[list[Any], str]:
@@ -41,9 +43,18 @@ def list_page(call: Call, listing: Listing) -> tuple[list[Any], str]:
 
     Raises: Ec2Error as EC2 refuses ids, filters, page sizes and tokens.
     """
+    page, next_token = list_things(call, listing)
+    return page, f"<nextToken>{next_token}</nextToken>" if next_token else ""
+
+
+def list_things(call: Call, listing: Listing) -> tuple[list[Any], str | None]:
+    """Return the same, and the next token, None on the last page.
+
+    Raises: Ec2Error as EC2 refuses ids, filters, page sizes and tokens.
+    """
     params = call.params
     named = params.values(listing.ids) if listing.ids else []
-    page_size = _page_size(call, listing, by_id=bool(named))
+    page_size = _page_size(call, listing, by_id=bool(named)) or listing.default_page
     matches = _matchers(call, listing)
     if params.boolean("DryRun"):
         raise dry_run()
@@ -55,8 +66,7 @@ def list_page(call: Call, listing: Listing) -> tuple[list[Any], str]:
     ]
     if not token:
         call.world.random.shuffle(found)
-    page, next_token = _cut(call, listing, found, page_size)
-    return page, f"<nextToken>{next_token}</nextToken>" if next_token else ""
+    return _cut(call, listing, found, page_size)
 
 
 def _candidates(call: Call, listing: Listing, named: list[str], token: str | None) -> Iterable[Any]:

@@ -182,6 +182,7 @@ def _start(call: Call, volume: Any, modification: Modification) -> None:
             modification.ended_at = modification.started_at + timedelta(seconds=modify_s)
         else:
             modification.state = "optimizing"
+            call.world.disks.record("resized", volume.id, size_gib=modification.target.size_gib)
 
     def complete() -> None:
         modification.state = "completed"

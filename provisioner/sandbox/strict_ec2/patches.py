@@ -7,7 +7,7 @@ canary.
 
 from typing import Any
 
-from provisioner.sandbox.strict_ec2 import motos, records
+from provisioner.sandbox.strict_ec2 import instance_listing, motos, records
 from provisioner.sandbox.strict_ec2.actions import ACTIONS, carry_out
 from provisioner.sandbox.strict_ec2.records import record_of, status_of
 from provisioner.sandbox.strict_ec2.snapshot_records import snapshot_record_of
@@ -17,8 +17,9 @@ from provisioner.sandbox.strict_ec2.world import World
 def apply(world: World) -> None:
     """Patch moto; every EC2 backend of the process then obeys ``world``."""
     _volumes()
-    _backend()
+    _backend(world)
     _instances()
+    instance_listing.apply(world)
     _snapshots()
     _tags()
     _responses(world)
@@ -37,7 +38,7 @@ def _volumes() -> None:
     motos.Volume.attachments = property(lambda volume: list(record_of(volume).attachments.values()))
 
 
-def _backend() -> None:
+def _backend(world: World) -> None:
     """Root volumes at launch, termination: moto's own use of volumes."""
 
     def attach(
@@ -60,11 +61,13 @@ def _backend() -> None:
         del device_path
         attachment = records.record_of(backend.get_volume(volume_id)).attachments[instance_id]
         records.drop_attachment(attachment)
+        world.disks.record("detached", volume_id, instance_id=instance_id)
         return attachment
 
     def delete(backend: Any, volume_id: str) -> Any:
         volume = backend.get_volume(volume_id)
         records.remove_volume(volume)
+        world.disks.record("deleted", volume_id)
         return volume
 
     def describe(backend: Any, volume_ids: Any = None, filters: Any = None) -> list[Any]:

@@ -71,6 +71,14 @@ def status_of(volume: Any) -> str:
     return "in-use" if record.attachments else record.state
 
 
+def usable_gib(volume: Any) -> int:
+    """Return the size that an instance sees, which DescribeVolumes may not show yet."""
+    latest = record_of(volume).modification
+    if latest is not None and latest.state in ("optimizing", "completed"):
+        return latest.target.size_gib
+    return int(volume.size)
+
+
 def is_fast_restored(volume: Any) -> bool:
     """Tell whether a volume was made of a snapshot with fast restore in its zone."""
     initialization = record_of(volume).initialization

@@ -53,6 +53,7 @@ def create_snapshot(call: Call) -> str:
         raise dry_run()
     record.snapshot_at_s = now_s
     snapshot = _make(call, volume, outpost_arn, now_s)
+    call.world.disks.record("snapshot", snapshot.id, source_id=str(volume.id))
     if tags:
         call.backend.tags[snapshot.id].update(tags)
     content = render_snapshot(snapshot, progress="")
@@ -139,6 +140,7 @@ def delete_snapshot(call: Call) -> str:
     if call.params.boolean("DryRun"):
         raise dry_run()
     remove_snapshot(snapshot)
+    call.world.disks.record("deleted", snapshot_id)
     return reply("DeleteSnapshot", "<return>true</return>")
 
 

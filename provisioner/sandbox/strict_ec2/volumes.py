@@ -62,6 +62,8 @@ def create_volume(call: Call) -> str:
     volume = make_volume(call, zone, spec, encryption, tags)
     record = record_of(volume)
     record.outpost_arn, record.initialization = outpost_arn, initialization
+    if snapshot is not None:
+        call.world.disks.record("made", volume.id, source_id=str(snapshot.id))
     keep_token(call, key, volume)
     content = render_volume(volume)
     start_creating(call, volume, vanishes=encryption.key_is_unusable)
@@ -137,7 +139,7 @@ def start_creating(call: Call, volume: Any, *, vanishes: bool) -> None:
 
     def finish() -> None:
         if vanishes:
-            remove_volume(volume)
+            _remove(call, volume)
         elif record_of(volume).state == "creating":
             record_of(volume).state = ends_in
             touch(volume)
@@ -160,5 +162,10 @@ def delete_volume(call: Call) -> str:
     if status_of(volume) != "deleting":
         record.state = "deleting"
         touch(volume)
-        call.world.after(call.world.settings.delays.delete_s, lambda: remove_volume(volume))
+        call.world.after(call.world.settings.delays.delete_s, lambda: _remove(call, volume))
     return reply("DeleteVolume", "<return>true</return>")
+
+
+def _remove(call: Call, volume: Any) -> None:
+    remove_volume(volume)
+    call.world.disks.record("deleted", volume.id)

@@ -1,6 +1,7 @@
 """The state that moto does not have: a clock, things under way, tokens, and requests."""
 
 import heapq
+import math
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from itertools import count
 from random import Random
 from typing import Any, Final
 
+from provisioner.sandbox.strict_ec2.disk_changes import DiskChanges
 from provisioner.sandbox.strict_ec2.faults import Fault
 from provisioner.sandbox.strict_ec2.throttle import Throttle
 
@@ -75,6 +77,8 @@ class Settings:
     # the most IOPS by type, where the region's are not those that are documented
     iops_ceilings: dict[str, int] = field(default_factory=dict)
     attach_limits: dict[str, int] = field(default_factory=dict)
+    # types that have come since, by the name of one that each is like
+    instance_types: dict[str, str] = field(default_factory=dict)
     # by ARN the "zone" that serves it and the "instances" on it
     outposts: dict[str, Any] = field(default_factory=dict)
     # how many of the next attaches (detaches) never get past attaching (become busy)
@@ -124,6 +128,7 @@ class World:
     def __init__(self, make_settings: Callable[[], Settings], seed: int | None) -> None:
         self._make_settings = make_settings
         self._seed = seed
+        self.disks = DiskChanges()
         self.reset()
 
     def reset(self) -> None:
@@ -138,6 +143,7 @@ class World:
         self.offset_s = 0.0
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = count()
+        self.disks.record("reset")
         self.reset_counts()
 
     def reset_counts(self) -> None:
@@ -162,12 +168,17 @@ class World:
             act()
         else:
             heapq.heappush(self._due, (self.now_s() + delay_s, next(self._sequence), act))
+            self.disks.stir()
 
     def advance(self) -> None:
         """Carry out everything that is due: called at the start of each request."""
         now_s = self.now_s()
         while self._due and self._due[0][0] <= now_s:
             heapq.heappop(self._due)[2]()
+
+    def due_in_s(self) -> float:
+        """Return in how many seconds the next thing is due; infinity when nothing is."""
+        return max(0.0, self._due[0][0] - self.now_s()) if self._due else math.inf
 
     def keep_page(self, token: str, keys: list[str]) -> None:
         """Remember the rest of a listing; the oldest such rests are forgotten."""

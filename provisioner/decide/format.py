@@ -1,0 +1,262 @@
+"""Decide whether a volume is mounted as it is, formatted, or left alone.
+
+The one rule above all: what may hold data is never formatted. A volume is formatted only if
+
+- it was made blank (or nobody knows what it was made from), blkid recognizes nothing on it, and all
+  that was read of it is zero; or
+- a format of ours was begun on it and did not end (``format_mark``): it was blank then, and nothing
+  was mounted since; or
+- its persistent volume says so, for just what is on it now: the value of the annotation names the
+  volume and a fingerprint of what was found, so that it is no consent for another volume, nor
+  for whatever is on this one in two years.
+
+A format by consent leaves no mark: should it end early, what is there then needs a consent of its
+own. Nothing here writes for a request for reading only. (The kernel does, at a mount: it brings a
+log up to date. Where other nodes may have the volume too, such a log is refused.) What is asked for
+later than needed (reads for zeros, the annotation) is its own step: the caller does it and asks
+again.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from enum import Enum
+
+from provisioner.decide.blank import Data, Zeros
+from provisioner.decide.file_system import SUPPORTED
+from provisioner.decide.logs import WITHOUT_REPLAY
+from provisioner.decide.signatures import EXT, Signature
+from provisioner.model.errors import Reason
+
+CONSENT = "ebs-provisioner.io/format"
+BLANK = "blank"
+UNKNOWN = ""
+_SHOWN_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """What the persistent volume says about formatting.
+
+    Attributes:
+        persistent_volume: its name; "" if it could not be found.
+        value: of the annotation ``CONSENT``; None if there is none.
+        trouble: why it could not be read; "" if it was.
+    """
+
+    persistent_volume: str
+    value: str | None = None
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that is known of a volume's device.
+
+    Attributes:
+        device: its path, for messages.
+        volume_id: the volume.
+        wanted: the file system asked for.
+        read_only: only reading is asked for.
+        device_read_only: the kernel lets nobody write to it.
+        origin: "blank", "snap-…", "vol-…", or "" if nobody said.
+        signature: what blkid recognizes.
+        is_unfinished: a mkfs made what blkid recognizes and did not end; it never was mounted.
+        is_marked: our mark, for this very volume, is on it.
+        needs_clean_log: a log that the kernel would bring up to date at the mount is refused.
+        is_log_dirty: it has such a log; only known if ``needs_clean_log``.
+        content: what reading it gave; None: not read yet.
+        consent: what the persistent volume says; None: not asked yet.
+    """
+
+    device: str
+    volume_id: str
+    wanted: str
+    read_only: bool
+    device_read_only: bool
+    origin: str
+    signature: Signature
+    is_unfinished: bool = False
+    is_marked: bool = False
+    needs_clean_log: bool = False
+    is_log_dirty: bool = False
+    content: Zeros | Data | None = None
+    consent: Consent | None = None
+
+
+class Because(Enum):
+    """Why a volume is formatted."""
+
+    BLANK = "it is blank"
+    BEGUN = "a format of ours was begun on it and did not end"
+    CONSENT = "its persistent volume says that what is on it may be erased"
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """Mount it as this file system; before that clear our mark, if there is one."""
+
+    file_system: str
+    clears_mark: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Make the file system asked for; ``writes_mark``: begin with our mark."""
+
+    because: Because
+    writes_mark: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read it for zeros, then ask again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskConsent:
+    """Read the persistent volume's annotation, then ask again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Leave it as it is, and say why."""
+
+    reason: Reason
+    message: str
+
+
+Step = Mount | Format | Read | AskConsent | Refuse
+
+
+def next_step(view: View) -> Step:
+    """What to do with a volume's device."""
+    if _mounts(view) and not view.is_unfinished:
+        if view.device_read_only and not view.read_only:
+            return _read_only_device(view, "mount it read-only")
+        if view.needs_clean_log and view.is_log_dirty:
+            return _dirty_log(view)
+        return Mount(view.signature.type, clears_mark=view.is_marked and not view.read_only)
+    if view.read_only:
+        return _nothing_to_read(view)
+    if view.device_read_only:
+        return _read_only_device(view, "it cannot be formatted")
+    is_empty = view.signature.is_nothing or (_mounts(view) and view.is_unfinished)
+    if is_empty and view.is_marked and view.origin == BLANK:
+        return Format(Because.BEGUN, writes_mark=True)
+    if view.content is None and not _is_other_file_system(view):
+        return Read()
+    untouched = view.signature.is_nothing and isinstance(view.content, Zeros)
+    if untouched and view.origin in (BLANK, UNKNOWN):
+        return Format(Because.BLANK, writes_mark=view.origin == BLANK)
+    if view.consent is None:
+        return AskConsent()
+    if view.consent.value == consent_value(view):
+        return Format(Because.CONSENT, writes_mark=False)
+    return _refusal(view, view.consent)
+
+
+def consent_value(view: View) -> str:
+    """The annotation's value that lets just what is on the volume now be erased."""
+    found = f"{view.signature} {view.signature.uuid} "
+    if isinstance(view.content, Data):
+        found += f"{view.content.offset_bytes} {view.content.sample.hex()}"
+    fingerprint = hashlib.sha256(found.encode()).hexdigest()[:8]
+    return f"yes-erase-{view.volume_id}-{fingerprint}"
+
+
+def _mounts(view: View) -> bool:
+    """Whether what is there serves as what is asked for.
+
+    The kernel's ext4 mounts ext3 and ext2 too; nothing else is two things at once.
+    """
+    found = view.signature.type
+    if view.signature.is_ambivalent:
+        return False
+    return found == view.wanted or (view.wanted == "ext4" and found in EXT)
+
+
+def _is_other_file_system(view: View) -> bool:
+    return view.signature.usage == "filesystem" and not _mounts(view)
+
+
+def _refusal(view: View, consent: Consent) -> Refuse:
+    """Why it is not formatted, what was found, and what would help."""
+    reason = Reason.FILE_SYSTEM_MISMATCH if _is_other_file_system(view) else Reason.NOT_BLANK
+    return Refuse(
+        reason,
+        f"volume {view.volume_id} ({view.device}) is not formatted with {view.wanted}: "
+        f"{_what_is_there(view)}; {_what_helps(view, consent)}",
+    )
+
+
+def _what_is_there(view: View) -> str:
+    if _is_other_file_system(view):
+        return f"it has the file system {view.signature.type}, asked for is {view.wanted}"
+    found = []
+    if view.is_unfinished:
+        found.append(f"a mkfs of {view.signature.type} on it did not come to its end")
+    elif not view.signature.is_nothing:
+        found.append(f"blkid finds {view.signature} on it")
+    if isinstance(view.content, Data):
+        found.append(f"it is not blank: at byte {view.content.offset_bytes} {_shown(view.content)}")
+    if view.signature.is_nothing:
+        found.append("blkid finds no file system on it")
+    if view.origin not in (BLANK, UNKNOWN):
+        found.append(f"it was made from {view.origin}, whose data may be where nobody looked")
+    return ", ".join(found)
+
+
+def _shown(data: Data) -> str:
+    sample = data.sample[:_SHOWN_BYTES]
+    text = "".join(chr(byte) if 0x20 < byte < 0x7F else "." for byte in sample)  # noqa: PLR2004
+    return f"are {sample.hex(' ')} ({text})"
+
+
+def _what_helps(view: View, consent: Consent) -> str:
+    if consent.trouble:
+        return f"whether its persistent volume lets it be formatted is not known: {consent.trouble}"
+    other = ""
+    if consent.value is not None:
+        other = (
+            f"the annotation {CONSENT} of its persistent volume is {consent.value[:100]!r}, which "
+            "is no consent to erase what is there now; "
+        )
+    name = consent.persistent_volume or "<its persistent volume>"
+    can_be_mounted = _is_other_file_system(view) and view.signature.type in SUPPORTED
+    instead = (
+        f"set fsType {view.signature.type} to mount it, or"
+        if can_be_mounted
+        else "look at it first;"
+    )
+    return (
+        f"{other}{instead} if ALL DATA on it may be lost for good: kubectl annotate "
+        f"persistentvolume {name} --overwrite {CONSENT}={consent_value(view)}"
+    )
+
+
+def _nothing_to_read(view: View) -> Refuse:
+    return Refuse(
+        Reason.FILE_SYSTEM_MISMATCH,
+        f"volume {view.volume_id} ({view.device}) cannot be mounted read-only as {view.wanted}: "
+        f"{'its mkfs did not end' if view.is_unfinished else f'blkid finds {view.signature} on it'}"
+        ", and a volume asked for read-only is never formatted; mount it writable once, or set its "
+        "fsType to what is there",
+    )
+
+
+def _dirty_log(view: View) -> Refuse:
+    return Refuse(
+        Reason.NOT_UNMOUNTED,
+        f"volume {view.volume_id} ({view.device}) is asked for read-only, and its "
+        f"{view.signature.type} was not unmounted: mounting it writes what its log has, while "
+        "other nodes may use this volume (Multi-Attach); mount it once on one node with a "
+        f"ReadWriteOnce claim, or have the mount option {WITHOUT_REPLAY[view.signature.type]} to "
+        "read it as it is, without what its log has",
+    )
+
+
+def _read_only_device(view: View, helps: str) -> Refuse:
+    return Refuse(
+        Reason.DEVICE_READ_ONLY,
+        f"volume {view.volume_id} ({view.device}) is a read-only device on this node: {helps}",
+    )

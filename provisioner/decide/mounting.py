@@ -1,0 +1,172 @@
+"""Decide how a volume is mounted, and what to think of what is mounted already.
+
+Source: mount(8) of util-linux 2.38; aws-ebs-csi-driver v1.64 pkg/driver/node.go
+``collectMountOptions``; Kubernetes' mount-utils ``IsCorruptedMnt``.
+"""
+
+import errno
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from provisioner.decide import mount_options as rules
+from provisioner.decide.mount_table import Mount
+from provisioner.model.errors import Reason
+from provisioner.model.node_requests import Capability
+
+_PATH = re.compile(r"\S*/\S*")
+_CORRUPTED = frozenset(
+    {
+        errno.ENOTCONN,
+        errno.ESTALE,
+        errno.EIO,
+        errno.EACCES,
+        errno.EHOSTDOWN,
+        errno.EWOULDBLOCK,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.ESHUTDOWN,
+    }
+)
+
+
+class Place(Enum):
+    """What is to be done about what is mounted where a volume should be."""
+
+    FREE = "free"  # nothing is mounted there
+    DONE = "done"  # the volume is there, as it is wanted
+    REMOUNT = "remount"  # it is there, but read-only or writable as it should not be
+    STALE = "stale"  # the mount is dead: it goes first
+    READ_ONLY = "read-only"  # it is there, read-only, and others use it: it cannot be made writable
+    FOREIGN = "foreign"  # another volume is there, and alive
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was found at a path.
+
+    Attributes:
+        mount: the uppermost mount there; None if none is.
+        is_corrupted: it does not even tell its root's attributes.
+        has_device: the machine still has the device that it was mounted from.
+    """
+
+    mount: Mount | None
+    is_corrupted: bool = False
+    has_device: bool = True
+
+
+def is_corrupted(error: OSError) -> bool:
+    """Whether a look at a path fails as it does at a dead mount."""
+    return error.errno in _CORRUPTED
+
+
+def wants_read_only(capability: Capability) -> bool:
+    """Whether a volume is asked for to be read only, by its mode or by its mount options."""
+    return capability.is_read_only or "ro" in rules.parted(capability.mount_flags)
+
+
+def mount_options(file_system: str, capability: Capability) -> tuple[str, ...]:
+    """The options to mount a volume's device with, each once.
+
+    xfs always has nouuid: a volume and its clone on one node have the same id.
+
+    Raises:
+        ValueError: one sentence, an option cannot be used for volumes.
+    """
+    options = rules.parted(capability.mount_flags)
+    for option in options:
+        rules.check(option)
+    mode = ["ro"] if wants_read_only(capability) else ["rw"]
+    others = [option for option in options if option not in ("ro", "rw")]
+    own = ["nouuid"] if file_system == "xfs" else []
+    return tuple(dict.fromkeys([*mode, *others, *own]))
+
+
+def staged(seen: Seen, number: str, *, read_only: bool, is_alone: bool) -> Place:
+    """What to do at a staging path.
+
+    A file system that the kernel has made read-only after an error heals by the check before the
+    next mount, if nothing else has it mounted.
+
+    Args:
+        seen: what is there.
+        number: "major:minor" of the volume's device.
+        read_only: how it is wanted.
+        is_alone: the device is mounted nowhere else.
+    """
+    place = _place(seen, number, root="/")
+    if place is not Place.DONE or seen.mount is None or read_only:
+        return place
+    if not seen.mount.is_read_only:
+        return Place.DONE
+    return Place.STALE if is_alone else Place.READ_ONLY
+
+
+def published(seen: Seen, staging: Mount, *, read_only: bool) -> Place:
+    """What to do at a target path, given the staged mount that it is to show.
+
+    What is shown already stays, also if the file system has become read-only since.
+    """
+    place = _place(seen, staging.number, root=staging.root)
+    if place is Place.FOREIGN:
+        return place
+    if place is Place.DONE and seen.mount is not None:
+        wanted = read_only or "ro" in staging.options
+        if ("ro" in seen.mount.options) == wanted:
+            return place
+        place = Place.REMOUNT
+    return Place.READ_ONLY if staging.is_read_only and not read_only else place
+
+
+def read_only_for(volume_id: str, staging: str, paths: Sequence[str]) -> str:
+    """The sentence for a request to write to what is staged read-only.
+
+    Args:
+        volume_id: the volume.
+        staging: where it is staged.
+        paths: where it is mounted besides.
+    """
+    who = f"the pods of {', '.join(paths)}" if paths else "the volume's pods on this node"
+    return (
+        f"volume {volume_id} is asked for to be written, and is mounted read-only at {staging}: "
+        f"it was asked for so before, or has become so after an error of its disk; delete {who}, "
+        "then it is mounted anew"
+    )
+
+
+def mount_failure(said: str, *paths: str) -> Reason:
+    """The reason behind what mount(8) said about these paths."""
+    said = _words(said, paths)
+    if "already mounted" in said or "busy" in said:
+        return Reason.DEVICE_BUSY
+    if "write-protected" in said or "read-only" in said:
+        return Reason.DEVICE_READ_ONLY
+    if "unknown filesystem type" in said:
+        return Reason.NOT_SUPPORTED
+    return Reason.MOUNT_FAILED
+
+
+def is_in_use(said: str, path: str) -> bool:
+    """Whether that is why umount(8) did not unmount a path."""
+    return "busy" in _words(said, [path])
+
+
+def _words(said: str, paths: Iterable[str]) -> str:
+    """What a program said without the names in it, which people choose: a volume "busybox"."""
+    for path in paths:
+        said = said.replace(path, "")
+    # Each in the form the program gave it, too: quoted, shortened, links resolved.
+    return _PATH.sub("", said).lower()
+
+
+def _place(seen: Seen, number: str, *, root: str) -> Place:
+    if seen.mount is None:
+        return Place.STALE if seen.is_corrupted else Place.FREE
+    if seen.is_corrupted:
+        return Place.STALE
+    if (seen.mount.number, seen.mount.root) == (number, root):
+        return Place.DONE
+    # A disk that went while mounted keeps its number until it is unmounted: no other one has it.
+    return Place.FOREIGN if seen.has_device else Place.STALE

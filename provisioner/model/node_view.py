@@ -1,0 +1,153 @@
+"""Nodes and attachments as the node plugin sees its own: a few fields of what the API server has.
+
+The controller's ``model.node`` and ``model.attachment`` hold thousands of these and keep other
+fields; here there is one node, read now and then.
+"""
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from provisioner.model.driver import EBS_DRIVER
+from provisioner.model.meta import KubeObject
+from provisioner.model.taint import Taint
+from provisioner.model.volume import normalised_handle
+
+# aws:///us-east-1a/i-0123 of a cloud controller; some leave out the zone or the cloud.
+_INSTANCE_ID = re.compile(r"(?:^|/)(i-[0-9a-z]+)$")
+# What kubelet and kube-controller-manager write before a CSI volume's handle.
+_CSI = "kubernetes.io/csi/"
+
+
+class NodeSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """``spec`` of a node."""
+
+    unschedulable: bool = False
+    taints: list[Taint] | None = None
+    provider_id: str = msgspec.field(default="", name="providerID")
+
+
+class AttachedVolume(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One of ``status.volumesAttached``."""
+
+    name: str = ""
+
+
+class NodeCondition(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One of ``status.conditions``; ``status`` is True, False or Unknown."""
+
+    type: str = ""
+    status: str = ""
+    message: str = ""
+
+
+class NodeStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``status`` of a node."""
+
+    volumes_attached: list[AttachedVolume] | None = None
+    volumes_in_use: list[str] | None = None
+    conditions: list[NodeCondition] | None = None
+
+
+class NodeView(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
+    """A Node."""
+
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus | None = None
+
+    @property
+    def instance_id(self) -> str:
+        """The EC2 instance that ``spec.providerID`` names, "" if it names none."""
+        found = _INSTANCE_ID.search(self.spec.provider_id)
+        return found[1] if found else ""
+
+    @property
+    def ready(self) -> NodeCondition:
+        """Its condition Ready, an empty one while it has none."""
+        conditions = (self.status.conditions if self.status else None) or ()
+        return next((each for each in conditions if each.type == "Ready"), NodeCondition())
+
+    def in_use(self, driver: str = EBS_DRIVER) -> frozenset[str]:
+        """The ids of this driver's volumes that the kubelet has staged, or is about to."""
+        names = (self.status.volumes_in_use if self.status else None) or ()
+        return frozenset(normalised_handle(handle) for handle in _handles(names, driver))
+
+    def volumes(self, driver: str = EBS_DRIVER) -> frozenset[str]:
+        """The ids of this driver's volumes that Kubernetes says are attached or in use."""
+        return frozenset(normalised_handle(handle) for handle in self._all(driver))
+
+    def handles_of(self, volume_id: str, driver: str = EBS_DRIVER) -> frozenset[str]:
+        """How the persistent volumes of what is attached or in use here name a volume."""
+        handles = self._all(driver)
+        return frozenset(each for each in handles if normalised_handle(each) == volume_id)
+
+    def _all(self, driver: str) -> list[str]:
+        status = self.status or NodeStatus()
+        names = [each.name for each in status.volumes_attached or ()]
+        return _handles([*names, *(status.volumes_in_use or ())], driver)
+
+
+def _handles(names: Iterable[str], driver: str) -> list[str]:
+    prefix = f"{_CSI}{driver}^"
+    return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+
+
+class AttachmentSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``spec.source``."""
+
+    persistent_volume_name: str | None = None
+
+
+class AttachmentSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``spec`` of an attachment."""
+
+    attacher: str = ""
+    node_name: str = ""
+    source: AttachmentSource = AttachmentSource()
+
+
+class AttachmentStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``status`` of an attachment."""
+
+    attached: bool = False
+    attachment_metadata: dict[str, str] | None = None
+
+
+class AttachmentView(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
+    """A VolumeAttachment."""
+
+    spec: AttachmentSpec = AttachmentSpec()
+    status: AttachmentStatus | None = None
+
+    @property
+    def persistent_volume(self) -> str:
+        """The name of its persistent volume, "" for an inline volume."""
+        return self.spec.source.persistent_volume_name or ""
+
+    @property
+    def device_path(self) -> str:
+        """The device that the volume was attached as, for example /dev/xvdba; "" if unknown."""
+        metadata = self.status.attachment_metadata if self.status is not None else None
+        return (metadata or {}).get("devicePath", "")
+
+
+class PageMeta(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """``metadata`` of a page."""
+
+    resource_version: str = ""
+    token: str = msgspec.field(default="", name="continue")
+
+
+class AttachmentList(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of attachments."""
+
+    metadata: PageMeta = PageMeta()
+    items: list[AttachmentView] | None = None
+
+
+class AttachmentLine(msgspec.Struct, frozen=True):
+    """A line of a watch, its object still undecoded: that of an error is no attachment."""
+
+    type: str
+    object: msgspec.Raw

@@ -1,0 +1,240 @@
+"""The node plugin's process: all that it consists of, wired once, started and ended in order.
+
+Nothing of a volume is kept in memory: what is mounted is read from the kernel, each time. So a
+restart with volumes mounted changes nothing.
+"""
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from typing import TypedDict
+
+import structlog
+
+from provisioner import process
+from provisioner.node import collector, memory, usage
+from provisioner.node.collector import VolumeCollector
+from provisioner.node.consent import Consents
+from provisioner.node.devices import Devices
+from provisioner.node.drain import drain
+from provisioner.node.endpoint import Endpoint
+from provisioner.node.expand import Expander
+from provisioner.node.flush import Flushes
+from provisioner.node.forgotten import Forgotten
+from provisioner.node.format import Formatter
+from provisioner.node.growth import Growth
+from provisioner.node.identity import Identity, our_version
+from provisioner.node.imds import ENDPOINT, Imds
+from provisioner.node.info import Foreign, Info
+from provisioner.node.kube import NodeKube
+from provisioner.node.metadata import Metadata
+from provisioner.node.metrics import NodeMetrics
+from provisioner.node.mounted import Mounted
+from provisioner.node.mounts import Mounts
+from provisioner.node.operations import Operations
+from provisioner.node.paths import Paths
+from provisioner.node.patience import Patience
+from provisioner.node.programs import Programs
+from provisioner.node.publish import Publisher
+from provisioner.node.registration import Registration
+from provisioner.node.requests import Requests
+from provisioner.node.server import service
+from provisioner.node.service import NodeService
+from provisioner.node.settings import NodeSettings
+from provisioner.node.stage import Stager
+from provisioner.node.volume_names import VolumeNames
+
+log = structlog.get_logger(__name__)
+_CALLS_S = 5.0
+
+
+class Node:
+    """One node plugin; ``volumes`` is what it measures of them."""
+
+    def __init__(
+        self, settings: NodeSettings, kube: NodeKube, imds: Imds | None, metrics: NodeMetrics
+    ) -> None:
+        self._settings = settings
+        self._programs = programs = Programs()
+        devices, patience = Devices(settings.roots), Patience()
+        mounts = Mounts(programs, patience, settings.roots)
+        self._operations = operations = Operations()
+        paths = Paths(patience, settings.kubelet_dir)
+        self._forgotten = Forgotten(
+            kube, operations=operations, mounts=mounts, paths=paths, stages=settings.stages
+        )
+        self.volumes = VolumeCollector(
+            devices,
+            VolumeNames(kube),
+            table=mounts.table,
+            measure=usage.measure,
+            patience=Patience(collector.PATIENCE_S),
+        )
+        metrics.registry.register(self.volumes)
+        metrics.programs.set_function(lambda: len(programs.running()))
+        metadata = Metadata(imds, kube, settings.roots, on_other=self._register_anew)
+        foreign = Foreign(kube, metadata, devices.volumes)
+        node = NodeService(
+            Requests(str(settings.kubelet_dir)),
+            info=Info(kube, metadata, foreign, settings.limits),
+            **_work(
+                settings,
+                Consents(kube),
+                programs,
+                devices,
+                operations=operations,
+                mounts=mounts,
+                paths=paths,
+                patience=patience,
+            ),
+        )
+        self._registration = Registration(settings.driver, settings.csi_socket, metrics)
+        self._csi = Endpoint(
+            settings.csi_socket,
+            [
+                service("csi.v1.Identity", Identity(settings.driver).rpcs(), metrics),
+                service("csi.v1.Node", node.rpcs(), metrics),
+            ],
+        )
+        self._registry = Endpoint(
+            settings.registration_socket,
+            [service("pluginregistration.Registration", self._registration.rpcs(), metrics)],
+        )
+
+    def not_ready(self) -> str:
+        """What keeps the kubelet from using it; "" if nothing does."""
+        return self._registration.not_ready()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until ``stop`` is set, and then until what was begun has ended.
+
+        Raises:
+            NodeError: it cannot listen where the kubelet looks.
+        """
+        log.info("starting", version=our_version(), node=self._settings.node_name)
+        await self._csi.open()
+        try:
+            await self._registry.open()
+            log.info("listening", csi=str(self._csi.path), registration=str(self._registry.path))
+            async with asyncio.TaskGroup() as tasks:
+                keeping = [
+                    tasks.create_task(self._csi.keep(), name="csi"),
+                    tasks.create_task(self._registry.keep(), name="registration"),
+                    tasks.create_task(self._forgotten.keep(), name="forgotten"),
+                ]
+                await stop.wait()
+                for task in keeping:
+                    task.cancel()
+        finally:
+            await self._wind_down()
+
+    def _register_anew(self) -> None:
+        """Have the kubelet take back what it wrote of us and ask again: it sees the file go.
+
+        ``keep`` makes it anew. An instance id in CSINode cannot be changed otherwise.
+        """
+        self._settings.registration_socket.unlink(missing_ok=True)
+
+    async def _wind_down(self) -> None:
+        """Take no more calls; those that run get some time, and the programs all that is left.
+
+        A call that is cancelled begins no further program, and what it has begun goes on. Where the
+        end of this process is that of its PID namespace, as in a pod, it is the programs' end, too.
+        The registration's file stays: without it the kubelet takes the driver out of CSINode, and
+        until we are back nothing would limit the volumes that are scheduled to this node.
+        """
+        ends_s = time.monotonic() + self._settings.drain_s
+        log.info("stopping", programs=[str(each) for each in self._programs.running()])
+        await self._registry.close(0.0, leave_file=True)
+        await self._csi.close(min(_CALLS_S, self._settings.drain_s / 2))
+        try:
+            async with asyncio.timeout(max(0.0, ends_s - time.monotonic())):
+                await self._operations.idle()
+                await self._programs.idle()
+        except TimeoutError:
+            for each in self._programs.running():
+                log.warning("a program still runs", program=each.name, why=each.why, pid=each.pid)
+
+
+class _Work(TypedDict):
+    """The parts that work on volumes, as ``NodeService`` wants them."""
+
+    stager: Stager
+    publisher: Publisher
+    expander: Expander
+    usages: usage.Usages
+
+
+def _work(
+    settings: NodeSettings,
+    consents: Consents,
+    programs: Programs,
+    devices: Devices,
+    *,
+    operations: Operations,
+    mounts: Mounts,
+    paths: Paths,
+    patience: Patience,
+) -> _Work:
+    growth = Growth(programs, patience)
+    mounted = Mounted(devices, mounts, paths, settings.roots)
+    return _Work(
+        stager=Stager(
+            operations=operations,
+            programs=programs,
+            devices=devices,
+            formatter=Formatter(programs, devices, consents),
+            mounts=mounts,
+            growth=growth,
+            paths=paths,
+        ),
+        publisher=Publisher(
+            operations=operations,
+            devices=devices,
+            mounts=mounts,
+            paths=paths,
+            flushes=Flushes(programs, mounts),
+        ),
+        expander=Expander(operations=operations, mounted=mounted, growth=growth),
+        usages=usage.Usages(mounted=mounted, growth=growth, patience=patience),
+    )
+
+
+async def run(settings: NodeSettings) -> None:
+    """Run the node plugin until SIGTERM or SIGINT.
+
+    Raises:
+        StorageError: it cannot start; one clear line.
+    """
+    memory.keep_small()
+    stop = process.stop_on_signals()
+    async with AsyncExitStack() as stack:
+        kube = await stack.enter_async_context(_kube(settings))
+        imds = None
+        if settings.asks_metadata:
+            imds = await stack.enter_async_context(Imds(settings.metadata_endpoint or ENDPOINT))
+        metrics = NodeMetrics()
+        node = Node(settings, kube, imds, metrics)
+        stack.push_async_callback(node.volumes.close)
+        await process.show(
+            stack,
+            settings.metrics_address,
+            registry=metrics.registry,
+            ready=node.not_ready,
+            measure=node.volumes.refresh,
+        )
+        await node.run(stop)
+
+
+async def drained(settings: NodeSettings, *, timeout_s: float) -> None:
+    """Wait until a node that goes away has no volume of ours any more.
+
+    Raises:
+        StorageError: it has some after ``timeout_s``, or the API server is not configured.
+    """
+    async with _kube(settings) as kube:
+        await drain(kube, timeout_s=timeout_s)
+
+
+def _kube(settings: NodeSettings) -> NodeKube:
+    return NodeKube(settings.server, settings.node_name, driver=settings.driver)

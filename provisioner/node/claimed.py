@@ -1,0 +1,162 @@
+"""A block device held by us alone, read and written past the page cache.
+
+Opening with O_EXCL fails while the device is mounted, held by LVM, MD or device mapper, or while a
+mkfs is at it: mkfs.ext4 and mkfs.xfs hold it so as long as they write (seen with e2fsprogs 1.47 and
+xfsprogs 6.1). All calls block; they belong in threads.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from provisioner.model.errors import NodeError, Reason
+
+CHUNK_BYTES = 1024 * 1024
+# linux/fs.h
+_BLKROGET, _BLKFLSBUF = 0x125E, 0x1261
+
+
+class ClaimedDevice:
+    """A device that nobody else may mount, format or take apart while it is open.
+
+    It may be let go while a thread is still at work on it: it then is closed when that work ends,
+    for the number of a closed file is the next one's. Later work fails.
+
+    Raises (all methods):
+        OSError: the device failed; ``unreadable`` makes a sentence of it.
+    """
+
+    def __init__(self, path: Path, fd: int, let_go: Callable[[], None]) -> None:
+        self.path = path
+        self._fd = fd
+        self._let_go = let_go
+        # A page-aligned place to read to, as O_DIRECT wants it.
+        self._chunk = mmap.mmap(-1, CHUNK_BYTES)
+        self._guard = threading.Lock()
+        self._at_work = 0
+        self._is_over = False
+
+    @classmethod
+    def open(cls, path: Path, let_go: Callable[[], None] = lambda: None) -> Self:
+        """Claim a device; what the page cache holds of it is dropped, so that blkid reads it too.
+
+        Args:
+            path: the device.
+            let_go: called once it is nobody's any more, in whatever thread that is.
+
+        Raises:
+            NodeError: DEVICE_BUSY, DEVICE_NOT_FOUND.
+        """
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC | os.O_DIRECT)
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                raise NodeError(
+                    Reason.DEVICE_BUSY,
+                    f"device {path} is in use: it is mounted, or held by LVM, MD or device mapper, "
+                    "or an mkfs is still at work on it; it is tried again",
+                ) from error
+            raise unreadable(path, error) from error
+        try:
+            fcntl.ioctl(fd, _BLKFLSBUF, 0)
+        except OSError as error:
+            os.close(fd)
+            raise unreadable(path, error) from error
+        return cls(path, fd, let_go)
+
+    def close(self) -> None:
+        """Let it go; a second time nothing happens."""
+        with self._guard:
+            self._is_over = True
+            self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        if self._is_over and not self._at_work and not self._chunk.closed:
+            os.close(self._fd)
+            self._chunk.close()
+            self._let_go()
+
+    @contextmanager
+    def _working(self) -> Iterator[int]:
+        with self._guard:
+            if self._is_over:
+                raise OSError(errno.EBADF, "it was let go")
+            self._at_work += 1
+        try:
+            yield self._fd
+        finally:
+            with self._guard:
+                self._at_work -= 1
+                self._close_if_idle()
+
+    @property
+    def number(self) -> str:
+        """The kernel's number of it, "major:minor"."""
+        with self._working() as fd:
+            at = os.fstat(fd).st_rdev
+        return f"{os.major(at)}:{os.minor(at)}"
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the kernel lets nobody write to it."""
+        with self._working() as fd:
+            return any(fcntl.ioctl(fd, _BLKROGET, bytes(4)))
+
+    def read(self, offset_bytes: int, length_bytes: int) -> bytes:
+        """Read from the device itself, ``CHUNK_BYTES`` at most; offset and length aligned."""
+        with self._working() as fd:
+            with memoryview(self._chunk) as whole, whole[:length_bytes] as place:
+                count = os.preadv(fd, [place], offset_bytes)
+            if count != length_bytes:
+                raise OSError(errno.EIO, f"{count} of {length_bytes} bytes read at {offset_bytes}")
+            return self._chunk[:length_bytes]
+
+    def write(self, offset_bytes: int, block: bytes) -> None:
+        """Write to the device itself, ``CHUNK_BYTES`` at most, aligned; durable on return."""
+        with self._working() as fd:
+            # A second file: the first one cannot write, for closing one that can has udev look at
+            # the device again, which is not wanted after each mere look of ours.
+            writing = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | os.O_DIRECT)
+            try:
+                if os.fstat(writing).st_rdev != os.fstat(fd).st_rdev:
+                    raise OSError(errno.ENODEV, "the name is another device's by now")
+                self._chunk[: len(block)] = block
+                with memoryview(self._chunk) as whole, whole[: len(block)] as place:
+                    count = os.pwritev(writing, [place], offset_bytes)
+                if count != len(block):
+                    raise OSError(errno.EIO, f"{count} of {len(block)} bytes written")
+                os.fsync(writing)
+            finally:
+                os.close(writing)
+
+
+def peek(path: Path, offset_bytes: int, length_bytes: int) -> bytes:
+    """Read from a device that may be in use; nobody notices, and nothing is flushed.
+
+    Raises:
+        OSError: the device failed.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+    try:
+        with mmap.mmap(-1, length_bytes) as place:
+            count = os.preadv(fd, [place], offset_bytes)
+            if count != length_bytes:
+                raise OSError(errno.EIO, f"{count} of {length_bytes} bytes read at {offset_bytes}")
+            return place[:]
+    finally:
+        os.close(fd)
+
+
+def unreadable(path: Path, error: OSError) -> NodeError:
+    """The failure of a device that cannot be opened, read or written."""
+    return NodeError(
+        Reason.DEVICE_NOT_FOUND,
+        f"device {path} cannot be used: {error.strerror}; if it stays so, see the kernel's log and "
+        "whether EC2 says that the volume is attached and healthy; it is tried again",
+    )

@@ -1,0 +1,58 @@
+"""Blocking work on a device, in a thread of its own.
+
+Not in asyncio's own threads: those are few, and the end of the process waits for them, while a disk
+that has died keeps a thread for good.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+T = TypeVar("T")
+LINGER_S = 5.0
+
+
+async def in_thread(
+    work: Callable[[], T],
+    *,
+    if_cancelled: Callable[[], None] = lambda: None,
+    undo: Callable[[T], None] = lambda _: None,
+    linger_s: float = LINGER_S,
+) -> T:
+    """Do blocking work; a wait that is cancelled gives the thread some seconds to end, then leaves.
+
+    Args:
+        work: what is done; it goes on by itself when nobody waits any more.
+        if_cancelled: tells it that nobody wants its result any more.
+        undo: takes back a result that nobody gets, whenever it comes.
+        linger_s: how long a cancelled wait still lasts, in seconds.
+    """
+    ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def take_back(_: asyncio.Future[T]) -> None:
+        if ended.exception() is None:
+            undo(ended.result())
+
+    threading.Thread(target=_do, args=(work, ended), name="device", daemon=True).start()
+    try:
+        await asyncio.wait({ended})
+    except asyncio.CancelledError:
+        if_cancelled()
+        ended.add_done_callback(take_back)
+        with suppress(asyncio.CancelledError):  # said once already, and raised below
+            await asyncio.wait({ended}, timeout=linger_s)
+        raise
+    return ended.result()
+
+
+def _do(work: Callable[[], T], ended: asyncio.Future[T]) -> None:
+    tell: Callable[[], None]
+    try:
+        tell = partial(ended.set_result, work())
+    except BaseException as error:
+        tell = partial(ended.set_exception, error)
+    with suppress(RuntimeError):  # the loop has ended, and with it the waiter
+        ended.get_loop().call_soon_threadsafe(tell)

@@ -1,0 +1,281 @@
+"""Sees to it that a volume's device has the file system asked for, and destroys nobody's data.
+
+What is done is decided in ``decide/format.py``; here it is looked up and carried out. While it is
+looked at the device is claimed: nobody else mounts or formats it. From the mark on, until the mark
+is cleared, it is one stretch that is not cut short by a waiter that leaves; if the process
+is killed within it, the mark says so to the next one.
+"""
+
+import mmap
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar, assert_never
+
+import structlog
+
+from provisioner.decide.blank import ALIGNMENT_BYTES, HEAD_BYTES, TAIL_BYTES
+from provisioner.decide.file_system import check_block_size, mkfs_command
+from provisioner.decide.format import (
+    AskConsent,
+    Because,
+    Consent,
+    Format,
+    Mount,
+    Read,
+    Refuse,
+    View,
+    next_step,
+)
+from provisioner.decide.logs import is_ext_log_dirty, is_xfs_log_dirty, log_command
+from provisioner.decide.signatures import BLKID, Signature, is_unfinished, read_signature
+from provisioner.decide.signatures import HEAD_BYTES as SUPERBLOCK_BYTES
+from provisioner.model.errors import NodeError, Reason, StorageError
+from provisioner.node import format_mark
+from provisioner.node.blank import read_content
+from provisioner.node.claimed import CHUNK_BYTES, ClaimedDevice, peek, unreadable
+from provisioner.node.claims import Claims
+from provisioner.node.device_thread import in_thread
+from provisioner.node.devices import Device, Devices
+from provisioner.node.programs import Programs
+from provisioner.node.unbroken import unbroken
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class FileSystemWish:
+    """What is asked for.
+
+    Attributes:
+        name: "ext4", "ext3" or "xfs".
+        options: ``volumeAttributes`` of the volume; those for mkfs are used.
+        read_only: nothing is to be written, so nothing is formatted.
+        needs_clean_log: the kernel is not to bring a log up to date at the mount, which writes:
+            other nodes may use the volume.
+    """
+
+    name: str
+    options: Mapping[str, str]
+    read_only: bool
+    needs_clean_log: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is on the device now; ``is_new``: it was made just now."""
+
+    file_system: str
+    is_new: bool
+
+
+class Consents(Protocol):
+    """Who knows whether a volume's persistent volume lets it be formatted."""
+
+    async def of(self, volume_id: str) -> Consent:
+        """Read the annotation, live.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+
+
+class Formatter:
+    """Probes, refuses, formats.
+
+    Args:
+        programs: runs blkid and mkfs.
+        devices: looks once more before anything is written.
+        consents: asked only about a volume that would be refused.
+    """
+
+    def __init__(self, programs: Programs, devices: Devices, consents: Consents) -> None:
+        self._programs = programs
+        self._devices = devices
+        self._consents = consents
+        self._claims = Claims()
+
+    async def ensure(self, device: Device, wish: FileSystemWish, origin: str) -> Found:
+        """The file system on a device that is mounted nowhere on this node; made if it is blank.
+
+        Args:
+            device: the volume's device.
+            wish: what is asked for.
+            origin: "blank", "snap-…" or "vol-…" as the controller says; "" if it does not.
+
+        Raises:
+            NodeError: NOT_BLANK, FILE_SYSTEM_MISMATCH, DEVICE_READ_ONLY, DEVICE_BUSY,
+                DEVICE_NOT_FOUND, WRONG_DEVICE, FORMAT_FAILED, INVALID_REQUEST, NOT_UNMOUNTED;
+                TIMED_OUT, the disk hangs.
+        """
+        claimed = await self._claims.claim(device)
+        try:
+            view = await self._view(claimed, device, wish, origin)
+            while True:
+                match step := next_step(view):
+                    case Read():
+                        content = await read_content(claimed, device.size_bytes, device.volume_id)
+                        view = replace(view, content=content)
+                    case AskConsent():
+                        view = replace(view, consent=await self._consent(device))
+                    case Refuse():
+                        raise NodeError(step.reason, step.message)
+                    case Mount():
+                        if step.clears_mark:
+                            await _on(claimed, lambda: format_mark.clear(claimed, device))
+                        return Found(step.file_system, is_new=False)
+                    case Format():
+                        return await self._format(claimed, device, wish, step)
+                    case _:
+                        assert_never(step)
+        finally:
+            claimed.close()
+
+    async def forget_mark(self, device: Device) -> None:
+        """Clear a mark of ours before a volume is used as a raw device, with data of any kind.
+
+        A device without one is not claimed: pods may be at work on it.
+
+        Raises:
+            NodeError: DEVICE_NOT_FOUND, WRONG_DEVICE; DEVICE_BUSY, it has a mark and is in use, as
+                by an mkfs that goes on; TIMED_OUT, the disk hangs.
+        """
+        read = partial(peek, device.path)
+        if not await self._claims.look(device, lambda: format_mark.is_marked(read, device)):
+            return
+        claimed = await self._claims.claim(device)
+        try:
+            if not await _on(claimed, lambda: claimed.is_read_only):
+                await _on(claimed, lambda: format_mark.clear(claimed, device))
+        finally:
+            claimed.close()
+
+    async def _view(
+        self, claimed: ClaimedDevice, device: Device, wish: FileSystemWish, origin: str
+    ) -> View:
+        head, is_marked, is_read_only = await _on(
+            claimed,
+            lambda: (
+                claimed.read(0, SUPERBLOCK_BYTES),
+                format_mark.is_marked(claimed.read, device),
+                claimed.is_read_only,
+            ),
+        )
+        signature = await self._signature(device)
+        return View(
+            device=str(device.path),
+            volume_id=device.volume_id,
+            wanted=wish.name,
+            read_only=wish.read_only,
+            device_read_only=is_read_only,
+            origin=origin,
+            signature=signature,
+            is_unfinished=is_unfinished(signature.type, head),
+            is_marked=is_marked,
+            needs_clean_log=wish.needs_clean_log,
+            is_log_dirty=wish.needs_clean_log and await self._is_log_dirty(device, signature, head),
+        )
+
+    async def _is_log_dirty(self, device: Device, signature: Signature, head: bytes) -> bool:
+        command = log_command(signature.type, device.path)
+        if command is None:
+            return is_ext_log_dirty(head)
+        ran = await self._programs.run(*command, why=f"to see whether {device.path} was unmounted")
+        return is_xfs_log_dirty(ran.exit_code, ran.stdout)
+
+    async def _signature(self, device: Device) -> Signature:
+        ran = await self._programs.run(*BLKID, device.path, why=f"to see what {device.path} has")
+        try:
+            return read_signature(ran.exit_code, ran.stdout)
+        except ValueError as error:
+            raise NodeError(
+                Reason.FORMAT_FAILED,
+                f"what is on volume {device.volume_id} ({device.path}) is not known, so it is "
+                f"neither formatted nor mounted: {error} ({ran.ending}: {ran.essence})",
+            ) from error
+
+    async def _consent(self, device: Device) -> Consent:
+        try:
+            return await self._consents.of(device.volume_id)
+        except StorageError as error:
+            return Consent("", trouble=error.message)
+
+    async def _format(
+        self, claimed: ClaimedDevice, device: Device, wish: FileSystemWish, step: Format
+    ) -> Found:
+        try:
+            command = mkfs_command(wish.name, wish.options, device.path)
+            check_block_size(wish.name, wish.options, page_bytes=mmap.PAGESIZE)
+        except ValueError as error:
+            raise NodeError(
+                Reason.INVALID_REQUEST, f"volume {device.volume_id} is not formatted: {error}"
+            ) from error
+        # Nothing was written up to here.
+        await self._devices.verify(device)
+        began_s = time.monotonic()
+        with unbroken(f"formatting {device.path} with {wish.name}"):
+            if step.writes_mark:
+                await _on(claimed, lambda: format_mark.write(claimed, device, time.time()))
+            if step.because is Because.CONSENT:
+                # An older mark would let data be formatted over that are still there, should the
+                # erasing end early and the consent be taken back.
+                await _on(claimed, lambda: format_mark.clear(claimed, device))
+                await _on(claimed, lambda: _erase_signatures(claimed, device.size_bytes))
+            claimed.close()  # mkfs claims it itself
+            await self._mkfs(command, device)
+            await self._finish(device, wish)
+        log.info(
+            "formatted a volume",
+            volume=device.volume_id,
+            device=str(device.path),
+            file_system=wish.name,
+            because=step.because.value,
+            seconds=round(time.monotonic() - began_s, 3),
+        )
+        return Found(wish.name, is_new=True)
+
+    async def _mkfs(self, command: tuple[str | Path, ...], device: Device) -> None:
+        ran = await self._programs.run(*command, why=f"to format {device.path}")
+        if ran.exit_code:
+            raise NodeError(
+                Reason.FORMAT_FAILED,
+                f"volume {device.volume_id} could not be formatted: "
+                f"{' '.join(str(word) for word in command)} ended with {ran.ending}: {ran.essence}",
+            )
+
+    async def _finish(self, device: Device, wish: FileSystemWish) -> None:
+        """See that the file system is there; only then the mark goes."""
+        claimed = await self._claims.claim(device)
+        try:
+            view = await self._view(claimed, device, wish, "")
+            if view.signature.type != wish.name or view.is_unfinished:
+                raise NodeError(
+                    Reason.FORMAT_FAILED,
+                    f"volume {device.volume_id} ({device.path}) was formatted with {wish.name}, "
+                    f"and then blkid finds {view.signature} on it; it is not mounted",
+                )
+            await _on(claimed, lambda: format_mark.clear(claimed, device))
+        finally:
+            claimed.close()
+
+
+async def _on(claimed: ClaimedDevice, work: Callable[[], T]) -> T:
+    try:
+        return await in_thread(work)
+    except OSError as error:
+        raise unreadable(claimed.path, error) from error
+
+
+def _erase_signatures(claimed: ClaimedDevice, size_bytes: int) -> None:
+    """Zero the beginning and the end: what another program left there is not to be found again.
+
+    mkfs writes over some signatures only, and a volume with two of them is not mounted.
+    """
+    chunk = bytes(CHUNK_BYTES)
+    tail = max(0, size_bytes - TAIL_BYTES) // ALIGNMENT_BYTES * ALIGNMENT_BYTES
+    for begin, end in ((0, min(HEAD_BYTES, tail)), (tail, size_bytes)):
+        for offset in range(begin, end, CHUNK_BYTES):
+            claimed.write(offset, chunk[: min(CHUNK_BYTES, end - offset)])

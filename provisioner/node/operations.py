@@ -1,0 +1,129 @@
+"""One operation per volume at a time; the same request joins the one that runs.
+
+The kubelet asks again when its deadline has passed, also while the first try still runs. The second
+request is then the same one: it waits for the first one's end and gets its result. Any other
+request for the volume is told what runs, and comes again.
+
+An operation that nobody waits for any more is cancelled, but never within ``unbroken``: there it
+goes on, holding its volume, until the stretch ends. Whoever joins before that takes it over.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import structlog
+
+from provisioner.model.errors import NodeError, Reason
+from provisioner.node.unbroken import Hold, context_with
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+
+class _Operation:
+    """One operation that runs, and how many wait for it."""
+
+    def __init__(self, key: object, what: str, work: Coroutine[Any, Any, Any]) -> None:
+        self.key = key
+        self.what = what
+        self.hold = Hold(self._cancel_if_left)
+        self._waiters = 0
+        self._loop = asyncio.get_running_loop()
+        self._since_s = self._loop.time()
+        self.task: asyncio.Task[Any] = self._loop.create_task(work, context=context_with(self.hold))
+
+    def __str__(self) -> str:
+        lasting_s = self._loop.time() - self._since_s
+        within = f", and is at {self.hold.doing}" if self.hold.doing else ""
+        return f"{self.what} has been running for {lasting_s:.0f} s{within}"
+
+    async def joined(self) -> Any:
+        """Wait for the result; the operation outlives a waiter that is cancelled."""
+        self._waiters += 1
+        try:
+            await asyncio.wait({self.task})
+        finally:
+            self._waiters -= 1
+            if not self.hold.doing:
+                self._cancel_if_left()
+        return self.task.result()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it is cancelled: it can be waited out, but not be joined any more."""
+        return self.hold.is_cancelled
+
+    @property
+    def is_left(self) -> bool:
+        return not self._waiters
+
+    def _cancel_if_left(self) -> None:
+        if self.is_left and not self.task.done():
+            self.hold.is_cancelled = True
+            self.task.cancel()
+
+
+class Operations:
+    """The operations that run, by volume."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, _Operation] = {}
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    async def idle(self) -> None:
+        """Wait until none runs."""
+        while self._running:
+            await asyncio.wait([each.task for each in self._running.values()])
+
+    async def run(
+        self,
+        volume_id: str,
+        key: object,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        *,
+        what: str,
+    ) -> T:
+        """Run the work as the volume's only operation, or join an equal one that runs.
+
+        Args:
+            volume_id: whose operation it is.
+            key: the request; equal keys are the same request.
+            work: does it; called once at most.
+            what: the operation in words, to begin a sentence with: "Staging at /var/…".
+
+        Raises:
+            NodeError: OPERATION_RUNNING, for another operation runs; and whatever the work raises.
+        """
+        while (running := self._running.get(volume_id)) is not None and running.is_ending:
+            if running.key != key:
+                break
+            await asyncio.wait({running.task})
+        if running is None:
+            running = self._begin(volume_id, key, work, what)
+        elif running.key != key:
+            raise NodeError(
+                Reason.OPERATION_RUNNING,
+                f"{what} has to wait: another operation on volume {volume_id} is not finished. "
+                f"{running}. Nothing needs to be done: the kubelet asks again",
+            )
+        result: T = await running.joined()
+        return result
+
+    def _begin(
+        self, volume_id: str, key: object, work: Callable[[], Coroutine[Any, Any, Any]], what: str
+    ) -> _Operation:
+        operation = _Operation(key, what, work())
+        self._running[volume_id] = operation
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            if self._running.get(volume_id) is operation:
+                del self._running[volume_id]
+            # A failure that somebody waits for is theirs to tell.
+            if not task.cancelled() and (error := task.exception()) and operation.is_left:
+                log.warning("failed with nobody waiting", volume=volume_id, what=what, error=error)
+
+        operation.task.add_done_callback(ended)
+        return operation

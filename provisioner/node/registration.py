@@ -1,0 +1,76 @@
+"""How the kubelet learns of us: it finds our socket in its registry, asks, and tells the outcome.
+
+A kubelet that restarts looks through its registry and asks again; one that refuses us asks again by
+itself, ever more slowly. So there is nothing to try again here: the socket has to be there
+(``node/endpoint.py``), and what the kubelet tells has to be seen.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from provisioner.model.sentences import printable
+from provisioner.node.metrics import NodeMetrics
+from provisioner.node.server import Rpc, untimed
+from provisioner.node.wire import registration_pb2
+
+log = structlog.get_logger(__name__)
+
+_KIND = "CSIPlugin"
+_CSI = "1.0.0"  # as all plugins of CSI 1 say; the kubelet takes any 1.x
+
+
+class Registration:
+    """The kubelet's side of it: what it was told, and what it has said last.
+
+    Args:
+        driver: the name to register.
+        socket: of the CSI services, as the kubelet sees it.
+    """
+
+    def __init__(self, driver: str, socket: Path, metrics: NodeMetrics) -> None:
+        self._driver = driver
+        self._socket = socket
+        self._metrics = metrics
+        self._is_registered = False
+        self._refusal = ""
+
+    def not_ready(self) -> str:
+        """What keeps the kubelet from using us; "" if nothing does."""
+        if self._refusal:
+            return f"the kubelet refuses to register {self._driver}: {self._refusal}"
+        return "" if self._is_registered else f"the kubelet has not registered {self._driver} yet"
+
+    def rpcs(self) -> Sequence[Rpc[Any, Any]]:
+        """The methods of pluginregistration.Registration."""
+        return [
+            Rpc("GetInfo", registration_pb2.InfoRequest, untimed(self.info)),
+            Rpc(
+                "NotifyRegistrationStatus",
+                registration_pb2.RegistrationStatus,
+                untimed(self.status),
+            ),
+        ]
+
+    async def info(self, _: registration_pb2.InfoRequest) -> registration_pb2.PluginInfo:
+        """What is to be registered."""
+        return registration_pb2.PluginInfo(
+            type=_KIND, name=self._driver, endpoint=str(self._socket), supported_versions=[_CSI]
+        )
+
+    async def status(
+        self, told: registration_pb2.RegistrationStatus
+    ) -> registration_pb2.RegistrationStatusResponse:
+        """Whether it was done; after a refusal the kubelet tries it again."""
+        self._is_registered = told.plugin_registered
+        self._metrics.registered.set(int(told.plugin_registered))
+        if told.plugin_registered:
+            self._refusal = ""
+            log.info("registered with the kubelet", driver=self._driver)
+        else:
+            self._refusal = printable(told.error) or "it does not say why"
+            self._metrics.refusals.inc()
+            log.error("not registered with the kubelet", driver=self._driver, error=self._refusal)
+        return registration_pb2.RegistrationStatusResponse()

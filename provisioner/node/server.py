@@ -1,0 +1,140 @@
+"""gRPC on a unix socket: how a call is answered, logged and counted.
+
+A call whose deadline passes, or whose caller is gone, is cancelled as asyncio cancels: the work
+under it may end, or leave a program behind that runs to its end (``node/operations.py``).
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import grpc
+import structlog
+from google.protobuf.message import Message
+from grpc.aio import ServicerContext
+
+from provisioner.model.errors import StorageError
+from provisioner.node.codes import code_of
+from provisioner.node.metrics import NodeMetrics
+
+log = structlog.get_logger(__name__)
+
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
+
+# Asked every few seconds, and of no interest when they go well.
+_ROUTINE = frozenset(
+    {"GetPluginInfo", "GetPluginCapabilities", "Probe"}
+    | {"NodeGetCapabilities", "NodeGetVolumeStats", "GetInfo"}
+)
+# A gRPC trailer takes 8 KiB, in which a character of ASCII has up to 3 bytes, others up to 12.
+_MOST_CHARACTERS = 2500
+_MOST_IF_NOT_ASCII = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc(Generic[Q, A]):
+    """One method of a service.
+
+    Attributes:
+        name: as in the ``.proto``.
+        asks: the type of the request.
+        answer: does the work, given the request and what is left until the caller's deadline, in
+            seconds (None: there is none). StorageError is told to the caller with the code of its
+            reason.
+    """
+
+    name: str
+    asks: type[Q]
+    answer: Callable[[Q, float | None], Awaitable[A]]
+
+
+def untimed(answer: Callable[[Q], Awaitable[A]]) -> Callable[[Q, float | None], Awaitable[A]]:
+    """For a method that is answered at once."""
+    return lambda request, _: answer(request)
+
+
+def service(
+    name: str, rpcs: Sequence[Rpc[Any, Any]], metrics: NodeMetrics
+) -> grpc.GenericRpcHandler:
+    """A service for a server; the name as in the ``.proto``, with its package."""
+    return grpc.method_handlers_generic_handler(
+        name,
+        {
+            rpc.name: grpc.unary_unary_rpc_method_handler(
+                _answering(rpc, metrics),
+                request_deserializer=rpc.asks.FromString,
+                response_serializer=_bytes_of,
+            )
+            for rpc in rpcs
+        },
+    )
+
+
+def _bytes_of(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _answering(
+    rpc: Rpc[Q, A], metrics: NodeMetrics
+) -> Callable[[Q, ServicerContext[Q, A]], Awaitable[A]]:
+    async def answer(request: Q, context: ServicerContext[Q, A]) -> A:
+        began = time.monotonic()
+        ended = _Ended(rpc.name, getattr(request, "volume_id", ""), began, metrics)
+        try:
+            reply = await rpc.answer(request, context.time_remaining())
+        except StorageError as error:
+            code = code_of(error, rpc.name)
+            ended.failed(code, error.message, reason=error.reason.value)
+            await context.abort(code, _clipped(error.message))
+        except asyncio.CancelledError:
+            # None without a deadline, whatever its annotation says.
+            left_s: float | None = context.time_remaining()
+            late = left_s is not None and left_s <= 0
+            ended.failed(
+                grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED,
+                "the caller waits no longer, or this process ends",
+            )
+            raise
+        except Exception as error:
+            code = code_of(error, rpc.name)
+            log.exception("unexpected error", method=rpc.name)
+            ended.failed(code, repr(error))
+            what = _clipped(f"{rpc.name} met an unexpected error: {error!r}")
+            await context.abort(code, f"{what}; the log of the node plugin has more")
+        ended.well()
+        return reply
+
+    return answer
+
+
+def _clipped(text: str) -> str:
+    return text[: _MOST_CHARACTERS if text.isascii() else _MOST_IF_NOT_ASCII]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """Tells of the end of a call: in the log and in the metrics."""
+
+    method: str
+    volume_id: str
+    began_s: float
+    metrics: NodeMetrics
+
+    def well(self) -> None:
+        """It was answered."""
+        tell = log.debug if self.method in _ROUTINE else log.info
+        tell("answered", **self._facts(grpc.StatusCode.OK))
+
+    def failed(self, code: grpc.StatusCode, error: str, **more: str) -> None:
+        """It was not."""
+        log.warning("not answered", **self._facts(code), error=error, **more)
+
+    def _facts(self, code: grpc.StatusCode) -> dict[str, object]:
+        lasted_s = time.monotonic() - self.began_s
+        self.metrics.rpcs.labels(method=self.method, code=code.name).inc()
+        self.metrics.rpc_seconds.labels(method=self.method).observe(lasted_s)
+        facts: dict[str, object] = {"method": self.method, "code": code.name}
+        return {**facts, "volume": self.volume_id or None, "seconds": round(lasted_s, 3)}

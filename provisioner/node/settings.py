@@ -1,0 +1,57 @@
+"""What the node plugin is told by its options; made in ``commands``, read everywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from provisioner.decide.attachment_limit import LimitOptions
+from provisioner.model.driver import EBS_DRIVER
+from provisioner.node.roots import Roots
+
+if TYPE_CHECKING:  # it loads aiohttp, for which commands.py makes room first
+    from provisioner.node.kube import ApiServer
+
+KUBELET_DIR = Path("/var/lib/kubelet")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """Options of ``ebs-provisioner node``. Times in seconds.
+
+    Attributes:
+        node_name: of the Node object.
+        server: the API server.
+        metadata_endpoint: URL of the instance metadata service; "" for AWS's own.
+        asks_metadata: whether the instance metadata service may be asked at all.
+        kubelet_dir: the kubelet's root directory, absolute and normalised.
+        limits: what is said about the number of volumes, instead of what is found.
+        drain_s: how long calls and programs have to end after SIGTERM.
+    """
+
+    node_name: str
+    server: ApiServer
+    metadata_endpoint: str = ""
+    asks_metadata: bool = True
+    driver: str = EBS_DRIVER
+    kubelet_dir: Path = KUBELET_DIR
+    metrics_address: str = ""
+    limits: LimitOptions = field(default_factory=LimitOptions)
+    drain_s: float = 85.0
+    roots: Roots = field(default_factory=Roots)
+
+    @property
+    def csi_socket(self) -> Path:
+        """Where the kubelet calls."""
+        return self.kubelet_dir / "plugins" / self.driver / "csi.sock"
+
+    @property
+    def stages(self) -> Path:
+        """The folder in which the kubelet has our volumes staged."""
+        return self.kubelet_dir / "plugins" / "kubernetes.io" / "csi" / self.driver
+
+    @property
+    def registration_socket(self) -> Path:
+        """Where the kubelet looks for plugins."""
+        return self.kubelet_dir / "plugins_registry" / f"{self.driver}-reg.sock"

@@ -1,0 +1,36 @@
+"""What the kernel says about block devices in ``/sys/dev/block``; small files, read at once."""
+
+import os
+from pathlib import Path
+
+from provisioner.node.roots import Roots
+
+
+def serial(roots: Roots, number: str) -> str | None:
+    """The serial of a disk, or of the disk that a partition is on; None if there is none to read.
+
+    An NVMe disk has it at its controller, or at its subsystem where the kernel joins several
+    paths; Xen's disks have none.
+
+    Args:
+        roots: where sysfs is.
+        number: the device's number, "major:minor".
+    """
+    here = roots.sys / "dev" / "block" / number
+    whole = Path(os.path.realpath(here)).parent if is_partition(roots, number) else here
+    try:
+        return (whole / "device" / "serial").read_text().strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def is_partition(roots: Roots, number: str) -> bool:
+    """Whether a device is a partition."""
+    return (roots.sys / "dev" / "block" / number / "partition").exists()
+
+
+def is_partition_of(roots: Roots, number: str, disk_number: str) -> bool:
+    """Whether a device is a partition of that very disk."""
+    blocks = roots.sys / "dev" / "block"
+    here, disk = (os.path.realpath(blocks / one) for one in (number, disk_number))
+    return is_partition(roots, number) and os.path.dirname(here) == disk  # noqa: PTH120 -- text

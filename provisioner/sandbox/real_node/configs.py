@@ -1,0 +1,135 @@
+"""The files that a node's containerd and kubelet are configured by.
+
+containerd 1.6, configuration version 2; kubelet.config.k8s.io/v1beta1. Both find their folders at
+the usual places of the node's own namespace.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from provisioner.sandbox.real_node.image import PAUSE
+
+SOCKET: Final = "/run/containerd/containerd.sock"
+
+_CNI: Final = "/var/lib/cni"
+
+_CONTAINERD: Final = """\
+version = 2
+root = "/var/lib/containerd"
+state = "/run/containerd"
+# What is not used costs time at the start, and some of it looks beyond this node.
+disabled_plugins = [
+  "io.containerd.internal.v1.opt",
+  "io.containerd.internal.v1.restart",
+  "io.containerd.internal.v1.tracing",
+  "io.containerd.tracing.processor.v1.otlp",
+  "io.containerd.snapshotter.v1.aufs",
+  "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.overlayfs",
+  "io.containerd.snapshotter.v1.zfs",
+]
+
+[grpc]
+address = "{socket}"
+
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "{pause}"
+# A container of the sandbox's own may not be allowed to lower it.
+restrict_oom_score_adj = true
+disable_tcp_service = true
+stream_server_address = "127.0.0.1"
+stream_server_port = "0"
+
+[plugins."io.containerd.grpc.v1.cri".containerd]
+# Copies: works on every file system, which overlayfs does not, and leaves no mounts.
+snapshotter = "native"
+default_runtime_name = "runc"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+SystemdCgroup = false
+
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "{cni}/bin"
+conf_dir = "{cni}/net.d"
+"""
+
+
+def write_containerd(path: Path) -> Path:
+    """Write what ``containerd --config`` takes."""
+    path.write_text(_CONTAINERD.format(socket=SOCKET, pause=PAUSE, cni=_CNI))
+    return path
+
+
+def write_cni(var_lib: Path) -> None:
+    """Write the network that makes the node ready.
+
+    Nobody ever uses it: its pods are on the host's network, which needs no plugin.
+    """
+    folder = var_lib / "cni" / "net.d"
+    folder.mkdir(parents=True, exist_ok=True)
+    network = {"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "none"}]}
+    (folder / "10-none.conflist").write_text(json.dumps(network))
+
+
+_KUBELET: Final = {
+    "apiVersion": "kubelet.config.k8s.io/v1beta1",
+    "kind": "KubeletConfiguration",
+    "address": "127.0.0.1",
+    "healthzPort": 0,
+    "containerRuntimeEndpoint": f"unix://{SOCKET}",
+    "cgroupDriver": "cgroupfs",
+    # Version 1 still is what some machines have; by default a kubelet of 1.35 refuses it.
+    "failCgroupV1": False,
+    "failSwapOn": False,
+    # How soon the controllers see that a volume is no longer in use.
+    "nodeStatusUpdateFrequency": "1s",
+    # How soon it looks again at a pod that runs: whether its volume has grown, for one.
+    "syncFrequency": "5s",
+    # The disk and memory are the whole machine's, and no pod is to go for others.
+    "evictionHard": {"memory.available": "0%"},
+    "imageGCHighThresholdPercent": 100,
+    "volumePluginDir": "/var/lib/kubelet/volume-plugins",
+    # It would make chains in the machine's own firewall.
+    "makeIPTablesUtilChains": False,
+    "resolvConf": "",
+    "serializeImagePulls": False,
+    # A container that ends runs again after a second, not after minutes.
+    "featureGates": {"KubeletCrashLoopBackOffMax": True},
+    "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
+    "logging": {"flushFrequency": "1s"},
+}
+
+
+def kubelet(
+    *, port: int, cgroup: str, authority: Path, certificate: Path, key: Path
+) -> dict[str, Any]:
+    """Return a KubeletConfiguration.
+
+    Args:
+        port: of its server, on 127.0.0.1.
+        cgroup: the group that its pods' are made in.
+        authority: who signs the client certificate of the API server, the only client.
+        certificate: the server's own.
+        key: of that.
+    """
+    # Who has a certificate of ours may do all, and nobody else on this machine anything.
+    only_certificates = {
+        "anonymous": {"enabled": False},
+        "webhook": {"enabled": False},
+        "x509": {"clientCAFile": str(authority)},
+    }
+    return _KUBELET | {
+        "port": port,
+        "cgroupRoot": f"/{cgroup}",
+        "tlsCertFile": str(certificate),
+        "tlsPrivateKeyFile": str(key),
+        "authentication": only_certificates,
+        "authorization": {"mode": "AlwaysAllow"},
+    }

@@ -1,0 +1,287 @@
+"""Volumes that move between real nodes while everything that moves them is killed.
+
+Each volume goes through cycles: a pod is put on a node, checks every byte that was ever written,
+writes a file more, and goes; the volume is unmounted and detached. Meanwhile somebody sends SIGKILL
+to the node plugin, kubelet and containerd of the nodes and to the controller, again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from provisioner.sandbox.api import Api, ApiError
+from provisioner.sandbox.nodes import DRIVER
+from provisioner.sandbox.real_node import traces
+from provisioner.sandbox.real_node.cycle_report import Report
+from provisioner.sandbox.real_node.file_pods import KnownFile, checking_pod, told
+from provisioner.sandbox.real_node.image import POD_IMAGE
+from provisioner.sandbox.real_node.kills import Kills, explain
+from provisioner.sandbox.up import Sandbox
+
+Json = dict[str, Any]
+
+FILE_SYSTEMS: Final = ("ext4", "xfs")
+PATIENCE_S: Final = 120.0
+_LOOK_EVERY_S: Final = 0.2
+_LEAST_LINES, _MOST_LINES = 20_000, 200_000
+_APPEARS_AFTER_S: Final = 1.0
+_NOT_FOUND = 404
+
+
+@dataclass
+class _Volume:
+    """One claim and what is to be on it."""
+
+    claim: str
+    file_system: str
+    files: list[KnownFile] = field(default_factory=list)
+    volume_id: str = ""
+    persistent_volume: str = ""
+    identity: str = ""  # of its file system
+    last_node: str = ""
+    ran_s: float = 0.0  # when its last pod still ran, of time.monotonic()
+
+
+class Cycles:
+    """Cycles of several volumes at once, in a namespace of their own.
+
+    Args:
+        sandbox: with real nodes, an installed controller and one that runs.
+        namespace: is made, and removed at the end.
+        seed: of nodes, sizes and kills; what the machine makes of their times is its own.
+        say: is told each kill and cycle.
+        formatting: whether a volume, of which it gets content and id, says that it is being
+            formatted; if given, the node plugin is killed then too.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        namespace: str,
+        seed: int,
+        *,
+        say: Callable[[str], None] = lambda _: None,
+        formatting: Callable[[Path, str], bool] | None = None,
+    ) -> None:
+        assert sandbox.fleet is not None, "there are no real nodes"
+        self._sandbox = sandbox
+        self._nodes, self._disks = sandbox.fleet.nodes, sandbox.fleet.disks
+        self._namespace = namespace
+        self._random = random.Random(seed)  # noqa: S311 (not cryptography)
+        self._say = say
+        self._formatting = formatting
+        self._kills = Kills(sandbox, self._random, say)
+        self._left_to_begin = 0
+        self.report = Report(seed, 0, len(sandbox.fleet.nodes))
+
+    @property
+    def _api(self) -> Api:
+        return self._sandbox.plane.api
+
+    @property
+    def _pods(self) -> str:
+        return f"/api/v1/namespaces/{self._namespace}/pods"
+
+    @property
+    def _claims(self) -> str:
+        return f"/api/v1/namespaces/{self._namespace}/persistentvolumeclaims"
+
+    async def run(self, cycles: int, volumes: int) -> Report:
+        """Run so many cycles altogether; all of it is gone afterwards.
+
+        Raises:
+            AssertionError: a byte was lost, or something did not come about in two minutes.
+        """
+        report, began_s = self.report, time.monotonic()
+        report.volumes = volumes
+        self._left_to_begin = cycles
+        disks = self._disks
+        torn_before = len(disks.torn)
+        every = [
+            _Volume(f"volume-{n}", FILE_SYSTEMS[n % len(FILE_SYSTEMS)]) for n in range(volumes)
+        ]
+        await self._prepare(every)
+        # So late that the node plugin has to wait for it, as it may have to on an instance.
+        disks.appears_after_s = _APPEARS_AFTER_S
+        await self._while_all_are_killed(every)
+        disks.appears_after_s = 0.0
+        # Nobody is killed any more: what the last pods wrote is read too.
+        async with asyncio.TaskGroup() as group:
+            for volume in every:
+                group.create_task(self._cycle(volume, None))
+        report.took_s = time.monotonic() - began_s
+        report.torn = [str(each) for each in disks.torn[torn_before:]]
+        report.kills, report.formats_ended = self._kills.counted, self._kills.formats
+        await self._remove(every)
+        named = {each.volume_id: each.persistent_volume for each in every}
+        roots = {each.name: each.root for each in self._nodes}
+        report.left = await traces.left(disks, roots, named)
+        return report
+
+    # -- one volume
+
+    async def _go_round(self, volume: _Volume) -> None:
+        while self._left_to_begin > 0:
+            self._left_to_begin -= 1
+            lines = self._random.randint(_LEAST_LINES, _MOST_LINES)
+            await self._cycle(volume, KnownFile(f"{volume.claim}-{len(volume.files)}", lines))
+            self.report.cycles += 1
+
+    async def _cycle(self, volume: _Volume, new: KnownFile | None) -> None:
+        node = self._random.choice([each.name for each in self._nodes])
+        name = f"{volume.claim}-cycle-{len(volume.files) if new else 'last'}"
+        body = checking_pod(name, volume.claim, volume.files, new, image=POD_IMAGE, node=node)
+        await self._api.create(self._pods, body)
+        message = await self._until(f"pod {name} has succeeded", lambda: self._end(name, volume))
+        self.report.moves += volume.last_node not in ("", node)
+        volume.last_node = node
+        self.report.checked_bytes += sum(each.size_bytes for each in volume.files)
+        if new is not None:
+            assert f"wrote {new.name}" in message, message
+            self.report.written_bytes += new.size_bytes
+            volume.files.append(new)
+        self._say(f"{name} on {node}: {message}")
+        await self._delete(f"{self._pods}/{name}", gracePeriodSeconds="1")
+        await self._detached(volume)
+        await self._judge(volume, node)
+        self._look_at_file_system(volume)
+
+    async def _end(self, pod: str, volume: _Volume) -> str | None:
+        looked_s = time.monotonic()
+        message = told(await self._api.get(f"{self._pods}/{pod}"))
+        if message is None:
+            volume.ran_s = looked_s
+        return message
+
+    async def _judge(self, volume: _Volume, node: str) -> None:
+        """Take note where a killed kubelet explains that the volume was detached while mounted."""
+        for torn in [each for each in self._disks.torn if each.volume_id == volume.volume_id]:
+            status = (await self._api.get(f"/api/v1/nodes/{node}"))["status"]
+            in_use = status.get("volumesInUse", ())
+            if explain(torn, volume.ran_s, self._kills.of_kubelets, in_use):
+                self._disks.torn.remove(torn)
+                self.report.forgotten.append(str(torn))
+
+    async def _detached(self, volume: _Volume) -> None:
+        async def detached() -> bool:
+            found = await self._api.get("/apis/storage.k8s.io/v1/volumeattachments")
+            sources = [each["spec"]["source"] for each in found["items"]]
+            names = [each.get("persistentVolumeName") for each in sources]
+            gone = volume.persistent_volume not in names
+            return gone and volume.volume_id not in self._disks.in_use
+
+        await self._until(f"{volume.volume_id} is detached", detached)
+
+    def _look_at_file_system(self, volume: _Volume) -> None:
+        """Its UUID is made by mkfs: another one means that somebody has formatted it again."""
+        path = self._disks.content_of(volume.volume_id)
+        identity = traces.file_system_identity(path, volume.file_system)
+        if volume.identity not in ("", identity):
+            self.report.formatted_anew.append(f"{volume.volume_id} ({volume.file_system})")
+        volume.identity = identity
+
+    # -- who kills
+
+    async def _while_all_are_killed(self, every: list[_Volume]) -> None:
+        await self._sandbox.stop_controller(10.0)
+        # A new one is to lead at once; how long a lease is kept is another story.
+        await self._sandbox.start_controller("--no-leader-elect")
+        async with asyncio.TaskGroup() as group:
+            killers = [group.create_task(self._kills.again_and_again(), name="killer")]
+            if self._formatting:
+                unformatted = partial(_unformatted, every)
+                work = self._kills.while_formatting(self._formatting, unformatted)
+                killers.append(group.create_task(work, name="killer of formats"))
+            tasks = [group.create_task(self._go_round(volume)) for volume in every]
+            await asyncio.wait(tasks)
+            for killer in killers:
+                killer.cancel()
+        # Half of a kill may have been done: all are there, and as they were, when this ends.
+        await self._sandbox.stop_controller(10.0)
+        await self._sandbox.start_controller()
+        for node in self._nodes:
+            await node.ready()
+
+    # -- beginning and end
+
+    async def _prepare(self, every: list[_Volume]) -> None:
+        await self._api.create("/api/v1/namespaces", {"metadata": {"name": self._namespace}})
+        accounts = f"/api/v1/namespaces/{self._namespace}/serviceaccounts"
+
+        async def takes_pods() -> bool:
+            return bool((await self._api.get(accounts))["items"])
+
+        await self._until("the namespace takes pods", takes_pods)
+        # Made before anybody is killed: a new controller looks for a minute for what the killed one
+        # may have begun to make, and that is no part of a cycle.
+        zone = {"key": "topology.kubernetes.io/zone", "values": [self._nodes[0].instance.zone]}
+        for file_system in FILE_SYSTEMS:
+            body = {
+                "metadata": {"name": f"{self._namespace}-{file_system}"},
+                "provisioner": DRIVER,
+                "parameters": {"type": "gp3", "csi.storage.k8s.io/fstype": file_system},
+                "allowedTopologies": [{"matchLabelExpressions": [zone]}],
+            }
+            await self._api.create("/apis/storage.k8s.io/v1/storageclasses", body)
+        for volume in every:
+            spec = {
+                "storageClassName": f"{self._namespace}-{volume.file_system}",
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+            }
+            body = {"metadata": {"name": volume.claim}, "spec": spec}
+            await self._api.create(self._claims, body)
+        for volume in every:
+            await self._until(f"{volume.claim} is Bound", partial(self._is_bound, volume))
+
+    async def _is_bound(self, volume: _Volume) -> bool:
+        claim = await self._api.get(f"{self._claims}/{volume.claim}")
+        if claim["status"].get("phase") != "Bound":
+            return False
+        volume.persistent_volume = claim["spec"]["volumeName"]
+        path = f"/api/v1/persistentvolumes/{volume.persistent_volume}"
+        volume.volume_id = (await self._api.get(path))["spec"]["csi"]["volumeHandle"]
+        return True
+
+    async def _remove(self, every: list[_Volume]) -> None:
+        await self._delete(self._claims)
+        for volume in every:
+            path = f"/api/v1/persistentvolumes/{volume.persistent_volume}"
+            await self._until(f"{path} is gone", partial(self._is_gone, path))
+        for file_system in FILE_SYSTEMS:
+            name = f"{self._namespace}-{file_system}"
+            await self._delete(f"/apis/storage.k8s.io/v1/storageclasses/{name}")
+        await self._delete(f"/api/v1/namespaces/{self._namespace}")
+
+    async def _is_gone(self, path: str) -> bool:
+        try:
+            await self._api.get(path)
+        except ApiError as error:
+            return error.status == _NOT_FOUND
+        return False
+
+    async def _delete(self, path: str, **query: str) -> None:
+        try:
+            await self._api.delete(path, **query)
+        except ApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
+
+    async def _until(self, what: str, look: Callable[[], Awaitable[Any]]) -> Any:
+        until_s = time.monotonic() + PATIENCE_S
+        while not (seen := await look()):
+            if time.monotonic() > until_s:
+                raise AssertionError(f"not in {PATIENCE_S:.0f} s: {what}; so far {self.report}")
+            await asyncio.sleep(_LOOK_EVERY_S)
+        return seen
+
+
+def _unformatted(every: list[_Volume]) -> set[str]:
+    return {each.volume_id for each in every if not each.identity}

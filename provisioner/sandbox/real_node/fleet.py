@@ -1,0 +1,96 @@
+"""The real nodes of a sandbox, and the disks that EC2 attaches to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from provisioner.sandbox import installation, workdir
+from provisioner.sandbox.control_plane import ControlPlane
+from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.real_node import imds, requirements
+from provisioner.sandbox.real_node.disks import Disks
+from provisioner.sandbox.real_node.node import Access, RealNode
+from provisioner.sandbox.strict_ec2.instances import Instance
+
+
+def demand() -> None:
+    """Raise SandboxError if no real node can run here; it says what is missing."""
+    if why := requirements.missing():
+        raise SandboxError(why)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Nodes that run, and their disks."""
+
+    nodes: Sequence[RealNode]
+    disks: Disks
+
+
+@contextlib.asynccontextmanager
+async def fleet(
+    plane: ControlPlane, ec2_endpoint: str, instances: Sequence[Instance], *, initialized: bool
+) -> AsyncIterator[Fleet]:
+    """Run a real node for each instance until the block is left; then nothing of them remains.
+
+    Args:
+        plane: what their kubelets serve.
+        ec2_endpoint: the strict EC2, which says what is attached to them.
+        instances: their instances there.
+        initialized: whether their Nodes are made what a cloud controller makes of them.
+
+    Raises:
+        SandboxError: one cannot be started, or left something behind.
+    """
+    async with Disks(ec2_endpoint, plane.folder / workdir.STATE / "disks") as disks:
+        nodes = [RealNode(plane, each, disks, initialized=initialized) for each in instances]
+        try:
+            await _together(node.boot() for node in nodes)
+            yield Fleet(nodes, disks)
+        finally:
+            await asyncio.shield(_all_off(nodes))
+
+
+async def _all_off(nodes: Sequence[RealNode]) -> None:
+    ends = await asyncio.gather(*(node.power_off() for node in nodes), return_exceptions=True)
+    for end in ends:
+        if isinstance(end, BaseException):
+            raise end
+
+
+@contextlib.asynccontextmanager
+async def plugins(plane: ControlPlane, nodes: Sequence[RealNode]) -> AsyncIterator[None]:
+    """Run the node plugin on these nodes, by its manifests' account and with IMDSv2.
+
+    Raises:
+        SandboxError: the manifests are refused, or one does not register itself.
+    """
+    account = await installation.install_node(plane)
+    token = await plane.service_account_token(account.namespace, account.name)
+    token_file = plane.folder / workdir.STATE / "node-plugin.token"
+    token_file.touch(mode=0o600)
+    token_file.write_text(token)
+    access = Access(plane.server, token_file, plane.credentials.authority)
+    async with contextlib.AsyncExitStack() as served:
+        endpoints = [
+            await served.enter_async_context(imds.serving(node.metadata)) for node in nodes
+        ]
+        await _together(
+            node.start_plugin(access, endpoint)
+            for node, endpoint in zip(nodes, endpoints, strict=True)
+        )
+        yield
+
+
+async def _together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Do all at once; the first failure ends the others, and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for work in works:
+                group.create_task(work)
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None

@@ -1,0 +1,123 @@
+"""SIGKILL to all that moves volumes between real nodes, again and again, and what it explains."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from provisioner.sandbox.real_node.cycle_report import CONTROLLER, PARTS
+from provisioner.sandbox.real_node.disks import Torn
+from provisioner.sandbox.real_node.node import KUBELET, PLUGIN, RealNode
+from provisioner.sandbox.up import Sandbox
+
+_PAUSE_S = (0.2, 2.0)
+_LOOK_EVERY_S: Final = 0.005
+"""A mkfs of a small volume takes some hundredths of a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A kubelet's end and new beginning, in seconds of ``time.monotonic()``."""
+
+    instance_id: str
+    began_s: float
+    ended_s: float
+
+
+def explain(torn: Torn, since_s: float, kills: Iterable[Kill], in_use: Collection[str]) -> bool:
+    """Tell whether a killed kubelet is why a volume was mounted when it was detached.
+
+    One that is killed between a pod's unmount and that of the stage forgets the volume
+    (``provisioner.decide.forgotten``), and says of it that it is not in use. So no pod may have had
+    it, the kubelet must have said so, and it must have been killed in that time.
+
+    Args:
+        torn: what was detached too early.
+        since_s: when the pod still ran, of ``time.monotonic()``.
+        kills: of all kubelets.
+        in_use: what the kubelet says is in use, as in ``status.volumesInUse`` of its Node.
+    """
+    if not torn.is_only_staged or any(each.endswith(f"^{torn.volume_id}") for each in in_use):
+        return False
+    return any(
+        kill.instance_id == torn.instance_id
+        and kill.ended_s >= since_s
+        and kill.began_s <= torn.at_s
+        for kill in kills
+    )
+
+
+class Kills:
+    """Who kills.
+
+    Attributes:
+        counted: by part.
+        of_kubelets: all of them.
+        formats: how many formats were ended halfway.
+    """
+
+    def __init__(self, sandbox: Sandbox, chance: random.Random, say: Callable[[str], None]) -> None:
+        self.counted: Counter[str] = Counter()
+        self.of_kubelets: list[Kill] = []
+        self.formats = 0
+        self._sandbox, self._random, self._say = sandbox, chance, say
+
+    async def again_and_again(self) -> None:
+        """Kill something every second, until cancelled; then what was killed is there again."""
+        while True:
+            # Each as often as the others, in an order of chance.
+            for part in self._random.sample(PARTS, len(PARTS)):
+                await asyncio.sleep(self._random.uniform(*_PAUSE_S))
+                node = self._random.choice(self._sandbox.real_nodes)
+                if part == CONTROLLER:
+                    self._say(f"SIGKILL: {part}")
+                    await asyncio.shield(self._restart_controller())
+                else:
+                    await asyncio.shield(self._restart(part, node))
+
+    async def while_formatting(
+        self, begun: Callable[[Path, str], bool], unformatted: Callable[[], AbstractSet[str]]
+    ) -> None:
+        """Kill the node plugin while it formats, once for each volume, as long as there are any.
+
+        Args:
+            begun: whether a volume, of which it gets content and id, says that it is being
+                formatted.
+            unformatted: ids of the volumes that may still have no file system.
+        """
+        done: set[str] = set()
+        while waiting := unformatted() - done:
+            for volume_id in waiting:
+                for node in self._nodes_with(volume_id):
+                    if begun(self._sandbox.disks.content_of(volume_id), volume_id):
+                        done.add(volume_id)
+                        await asyncio.shield(self._restart(PLUGIN, node, f" formats {volume_id}"))
+                        # With its mkfs: or nobody could say yet that it had ended.
+                        self.formats += begun(self._sandbox.disks.content_of(volume_id), volume_id)
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    def _nodes_with(self, volume_id: str) -> list[RealNode]:
+        device_of = self._sandbox.disks.device_of
+        nodes = self._sandbox.real_nodes
+        return [each for each in nodes if device_of(volume_id, each.instance.instance_id)]
+
+    async def _restart(self, part: str, node: RealNode, why: str = "") -> None:
+        self._say(f"SIGKILL: {part} of {node.name}{why and f', which{why}'}")
+        began_s = time.monotonic()
+        await node.restart(part)
+        if part == KUBELET:
+            kill = Kill(node.instance.instance_id, began_s, time.monotonic())
+            self.of_kubelets.append(kill)
+        self.counted[part] += 1
+
+    async def _restart_controller(self) -> None:
+        await self._sandbox.stop_controller()
+        await self._sandbox.start_controller("--no-leader-elect")
+        self.counted[CONTROLLER] += 1

@@ -1,0 +1,298 @@
+"""A node that runs: a real kubelet and containerd in namespaces of their own, on loopback.
+
+Pods have to be ``hostNetwork: true`` (there is no other network) and use the image
+``image.POD_IMAGE``, the only one there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import json
+import math
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from provisioner.sandbox import control_plane, own, workdir
+from provisioner.sandbox.control_plane import ControlPlane
+from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.real_node import cloud, configs, container, image
+from provisioner.sandbox.real_node.disks import Disks
+from provisioner.sandbox.real_node.host import Host
+from provisioner.sandbox.real_node.imds import InstanceMetadata
+from provisioner.sandbox.real_node.plugs import Machine
+from provisioner.sandbox.real_node.requirements import PATH
+from provisioner.sandbox.strict_ec2.instances import Instance
+
+CONTAINERD: Final = "containerd"
+KUBELET: Final = "kubelet"
+PLUGIN: Final = "node-plugin"
+
+_WITHOUT_CONTAINERD_S: Final = 10.0
+READY_TIMEOUT_S: Final = 60.0
+
+LABEL: Final = "ebs-provisioner.io/sandbox-node"
+"""With the value "real": what a pod selects that shall really run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How the node plugin reaches the API server: the token of its ServiceAccount in a file."""
+
+    server: str
+    token_file: Path
+    authority: Path
+
+
+class RealNode:
+    """One node; the parts are ``CONTAINERD``, ``KUBELET`` and ``PLUGIN``.
+
+    Attributes:
+        instance: what it is to EC2, and the name of its Node object.
+        host: its namespaces; ``host.root``, ``host.mounts()`` and ``host.run(…)`` look into them.
+        probes: the address of the node plugin's probes and metrics.
+        metadata: what its instance metadata service tells the node plugin.
+    """
+
+    def __init__(
+        self, plane: ControlPlane, instance: Instance, disks: Disks, *, initialized: bool = True
+    ) -> None:
+        """Prepare a node that is off.
+
+        Args:
+            plane: what its kubelet serves.
+            instance: what it is to EC2.
+            disks: where its disks come from.
+            initialized: whether its Node object is made what a cloud controller makes of it.
+        """
+        self.instance = instance
+        self.probes = f"127.0.0.1:{control_plane.free_port()}"
+        self.metadata = InstanceMetadata(
+            instance.instance_id, instance.instance_type, instance.zone
+        )
+        self._metadata_endpoint = ""
+        self._plane = plane
+        self._disks = disks
+        self._initialized = initialized
+        self._access: Access | None = None
+        self._kubelet_since = dt.datetime.now(dt.UTC)
+        self._port = control_plane.free_port()
+        folder = plane.folder / workdir.STATE / f"node-{self.name}"
+        needed = (plane.folder, plane.binaries, Path(sys.prefix), Path(sys.base_prefix))
+        here = Path(__file__).parents[3]
+        self.host = Host(folder, (*needed, here), self._lost)
+        self.host.revive = self._revive
+        self._turn = asyncio.Lock()
+        self._containerd_killed_s = -math.inf
+        self._reviving: set[asyncio.Task[None]] = set()
+        for part in (CONTAINERD, KUBELET, PLUGIN):
+            self.host.log_of(part, self.log(part))
+
+    @property
+    def name(self) -> str:
+        """Of its Node object."""
+        return self.instance.private_dns_name
+
+    @property
+    def pid(self) -> int:
+        """Of process 1 of its namespaces; 0 while it is off."""
+        return self.host.pid
+
+    @property
+    def root(self) -> Path:
+        """Its root folder, as seen from outside."""
+        return self.host.root
+
+    def mounts(self) -> list[str]:
+        """The lines of its mountinfo."""
+        return self.host.mounts()
+
+    def log(self, part: str) -> Path:
+        """What a part has printed."""
+        return self._plane.crew.logs / f"{part}-{self.name}.log"
+
+    def _lost(self, message: str) -> None:
+        self._plane.crew.fail(f"{self.name}: {message}")
+
+    # -- the whole node
+
+    async def boot(self) -> None:
+        """Switch it on; returns when its Node is ready, and its plugin registered if it has one.
+
+        Raises:
+            SandboxError: something cannot be started or does not get ready.
+        """
+        await self.host.on()
+        await self._disks.plug_in(
+            Machine(self.instance.instance_id, self.root / "dev", self.host.sys_dev_block)
+        )
+        configs.write_cni(self.root / "var/lib")
+        await self.start(CONTAINERD)
+        await self._import_images()
+        await self.start(KUBELET)
+        if self._access is not None:
+            await self.start(PLUGIN)
+        await self.ready()
+
+    async def power_off(self) -> None:
+        """End it at once, as when its instance fails; its disk and its Node object stay."""
+        for task in self._reviving:
+            task.cancel()
+        try:
+            await self.host.off()
+        finally:
+            await self._disks.pull_plug(self.instance.instance_id)
+
+    # -- its parts
+
+    async def start(self, part: str) -> None:
+        """Start one part, and for containerd wait until it answers.
+
+        Raises:
+            SandboxError: it cannot be started.
+        """
+        environment = {"PATH": PATH, "HOME": "/root"}
+        if part == PLUGIN:
+            # The rights of a pod of the DaemonSet: root's, its account's, and container.py's view.
+            environment = own.environment() | environment | {"PYTHONDONTWRITEBYTECODE": "1"}
+            environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = self._metadata_endpoint
+        if part == KUBELET:
+            self._kubelet_since = dt.datetime.now(dt.UTC)
+        # Killed, it takes the mkfs or fsck that it runs with it, as its container would.
+        contained = part == PLUGIN
+        await self.host.start(part, self._command(part), environment, contained=contained)
+        if part == CONTAINERD:
+            answers = control_plane.until(self._containerd_answers)
+            await self._unless_failed(answers, "the start of containerd")
+
+    async def kill(self, part: str) -> None:
+        """End one part by SIGKILL; containers outlive their containerd, only mounts the plugin."""
+        if part == CONTAINERD:
+            self._containerd_killed_s = time.monotonic()
+        await self.host.kill(part)
+
+    async def restart(self, part: str) -> None:
+        """Kill one part and start it again."""
+        async with self._turn:
+            await self.kill(part)
+            await self.start(part)
+
+    def _revive(self, part: str, status: int) -> bool:
+        """Start a kubelet again that found no containerd when it began, as systemd does."""
+        since_s = time.monotonic() - self._containerd_killed_s
+        if part != KUBELET or status != 1 or since_s > _WITHOUT_CONTAINERD_S:
+            return False
+        task = asyncio.create_task(self._start_kubelet_again(), name=f"kubelet of {self.name}")
+        self._reviving.add(task)
+        task.add_done_callback(self._revived)
+        return True
+
+    async def _start_kubelet_again(self) -> None:
+        async with self._turn:  # until then a containerd that is being restarted answers
+            if not self.host.runs(KUBELET):
+                await self.start(KUBELET)
+
+    def _revived(self, task: asyncio.Task[None]) -> None:
+        self._reviving.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            self._lost(str(error))
+
+    async def start_plugin(self, access: Access, metadata_endpoint: str) -> None:
+        """Run the node plugin from now on, and wait until the kubelet knows it.
+
+        Args:
+            access: to the API server.
+            metadata_endpoint: URL of the instance metadata service.
+
+        Raises:
+            SandboxError: it cannot be started, or is not registered within a minute.
+        """
+        self._access, self._metadata_endpoint = access, metadata_endpoint
+        await self.start(PLUGIN)
+        await self.ready()
+
+    async def ready(self) -> None:
+        """Wait until its Node is ready, and its plugin registered if it has one.
+
+        Raises:
+            SandboxError: it is not within a minute, or a part ended.
+        """
+        is_ready = control_plane.until(
+            partial(cloud.is_ready, self._plane.api, self.name, self._kubelet_since)
+        )
+        await self._unless_failed(is_ready, "becoming ready")
+        if self._initialized:
+            await cloud.initialize(self._plane.api, self.instance)
+        if self._access is not None:
+            registered = control_plane.until(self._is_registered)
+            await self._unless_failed(registered, "the registration of the node plugin")
+
+    async def _is_registered(self) -> bool:
+        return await own.is_ready(self.probes) and await cloud.has_driver(
+            self._plane.api, self.name, self.instance.instance_id
+        )
+
+    async def _unless_failed(self, work: Any, what: str) -> None:
+        text = f"{what} of {self.name}"
+        await self._plane.crew.unless_failed(work, READY_TIMEOUT_S, text)
+
+    def _command(self, part: str) -> list[str]:
+        folder = self.host.folder
+        if part == CONTAINERD:
+            config = configs.write_containerd(folder / "containerd.toml")
+            return ["containerd", "--config", str(config)]
+        if part == KUBELET:
+            return self._kubelet(folder / "kubelet.json")
+        assert self._access is not None, "start_plugin comes first"
+        return [
+            *(sys.executable, "-S", "-m", container.__name__),
+            *(sys.executable, "-m", "provisioner.cli", "node"),
+            *("--node-name", self.name),
+            *("--kube-server", self._access.server),
+            *("--token-file", str(self._access.token_file)),
+            *("--ca-file", str(self._access.authority)),
+            *("--metrics-address", self.probes),
+            *("--log-format", "json"),
+        ]
+
+    def _kubelet(self, config: Path) -> list[str]:
+        keys = self._plane.credentials
+        document = configs.kubelet(
+            port=self._port,
+            cgroup=self.host.cgroup,
+            authority=keys.authority,
+            certificate=keys.certificate,
+            key=keys.key,
+        )
+        config.write_text(json.dumps(document, indent=1))
+        return [
+            str(self._plane.binaries / "kubelet"),
+            f"--config={config}",
+            f"--kubeconfig={self._plane.kubeconfig_of_kubelet(self.name)}",
+            f"--hostname-override={self.name}",
+            # Its Node says nothing of the instance until a cloud controller has filled it in.
+            "--cloud-provider=external",
+            "--cert-dir=/var/lib/kubelet/pki",
+            f"--node-labels={LABEL}=real",
+            "--v=2",
+        ]
+
+    async def _containerd_answers(self) -> bool:
+        code, _, _ = await self.host.run("ctr", f"--address={configs.SOCKET}", "version")
+        return code == 0
+
+    async def _import_images(self) -> None:
+        tar = self.host.folder / "images.tar"
+        if tar.exists():
+            return  # its disk has them from an earlier life
+        await asyncio.to_thread(image.write_from_here, tar)
+        code, _, errors = await self.host.run(
+            *("ctr", f"--address={configs.SOCKET}", "--namespace=k8s.io"),
+            *("images", "import", "--snapshotter=native", str(tar)),
+        )
+        if code:
+            raise SandboxError(f"the images of {self.name} cannot be had: {errors.strip()}")

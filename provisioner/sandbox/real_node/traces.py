@@ -1,0 +1,96 @@
+"""What a file system's maker leaves in it, and what volumes leave behind on nodes: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Final
+
+from provisioner.sandbox.real_node.disks import Disks
+
+_PATIENCE_S: Final = 15.0
+_LOOK_EVERY_S: Final = 0.1
+# Where UUID and magic are: Linux' fs/ext4/ext4.h and fs/xfs/libxfs/xfs_format.h.
+_UUID_AT: Final = {"ext4": 1024 + 0x68, "ext3": 1024 + 0x68, "xfs": 32}
+_MAGIC: Final = {
+    "ext4": (1024 + 0x38, b"\x53\xef"),
+    "ext3": (1024 + 0x38, b"\x53\xef"),
+    "xfs": (0, b"XFSB"),
+}
+_UUID_BYTES: Final = 16
+
+
+def file_system_identity(content: Path, file_system: str) -> str:
+    """Return the UUID of the file system on a volume, which its mkfs has made up.
+
+    Raises:
+        AssertionError: there is no such file system.
+    """
+    at, magic = _MAGIC[file_system]
+    with content.open("rb") as opened:
+        opened.seek(at)
+        found = opened.read(len(magic))
+        assert found == magic, f"{content.name} holds no {file_system}"
+        opened.seek(_UUID_AT[file_system])
+        return opened.read(_UUID_BYTES).hex()
+
+
+async def left(disks: Disks, roots: Mapping[str, Path], volumes: Mapping[str, str]) -> list[str]:
+    """Return what deleted volumes have left behind, in words.
+
+    Kubelet and the kernel may take a moment; what is there after that stays.
+
+    Args:
+        disks: of the sandbox.
+        roots: of its machines, by their names: ``/proc/<process of it>/root``.
+        volumes: names of persistent volumes, by the ids of their volumes.
+    """
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + _PATIENCE_S
+    while found := _look(disks, roots, volumes):
+        if loop.time() > until_s:
+            break
+        await asyncio.sleep(_LOOK_EVERY_S)
+    return found
+
+
+def _look(disks: Disks, roots: Mapping[str, Path], volumes: Mapping[str, str]) -> list[str]:
+    found = [f"loop device of {each}" for each in volumes.keys() & disks.in_use.keys()]
+    found += [f"content of {each}" for each in volumes if disks.content_of(each).exists()]
+    names = {*volumes.values()}
+    for volume_id in volumes:
+        # Kubelet names a stage after this digest, udev a device after the serial.
+        digest = hashlib.sha256(volume_id.encode()).hexdigest()
+        names |= {digest, volume_id.replace("-", "")}
+    for name, root in roots.items():
+        found += [f"{each} on {name}" for each in left_on(root, names)]
+    return found
+
+
+def left_on(root: Path, names: AbstractSet[str]) -> list[str]:
+    """Return links, mounts and kubelet's folders on a machine that bear one of these names.
+
+    ``root`` is ``/proc/<process of it>/root``.
+    """
+    by_id = root / "dev" / "disk" / "by-id"
+    links = [f"link {each.name}" for each in by_id.glob("*") if _bears(each.name, names)]
+    mounts = [
+        f"mount {line.split()[4]}"
+        for line in (root.parent / "mountinfo").read_text().splitlines()
+        if _bears(line, names)
+    ]
+    kubelet = root / "var" / "lib" / "kubelet"
+    folders = [
+        f"folder {each.relative_to(root)}"
+        for pattern in ("plugins/kubernetes.io/csi/*/*", "pods/*/volume*/*/*")
+        for each in kubelet.glob(pattern)
+        if _bears(each.name, names)
+    ]
+    return [*links, *mounts, *folders]
+
+
+def _bears(text: str, names: AbstractSet[str]) -> bool:
+    return any(name in text for name in names)

@@ -1,0 +1,55 @@
+"""The demo's chapters of real nodes, told as ``sandbox demo`` tells them; the others are left out.
+
+``test_rights`` tells all the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from provisioner.sandbox import demo
+from provisioner.sandbox.chapters import cycles
+from provisioner.sandbox.up import Sandbox
+from tests.cluster.real_nodes import NEEDS_A_REAL_NODE
+
+pytestmark = NEEDS_A_REAL_NODE
+
+
+async def test_the_story_of_real_nodes_is_told_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), width=1000)
+    start = Sandbox.start
+    quick = {"nodes": 1, "zones": 1, "latency": "none", "throttle": "none", "webhook": False}
+
+    def started(**options: Any) -> contextlib.AbstractAsyncContextManager[Sandbox]:
+        return start(**(options | quick))
+
+    monkeypatch.setattr(Sandbox, "start", started)
+    monkeypatch.setattr(demo, "CHAPTERS", ())
+    monkeypatch.setattr(cycles, "_CYCLES", 2)  # the others are told by test_real_node_cycles
+    monkeypatch.setattr(cycles, "_VOLUMES", 2)
+
+    await demo.tell(console)
+
+    assert isinstance(console.file, io.StringIO)
+    said = console.file.getvalue()
+    _, moved, grown, refused, killed, ended = re.split(r"\n\d\. ", said)
+    moves = re.search(r"attached to (i-\w+) → none → (i-\w+)\n", moved)
+    assert moves is not None, moved
+    assert moves[1] != moves[2]
+    first, second = re.findall(r"\w{64}  /data/diary.txt", moved)
+    assert first == second
+    assert re.findall(r"([\d.]+)G .* /data\n", moved + grown) == ["29.9", "39.9"]
+    value = re.search(r"ebs-provisioner.io/format=yes-erase-(vol-\w+)-\w{8}\n", refused)
+    assert value is not None, refused
+    assert f"the first 64 MiB of {value[1]} are as they were" in refused
+    assert "✓ 2 cycles of 2 volumes on 2 nodes" in killed
+    assert "SIGKILL: " in killed
+    assert "no device, link or mount of a volume is left on a node" in ended
+    assert "the nodes have left no loop device, mount or control group here" in ended
+    assert "The story is told" in ended

@@ -1,0 +1,194 @@
+"""The end of a sandbox with real nodes, however it comes: nothing is left of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from provisioner.sandbox import workdir
+from provisioner.sandbox.commands import have_binaries
+from provisioner.sandbox.control_plane import until
+from provisioner.sandbox.real_node import cgroups
+from provisioner.sandbox.real_node.file_pods import pod
+from provisioner.sandbox.real_node.host import Host
+from provisioner.sandbox.real_node.image import POD_IMAGE
+from provisioner.sandbox.real_node.remains import remains
+from tests.cluster.real_nodes import NEEDS_A_REAL_NODE
+
+pytestmark = NEEDS_A_REAL_NODE
+
+
+class Up:
+    """A running ``sandbox up --real-node``, and all that belongs to its nodes."""
+
+    def __init__(self, process: asyncio.subprocess.Process, temporary: Path) -> None:
+        self.process = process
+        self.temporary = temporary
+        self.agents: list[int] = []
+        self.keepers: list[int] = []
+        self.groups: set[str] = set()
+
+    def look(self, said: str) -> None:
+        self.agents = [int(pid) for pid in re.findall(r"/proc/(\d+)/root", said)]
+        for pid in self.agents:
+            keeper = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            self.keepers.append(keeper)
+            self.groups.add(cgroups.name_for(keeper))
+
+    def inside(self) -> set[int]:
+        """All processes of its nodes: those of their pid namespaces."""
+        spaces = {Path(f"/proc/{pid}/ns/pid").readlink() for pid in self.agents}
+        return {
+            int(each.name)
+            for each in Path("/proc").glob("[0-9]*")
+            if _link(each / "ns/pid") in spaces
+        }
+
+    async def has_no_keepers(self) -> bool:
+        return not any(cgroups.name_for(keeper) in self.groups for keeper in self.keepers)
+
+    def folder(self) -> Path:
+        [found] = self.temporary.glob(f"{workdir.PREFIX}*")
+        return found
+
+    async def kubectl(self, *arguments: str, text: str = "") -> str:
+        process = await asyncio.create_subprocess_exec(
+            *(str(have_binaries() / "kubectl"), *arguments),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=os.environ | {"KUBECONFIG": str(self.folder() / workdir.KUBECONFIG)},
+        )
+        output, _ = await process.communicate(text.encode())
+        assert process.returncode == 0
+        return output.decode()
+
+
+async def use_volumes(up: Up) -> None:
+    """Have a pod run that has one volume mounted and another one as a device."""
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claims = [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": mode.lower()},
+            "spec": spec | {"storageClassName": "ebs-gp3", "volumeMode": mode},
+        }
+        for mode in ("Filesystem", "Block")
+    ]
+    body = pod(
+        "user",
+        "exec sleep 100000",
+        {"/data": "filesystem"},
+        image=POD_IMAGE,
+        devices={"/dev/xvdz": "block"},
+        nodeSelector={"ebs-provisioner.io/sandbox-node": "real"},
+    )
+    items = [*claims, {"apiVersion": "v1", "kind": "Pod"} | body]
+    document = {"apiVersion": "v1", "kind": "List", "items": items}
+    await up.kubectl("apply", "-f", "-", text=json.dumps(document))
+    await up.kubectl("wait", "--for=condition=Ready", "--timeout=90s", "pod/user")
+
+
+def _link(path: Path) -> Path | None:
+    try:
+        return path.readlink()
+    except OSError:
+        return None
+
+
+@asynccontextmanager
+async def up(temporary: Path) -> AsyncIterator[Up]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "provisioner.cli", "sandbox", "up", "--real-node"),
+        *("--nodes=1", "--zones=1", "--latency=none", "--no-webhook"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"TMPDIR": str(temporary)},
+    )
+    try:
+        assert process.stdout is not None
+        said = ""
+        async with asyncio.timeout(90):
+            while "Ctrl-C ends it all" not in said:
+                line = await process.stdout.readline()
+                assert line, (await process.communicate())[1].decode()
+                said += line.decode()
+        running = Up(process, temporary)
+        running.look(said)
+        yield running
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def by_ctrl_c(up: Up) -> None:
+    up.process.send_signal(signal.SIGINT)
+    async with asyncio.timeout(30):
+        assert await up.process.wait() == 0
+
+
+async def by_being_killed(up: Up) -> None:
+    up.process.kill()
+    await up.process.wait()
+
+
+async def by_being_killed_with_the_keepers(up: Up) -> None:
+    """Nobody is left to tidy up: the next node does it."""
+    up.process.kill()
+    for keeper in up.keepers:
+        os.kill(keeper, signal.SIGKILL)
+    await up.process.wait()
+    async with asyncio.timeout(10):
+        await until(up.has_no_keepers)
+    host = Host(up.temporary / "next", (), print)
+    await host.on()
+    await host.off()
+    shutil.rmtree(up.temporary / "next")
+
+
+@pytest.mark.parametrize("end", [by_ctrl_c, by_being_killed, by_being_killed_with_the_keepers])
+async def test_nothing_is_left_of_real_nodes_when_a_sandbox_ends(
+    tmp_path: Path, end: Callable[[Up], Awaitable[None]]
+) -> None:
+    async with up(tmp_path) as running:
+        await use_volumes(running)
+        inside, folder = running.inside(), running.folder()
+        names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in inside}
+        assert {"containerd", "kubelet"} <= names
+        assert len(running.agents) == 2
+        before = remains(folder, running.groups)
+        assert sum(each.startswith("loop device") for each in before) == 2
+        assert any(each.startswith("control group") for each in before)
+
+        await end(running)
+
+        def left() -> list[str]:
+            alive = [f"process {pid}" for pid in inside if Path(f"/proc/{pid}").exists()]
+            every = [*alive, *remains(folder, running.groups)]
+            return [each for each in every if each != f"folder {folder}"]
+
+        async def gone() -> bool:
+            return not left()
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(20):
+                await until(gone)
+        assert left() == []
+
+    assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
+    # Whose owner was killed, the next start removes.
+    workdir.remove_abandoned(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,209 @@
+"""Pods write to volumes on real kubelets, and other pods read it again, there and elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+
+from provisioner.sandbox.real_node.node import PLUGIN
+from tests.cluster import copies, growing, real_pods
+from tests.cluster.background import Background
+from tests.cluster.cluster import Cluster
+from tests.cluster.place import Place
+from tests.cluster.real_pods import READ, WRITE, nodes_of, ran
+from tests.cluster.together import Stories, Together
+from tests.node.machine import why_no_ext_growth
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+together = Together()
+
+WHY_NOT_GROW = why_no_ext_growth()
+GROWS = pytest.mark.skipif(bool(WHY_NOT_GROW), reason=WHY_NOT_GROW or "it can")
+BLOCK = {"volumeMode": "Block"}
+AS_DEVICE = {"/dev/xvdz": "data"}
+LOG = "/dev/termination-log"
+# Asked again if it fails: busybox's df looks for /data in a table of mounts that changes meanwhile.
+KIB = (
+    "kib() { until df -k /data > /tmp/df; do sleep 0.1; done; tail -1 /tmp/df | awk '{print $2}'; }"
+)
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[Background]:
+    yield from real_pods.background()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(real: Background) -> AsyncIterator[Cluster]:
+    async with real_pods.watched(real) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
+    async with together.started(cluster, request) as running:
+        yield running
+
+
+@together.test
+async def test_a_new_pod_reads_what_the_last_one_wrote_here_and_on_the_other_node(place: Place):
+    here, there = nodes_of(place)
+    await real_pods.a_claim(place)
+
+    written = await ran(place, "writer", WRITE, node=here)
+    assert len(written.split()[0]) == 64
+
+    assert await ran(place, "reader", READ, node=here) == written
+    assert await ran(place, "other-reader", READ, node=there) == written
+
+
+@together.test
+async def test_a_block_volume_keeps_its_bytes(place: Place):
+    here, there = nodes_of(place)
+    await real_pods.a_claim(place, **BLOCK)
+    read = "dd if=/dev/xvdz bs=1M skip=500 count=20 2>/dev/null | sha256sum > /dev/termination-log"
+    write = "dd if=/dev/urandom of=/dev/xvdz bs=1M seek=500 count=20 conv=fsync 2>/dev/null"
+
+    written = await ran(place, "writer", f"{write} && {read}", {}, devices=AS_DEVICE, node=here)
+
+    assert await ran(place, "reader", read, {}, devices=AS_DEVICE, node=there) == written
+    zeros = "dd if=/dev/xvdz bs=1M count=16 2>/dev/null | tr -d '\\0' | wc -c"
+    told = f"{zeros} > /dev/termination-log"
+    assert await ran(place, "looker", told, {}, devices=AS_DEVICE) == "0"
+
+
+@together.test
+async def test_xfs_keeps_its_bytes(place: Place):
+    here, there = nodes_of(place)
+    await real_pods.a_claim(place, file_system="xfs")
+    kind = "grep ' /data ' /proc/mounts | cut -d' ' -f3 >> /dev/termination-log"
+
+    written = await ran(place, "writer", f"{WRITE} && {kind}", node=here)
+
+    assert written.endswith("xfs")
+    assert await ran(place, "reader", f"{READ} && {kind}", node=there) == written
+
+
+@together.test
+async def test_mount_options_that_no_kernel_sees_are_no_failure(place: Place):
+    """For them mount(8) writes to its root file system, which takes no writes in our container."""
+    options = ["noatime", "_netdev", "x-systemd.automount"]
+    await place.storage_class("ext4", waits=True, mountOptions=options)
+    await real_pods.a_claim(place)
+
+    await real_pods.start(place, "user", f"{WRITE}; grep ' /data ' /proc/mounts >> {LOG}")
+
+    assert "noatime" in await real_pods.end_of(place, "user")
+    assert "MountVolume.MountDevice failed" not in await real_pods.describe(place, "user")
+    await real_pods.gone(place, "user")
+
+
+@together.test
+async def test_a_pod_writes_by_its_fs_group(place: Place):
+    await real_pods.a_claim(place)
+    alone = {"runAsUser": 1000, "runAsGroup": 1000}
+    tell = "stat -c '%u %g' /data/mine > /dev/termination-log"
+
+    mine = await ran(
+        place,
+        "writer",
+        f"echo hello > /data/mine && {tell}",
+        securityContext={**alone, "fsGroup": 2000},
+    )
+
+    assert mine == "1000 2000"  # the folder's group, by its setgid bit
+    refused = "touch /data/other 2> /dev/termination-log || cat /data/mine >> /dev/termination-log"
+    told = await ran(place, "stranger", refused, securityContext={"runAsUser": 3000})
+    assert "Permission denied" in told
+
+
+@together.test
+async def test_a_read_only_mount_takes_no_writes(place: Place):
+    await real_pods.a_claim(place)
+    written = await ran(place, "writer", WRITE)
+    volume = {"name": "volume-0", "persistentVolumeClaim": {"claimName": "data", "readOnly": True}}
+    script = f"touch /data/more 2> /tmp/refused && exit 1; {READ}; cat /tmp/refused >> {LOG}"
+
+    told = await ran(place, "reader", script, volumes=[volume])
+
+    assert told.startswith(written)
+    assert "Read-only file system" in told
+
+
+@together.test
+@pytest.mark.parametrize("file_system", [pytest.param("ext4", marks=GROWS), "xfs"])
+async def test_a_running_pod_sees_its_file_system_grow(place: Place, file_system: str):
+    await real_pods.a_claim(place, file_system=file_system)
+    script = f"{KIB}; {WRITE}; kib > /data/was;"
+    script += f" until [ $(kib) -gt 2500000 ]; do sleep 0.2; done; {READ}; cat /data/was >> {LOG}"
+    script += f"; kib >> {LOG}"
+    await real_pods.start(place, "user", script)
+    await real_pods.is_running(place, "user")
+
+    await growing.ask(place, "3Gi")
+
+    _, was, now = (await real_pods.end_of(place, "user")).splitlines()
+    assert 0.8 * 2**20 < int(was) < 2**20
+    assert 2.7 * 2**20 < int(now) < 3 * 2**20
+    claim = await growing.has_size(place, "3Gi")
+    assert growing.conditions(claim) == {}
+    found = await place.api.get(f"{place.pods}/user")
+    assert found["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+@together.test
+@pytest.mark.parametrize(
+    ("file_system", "size"),
+    [("ext4", "1Gi"), pytest.param("ext4", "3Gi", marks=GROWS), ("xfs", "1Gi"), ("xfs", "3Gi")],
+)
+async def test_a_restored_snapshot_has_the_same_bytes(place: Place, file_system: str, size: str):
+    here, there = nodes_of(place)
+    await real_pods.a_claim(place, file_system=file_system)
+    # A snapshot has what is on the volume; what only the node knows is not.
+    written = await ran(place, "writer", f"{WRITE} && sync", node=here)
+    async with copies.a_snapshot(place):
+        later = "echo later > /data/later; echo changed > /data/file"
+        await ran(place, "changer", later, node=here)
+        await real_pods.a_claim(
+            place,
+            "restored",
+            file_system,
+            **copies.of_snapshot("monday"),
+            **copies.size(size),
+        )
+        see = f"{KIB}; {READ}; ls /data | wc -l >> {LOG}; kib >> {LOG}"
+
+        told = await ran(place, "reader", see, {"/data": "restored"}, node=there)
+
+    assert len(told.splitlines()) == 3, told
+    first, files, kib = told.splitlines()
+    assert first == written
+    # The file, and lost+found where there is one: nothing of what came later.
+    assert files == ("1" if file_system == "xfs" else "2")
+    assert abs(int(kib) / 2**20 - int(size.removesuffix("Gi"))) < 0.2
+
+
+@together.test
+async def test_a_node_plugin_that_is_killed_changes_nothing_for_a_running_pod(place: Place):
+    node = real_pods.fleet_of(place.cluster.sandbox).nodes[1]
+    await real_pods.a_claim(place)
+    script = "while ! [ -e /data/stop ]; do echo x >> /data/log; sync; sleep 0.1; done;"
+    other = "sleep 3600"
+    await real_pods.start(place, "user", f"{script} {other}", node=node.name)
+    before = await real_pods.is_running(place, "user")
+
+    for _ in range(3):
+        await place.cluster.background.call(node.restart(PLUGIN))
+        await place.cluster.background.call(node.ready())
+    after = await place.api.get(f"{place.pods}/user")
+
+    states = [each["status"]["containerStatuses"][0] for each in (before, after)]
+    assert states[0]["containerID"] == states[1]["containerID"]
+    assert states[1]["restartCount"] == 0
+    await real_pods.gone(place, "user")
+    lines = f"sort -u /data/log > {LOG}; grep -c x /data/log >> {LOG}"
+    kind, count = (await ran(place, "reader", lines, node=nodes_of(place)[0])).splitlines()
+    assert kind == "x"
+    assert int(count) > 5

@@ -1,0 +1,254 @@
+"""Command lines of mkfs, fsck and growing; exit codes; sizes in superblocks."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from provisioner.decide import file_system as rules
+from provisioner.decide.file_system import Checked, Measured
+from provisioner.model.errors import Reason
+from provisioner.model.parameters import Formatting, parse
+
+DEVICE = Path("/dev/nvme1n1")
+EXT = ("-F", "-m0", "-E", "nodiscard")
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"), [("", "ext4"), ("ext4", "ext4"), ("EXT3", "ext3"), ("xfs", "xfs")]
+)
+def test_chooses_the_file_system_that_is_asked_for(asked, name):
+    assert rules.chosen(asked) == name
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ("ext2", "file system 'ext2' is not supported; there are ext4, ext3, xfs"),
+        ("ntfs", "file system ntfs is for Windows nodes, and this is a Linux node"),
+        ("ext4; rm", "file system 'ext4; rm' is not supported; there are ext4, ext3, xfs"),
+    ],
+)
+def test_refuses_other_file_systems(asked, sentence):
+    with pytest.raises(ValueError, match=f"^{sentence}$"):
+        rules.chosen(asked)
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes", "options"),
+    [
+        ("ext4", {}, EXT),
+        ("ext3", {"blocksize": "1024"}, (*EXT, "-b", "1024")),
+        ("xfs", {}, ("-f", "-K")),
+        (
+            "xfs",
+            {"blocksize": "1024", "inodesize": "1024"},
+            ("-f", "-K", "-b", "size=1024", "-i", "size=1024"),
+        ),
+        (
+            "ext4",
+            {
+                "blocksize": "4096",
+                "inodesize": "512",
+                "bytesperinode": "8192",
+                "numberofinodes": "200192",
+                "ext4bigalloc": "true",
+                "ext4clustersize": "16384",
+                "ext4encryptionsupport": "true",
+            },
+            (
+                *(*EXT, "-b", "4096", "-I", "512", "-i", "8192", "-N", "200192", "-C", "16384"),
+                *("-O", "bigalloc,encrypt"),
+            ),
+        ),
+        ("ext4", {"ext4encryptionsupport": "true"}, (*EXT, "-O", "encrypt")),
+        ("ext4", {"ext4bigalloc": "false", "blocksize": ""}, EXT),
+        ("ext4", {"partition": "1", "blockattachuntilinitialized": "true"}, EXT),
+    ],
+)
+def test_the_command_line_that_makes_a_file_system(name, attributes, options):
+    expected = (f"mkfs.{name}", *options, str(DEVICE))
+
+    assert rules.mkfs_command(name, attributes, DEVICE) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes", "sentence"),
+    [
+        ("xfs", {"ext4bigalloc": "true"}, "ext4BigAlloc is not for xfs; it is for ext4"),
+        (
+            "ext4",
+            {"blocksize": "4096 /dev/x"},
+            "volume attribute blocksize: '4096 /dev/x' is neither a number nor a number with a unit",
+        ),
+        (
+            "ext4",
+            {"ext4bigalloc": "maybe"},
+            'volume attribute ext4bigalloc: \'maybe\' is neither "true" nor "false"',
+        ),
+    ],
+)
+def test_refuses_what_mkfs_cannot_be_told(name, attributes, sentence):
+    with pytest.raises(ValueError) as refused:  # noqa: PT011 -- the sentence is compared whole
+        rules.mkfs_command(name, attributes, DEVICE)
+
+    assert str(refused.value) == sentence
+
+
+def test_reads_what_the_controller_writes():
+    parameters = parse(
+        {
+            "csi.storage.k8s.io/fstype": "ext4",
+            "blockSize": "4096",
+            "inodeSize": "512",
+            "bytesPerInode": "8192",
+            "numberOfInodes": "200192",
+            "ext4BigAlloc": "yes",
+            "ext4ClusterSize": "16384",
+            "ext4EncryptionSupport": "true",
+        }
+    )
+
+    assert rules.formatting_of(parameters.attributes()) == parameters.formatting
+    assert rules.formatting_of(Formatting().attributes()) == Formatting()
+
+
+def test_checks_ext_before_the_mount_and_leaves_xfs_to_the_kernel():
+    assert rules.check_command("ext3", DEVICE) == ("e2fsck", "-p", "/dev/nvme1n1")
+    assert rules.check_command("xfs", DEVICE) is None
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "verdict"),
+    [
+        (0, Checked.SOUND),
+        (1, Checked.REPAIRED),
+        (2, Checked.REPAIRED),
+        (3, Checked.REPAIRED),
+        (4, Checked.DAMAGED),
+        (5, Checked.DAMAGED),
+        (12, Checked.DAMAGED),
+        (8, Checked.NOT_CHECKED),
+        (9, Checked.NOT_CHECKED),
+        (16, Checked.NOT_CHECKED),
+        (32, Checked.NOT_CHECKED),
+        (128, Checked.NOT_CHECKED),
+        (-9, Checked.NOT_CHECKED),
+    ],
+)
+def test_what_the_exit_code_of_a_check_says(exit_code, verdict):
+    assert rules.check_verdict(exit_code) is verdict
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("/dev/nvme1n1 is mounted. e2fsck: Cannot continue, aborting.", Reason.DEVICE_BUSY),
+        ("/dev/nvme1n1 is in use. e2fsck: Cannot continue, aborting.", Reason.DEVICE_BUSY),
+        ("e2fsck: Bad magic number in super-block", Reason.FILE_SYSTEM_DAMAGED),
+    ],
+)
+def test_the_reason_behind_a_check_that_could_not_be_made(said, reason):
+    assert rules.unchecked_reason(said) is reason
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("ext4", ("resize2fs", "/dev/nvme1n1")),
+        ("ext2", ("resize2fs", "/dev/nvme1n1")),
+        ("xfs", ("xfs_growfs", "-d", "/staging")),
+        ("btrfs", None),
+    ],
+)
+def test_the_command_line_that_grows(name, command):
+    assert rules.grow_command(name, DEVICE, Path("/staging")) == command
+
+
+@pytest.mark.parametrize(
+    ("device_bytes", "can_grow"),
+    [(1 << 30, False), ((1 << 30) + 4095, False), ((1 << 30) + 4096, True), (1 << 20, False)],
+)
+def test_grows_by_whole_blocks(device_bytes, can_grow):
+    assert rules.can_grow(Measured(1 << 30, 4096), device_bytes) is can_grow
+
+
+@pytest.mark.parametrize("head", [b"", b"\0" * 4096, b"XFSB", b"\xff" * 4096])
+def test_measures_nothing_where_there_is_no_file_system(head):
+    assert rules.measured(head) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes", "block_bytes"),
+    [
+        ("ext3", {"blocksize": "1024"}, 1024),
+        ("ext4", {}, 4096),
+        ("ext4", {"ext4bigalloc": "true", "ext4clustersize": "16384", "blocksize": "4096"}, 4096),
+        ("xfs", {}, 4096),
+        ("xfs", {"blocksize": "1024"}, 1024),
+    ],
+)
+@pytest.mark.parametrize("size_mib", [600, 20_000])
+def test_measures_what_mkfs_makes(tmp_path, name, attributes, block_bytes, size_mib):
+    head = head_of_new(tmp_path / "image", name, attributes, size_mib)
+
+    assert rules.measured(head) == Measured(size_mib << 20, block_bytes)
+
+
+def test_measures_terabytes(tmp_path):
+    """Of the last blocks mkfs.xfs may leave some, too few for a group of their own."""
+    size_mib = 8 * 1024 * 1024
+
+    found = rules.measured(head_of_new(tmp_path / "image", "xfs", {}, size_mib))
+
+    assert found is not None
+    assert (size_mib - 1) << 20 < found.size_bytes <= size_mib << 20
+
+
+@pytest.mark.parametrize(
+    ("attributes", "size_bytes"), [({}, 600 << 20 | 3 << 44), ({"blocksize": "1024"}, 600 << 20)]
+)
+def test_counts_the_upper_bits_of_ext_only_where_they_mean_something(
+    tmp_path, attributes, size_bytes
+):
+    name = "ext3" if attributes else "ext4"  # ext3 has no blocks beyond 32 bits
+    head = bytearray(head_of_new(tmp_path / "image", name, attributes, 600))
+    head[1024 + 0x150] = 3
+
+    assert rules.measured(bytes(head)) == Measured(size_bytes, 1024 if attributes else 4096)
+
+
+def head_of_new(image, name, attributes, size_mib):
+    """The head of a file system of the real mkfs on a sparse file, the other witness of formats."""
+    with image.open("wb") as file:
+        file.truncate(size_mib << 20)
+    command = rules.mkfs_command(name, attributes, image)
+    program = shutil.which(command[0], path="/usr/sbin:/sbin:/usr/bin:/bin")
+    if program is None:
+        pytest.skip(f"there is no {command[0]} on this machine")
+    subprocess.run([program, *command[1:]], check=True, capture_output=True, timeout=120)
+    with image.open("rb") as file:
+        return file.read(rules.HEAD_BYTES)
+
+
+@pytest.mark.parametrize("name", ["ext4", "ext3"])
+@pytest.mark.parametrize("size", ["8192", "65536", "64k", "64K", "1m"])
+def test_refuses_an_ext_that_the_kernel_would_not_mount(name, size):
+    with pytest.raises(ValueError, match=f"blocksize: '{size}' is above the 4096 bytes of this"):
+        rules.check_block_size(name, {"blocksize": size}, page_bytes=4096)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "page_bytes"),
+    [
+        ("ext4", "4096", 4096),
+        ("ext4", "4k", 4096),
+        ("ext4", "65536", 65536),  # arm64 with large pages
+        ("ext4", "", 4096),
+        ("ext4", "1g", 4096),
+        ("xfs", "65536", 4096),
+    ],
+)
+def test_takes_blocks_that_the_kernel_mounts(name, size, page_bytes):
+    rules.check_block_size(name, {"blocksize": size}, page_bytes=page_bytes)

@@ -1,0 +1,25 @@
+"""A process that formats the disk of a test: ``python -m tests.node.format_once FOLDER ext4``."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from provisioner.node.devices import Devices
+from provisioner.node.format import FileSystemWish, Formatter
+from provisioner.node.programs import Programs
+from tests.node.loop_disks import VOLUME, Consents, Machine
+
+
+async def format_once(folder: Path, file_system: str) -> None:
+    devices = Devices(Machine(folder).roots)
+    device = await devices.find(VOLUME, "", "", wait_s=0)
+    wish = FileSystemWish(file_system, {}, read_only=False)
+    sys.stdout.write("it begins\n")
+    sys.stdout.flush()
+    await Formatter(Programs(), devices, Consents()).ensure(device, wish, "blank")
+    sys.stdout.write("it ends\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(format_once(Path(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,258 @@
+"""The node plugin as a process: its sockets, its end, and what it leaves for the next one."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import grpc.aio
+import pytest
+from structlog.testing import capture_logs
+
+from provisioner.node import app
+from provisioner.node.metrics import NodeMetrics
+from provisioner.node.settings import NodeSettings
+from tests.node.caller import calling
+from tests.node.kube_server import KubeServer, serving
+from tests.node.sanity_world import INSTANCE, has_this_node
+
+STAGES = "plugins/kubernetes.io/csi/ebs.csi.aws.com"
+STAGE = {
+    "volume_id": "vol-0123456789abcdef0",
+    "volume_capability": {"mount": {"fs_type": "ext4"}, "access_mode": {"mode": 1}},
+}
+START_S = 20.0
+MOST_MIB = 65
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Short: a socket's path may have 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="node-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+async def kube(folder: Path) -> AsyncIterator[KubeServer]:
+    async with serving(folder) as server:
+        has_this_node(server)
+        yield server
+
+
+class Plugin:
+    """One process, and where it listens."""
+
+    def __init__(self, folder: Path, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.csi = folder / "kubelet/plugins/ebs.csi.aws.com/csi.sock"
+        self.registry = folder / "kubelet/plugins_registry/ebs.csi.aws.com-reg.sock"
+        self.lines: list[str] = []
+
+    async def said(self, pattern: str) -> str:
+        """The first line to come that matches."""
+        assert self.process.stderr is not None
+        async with asyncio.timeout(START_S):
+            while line := (await self.process.stderr.readline()).decode():
+                self.lines.append(line)
+                if re.search(pattern, line):
+                    return line
+        raise AssertionError(f"it ended without {pattern!r}: {''.join(self.lines)}")
+
+    async def end(self, signum: int) -> int:
+        self.process.send_signal(signum)
+        async with asyncio.timeout(START_S):
+            return await self.process.wait()
+
+
+@asynccontextmanager
+async def started(folder: Path, kube: KubeServer) -> AsyncIterator[Plugin]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "provisioner.cli", "node", "--node-name=node-1"),
+        f"--kubelet-dir={folder / 'kubelet'}",
+        f"--kube-server={kube.server.url}",
+        f"--token-file={kube.token_file}",
+        "--metrics-address=127.0.0.1:0",
+        stderr=subprocess.PIPE,
+        env={**os.environ, "AWS_EC2_METADATA_DISABLED": "true"},
+    )
+    try:
+        yield Plugin(folder, process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def register(plugin: Plugin) -> None:
+    async with calling(plugin.registry) as kubelet:
+        info = await kubelet("GetInfo")
+        assert info.endpoint == str(plugin.csi)
+        await kubelet("NotifyRegistrationStatus", plugin_registered=True)
+
+
+async def status_of(port: str, path: str) -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}{path}") as reply,
+    ):
+        return reply.status, await reply.text()
+
+
+async def test_a_plugin_from_its_start_to_its_end(folder: Path, kube: KubeServer):
+    async with started(folder, kube) as plugin:
+        port = (await plugin.said("serving probes")).rsplit("port=", 1)[1].strip()
+        await plugin.said("listening")
+        assert await status_of(port, "/readyz") == (
+            503,
+            "the kubelet has not registered ebs.csi.aws.com yet\n",
+        )
+        await register(plugin)
+        async with calling(plugin.csi) as kubelet:
+            info = await kubelet("NodeGetInfo")
+
+        assert (info.node_id, info.max_volumes_per_node) == (INSTANCE, 26)
+        assert info.accessible_topology.segments["topology.ebs.csi.aws.com/zone"] == "eu-west-1a"
+        assert await status_of(port, "/readyz") == (200, "ok\n")
+        _, shown = await status_of(port, "/metrics")
+        assert "ebs_provisioner_node_registered 1.0" in shown
+        assert 'ebs_provisioner_node_rpcs_total{code="OK",method="NodeGetInfo"} 1.0' in shown
+
+        assert await plugin.end(signal.SIGTERM) == 0
+        # Without its file in the registry, kubelet would take the driver out of CSINode.
+        assert plugin.registry.is_socket()
+        assert not plugin.csi.exists()
+
+
+async def test_it_needs_little_memory(folder: Path, kube: KubeServer):
+    async with started(folder, kube) as plugin:
+        await plugin.said("listening")
+        await register(plugin)
+        async with calling(plugin.csi) as kubelet:
+            await kubelet("NodeGetInfo")
+        text = Path(f"/proc/{plugin.process.pid}/status").read_text()
+
+    resident = re.search(r"VmRSS:\s+(\d+) kB", text)
+    assert resident is not None
+    assert int(resident[1]) / 1024 < MOST_MIB
+
+
+async def test_the_next_one_takes_the_sockets_of_one_that_was_killed(
+    folder: Path, kube: KubeServer
+):
+    async with started(folder, kube) as first:
+        await first.said("listening")
+        await register(first)
+        await first.end(signal.SIGKILL)
+        assert first.csi.is_socket()
+
+        async with started(folder, kube) as second:
+            await second.said("listening")
+            await register(second)
+            async with calling(second.csi) as kubelet:
+                assert (await kubelet("Probe")).ready.value
+            left = {path.name for path in (folder / "kubelet").rglob("*") if path.is_socket()}
+            assert left == {"csi.sock", "ebs.csi.aws.com-reg.sock"}
+
+
+async def test_a_second_plugin_beside_it_ends_in_one_line(folder: Path, kube: KubeServer):
+    async with started(folder, kube) as first:
+        await first.said("listening")
+        async with started(folder, kube) as second:
+            _, errors = await second.process.communicate()
+
+            assert second.process.returncode == 1
+            last = errors.decode().splitlines()[-1]
+            assert last.startswith("ebs-provisioner: another process answers on /")
+        async with calling(first.csi) as kubelet:
+            await kubelet("Probe")
+
+
+async def test_nothing_heavy_is_loaded():
+    heavy = {"boto3", "botocore", "kubernetes", "yaml", "cryptography", "requests"}
+    script = "import sys, provisioner.cli, provisioner.node.app; print(*sys.modules)"
+    run = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=subprocess.PIPE)
+    out, _ = await run.communicate()
+
+    loaded = {name.partition(".")[0] for name in out.decode().split()}
+    assert "grpc" in loaded
+    assert loaded & heavy == set()
+
+
+@asynccontextmanager
+async def in_this_process(
+    folder: Path, kube: KubeServer, drain_s: float
+) -> AsyncIterator[tuple[app.Node, asyncio.Event, "asyncio.Task[None]"]]:
+    settings = NodeSettings(
+        node_name="node-1",
+        server=kube.server,
+        asks_metadata=False,
+        kubelet_dir=folder / "kubelet",
+        drain_s=drain_s,
+    )
+    async with kube.client() as client:
+        node = app.Node(settings, client, None, NodeMetrics())
+        stop = asyncio.Event()
+        running = asyncio.create_task(node.run(stop))
+        try:
+            yield node, stop, running
+        finally:
+            stop.set()
+            await asyncio.wait_for(running, START_S)
+            await node.volumes.close()
+
+
+async def test_at_its_end_a_program_gets_the_time_that_it_needs(folder: Path, kube: KubeServer):
+    async with in_this_process(folder, kube, START_S) as (node, stop, running):
+        program = asyncio.create_task(node._programs.run("sleep", "0.5", why="to last"))
+        await asyncio.sleep(0)  # it has begun
+        assert len(node._programs.running()) == 1
+        stop.set()
+        await asyncio.wait_for(running, START_S)
+
+        assert node._programs.running() == ()
+        assert (await program).exit_code == 0
+
+
+async def test_a_program_that_needs_longer_is_named_and_goes_on(folder: Path, kube: KubeServer):
+    async with in_this_process(folder, kube, 0.1) as (node, stop, running):
+        program = asyncio.create_task(node._programs.run("sleep", "1", why="to last"))
+        await asyncio.sleep(0)  # it has begun
+        stop.set()
+        with capture_logs() as lines:
+            await asyncio.wait_for(running, START_S)
+
+        (line,) = [line for line in lines if line["event"] == "a program still runs"]
+        assert (line["program"], line["why"]) == ("sleep", "to last")
+        assert (await program).exit_code == 0
+
+
+async def test_a_call_that_waits_does_not_take_the_programs_time(
+    folder: Path, kube: KubeServer, monkeypatch: pytest.MonkeyPatch
+):
+    """Its next program would be begun late, and be ended with the pod, which does damage."""
+    monkeypatch.setattr(app, "_CALLS_S", 0.1)
+    fields = {**STAGE, "staging_target_path": f"{folder}/kubelet/{STAGES}/1/globalmount"}
+    async with (
+        in_this_process(folder, kube, 3600.0) as (node, stop, running),
+        calling(folder / "kubelet/plugins/ebs.csi.aws.com/csi.sock") as kubelet,
+    ):
+        call = asyncio.create_task(kubelet("NodeStageVolume", timeout_s=3600, **fields))
+        async with asyncio.timeout(START_S):
+            while not len(node._operations):
+                assert not call.done(), call  # refused: it would never begin
+                await asyncio.sleep(0.01)
+        program = asyncio.create_task(node._programs.run("sleep", "0.5", why="to last"))
+        stop.set()
+        await asyncio.wait_for(running, START_S)
+
+        assert (await program).exit_code == 0
+        assert len(node._operations) == 0
+        with pytest.raises(grpc.aio.AioRpcError):
+            await asyncio.wait_for(call, START_S)

@@ -1,0 +1,59 @@
+import pytest
+from grpc import StatusCode
+
+from provisioner.model.errors import NodeError, Outcome, Reason
+from provisioner.model.node_reasons import OF_THE_NODE
+from provisioner.node.codes import CODES, code_of
+
+# Kubernetes 1.36 pkg/volume/csi/csi_client.go, isFinalError.
+MAY_BE_MOUNTED = {
+    StatusCode.CANCELLED,
+    StatusCode.DEADLINE_EXCEEDED,
+    StatusCode.UNAVAILABLE,
+    StatusCode.RESOURCE_EXHAUSTED,
+    StatusCode.ABORTED,
+}
+
+
+@pytest.mark.parametrize("reason", OF_THE_NODE)
+def test_every_reason_of_the_node_has_a_code_of_its_own_choice(reason: Reason):
+    assert reason in CODES
+
+
+def test_another_operation_that_runs_may_have_mounted():
+    for reason in (Reason.OPERATION_RUNNING, Reason.METADATA_UNAVAILABLE):
+        assert code_of(NodeError(reason, "x"), "NodeStageVolume") in MAY_BE_MOUNTED
+
+
+def test_what_is_refused_before_a_mount_is_final():
+    for reason in (Reason.NOT_BLANK, Reason.WRONG_DEVICE, Reason.DEVICE_NOT_FOUND):
+        assert code_of(NodeError(reason, "x"), "NodeStageVolume") not in MAY_BE_MOUNTED
+
+
+@pytest.mark.parametrize("reason", OF_THE_NODE)
+def test_no_failure_that_leaves_something_mounted_is_final(reason: Reason):
+    error = NodeError(reason, "x", outcome=Outcome.UNKNOWN)
+
+    assert code_of(error, "NodeStageVolume") in MAY_BE_MOUNTED
+    assert code_of(error, "NodePublishVolume") in MAY_BE_MOUNTED
+    assert code_of(error, "NodeExpandVolume") is code_of(NodeError(reason, "x"), "NodeExpandVolume")
+
+
+def test_after_an_error_that_nobody_has_thought_of_a_mount_is_possible():
+    bug = KeyError("x")
+
+    assert code_of(bug, "NodeStageVolume") in MAY_BE_MOUNTED
+    assert code_of(bug, "NodePublishVolume") in MAY_BE_MOUNTED
+    assert code_of(bug, "NodeUnstageVolume") is StatusCode.INTERNAL
+
+
+def test_what_is_not_mounted_is_not_found_where_it_is_measured_or_grown():
+    error = NodeError(Reason.VOLUME_NOT_STAGED, "x")
+
+    assert code_of(error, "NodeGetVolumeStats") is StatusCode.NOT_FOUND
+    assert code_of(error, "NodeExpandVolume") is StatusCode.NOT_FOUND
+    assert code_of(error, "NodePublishVolume") is StatusCode.FAILED_PRECONDITION
+
+
+def test_a_reason_of_another_part_is_internal():
+    assert code_of(NodeError(Reason.QUOTA_EXCEEDED, "x"), "NodeGetInfo") is StatusCode.INTERNAL

@@ -1,0 +1,125 @@
+"""What is written for readers: nothing, but a log that is brought up to date where that is safe."""
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from provisioner.model.errors import NodeError, Reason
+from provisioner.model.node_requests import AccessMode, Unstage
+from tests.node.machine import OTHER, run
+
+pytest_plugins = ("tests.node.machine_fixtures",)
+pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
+FILE_SYSTEMS = ["ext4", "ext3", "xfs"]
+
+
+def checksum(disk):
+    run("blockdev", "--flushbufs", disk.node)
+    return hashlib.sha256(disk.image.read_bytes()).hexdigest()
+
+
+def reader(machine, file_system, *, is_shared, flags=()):
+    """A request for reading, as of a ReadOnlyMany claim."""
+    asked: dict[str, Any] = {"file_system": file_system, "flags": flags}
+    request = machine.stage(OTHER, origin="snap-1", mode=AccessMode.MULTI_NODE_READER_ONLY, **asked)
+    told = {"ebs-provisioner.io/multi-attach": "true"} if is_shared else {}
+    return replace(request, publish_context={**request.publish_context, **told})
+
+
+async def used(machine, file_system):
+    """A volume in use, with files on it."""
+    disk = machine.attach()
+    await machine.stager.stage(machine.stage(file_system=file_system))
+    (machine.staging() / "file").write_text("x" * 100_000)
+    run("sync", "-f", machine.staging())
+    return disk
+
+
+@pytest.fixture
+def restored(machine):
+    """A volume restored from a snapshot, taken while the first one was in use or was not."""
+
+    async def restore(file_system, *, was_unmounted):
+        disk = await used(machine, file_system)
+        copy = machine.folder / OTHER
+        if was_unmounted:
+            await machine.stager.unstage(Unstage(disk.volume_id, str(machine.staging())))
+        run("cp", "--sparse=always", disk.image, copy)
+        return machine.attach(OTHER)
+
+    return restore
+
+
+async def read(machine, request):
+    await machine.stager.stage(request)
+    text = (machine.staging(OTHER) / "file").read_text()
+    assert machine.mounts.at(str(machine.staging(OTHER))).is_read_only_everywhere
+    await machine.stager.unstage(Unstage(OTHER, str(machine.staging(OTHER))))
+    return text
+
+
+@pytest.mark.parametrize("file_system", FILE_SYSTEMS)
+async def test_a_restored_volume_that_was_in_use_is_read(machine, restored, file_system):
+    """Its log is brought up to date, which writes: no other node has it."""
+    await restored(file_system, was_unmounted=False)
+
+    text = await read(machine, reader(machine, file_system, is_shared=False))
+
+    assert text == "x" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("file_system", "is_shared"),
+    # An xfs that is mounted with its log gets some blocks of that zeroed.
+    [("ext4", False), ("ext4", True), ("ext3", False), ("ext3", True), ("xfs", True)],
+)
+async def test_nothing_is_written_to_what_was_unmounted(machine, restored, file_system, is_shared):
+    disk = await restored(file_system, was_unmounted=True)
+    before = checksum(disk)
+
+    text = await read(machine, reader(machine, file_system, is_shared=is_shared))
+
+    assert text == "x" * 100_000
+    assert checksum(disk) == before
+
+
+@pytest.mark.parametrize("file_system", FILE_SYSTEMS)
+async def test_a_shared_one_that_was_not_unmounted_is_refused_and_not_written(
+    machine, restored, file_system
+):
+    disk = await restored(file_system, was_unmounted=False)
+    before = checksum(disk)
+
+    with pytest.raises(NodeError, match="was not unmounted: mounting it writes") as refused:
+        await machine.stager.stage(reader(machine, file_system, is_shared=True))
+
+    assert refused.value.reason is Reason.NOT_UNMOUNTED
+    assert machine.mounts.at(str(machine.staging(OTHER))) is None
+    assert checksum(disk) == before
+
+
+@pytest.mark.parametrize(
+    ("file_system", "flag"), [("ext4", "noload"), ("ext3", "noload"), ("xfs", "norecovery")]
+)
+async def test_who_wants_it_as_it_is_has_it_so_and_it_is_not_written(
+    machine, restored, file_system, flag
+):
+    disk = await restored(file_system, was_unmounted=False)
+    before = checksum(disk)
+
+    await machine.stager.stage(reader(machine, file_system, is_shared=True, flags=(flag,)))
+    await machine.stager.unstage(Unstage(OTHER, str(machine.staging(OTHER))))
+
+    assert checksum(disk) == before
+
+
+async def test_a_log_that_cannot_be_looked_at_is_taken_for_one_that_is_written(machine, restored):
+    await restored("xfs", was_unmounted=True)
+    machine.fake("xfs_logprint", "exit 1")
+
+    with pytest.raises(NodeError) as refused:
+        await machine.stager.stage(reader(machine, "xfs", is_shared=True))
+
+    assert refused.value.reason is Reason.NOT_UNMOUNTED

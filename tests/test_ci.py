@@ -1,0 +1,130 @@
+"""What CI would install, and what it then demands; nothing is installed here."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from provisioner.sandbox.real_node.requirements import PROGRAMS
+from tests.skips import VARIABLE
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / ".ci" / "run"
+PACKAGES = dict(re.findall(r"\[([\w.]+)\]=([\w-]+)", SCRIPT.read_text()))
+# They come with others.
+BESIDE = {"ctr": "containerd", "containerd-shim-runc-v2": "containerd"}
+
+
+class Machine:
+    """A folder with all the programs that there are."""
+
+    def __init__(self, folder: Path) -> None:
+        self._bin = folder / "bin"
+        self._bin.mkdir()
+        self._asked = folder / "asked"
+        self._asked.touch()
+        for name in ("bash", "dirname"):
+            found = shutil.which(name)
+            assert found is not None
+            (self._bin / name).symlink_to(found)
+        self.has("id", "echo 0")
+        self.has("make", f'echo "{VARIABLE}=${VARIABLE}, make $*"')
+        self.has("dpkg-query", "exit 1")
+        self.has("apt-get", f'echo "$*" >> {self._asked}')
+
+    def has(self, name: str, script: str = "exit 1") -> None:
+        program = self._bin / name
+        program.write_text(f"#!/bin/bash\n{script}\n")
+        program.chmod(0o755)
+
+    def has_all(self) -> None:
+        for name in PACKAGES:
+            self.has(name)
+        self.has("dpkg-query", '[ "${@: -1}" = busybox-static ] && echo -n installed')
+
+    def lacks(self, name: str) -> None:
+        (self._bin / name).unlink()
+
+    def runs(self) -> str:
+        """What the script prints; it has to succeed."""
+        return subprocess.run(
+            ["bash", SCRIPT],
+            env={"PATH": str(self._bin)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+
+    @property
+    def updates(self) -> int:
+        return [line.split()[0] for line in self._asked.read_text().splitlines()].count("update")
+
+    @property
+    def installed(self) -> list[str]:
+        lines = [line.split() for line in self._asked.read_text().splitlines()]
+        assert all(len(line) == 5 for line in lines if line[0] == "install")  # one at a time
+        return sorted(line[-1] for line in lines if line[0] == "install")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_it_installs_what_real_nodes_and_tests_need_and_nothing_else():
+    sources = [path.read_text() for path in (ROOT / "tests/node").glob("*.py")]
+    of_tests = {name for text in sources for name in re.findall(r'(?:needed|which)\("(\w+)"', text)}
+
+    assert of_tests >= {"pvcreate", "cryptsetup", "strace"}
+    assert PROGRAMS.items() <= (PACKAGES | BESIDE).items()
+    assert set(PACKAGES) == (set(PROGRAMS) - set(BESIDE)) | of_tests
+
+
+def test_a_bare_machine_gets_all_of_it(machine):
+    said = machine.runs()
+
+    assert machine.installed == sorted(PACKAGES.values())
+    assert machine.updates == 1
+    assert said.endswith("make test\n")
+
+
+def test_one_that_cannot_be_had_keeps_no_other_away(machine):
+    machine.has("apt-get", f'echo "$*" >> {machine._asked}; exit 100')
+
+    assert machine.runs().endswith("make test\n")
+    assert machine.installed == sorted(PACKAGES.values())
+
+
+def test_a_machine_that_has_all_of_it_is_left_alone(machine):
+    machine.has_all()
+    machine.runs()
+
+    assert (machine.updates, machine.installed) == (0, [])
+
+
+def test_a_busybox_with_libraries_makes_way_for_the_static_one(machine):
+    machine.has_all()
+    machine.has("dpkg-query")
+    machine.runs()
+
+    assert machine.installed == ["busybox-static"]
+
+
+def test_who_is_not_root_installs_nothing_and_may_skip(machine):
+    machine.has("id", "echo 1000")
+
+    assert machine.runs() == f"{VARIABLE}=, make test\n"
+    assert machine.installed == []
+
+
+@pytest.mark.parametrize("has_apt", [True, False])
+def test_as_root_with_loop_devices_nothing_may_be_skipped(machine, *, has_apt):
+    if not has_apt:
+        machine.lacks("apt-get")
+
+    demands = "1" if os.access("/dev/loop-control", os.W_OK) else ""
+    assert machine.runs() == f"{VARIABLE}={demands}, make test\n"
