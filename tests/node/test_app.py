@@ -201,6 +201,10 @@ async def in_this_process(
         stop = asyncio.Event()
         running = asyncio.create_task(node.run(stop))
         try:
+            async with asyncio.timeout(START_S):
+                while not settings.registration_socket.is_socket():  # it is opened last
+                    assert not running.done(), running
+                    await asyncio.sleep(0.01)
             yield node, stop, running
         finally:
             stop.set()
