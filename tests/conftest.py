@@ -14,7 +14,7 @@ import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
 from provisioner.sandbox.strict_ec2.client import StrictEc2
-from tests import skips
+from tests import own_mounts, skips
 
 # A busy machine is no counterexample.
 settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -26,6 +26,11 @@ pytest_plugins = ("tests.sandbox.strict_ec2_fixtures",)
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Where several sessions tell each other what they have used (``tests/cluster/audit.py``)."""
     parser.addoption("--used-rights", type=Path, metavar="FOLDER")
+
+
+def pytest_configure() -> None:
+    """Before anything is mounted or started."""
+    own_mounts.enter()
 
 
 @pytest.fixture(scope="session")

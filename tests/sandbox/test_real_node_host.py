@@ -14,6 +14,7 @@ from provisioner.sandbox.control_plane import until
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.real_node import agent
 from provisioner.sandbox.real_node.requirements import missing
+from tests.node.loop_disks import run
 from tests.sandbox.host_world import (
     World,
     opened,
@@ -47,6 +48,22 @@ async def test_a_mount_of_a_node_is_seen_nowhere_else(world: World) -> None:
 
     assert any(" /run/here " in line for line in world.host.mounts())
     assert " /run/here " not in Path("/proc/self/mountinfo").read_text()
+
+
+async def test_what_the_machine_unmounts_stays_mounted_on_no_node(tmp_path: Path) -> None:
+    """Its disk would be in use for as long as the node runs, and nobody could say by whom."""
+    shared, disk = tmp_path / "shared", tmp_path / "shared/disk"
+    disk.mkdir(parents=True)
+    run("mount", "--bind", shared, shared)
+    try:
+        run("mount", "--make-shared", shared)  # as all of the machine is where systemd runs
+        run("mount", "-t", "tmpfs", "none", disk)
+        async with opened(tmp_path) as world:
+            assert any(f" {disk} " in line for line in world.host.mounts())
+            run("umount", disk)
+            assert not any(f" {disk} " in line for line in world.host.mounts())
+    finally:
+        run("umount", "--recursive", shared)
 
 
 async def test_what_it_looks_up_of_devices_is_a_folder_of_ours(world: World) -> None:
@@ -109,7 +126,7 @@ async def test_its_disk_outlives_it_and_the_rest_does_not(world: World) -> None:
 
 def test_the_agent_loads_nothing_but_the_standard_library() -> None:
     script = f"import sys, {agent.__name__}; print(*sys.modules)"
-    run = subprocess.run(
+    ran = subprocess.run(
         [sys.executable, "-S", "-c", script],
         cwd=Path(__file__).parents[2],
         capture_output=True,
@@ -118,5 +135,5 @@ def test_the_agent_loads_nothing_but_the_standard_library() -> None:
         timeout=20,
     )
 
-    loaded = {name.partition(".")[0] for name in run.stdout.split()}
+    loaded = {name.partition(".")[0] for name in ran.stdout.split()}
     assert loaded <= sys.stdlib_module_names | {"__main__", "provisioner"}

@@ -22,6 +22,7 @@ from provisioner.sandbox.real_node import syscalls
 
 KUBELET: Final = "/var/lib/kubelet"
 _WRITABLE: Final = ("/dev", "/proc", "/sys")
+_OF_THE_NODE: Final = ("/run", "/var/lib")
 _OF_CONTAINERS: Final = ("/run/containerd", "/var/lib/containerd", KUBELET)
 _MOUNT_POINT: Final = 4  # the field of a line of mountinfo: proc_pid_mountinfo(5)
 
@@ -34,9 +35,12 @@ def confine() -> None:
     """
     syscalls.unshare(syscalls.CLONE_NEWNS)
     Path(KUBELET).mkdir(parents=True, exist_ok=True)
-    # Attached nowhere for now, it stays shared when all else is made private.
+    # Attached nowhere for now, it stays shared when nothing else does.
     shared = syscalls.clone_mounts(KUBELET)
-    syscalls.mount("none", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
+    # What the machine unmounts is to go here too, but nothing is to come from the node's pods.
+    syscalls.mount("none", "/", "", syscalls.MS_REC | syscalls.MS_SLAVE)
+    for own in _OF_THE_NODE:
+        syscalls.mount("none", own, "", syscalls.MS_REC | syscalls.MS_PRIVATE)
     _forget_containers()
     syscalls.set_read_only("/", read_only=True)
     no_programs = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC

@@ -18,9 +18,9 @@ from provisioner.sandbox.real_node.syscalls import (
     MS_NODEV,
     MS_NOEXEC,
     MS_NOSUID,
-    MS_PRIVATE,
     MS_REC,
     MS_SHARED,
+    MS_SLAVE,
     mount,
     unshare,
 )
@@ -90,7 +90,8 @@ def enter(folder: Path, visible: Sequence[str]) -> None:
         OSError: the kernel refuses a mount.
     """
     unshare(CLONE_NEWNS)
-    mount("none", "/", "", MS_REC | MS_PRIVATE)
+    # What the machine unmounts goes here too: in a copy that stayed, its disk would be in use.
+    mount("none", "/", "", MS_REC | MS_SLAVE)
     # Found by descriptors once something else is mounted over them.
     kept = [(path, os.open(path, os.O_PATH)) for path in _hidden(visible)]
     mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)

@@ -16,6 +16,7 @@ MS_NOEXEC: Final = 8
 MS_BIND: Final = 0x1000
 MS_REC: Final = 0x4000
 MS_PRIVATE: Final = 1 << 18
+MS_SLAVE: Final = 1 << 19
 MS_SHARED: Final = 1 << 20
 _PR_SET_PDEATHSIG: Final = 1
 
