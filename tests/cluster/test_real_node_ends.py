@@ -137,7 +137,8 @@ async def up(temporary: Path) -> AsyncIterator[Up]:
 async def by_ctrl_c(up: Up) -> None:
     up.process.send_signal(signal.SIGINT)
     async with asyncio.timeout(30):
-        assert await up.process.wait() == 0
+        _, errors = await up.process.communicate()
+    assert up.process.returncode == 0, errors.decode()
 
 
 async def by_being_killed(up: Up) -> None:

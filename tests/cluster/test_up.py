@@ -89,7 +89,8 @@ async def up(temporary: Path, *options: str) -> AsyncIterator[Up]:
 async def by_ctrl_c(up: Up) -> None:
     up.process.send_signal(signal.SIGINT)
     async with asyncio.timeout(20):
-        assert await up.process.wait() == 0
+        _, errors = await up.process.communicate()
+    assert up.process.returncode == 0, errors.decode()
 
 
 async def by_the_death_of_a_part(up: Up) -> None:
