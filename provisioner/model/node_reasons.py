@@ -1,7 +1,7 @@
 """What each reason of the node plugin means and what helps; a part of ``model/reasons.py``'s table.
 
-They are not in events of ours: the kubelet tells them in those of the pod (FailedMount), as the
-end of its own sentence.
+They are not in events of ours: the kubelet tells them in those of the pod (FailedMount), reason and
+message as the end of its own sentence.
 """
 
 from collections.abc import Mapping

@@ -43,7 +43,7 @@ class Rpc(Generic[Q, A]):
         asks: the type of the request.
         answer: does the work, given the request and what is left until the caller's deadline, in
             seconds (None: there is none). StorageError is told to the caller with the code of its
-            reason.
+            reason, in a message that begins with the reason's name: the kubelet shows it in events.
     """
 
     name: str
@@ -88,7 +88,7 @@ def _answering(
         except StorageError as error:
             code = code_of(error, rpc.name)
             ended.failed(code, error.message, reason=error.reason.value)
-            await context.abort(code, _clipped(error.message))
+            await context.abort(code, _clipped(f"{error.reason}: {error.message}"))
         except asyncio.CancelledError:
             # None without a deadline, whatever its annotation says.
             left_s: float | None = context.time_remaining()

@@ -39,6 +39,7 @@ async def test_a_malformed_request_is_an_invalid_argument_and_reaches_no_part(
     )
 
     assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert sentence.startswith("InvalidRequest: ")
     assert sentence.isprintable()
     assert "\n" not in sentence
     assert parts.calls == []
