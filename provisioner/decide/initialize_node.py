@@ -111,7 +111,7 @@ def the_only(
     found = {each.instance_id: each for each in candidates}
     if len(found) == 1:
         return next(iter(found.values()))
-    what = f"the private name or address {', '.join((*asked.names, *asked.addresses))}"
+    what = f"the private name or primary address {', '.join((*asked.names, *asked.addresses))}"
     tag = f"tag {cluster_key(cluster_id)} (owned or shared)"
     if found:
         ids = ", ".join(sorted(found))
@@ -145,8 +145,27 @@ def contradiction(
         return Refusal(f"EC2 says that {who} is {instance.state}, so it cannot be this node")
     if not instance.zone or not instance.instance_type:
         return Refusal(f"EC2 does not tell zone and type of {who}")
-    claimed = _claimed(node, instance, others, registered)
-    return claimed or _written_otherwise(node, instance, region)
+    return (
+        _addressed_otherwise(node, instance)
+        or _claimed(node, instance, others, registered)
+        or _written_otherwise(node, instance, region)
+    )
+
+
+def _addressed_otherwise(node: Node, instance: Instance) -> Refusal | None:
+    """Whether a name alone has found it: an image keeps the name of the machine it was made from.
+
+    Not where the Node names its instance: on an overlay network its address is none of EC2's.
+    """
+    shown = frozenset[str]() if node.spec.provider_id else _addresses(node)
+    if not shown or shown & set(instance.private_addresses):
+        return None
+    return Refusal(
+        f"the Node shows InternalIP {', '.join(sorted(shown))}, but instance "
+        f"{instance.instance_id} has {', '.join(instance.private_addresses) or 'none'} as primary "
+        "private addresses, so its name alone does not do: start kubelet with "
+        "--provider-id=aws:///ZONE/INSTANCE-ID, or with --node-ip"
+    )
 
 
 def _written_otherwise(node: Node, instance: Instance, region: str) -> Refusal | None:
@@ -176,13 +195,17 @@ def _claimed(
 ) -> Refusal | None:
     """Which other node the instance may be, or which other instance this node is.
 
+    Two nodes are not certain whether they show the same address or two of the one instance.
     A node plugin that reaches the metadata service knows better than an address, which EC2 gives
     out again. Nodes that are known to be another instance may have old addresses.
     """
     who, own = f"instance {instance.instance_id}", registered.get(node.name, "")
     if own not in {"", instance.instance_id}:
         return Refusal(f"its node plugin says that it is {own} (CSINode), and EC2 has found {who}")
-    shown = frozenset[str]() if node.spec.provider_id else _names(node) | _addresses(node)
+    shown = frozenset[str]()
+    if not node.spec.provider_id:
+        shown = _names(node) | _addresses(node) | {instance.private_dns_name.lower()}
+        shown |= set(instance.private_addresses)
     for other in others:
         if other.name == node.name:
             continue
@@ -192,8 +215,9 @@ def _claimed(
             continue
         if same := shown & (_names(other) | _addresses(other)):
             return Refusal(
-                f"node {other.name} has {min(same)} too, and neither names its instance: delete "
-                "the one that is gone, or start kubelet with --provider-id=aws:///ZONE/INSTANCE-ID"
+                f"node {other.name} may be {who} too (it has {min(same)}), and neither names its "
+                "instance: delete the Node that is gone, or start kubelet with "
+                "--provider-id=aws:///ZONE/INSTANCE-ID"
             )
     for name, told in registered.items():
         if name != node.name and told == instance.instance_id:

@@ -29,6 +29,8 @@ class InstanceLookUps:
         self._calls = calls
         self._tag = one_of(f"tag:{cluster_key(cluster_id)}", _OWNED)
         by_name = partial(self._fetch, "private-dns-name", _names)
+        # It finds secondary addresses too, and private-ip-address none of further interfaces; no
+        # filter is for the primary ones of all. What is not asked for is left out of the answer.
         by_address = partial(
             self._fetch, "network-interface.addresses.private-ip-address", _addresses
         )
@@ -53,7 +55,9 @@ class InstanceLookUps:
         return await self._names.get(name)
 
     async def addressed(self, address: str) -> list[Instance]:
-        """Running instances with this private IPv4 address on any of their interfaces.
+        """Running instances of which an interface has this as its primary private IPv4 address.
+
+        A secondary one says nothing: pods have them (AWS's VPC CNI), and a kubelet may run in one.
 
         Raises:
             Ec2Error: EC2 could not be asked; that is not a "none".

@@ -53,8 +53,8 @@ _ATTACHMENT_STATES = {str(state): state for state in AttachmentState}
 _ALL = 100  # percent
 _MODIFICATION_STATES = {str(state): state for state in ModificationState}
 _ADDRESSES = (
-    *("networkInterfaceSet", "item"),
-    *("privateIpAddressesSet", "item", "privateIpAddress"),
+    "{0}networkInterfaceSet/{0}item/"
+    "{0}privateIpAddressesSet/{0}item[{0}primary='true']/{0}privateIpAddress"
 )
 _SNAPSHOT_STATES = {str(state): state for state in SnapshotState}
 
@@ -92,7 +92,6 @@ def _instance(item: Element, prefix: str) -> Instance:
         name = mapping.findtext(f"{prefix}deviceName")
         if name:
             devices[name] = mapping.findtext(f"{prefix}ebs/{prefix}volumeId") or ""
-    addresses = "/".join(prefix + step for step in _ADDRESSES)
     return Instance(
         instance_id=_required(item, f"{prefix}instanceId"),
         zone=item.findtext(f"{prefix}placement/{prefix}availabilityZone") or "",
@@ -100,7 +99,9 @@ def _instance(item: Element, prefix: str) -> Instance:
         instance_type=item.findtext(f"{prefix}instanceType") or "",
         devices=devices,
         private_dns_name=item.findtext(f"{prefix}privateDnsName") or "",
-        private_addresses=tuple(each.text for each in item.iterfind(addresses) if each.text),
+        private_addresses=tuple(
+            each.text for each in item.iterfind(_ADDRESSES.format(prefix)) if each.text
+        ),
     )
 
 

@@ -120,7 +120,7 @@ class Instance:
     instance_type: str
     devices: Mapping[str, str] = field(default_factory=dict)  # device name -> volume id or ""
     private_dns_name: str = ""
-    private_addresses: tuple[str, ...] = ()  # IPv4, of all interfaces
+    private_addresses: tuple[str, ...] = ()  # IPv4, the primary one of each interface
 
 
 def is_volume_id(text: str) -> bool:

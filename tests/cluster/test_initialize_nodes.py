@@ -189,7 +189,8 @@ async def test_the_address_of_a_machine_that_is_gone_makes_its_node_no_other(nod
     old = await nodes.born(address=address, ready="Unknown")
     await refused(nodes, old, "its kubelet does not answer")
     new = await nodes.born(address=address, ready="False")
-    await refused(nodes, new, f"node {old['metadata']['name']} has {address} too")
+    both = f"{old['metadata']['name']} may be instance {instance.instance_id} too (it has {address}"
+    await refused(nodes, new, both)
     await refused(nodes, old, "its kubelet does not answer")
     await nodes.remove(old["metadata"]["name"])
     await nodes.wake(new["metadata"]["name"])

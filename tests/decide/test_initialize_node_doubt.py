@@ -16,8 +16,15 @@ from provisioner.model.node import Node
 from provisioner.model.volume import Instance
 
 ID, OTHER_ID = "i-0aaaaaaaaaaaaaaa1", "i-0bbbbbbbbbbbbbbb2"
-INSTANCE = Instance(instance_id=ID, zone="us-east-1a", state="running", instance_type="m5.large")
-ADDRESS = ("InternalIP", "10.0.0.1")
+ADDRESS, ON_ANOTHER_INTERFACE = ("InternalIP", "10.0.0.1"), ("InternalIP", "10.0.1.1")
+INSTANCE = Instance(
+    instance_id=ID,
+    zone="us-east-1a",
+    state="running",
+    instance_type="m5.large",
+    private_dns_name="A.internal",
+    private_addresses=(ADDRESS[1], ON_ANOTHER_INTERFACE[1]),
+)
 
 
 def a_node(
@@ -64,7 +71,40 @@ def test_of_two_nodes_with_one_address_or_name_none_is_certain(shown: tuple[str,
     one = a_node("worker-1", ADDRESS, ("InternalDNS", "a.internal"))
     two = a_node("worker-2", shown, ready=ready)
 
-    assert f"node worker-2 has {shown[1].lower()} too" in refusal(one, two)
+    assert f"node worker-2 may be instance {ID} too (it has {shown[1].lower()})" in refusal(
+        one, two
+    )
+
+
+@pytest.mark.parametrize("shown", [ON_ANOTHER_INTERFACE, ("InternalDNS", "a.internal")])
+def test_of_two_nodes_whose_different_addresses_lead_to_one_instance_none_is_certain(
+    shown: tuple[str, str],
+):
+    one, two = a_node("worker-1", ADDRESS), a_node("worker-2", shown)
+
+    assert f"node worker-2 may be instance {ID} too" in refusal(one, two)
+    assert f"node worker-1 may be instance {ID} too" in refusal(two, one)
+    assert refusal(one, a_node("worker-3", ("InternalIP", "10.0.0.3"))) == ""
+
+
+def test_a_name_does_not_do_where_the_address_is_another_machines():
+    named = ("InternalDNS", "a.internal")
+    moved = ("InternalIP", "10.0.77.7")
+
+    refused = refusal(a_node("worker-1", named, moved))
+
+    assert "InternalIP 10.0.77.7" in refused
+    assert f"instance {ID} has 10.0.0.1, 10.0.1.1" in refused
+    assert "--provider-id=" in refused
+    assert refusal(a_node("worker-1", named)) == ""
+    assert refusal(a_node("worker-1", named, ("InternalIP", "fd00::1"))) == ""
+    assert refusal(a_node("worker-1", named, moved, ON_ANOTHER_INTERFACE)) == ""
+
+
+def test_a_node_that_names_its_instance_may_have_addresses_of_an_overlay():
+    provider_id = f"aws:///us-east-1a/{ID}"
+
+    assert refusal(a_node("worker-1", ("InternalIP", "100.64.0.1"), provider_id=provider_id)) == ""
 
 
 def test_an_old_address_of_a_node_that_is_another_instance_is_no_doubt():

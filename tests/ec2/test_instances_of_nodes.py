@@ -77,6 +77,26 @@ async def test_others_and_those_that_do_not_run_are_not_found(
     assert [len(each) for each in found] == [1, 0, 0]
 
 
+async def test_a_secondary_address_which_a_pod_may_have_finds_nothing(
+    lookups: InstanceLookUps, strict_lab: Lab
+) -> None:
+    [made] = tagged(strict_lab, "owned")
+    [interface] = made["NetworkInterfaces"]
+    strict_lab.ec2.assign_private_ip_addresses(
+        NetworkInterfaceId=interface["NetworkInterfaceId"], SecondaryPrivateIpAddressCount=1
+    )
+    reply = strict_lab.ec2.describe_instances(InstanceIds=[made["InstanceId"]])["Reservations"]
+    shown = reply[0]["Instances"][0]["NetworkInterfaces"][0]["PrivateIpAddresses"]
+    [secondary] = [each["PrivateIpAddress"] for each in shown if not each["Primary"]]
+
+    of_pod, of_host = await asyncio.gather(
+        lookups.addressed(secondary), lookups.addressed(made["PrivateIpAddress"])
+    )
+
+    assert of_pod == []
+    assert [each.private_addresses for each in of_host] == [(made["PrivateIpAddress"],)]
+
+
 async def test_more_than_a_call_takes_are_asked_for_in_several(
     lookups: InstanceLookUps, strict_lab: Lab, strict_ec2: StrictEc2
 ) -> None:

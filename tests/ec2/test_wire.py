@@ -120,10 +120,11 @@ def test_reads_an_instance_and_its_devices() -> None:
           <networkInterfaceSet>
             <item><privateIpAddressesSet>
               <item><privateIpAddress>10.0.0.1</privateIpAddress><primary>true</primary></item>
-              <item><privateIpAddress>10.0.0.2</privateIpAddress></item>
+              <item><privateIpAddress>10.0.0.2</privateIpAddress><primary>false</primary></item>
             </privateIpAddressesSet></item>
             <item><privateIpAddressesSet>
-              <item><privateIpAddress>10.0.1.1</privateIpAddress></item>
+              <item><privateIpAddress>10.0.1.2</privateIpAddress><primary>false</primary></item>
+              <item><primary>true</primary><privateIpAddress>10.0.1.1</privateIpAddress></item>
             </privateIpAddressesSet></item>
           </networkInterfaceSet>
         </item></instancesSet></item></reservationSet>""",
@@ -137,7 +138,7 @@ def test_reads_an_instance_and_its_devices() -> None:
             "m5.large",
             {"/dev/xvda": "vol-1", "/dev/xvdb": ""},
             "ip-10-0-0-1.ec2.internal",
-            ("10.0.0.1", "10.0.0.2", "10.0.1.1"),
+            ("10.0.0.1", "10.0.1.1"),
         )
     ]
 

@@ -42,8 +42,34 @@ async def test_two_nodes_that_claim_one_address_get_the_instance_neither(world: 
 
     assert waits == [AGAIN_S, AGAIN_S]
     assert world.api.sent == []
-    assert f"node worker-1 has {ADDRESS} too" in str(world.told)
-    assert f"node worker-2 has {ADDRESS} too" in str(world.told)
+    assert f"node worker-1 may be instance {ID} too (it has {ADDRESS})" in str(world.told)
+    assert f"node worker-2 may be instance {ID} too (it has {ADDRESS})" in str(world.told)
+
+
+async def test_two_nodes_with_two_addresses_of_one_instance_get_it_neither(world: World):
+    world.cloud.running = [an_instance(private_addresses=(ADDRESS, "10.0.1.1"))]
+    second = a_node("worker-2", uid="worker-2")
+    second["status"]["addresses"][0]["address"] = "10.0.1.1"
+    world.api.put(a_node("worker-1", uid="worker-1"))
+    world.api.put(second)
+
+    for name in ("worker-1", "worker-2"):
+        assert await world.flow.reconcile(name) == AGAIN_S
+
+    assert world.api.sent == []
+
+
+async def test_a_name_kept_in_an_image_does_not_make_it_the_machine_of_that_name(world: World):
+    world.cloud.running = [an_instance()]
+    copy = a_node()
+    copy["status"]["addresses"][0]["address"] = "10.0.77.7"
+    world.api.put(copy)
+
+    assert await world.flow.reconcile(NAME) == AGAIN_S
+
+    assert world.api.sent == []
+    [(reason, message)] = world.told
+    assert (reason, "10.0.77.7" in message) == ("NotInitialized", True)
 
 
 async def test_the_address_of_a_dead_node_given_out_again_makes_it_no_other_machine(world: World):
