@@ -5,6 +5,7 @@ from provisioner.model.errors import NodeError, Outcome, Reason
 from provisioner.model.node_reasons import OF_THE_NODE
 from provisioner.node.codes import CODES, code_of
 
+S, R = StatusCode, Reason
 # Kubernetes 1.36 pkg/volume/csi/csi_client.go, isFinalError.
 MAY_BE_MOUNTED = {
     StatusCode.CANCELLED,
@@ -14,10 +15,42 @@ MAY_BE_MOUNTED = {
     StatusCode.ABORTED,
 }
 
+BAD_INPUTS = [
+    ("a malformed id, path or file system", R.INVALID_REQUEST, S.INVALID_ARGUMENT),
+    ("a volume that cannot be one of ours", R.VOLUME_NOT_FOUND, S.NOT_FOUND),
+    ("no device", R.DEVICE_NOT_FOUND, S.NOT_FOUND),
+    ("a wrong serial", R.WRONG_DEVICE, S.FAILED_PRECONDITION),
+    ("a device in use", R.DEVICE_BUSY, S.FAILED_PRECONDITION),
+    ("a read-only device", R.DEVICE_READ_ONLY, S.FAILED_PRECONDITION),
+    ("data on the device", R.NOT_BLANK, S.FAILED_PRECONDITION),
+    ("another file system on it", R.FILE_SYSTEM_MISMATCH, S.FAILED_PRECONDITION),
+    ("a damaged one", R.FILE_SYSTEM_DAMAGED, S.FAILED_PRECONDITION),
+    ("one that was not unmounted", R.NOT_UNMOUNTED, S.FAILED_PRECONDITION),
+    ("a full target", R.TARGET_FULL, S.RESOURCE_EXHAUSTED),
+    ("a busy target", R.TARGET_BUSY, S.FAILED_PRECONDITION),
+    ("a volume that is not staged", R.VOLUME_NOT_STAGED, S.FAILED_PRECONDITION),
+    ("an mkfs that fails", R.FORMAT_FAILED, S.INTERNAL),
+    ("a mount that fails", R.MOUNT_FAILED, S.INTERNAL),
+    ("a file system that cannot be grown", R.GROW_FAILED, S.INTERNAL),
+    ("an mkfs or a mount that hangs, asked for again", R.OPERATION_RUNNING, S.ABORTED),
+    ("a program that is not there", R.PROGRAM_MISSING, S.INTERNAL),
+    ("no metadata", R.METADATA_UNAVAILABLE, S.UNAVAILABLE),
+]
+"""What can be wrong with a stage or a publish that has mounted nothing."""
+
+
+@pytest.mark.parametrize(
+    ("what", "reason", "code"), BAD_INPUTS, ids=[each[0] for each in BAD_INPUTS]
+)
+@pytest.mark.parametrize("method", ["NodeStageVolume", "NodePublishVolume"])
+def test_each_bad_input_has_a_clear_code(method: str, what: str, reason: Reason, code: StatusCode):
+    assert code_of(NodeError(reason, what), method) is code
+
 
 @pytest.mark.parametrize("reason", OF_THE_NODE)
 def test_every_reason_of_the_node_has_a_code_of_its_own_choice(reason: Reason):
     assert reason in CODES
+    assert reason in {each for _, each, _ in BAD_INPUTS}
 
 
 def test_another_operation_that_runs_may_have_mounted():
