@@ -24,6 +24,8 @@ from tests.calls_in_code import kubernetes_rights
 PACKAGE = Path(package_file).parent
 MANIFESTS = PACKAGE.parent / "manifests"
 PREFIX = "EBS_PROVISIONER_CONTROLLER_"
+OUR_LEASES = "ebs-provisioner-controller-leases"
+CLOUD_CONTROLLERS = "ebs-provisioner-controller-cloud-controllers"
 
 KUSTOMIZATION: dict[str, Any] = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())
 
@@ -51,8 +53,8 @@ def objects(kind: str) -> Iterator[dict[str, Any]]:
                 yield each
 
 
-def the(kind: str) -> dict[str, Any]:
-    (only,) = objects(kind)
+def the(kind: str, name: str = "") -> dict[str, Any]:
+    (only,) = (each for each in objects(kind) if name in {"", each["metadata"]["name"]})
     return only
 
 
@@ -67,7 +69,7 @@ def container() -> dict[str, Any]:
 
 
 def granted(kind: str) -> set[tuple[str, str, str]]:
-    return granted_by(the(kind))
+    return {right for role in objects(kind) for right in granted_by(role)}
 
 
 def granted_by(role: dict[str, Any]) -> set[tuple[str, str, str]]:
@@ -118,22 +120,37 @@ def test_the_rights_name_files_that_exist():
 
 
 def test_the_leases_are_those_that_the_controller_takes():
-    named = [rule.get("resourceNames") for rule in the("Role")["rules"]]
+    named = [rule.get("resourceNames") for rule in the("Role", OUR_LEASES)["rules"]]
 
-    assert named == [list(app.lease_names(EBS_DRIVER)), list(cloud_controllers.LEASES), None]
-    only_looked_at = the("Role")["rules"][1]
-    assert only_looked_at["verbs"] == ["get"]
-    assert the("Role")["metadata"]["namespace"] == cloud_controllers.NAMESPACE
-    assert the("Role")["metadata"]["namespace"] == Settings().lease_namespace
-    assert the("RoleBinding")["metadata"]["namespace"] == Settings().lease_namespace
+    assert named == [list(app.lease_names(EBS_DRIVER)), None]
+    for kind in ("Role", "RoleBinding"):
+        assert the(kind, OUR_LEASES)["metadata"]["namespace"] == Settings().lease_namespace
 
 
-@pytest.mark.parametrize("kind", ["ClusterRole", "Role"])
-def test_the_rights_belong_to_the_account_of_the_deployment(kind: str):
-    binding, account = the(f"{kind}Binding"), the("ServiceAccount")["metadata"]
+def test_the_leases_of_cloud_controllers_are_looked_at_where_they_are_wherever_ours_are():
+    """In a Role of its own: the one of our leases goes where --leader-election-namespace says."""
+    [rule] = the("Role", CLOUD_CONTROLLERS)["rules"]
+
+    assert (rule["resourceNames"], rule["verbs"]) == (list(cloud_controllers.LEASES), ["get"])
+    for kind in ("Role", "RoleBinding"):
+        found = the(kind, CLOUD_CONTROLLERS)["metadata"]
+        assert found["namespace"] == cloud_controllers.NAMESPACE
+
+
+def test_each_role_is_bound_once():
+    for kind in ("ClusterRole", "Role"):
+        names = sorted(each["metadata"]["name"] for each in objects(kind))
+        assert sorted(each["roleRef"]["name"] for each in objects(f"{kind}Binding")) == names
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("ClusterRole", ""), ("Role", OUR_LEASES), ("Role", CLOUD_CONTROLLERS)]
+)
+def test_the_rights_belong_to_the_account_of_the_deployment(kind: str, name: str):
+    binding, account = the(f"{kind}Binding", name), the("ServiceAccount")["metadata"]
 
     assert binding["roleRef"]["kind"] == kind
-    assert binding["roleRef"]["name"] == the(kind)["metadata"]["name"]
+    assert binding["roleRef"]["name"] == the(kind, name)["metadata"]["name"]
     assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
     assert pod()["spec"]["serviceAccountName"] == account["name"]
     assert the("Deployment")["metadata"]["namespace"] == account["namespace"]
