@@ -9,7 +9,7 @@ import pytest
 
 from provisioner.reconcile.initialize_node import AGAIN_S
 from tests.builders import a_csi_node, owned_csi_node
-from tests.reconcile.test_initialize_node import (
+from tests.reconcile.initialize_world import (
     ADDRESS,
     ID,
     NAME,
