@@ -65,7 +65,7 @@ async def test_what_one_machine_writes_the_next_one_reads(room: Room) -> None:
 
     assert list(one.dev.glob("nvme*")) == list((one.dev / "disk" / "by-id").iterdir()) == []
     assert [p for p in one.sys_dev_block.iterdir() if not p.is_symlink()] == []
-    assert room.disks.in_use == {}
+    assert room.disks.in_use == set()
     assert read(await room.attached(volume, other), MIB, 3 * GIB) == content
     assert room.disks.torn == []
 
@@ -159,7 +159,7 @@ async def test_a_machine_that_comes_back_finds_what_is_attached_to_it(room: Room
 
     await room.disks.pull_plug(machine.instance_id)
     assert not link_of(machine, volume).is_symlink()
-    assert room.disks.in_use == {}
+    assert room.disks.in_use == set()
     late = await room.call(room.lab.volume)
     await room.call(room.lab.attach, late, machine.instance_id, device="/dev/xvdcc")
     await room.settled()

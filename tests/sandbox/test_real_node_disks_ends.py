@@ -117,6 +117,6 @@ async def test_a_machine_that_has_died_holds_nobody_up(
 
         await until(lambda: list((tmp_path / "dev").glob("nvme*")))
         await asyncio.to_thread(strict_lab.detach, volumes[0])
-        await until(lambda: disks.in_use.keys() == {volumes[1]})
+        await until(lambda: disks.in_use == {volumes[1]})
         disks.check()
         assert disks.torn == []

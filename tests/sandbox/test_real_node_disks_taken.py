@@ -104,6 +104,29 @@ async def test_what_is_written_after_the_detachment_is_lost_also_by_who_ends_in_
     assert room.disks.torn == []
 
 
+async def test_of_two_machines_with_one_volume_only_who_used_it_when_it_was_taken_is_told(
+    room: Room,
+) -> None:
+    one, other = await room.machine(), await room.machine()
+    made = await room.call(
+        room.lab.create, VolumeType="io2", Iops=100, Size=10, MultiAttachEnabled=True
+    )
+    volume = made["VolumeId"]
+    first, second = await room.attached(volume, one), await room.attached(volume, other)
+    with second.open("rb"):
+        with first.open("rb"):
+            await room.detached(volume, one)
+        [torn] = room.disks.torn
+        assert (torn.instance_id, torn.name) == (one.instance_id, first.name)
+        write(second, b"still")
+
+        again = await room.attached(volume, one)
+        assert read(again, 5) == b"still"
+        await room.detached(volume, one)
+
+    assert room.disks.torn == [torn]
+
+
 async def test_a_device_that_is_awaited_holds_up_no_detachment(room: Room) -> None:
     machine, volume = await room.machine(), await room.call(room.lab.volume)
     device = await room.attached(volume, machine)
@@ -130,4 +153,4 @@ async def test_a_device_detached_before_it_appears_never_does(room: Room) -> Non
 
     await room.device(later, machine)
     assert not link_of(machine, volume).is_symlink()
-    assert room.disks.in_use.keys() == {later}
+    assert room.disks.in_use == {later}

@@ -22,7 +22,6 @@ import aiohttp
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.real_node import loops
 from provisioner.sandbox.real_node.disk_files import DiskFiles
-from provisioner.sandbox.real_node.loops import Loop
 from provisioner.sandbox.real_node.plugs import Machine, Plug
 
 _POLL_S: Final = 25.0
@@ -31,7 +30,7 @@ _AGAIN_AFTER_S: Final = 0.2
 # nvme0n1 is the root volume.
 _NUMBERS: Final = range(1, 128)
 # Nobody may use a device that is being detached; programs that have just ended may still close it.
-# What they write in this time is lost.
+# What they write in this time is lost, but for a Multi-Attach volume that another machine has too.
 _LET_GO_S: Final = 0.5
 _MACHINE_GONE_S: Final = 30.0
 
@@ -84,7 +83,6 @@ class Disks:
         self._machines: dict[str, Machine] = {}
         self._attached: defaultdict[str, dict[str, int]] = defaultdict(dict)  # GiB
         self._awaited: dict[tuple[str, str], int] = {}  # numbers of changes
-        self._loops: dict[str, Loop] = {}
         self._plugs: dict[tuple[str, str], Plug] = {}
         self._turn = asyncio.Lock()
         self._follower: asyncio.Task[None] | None = None
@@ -109,10 +107,8 @@ class Disks:
         await self._session.close()
         for plug in self._plugs.values():
             plug.take()
-        for loop in self._loops.values():
-            loop.release(0.0)
+            plug.loop.release(0.0)
         self._plugs.clear()
-        self._loops.clear()
 
     def check(self) -> None:
         """Raise SandboxError if nobody follows EC2 any more."""
@@ -142,11 +138,10 @@ class Disks:
             for plug in [each for key, each in self._plugs.items() if key[1] == instance_id]:
                 del self._plugs[plug.volume_id, instance_id]
                 plug.take()
-                loop = self._unused_loop(plug.volume_id)
-                if loop and not await asyncio.to_thread(loop.release, _MACHINE_GONE_S):
+                if not await asyncio.to_thread(plug.loop.release, _MACHINE_GONE_S):
                     raise SandboxError(
                         f"{instance_id} is gone, but {plug.volume_id} is still"
-                        f" {'; '.join(loop.holders())}"
+                        f" {'; '.join(plug.loop.holders())}"
                     )
 
     def device_of(self, volume_id: str, instance_id: str) -> str:
@@ -159,9 +154,10 @@ class Disks:
         return self._files.path(volume_id)
 
     @property
-    def in_use(self) -> dict[str, int]:
-        """The number of the loop device of each volume that some machine has."""
-        return {volume_id: loop.number for volume_id, loop in self._loops.items()}
+    def in_use(self) -> set[str]:
+        """The volumes that some machine has."""
+        # A list, as a thread may put and take meanwhile.
+        return {volume_id for volume_id, _ in list(self._plugs)}
 
     # -- following EC2
 
@@ -224,13 +220,13 @@ class Disks:
     def _put(self, volume_id: str, instance_id: str) -> None:
         if (volume_id, instance_id) in self._plugs or instance_id not in self._machines:
             return
-        if volume_id not in self._loops:
-            size_gib = max(self._attached[volume_id].values())
-            self._loops[volume_id] = loops.make(self._files.sized(volume_id, size_gib))
+        size_gib = max(self._attached[volume_id].values())
+        # Each machine of a Multi-Attach volume has its own, and so a cache of its own, as on EC2.
+        loop = loops.make(self._files.sized(volume_id, size_gib))
         taken = {plug.name for key, plug in self._plugs.items() if key[1] == instance_id}
         free = [name for each in _NUMBERS if (name := f"nvme{each}n1") not in taken]
-        machine, number = self._machines[instance_id], self._loops[volume_id].number
-        plug = Plug(machine, volume_id, self._random.choice(free), number)
+        machine = self._machines[instance_id]
+        plug = Plug(machine, volume_id, self._random.choice(free), loop)
         self._plugs[volume_id, instance_id] = plug
         if machine.dev.is_dir():  # or it has died, and we are about to be told
             plug.put()
@@ -239,14 +235,14 @@ class Disks:
         plug = self._plugs.pop((volume_id, instance_id), None)
         if plug is None:
             return
-        at_s = time.monotonic()
-        loop = self._unused_loop(volume_id)
-        mounts = loop.mounts() if loop else []
+        at_s, loop = time.monotonic(), plug.loop
+        mounts = loop.mounts()
         plug.take()
-        if loop is None or (loop.release(0.0) and not mounts):
+        if loop.release(0.0) and not mounts:
             return
-        # What somebody still writes is lost, as on EC2, and must not spoil what the next one reads.
-        self._files.renew(volume_id)
+        if volume_id not in self.in_use:
+            # What somebody still writes is lost, as on EC2: it must not spoil what others read.
+            self._files.renew(volume_id)
         if not mounts and loop.is_released(_LET_GO_S):
             return
         holders = tuple(dict.fromkeys([*mounts, *loop.holders()]))
@@ -254,18 +250,12 @@ class Disks:
         self.torn.append(torn)
         print(f"TORN: {torn}", file=sys.stderr, flush=True)
 
-    def _unused_loop(self, volume_id: str) -> Loop | None:
-        """Give up the loop device of a volume that no machine has any more."""
-        if any(key[0] == volume_id for key in self._plugs):
-            return None
-        return self._loops.pop(volume_id, None)
-
     def _resize(self, volume_id: str, size_gib: int) -> None:
         instances = self._attached[volume_id]
         instances.update(dict.fromkeys(instances, size_gib))
-        if volume_id in self._loops:
+        for plug in [each for key, each in self._plugs.items() if key[0] == volume_id]:
             self._files.sized(volume_id, size_gib)
-            self._loops[volume_id].grow()
+            plug.loop.grow()
 
     def _forget_everything(self) -> None:
         for volume_id, instance_id in list(self._plugs):

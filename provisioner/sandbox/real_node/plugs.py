@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from provisioner.sandbox.real_node import loops
+from provisioner.sandbox.real_node.loops import Loop
 
 _MODEL: Final = "Amazon Elastic Block Store"
 _MODEL_LENGTH: Final = 40
@@ -45,13 +46,13 @@ class Plug:
     machine: Machine
     volume_id: str
     name: str
-    loop: int
+    loop: Loop
 
     def put(self) -> None:
         """Make what the machine sees; the link that everybody waits for comes last, as by udev."""
         self._put_sysfs()
         device = self.machine.dev / self.name
-        os.mknod(device, stat.S_IFBLK | 0o600, os.makedev(loops.MAJOR, self.loop))
+        os.mknod(device, stat.S_IFBLK | 0o600, os.makedev(loops.MAJOR, self.loop.number))
         for link in self._links():
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(f"../../{self.name}")
@@ -66,7 +67,7 @@ class Plug:
         folder = self._sysfs()
         shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):
-            folder.symlink_to(f"../../devices/virtual/block/loop{self.loop}")
+            folder.symlink_to(f"../../devices/virtual/block/loop{self.loop.number}")
 
     @property
     def serial(self) -> str:
@@ -80,7 +81,7 @@ class Plug:
             yield by_id / f"nvme-{_MODEL.replace(' ', '_')}_{self.serial}{suffix}"
 
     def _sysfs(self) -> Path:
-        return self.machine.sys_dev_block / f"{loops.MAJOR}:{self.loop}"
+        return self.machine.sys_dev_block / f"{loops.MAJOR}:{self.loop.number}"
 
     def _put_sysfs(self) -> None:
         folder = self._sysfs()
@@ -89,7 +90,7 @@ class Plug:
         (folder / "device").mkdir(parents=True)
         (folder / "device" / "serial").write_text(f"{self.serial}\n")
         (folder / "device" / "model").write_text(f"{_MODEL:{_MODEL_LENGTH}}\n")
-        for entry in (_SYS_BLOCK / f"loop{self.loop}").iterdir():
+        for entry in (_SYS_BLOCK / f"loop{self.loop.number}").iterdir():
             if entry.name not in ("device", "loop"):
-                link = f"../../../devices/virtual/block/loop{self.loop}/{entry.name}"
+                link = f"../../../devices/virtual/block/loop{self.loop.number}/{entry.name}"
                 (folder / entry.name).symlink_to(link)

@@ -58,7 +58,7 @@ async def left(disks: Disks, roots: Mapping[str, Path], volumes: Mapping[str, st
 
 
 def _look(disks: Disks, roots: Mapping[str, Path], volumes: Mapping[str, str]) -> list[str]:
-    found = [f"loop device of {each}" for each in volumes.keys() & disks.in_use.keys()]
+    found = [f"loop device of {each}" for each in volumes.keys() & disks.in_use]
     found += [f"content of {each}" for each in volumes if disks.content_of(each).exists()]
     names = {*volumes.values()}
     for volume_id in volumes:
