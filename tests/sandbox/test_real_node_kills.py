@@ -1,16 +1,25 @@
-"""Which detachments of mounted volumes the kill of a kubelet explains, and how many."""
+"""Which detachments of mounted volumes the kill of a kubelet explains, and how killers end."""
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from provisioner.sandbox.real_node.cycle_report import Report
+from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.real_node import kills
+from provisioner.sandbox.real_node.cycle_report import PARTS, Report
 from provisioner.sandbox.real_node.disks import Torn
 from provisioner.sandbox.real_node.kills import Kill, explain
 from provisioner.sandbox.real_node.node import KUBELET
+
+if TYPE_CHECKING:
+    from provisioner.sandbox.up import Sandbox
 
 STAGED = "mounted at /var/lib/kubelet/plugins/kubernetes.io/csi/ebs.csi.aws.com/0a/globalmount"
 TORN = Torn("vol-1", "i-1", "nvme1n1", (STAGED,), at_s=20.0)
@@ -64,3 +73,77 @@ def test_more_than_killed_kubelets_explain_is_not_well_and_told() -> None:
     report.forgotten.append("vol-3")
 
     assert not report.is_well
+
+
+class Box:
+    """A sandbox of one node whose parts take some turns of the loop to end and to begin again."""
+
+    def __init__(self, step: int = 0) -> None:
+        self.real_nodes = [self]
+        self.name, self.instance = "node", SimpleNamespace(instance_id="i-1")
+        self.running = 1
+        self.steps = 0
+        self.step, self.is_there = step, asyncio.Event()
+
+    async def _passes(self) -> None:
+        for _ in range(10):
+            if self.steps == self.step:
+                self.is_there.set()
+            await asyncio.sleep(0)
+            self.steps += 1
+
+    async def stop_controller(self) -> None:
+        self.running -= 1
+        await self._passes()
+
+    async def start_controller(self, *_: str) -> None:
+        await self._passes()
+        self.running += 1
+
+    async def restart(self, _: str) -> None:
+        await self.stop_controller()
+        await self.start_controller()
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("step", [0, 5, 15])
+async def test_a_killer_that_is_called_off_leaves_nothing_half_restarted(
+    monkeypatch: pytest.MonkeyPatch, part: str, step: int
+) -> None:
+    monkeypatch.setattr(kills, "PARTS", (part,))
+    monkeypatch.setattr(kills, "_PAUSE_S", (0.0, 0.0))
+    box = Box(step)
+    killer = kills.Kills(cast("Sandbox", box), random.Random(1), lambda _: None)
+    killing = asyncio.create_task(killer.again_and_again())
+    await box.is_there.wait()
+
+    killing.cancel()
+    await asyncio.wait({killing})
+
+    assert killing.cancelled()
+    assert box.running == 1
+    assert killer.counted == {part: 1}
+
+
+async def test_a_restart_that_fails_is_told_also_by_a_killer_that_is_called_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kills, "PARTS", (KUBELET,))
+    monkeypatch.setattr(kills, "_PAUSE_S", (0.0, 0.0))
+    box = Box()
+    begun = asyncio.Event()
+
+    async def restart(_: str) -> None:
+        begun.set()
+        await asyncio.sleep(0)
+        raise SandboxError("kubelet cannot be started")
+
+    monkeypatch.setattr(box, "restart", restart)
+    killer = kills.Kills(cast("Sandbox", box), random.Random(1), lambda _: None)
+    killing = asyncio.create_task(killer.again_and_again())
+    await begun.wait()
+
+    killing.cancel()
+
+    with pytest.raises(SandboxError, match="cannot be started"):
+        await killing

@@ -203,7 +203,7 @@ class Cycles:
             await asyncio.wait(tasks)
             for killer in killers:
                 killer.cancel()
-        # Half of a kill may have been done: all are there, and as they were, when this ends.
+        # The killers have ended what they had begun; all are there, and as they were, at the end.
         await self._sandbox.stop_controller(10.0)
         await self._sandbox.start_controller()
         for node in self._nodes:
