@@ -11,7 +11,7 @@ names an instance for the Node is heeded.
 Source: Kubernetes "Non-graceful node shutdown handling"; EC2 user guide "Instance lifecycle".
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from provisioner.decide import node_patch
@@ -83,6 +83,23 @@ def instances_of(
     ours = (each for each in attachments if each.spec.attacher == driver)
     named = {registered_instance(node, csi_node, driver), node.instance_id}
     return frozenset(named.union(map(instance_of, ours)) - {""})
+
+
+def that_alone_name(
+    unknown: Collection[str],
+    node: Node,
+    csi_node: CsiNode | None,
+    attachments: Iterable[Attachment],
+    driver: str,
+) -> list[str]:
+    """The attachments by which EC2 is asked about ``unknown`` instances, if it is by these alone.
+
+    Nothing of the node names those, so it may be another machine than it was then.
+    """
+    if {registered_instance(node, csi_node, driver), node.instance_id} & set(unknown):
+        return []
+    ours = (each for each in attachments if each.spec.attacher == driver)
+    return sorted(each.name for each in ours if instance_of(each) in unknown)
 
 
 def is_suspect(node: Node) -> bool:

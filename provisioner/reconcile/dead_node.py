@@ -109,10 +109,16 @@ class DeadNodes:
         for name in names:
             with _alone(name):
                 if name in suspects:
-                    self._words.unknown(suspects[name], wanted[name] - states.keys(), now_s)
+                    self._tell_unknown(suspects[name], wanted[name] - states.keys(), now_s)
                     await self._advance(suspects[name], states)
             with _alone(name):
                 await self._release(name, abandoned.get(name, []), states)
+
+    def _tell_unknown(self, node: Node, unknown: Collection[str], now_s: float) -> None:
+        csi_node = self._caches.csi_nodes.get(node.name)
+        attachments = self._caches.attachments.keyed("node", node.name)
+        by = rules.that_alone_name(unknown, node, csi_node, attachments, self._driver)
+        self._words.unknown(node, unknown, by, now_s)
 
     def _in_turn(self, names: list[str], now_s: float) -> list[str]:
         """Those that were not asked about for longest."""

@@ -1,6 +1,6 @@
 """What is told of dead nodes: each change of ours, and what EC2 does not know."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import structlog
 
@@ -11,6 +11,7 @@ from provisioner.model.node import Node
 from provisioner.model.taint import OUT_OF_SERVICE
 
 _UNKNOWN_TOLD_AFTER_S = 300.0
+_MOST_NAMED = 8  # an event has 1024 characters, and each of these names 68
 
 log = structlog.get_logger(__name__)
 
@@ -52,8 +53,17 @@ class DeadNodeWords:
             message=f"removed the taint {OUT_OF_SERVICE.key} again: {why}",
         )
 
-    def unknown(self, node: Node, unknown: Collection[str], now_s: float) -> None:
-        """EC2 forgets an instance about an hour after its end; a wrong Region never knew it."""
+    def unknown(
+        self, node: Node, unknown: Collection[str], attachments: Sequence[str], now_s: float
+    ) -> None:
+        """EC2 forgets an instance about an hour after its end; a wrong Region never knew it.
+
+        Args:
+            node: for which they are named.
+            unknown: the instances that EC2 does not know.
+            attachments: those by which alone they are named; deleting the Node would not help then.
+            now_s: monotonic.
+        """
         if not unknown:
             self._unknown_since_s.pop(node.uid, None)
             return
@@ -66,7 +76,7 @@ class DeadNodeWords:
             warning=True,
             reason="InstanceUnknown",
             message=f"EC2 knows no instance {', '.join(sorted(unknown))} in this account and "
-            "Region, which is no proof that it has ended; if it has, delete this Node",
+            f"Region, which is no proof that it has ended; {_what_helps(attachments)}",
         )
 
     def forget_all_but(self, suspects: Iterable[Node]) -> None:
@@ -76,3 +86,14 @@ class DeadNodeWords:
         self._unknown_since_s = {
             uid: since_s for uid, since_s in self._unknown_since_s.items() if uid in uids
         }
+
+
+def _what_helps(attachments: Sequence[str]) -> str:
+    if not attachments:
+        return "if it has, delete this Node"
+    more = len(attachments) - _MOST_NAMED
+    return (
+        "only VolumeAttachments name it, made for a machine that had this Node's name: if it has, "
+        f"kubectl delete volumeattachment {' '.join(attachments[:_MOST_NAMED])}"
+        f"{f' (and {more} more)' if more > 0 else ''}"
+    )

@@ -124,6 +124,36 @@ def test_an_instance_that_ec2_does_not_know_proves_nothing_and_is_told_once():
     told(story)
 
 
+def test_of_an_unknown_instance_that_an_attachment_alone_names_the_attachment_is_told():
+    async def story(world: DeadWorld) -> None:
+        world.ec2.states[OTHER_INSTANCE] = "terminated"
+        world.has_node(instance=OTHER_INSTANCE)
+        world.has_attachment("csi-1", "node-1", OTHER_INSTANCE)
+        world.has_attachment("csi-2", "node-1")
+        await asyncio.sleep(4000)
+        assert world.sent == []
+        [(warning, reason, message)] = world.told.events
+        assert (warning, reason) == (True, "InstanceUnknown")
+        assert f"EC2 knows no instance {INSTANCE} in this account" in message
+        assert "kubectl delete volumeattachment csi-2" in message
+        assert "csi-1" not in message
+        assert "delete this Node" not in message
+
+    told(story)
+
+
+def test_the_node_is_told_where_it_names_the_unknown_instance_itself():
+    async def story(world: DeadWorld) -> None:
+        world.has_node()
+        world.has_attachment("csi-1", "node-1")
+        await asyncio.sleep(400)
+        [(_, _, message)] = world.told.events
+        assert "delete this Node" in message
+        assert "csi-1" not in message
+
+    told(story)
+
+
 def test_an_instance_of_which_ec2_did_not_know_for_a_moment_is_not_told_about():
     async def story(world: DeadWorld) -> None:
         world.has_node()
