@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from provisioner.sandbox.real_node import cgroups
+
+CONTROLLERS = "cgroup.controllers"
+DEMANDED = {"cpu", "cpuset", "memory", "pids", "hugetlb"}
 
 
 @pytest.fixture
@@ -54,37 +59,67 @@ def second_version(tmp_path: Path) -> Path:
 
 
 def test_the_machines_root_passes_on_what_a_kubelet_demands(second_version: Path) -> None:
-    assert cgroups.obstacle(second_version) == ""
-
     cgroups.make("ebs-sandbox-1-2", second_version)
 
+    assert not (second_version / "init").exists()
     # The kernel adds them to what is there, this folder holds what was written.
     assert (second_version / "cgroup.subtree_control").read_text() == "+cpuset +hugetlb"
 
 
 def test_what_is_passed_on_already_is_not_written(second_version: Path) -> None:
-    passed_on = "cpuset cpu memory hugetlb pids\n"
-    (second_version / "cgroup.subtree_control").write_text(passed_on)
+    told = "cpuset cpu memory hugetlb pids\n"
+    (second_version / "cgroup.subtree_control").write_text(told)
     (second_version / "cgroup.type").write_text("domain\n")
 
     cgroups.make("ebs-sandbox-1-2", second_version)
 
-    assert cgroups.obstacle(second_version) == ""
-    assert (second_version / "cgroup.subtree_control").read_text() == passed_on
+    assert not (second_version / "init").exists()
+    assert (second_version / "cgroup.subtree_control").read_text() == told
 
 
-def test_a_container_that_cannot_pass_them_on_says_so(second_version: Path) -> None:
-    (second_version / "cgroup.type").write_text("domain\n")
-
-    assert cgroups.obstacle(second_version).startswith(
-        "a control group with the controllers cpuset, hugetlb, which cannot be passed on while"
-    )
-    (second_version / "cgroup.procs").write_text("")
-    assert cgroups.obstacle(second_version) == ""
+def passed_on(group: Path) -> str:
+    return (group / "cgroup.subtree_control").read_text().strip()
 
 
-def test_of_the_first_version_nothing_has_to_be_passed_on(first_version: Path) -> None:
-    assert cgroups.obstacle(first_version) == ""
+@pytest.fixture
+def container() -> Iterator[Path]:
+    """A group of the kernel's own, with something to pass on, as a container's topmost one has."""
+    unified = cgroups.ROOT / "unified"
+    top = unified if unified.is_dir() else cgroups.ROOT
+    with suppress(FileNotFoundError):  # version 1 alone
+        has = (top / CONTROLLERS).read_text().split()
+        before = set(passed_on(top).split())
+        if os.geteuid() == 0 and DEMANDED.intersection(has):
+            name = cgroups.name_for(os.getpid())
+            cgroups.make(name, top)
+            yield top / name
+            cgroups.remove(name, top)
+            if top == unified:  # beside version 1, where real nodes use nothing of it
+                for each in set(passed_on(top).split()) - before:
+                    (top / "cgroup.subtree_control").write_text(f"-{each}")
+            return
+    pytest.skip("needs root, and control groups of version 2 that control something")
+
+
+def test_in_a_container_what_runs_there_makes_room(container: Path) -> None:
+    with (
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE) as quiet,
+        subprocess.Popen(["sh", "-c", "while :; do /bin/true; done"]) as busy,
+    ):
+        try:
+            for each in (quiet, busy):
+                (container / "cgroup.procs").write_text(str(each.pid))
+
+            cgroups.make("ebs-sandbox-1-2", container)
+
+            demanded = (container / "ebs-sandbox-1-2" / CONTROLLERS).read_text()
+            assert demanded.strip() == passed_on(container) != ""
+            assert (container / "cgroup.procs").read_text() == ""
+            moved = (container / "init" / "cgroup.procs").read_text().split()
+            assert {str(quiet.pid), str(busy.pid)} <= set(moved)
+        finally:
+            quiet.kill()
+            busy.kill()
 
 
 def test_removing_takes_all_that_is_below(first_version: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from provisioner.sandbox.errors import SandboxError
-from provisioner.sandbox.real_node import cgroups, fleet, requirements
+from provisioner.sandbox.real_node import fleet, requirements
 from provisioner.sandbox.real_node.requirements import PROGRAMS, all_missing, is_static, missing
 
 INTERPRETER = 3
@@ -73,14 +73,6 @@ def test_without_its_extra_the_node_plugin_cannot_run(
     monkeypatch.setattr(requirements, "find_spec", lambda _: None)
 
     assert why(programs).endswith("pip install 'ebs-provisioner[node]'")
-
-
-def test_control_groups_of_no_use_to_a_kubelet_are_told(
-    programs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cgroups, "obstacle", lambda: "a group with processors")
-
-    assert why(programs) == "a real node needs a group with processors"
 
 
 def test_who_is_not_root_is_told_what_root_has_to_install(programs: Path) -> None:

@@ -19,6 +19,7 @@ from typing import Final
 ROOT: Final = Path("/sys/fs/cgroup")
 _PREFIX: Final = "ebs-sandbox-"
 _DEV: Final = "dev-"
+_MOVED: Final = "init"
 _EMPTY_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.02
 # What a kubelet demands of its group where the root has it: Kubernetes 1.36
@@ -32,31 +33,17 @@ def name_for(pid: int) -> str:
     return f"{_PREFIX}{pid}-{_born(pid)}"
 
 
-def obstacle(root: Path = ROOT) -> str:
-    """Return why a kubelet could not use groups that we make, in words; "" if it can."""
-    absent = _absent(root)
-    # Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "No Internal Process Constraint"; of
-    # all groups the machine's root, which alone has no type, is free of it.
-    if absent and (root / "cgroup.type").exists() and (root / "cgroup.procs").read_text().strip():
-        return (
-            f"a control group with the controllers {', '.join(absent)}, which cannot be passed on"
-            " while processes are in the topmost group: in a container, run it with the machine's"
-            " control groups (docker run --cgroupns=host), or move its processes to a group below"
-        )
-    return ""
-
-
 def make(name: str, root: Path = ROOT) -> None:
     """Make the groups.
 
     With version 2 the topmost group passes on to all below it what a kubelet demands, if it does
-    not yet; that stays.
+    not yet; in a container, what runs in that group is moved to one below it for that. Both stay.
 
     Raises:
         OSError: control groups cannot be written here.
     """
     if absent := _absent(root):
-        (root / "cgroup.subtree_control").write_text(" ".join(f"+{each}" for each in absent))
+        _pass_on(absent, root)
     for hierarchy in _hierarchies(root):
         group = hierarchy / name
         group.mkdir(exist_ok=True)
@@ -122,6 +109,35 @@ def _absent(root: Path) -> list[str]:
         passed_on = set((root / "cgroup.subtree_control").read_text().split())
         return sorted(has & _DEMANDED - passed_on)
     return []
+
+
+def _pass_on(controllers: list[str], root: Path) -> None:
+    until_s = time.monotonic() + _EMPTY_WITHIN_S
+    while True:
+        _make_room(root)
+        try:
+            (root / "cgroup.subtree_control").write_text(" ".join(f"+{c}" for c in controllers))
+        except OSError as error:
+            # Something has begun there meanwhile.
+            if error.errno != errno.EBUSY or time.monotonic() > until_s:
+                raise
+            time.sleep(_LOOK_EVERY_S)
+        else:
+            return
+
+
+def _make_room(root: Path) -> None:
+    """Move what runs in a container's topmost group, which passes nothing on as long as it does.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "No Internal Process Constraint"; of all
+    groups the machine's root, which alone has no type, is free of it.
+    """
+    if not (root / "cgroup.type").exists():
+        return
+    (root / _MOVED).mkdir(exist_ok=True)
+    for pid in (root / "cgroup.procs").read_text().split():
+        with suppress(ProcessLookupError):  # it has ended
+            (root / _MOVED / "cgroup.procs").write_text(pid)
 
 
 def _remove_one(folder: Path) -> None:
