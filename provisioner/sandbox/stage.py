@@ -75,6 +75,12 @@ class Stage:
         found: Json = await self.api.get(f"{CLAIMS}/{claim}")
         return found if found["status"].get("phase") == "Bound" else None
 
+    async def is_ready(self, pod: str) -> bool:
+        """Whether a pod's containers run."""
+        status = (await self.api.get(f"{PODS}/{pod}"))["status"]
+        said = {each["type"]: each["status"] for each in status.get("conditions", ())}
+        return said.get("Ready") == "True"
+
     async def serves(self, group: str, kind: str) -> bool:
         """Whether the API server has a kind, by its name in the plural."""
         found = await self.api.get(f"/apis/{group}")

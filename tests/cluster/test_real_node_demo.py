@@ -1,4 +1,4 @@
-"""The demo's chapters of real nodes, told as ``sandbox demo`` tells them; the others are left out.
+"""The demo's chapters of real nodes, told as ``sandbox demo`` tells them, after the one they need.
 
 ``test_rights`` tells all the others.
 """
@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from provisioner.sandbox import demo
-from provisioner.sandbox.chapters import cycles
+from provisioner.sandbox.chapters import cycles, in_tree
 from provisioner.sandbox.up import Sandbox
 from tests.cluster.real_nodes import NEEDS_A_REAL_NODE
 
@@ -24,13 +24,13 @@ pytestmark = NEEDS_A_REAL_NODE
 async def test_the_story_of_real_nodes_is_told_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), width=1000)
     start = Sandbox.start
-    quick = {"nodes": 1, "zones": 1, "latency": "none", "throttle": "none", "webhook": False}
+    quick = {"nodes": 3, "zones": 3, "latency": "none", "throttle": "none", "webhook": False}
 
     def started(**options: Any) -> contextlib.AbstractAsyncContextManager[Sandbox]:
         return start(**(options | quick))
 
     monkeypatch.setattr(Sandbox, "start", started)
-    monkeypatch.setattr(demo, "CHAPTERS", ())
+    monkeypatch.setattr(demo, "CHAPTERS", (in_tree,))
     monkeypatch.setattr(cycles, "_CYCLES", 2)  # the others are told by test_real_node_cycles
     monkeypatch.setattr(cycles, "_VOLUMES", 2)
 
@@ -38,13 +38,16 @@ async def test_the_story_of_real_nodes_is_told_to_its_end(monkeypatch: pytest.Mo
 
     assert isinstance(console.file, io.StringIO)
     said = console.file.getvalue()
-    _, moved, grown, refused, killed, ended = re.split(r"\n\d\. ", said)
+    _, _, moved, grown, refused, killed, ended = re.split(r"\n\d\. ", said)
+    assert "storageclass.storage.k8s.io/standard unchanged\n" in moved
+    assert "persistentvolumeclaim/myclaim created\n" in moved
+    assert " /var/www/html ext4 rw," in moved
     moves = re.search(r"attached to (i-\w+) → none → (i-\w+)\n", moved)
     assert moves is not None, moved
     assert moves[1] != moves[2]
-    first, second = re.findall(r"\w{64}  /data/diary.txt", moved)
+    first, second = re.findall(r"\w{64}  /var/www/html/index.html", moved)
     assert first == second
-    assert re.findall(r"([\d.]+)G .* /data\n", moved + grown) == ["29.9", "39.9"]
+    assert re.findall(r"([\d.]+)G .* /data\n", grown) == ["29.9", "39.9"]
     value = re.search(r"ebs-provisioner.io/format=yes-erase-(vol-\w+)-\w{8}\n", refused)
     assert value is not None, refused
     assert f"the first 64 MiB of {value[1]} are as they were" in refused

@@ -10,10 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from rich.console import Console
 
 from provisioner.sandbox import demo
-from provisioner.sandbox.chapters import cycles
+from provisioner.sandbox.chapters import cycles, in_tree, moving_file
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.real_node import loops
 from provisioner.sandbox.real_node.cycle_report import Report
@@ -77,6 +78,18 @@ async def test_where_they_can_run_there_are_two(started: dict[str, Any], console
     await demo.tell(console)
 
     assert started["real_nodes"] == 2
+
+
+def test_the_worked_examples_pod_is_changed_for_real_nodes_only_where_it_has_to_be() -> None:
+    *_, example = yaml.safe_load_all(in_tree._EXAMPLE)
+    pod = yaml.safe_load(moving_file._POD)
+
+    (container,), (of_example,) = pod["spec"].pop("containers"), example["spec"].pop("containers")
+    assert container.keys() - of_example.keys() == {"command", "env"}
+    assert [key for key in of_example if container[key] != of_example[key]] == ["image"]
+    added = {"nodeSelector", "hostNetwork", "terminationGracePeriodSeconds"}
+    assert pod["spec"] == example["spec"] | {key: pod["spec"][key] for key in added}
+    assert pod["metadata"] == example["metadata"]
 
 
 @pytest.mark.skipif(missing() != "", reason=missing())

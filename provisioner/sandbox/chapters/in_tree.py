@@ -18,7 +18,7 @@ from provisioner.sandbox.stage import (
 
 TITLE = "A class of the removed plugin kubernetes.io/aws-ebs, with not a letter changed"
 
-_EXAMPLE = """\
+CLASS_AND_CLAIM = """\
 kind: StorageClass
 apiVersion: storage.k8s.io/v1
 metadata:
@@ -41,7 +41,10 @@ spec:
   resources:
     requests:
       storage: 30Gi
----
+"""
+
+_EXAMPLE = f"""\
+{CLASS_AND_CLAIM}---
 kind: Pod
 apiVersion: v1
 metadata:

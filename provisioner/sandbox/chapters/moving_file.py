@@ -1,71 +1,46 @@
-"""A pod writes a file on one real node; a new pod on another one reads the same bytes."""
+"""The worked example on real nodes: its pod writes a file, and a new one elsewhere reads it."""
 
 from __future__ import annotations
 
+from provisioner.sandbox.chapters.in_tree import CLASS_AND_CLAIM
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.real_node.node import LABEL
 from provisioner.sandbox.stage import CLAIMS, PODS, Json, Stage
 
-TITLE = "A file that moves with its pod"
-
-# xfs, as the next chapter grows it: the kernel grows a mounted ext4 only for CAP_SYS_RESOURCE,
-# which root in a container may not have.
-_CLASS_AND_CLAIM = """\
-kind: StorageClass
-apiVersion: storage.k8s.io/v1
-metadata:
-  name: standard-xfs
-provisioner: kubernetes.io/aws-ebs
-parameters:
-  type: gp2
-  fsType: xfs
-allowVolumeExpansion: true
-volumeBindingMode: WaitForFirstConsumer
----
-kind: PersistentVolumeClaim
-apiVersion: v1
-metadata:
-  name: diary
-spec:
-  accessModes:
-    - ReadWriteOnce
-  storageClassName: standard-xfs
-  resources:
-    requests:
-      storage: 30Gi
-"""
+TITLE = "The same class and claim on real nodes: a file that moves with its pod"
 
 _POD = """\
 kind: Pod
 apiVersion: v1
 metadata:
-  name: diary
+  name: mypod
 spec:
   nodeSelector: {ebs-provisioner.io/sandbox-node: real}
   hostNetwork: true
   terminationGracePeriodSeconds: 1
   containers:
-    - name: writer
+    - name: myfrontend
       image: busybox:1
       command: [sleep, "3600"]
       env:
         - name: NODE
           valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
       volumeMounts:
-        - mountPath: /data
+        - mountPath: "/var/www/html"
           name: mypd
   volumes:
     - name: mypd
       persistentVolumeClaim:
-        claimName: diary
+        claimName: myclaim
 """
 
-_WRITE = 'echo "Dear diary, today I was on $NODE" > /data/diary.txt; seq 500000 > /data/numbers'
-_IN_POD = ("exec", "diary", "--")
+_FOLDER = "/var/www/html"
+_WRITE = f'cd {_FOLDER}; echo "Written on $NODE" > index.html; seq 500000 > numbers'
+_IN_POD = ("exec", "mypod", "--")
 
 
 async def tell(stage: Stage) -> None:
-    """Tell it; the claim ``diary`` and its pod stay.
+    """Tell it, after the chapter of the removed plugin's class; the claim and its pod stay.
 
     Raises:
         SandboxError: a step was not seen.
@@ -76,43 +51,69 @@ async def tell(stage: Stage) -> None:
         "and containerds with our node plugin, to which EC2's volumes come as loop devices."
     )
     await teller.kubectl("uncordon", "--selector", f"{LABEL}=real")
-    teller.manifest(f"{_CLASS_AND_CLAIM}---\n{_POD}")
-    stage.leave("storageclass", "standard-xfs")
-    await teller.kubectl("apply", "-f", "-", text=f"{_CLASS_AND_CLAIM}---\n{_POD}")
+    await _begin_anew(stage)
     what = "its volume is made, attached, formatted and mounted, and the pod runs"
     row = await teller.until(what, lambda: _running(stage))
+    name = (await stage.api.get(f"{CLAIMS}/myclaim"))["spec"]["volumeName"]
+    stage.leave("persistentvolume", name)  # the class says Retain
+    stage.to_delete[name] = (await stage.volume(name))["VolumeId"]
     teller.show([row])
     sums = await _write(stage)
     await teller.kubectl("cordon", row["node"])
     there = await _move(stage, row)
     teller.show([there])
-    await teller.kubectl(*_IN_POD, "cat", "/data/diary.txt")
+    await teller.kubectl(*_IN_POD, "cat", f"{_FOLDER}/index.html")
     if await _sums(stage) != sums:
         raise SandboxError(f"on {there['node']} the files are others than on {row['node']}")
     teller.seen("they are the same bytes on another node")
     await teller.kubectl("uncordon", row["node"])
 
 
+async def _begin_anew(stage: Stage) -> None:
+    """Have pod and claim made once more, where they come to the real nodes."""
+    teller = stage.teller
+    await teller.kubectl("delete", "pod/mypod", "pvc/myclaim", "--wait=false")
+
+    async def gone() -> bool:
+        items = [*await stage.items(PODS), *await stage.items(CLAIMS)]
+        return not {each["metadata"]["name"] for each in items} & {"mypod", "myclaim"}
+
+    await teller.until("what pretended to use it is gone", gone)
+    teller.aside(
+        "The pod has an image that is here, and asks for a real node. It comes first: a claim that "
+        "binds at once goes where its pod can run. Class and claim have not a letter changed."
+    )
+    teller.manifest(_POD)
+    await teller.kubectl("apply", "-f", "-", text=_POD)
+
+    async def waits() -> bool:
+        status = (await stage.api.get(f"{PODS}/mypod"))["status"]
+        return any(each.get("reason") == "Unschedulable" for each in status.get("conditions", ()))
+
+    await teller.until("the scheduler has the pod wait for its claim", waits)
+    await teller.kubectl("apply", "-f", "-", text=CLASS_AND_CLAIM)
+
+
 async def _write(stage: Stage) -> str:
     """Have files written in the pod, and look at where they are; their checksums."""
     await stage.teller.kubectl(*_IN_POD, "sh", "-c", _WRITE)
-    await stage.teller.kubectl(*_IN_POD, "df", "-h", "/data")
-    await stage.teller.kubectl(*_IN_POD, "grep", " /data ", "/proc/mounts")
+    await stage.teller.kubectl(*_IN_POD, "df", "-h", _FOLDER)
+    await stage.teller.kubectl(*_IN_POD, "grep", f" {_FOLDER} ", "/proc/mounts")
     return await _sums(stage)
 
 
 async def _sums(stage: Stage) -> str:
-    command = "sha256sum /data/diary.txt /data/numbers"
+    command = f"sha256sum {_FOLDER}/index.html {_FOLDER}/numbers"
     return await stage.teller.kubectl(*_IN_POD, *command.split())
 
 
 async def _move(stage: Stage, before: Json) -> Json:
     """Put a new pod on the other node, and tell what EC2 shows meanwhile; where it is then."""
     teller = stage.teller
-    await teller.kubectl("delete", "pod", "diary", "--wait=false")
+    await teller.kubectl("delete", "pod", "mypod", "--wait=false")
 
     async def gone() -> bool:
-        return all(each["metadata"]["name"] != "diary" for each in await stage.items(PODS))
+        return all(each["metadata"]["name"] != "mypod" for each in await stage.items(PODS))
 
     await teller.until(f"the pod is gone from {before['node']}", gone)
     await teller.kubectl("apply", "-f", "-", text=_POD)
@@ -133,21 +134,19 @@ async def _move(stage: Stage, before: Json) -> Json:
 
 async def _running(stage: Stage) -> Json | None:
     """The row once its containers run and EC2 says that its volume is on their instance."""
-    pod = await stage.api.get(f"{PODS}/diary")
-    ready = {each["type"]: each["status"] for each in pod["status"].get("conditions", ())}
-    row = await _row(stage) if ready.get("Ready") == "True" else None
+    row = await _row(stage) if await stage.is_ready("mypod") else None
     return row if row and row["instance"] == row["attached to"] else None
 
 
 async def _row(stage: Stage) -> Json | None:
     """The pod with its node, and its volume with the instance that EC2 has attached it to."""
     nodes = {each.name: each.instance for each in stage.sandbox.real_nodes}
-    pod = await stage.api.get(f"{PODS}/diary")
+    pod = await stage.api.get(f"{PODS}/mypod")
     instance = nodes.get(pod["spec"].get("nodeName", ""))
-    if instance is None or await stage.bound("diary") is None:
+    if instance is None or await stage.bound("myclaim") is None:
         return None
     return {
-        "pod": "diary",
+        "pod": "mypod",
         "node": instance.private_dns_name,
         "instance": instance.instance_id,
         "attached to": await _attached_to(stage),
@@ -155,6 +154,6 @@ async def _row(stage: Stage) -> Json | None:
 
 
 async def _attached_to(stage: Stage) -> str:
-    claim = await stage.api.get(f"{CLAIMS}/diary")
+    claim = await stage.api.get(f"{CLAIMS}/myclaim")
     volume = await stage.volume(claim["spec"]["volumeName"])
     return ", ".join(a["InstanceId"] for a in volume["Attachments"])
