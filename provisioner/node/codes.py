@@ -58,6 +58,7 @@ _MAY_BE_MOUNTED = frozenset(
 )
 _MOUNTING = frozenset({"NodeStageVolume", "NodePublishVolume"})
 _OF_MOUNTED = frozenset({"NodeExpandVolume", "NodeGetVolumeStats"})
+_PASSING = frozenset({R.DEVICE_NOT_FOUND, R.WRONG_DEVICE})
 
 
 def code_of(error: Exception, method: str) -> StatusCode:
@@ -66,14 +67,18 @@ def code_of(error: Exception, method: str) -> StatusCode:
     Args:
         error: what has failed.
         method: the call, such as "NodeStageVolume". Of one about a volume that should be mounted,
-            CSI asks for NotFound if it is not (and kubelet takes FailedPrecondition of a grow to
-            mean that the volume is in use). After an error that nobody has thought of, it is not
+            CSI asks for NotFound if it is not. Kubelet 1.36 (pkg/volume/csi/expander.go) takes
+            NotFound and InvalidArgument of a grow to mean that the volume can never grow so, and
+            FailedPrecondition that it cannot while in use: neither is said of a device that may be
+            there again at the next try. After an error that nobody has thought of, it is not
             known whether a call that mounts has done so.
     """
     if not isinstance(error, StorageError):
         return StatusCode.UNAVAILABLE if method in _MOUNTING else StatusCode.INTERNAL
     if method in _OF_MOUNTED and error.reason is R.VOLUME_NOT_STAGED:
         return StatusCode.NOT_FOUND
+    if method == "NodeExpandVolume" and error.reason in _PASSING:
+        return StatusCode.UNAVAILABLE
     code = CODES.get(error.reason, StatusCode.INTERNAL)
     if method in _MOUNTING and error.outcome is Outcome.UNKNOWN and code not in _MAY_BE_MOUNTED:
         return StatusCode.UNAVAILABLE

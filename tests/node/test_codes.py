@@ -88,5 +88,14 @@ def test_what_is_not_mounted_is_not_found_where_it_is_measured_or_grown():
     assert code_of(error, "NodePublishVolume") is StatusCode.FAILED_PRECONDITION
 
 
+@pytest.mark.parametrize("reason", [Reason.DEVICE_NOT_FOUND, Reason.WRONG_DEVICE])
+def test_a_device_that_is_not_there_now_ends_no_growing_for_good(reason: Reason):
+    """Kubelet never asks again after NotFound, and not on this node after FailedPrecondition."""
+    error = NodeError(reason, "x")
+
+    assert code_of(error, "NodeExpandVolume") is StatusCode.UNAVAILABLE
+    assert code_of(error, "NodeGetVolumeStats") is CODES[reason]
+
+
 def test_a_reason_of_another_part_is_internal():
     assert code_of(NodeError(Reason.QUOTA_EXCEEDED, "x"), "NodeGetInfo") is StatusCode.INTERNAL
