@@ -87,7 +87,10 @@ OF_THE_NODE: Mapping[Reason, Explained] = {
         "delete it and restart kubelet.",
     ),
     R.PROGRAM_MISSING: Explained(
-        "A program that the node plugin needs is not in its image, or cannot be started.",
-        "Install the package that the message names, or use the image that is described here.",
+        "A program that the node plugin needs is not in its image, or it, or a thread of the "
+        "plugin's own, cannot be started.",
+        "Install the package that the message names, or use the image that is described here. "
+        "Where it cannot be started: the plugin's pod or the node has used up its memory or its "
+        "limit of processes.",
     ),
 }

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.claimed import ClaimedDevice, unreadable
-from provisioner.node.device_thread import LINGER_S, in_thread
+from provisioner.node.device_thread import LINGER_S, NotStartedError, in_thread
 from provisioner.node.devices import Device
 
 T = TypeVar("T")
@@ -36,14 +36,19 @@ class Claims:
         """Have a device for us alone, until it is closed.
 
         Raises:
-            NodeError: DEVICE_BUSY, DEVICE_NOT_FOUND, WRONG_DEVICE; TIMED_OUT, the disk hangs.
+            NodeError: DEVICE_BUSY, DEVICE_NOT_FOUND, WRONG_DEVICE; TIMED_OUT, the disk hangs;
+                PROGRAM_MISSING, no thread can be started.
         """
         let_go = self._begin(device)
-        claimed = await in_thread(
-            lambda: _open(device, let_go),
-            undo=lambda unwanted: unwanted.close(),
-            linger_s=self._linger_s,
-        )
+        try:
+            claimed = await in_thread(
+                lambda: _open(device, let_go),
+                undo=lambda unwanted: unwanted.close(),
+                linger_s=self._linger_s,
+            )
+        except NotStartedError:
+            let_go()
+            raise
         if claimed.number != device.number:
             claimed.close()
             raise NodeError(
@@ -57,7 +62,8 @@ class Claims:
         """Look at a device that may be in use, without a claim.
 
         Raises:
-            NodeError: DEVICE_NOT_FOUND, it fails; TIMED_OUT, the disk hangs.
+            NodeError: DEVICE_NOT_FOUND, it fails; TIMED_OUT, the disk hangs; PROGRAM_MISSING, no
+                thread can be started.
         """
         let_go = self._begin(device)
 
@@ -69,6 +75,9 @@ class Claims:
 
         try:
             return await in_thread(looked, linger_s=self._linger_s)
+        except NotStartedError:
+            let_go()
+            raise
         except OSError as error:
             raise unreadable(device.path, error) from error
 

@@ -11,8 +11,30 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
+from provisioner.model.errors import NodeError, Reason
+
 T = TypeVar("T")
 LINGER_S = 5.0
+
+
+class NotStartedError(NodeError):
+    """The machine gives no thread; nothing was done."""
+
+
+def start_thread(work: Callable[[], None], *, name: str) -> None:
+    """Start a thread of its own, that the end of the process does not wait for.
+
+    Raises:
+        NotStartedError: PROGRAM_MISSING.
+    """
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except (RuntimeError, MemoryError) as error:
+        raise NotStartedError(
+            Reason.PROGRAM_MISSING,
+            f"no thread can be started ({str(error) or 'no memory'}): the node plugin's pod, or "
+            "the node, has used up its memory or its limit of processes; it is tried again",
+        ) from error
 
 
 async def in_thread(
@@ -29,6 +51,9 @@ async def in_thread(
         if_cancelled: tells it that nobody wants its result any more.
         undo: takes back a result that nobody gets, whenever it comes.
         linger_s: how long a cancelled wait still lasts, in seconds.
+
+    Raises:
+        NotStartedError: the work has not begun, and never will; and what the work raises.
     """
     ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -36,7 +61,7 @@ async def in_thread(
         if ended.exception() is None:
             undo(ended.result())
 
-    threading.Thread(target=_do, args=(work, ended), name="device", daemon=True).start()
+    start_thread(partial(_do, work, ended), name="device")
     try:
         await asyncio.wait({ended})
     except asyncio.CancelledError:

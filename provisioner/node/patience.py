@@ -6,11 +6,11 @@ on it (asyncio's own threads are few, and are waited for at the end).
 """
 
 import asyncio
-import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from provisioner.model.errors import NodeError, Reason
+from provisioner.node.device_thread import start_thread
 
 T = TypeVar("T")
 PATIENCE_S = 10.0
@@ -39,7 +39,8 @@ class Patience:
             what: it in words, for the middle of a sentence: "looking at /var/…".
 
         Raises:
-            NodeError: TIMED_OUT, it hangs, or the one before it does; and what the function raises.
+            NodeError: TIMED_OUT, it hangs, or the one before it does; PROGRAM_MISSING, no
+                thread can be started; and what the function raises.
         """
         until_s = asyncio.get_running_loop().time() + self._patience_s
         while (before := self._running.get(key)) is not None:
@@ -61,7 +62,6 @@ class Patience:
     def _begin(self, key: str, function: Callable[[], T]) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._running[key] = future
 
         def ended(result: T | None, error: BaseException | None) -> None:
             del self._running[key]
@@ -82,5 +82,7 @@ class Patience:
             except RuntimeError:  # the loop has ended meanwhile, and with it all who waited
                 return
 
-        threading.Thread(target=run, name=f"look {key}", daemon=True).start()
+        start_thread(run, name=f"look {key}")
+        # Only now: what was never begun never ends. Its end waits for this loop.
+        self._running[key] = future
         return future

@@ -12,6 +12,7 @@ from provisioner.node import claimed
 from provisioner.node.claims import Claims
 from provisioner.node.device_thread import in_thread
 from provisioner.node.devices import Devices
+from tests.node import threads
 from tests.node.loop_disks import NEEDS_LOOP_DEVICES, VOLUME
 
 pytest_plugins = ("tests.node.loop_fixtures",)
@@ -123,6 +124,21 @@ async def test_a_look_without_a_claim_that_hangs_is_told_too(device, hanging):
     assert hanging.count == 1
     hanging.may_end.set()
     await is_over(claims)
+
+
+async def test_a_thread_that_cannot_be_started_keeps_no_device(device):
+    claims = Claims()
+
+    for work in (claims.claim, lambda it: claims.look(it, it.path.read_bytes)):
+        with (
+            threads.none_starts(),
+            pytest.raises(NodeError, match="no thread can be started") as refused,
+        ):
+            await work(device)
+        assert refused.value.reason is Reason.PROGRAM_MISSING
+
+    assert len(claims) == 0
+    (await claims.claim(device)).close()
 
 
 async def test_what_fails_is_let_go(device):

@@ -9,6 +9,7 @@ import pytest
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.patience import Patience
+from tests.node import threads
 
 pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
 
@@ -69,6 +70,18 @@ async def test_a_waiter_that_leaves_lets_it_end():
 
     assert await patience.call("a", lambda: 3, what="it") == 3
     assert len(patience) == 0
+
+
+async def test_a_thread_that_cannot_be_started_keeps_nobody():
+    patience = Patience(0.05)
+
+    with threads.none_starts(), pytest.raises(NodeError) as refused:
+        await patience.call("a", lambda: 3, what="looking at /a")
+
+    assert refused.value.reason is Reason.PROGRAM_MISSING
+    assert refused.value.message.startswith("no thread can be started (can't start new thread)")
+    assert len(patience) == 0
+    assert await patience.call("a", lambda: 3, what="looking at /a") == 3
 
 
 def test_the_end_of_the_process_does_not_wait():
