@@ -20,7 +20,7 @@ from tests.cluster.place import Place
 from tests.cluster.real_pods import READ, WRITE, nodes_of, ran
 from tests.cluster.together import Stories, Together
 
-RESTORED = ("blkid finds no file system on it", "it was made from snap-")
+RESTORED = ("VolumeNotBlank: ", "blkid finds no file system on it", "it was made from snap-")
 READ_ONLY = "a volume asked for read-only is never formatted"
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
