@@ -94,7 +94,6 @@ LONG_FUNCTIONS = {
     "provisioner/metrics.py": {"__init__"},
     "provisioner/ec2/botocore_client.py": {"connect"},
     "provisioner/node/commands.py": {"node"},
-    "provisioner/node/app.py": {"__init__"},
     "provisioner/reconcile/creation.py": {"advance"},
     "provisioner/reconcile/provision.py": {"__init__"},
     "provisioner/sandbox/up.py": {"start"},

@@ -89,17 +89,7 @@ class Node:
             ),
         )
         self._registration = Registration(settings.driver, settings.csi_socket, metrics)
-        self._csi = Endpoint(
-            settings.csi_socket,
-            [
-                service("csi.v1.Identity", Identity(settings.driver).rpcs(), metrics),
-                service("csi.v1.Node", node.rpcs(), metrics),
-            ],
-        )
-        self._registry = Endpoint(
-            settings.registration_socket,
-            [service("pluginregistration.Registration", self._registration.rpcs(), metrics)],
-        )
+        self._csi, self._registry = _endpoints(settings, node, self._registration, metrics)
 
     def not_ready(self) -> str:
         """What keeps the kubelet from using it; "" if nothing does."""
@@ -154,6 +144,18 @@ class Node:
         except TimeoutError:
             for each in self._programs.running():
                 log.warning("a program still runs", program=each.name, why=each.why, pid=each.pid)
+
+
+def _endpoints(
+    settings: NodeSettings, node: NodeService, registration: Registration, metrics: NodeMetrics
+) -> tuple[Endpoint, Endpoint]:
+    """Where the kubelet calls: for volumes, and to register."""
+    csi = [
+        service("csi.v1.Identity", Identity(settings.driver).rpcs(), metrics),
+        service("csi.v1.Node", node.rpcs(), metrics),
+    ]
+    registry = [service("pluginregistration.Registration", registration.rpcs(), metrics)]
+    return Endpoint(settings.csi_socket, csi), Endpoint(settings.registration_socket, registry)
 
 
 class _Work(TypedDict):
