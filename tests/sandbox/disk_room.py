@@ -118,9 +118,8 @@ def size_of(device: Path) -> int:
 
 def loop_files(folder: Path) -> list[str]:
     """The loop devices whose files are in a folder."""
-    shown = [
-        each.read_text()
-        for each in Path("/sys/block").glob("loop*/loop/backing_file")
-        if each.exists()
-    ]
-    return [each for each in shown if each.startswith(str(folder))]
+    found = []
+    for each in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):  # it went just now
+            found.append(each.read_text())
+    return [each for each in found if each.startswith(str(folder))]

@@ -46,7 +46,7 @@ def groups_of(name: str) -> list[Path]:
 
 def shown_by(loop: str) -> str:
     """The file that a loop device is of, "" if it is none's."""
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):  # it may go while it is read
         return Path("/sys/block", loop, "loop/backing_file").read_text().strip()
     return ""
 
