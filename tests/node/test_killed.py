@@ -78,7 +78,7 @@ async def its_programs_have_ended(machine: Machine) -> None:
         return any(str(machine.target()).encode() in line for line in command_lines())
 
     async with asyncio.timeout(60):
-        while work():
+        while work():  # noqa: ASYNC110 -- the kernel tells nobody but their parent
             await asyncio.sleep(0.01)
 
 
