@@ -78,10 +78,11 @@ async def _begin_anew(stage: Stage) -> None:
         items = [*await stage.items(PODS), *await stage.items(CLAIMS)]
         return not {each["metadata"]["name"] for each in items} & {"mypod", "myclaim"}
 
-    await teller.until("what pretended to use it is gone", gone)
+    await teller.until("the pod that only pretended is gone, and its claim", gone)
     teller.aside(
-        "The pod has an image that is here, and asks for a real node. It comes first: a claim that "
-        "binds at once goes where its pod can run. Class and claim have not a letter changed."
+        "Class and claim stay as they are, to the letter; the pod gets an image that is here, and "
+        "asks for a real node. It comes first: the controller makes a volume that binds at once "
+        "where a pod that waits for it can run. The webhook cannot know that, and warns."
     )
     teller.manifest(_POD)
     await teller.kubectl("apply", "-f", "-", text=_POD)
