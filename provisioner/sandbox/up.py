@@ -96,8 +96,6 @@ class Sandbox:
         attachable: int | None = None,
         snapshots: bool = True,
         real_nodes: int = 0,
-        node_plugin: bool = True,
-        cloud_controller: bool = True,
     ) -> AsyncIterator[Sandbox]:
         """Run a sandbox until the block is left; then nothing of it remains.
 
@@ -116,10 +114,8 @@ class Sandbox:
             attachable: volumes that each CSINode allows; by default as the stock plugin reports.
             snapshots: whether the cluster knows VolumeSnapshots; ``plane.start_snapshots`` is the
                 way to them later.
-            real_nodes: how many that really run, all in the first zone; see ``fleet``.
-            node_plugin: whether those have the node plugin, by its manifests.
-            cloud_controller: whether their Nodes are made what a cloud controller makes of them;
-                else nothing gets there that does not tolerate an uninitialized node.
+            real_nodes: how many that really run, all in the first zone, with the node plugin; see
+                ``fleet``.
 
         Raises:
             SandboxError: a part cannot be started or died; its last log lines are in the text.
@@ -136,9 +132,7 @@ class Sandbox:
                 endpoint = await ec2_process.ready(crew, START_TIMEOUT_S)
                 sandbox = cls(plane, endpoint, REGION, names, ())
                 await sandbox._populate(nodes, attachable)
-                await sandbox._real(
-                    stack, real_nodes, cloud_controller=cloud_controller, node_plugin=node_plugin
-                )
+                await sandbox._real(stack, real_nodes)
                 await sandbox._work(controller_options if controller else None, webhook=webhook)
                 yield sandbox
 
@@ -150,26 +144,16 @@ class Sandbox:
         added = nodes.add(self.plane.api, self.instances, attachable or nodes.ATTACHABLE)
         await self.crew.unless_failed(added, START_TIMEOUT_S, "the creation of nodes")
 
-    async def _real(
-        self,
-        stack: contextlib.AsyncExitStack,
-        count: int,
-        *,
-        cloud_controller: bool,
-        node_plugin: bool,
-    ) -> None:
+    async def _real(self, stack: contextlib.AsyncExitStack, count: int) -> None:
         if not count:
             return
         instances = await asyncio.to_thread(
             make_instances, self.ec2_endpoint, count, self.zones[:1], INSTANCE_TYPE
         )
         self.instances = [*self.instances, *instances]
-        running = fleet.fleet(
-            self.plane, self.ec2_endpoint, instances, initialized=cloud_controller
-        )
+        running = fleet.fleet(self.plane, self.ec2_endpoint, instances)
         self.fleet = await stack.enter_async_context(running)
-        if node_plugin:
-            await stack.enter_async_context(fleet.plugins(self.plane, self.fleet.nodes))
+        await stack.enter_async_context(fleet.plugins(self.plane, self.fleet.nodes))
 
     async def _work(self, controller_options: Sequence[str] | None, *, webhook: bool) -> None:
         if controller_options is not None:

@@ -12,16 +12,19 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.control_plane import until
 from provisioner.sandbox.installation import let_webhook_register, unregister_webhook
 from provisioner.sandbox.up import Sandbox
-from tests.cluster import audit
+from tests.cluster import audit, real_pods
 from tests.cluster.background import Background
+from tests.cluster.cluster import Cluster
 from tests.cluster.keepers import Keep, Nursery
 from tests.cluster.replicas import WebhookReplica, installed
 from tests.cluster.static import Store
+from tests.cluster.together import Stories
 
 HERE = Path(__file__).parent
 
@@ -50,6 +53,28 @@ def sandbox(background: Background) -> Sandbox:
     """The session's sandbox, with all of its parts alive."""
     background.sandbox.crew.check()
     return background.sandbox
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[Background]:
+    """A sandbox with two real nodes for one module; no controller yet."""
+    yield from real_pods.background()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def real_cluster(real: Background) -> AsyncIterator[Cluster]:
+    """The same with a controller."""
+    async with real_pods.watched(real) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def real_stories(
+    real_cluster: Cluster, request: pytest.FixtureRequest
+) -> AsyncIterator[Stories]:
+    """The stories of a module's ``together`` there, under way."""
+    async with request.module.together.started(real_cluster, request) as running:
+        yield running
 
 
 @pytest.fixture

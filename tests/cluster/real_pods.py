@@ -38,9 +38,9 @@ def background() -> Iterator[Background]:
 
 
 @contextlib.asynccontextmanager
-async def watched(running: Background) -> AsyncIterator[Cluster]:
+async def watched(running: Background, *options: str) -> AsyncIterator[Cluster]:
     """The controller, and at the end a look at what no story may have done to anybody's data."""
-    async with opened(running) as cluster:
+    async with opened(running, *options) as cluster:
         yield cluster
     assert [str(each) for each in fleet_of(running.sandbox).disks.torn] == []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,11 @@ import pytest
 from provisioner.decide.format_mark import MARK_BYTES, is_mark_of, mark_offsets
 from provisioner.sandbox.real_node.cycle_report import PARTS
 from provisioner.sandbox.real_node.cycles import Cycles
-from tests.cluster import real_pods, reigns
+from tests.cluster import reigns
 from tests.cluster.background import Background
 
 CYCLES = 50
 VOLUMES = 10
-
-
-@pytest.fixture(scope="module")
-def real() -> Iterator[Background]:
-    yield from real_pods.background()
 
 
 def is_marked(content: Path, volume_id: str) -> bool:

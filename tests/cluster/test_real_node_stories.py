@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import os
 
 import pytest
-import pytest_asyncio
 
-from provisioner.sandbox.real_node.node import PLUGIN
+from provisioner.sandbox.real_node.node import PLUGIN, RealNode
 from tests.cluster import copies, growing, real_pods
-from tests.cluster.background import Background
-from tests.cluster.cluster import Cluster
 from tests.cluster.place import Place
+from tests.cluster.real_nodes import until_within, within
 from tests.cluster.real_pods import READ, WRITE, nodes_of, ran
-from tests.cluster.together import Stories, Together
+from tests.cluster.together import Together
 from tests.node.machine import why_no_ext_growth
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-together = Together()
+together = Together("real_stories")
 
 WHY_NOT_GROW = why_no_ext_growth()
 GROWS = pytest.mark.skipif(bool(WHY_NOT_GROW), reason=WHY_NOT_GROW or "it can")
@@ -28,23 +26,6 @@ LOG = "/dev/termination-log"
 KIB = (
     "kib() { until df -k /data > /tmp/df; do sleep 0.1; done; tail -1 /tmp/df | awk '{print $2}'; }"
 )
-
-
-@pytest.fixture(scope="module")
-def real() -> Iterator[Background]:
-    yield from real_pods.background()
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(real: Background) -> AsyncIterator[Cluster]:
-    async with real_pods.watched(real) as running:
-        yield running
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
-    async with together.started(cluster, request) as running:
-        yield running
 
 
 @together.test
@@ -185,25 +166,43 @@ async def test_a_restored_snapshot_has_the_same_bytes(place: Place, file_system:
     assert abs(int(kib) / 2**20 - int(size.removesuffix("Gi"))) < 0.2
 
 
+async def mounts_of(place: Place, node: RealNode) -> list[str]:
+    """What a node's kernel says of the mounts of the claim "data", with the number of each."""
+    disks = real_pods.fleet_of(place.cluster.sandbox).disks
+    volume_id = await real_pods.volume_of(place)
+    device = node.root / "dev" / disks.device_of(volume_id, node.instance.instance_id)
+    number = device.stat().st_rdev
+    shown = f"{os.major(number)}:{os.minor(number)}"
+    return [line for line in node.mounts() if line.split()[2] == shown]
+
+
 @together.test
 async def test_a_node_plugin_that_is_killed_changes_nothing_for_a_running_pod(place: Place):
-    node = real_pods.fleet_of(place.cluster.sandbox).nodes[1]
+    box = place.cluster.sandbox
+    node = real_pods.fleet_of(box).nodes[1]
     await real_pods.a_claim(place)
-    script = "while ! [ -e /data/stop ]; do echo x >> /data/log; sync; sleep 0.1; done;"
-    other = "sleep 3600"
-    await real_pods.start(place, "user", f"{script} {other}", node=node.name)
+    script = "while echo x >> /data/log; do sync; sleep 0.1; done; exit 1"
+    await real_pods.start(place, "user", script, node=node.name)
     before = await real_pods.is_running(place, "user")
+    await until_within(box, "user", "test", "-s", "/data/log", namespace=place.name)
+    mounts = await mounts_of(place, node)
+    assert len(mounts) == 2, mounts  # the stage, and the pod's
 
     for _ in range(3):
         await place.cluster.background.call(node.restart(PLUGIN))
         await place.cluster.background.call(node.ready())
-    after = await place.api.get(f"{place.pods}/user")
 
+    assert await mounts_of(place, node) == mounts
+    count = ("grep", "-c", "x", "/data/log")
+    written = await within(box, "user", *count, namespace=place.name)
+    more = f"[ $({' '.join(count)}) -gt {written} ]"
+    await until_within(box, "user", "sh", "-c", more, namespace=place.name)
+    after = await place.api.get(f"{place.pods}/user")
     states = [each["status"]["containerStatuses"][0] for each in (before, after)]
     assert states[0]["containerID"] == states[1]["containerID"]
-    assert states[1]["restartCount"] == 0
+    assert "running" in states[1]["state"]
     await real_pods.gone(place, "user")
-    lines = f"sort -u /data/log > {LOG}; grep -c x /data/log >> {LOG}"
-    kind, count = (await ran(place, "reader", lines, node=nodes_of(place)[0])).splitlines()
+    lines = f"sort -u /data/log > {LOG}; {' '.join(count)} >> {LOG}"
+    kind, there = (await ran(place, "reader", lines, node=nodes_of(place)[0])).splitlines()
     assert kind == "x"
-    assert int(count) > 5
+    assert int(there) > int(written)

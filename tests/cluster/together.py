@@ -34,9 +34,10 @@ class Stories:
 
 
 class Together:
-    """The stories of one module."""
+    """The stories of one module; ``fixture`` has those under way."""
 
-    def __init__(self) -> None:
+    def __init__(self, fixture: str = "stories") -> None:
+        self._fixture = fixture
         self._stories: dict[str, Story] = {}
 
     def test(self, story: Story) -> Callable[..., Awaitable[None]]:
@@ -44,12 +45,12 @@ class Together:
         self._stories[story.__name__] = story
 
         @functools.wraps(story)
-        async def wait(stories: Stories, request: pytest.FixtureRequest, **_: Any) -> None:
-            await stories.end_of(request.node.nodeid)
+        async def wait(request: pytest.FixtureRequest, **given: Any) -> None:
+            await given[self._fixture].end_of(request.node.nodeid)
 
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         given = [p for name, p in inspect.signature(story).parameters.items() if name != "place"]
-        ours = [inspect.Parameter(name, kind) for name in ("stories", "request")]
+        ours = [inspect.Parameter(name, kind) for name in (self._fixture, "request")]
         vars(wait)["__signature__"] = inspect.Signature([*ours, *given])
         return wait
 

@@ -33,7 +33,7 @@ class Fleet:
 
 @contextlib.asynccontextmanager
 async def fleet(
-    plane: ControlPlane, ec2_endpoint: str, instances: Sequence[Instance], *, initialized: bool
+    plane: ControlPlane, ec2_endpoint: str, instances: Sequence[Instance]
 ) -> AsyncIterator[Fleet]:
     """Run a real node for each instance until the block is left; then nothing of them remains.
 
@@ -41,13 +41,12 @@ async def fleet(
         plane: what their kubelets serve.
         ec2_endpoint: the strict EC2, which says what is attached to them.
         instances: their instances there.
-        initialized: whether their Nodes are made what a cloud controller makes of them.
 
     Raises:
         SandboxError: one cannot be started, or left something behind.
     """
     async with Disks(ec2_endpoint, plane.folder / workdir.STATE / "disks") as disks:
-        nodes = [RealNode(plane, each, disks, initialized=initialized) for each in instances]
+        nodes = [RealNode(plane, each, disks) for each in instances]
         try:
             await _together(node.boot() for node in nodes)
             yield Fleet(nodes, disks)
