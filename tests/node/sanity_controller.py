@@ -90,7 +90,7 @@ class SanityController:
         volume_id = request.volume_id
         if volume_id not in self._attached:
             loop = loops.make(self._file(volume_id))
-            plug = Plug(self._machine, volume_id, f"nvme{loop.number}n1", loop.number)
+            plug = Plug(self._machine, volume_id, f"nvme{loop.number}n1", loop)
             plug.put()
             self._attached[volume_id] = loop, plug
         return controller_pb2.ControllerPublishVolumeResponse(
