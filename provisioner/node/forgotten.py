@@ -154,5 +154,5 @@ def _noted(mount: Mount) -> str:
     try:
         content = (Path(mount.path).parent / _NOTE).read_bytes()
         return normalised_handle(msgspec.json.decode(content, type=_Note).volume_handle)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError):  # msgspec's errors are ValueErrors, and so is that of no UTF-8
         return ""

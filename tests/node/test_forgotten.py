@@ -205,12 +205,15 @@ async def test_one_that_hangs_keeps_no_other_mounted(kubelet):
     assert not kubelet.is_mounted
 
 
-@pytest.mark.parametrize("note", ["", "{}", "no json", None])
+NOT_UTF_8 = b'{"volumeHandle":"vol-\xff\xfe"}'
+
+
+@pytest.mark.parametrize("note", [b"", b"{}", b"no json", NOT_UTF_8, None])
 async def test_what_cannot_be_named_is_left_alone(kubelet, note):
     path = kubelet.stage_path.parent / "vol_data.json"
     path.unlink()
     if note is not None:
-        path.write_text(note)
+        path.write_bytes(note)
 
     await kubelet.looks()
 
