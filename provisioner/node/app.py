@@ -178,7 +178,7 @@ def _work(
     paths: Paths,
     patience: Patience,
 ) -> _Work:
-    growth = Growth(programs, patience)
+    growth, flushes = Growth(programs, patience), Flushes(programs, mounts)
     mounted = Mounted(devices, mounts, paths, settings.roots)
     return _Work(
         stager=Stager(
@@ -189,13 +189,14 @@ def _work(
             mounts=mounts,
             growth=growth,
             paths=paths,
+            flushes=flushes,
         ),
         publisher=Publisher(
             operations=operations,
             devices=devices,
             mounts=mounts,
             paths=paths,
-            flushes=Flushes(programs, mounts),
+            flushes=flushes,
         ),
         expander=Expander(operations=operations, mounted=mounted, growth=growth),
         usages=usage.Usages(mounted=mounted, growth=growth, patience=patience),

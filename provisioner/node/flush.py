@@ -66,6 +66,11 @@ class Flushes:
         if ran.exit_code:
             log.warning("could not be written to its disk", path=path, said=ran.essence)
 
+    async def settled(self, mount: Mount) -> None:
+        """Wait, as long as for a new one, for a flush that still runs: it holds the mount busy."""
+        if (running := self._running.get(mount.number)) is not None:
+            await asyncio.wait({running.task}, timeout=self._patience_s)
+
     def _begin(self, number: str, path: str) -> _Flush:
         loop = asyncio.get_running_loop()
         # In a context of its own: the volume's operation does not last as long as the program.

@@ -25,6 +25,7 @@ from provisioner.model.attachment import MADE_FROM, MULTI_ATTACH
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.node_requests import Stage, Unstage
 from provisioner.node.devices import Device, Devices
+from provisioner.node.flush import Flushes
 from provisioner.node.format import FileSystemWish, Formatter
 from provisioner.node.growth import Growth
 from provisioner.node.left_mounted import ForeignMountError, LeftMounted
@@ -49,6 +50,7 @@ class Stager:
         mounts: mount.
         growth: grows restored volumes.
         paths: the kubelet's paths.
+        flushes: may still hold what is to be unmounted.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Stager:
         mounts: Mounts,
         growth: Growth,
         paths: Paths,
+        flushes: Flushes,
     ) -> None:
         self._operations = operations
         self._programs = programs
@@ -69,6 +72,7 @@ class Stager:
         self._mounts = mounts
         self._growth = growth
         self._paths = paths
+        self._flushes = flushes
         self._left_mounted = LeftMounted(devices=devices, mounts=mounts, paths=paths)
 
     async def stage(self, request: Stage, /, *, time_left_s: float | None = None) -> None:
@@ -226,6 +230,8 @@ class Stager:
     async def _unstage(self, request: Unstage) -> None:
         path = await self._paths.real(request.volume_id, request.staging_path)
         mount = self._mounts.at(path)
+        if mount is not None:
+            await self._flushes.settled(mount)
         await self._mounts.unmount(path)
         await self._paths.remove(request.volume_id, path)
         if mount is None:

@@ -120,6 +120,7 @@ class Machine:
         self.paths = Paths(self.patience, self.kubelet)
         self.growth = Growth(self.programs, self.patience)
         self.mounted = Mounted(self.devices, self.mounts, self.paths, self.roots)
+        flushes = Flushes(self.programs, self.mounts, patience_s=flush_s)
         self.stager = Stager(
             operations=self.operations,
             programs=self.programs,
@@ -128,13 +129,14 @@ class Machine:
             mounts=self.mounts,
             growth=self.growth,
             paths=self.paths,
+            flushes=flushes,
         )
         self.publisher = Publisher(
             operations=self.operations,
             devices=self.devices,
             mounts=self.mounts,
             paths=self.paths,
-            flushes=Flushes(self.programs, self.mounts, patience_s=flush_s),
+            flushes=flushes,
         )
         self.expander = Expander(
             operations=self.operations, mounted=self.mounted, growth=self.growth

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from provisioner.model.errors import NodeError, Reason
 from provisioner.model.node_requests import Unstage
 from provisioner.node.flush import Flushes
 from tests.node.machine import VOLUME, Machine, run
@@ -15,6 +16,10 @@ pytest_plugins = ("tests.node.machine_fixtures",)
 pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
 
 WRITTEN = "".join(f"line {number}\n" for number in range(50_000))
+
+
+def staged(machine: Machine) -> Unstage:
+    return Unstage(VOLUME, str(machine.staging()))
 
 
 async def published(machine: Machine, file_system: str) -> None:
@@ -91,7 +96,44 @@ async def test_a_disk_that_hangs_does_not_keep_the_pod(machine):
     await asyncio.to_thread(gate.write_text, "")
     await machine.programs.idle()
     assert (machine.folder / "runs").read_text() == "run\n"
-    await machine.stager.unstage(Unstage(VOLUME, str(machine.staging())))
+    await machine.stager.unstage(staged(machine))
+
+
+async def test_a_disk_that_is_slow_is_waited_for_before_it_is_unstaged(machine):
+    """Kubelet waits up to two minutes after each "busy", where the unmount would have waited."""
+    await published(machine, "ext4")
+    gate = hanging(machine)
+    unpublishing = asyncio.create_task(machine.publisher.unpublish(unpublish(machine)))
+    async with asyncio.timeout(10):
+        while not (machine.folder / "runs").exists():  # noqa: ASYNC110 -- a program makes it
+            await asyncio.sleep(0.01)
+    unpublishing.cancel()  # the program goes on, as after its 30 s
+    with pytest.raises(asyncio.CancelledError):
+        await unpublishing
+
+    unstaging = asyncio.create_task(machine.stager.unstage(staged(machine)))
+    done, _ = await asyncio.wait({unstaging}, timeout=0.3)
+    assert not done
+    await asyncio.to_thread(gate.write_text, "")
+    await unstaging
+
+    assert not machine.staging().exists()
+
+
+async def test_a_disk_that_hangs_is_told_as_busy_when_it_is_unstaged(machine):
+    await published(machine, "ext4")
+    gate = hanging(machine)
+    machine.restart(flush_s=0.1)
+    await machine.publisher.unpublish(unpublish(machine))
+
+    with pytest.raises(NodeError) as busy:
+        await machine.stager.unstage(staged(machine))
+
+    assert busy.value.reason is Reason.TARGET_BUSY
+    await asyncio.to_thread(gate.write_text, "")
+    await machine.programs.idle()
+    await machine.stager.unstage(staged(machine))
+    assert machine.mounts_below() == []
 
 
 async def test_a_disk_that_came_back_is_waited_for_again(machine):
