@@ -23,6 +23,7 @@ _SERIAL = re.compile(r"vol-?([0-9a-f]{8,17})")
 _DEVICE_PATH = re.compile(r"/dev/([A-Za-z0-9]{1,32})")
 _NVME_DISK = re.compile(r"nvme[0-9]+n[0-9]+")
 _NVME = re.compile(r"nvme[0-9]+n[0-9]+(p[0-9]+)?")
+_XEN = re.compile(r"xvd[a-z]{1,3}[0-9]*")
 _PARTITION = re.compile(r"[1-9][0-9]{0,2}")
 
 
@@ -123,15 +124,24 @@ def partition_name(disk: str, number: str) -> str:
     return f"{disk}p{number}" if disk[-1:].isdigit() else f"{disk}{number}"
 
 
-def choose(volume_id: str, candidates: Sequence[Candidate]) -> Candidate | Unfit:
+def choose(
+    volume_id: str, candidates: Sequence[Candidate], *, has_nvme_volumes: bool
+) -> Candidate | Unfit:
     """The volume's device, or why none of the candidates is.
 
-    A device that says the volume's id wins over one that only has the right name.
+    A device that says the volume's id wins over one that only has the right name. A name counts
+    only for a disk of Xen (whose kernels call none sd), and only where no EBS volume is an NVMe
+    disk: the machine's other disks, such as those of a SAN, may have any name.
+
+    Args:
+        volume_id: the volume.
+        candidates: what was found.
+        has_nvme_volumes: whether the machine has an EBS volume, any one, as an NVMe disk.
     """
     for candidate in candidates:
         if volume_of_serial(candidate.serial) == volume_id:
             return candidate
-    by_name = [one for one in candidates if not one.is_nvme and one.is_named_by_attachment]
+    by_name = [one for one in candidates if _is_of_xen(one) and not has_nvme_volumes]
     wrong = [one for one in candidates if one not in by_name]
     if by_name and not wrong:
         return by_name[0]
@@ -160,6 +170,12 @@ def _serial(volume_id: str) -> str:
     return volume_id.replace("-", "", 1)
 
 
+def _is_of_xen(candidate: Candidate) -> bool:
+    name = candidate.path.rpartition("/")[2]
+    is_named = candidate.is_named_by_attachment and not candidate.is_nvme
+    return is_named and _XEN.fullmatch(name) is not None
+
+
 def _what_is_wrong(volume_id: str, wrong: Candidate) -> str:
     if wrong.serial is not None:
         found = f"has the serial {wrong.serial[:40]!r}"
@@ -167,6 +183,12 @@ def _what_is_wrong(volume_id: str, wrong: Candidate) -> str:
     elif wrong.is_nvme:
         found = "does not say which volume it is (its serial cannot be read)"
         helps = "the node plugin needs the machine's /sys, or to be privileged"
+    elif _is_of_xen(wrong):
+        found = "is no NVMe disk, as the volumes of this machine are"
+        helps = "another disk has that name, and the volume's own has not come; it is tried again"
+    elif wrong.is_named_by_attachment:
+        found = "is neither an NVMe disk nor one of Xen's (xvd)"
+        helps = "another disk has that name, and the volume's own has not come; it is tried again"
     else:
         found = "is no NVMe disk, and its name is not the one that EC2 attached the volume under"
         helps = "something else made that link; it is tried again"

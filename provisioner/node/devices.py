@@ -145,7 +145,7 @@ class Devices:
 
     def _look(self, volume_id: str, names: tuple[str, ...], number: str) -> Device | Unfit:
         candidates = list(self._candidates(volume_id, names))
-        chosen = rules.choose(volume_id, candidates)
+        chosen = self._chosen(volume_id, candidates)
         if isinstance(chosen, Unfit):
             return chosen
         disk = Path(chosen.path)
@@ -165,6 +165,12 @@ class Devices:
                 f"volume {volume_id}: {path} is no partition of {disk}, the kernel says",
             )
         return self._device(volume_id, path, disk, is_nvme=chosen.is_nvme)
+
+    def _chosen(self, volume_id: str, candidates: list[Candidate]) -> Candidate | Unfit:
+        has_nvme_volumes = any(not one.is_nvme for one in candidates) and any(
+            rules.volume_of_serial(self._serial(disk)) for disk in self._nvme_disks()
+        )
+        return rules.choose(volume_id, candidates, has_nvme_volumes=has_nvme_volumes)
 
     def _candidates(self, volume_id: str, names: tuple[str, ...]) -> list[Candidate]:
         link, *attached_as = names
@@ -216,7 +222,7 @@ class Devices:
                 Reason.DEVICE_NOT_FOUND,
                 f"volume {volume_id}: {path} is no block device (any more); it is tried again",
             )
-        chosen = rules.choose(volume_id, [candidate])
+        chosen = self._chosen(volume_id, [candidate])
         if isinstance(chosen, Unfit):
             return chosen
         own = Path(chosen.path)

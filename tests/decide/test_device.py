@@ -138,7 +138,30 @@ def test_partitions_are_named_as_the_kernel_does():
     ],
 )
 def test_the_device_is_chosen(candidates, chosen):
-    assert choose(VOLUME, candidates) == chosen
+    assert choose(VOLUME, candidates, has_nvme_volumes=False) == chosen
+
+
+@pytest.mark.parametrize("name", ["xvda", "xvdba", "xvda1", "xvdba12"])
+def test_xen_kernels_say_xvd(name):
+    assert choose(VOLUME, [xen(f"/dev/{name}")], has_nvme_volumes=False) == xen(f"/dev/{name}")
+
+
+@pytest.mark.parametrize("path", ["/dev/sdf", "/dev/dm-0", "/dev/xvd", "/dev/vdb", "/xvda/sdf"])
+def test_a_disk_of_another_kind_is_none_whatever_it_is_called(path):
+    unfit = choose(VOLUME, [xen(path, via="sdf")], has_nvme_volumes=False)
+
+    assert isinstance(unfit, Unfit)
+    assert unfit.reason is Reason.WRONG_DEVICE
+    assert f"{path} (by sdf) is neither an NVMe disk nor one of Xen's" in unfit.message
+
+
+def test_where_volumes_are_nvme_disks_no_name_counts():
+    unfit = choose(VOLUME, [xen()], has_nvme_volumes=True)
+
+    assert isinstance(unfit, Unfit)
+    assert unfit.reason is Reason.WRONG_DEVICE
+    assert "is no NVMe disk, as the volumes of this machine are" in unfit.message
+    assert choose(VOLUME, [xen(), nvme(via="serial")], has_nvme_volumes=True) == nvme(via="serial")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +193,7 @@ def test_the_device_is_chosen(candidates, chosen):
     ],
 )
 def test_no_device_is_chosen_in_doubt(candidates, reason, said):
-    unfit = choose(VOLUME, candidates)
+    unfit = choose(VOLUME, candidates, has_nvme_volumes=False)
 
     assert isinstance(unfit, Unfit)
     assert unfit.reason is reason

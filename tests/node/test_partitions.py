@@ -1,6 +1,7 @@
 """Partitions of volumes. Two loop devices pose as a disk and a partition, by what /sys says."""
 
 import os
+import stat
 import subprocess
 from pathlib import Path
 
@@ -107,36 +108,38 @@ def test_the_volumes_of_a_machine_count_a_partition_with_its_disk(host, disk, pa
 
 @pytest.fixture
 def kernels_disk(tmp_path):
-    """A loop device of the machine's own /dev, with a partition that the kernel knows."""
+    """A loop device with a partition that the kernel knows, both with names as Xen's disks have."""
     content = tmp_path / "disk"
     with content.open("xb") as file:
         file.truncate(SIZE_BYTES)
     dos_partitions(Disk(content, content, content))
     loop = Path(run("losetup", "--partscan", "-f", "--show", content).strip())
-    disk = Disk(content, loop, loop)
+    disk = Disk(content, loop, tmp_path / "xvdba")
     try:
         # A kernel that reads tables of this kind has done so already.
         subprocess.run(["partx", "--add", loop], capture_output=True, check=False, timeout=60)
+        for device, name in ((loop, "xvdba"), (Path(f"{loop}p1"), "xvdba1")):
+            os.mknod(tmp_path / name, 0o600 | stat.S_IFBLK, device.stat().st_rdev)
         yield disk
         run("partx", "--delete", loop)
     finally:
         run("losetup", "-d", loop)
 
 
-async def test_a_blank_partition_is_formatted_and_the_table_stays(kernels_disk):
+async def test_a_blank_partition_is_formatted_and_the_table_stays(kernels_disk, tmp_path):
     table = kernels_disk.read(0, MIB)
-    devices, programs = Devices(Roots()), Programs()
+    devices, programs = Devices(Roots(dev=tmp_path)), Programs()
     formatter = Formatter(programs, devices, Consents())
     wish = FileSystemWish("ext4", {}, read_only=False)
 
-    device = await devices.find(VOLUME, str(kernels_disk.loop), "1", wait_s=10)
+    device = await devices.find(VOLUME, "/dev/xvdba", "1", wait_s=10)
     made = await formatter.ensure(device, wish, "blank")
-    whole = await devices.find(VOLUME, str(kernels_disk.loop), "", wait_s=0)
+    whole = await devices.find(VOLUME, "/dev/xvdba", "", wait_s=0)
     with pytest.raises(NodeError, match=r"a partition table \(dos\)") as refused:
         await formatter.ensure(whole, wish, "blank")
 
-    assert device.path == Path(f"{kernels_disk.loop}p1")
-    assert device.disk == kernels_disk.loop
+    assert device.path == tmp_path / "xvdba1"
+    assert device.disk == kernels_disk.node
     assert device.size_bytes == SIZE_BYTES - MIB
     assert made.is_new
     assert refused.value.reason is Reason.NOT_BLANK
