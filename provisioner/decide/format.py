@@ -8,11 +8,16 @@ The one rule above all: what may hold data is never formatted. A volume is forma
   was mounted since; or
 - its persistent volume says so, for just what is on it now: the value of the annotation names the
   volume and a fingerprint of what was found, so that it is no consent for another volume, nor
-  for whatever is on this one in two years.
+  for another thing on this one in two years.
+
+What was found is what blkid knows, and of data the first that is not zero: 64 bytes and their
+place. So a consent for what reads as zeros counts each time that it does, also where data lie that
+nobody reads, and one for data counts for all that begins so. Only people take the annotation off.
 
 A format by consent leaves no mark: should it end early, what is there then needs a consent of its
 own. Nothing here writes for a request for reading only. (The kernel does, at a mount: it brings a
-log up to date. Where other nodes may have the volume too, such a log is refused.) What is asked for
+log up to date. Where other nodes may have the volume too, such a log is refused, and the device
+takes no writes while it is mounted.) What is asked for
 later than needed (reads for zeros, the annotation) is its own step: the caller does it and asks
 again.
 """
@@ -248,15 +253,18 @@ def _dirty_log(view: View) -> Refuse:
     return Refuse(
         Reason.NOT_UNMOUNTED,
         f"volume {view.volume_id} ({view.device}) is asked for read-only, and its "
-        f"{view.signature.type} was not unmounted: mounting it writes what its log has, while "
-        "other nodes may use this volume (Multi-Attach); mount it once on one node with a "
-        f"ReadWriteOnce claim, or have the mount option {WITHOUT_REPLAY[view.signature.type]} to "
-        "read it as it is, without what its log has",
+        f"{view.signature.type} was not unmounted: mounting it writes, for it takes over what its "
+        "log has and frees the files that were deleted while open, and other nodes may use this "
+        "volume (Multi-Attach); mount it once on one node with a ReadWriteOnce claim, or have the "
+        f"mount option {WITHOUT_REPLAY[view.signature.type]} to read it as it is, without what its "
+        "log has",
     )
 
 
 def _read_only_device(view: View, helps: str) -> Refuse:
     return Refuse(
         Reason.DEVICE_READ_ONLY,
-        f"volume {view.volume_id} ({view.device}) is a read-only device on this node: {helps}",
+        f"volume {view.volume_id} ({view.device}) is a read-only device on this node: {helps}; "
+        f"a reader that was killed right before its mount leaves it so: then `blockdev --setrw "
+        f"{view.device}` on the node helps",
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from provisioner.decide import logs, mount_table
 from provisioner.decide import mount_options as rules
 from provisioner.decide.mount_table import Mount
 from provisioner.model.errors import Reason
@@ -118,6 +119,17 @@ def published(seen: Seen, staging: Mount, *, read_only: bool) -> Place:
             return place
         place = Place.REMOUNT
     return Place.READ_ONLY if staging.is_read_only and not read_only else place
+
+
+def ends_protection(mount: Mount, table: Sequence[Mount]) -> bool:
+    """Whether a device may take writes again once this is unmounted (``Mounts.mount_protected``).
+
+    Args:
+        mount: what is to be unmounted.
+        table: all that is mounted.
+    """
+    is_protected = "ro" in mount.super_options and logs.leaves_log(mount.super_options)
+    return is_protected and len(mount_table.of_device(mount.number, table)) == 1
 
 
 def read_only_for(volume_id: str, staging: str, paths: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import mmap
 import os
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from provisioner.model.errors import NodeError, Reason
 
 CHUNK_BYTES = 1024 * 1024
 # linux/fs.h
-_BLKROGET, _BLKFLSBUF = 0x125E, 0x1261
+_BLKROSET, _BLKROGET, _BLKFLSBUF = 0x125D, 0x125E, 0x1261
 
 
 class ClaimedDevice:
@@ -95,6 +96,19 @@ class ClaimedDevice:
                 self._at_work -= 1
                 self._close_if_idle()
 
+    def hold(self) -> int:
+        """Open it once more, for everyone to claim: until that is closed, its name stays its own.
+
+        Returns:
+            The open file.
+        """
+        with self._working() as fd:
+            held = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            if os.fstat(held).st_rdev != os.fstat(fd).st_rdev:
+                os.close(held)
+                raise OSError(errno.ENODEV, "the name is another device's by now")
+            return held
+
     @property
     def number(self) -> str:
         """The kernel's number of it, "major:minor"."""
@@ -149,6 +163,29 @@ def peek(path: Path, offset_bytes: int, length_bytes: int) -> bytes:
             if count != length_bytes:
                 raise OSError(errno.EIO, f"{count} of {length_bytes} bytes read at {offset_bytes}")
             return place[:]
+    finally:
+        os.close(fd)
+
+
+def set_read_only(path: Path, number: str, *, is_on: bool) -> None:
+    """Have the kernel refuse all writes to a device that may be in use, its own too; or no more.
+
+    So it is on this machine alone, until the device goes.
+
+    Args:
+        path: the device.
+        number: the kernel's number of it, "major:minor".
+        is_on: whether writes are refused.
+
+    Raises:
+        OSError: the device failed, or the path is another one's.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        at = os.fstat(fd).st_rdev
+        if f"{os.major(at)}:{os.minor(at)}" != number:
+            raise OSError(errno.ENODEV, "the name is another device's by now")
+        fcntl.ioctl(fd, _BLKROSET, struct.pack("i", is_on))
     finally:
         os.close(fd)
 

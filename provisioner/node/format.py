@@ -7,6 +7,7 @@ is killed within it, the mark says so to the next one.
 """
 
 import mmap
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -56,12 +57,14 @@ class FileSystemWish:
         read_only: nothing is to be written, so nothing is formatted.
         needs_clean_log: the kernel is not to bring a log up to date at the mount, which writes:
             other nodes may use the volume.
+        is_protected: the device is to take no writes while it is mounted, for the same reason.
     """
 
     name: str
     options: Mapping[str, str]
     read_only: bool
     needs_clean_log: bool = False
+    is_protected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +227,13 @@ class Formatter:
                 # erasing end early and the consent be taken back.
                 await _on(claimed, lambda: format_mark.clear(claimed, device))
                 await _on(claimed, lambda: _erase_signatures(claimed, device.size_bytes))
-            claimed.close()  # mkfs claims it itself
-            await self._mkfs(command, device)
+            # A disk that goes while somebody has it open leaves its name to no other one.
+            held = await _on(claimed, claimed.hold)
+            try:
+                claimed.close()  # mkfs claims it itself
+                await self._mkfs(command, device)
+            finally:
+                await in_thread(partial(os.close, held))
             await self._finish(device, wish)
         log.info(
             "formatted a volume",

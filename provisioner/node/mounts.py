@@ -18,9 +18,11 @@ from provisioner.decide.mount_table import Mount
 from provisioner.decide.mounting import Seen
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node import holders
+from provisioner.node.claimed import set_read_only, unreadable
 from provisioner.node.patience import Patience
 from provisioner.node.programs import Programs
 from provisioner.node.roots import Roots
+from provisioner.node.unbroken import unbroken
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -112,6 +114,38 @@ class Mounts:
             )
         self._see(device_path, path)
 
+    async def mount_protected(
+        self,
+        device_path: Path,
+        path: str,
+        *,
+        number: str,
+        file_system: str,
+        options: tuple[str, ...],
+    ) -> None:
+        """Mount a device to be read, and have it refuse all writes until its last unmount.
+
+        Even with "ro,noload" the kernel's ext4 frees what was deleted while open, and notes errors;
+        not on a device that takes no writes. Killed right before the mount, the device stays so.
+
+        Args:
+            device_path: the device, mounted nowhere.
+            path: as of ``mount``.
+            number: "major:minor" of the device.
+            file_system: as of ``mount``.
+            options: as of ``mount``; with "ro", and that which leaves a log as it is.
+
+        Raises:
+            NodeError: as ``mount``; DEVICE_NOT_FOUND; TIMED_OUT.
+        """
+        with unbroken(f"mounting {device_path} to be read only"):
+            try:
+                await self._set_read_only(device_path, number, is_on=True)
+                await self.mount(device_path, path, file_system=file_system, options=options)
+            except BaseException:
+                await self._take_writes(device_path, number)
+                raise
+
     async def bind(self, source: str | Path, path: str, *, read_only: bool) -> None:
         """Show a directory, or a file, at another path too.
 
@@ -152,6 +186,9 @@ class Mounts:
             mount = mount_table.at(path, table)
             if mount is None:
                 return
+            if mounting.ends_protection(mount, table):
+                # Before the umount: killed in between, the next unmount finds it to do again.
+                await self._take_writes(Path(mount.source), mount.number)
             ran = await self._programs.run("umount", path, why=f"of {path}")
             if mount_table.count_at(path, self.table()) < mount_table.count_at(path, table):
                 continue
@@ -166,6 +203,22 @@ class Mounts:
             f"{path} is still a mount point after {_MOST_LAYERS} times umount: something mounts "
             "there again and again",
         )
+
+    async def _take_writes(self, device_path: Path, number: str) -> None:
+        """End what ``mount_protected`` began; a disk that has gone needs no end."""
+        try:
+            await self._set_read_only(device_path, number, is_on=False)
+        except NodeError as error:
+            log.warning("may still refuse writes", device=str(device_path), why=error.message)
+
+    async def _set_read_only(self, device_path: Path, number: str, *, is_on: bool) -> None:
+        change = partial(set_read_only, device_path, number, is_on=is_on)
+        try:
+            await self._patience.call(
+                f"protection of {number}", change, what=f"protecting {device_path} from writes"
+            )
+        except OSError as error:
+            raise unreadable(device_path, error) from error
 
     def _see(self, source: str | Path, path: str) -> None:
         if self.at(path) is None:

@@ -3,6 +3,10 @@
 Of a file system, the staged directory is bound; of a raw device, its node, onto an empty file. What
 is there already is compared by the kernel's device numbers, so each call can come twice, and after
 any crash.
+
+A raw device that is shown read-only can be written all the same: "ro" of a mount is for files, not
+for what a device's node stands for. What holds a pod is its container's device cgroup, which the
+runtime sets so only where the pod's own volume says ``readOnly: true``.
 """
 
 from functools import partial

@@ -111,8 +111,7 @@ class Stager:
         await self._left_mounted.told(work, request.volume_id, request.staging_path)
 
     async def _staged(self, request: Stage, time_left_s: float | None) -> None:
-        asked = request.capability
-        wish = None if asked.is_block else _wish(request)
+        wish = None if request.capability.is_block else _wish(request)
         path = await self._paths.real(request.volume_id, request.staging_path)
         device = await self._devices.find(
             request.volume_id,
@@ -121,8 +120,8 @@ class Stager:
             wait_s=patience_s(time_left_s),
         )
         if wish is None:
-            if not mounting.wants_read_only(asked):
-                await self._formatter.forget_mark(device)
+            # Of a request for reading too: nothing keeps a pod from writing to a raw device.
+            await self._formatter.forget_mark(device)
             return
         mount = await self._already(device, path, read_only=wish.read_only)
         if mount is None:
@@ -171,7 +170,10 @@ class Stager:
         options = mounting.mount_options(wish.name, request.capability)
         if wish.needs_clean_log:  # nor may one be brought up to date that is dirty by now
             options += (logs.WITHOUT_REPLAY[wish.name],)
-        await self._mounts.mount(device.path, path, file_system=wish.name, options=options)
+        mount_it = self._mounts.mount
+        if wish.is_protected and not elsewhere:
+            mount_it = partial(self._mounts.mount_protected, number=device.number)
+        await mount_it(device.path, path, file_system=wish.name, options=options)
         try:
             mount = await self._seen_mounted(device, path)
             if not wish.read_only:
@@ -262,8 +264,9 @@ def _wish(request: Stage) -> FileSystemWish:
         ) from error
     read_only = mounting.wants_read_only(request.capability)
     is_shared = request.publish_context.get(MULTI_ATTACH) == "true"
-    needs_clean_log = read_only and is_shared and not logs.leaves_log(options)
-    return FileSystemWish(name, request.volume_context, read_only, needs_clean_log)
+    is_protected = read_only and is_shared
+    needs_clean_log = is_protected and not logs.leaves_log(options)
+    return FileSystemWish(name, request.volume_context, read_only, needs_clean_log, is_protected)
 
 
 def _refuse_another(device: Device, mount: Mount, wish: FileSystemWish) -> None:

@@ -1,3 +1,5 @@
+import struct
+
 import pytest
 
 from provisioner.decide.file_system import SUPPORTED
@@ -10,13 +12,25 @@ from provisioner.decide.logs import (
 from provisioner.decide.signatures import EXT
 
 
-def ext_head(incompatible):
-    return bytes(1024 + 0x60) + incompatible.to_bytes(4, "little") + bytes(2972)
+def ext_head(incompatible, for_reading=0, orphan=0):
+    head = bytearray(4096)
+    struct.pack_into("<II", head, 1024 + 0x60, incompatible, for_reading)
+    struct.pack_into("<I", head, 1024 + 0xE8, orphan)
+    return bytes(head)
 
 
-@pytest.mark.parametrize(("incompatible", "is_dirty"), [(0x2C2, False), (0x2C6, True), (4, True)])
-def test_an_ext_that_was_not_unmounted_says_so(incompatible, is_dirty):
-    assert is_ext_log_dirty(ext_head(incompatible)) is is_dirty
+@pytest.mark.parametrize(
+    ("fields", "is_dirty"),
+    [
+        ((0x2C2, 0x46B), False),
+        ((0x2C6, 0x46B), True),
+        ((4,), True),
+        ((0x2C2, 0x1046B), True),
+        ((0x2C2, 0x46B, 12), True),
+    ],
+)
+def test_an_ext_that_was_not_unmounted_says_so(fields, is_dirty):
+    assert is_ext_log_dirty(ext_head(*fields)) is is_dirty
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import mmap
 import os
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -120,6 +121,19 @@ async def test_a_mkfs_that_says_it_did_and_did_not_is_not_believed(workshop, tmp
         await workshop.ensure()
 
     assert failed.value.reason is Reason.FORMAT_FAILED
+
+
+async def test_the_device_is_open_until_mkfs_has_ended(workshop, tmp_path):
+    """Else another disk could get its name right before mkfs opens that."""
+    own, said, real = f"/proc/{os.getpid()}/fd", tmp_path / "said", shutil.which("mkfs.ext4")
+    a_program(tmp_path, "mkfs.ext4", f'ls -l {own} > {said} && exec {real} "$@"')
+    workshop.programs = Programs(f"{tmp_path}:{PATH}")
+
+    await workshop.ensure()
+
+    node = str(workshop.disk.node)
+    assert said.read_text().count(f" -> {node}\n") == 1
+    assert node not in [os.path.realpath(file) for file in Path("/proc/self/fd").iterdir()]
 
 
 @pytest.mark.parametrize("ending", ["exit 1", "exit 4", "kill -9 $$"])

@@ -1,11 +1,13 @@
 """Raw volumes at a stage: nobody who works on one notices, and a mark of ours goes or stops it."""
 
 import os
+from typing import Any
 
 import pytest
 
 from provisioner.decide.format_mark import MARK_BYTES, mark_block, mark_offsets
 from provisioner.model.errors import NodeError, Reason
+from provisioner.model.node_requests import AccessMode, Unpublish, Unstage
 from provisioner.node.claimed import ClaimedDevice
 from tests.node.loop_disks import NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME
 from tests.node.machine import MIB
@@ -52,6 +54,26 @@ async def test_a_raw_volume_that_a_pod_holds_alone_is_staged_again(machine):
         await machine.stager.stage(machine.stage(is_block=True))
     finally:
         os.close(pod)
+
+
+async def test_a_raw_volume_asked_for_reading_is_not_formatted_over(machine):
+    """Nothing keeps its pod from writing, and with the mark nobody would look at what it wrote."""
+    disk = machine.attach()
+    mark(disk)
+    asked: dict[str, Any] = {"is_block": True, "mode": AccessMode.MULTI_NODE_READER_ONLY}
+    await machine.stager.stage(machine.stage(**asked))
+    await machine.publisher.publish(machine.publish(**asked))
+    data = b"raw data" * 100
+    with machine.target().open("r+b") as shown:
+        shown.write(data)
+    await machine.publisher.unpublish(Unpublish(VOLUME, str(machine.target())))
+    await machine.stager.unstage(Unstage(VOLUME, str(machine.staging())))
+
+    with pytest.raises(NodeError) as refused:
+        await machine.stager.stage(machine.stage())
+
+    assert refused.value.reason is Reason.NOT_BLANK
+    assert disk.node.read_bytes()[: len(data)] == data
 
 
 async def test_a_marked_volume_that_is_in_use_is_not_shown_as_a_raw_device(machine):
