@@ -170,6 +170,8 @@ def a_persistent_volume(
     finalizers: Sequence[str] = (p.PROVISIONER_FINALIZER,),
     deleting: bool = False,
     claim_uid: str | None = UID,
+    volume_mode: str | None = None,
+    access_modes: Sequence[str] = ("ReadWriteOnce",),
 ) -> p.PersistentVolume:
     """One that this driver has provisioned and that is bound."""
     provisioned = {p.PROVISIONED_BY: DRIVER}
@@ -186,6 +188,8 @@ def a_persistent_volume(
             persistent_volume_reclaim_policy=policy,
             csi=None if in_tree else p.CsiSource(driver=driver, volume_handle=handle),
             aws_elastic_block_store=p.InTreeSource(volume_id=handle) if in_tree else None,
+            volume_mode=volume_mode,
+            access_modes=list(access_modes),
         ),
         status=p.PersistentVolumeStatus(phase=phase),
     )

@@ -11,6 +11,7 @@ MIGRATED_TO = "pv.kubernetes.io/migrated-to"
 DELETION_SECRET_NAME = "volume.kubernetes.io/provisioner-deletion-secret-name"  # noqa: S105 -- key
 DELETION_SECRET_NAMESPACE = "volume.kubernetes.io/provisioner-deletion-secret-namespace"  # noqa: S105 -- key
 PROVISIONER_FINALIZER = "external-provisioner.volume.kubernetes.io/finalizer"
+READERS_MODE = "ReadOnlyMany"
 
 
 class VolumeAttributes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -42,6 +43,18 @@ class PersistentVolumeSpec(msgspec.Struct, frozen=True, rename="camel", gc=False
     csi: CsiSource | None = None
     aws_elastic_block_store: InTreeSource | None = None
     volume_attributes_class_name: str | None = None
+    volume_mode: str | None = None
+    access_modes: list[str] | None = None
+
+    @property
+    def is_mounted_for_writing(self) -> bool:
+        """Whether some node may write to a file system on its volume.
+
+        A missing volumeMode means a file system, and missing modes, as of a volume that a pod names
+        by itself, a writer. One writer's mode among others is enough: which of them the kubelet
+        goes by is its own affair, and modes may be changed while it has the volume mounted.
+        """
+        return self.volume_mode != "Block" and set(self.access_modes or ()) != {READERS_MODE}
 
 
 class PersistentVolumeStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):

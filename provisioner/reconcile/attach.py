@@ -139,7 +139,7 @@ class Attacher:
                 return LOOK_AGAIN_S
             return await self._attach(attachment)
         except StorageError as error:
-            await self._memory.report(attachment, error)
+            await self._memory.failed(attachment, error)
             raise
 
     async def _attach(self, attachment: Attachment) -> float | None:
@@ -160,6 +160,7 @@ class Attacher:
             step = rules.next_attach_step(
                 attachment, target, persistent_volume, driver=self._driver, view=view, now_s=now_s()
             )
+            step = self._memory.checked(attachment, target, persistent_volume, step)
             match step:
                 case rules.Prepare() if not prepared:
                     persistent_volume = await self._hold(persistent_volume, step)
@@ -241,22 +242,17 @@ class Attacher:
         """Wait for the limiter, then call; the object's deletion ends the wait."""
         turn = self._turns[attachment.uid] = Turn()
         try:
-            await self._still_wanted(attachment)  # not if it went while the instance was looked at
+            # Not if it went while the instance was looked at.
+            await self._memory.still_wanted(attachment)
             await self._ec2.attach(
                 target.volume_id,
                 target.instance_id,
                 device=device,
-                gate=lambda: self._still_wanted(attachment),
+                gate=lambda: self._memory.still_wanted(attachment),
                 turn=turn,
             )
         finally:
             del self._turns[attachment.uid]
-
-    async def _still_wanted(self, attachment: Attachment) -> None:
-        """The last look, before the wait for the limiter and once it has granted the call."""
-        now = self._caches.attachments.get(attachment.name)
-        if now is None or now.uid != attachment.uid or now.deleting:
-            raise NoLongerWantedError
 
     def _after_refusal(
         self, attachment: Attachment, target: Target, device: str, error: StorageError

@@ -7,12 +7,13 @@ from typing import Any
 
 import structlog
 
-from provisioner.decide.attach import Call, View
+from provisioner.decide import sole_writer
+from provisioner.decide.attach import Attach, AttachStep, Call, Target, View
 from provisioner.ec2.watchers import VolumeWatcher
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import ATTACHMENTS
 from provisioner.metrics import Metrics
-from provisioner.model.attachment import VOLUME_ID, Attachment
+from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment
 from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.reconcile.caches import Caches
@@ -62,6 +63,7 @@ class AttachmentMemory:
         self._wake = wake
         self._began_s: dict[str, float] = {}
         self._watched: dict[str, str] = {}
+        self._going: set[str] = set()  # which may get their volume attached: others see them
         self.calls: dict[str, Call] = {}
 
     def begin(self, attachment: Attachment) -> None:
@@ -93,6 +95,45 @@ class AttachmentMemory:
             missing_for_s=sighting.missing_for_s if sighting is not None and missing else None,
             marked=self._marks.is_marked(volume_id),
         )
+
+    def checked(
+        self,
+        attachment: Attachment,
+        target: Target,
+        persistent_volume: PersistentVolume | None,
+        step: AttachStep,
+    ) -> AttachStep:
+        """The step, or what is done instead: no two nodes may write to one file system.
+
+        Nothing may be awaited between this and the step: of two at once the first one goes on.
+        """
+        inline = attachment.spec.source.inline_volume_spec
+        spec = inline if persistent_volume is None else persistent_volume.spec
+        if spec is None or spec.is_mounted_for_writing:
+            view = self.view(attachment, target.volume_id)
+            rivals = self._rivals(attachment, target)
+            step = sole_writer.checked(step, target, view=view, rivals=rivals)
+        if isinstance(step, Attach):
+            self._going.add(attachment.uid)
+        return step
+
+    def _rivals(self, attachment: Attachment, target: Target) -> set[str]:
+        """The other instances that have its volume or are getting it, by other attachments."""
+        name, known = attachment.spec.source.persistent_volume_name, self._caches.attachments
+        # What another controller has attached has no volume recorded.
+        same = known.keyed("persistent_volume", name) if name else ()
+        having = {
+            each.annotations.get(NODE_ID, "")
+            for each in (*known.keyed("volume", target.volume_id), *same)
+            if each.uid != attachment.uid and (each.attached or each.uid in self._going)
+        }
+        return having - {"", target.instance_id}
+
+    async def still_wanted(self, attachment: Attachment) -> None:
+        """The last look before a call: raises NoLongerWantedError if the wish is gone."""
+        now = self._caches.attachments.get(attachment.name)
+        if now is None or now.uid != attachment.uid or now.deleting:
+            raise NoLongerWantedError
 
     def watch(self, attachment: Attachment, volume_id: str, not_before_s: float = 0.0) -> None:
         """Have the attachment woken when EC2 describes its volume anew."""
@@ -159,6 +200,12 @@ class AttachmentMemory:
             await self.report(attachment, trouble)
         self._marks.clear(volume_id, lambda: self._wake(attachment.name), who=attachment.uid)
 
+    async def failed(self, attachment: Attachment, error: StorageError) -> None:
+        """A look ended with an error: tell it; with nothing asked of EC2, others may go first."""
+        if attachment.uid not in self.calls:
+            self._going.discard(attachment.uid)
+        await self.report(attachment, error)
+
     async def report(self, attachment: Attachment, error: StorageError) -> None:
         """Write the error where the volume controller shows it to the pod's user, once.
 
@@ -196,6 +243,7 @@ class AttachmentMemory:
     def forget(self, attachment: Attachment) -> None:
         """Nothing is to be remembered of it."""
         self._data.forget(attachment)
+        self._going.discard(attachment.uid)
         self.calls.pop(attachment.uid, None)
         self._began_s.pop(attachment.uid, None)
         self._unwatch(attachment)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from provisioner.kube.store import Indexer
-from provisioner.model.attachment import Attachment
+from provisioner.model.attachment import VOLUME_ID, Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import normalised_handle
@@ -24,6 +24,7 @@ CLAIMS_BY: Mapping[str, Indexer[Claim]] = {
 ATTACHMENTS_BY: Mapping[str, Indexer[Attachment]] = {
     "persistent_volume": lambda each: (each.spec.source.persistent_volume_name or "",),
     "node": lambda each: (each.spec.node_name,),
+    "volume": lambda each: (each.annotations.get(VOLUME_ID, ""),),
 }
 CONTENTS_BY: Mapping[str, Indexer[VolumeSnapshotContent]] = {
     "snapshot_uid": lambda each: (each.snapshot_uid,),

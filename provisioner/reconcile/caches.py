@@ -58,10 +58,10 @@ class Caches:
     """Informers of everything that the flows read.
 
     The indexes: claims by ``uid``, ``class`` and ``attributes_class``, persistent volumes by
-    ``volume`` (under whichever driver they name it), attachments by ``persistent_volume`` and
-    ``node``, pods by ``claim``, contents by ``snapshot_uid``, ``snapshot``, ``volume`` and
-    ``class``. Of pods there are only those that are pending and use claims: what else runs is
-    nothing to us.
+    ``volume`` (under whichever driver they name it), attachments by ``persistent_volume``,
+    ``node`` and recorded ``volume``, pods by ``claim``, contents by ``snapshot_uid``, ``snapshot``,
+    ``volume`` and ``class``. Of pods there are only those that are pending and use claims: what
+    else runs is nothing to us.
 
     A kind that is not served at first is asked for again at a steady pace, and followed from then
     on; its subscribers are told as if all of it were new.

@@ -28,6 +28,28 @@ def test_it_is_read_as_the_api_server_sends_it():
     assert found.volume_id(DRIVER) == "vol-1"
 
 
+@pytest.mark.parametrize(
+    ("spec", "is_mounted_for_writing"),
+    [
+        ({}, True),
+        ({"volumeMode": "Filesystem", "accessModes": ["ReadWriteOnce"]}, True),
+        ({"accessModes": ["ReadOnlyMany"]}, False),
+        ({"volumeMode": "Filesystem", "accessModes": ["ReadOnlyMany"]}, False),
+        ({"accessModes": ["ReadOnlyMany", "ReadWriteOnce"]}, True),
+        ({"accessModes": []}, True),
+        ({"volumeMode": None, "accessModes": None}, True),
+        ({"accessModes": ["ReadWriteOncePod"]}, True),
+        ({"accessModes": ["SomethingNew"]}, True),
+        ({"volumeMode": "SomethingNew", "accessModes": ["ReadWriteMany"]}, True),
+        ({"volumeMode": "Block", "accessModes": ["ReadWriteMany"]}, False),
+    ],
+)
+def test_whether_a_node_may_write_to_a_file_system_on_it(spec, is_mounted_for_writing):
+    found = msgspec.convert({"spec": spec}, PersistentVolume)
+
+    assert found.spec.is_mounted_for_writing is is_mounted_for_writing
+
+
 def test_a_new_one_has_no_phase():
     assert PersistentVolume().phase == ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
@@ -115,15 +115,23 @@ class AttachWorld:
         instance: str = INSTANCE,
         name: str = "",
         after_data: bool = False,
+        handle: str = "",
+        volume_mode: str | None = None,
+        access_modes: Sequence[str] = ("ReadWriteOnce",),
         **more: Any,
     ) -> str:
-        """Somebody wants volume ``number`` on a node; the name of the attachment.
+        """Somebody wants volume ``number``, or ``handle``, on a node; the attachment's name.
 
         ``after_data``: its class has ``blockAttachUntilInitialized``.
         """
-        name, volume_id = name or f"csi-{number}", VOLUME if number == 1 else f"vol-{number:017x}"
+        name = name or f"csi-{number}"
+        volume_id = handle or (VOLUME if number == 1 else f"vol-{number:017x}")
         held = a_persistent_volume(
-            f"pv-{number}", handle=volume_id, finalizers=[ATTACHER_FINALIZER]
+            f"pv-{number}",
+            handle=volume_id,
+            finalizers=[ATTACHER_FINALIZER],
+            volume_mode=volume_mode,
+            access_modes=access_modes,
         )
         assert held.spec.csi is not None
         waits = VolumeAttributes(attaches_when_initialized="true") if after_data else None

@@ -12,7 +12,14 @@ from tests.reconcile.cloud import INSTANCES
 
 
 def wish(world: AttachWorld, node: int) -> str:
-    return world.wish(node=node, instance=instance_of(node), name=f"csi-on-{node}")
+    """A raw device for many nodes: what is shared on purpose."""
+    return world.wish(
+        node=node,
+        instance=instance_of(node),
+        name=f"csi-on-{node}",
+        volume_mode="Block",
+        access_modes=["ReadWriteMany"],
+    )
 
 
 def instance_of(node: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -181,8 +182,9 @@ def test_each_instance_of_a_shared_volume_waits():
     async def story(world: AttachWorld) -> None:
         world.cloud.shared = True
         world.cloud.restored[VOLUME] = world.clock() + 20
+        raw: dict[str, Any] = {"volume_mode": "Block", "access_modes": ["ReadWriteMany"]}
         names = [
-            world.wish(node=node, instance=f"i-{node}", name=f"csi-{node}", after_data=True)
+            world.wish(node=node, instance=f"i-{node}", name=f"csi-{node}", after_data=True, **raw)
             for node in (1, 2)
         ]
         await asyncio.sleep(15)

@@ -1,0 +1,177 @@
+"""A file system on a volume with Multi-Attach, in virtual time: one node at a time may write."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from provisioner.model.errors import Reason
+from provisioner.model.persistent_volume import InTreeSource, PersistentVolumeSpec
+from tests.builders import VOLUME
+from tests.reconcile.attach_world import AttachWorld, in_attach_world
+from tests.reconcile.cloud import Placed
+
+FIRST, SECOND = "i-11111111111111111", "i-22222222222222222"
+# kube-controller-manager attaches to many nodes if any mode allows it; the kubelet uses the first.
+WRITERS = [
+    ["ReadWriteOnce", "ReadWriteMany"],
+    ["ReadWriteOnce", "ReadOnlyMany"],
+    ["ReadOnlyMany", "ReadWriteOnce"],
+    ["ReadWriteMany"],
+    [],
+]
+
+
+def wish(world: AttachWorld, node: int, **more: Any) -> str:
+    instance = FIRST if node == 1 else SECOND
+    return world.wish(node=node, instance=instance, name=f"csi-on-{node}", **more)
+
+
+def a_shared_world(story: Any) -> None:
+    async def whole(world: AttachWorld) -> None:
+        world.cloud.shared = True
+        await story(world)
+
+    in_attach_world(whole)
+
+
+@pytest.mark.parametrize("modes", WRITERS)
+@pytest.mark.parametrize("volume_mode", [None, "Filesystem"])
+def test_a_second_node_does_not_get_a_file_system_to_write_to(modes, volume_mode):
+    kind = {"access_modes": modes, "volume_mode": volume_mode}
+
+    async def story(world: AttachWorld) -> None:
+        first = wish(world, 1, **kind)
+        await asyncio.sleep(10)
+        second = wish(world, 2, **kind)
+        await asyncio.sleep(300)
+        assert set(world.attached_at) == {first}
+        assert world.cloud.actions() == ["AttachVolume"]
+        [(_, text)] = world.told
+        assert all(word in text for word in (VOLUME, FIRST, SECOND, "ReadOnlyMany"))
+
+        world.delete(first)
+        await asyncio.sleep(60)
+
+        assert set(world.gone_at) == {first}
+        assert second in world.attached_at
+        assert world.attached_at[second] > world.gone_at[first]
+
+    a_shared_world(story)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"volume_mode": "Block", "access_modes": ["ReadWriteOnce", "ReadWriteMany"]},
+        {"access_modes": ["ReadOnlyMany"]},
+        {"access_modes": ["ReadOnlyMany", "ReadOnlyMany"]},
+    ],
+)
+def test_raw_devices_and_readers_are_shared(kind):
+    async def story(world: AttachWorld) -> None:
+        names = {wish(world, node, **kind) for node in (1, 2)}
+        await asyncio.sleep(10)
+        assert set(world.attached_at) == names
+        assert world.told == []
+
+    a_shared_world(story)
+
+
+@pytest.mark.parametrize("slow_s", [0.0, 20.0])
+def test_of_two_nodes_at_once_one_gets_it(slow_s):
+    async def story(world: AttachWorld) -> None:
+        world.cloud.waits_s["AttachVolume"] = slow_s
+        names = {wish(world, node, access_modes=WRITERS[0]) for node in (1, 2)}
+        await asyncio.sleep(120)
+        [winner] = world.attached_at
+        assert world.cloud.actions() == ["AttachVolume"]
+
+        world.delete(winner)
+        await asyncio.sleep(120)
+
+        assert set(world.attached_at) == names
+
+    a_shared_world(story)
+
+
+def test_two_persistent_volumes_of_one_volume_are_no_way_round():
+    async def story(world: AttachWorld) -> None:
+        first = wish(world, 1)
+        await asyncio.sleep(10)
+        world.wish(2, node=2, instance=SECOND, name="csi-on-2", handle=VOLUME)
+        await asyncio.sleep(60)
+        assert set(world.attached_at) == {first}
+        assert world.cloud.actions() == ["AttachVolume"]
+
+    a_shared_world(story)
+
+
+def test_volumes_that_pods_name_by_themselves_are_written_by_one_node():
+    spec = PersistentVolumeSpec(aws_elastic_block_store=InTreeSource(volume_id=VOLUME))
+    inline = {"inline": spec, "persistent_volume": None}
+
+    async def story(world: AttachWorld) -> None:
+        for node in (1, 2):
+            wish(world, node, **inline)
+        await asyncio.sleep(60)
+        assert len(world.attached_at) == 1
+        assert world.cloud.actions() == ["AttachVolume"]
+
+    a_shared_world(story)
+
+
+def test_what_was_attached_by_hand_is_never_reported_beside_it_nor_taken_away():
+    """No attachment tells of it, so EC2 gives it to a second one; no pod starts with it."""
+
+    async def story(world: AttachWorld) -> None:
+        world.cloud._placed[VOLUME] = {FIRST: Placed("/dev/xvdba", -1000.0)}
+        second = wish(world, 2)
+        await asyncio.sleep(60)
+        assert world.attached_at == {}
+        assert world.cloud.actions() == ["AttachVolume"]
+        [(_, text)] = world.told
+        assert FIRST in text
+
+        del world.cloud._placed[VOLUME][FIRST]
+        await asyncio.sleep(60)
+
+        assert set(world.attached_at) == {second}
+        assert world.cloud.actions() == ["AttachVolume"]
+
+    a_shared_world(story)
+
+
+def test_a_node_that_cannot_get_it_holds_up_no_other():
+    async def story(world: AttachWorld) -> None:
+        world.cloud.refuses["AttachVolume"] = Reason.INSTANCE_FULL
+        wish(world, 1, access_modes=WRITERS[0])
+        await asyncio.sleep(0.5)
+        assert [text for _, text in world.told] == ["EC2 refuses AttachVolume"]
+        del world.cloud.refuses["AttachVolume"]
+        second = wish(world, 2, access_modes=WRITERS[0])  # before the first one's next try
+        await asyncio.sleep(120)
+        assert set(world.attached_at) == {second}
+
+    a_shared_world(story)
+
+
+@pytest.mark.parametrize("volume_mode", [None, "Block"])
+def test_without_multi_attach_a_move_is_as_it_was(volume_mode):
+    async def story(world: AttachWorld) -> None:
+        first = wish(world, 1, volume_mode=volume_mode)
+        await asyncio.sleep(10)
+        second = wish(world, 2, volume_mode=volume_mode)
+        await asyncio.sleep(10)
+        [(_, text)] = world.told
+        assert text == f"volume {VOLUME} is attached to instance {FIRST}; detach it there first"
+
+        world.delete(first)
+        await asyncio.sleep(60)
+
+        assert second in world.attached_at
+        assert set(world.cloud._on(VOLUME)) == {SECOND}
+
+    in_attach_world(story)
