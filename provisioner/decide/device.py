@@ -3,7 +3,7 @@
 On Nitro instances volumes are NVMe disks in any order; each says its volume id as its serial. A
 device of that kind is used only if its serial can be read and is the volume's: links and names may
 be stale, serials are not. On Xen instances the name that EC2 attached it under is the device's, and
-nothing else can be checked.
+the device itself says nothing: so that name counts only on the instance that it was given on.
 
 Source: EC2 user guide "Map Amazon EBS volumes to NVMe device names" and "Device names", read
 2026-11-21; udev's 60-persistent-storage.rules; a stale link seen in the field:
@@ -161,6 +161,24 @@ def missing(volume_id: str, device_path: str, waited_s: float) -> str:
         f"{link_name(volume_id)} came in /dev/disk/by-id{by_name}, and no NVMe disk with its id as "
         "serial; it is tried again; if it stays so, see whether EC2 says that it is attached to "
         "this instance"
+    )
+
+
+def attached_to_another(volume_id: str, path: str, recorded: str, own: str) -> str:
+    """The sentence for a name that was given on another instance than this one."""
+    return (
+        f"volume {volume_id} was attached to instance {recorded}, says its VolumeAttachment, and "
+        f"this node is {own} now: {path}, which does not say itself which volume it is, may be "
+        "another one's; delete that VolumeAttachment, and Kubernetes attaches the volume here"
+    )
+
+
+def has_another(volume_id: str, path: str, other: str, at: str) -> str:
+    """The sentence for a device by name that kubelet has mounted as another volume."""
+    return (
+        f"volume {volume_id} was looked for and {path}, which does not say itself which volume it "
+        f"is, is mounted at {at} as volume {other}; see what EC2 says is attached there, and "
+        f"delete the VolumeAttachment of the one that is not"
     )
 
 

@@ -17,6 +17,8 @@ MADE_FROM = "ebs-provisioner.io/made-from"
 BLANK = "blank"
 # Ours, beside it: "true" if EC2 lets other instances have the volume at the same time.
 MULTI_ATTACH = "ebs-provisioner.io/multi-attach"
+# Ours, beside it: the instance that the device's name is of. Each instance has its own names.
+INSTANCE_ID = "ebs-provisioner.io/instance-id"
 
 
 class AttachmentSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
@@ -71,7 +73,9 @@ def attachment_name(volume_handle: str, driver: str, node: str) -> str:
     return f"csi-{digest}"
 
 
-def attachment_metadata(device: str, made_from: str, *, multi_attach: bool) -> dict[str, str]:
+def attachment_metadata(
+    device: str, instance_id: str, made_from: str, *, multi_attach: bool
+) -> dict[str, str]:
     """``status.attachmentMetadata``, which the kubelet hands to the node plugin."""
     shared = {MULTI_ATTACH: "true"} if multi_attach else {}
-    return {"devicePath": device, MADE_FROM: made_from} | shared
+    return {"devicePath": device, INSTANCE_ID: instance_id, MADE_FROM: made_from} | shared

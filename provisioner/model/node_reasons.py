@@ -18,9 +18,11 @@ OF_THE_NODE: Mapping[Reason, Explained] = {
         "restart the instance if its NVMe driver hangs.",
     ),
     R.WRONG_DEVICE: Explained(
-        "The device under the volume's name is another one, or its serial cannot be read.",
+        "The device under the volume's name is another one, its serial cannot be read, or (on Xen) "
+        "its name was given on another instance.",
         "Nothing was written. Look at the links and the device that the message names; a stale "
-        "link goes with `udevadm trigger`.",
+        "link goes with `udevadm trigger`. A name of another instance goes with its "
+        "VolumeAttachment, if you delete that.",
     ),
     R.DEVICE_BUSY: Explained(
         "Something on the node other than this plugin uses the device.",

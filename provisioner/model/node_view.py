@@ -5,10 +5,11 @@ fields; here there is one node, read now and then.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from provisioner.model.attachment import INSTANCE_ID, NODE_ID
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.meta import KubeObject
 from provisioner.model.taint import Taint
@@ -128,8 +129,20 @@ class AttachmentView(KubeObject, frozen=True, rename="camel", gc=False, kw_only=
     @property
     def device_path(self) -> str:
         """The device that the volume was attached as, for example /dev/xvdba; "" if unknown."""
-        metadata = self.status.attachment_metadata if self.status is not None else None
-        return (metadata or {}).get("devicePath", "")
+        return self._metadata.get("devicePath", "")
+
+    @property
+    def instance_id(self) -> str:
+        """The instance that it was attached to; "" if nobody has recorded that.
+
+        Ours is written with the device, the other before, by our controller and by
+        external-attacher: neither is changed while it is attached.
+        """
+        return self._metadata.get(INSTANCE_ID, "") or self.annotations.get(NODE_ID, "")
+
+    @property
+    def _metadata(self) -> Mapping[str, str]:
+        return (self.status.attachment_metadata if self.status is not None else None) or {}
 
 
 class PageMeta(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

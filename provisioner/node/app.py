@@ -13,6 +13,7 @@ import structlog
 
 from provisioner import process
 from provisioner.node import collector, memory, usage
+from provisioner.node.attached_here import AttachedHere
 from provisioner.node.collector import VolumeCollector
 from provisioner.node.consent import Consents
 from provisioner.node.devices import Devices
@@ -72,16 +73,17 @@ class Node:
         )
         metrics.registry.register(self.volumes)
         metrics.programs.set_function(lambda: len(programs.running()))
-        metadata = Metadata(imds, kube, settings.roots, on_other=self._register_anew)
-        foreign = Foreign(kube, metadata, devices.volumes)
+        self._metadata = Metadata(imds, kube, settings.roots, on_other=self._register_anew)
+        foreign = Foreign(kube, self._metadata, devices.volumes)
         node = NodeService(
             Requests(str(settings.kubelet_dir)),
-            info=Info(kube, metadata, foreign, settings.limits),
+            info=Info(kube, self._metadata, foreign, settings.limits),
             **_work(
                 settings,
                 Consents(kube),
                 programs,
                 devices,
+                AttachedHere(kube, self._metadata, mounts),
                 operations=operations,
                 mounts=mounts,
                 paths=paths,
@@ -111,6 +113,7 @@ class Node:
                     tasks.create_task(self._csi.keep(), name="csi"),
                     tasks.create_task(self._registry.keep(), name="registration"),
                     tasks.create_task(self._forgotten.keep(), name="forgotten"),
+                    tasks.create_task(self._metadata.keep(), name="metadata"),
                 ]
                 await stop.wait()
                 for task in keeping:
@@ -172,6 +175,7 @@ def _work(
     consents: Consents,
     programs: Programs,
     devices: Devices,
+    attached_here: AttachedHere,
     *,
     operations: Operations,
     mounts: Mounts,
@@ -185,6 +189,7 @@ def _work(
             operations=operations,
             programs=programs,
             devices=devices,
+            attached_here=attached_here,
             formatter=Formatter(programs, devices, consents),
             mounts=mounts,
             growth=growth,
@@ -194,11 +199,14 @@ def _work(
         publisher=Publisher(
             operations=operations,
             devices=devices,
+            attached_here=attached_here,
             mounts=mounts,
             paths=paths,
             flushes=flushes,
         ),
-        expander=Expander(operations=operations, mounted=mounted, growth=growth),
+        expander=Expander(
+            operations=operations, mounted=mounted, attached_here=attached_here, growth=growth
+        ),
         usages=usage.Usages(mounted=mounted, growth=growth, patience=patience),
     )
 

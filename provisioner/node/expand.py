@@ -7,6 +7,7 @@ from provisioner.decide.mount_table import Mount
 from provisioner.decide.waiting import patience_s
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.node_requests import Expand
+from provisioner.node.attached_here import AttachedHere
 from provisioner.node.devices import Device
 from provisioner.node.growth import Growth
 from provisioner.node.mounted import Mounted
@@ -23,12 +24,21 @@ class Expander:
     Args:
         operations: one at a time per volume.
         mounted: finds what is mounted where.
+        attached_here: refuses a device that only has its name, of another instance.
         growth: grows.
     """
 
-    def __init__(self, *, operations: Operations, mounted: Mounted, growth: Growth) -> None:
+    def __init__(
+        self,
+        *,
+        operations: Operations,
+        mounted: Mounted,
+        attached_here: AttachedHere,
+        growth: Growth,
+    ) -> None:
         self._operations = operations
         self._mounted = mounted
+        self._attached_here = attached_here
         self._growth = growth
 
     async def expand(self, request: Expand, /, *, time_left_s: float | None = None) -> int:
@@ -57,6 +67,7 @@ class Expander:
 
     async def _expand(self, request: Expand, time_left_s: float | None) -> int:
         device, mount = await self._where(request)
+        await self._attached_here.check(device, {})  # CSI hands on none here
         size_bytes = await self._grown(device, request.required_bytes, patience_s(time_left_s))
         if mount is None:
             return size_bytes

@@ -97,7 +97,7 @@ class Forgotten:
         found = forgotten.candidates(self._mounts.table(), stages)
         lasting = [mount for mount in found if mount.mount_id in self._seen]
         self._seen = frozenset(mount.mount_id for mount in found)
-        volumes = {volume_id: mount for mount in lasting if (volume_id := _noted(mount))}
+        volumes = {volume_id: mount for mount in lasting if (volume_id := noted_volume(mount))}
         self._troubles = {each: self._troubles[each] for each in self._troubles.keys() & volumes}
         if not volumes:
             return
@@ -149,8 +149,8 @@ class Forgotten:
         await self._paths.remove(volume_id, mount.path)
 
 
-def _noted(mount: Mount) -> str:
-    """The id of the volume that kubelet has staged at a path, "" if that cannot be known."""
+def noted_volume(mount: Mount) -> str:
+    """The id of the volume that kubelet has mounted at a path, "" if that cannot be known."""
     try:
         content = (Path(mount.path).parent / _NOTE).read_bytes()
         return normalised_handle(msgspec.json.decode(content, type=_Note).volume_handle)

@@ -41,7 +41,8 @@ class Metadata:
     """Facts about this instance; a flake is retried and never changes an answer.
 
     A Node object may be that of a machine which had the name before: what only the Node tells is
-    held against the machine's board where that has the id, and the metadata service is asked again.
+    held against the machine's board where that has the id; else ``keep`` asks the metadata service
+    again and again.
 
     Args:
         imds: the metadata service; None where it must not be asked.
@@ -74,6 +75,8 @@ class Metadata:
         self._on_other = on_other
         self._identity: InstanceIdentity | None = None
         self._is_of_imds = False
+        self._is_on_board = False
+        self._asking = asyncio.Lock()
         self._ask_at_s = 0.0 if imds is not None else float("inf")
         self._silence_told = False
         self._interfaces: int | None = None
@@ -86,6 +89,33 @@ class Metadata:
             NodeError: METADATA_UNAVAILABLE, nobody tells, or the Node object is that of another
                 instance; the message says what would help.
         """
+        async with self._asking:
+            return await self._asked()
+
+    async def instance_id(self) -> str:
+        """The instance's id as far as it is known; it is asked for only if nothing is.
+
+        Raises:
+            NodeError: as ``identity``.
+        """
+        known = self._identity or await self.identity()
+        return known.instance_id
+
+    async def keep(self) -> None:
+        """Ask the service again by itself, as long as only the Node says which instance this is.
+
+        Kubelet may never ask again: before Kubernetes 1.34 it does so only when the plugin
+        registers. Ends once the service has told; where the board has the id; where the service
+        must not be asked.
+        """
+        while self._imds is not None:
+            await asyncio.sleep(max(self._ask_at_s - time.monotonic(), self._look_s))
+            if self._is_of_imds or self._is_on_board:
+                return
+            if self._identity is not None and self._may_ask():
+                await self.identity()
+
+    async def _asked(self) -> InstanceIdentity:
         before = self._identity
         if self._is_of_imds and before is not None:
             return before
@@ -160,6 +190,7 @@ class Metadata:
     async def _held_against_board(self, told: InstanceIdentity) -> InstanceIdentity:
         board = await asyncio.to_thread(on_board, self._roots.sys)
         if board in {"", told.instance_id}:
+            self._is_on_board = bool(board)
             return told
         raise NodeError(
             Reason.METADATA_UNAVAILABLE,

@@ -20,6 +20,7 @@ from provisioner.decide.mounting import Place
 from provisioner.decide.waiting import patience_s
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.node_requests import Publish, Unpublish
+from provisioner.node.attached_here import AttachedHere
 from provisioner.node.devices import Devices
 from provisioner.node.flush import Flushes
 from provisioner.node.left_mounted import ForeignMountError, LeftMounted
@@ -37,6 +38,7 @@ class Publisher:
     Args:
         operations: one at a time per volume.
         devices: find a raw volume's device; check a staged one's.
+        attached_here: refuses one that only has its name, of another instance.
         mounts: bind.
         paths: the kubelet's paths.
         flushes: bring to the disk what was written.
@@ -47,12 +49,14 @@ class Publisher:
         *,
         operations: Operations,
         devices: Devices,
+        attached_here: AttachedHere,
         mounts: Mounts,
         paths: Paths,
         flushes: Flushes,
     ) -> None:
         self._operations = operations
         self._devices = devices
+        self._attached_here = attached_here
         self._mounts = mounts
         self._paths = paths
         self._flushes = flushes
@@ -137,6 +141,7 @@ class Publisher:
                 f"is mounted, and the volume is {device.path} ({device.number}) by now; delete the "
                 "pods of this node that use it",
             )
+        await self._attached_here.check(device, request.publish_context)
         return staging
 
     async def _publish_block(self, request: Publish, time_left_s: float | None) -> None:
@@ -147,6 +152,7 @@ class Publisher:
             request.volume_context.get(PARTITION, ""),
             wait_s=patience_s(time_left_s),
         )
+        await self._attached_here.check(device, request.publish_context)
         read_only = request.read_only or mounting.wants_read_only(request.capability)
         mount = self._mounts.at(target)
         if mount is not None:

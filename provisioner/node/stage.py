@@ -24,6 +24,7 @@ from provisioner.decide.waiting import patience_s
 from provisioner.model.attachment import MADE_FROM, MULTI_ATTACH
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.node_requests import Stage, Unstage
+from provisioner.node.attached_here import AttachedHere
 from provisioner.node.devices import Device, Devices
 from provisioner.node.flush import Flushes
 from provisioner.node.format import FileSystemWish, Formatter
@@ -46,6 +47,7 @@ class Stager:
         operations: one at a time per volume.
         programs: run fsck.
         devices: find the volume's device.
+        attached_here: refuses one that only has its name, of another instance.
         formatter: makes a file system where there surely is nothing.
         mounts: mount.
         growth: grows restored volumes.
@@ -59,6 +61,7 @@ class Stager:
         operations: Operations,
         programs: Programs,
         devices: Devices,
+        attached_here: AttachedHere,
         formatter: Formatter,
         mounts: Mounts,
         growth: Growth,
@@ -68,6 +71,7 @@ class Stager:
         self._operations = operations
         self._programs = programs
         self._devices = devices
+        self._attached_here = attached_here
         self._formatter = formatter
         self._mounts = mounts
         self._growth = growth
@@ -119,6 +123,7 @@ class Stager:
             request.volume_context.get(PARTITION, ""),
             wait_s=patience_s(time_left_s),
         )
+        await self._attached_here.check(device, request.publish_context)
         if wish is None:
             # Of a request for reading too: nothing keeps a pod from writing to a raw device.
             await self._formatter.forget_mark(device)

@@ -266,16 +266,14 @@ class Attacher:
         raise error
 
     async def _attached(self, attachment: Attachment, found: rules.Attached) -> None:
-        status = {
-            "attached": True,
-            "attachmentMetadata": attachment_metadata(
-                found.device, found.made_from, multi_attach=found.multi_attach
-            ),
-            "attachError": None,
-        }
+        instance_id = found.target.instance_id
+        metadata = attachment_metadata(
+            found.device, instance_id, found.made_from, multi_attach=found.multi_attach
+        )
+        status = {"attached": True, "attachmentMetadata": metadata, "attachError": None}
         await self._memory.patch_status(attachment, status)
         self._memory.finish(attachment, "attach", self._memory.age_s(attachment))
-        log.info("volume attached", instance=found.target.instance_id, device=found.device)
+        log.info("volume attached", instance=instance_id, device=found.device)
 
     async def _wait(self, attachment: Attachment, step: rules.Waiting) -> float | None:
         match step:

@@ -1,4 +1,4 @@
-"""What the node plugin is told of where a volume's data come from."""
+"""What the node plugin is told of where a volume's data come from, and of whose its name is."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = Together()
 
 MADE_FROM = "ebs-provisioner.io/made-from"
+INSTANCE_ID = "ebs-provisioner.io/instance-id"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -57,7 +58,12 @@ async def test_a_new_volume_is_blank(place: Place):
 
     metadata = await told(place, await place.attachment(pv["metadata"]["name"]))
 
-    assert metadata == {"devicePath": metadata["devicePath"], MADE_FROM: "blank"}
+    instance_id = place.cluster.instance().instance_id
+    assert metadata == {
+        "devicePath": metadata["devicePath"],
+        INSTANCE_ID: instance_id,
+        MADE_FROM: "blank",
+    }
 
 
 @together.test
@@ -70,7 +76,11 @@ async def test_a_volume_that_was_attached_in_ec2_already_is_told_about_all_the_s
 
     name = await place.attachment(pv["metadata"]["name"], instance.private_dns_name)
 
-    assert await told(place, name) == {"devicePath": "/dev/xvdbx", MADE_FROM: "blank"}
+    assert await told(place, name) == {
+        "devicePath": "/dev/xvdbx",
+        INSTANCE_ID: instance.instance_id,
+        MADE_FROM: "blank",
+    }
 
 
 @together.test

@@ -46,9 +46,13 @@ def test_its_name_is_the_one_of_the_volume_controller():  # race 10
 
 
 def test_only_a_volume_that_others_may_have_too_is_told_to_be_one():
-    alone = {"devicePath": "/dev/xvdaa", "ebs-provisioner.io/made-from": "blank"}
+    alone = {
+        "devicePath": "/dev/xvdaa",
+        "ebs-provisioner.io/instance-id": "i-0a1b",
+        "ebs-provisioner.io/made-from": "blank",
+    }
 
-    assert attachment_metadata("/dev/xvdaa", "blank", multi_attach=False) == alone
-    assert attachment_metadata("/dev/xvdaa", "blank", multi_attach=True) == alone | {
+    assert attachment_metadata("/dev/xvdaa", "i-0a1b", "blank", multi_attach=False) == alone
+    assert attachment_metadata("/dev/xvdaa", "i-0a1b", "blank", multi_attach=True) == alone | {
         "ebs-provisioner.io/multi-attach": "true"
     }

@@ -14,7 +14,10 @@ from typing import Any
 
 from provisioner.decide import mount_table
 from provisioner.decide.format import Consent
+from provisioner.model.errors import StorageError
 from provisioner.model.node_requests import AccessMode, Capability, Publish, Stage
+from provisioner.model.node_view import AttachmentView
+from provisioner.node.attached_here import AttachedHere
 from provisioner.node.devices import Devices
 from provisioner.node.expand import Expander
 from provisioner.node.flush import FLUSH_S, Flushes
@@ -31,6 +34,7 @@ from provisioner.node.roots import Roots
 from provisioner.node.stage import Stager
 from provisioner.node.usage import Usages
 
+INSTANCE = "i-0123456789abcdef0"
 VOLUME = "vol-0123456789abcdef0"
 OTHER = "vol-0fedcba9876543210"
 MIB = 1024 * 1024
@@ -94,6 +98,24 @@ class NoConsents:
         return Consent("pv-1")
 
 
+class Cluster:
+    """The attachments to the node, as far as the API server tells, and which instance it is."""
+
+    def __init__(self) -> None:
+        self.attachments: dict[str, AttachmentView] = {}
+        self.asked: list[str] = []
+        self.trouble: StorageError | None = None
+
+    async def attachment(self, volume_id: str) -> AttachmentView | None:
+        self.asked.append(volume_id)
+        if self.trouble is not None:
+            raise self.trouble
+        return self.attachments.get(volume_id)
+
+    async def instance_id(self) -> str:
+        return INSTANCE
+
+
 class Machine:
     """One node, with all parts of the plugin that work on it; or a second process on one."""
 
@@ -106,6 +128,7 @@ class Machine:
             each.mkdir(parents=True, exist_ok=True)
         self.kubelet.mkdir(exist_ok=True)
         self.bin.mkdir(exist_ok=True)
+        self.cluster = Cluster()
         self._loops: list[str] = []
         self._attached = 0
         self.restart()
@@ -120,11 +143,13 @@ class Machine:
         self.paths = Paths(self.patience, self.kubelet)
         self.growth = Growth(self.programs, self.patience)
         self.mounted = Mounted(self.devices, self.mounts, self.paths, self.roots)
+        here = AttachedHere(self.cluster, self.cluster, self.mounts)
         flushes = Flushes(self.programs, self.mounts, patience_s=flush_s)
         self.stager = Stager(
             operations=self.operations,
             programs=self.programs,
             devices=self.devices,
+            attached_here=here,
             formatter=Formatter(self.programs, self.devices, NoConsents()),
             mounts=self.mounts,
             growth=self.growth,
@@ -134,12 +159,16 @@ class Machine:
         self.publisher = Publisher(
             operations=self.operations,
             devices=self.devices,
+            attached_here=here,
             mounts=self.mounts,
             paths=self.paths,
             flushes=flushes,
         )
         self.expander = Expander(
-            operations=self.operations, mounted=self.mounted, growth=self.growth
+            operations=self.operations,
+            mounted=self.mounted,
+            attached_here=here,
+            growth=self.growth,
         )
         self.usages = Usages(mounted=self.mounted, growth=self.growth, patience=self.patience)
 

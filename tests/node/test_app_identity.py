@@ -3,6 +3,8 @@
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,11 +32,29 @@ async def kube() -> AsyncIterator[KubeServer]:
             yield server
 
 
-async def test_who_was_taken_for_another_instance_is_registered_anew(
-    kube: KubeServer, monkeypatch: pytest.MonkeyPatch
-):
-    now_s = [1000.0]
-    monkeypatch.setattr(metadata, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+class Plugin:
+    """The plugin on a machine that has the Node of another one; first, nobody else tells."""
+
+    def __init__(self, settings: NodeSettings, service: InstanceMetadata) -> None:
+        self.csi = settings.csi_socket
+        self.registry = settings.registration_socket
+        self.service = service
+
+    async def told(self) -> object:
+        """What kubelet would write into CSINode."""
+        async with calling(self.csi) as kubelet:
+            return (await kubelet("NodeGetInfo")).node_id
+
+    def made(self) -> tuple[int, int] | None:
+        """Which registration file there is; kubelet watches it."""
+        with suppress(FileNotFoundError):
+            status = self.registry.lstat()
+            return status.st_ino, status.st_ctime_ns
+        return None
+
+
+@pytest.fixture
+async def plugin(kube: KubeServer) -> AsyncIterator[Plugin]:
     folder = kube.token_file.parent
     settings = NodeSettings(
         node_name="node-1",
@@ -50,25 +70,57 @@ async def test_who_was_taken_for_another_instance_is_registered_anew(
     ):
         node, stop = app.Node(settings, client, imds, NodeMetrics()), asyncio.Event()
         running = asyncio.create_task(node.run(stop))
-        registry = settings.registration_socket
-        await there(registry)
-        first = registry.lstat().st_ino
-        async with calling(settings.csi_socket) as kubelet:
-            assert (await kubelet("NodeGetInfo")).node_id == INSTANCE
-            assert registry.lstat().st_ino == first
-
-            service.is_on = True
-            now_s[0] += 61.0
-            assert (await kubelet("NodeGetInfo")).node_id == service.instance_id
-        assert not registry.exists()  # which is what kubelet watches
-        await there(registry)
-        async with calling(registry) as kubelet:
-            assert (await kubelet("GetInfo")).endpoint == str(settings.csi_socket)
-        async with calling(settings.csi_socket) as kubelet:
-            assert (await kubelet("NodeGetInfo")).node_id == service.instance_id
+        await there(settings.registration_socket)
+        yield Plugin(settings, service)
         stop.set()
         await asyncio.wait_for(running, MOST_S)
         await node.volumes.close()
+
+
+@pytest.fixture
+def now_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock of the questions, and when the service was asked last."""
+    now_s = [1000.0]
+    monkeypatch.setattr(metadata, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    return now_s
+
+
+async def test_who_was_taken_for_another_instance_is_registered_anew(
+    now_s: list[float], plugin: Plugin
+):
+    first = plugin.made()
+    assert await plugin.told() == INSTANCE
+    assert plugin.made() == first
+
+    plugin.service.is_on = True
+    now_s[0] += 61.0
+    assert await plugin.told() == plugin.service.instance_id
+    assert not plugin.registry.exists()  # which is what kubelet watches
+
+    await there(plugin.registry)
+    async with calling(plugin.registry) as kubelet:
+        assert (await kubelet("GetInfo")).endpoint == str(plugin.csi)
+    assert await plugin.told() == plugin.service.instance_id
+
+
+@pytest.fixture
+def is_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks the service all the time, in place of once a minute."""
+    impatient = partial(metadata.Metadata, ask_again_s=0.0, look_s=0.01)
+    monkeypatch.setattr(app, "Metadata", impatient)
+
+
+@pytest.mark.usefixtures("is_impatient")
+async def test_it_is_registered_anew_though_kubelet_never_asks_again(plugin: Plugin):
+    first = plugin.made()
+    assert await plugin.told() == INSTANCE
+
+    plugin.service.is_on = True
+    async with asyncio.timeout(MOST_S):
+        while plugin.made() in {first, None}:  # noqa: ASYNC110 -- nobody here knows when
+            await asyncio.sleep(0.01)
+
+    assert await plugin.told() == plugin.service.instance_id
 
 
 async def there(path: Path) -> None:

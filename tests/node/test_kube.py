@@ -73,6 +73,21 @@ async def test_an_attachment_and_its_persistent_volume_are_found_by_the_volume(k
     assert volume.spec.claim_ref.name == "pv-1-claim"
 
 
+async def test_an_attachment_tells_the_instance_that_either_controller_has_recorded(
+    kube, kube_server
+):
+    kube_server.has_attachment("vol-1")
+    [attachment] = kube_server.objects.values()
+    said = [(await kube.attachment("vol-1")).instance_id]
+
+    attachment["metadata"]["annotations"] = {"csi.alpha.kubernetes.io/node-id": "i-0a"}
+    said.append((await kube.attachment("vol-1")).instance_id)
+    attachment["status"]["attachmentMetadata"]["ebs-provisioner.io/instance-id"] = "i-0b"
+    said.append((await kube.attachment("vol-1")).instance_id)
+
+    assert said == ["", "i-0a", "i-0b"]
+
+
 async def test_an_attachment_or_volume_that_is_not_there_is_none(kube):
     assert await kube.attachment("vol-1") is None
     assert await kube.persistent_volume("pv-1") is None

@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from provisioner.decide.attach import Call, Kind, Target
+from provisioner.decide.attach import Attached, Call, Kind, Target
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.volumes import Volumes
@@ -183,6 +183,19 @@ async def test_what_takes_the_record_of_an_attach_out_at_once_is_told_and_not_wr
     prepared, told = (patch for _, _, patch in world.kube.sent)
     assert prepared["metadata"]["finalizers"] == [ATTACHER_FINALIZER]
     assert "webhook" in told["status"]["attachError"]["message"]
+
+
+async def test_the_node_is_told_which_instance_the_devices_name_is_of():
+    world = World(WAITING, registered=a_csi_node())
+    world.kube.answers = [WAITING]
+    world.attacher._memory.begin(WAITING)
+
+    await world.attacher._attached(WAITING, Attached(TARGET, "/dev/xvdab", "blank"))
+
+    [(_, _, patch)] = world.kube.sent
+    metadata = patch["status"]["attachmentMetadata"]
+    assert metadata["devicePath"] == "/dev/xvdab"
+    assert metadata["ebs-provisioner.io/instance-id"] == INSTANCE
 
 
 async def test_an_attachment_removed_by_force_gives_its_device_name_back():
