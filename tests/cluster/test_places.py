@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from provisioner.model.attachment import attachment_name
 from provisioner.model.zone import OUTPOST_KEYS
+from provisioner.sandbox.nodes import DRIVER
 from tests.cluster.background import Background
 from tests.cluster.by_hand import holders
 from tests.cluster.cluster import ATTACHMENTS, NODES, Cluster, Json, handle_of, opened
@@ -99,16 +101,14 @@ async def test_a_volume_for_a_node_on_an_outpost_lies_on_that_outpost(place: Pla
         await cluster.until("the volume is deleted", place.is_empty)
 
 
-async def a_pod_with_the_device(place: Place, name: str, node: str) -> None:
+RAW = {"volumeDevices": [{"name": "data", "devicePath": "/dev/xvda"}]}
+MOUNTED = {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+
+
+async def a_pod(place: Place, name: str, node: str, uses: Json) -> None:
     spec: Json = {
         "nodeSelector": {"kubernetes.io/hostname": node},
-        "containers": [
-            {
-                "name": "main",
-                "image": "main",
-                "volumeDevices": [{"name": "data", "devicePath": "/dev/xvda"}],
-            }
-        ],
+        "containers": [{"name": "main", "image": "main"} | uses],
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
     }
     await place.api.create(place.pods, {"metadata": {"name": name}, "spec": spec})
@@ -122,8 +122,8 @@ async def test_two_nodes_share_a_raw_device_and_one_leaves_without_the_other(pla
     name = await place.storage_class(waits=True, parameters=kind)
     size = {"requests": {"storage": "4Gi"}}
     await place.claim(name, accessModes=["ReadWriteMany"], volumeMode="Block", resources=size)
-    await a_pod_with_the_device(place, "first", first.private_dns_name)
-    await a_pod_with_the_device(place, "second", second.private_dns_name)
+    await a_pod(place, "first", first.private_dns_name, RAW)
+    await a_pod(place, "second", second.private_dns_name, RAW)
     pv = await place.bound()
     volume_id = handle_of(pv)
 
@@ -146,11 +146,53 @@ async def test_two_nodes_share_a_raw_device_and_one_leaves_without_the_other(pla
 
 
 async def are_attached(place: Place, pv: Json, count: int) -> bool:
+    found = await attachments_of(place, pv["metadata"]["name"])
+    return sum(bool(each.get("status", {}).get("attached")) for each in found) == count
+
+
+async def attachments_of(place: Place, pv: str) -> list[Json]:
     found = (await place.api.get(ATTACHMENTS))["items"]
-    of_it = [
-        a for a in found if a["spec"]["source"]["persistentVolumeName"] == pv["metadata"]["name"]
-    ]
-    return sum(bool(each.get("status", {}).get("attached")) for each in of_it) == count
+    return [each for each in found if each["spec"]["source"]["persistentVolumeName"] == pv]
+
+
+async def a_shared_volume(cluster: Cluster, zone: str) -> str:
+    made = await asyncio.to_thread(
+        cluster.ec2.create_volume,
+        AvailabilityZone=zone,
+        Size=4,
+        VolumeType="io2",
+        Iops=100,
+        MultiAttachEnabled=True,
+    )
+    return str(made["VolumeId"])
+
+
+@together.test
+async def test_two_nodes_never_have_one_file_system_to_write_to(place: Place):
+    """With two modes the volume controller attaches twice; a kubelet tells the first one only."""
+    cluster = place.cluster
+    first, second = cluster.instance(number=0), cluster.instance(number=1)
+    volume_id = await a_shared_volume(cluster, first.zone)
+    name = await place.static_pv(volume_id, accessModes=["ReadWriteOnce", "ReadWriteMany"])
+    await place.claim(place.name, volumeName=name)
+    pv = await place.bound()
+    await a_pod(place, "first", first.private_dns_name, MOUNTED)
+    await cluster.until("the first node is told", lambda: are_attached(place, pv, 1))
+
+    await a_pod(place, "second", second.private_dns_name, MOUNTED)
+
+    async def asked_for_both() -> bool:
+        return len(await attachments_of(place, name)) == 2
+
+    await cluster.until("the volume controller wants both", asked_for_both)
+    late = attachment_name(volume_id, DRIVER, second.private_dns_name)
+    await place.attach_error(late, first.instance_id, "Multi-Attach", "ReadOnlyMany")
+    assert await holders(cluster, volume_id) == [first.instance_id]
+
+    await place.api.delete(f"{place.pods}/first", gracePeriodSeconds="0")
+
+    await place.attached(late, timeout_s=120)
+    assert await holders(cluster, volume_id) == [second.instance_id]
 
 
 @together.test
