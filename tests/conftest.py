@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from collections.abc import Set as AbstractSet
 from contextvars import Context, ContextVar
 from pathlib import Path
+from types import CoroutineType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -72,6 +73,7 @@ async def no_leaked_tasks_in_module_loop() -> AsyncIterator[None]:
     _complain({task for task in asyncio.all_tasks() if _made_in.get(task) is me})
 
 
+_GRPC_ENDS_S = 5.0
 _test: ContextVar[object] = ContextVar("test", default=None)
 _made_in: WeakKeyDictionary[asyncio.Future[Any], object] = WeakKeyDictionary()
 _FIXTURES = {"function": "no_leaked_tasks", "module": "no_leaked_tasks_in_module_loop"}
@@ -89,6 +91,10 @@ async def _ended() -> None:
     # What was cancelled in the last moment may still end by itself.
     for _ in range(3):
         await asyncio.sleep(0)
+    # The ends of calls that gRPC serves come by a thread of its own; its coroutines are compiled.
+    of_grpc = {t for t in asyncio.all_tasks() if not isinstance(t.get_coro(), CoroutineType)}
+    if of_grpc:
+        await asyncio.wait(of_grpc, timeout=_GRPC_ENDS_S)
 
 
 def _complain(tasks: AbstractSet[asyncio.Task[Any] | None]) -> None:
