@@ -209,6 +209,7 @@ def an_attachment(
     attached: bool = False,
     error: str = "",
     deleting: bool = False,
+    created_at: datetime | None = None,
 ) -> a.Attachment:
     """A wish for ``VOLUME`` on ``INSTANCE``; ``prepared``: both recorded, the object held."""
     recorded = {a.NODE_ID: INSTANCE, a.VOLUME_ID: VOLUME} if prepared else {}
@@ -220,6 +221,7 @@ def an_attachment(
             resource_version=version,
             annotations=dict(recorded if annotations is None else annotations),
             finalizers=list(held if finalizers is None else finalizers),
+            creation_timestamp=created_at,
             deletion_timestamp=DELETED_AT if deleting else None,
         ),
         spec=a.AttachmentSpec(

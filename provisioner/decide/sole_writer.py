@@ -7,25 +7,49 @@ it be seen that two nodes would mount one file system, and both to write to it.
 Source: Kubernetes 1.36 pkg/volume/util/util.go, pkg/volume/csi/csi_attacher.go ``MountDevice``.
 """
 
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from provisioner.decide.attach import Attach, Attached, AttachStep, Refuse, Target, View, Wait
 from provisioner.model.errors import Reason
-from provisioner.model.volume import AttachmentState
+from provisioner.model.volume import AttachmentState, Volume
 
 
-def checked(
-    step: AttachStep, target: Target, *, view: View, rivals: AbstractSet[str]
-) -> AttachStep:
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """Another attachment of the volume, and how far it is. ``instance_id``: as recorded, or "".
+
+    ``is_going``: its AttachVolume may have been sent by this process.
+    ``is_younger``: it gives way where both are attached and neither may be reported.
+    """
+
+    instance_id: str
+    only_reads: bool = False
+    may_be_reported: bool = False
+    is_going: bool = False
+    is_younger: bool = False
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether no node can have been told of it, and it is the younger one."""
+        return self.is_younger and not self.may_be_reported
+
+
+def checked(step: AttachStep, target: Target, *, view: View, rivals: Sequence[Rival]) -> AttachStep:
     """The step of an attachment that lets a node write to a file system, or what is done instead.
 
-    ``rivals``: the other instances that have the volume or are getting it, as attachments record.
     Of a volume without Multi-Attach EC2 itself refuses the second instance.
     """
     if not isinstance(step, Attach | Attached):
         return step
+    writers = [
+        each
+        for each in rivals
+        if each.instance_id not in ("", target.instance_id) and not each.only_reads
+    ]
     if view.seen is None:
-        looks_first = rivals and view.missing_for_s is None
+        # Also beside one that waits as well: the leader before us may have sent its AttachVolume.
+        looks_first = writers and view.missing_for_s is None
         return Wait(target.volume_id) if looks_first else step
     if not view.seen.multi_attach:
         return step
@@ -34,14 +58,28 @@ def checked(
         for each in view.seen.attachments
         if each.instance_id != target.instance_id and each.state is not AttachmentState.DETACHED
     }
-    leaving = {each for each, state in states.items() if state is AttachmentState.DETACHING}
-    others = (states.keys() - leaving) | rivals
-    if others:
-        return _refusal(target, others)
+    getting = {each.instance_id for each in writers if each.may_be_reported or each.is_going}
+    harmless = _instances(rivals) - _instances(writers)
+    if _is_on(view.seen, target.instance_id):
+        # Two attached and not reported would else refuse each other for ever.
+        harmless |= _instances(writers) - _instances(w for w in writers if not w.gives_way)
+    others = (states.keys() | getting) - harmless
+    leaving = {each for each in others if states.get(each) is AttachmentState.DETACHING} - getting
+    if others - leaving:
+        return _refusal(target, others - leaving)
     return Wait(target.volume_id) if leaving else step
 
 
-def _refusal(target: Target, others: AbstractSet[str]) -> Refuse:
+def _instances(rivals: Iterable[Rival]) -> set[str]:
+    return {each.instance_id for each in rivals}
+
+
+def _is_on(seen: Volume, instance_id: str) -> bool:
+    there = seen.on(instance_id)
+    return there is not None and there.state is not AttachmentState.DETACHING
+
+
+def _refusal(target: Target, others: Iterable[str]) -> Refuse:
     return Refuse(
         Reason.VOLUME_IN_USE,
         f"volume {target.volume_id} is attached, or being attached, to instance "

@@ -56,6 +56,11 @@ class PersistentVolumeSpec(msgspec.Struct, frozen=True, rename="camel", gc=False
         """
         return self.volume_mode != "Block" and set(self.access_modes or ()) != {READERS_MODE}
 
+    @property
+    def is_mounted_for_reading(self) -> bool:
+        """Whether a node mounts a file system on its volume, and none may write to it."""
+        return self.volume_mode != "Block" and not self.is_mounted_for_writing
+
 
 class PersistentVolumeStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """``status`` of a persistent volume."""

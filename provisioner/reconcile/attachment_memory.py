@@ -8,7 +8,8 @@ from typing import Any
 import structlog
 
 from provisioner.decide import sole_writer
-from provisioner.decide.attach import Attach, AttachStep, Call, Target, View
+from provisioner.decide.attach import Attach, Attached, AttachStep, Call, Target, View
+from provisioner.decide.sole_writer import Rival
 from provisioner.ec2.watchers import VolumeWatcher
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import ATTACHMENTS
@@ -63,7 +64,9 @@ class AttachmentMemory:
         self._wake = wake
         self._began_s: dict[str, float] = {}
         self._watched: dict[str, str] = {}
-        self._going: set[str] = set()  # which may get their volume attached: others see them
+        # Which may get their volume attached, and which may be reported as that: others see them.
+        self._going: set[str] = set()
+        self._may_be_reported: set[str] = set()
         self.calls: dict[str, Call] = {}
 
     def begin(self, attachment: Attachment) -> None:
@@ -109,25 +112,40 @@ class AttachmentMemory:
         """
         inline = attachment.spec.source.inline_volume_spec
         spec = inline if persistent_volume is None else persistent_volume.spec
-        if spec is None or spec.is_mounted_for_writing:
+        let_through = isinstance(step, Attached) and attachment.uid in self._may_be_reported
+        if not let_through and (spec is None or spec.is_mounted_for_writing):
             view = self.view(attachment, target.volume_id)
             rivals = self._rivals(attachment, target)
             step = sole_writer.checked(step, target, view=view, rivals=rivals)
         if isinstance(step, Attach):
             self._going.add(attachment.uid)
+        if isinstance(step, Attached):
+            self._may_be_reported.add(attachment.uid)
         return step
 
-    def _rivals(self, attachment: Attachment, target: Target) -> set[str]:
-        """The other instances that have its volume or are getting it, by other attachments."""
+    def _rivals(self, attachment: Attachment, target: Target) -> list[Rival]:
+        """The other attachments of its volume."""
         name, known = attachment.spec.source.persistent_volume_name, self._caches.attachments
         # What another controller has attached has no volume recorded.
         same = known.keyed("persistent_volume", name) if name else ()
-        having = {
-            each.annotations.get(NODE_ID, "")
+        return [
+            Rival(
+                each.annotations.get(NODE_ID, ""),
+                only_reads=self._only_reads(each),
+                may_be_reported=each.attached or each.uid in self._may_be_reported,
+                is_going=each.uid in self._going,
+                # Not what another controller may report any moment.
+                is_younger=VOLUME_ID in each.annotations and _age(attachment) < _age(each),
+            )
             for each in (*known.keyed("volume", target.volume_id), *same)
-            if each.uid != attachment.uid and (each.attached or each.uid in self._going)
-        }
-        return having - {"", target.instance_id}
+            if each.uid != attachment.uid
+        ]
+
+    def _only_reads(self, attachment: Attachment) -> bool:
+        """Whether its node only mounts a file system for reading, as far as is known."""
+        name = attachment.spec.source.persistent_volume_name
+        found = self._caches.persistent_volumes.get(name) if name else None
+        return found is not None and found.spec.is_mounted_for_reading
 
     async def still_wanted(self, attachment: Attachment) -> None:
         """The last look before a call: raises NoLongerWantedError if the wish is gone."""
@@ -203,7 +221,7 @@ class AttachmentMemory:
     async def failed(self, attachment: Attachment, error: StorageError) -> None:
         """A look ended with an error: tell it; with nothing asked of EC2, others may go first."""
         if attachment.uid not in self.calls:
-            self._going.discard(attachment.uid)
+            self._let_go(attachment)
         await self.report(attachment, error)
 
     async def report(self, attachment: Attachment, error: StorageError) -> None:
@@ -243,15 +261,25 @@ class AttachmentMemory:
     def forget(self, attachment: Attachment) -> None:
         """Nothing is to be remembered of it."""
         self._data.forget(attachment)
-        self._going.discard(attachment.uid)
+        self._let_go(attachment)
         self.calls.pop(attachment.uid, None)
         self._began_s.pop(attachment.uid, None)
         self._unwatch(attachment)
+
+    def _let_go(self, attachment: Attachment) -> None:
+        self._going.discard(attachment.uid)
+        self._may_be_reported.discard(attachment.uid)
 
     def _unwatch(self, attachment: Attachment) -> None:
         volume_id = self._watched.pop(attachment.uid, None)
         if volume_id is not None:
             self._watcher.forget(volume_id, f"attach {attachment.uid}")
+
+
+def _age(attachment: Attachment) -> tuple[float, str]:
+    """By what of two attachments the older one comes first, the same on each look."""
+    made = attachment.metadata.creation_timestamp
+    return made.timestamp() if made is not None else 0.0, attachment.name
 
 
 def now_s() -> float:

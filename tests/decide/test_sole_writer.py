@@ -1,5 +1,7 @@
 """No two nodes may write to one file system: what becomes of an attachment's next step."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from provisioner.decide.attach import (
@@ -16,7 +18,7 @@ from provisioner.decide.attach import (
     View,
     Wait,
 )
-from provisioner.decide.sole_writer import checked
+from provisioner.decide.sole_writer import Rival, checked
 from provisioner.model.attachment import BLANK
 from provisioner.model.errors import Reason
 from provisioner.model.volume import AttachmentState as State
@@ -26,11 +28,16 @@ from tests.builders import INSTANCE, OTHER_INSTANCE, VOLUME, a_volume
 HERE = Target(VOLUME, INSTANCE)
 ATTACH = Attach(HERE)
 ATTACHED = Attached(HERE, "/dev/xvdaa", BLANK, multi_attach=True)
-ALONE: frozenset[str] = frozenset()
-RIVALS = frozenset({OTHER_INSTANCE})
+ALONE: list[Rival] = []
+RIVALS = [Rival(OTHER_INSTANCE, is_going=True)]
+WAITING = Rival(OTHER_INSTANCE)
+READER = Rival(OTHER_INSTANCE, only_reads=True, may_be_reported=True)
+YOUNGER = Rival(OTHER_INSTANCE, is_going=True, is_younger=True)
 
 
-def instead(step: AttachStep, seen: Volume | None = None, rivals: frozenset[str] = ALONE) -> object:
+def instead(
+    step: AttachStep, seen: Volume | None = None, rivals: Sequence[Rival] = ALONE
+) -> object:
     return checked(step, HERE, view=View(seen=seen), rivals=rivals)
 
 
@@ -82,8 +89,55 @@ def test_nobody_looks_at_a_volume_that_nobody_else_wants():
     assert instead(ATTACH) == ATTACH
 
 
-def test_before_it_is_attached_beside_another_attachment_ec2_is_asked_what_it_is():
-    assert instead(ATTACH, rivals=RIVALS) == Wait(VOLUME)
+@pytest.mark.parametrize("rival", [*RIVALS, WAITING, YOUNGER])
+def test_before_it_is_attached_beside_another_attachment_ec2_is_asked_what_it_is(rival):
+    """One that waits too: the leader before us may have had it attached."""
+    assert instead(ATTACH, rivals=[rival]) == Wait(VOLUME)
+
+
+@pytest.mark.parametrize("rival", [Rival(""), Rival(INSTANCE), READER])
+def test_nobody_looks_for_one_to_nowhere_or_to_the_same_instance_or_for_a_reader(rival):
+    assert instead(ATTACH, rivals=[rival]) == ATTACH
+
+
+@pytest.mark.parametrize("step", [ATTACH, ATTACHED])
+@pytest.mark.parametrize("state", [State.ATTACHED, State.ATTACHING, State.BUSY, State.DETACHING])
+def test_a_reader_is_in_no_writers_way(step, state):
+    assert instead(step, on_other(state, here=step is ATTACHED), [READER]) == step
+
+
+@pytest.mark.parametrize("rival", [WAITING, *RIVALS])
+def test_an_instance_that_reads_and_may_write_counts_as_a_writer(rival):
+    answer = instead(ATTACHED, on_other(State.ATTACHED, here=True), [READER, rival])
+
+    assert isinstance(answer, Refuse)
+
+
+@pytest.mark.parametrize("step", [ATTACH, ATTACHED])
+@pytest.mark.parametrize("state", [State.ATTACHED, State.ATTACHING, State.BUSY, State.DETACHING])
+def test_where_both_are_attached_the_older_one_goes_on(step, state):
+    assert instead(step, on_other(state, here=True), [YOUNGER]) == step
+
+
+@pytest.mark.parametrize("step", [ATTACH, ATTACHED])
+@pytest.mark.parametrize("rivals", [[WAITING], RIVALS, [YOUNGER, WAITING]])
+def test_where_both_are_attached_the_younger_one_is_refused(step, rivals):
+    assert isinstance(instead(step, on_other(State.ATTACHED, here=True), rivals), Refuse)
+
+
+@pytest.mark.parametrize("step", [ATTACH, ATTACHED])
+def test_the_older_one_does_not_go_on_once_the_younger_may_be_reported(step):
+    rival = Rival(OTHER_INSTANCE, is_younger=True, may_be_reported=True)
+
+    assert isinstance(instead(step, on_other(State.ATTACHED, here=True), [rival]), Refuse)
+
+
+@pytest.mark.parametrize("here", [{}, {INSTANCE: State.DETACHING}])
+@pytest.mark.parametrize("there", [{}, {OTHER_INSTANCE: State.ATTACHED}])
+def test_the_older_one_does_not_follow_where_only_the_younger_is_attached(here, there):
+    seen = a_volume(on=here | there, multi_attach=True)
+
+    assert isinstance(instead(ATTACH, seen, [YOUNGER]), Refuse)
 
 
 def test_of_a_volume_that_is_not_there_ec2_says_so():

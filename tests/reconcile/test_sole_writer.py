@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from provisioner.model.errors import Reason
+from provisioner.model.attachment import NODE_ID
+from provisioner.model.errors import KubeError, Reason
 from provisioner.model.persistent_volume import InTreeSource, PersistentVolumeSpec
 from tests.builders import VOLUME
 from tests.reconcile.attach_world import AttachWorld, in_attach_world
@@ -107,6 +110,124 @@ def test_two_persistent_volumes_of_one_volume_are_no_way_round():
         assert world.cloud.actions() == ["AttachVolume"]
 
     a_shared_world(story)
+
+
+def test_a_new_leader_goes_on_with_what_the_one_before_had_attached():
+    """It died before it could report it, and the other attachment is looked at first."""
+
+    async def story(world: AttachWorld) -> None:
+        world.cloud._placed[VOLUME] = {FIRST: Placed("/dev/xvdba", -1.0)}
+        wish(world, 2, access_modes=WRITERS[0])
+        first = wish(world, 1, access_modes=WRITERS[0])
+        await asyncio.sleep(600)
+        assert set(world.attached_at) == {first}
+        assert world.cloud.actions() == []
+        assert all("get it as well" in text and FIRST in text for _, text in world.told)
+
+    a_shared_world(story)
+
+
+@pytest.mark.parametrize(("made", "stays"), [({1: 1, 2: 2}, 1), ({1: 2, 2: 1}, 2), ({}, 1)])
+def test_of_two_that_ec2_has_let_in_the_older_one_stays(made, stays):
+    """The AttachVolume of the leader before us shows only after our own look for the other one."""
+
+    async def story(world: AttachWorld) -> None:
+        second = wish(world, 2, access_modes=WRITERS[0], **at(made, 2))
+        await asyncio.sleep(1)
+        assert world.cloud.actions() == ["AttachVolume"]
+        world.cloud._placed[VOLUME][FIRST] = Placed("/dev/xvdba", -1.0)
+        first = wish(world, 1, access_modes=WRITERS[0], **at(made, 1))
+        await asyncio.sleep(1200)
+        assert set(world.attached_at) == {first if stays == 1 else second}
+        assert world.cloud.actions() == ["AttachVolume"]
+
+    a_shared_world(story)
+
+
+def test_one_that_may_be_reported_already_is_not_overtaken_by_an_older_one():
+    """The API server does not answer while it is reported."""
+
+    async def story(world: AttachWorld) -> None:
+        second = wish(world, 2, access_modes=WRITERS[0], **at({2: 2}, 2))
+        write, world.patch = world.patch, never  # type: ignore[method-assign]
+        await asyncio.sleep(5)
+        world.cloud._placed[VOLUME][FIRST] = Placed("/dev/xvdba", -1.0)
+        wish(world, 1, access_modes=WRITERS[0], **at({1: 1}, 1))
+        await asyncio.sleep(60)
+        world.patch = write  # type: ignore[method-assign]
+        await asyncio.sleep(600)
+        assert set(world.attached_at) == {second}
+
+    a_shared_world(story)
+
+
+def test_what_another_controller_may_report_any_moment_does_not_give_way():
+    async def story(world: AttachWorld) -> None:
+        world.cloud._placed[VOLUME] = {each: Placed("/dev/xvdba", -1.0) for each in (FIRST, SECOND)}
+        other = wish(world, 2, annotations={NODE_ID: SECOND})
+        found = world.caches.attachments.get(other)
+        assert found is not None
+        world._put(replace(found, spec=replace(found.spec, attacher="another")))
+        wish(world, 1)
+        await asyncio.sleep(60)
+        assert world.attached_at == {}
+
+    a_shared_world(story)
+
+
+async def never(*_: Any, **__: Any) -> Any:
+    raise KubeError(Reason.UNREACHABLE, "no answer")
+
+
+def at(made: dict[int, int], node: int) -> dict[str, Any]:
+    """When the attachment of a node was created, in hours of a day."""
+    hour = made.get(node)
+    return {"created_at": datetime(2026, 11, 21, hour, tzinfo=UTC) if hour else None}
+
+
+@pytest.mark.parametrize("writer_first", [False, True])
+@pytest.mark.parametrize("apart_s", [0.0, 10.0])
+def test_one_writes_while_others_read_whoever_comes_first(writer_first, apart_s):
+    async def story(world: AttachWorld) -> None:
+        names = set()
+        for writes in (writer_first, not writer_first):
+            names.add(wish(world, 1) if writes else reads(world))
+            await asyncio.sleep(apart_s)
+        await asyncio.sleep(30)
+        assert set(world.attached_at) == names
+        assert world.told == []
+
+    a_shared_world(story)
+
+
+def test_a_node_that_reads_by_one_persistent_volume_and_writes_by_another_is_a_writer():
+    async def story(world: AttachWorld) -> None:
+        names = {reads(world), world.wish(3, node=2, instance=SECOND, handle=VOLUME)}
+        await asyncio.sleep(10)
+        wish(world, 1)
+        await asyncio.sleep(60)
+        assert set(world.attached_at) == names
+
+    a_shared_world(story)
+
+
+def test_a_raw_device_that_is_only_to_be_read_is_no_reader():
+    """Nothing keeps its pod from writing."""
+
+    async def story(world: AttachWorld) -> None:
+        raw = reads(world, volume_mode="Block")
+        await asyncio.sleep(10)
+        wish(world, 1)
+        await asyncio.sleep(60)
+        assert set(world.attached_at) == {raw}
+
+    a_shared_world(story)
+
+
+def reads(world: AttachWorld, **more: Any) -> str:
+    """A reader's PersistentVolume of the same volume, on the second node."""
+    kind: dict[str, Any] = {"handle": VOLUME, "access_modes": ["ReadOnlyMany"], "name": "csi-reads"}
+    return world.wish(2, node=2, instance=SECOND, **kind, **more)
 
 
 def test_volumes_that_pods_name_by_themselves_are_written_by_one_node():
