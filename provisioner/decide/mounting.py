@@ -121,6 +121,11 @@ def published(seen: Seen, staging: Mount, *, read_only: bool) -> Place:
     return Place.READ_ONLY if staging.is_read_only and not read_only else place
 
 
+def is_protected(mount: Mount) -> bool:
+    """Whether a mount is one of those whose device is to take no writes, as far as it shows."""
+    return "ro" in mount.super_options and logs.leaves_log(mount.super_options)
+
+
 def ends_protection(mount: Mount, table: Sequence[Mount]) -> bool:
     """Whether a device may take writes again once this is unmounted (``Mounts.mount_protected``).
 
@@ -128,8 +133,7 @@ def ends_protection(mount: Mount, table: Sequence[Mount]) -> bool:
         mount: what is to be unmounted.
         table: all that is mounted.
     """
-    is_protected = "ro" in mount.super_options and logs.leaves_log(mount.super_options)
-    return is_protected and len(mount_table.of_device(mount.number, table)) == 1
+    return is_protected(mount) and len(mount_table.of_device(mount.number, table)) == 1
 
 
 def read_only_for(volume_id: str, staging: str, paths: Sequence[str]) -> str:

@@ -167,7 +167,7 @@ def peek(path: Path, offset_bytes: int, length_bytes: int) -> bytes:
         os.close(fd)
 
 
-def set_read_only(path: Path, number: str, *, is_on: bool) -> None:
+def set_read_only(path: Path, number: str, *, is_on: bool) -> bool:
     """Have the kernel refuse all writes to a device that may be in use, its own too; or no more.
 
     So it is on this machine alone, until the device goes.
@@ -177,6 +177,9 @@ def set_read_only(path: Path, number: str, *, is_on: bool) -> None:
         number: the kernel's number of it, "major:minor".
         is_on: whether writes are refused.
 
+    Returns:
+        Whether they were before.
+
     Raises:
         OSError: the device failed, or the path is another one's.
     """
@@ -185,7 +188,9 @@ def set_read_only(path: Path, number: str, *, is_on: bool) -> None:
         at = os.fstat(fd).st_rdev
         if f"{os.major(at)}:{os.minor(at)}" != number:
             raise OSError(errno.ENODEV, "the name is another device's by now")
+        was_on = any(fcntl.ioctl(fd, _BLKROGET, bytes(4)))
         fcntl.ioctl(fd, _BLKROSET, struct.pack("i", is_on))
+        return was_on
     finally:
         os.close(fd)
 

@@ -18,9 +18,9 @@ from provisioner.decide.mount_table import Mount
 from provisioner.decide.mounting import Seen
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node import holders
-from provisioner.node.claimed import set_read_only, unreadable
 from provisioner.node.patience import Patience
-from provisioner.node.programs import Programs
+from provisioner.node.programs import Programs, Ran
+from provisioner.node.protection import Protection
 from provisioner.node.roots import Roots
 from provisioner.node.unbroken import unbroken
 
@@ -48,6 +48,7 @@ class Mounts:
     def __init__(self, programs: Programs, patience: Patience, roots: Roots) -> None:
         self._programs = programs
         self._patience = patience
+        self._protection = Protection(patience)
         self._roots = roots
 
     def table(self) -> tuple[Mount, ...]:
@@ -125,8 +126,7 @@ class Mounts:
     ) -> None:
         """Mount a device to be read, and have it refuse all writes until its last unmount.
 
-        Even with "ro,noload" the kernel's ext4 frees what was deleted while open, and notes errors;
-        not on a device that takes no writes. Killed right before the mount, the device stays so.
+        Killed before the mount, or while that goes on, the device stays so.
 
         Args:
             device_path: the device, mounted nowhere.
@@ -140,11 +140,21 @@ class Mounts:
         """
         with unbroken(f"mounting {device_path} to be read only"):
             try:
-                await self._set_read_only(device_path, number, is_on=True)
+                await self._protection.turn(device_path, number, is_on=True)
                 await self.mount(device_path, path, file_system=file_system, options=options)
-            except BaseException:
-                await self._take_writes(device_path, number)
+            except NodeError:
+                if not mount_table.of_device(number, self.table()):
+                    await self._protection.turn_if_there(device_path, number, is_on=False)
                 raise
+
+    async def keep_protected(self, device_path: Path, mount: Mount) -> None:
+        """Protect a device again that is mounted so: one killed at its unmount had ended it.
+
+        Raises:
+            NodeError: DEVICE_NOT_FOUND; TIMED_OUT.
+        """
+        if mounting.is_protected(mount):
+            await self._protection.turn(device_path, mount.number, is_on=True)
 
     async def bind(self, source: str | Path, path: str, *, read_only: bool) -> None:
         """Show a directory, or a file, at another path too.
@@ -186,11 +196,7 @@ class Mounts:
             mount = mount_table.at(path, table)
             if mount is None:
                 return
-            if mounting.ends_protection(mount, table):
-                # Before the umount: killed in between, the next unmount finds it to do again.
-                await self._take_writes(Path(mount.source), mount.number)
-            ran = await self._programs.run("umount", path, why=f"of {path}")
-            if mount_table.count_at(path, self.table()) < mount_table.count_at(path, table):
+            if (ran := await self._umount(mount, table)) is None:
                 continue
             if mounting.is_in_use(ran.said, path):
                 message = f"{await self._busy(mount)} (umount: {ran.essence})"
@@ -204,21 +210,21 @@ class Mounts:
             "there again and again",
         )
 
-    async def _take_writes(self, device_path: Path, number: str) -> None:
-        """End what ``mount_protected`` began; a disk that has gone needs no end."""
+    async def _umount(self, mount: Mount, table: tuple[Mount, ...]) -> Ran | None:
+        """Unmount what is uppermost at its path; None if that went, else how umount ended."""
+        protect = partial(self._protection.turn_if_there, Path(mount.source), mount.number)
+        # Before the umount: killed in between, the next unmount, or stage, finds it to do again.
+        was_on = mounting.ends_protection(mount, table) and await protect(is_on=False)
         try:
-            await self._set_read_only(device_path, number, is_on=False)
-        except NodeError as error:
-            log.warning("may still refuse writes", device=str(device_path), why=error.message)
-
-    async def _set_read_only(self, device_path: Path, number: str, *, is_on: bool) -> None:
-        change = partial(set_read_only, device_path, number, is_on=is_on)
-        try:
-            await self._patience.call(
-                f"protection of {number}", change, what=f"protecting {device_path} from writes"
-            )
-        except OSError as error:
-            raise unreadable(device_path, error) from error
+            ran = await self._programs.run("umount", mount.path, why=f"of {mount.path}")
+            count = mount_table.count_at(mount.path, self.table())
+            if count < mount_table.count_at(mount.path, table):
+                was_on = False
+                return None
+            return ran
+        finally:
+            if was_on:
+                await protect(is_on=True)
 
     def _see(self, source: str | Path, path: str) -> None:
         if self.at(path) is None:

@@ -134,6 +134,8 @@ class Stager:
             log.info("staged", volume=device.volume_id, device=str(device.path), path=path)
         elif not wish.read_only:
             await self._growth.grow(device, mount)
+        elif wish.is_protected:
+            await self._mounts.keep_protected(device.path, mount)
 
     async def _already(self, device: Device, path: str, *, read_only: bool) -> Mount | None:
         """The mount at the path if it is as it should be; None if the path is free now."""

@@ -3,6 +3,7 @@
 Two loop devices on one file are two nodes that have one volume.
 """
 
+import asyncio
 import os
 from hashlib import sha256
 
@@ -123,6 +124,79 @@ async def test_it_takes_writes_again_after_its_last_mount_only(machine, unmounte
 
     await machine.stager.stage(machine.stage(OTHER, origin="snap-1"))
     (machine.staging(OTHER) / "file").write_text("written")
+
+
+@pytest.mark.parametrize("is_protected", [True, False])
+@pytest.mark.parametrize("umount", ["", "#!/bin/sh\nexit 32", "#!/no/such/program"])
+async def test_an_unmount_that_fails_changes_nothing(machine, unmounted, umount, is_protected):
+    request = reader(machine, "ext4", is_shared=is_protected, flags=("noload",))
+    await machine.stager.stage(request)
+    held = os.open(machine.staging(OTHER), os.O_RDONLY)
+    if umount:
+        machine.fake("umount", "")
+        (machine.bin / "umount").write_text(umount)
+
+    try:
+        with pytest.raises(NodeError):
+            await unstage(machine)
+    finally:
+        os.close(held)
+
+    assert is_read_only(unmounted) == is_protected
+    (machine.bin / "umount").unlink(missing_ok=True)
+    await unstage(machine)
+    assert not is_read_only(unmounted)
+
+
+async def test_what_a_crash_before_the_unmount_leaves_is_protected_by_the_next_stage(
+    machine, unmounted
+):
+    await machine.stager.stage(reader(machine, "ext4", is_shared=True))
+    run("blockdev", "--setrw", unmounted.node)
+    machine.restart()
+
+    await machine.stager.stage(reader(machine, "ext4", is_shared=True))
+
+    assert is_read_only(unmounted)
+
+
+async def test_what_is_mounted_for_writing_is_not_protected_by_a_reader_of_the_same_path(
+    machine, unmounted
+):
+    await machine.stager.stage(machine.stage(OTHER, origin="snap-1"))
+
+    await machine.stager.stage(reader(machine, "ext4", is_shared=True))
+
+    assert not is_read_only(unmounted)
+
+
+async def test_it_stays_protected_where_the_mount_goes_on_without_us(machine, unmounted):
+    """The process ends while mount(8) hangs: what it mounts later frees what was deleted."""
+    gate = machine.folder / "gate"
+    os.mkfifo(gate)
+    machine.fake("mount", f"echo > {gate}; exec sleep 0.1")
+    stage = machine.mounts.mount_protected(
+        unmounted.node, "/", number=unmounted.number, file_system="ext4", options=("ro", "noload")
+    )
+    ending = asyncio.create_task(stage)
+    await asyncio.to_thread(gate.read_text)
+
+    ending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+
+    assert is_read_only(unmounted)
+    await machine.programs.idle()
+
+
+async def test_a_failure_that_leaves_it_mounted_leaves_it_protected(machine, unmounted):
+    machine.fake("mount", f'{machine.real("mount")} "$@"; exit 1')
+    machine.fake("umount", "exit 32")
+
+    with pytest.raises(NodeError, match="still mounted"):
+        await machine.stager.stage(reader(machine, "ext4", is_shared=True))
+
+    assert is_read_only(unmounted)
 
 
 async def test_a_mount_that_fails_leaves_it_as_it_was(machine, unmounted):
