@@ -83,7 +83,7 @@ class Node:
                 Consents(kube),
                 programs,
                 devices,
-                AttachedHere(kube, self._metadata, mounts),
+                AttachedHere(kube, self._metadata, mounts, patience),
                 operations=operations,
                 mounts=mounts,
                 paths=paths,

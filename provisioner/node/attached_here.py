@@ -7,6 +7,7 @@ volume they are.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -19,6 +20,7 @@ from provisioner.model.node_view import AttachmentView
 from provisioner.node.devices import Device
 from provisioner.node.forgotten import noted_volume
 from provisioner.node.mounts import Mounts
+from provisioner.node.patience import Patience
 
 log = structlog.get_logger(__name__)
 
@@ -46,12 +48,16 @@ class AttachedHere:
         attachments: asked where the kubelet hands on no instance.
         instance: this one.
         mounts: what is mounted.
+        patience: reads beside mounts, which may be anywhere, below a dead NFS too.
     """
 
-    def __init__(self, attachments: Attachments, instance: Instance, mounts: Mounts) -> None:
+    def __init__(
+        self, attachments: Attachments, instance: Instance, mounts: Mounts, patience: Patience
+    ) -> None:
         self._attachments = attachments
         self._instance = instance
         self._mounts = mounts
+        self._patience = patience
 
     async def check(self, device: Device, publish_context: Mapping[str, str]) -> None:
         """See whether a device may be the volume's; of NVMe disks that is known already.
@@ -66,7 +72,8 @@ class AttachedHere:
             publish_context: what the kubelet hands on from the attachment; may be empty.
 
         Raises:
-            NodeError: WRONG_DEVICE; METADATA_UNAVAILABLE, nobody tells which instance this is.
+            NodeError: WRONG_DEVICE; METADATA_UNAVAILABLE, nobody tells which instance this is;
+                TIMED_OUT, the kubelet's note beside a mount of the device does not come back.
             KubeError: the attachment cannot be read.
         """
         if device.is_nvme:
@@ -79,7 +86,8 @@ class AttachedHere:
             message = rules.attached_to_another(volume_id, path, recorded, own)
             raise NodeError(Reason.WRONG_DEVICE, message)
         for mount in mount_table.of_device(device.number, self._mounts.table()):
-            other = noted_volume(mount)
+            what = f"reading the kubelet's note beside {mount.path}"
+            other = await self._patience.call(what, partial(noted_volume, mount), what=what)
             if other not in {"", volume_id}:
                 message = rules.has_another(volume_id, path, other, mount.path)
                 raise NodeError(Reason.WRONG_DEVICE, message)

@@ -38,7 +38,7 @@ from provisioner.node import format_mark
 from provisioner.node.blank import read_content
 from provisioner.node.claimed import CHUNK_BYTES, ClaimedDevice, peek, unreadable
 from provisioner.node.claims import Claims
-from provisioner.node.device_thread import in_thread
+from provisioner.node.device_thread import NotStartedError, in_thread
 from provisioner.node.devices import Device, Devices
 from provisioner.node.programs import Programs
 from provisioner.node.unbroken import unbroken
@@ -233,7 +233,7 @@ class Formatter:
                 claimed.close()  # mkfs claims it itself
                 await self._mkfs(command, device)
             finally:
-                await in_thread(partial(os.close, held))
+                await _close(held)
             await self._finish(device, wish)
         log.info(
             "formatted a volume",
@@ -275,6 +275,13 @@ async def _on(claimed: ClaimedDevice, work: Callable[[], T]) -> T:
         return await in_thread(work)
     except OSError as error:
         raise unreadable(claimed.path, error) from error
+
+
+async def _close(held: int) -> None:
+    try:
+        await in_thread(partial(os.close, held))
+    except NotStartedError:
+        os.close(held)  # the device is used by what has just ended: this hardly ever blocks
 
 
 def _erase_signatures(claimed: ClaimedDevice, size_bytes: int) -> None:

@@ -143,7 +143,7 @@ class Machine:
         self.paths = Paths(self.patience, self.kubelet)
         self.growth = Growth(self.programs, self.patience)
         self.mounted = Mounted(self.devices, self.mounts, self.paths, self.roots)
-        here = AttachedHere(self.cluster, self.cluster, self.mounts)
+        here = AttachedHere(self.cluster, self.cluster, self.mounts, self.patience)
         flushes = Flushes(self.programs, self.mounts, patience_s=flush_s)
         self.stager = Stager(
             operations=self.operations,

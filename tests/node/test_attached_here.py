@@ -5,6 +5,7 @@ name the disk of another volume on this one.
 """
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,9 @@ from provisioner.model.errors import KubeError, NodeError, Reason
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.node_requests import Expand
 from provisioner.model.node_view import AttachmentStatus, AttachmentView
-from tests.node.machine import INSTANCE, MIB, OTHER, VOLUME, Disk, Machine
+from provisioner.node.attached_here import AttachedHere
+from provisioner.node.patience import Patience
+from tests.node.machine import INSTANCE, MIB, OTHER, VOLUME, Disk, Machine, run
 
 pytest_plugins = ("tests.node.machine_fixtures",)
 pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
@@ -212,6 +215,28 @@ async def test_a_disk_by_name_that_kubelet_has_mounted_as_another_volume_is_refu
 
     assert refused.value.reason is Reason.WRONG_DEVICE
     assert not machine.staging().is_mount()
+
+
+async def test_a_note_that_does_not_come_back_stops_nothing_else(machine):
+    """The disk is mounted by hand, below an NFS that hangs."""
+    disk = a_xen_disk(machine)
+    run("mkfs.ext4", "-q", disk.node)
+    by_hand = machine.folder / "nfs/by-hand"
+    by_hand.mkdir(parents=True)
+    run("mount", disk.node, by_hand)
+    beside = by_hand.parent / "vol_data.json"
+    os.mkfifo(beside)  # who reads it waits for somebody who writes
+    patience = Patience(patience_s=1)
+    here = AttachedHere(machine.cluster, machine.cluster, machine.mounts, patience)
+    device = await machine.devices.find(VOLUME, "/dev/xvdaa", "", wait_s=0)
+
+    with pytest.raises(NodeError, match=f"beside {by_hand}") as refused:
+        await here.check(device, {OURS: INSTANCE})
+
+    assert refused.value.reason is Reason.TIMED_OUT
+    beside.write_text("")
+    beside.unlink()
+    await here.check(device, {OURS: INSTANCE})
 
 
 async def test_one_that_kubelet_has_mounted_as_this_volume_stays_so(machine):

@@ -1,11 +1,16 @@
 """The mark "a format of ours was begun here": when it counts, when not, and when it goes."""
 
+import os
+import threading
+from pathlib import Path
+
 import pytest
 
 from provisioner.decide.format_mark import MARK_BYTES, mark_block, mark_offsets
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node import format_mark
 from provisioner.node.claimed import ClaimedDevice
+from provisioner.node.format import Formatter
 from provisioner.node.programs import PATH, Programs
 from tests.node.foreign_data import lvm, noise
 from tests.node.loop_disks import MIB, NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME, run
@@ -32,6 +37,34 @@ async def test_a_format_that_did_not_end_is_begun_again(workshop):
 
     assert made.is_new
     assert not workshop.is_marked
+
+
+async def test_a_mkfs_that_went_well_is_told_so_where_no_thread_starts_right_then(
+    workshop, monkeypatch
+):
+    """A limit of processes that is reached for a moment: the disk is let go all the same."""
+    mkfs, start = Formatter._mkfs, threading.Thread.start
+    refused: list[threading.Thread] = []
+
+    def refuse_once(thread):
+        if not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def mkfs_then_full(*arguments):
+        await mkfs(*arguments)
+        monkeypatch.setattr(threading.Thread, "start", refuse_once)
+
+    monkeypatch.setattr(Formatter, "_mkfs", mkfs_then_full)
+
+    made = await workshop.ensure()
+
+    assert made.is_new
+    assert refused
+    assert not workshop.is_marked
+    own = {os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()}
+    assert not own & {str(each) for each in workshop.machine.roots.dev.rglob("*")}
 
 
 @pytest.mark.parametrize("origin", ["snap-0123456789abcdef0", "vol-0fedcba9876543210", ""])
