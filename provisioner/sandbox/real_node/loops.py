@@ -27,6 +27,7 @@ _CONTROL: Final = Path("/dev/loop-control")
 _CTL_GET_FREE: Final = 0x4C82
 _CONFIGURE: Final = 0x4C0A
 _SET_CAPACITY: Final = 0x4C07
+_SET_READ_ONLY: Final = 0x125D  # BLKROSET of linux/fs.h
 _AUTOCLEAR: Final = 4
 # struct loop_config: fd, block_size, struct loop_info64 (of which only flags and the name, which is
 # what losetup shows, are not zero), 8 reserved words
@@ -104,6 +105,8 @@ def make(file: Path) -> Loop:
             descriptor = _open(number)
             try:
                 fcntl.ioctl(descriptor, _CONFIGURE, _config(backing, file))
+                # A loop device keeps it for its next user that the last one had it read-only.
+                fcntl.ioctl(descriptor, _SET_READ_ONLY, struct.pack("i", 0))
             except OSError as error:
                 os.close(descriptor)
                 # Somebody else was quicker; EBUSY as well while one that cleared itself is going.
