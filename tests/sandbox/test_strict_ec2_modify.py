@@ -63,6 +63,18 @@ def test_a_modification_tells_from_what_to_what(lab: Lab) -> None:
     }
 
 
+def test_a_clock_that_was_moved_on_can_be_set_right(lab: Lab) -> None:
+    volume = lab.volume()
+    lab.control(advance_s=600)
+    ahead = lab.modify(volume, Size=11)["StartTime"] - datetime.now(UTC)
+    lab.control(advance_s=None)
+    other = lab.volume()
+    right = lab.modify(other, Size=11)["StartTime"] - datetime.now(UTC)
+
+    assert abs(ahead - timedelta(seconds=600)) < timedelta(seconds=5)
+    assert abs(right) < timedelta(seconds=5)
+
+
 @pytest.mark.parametrize(("advance_s", "state"), [(0, "MODIFYING"), (10, "OPTIMIZING")], ids=str)
 def test_nothing_is_modified_while_a_modification_runs(
     lab: Lab, advance_s: int, state: str

@@ -39,7 +39,8 @@ what its keys ask, ``reset`` before all others:
 - ``copies_in_progress`` (5), ``fast_restore_snapshots`` (5) and ``initialization_rate_limit_mibps``
   (5,000) of a region.
 - ``token_per_zone``: false makes a client token in another zone a mismatch, not a second volume.
-- ``advance_s``: moves the clock on: what would have happened by then has happened.
+- ``advance_s``: moves the clock on: what would have happened by then has happened. null sets it
+  right again: what is under way takes as much longer.
 - ``log: true``, ``reset_counts: true``.
 
 ``/_disks`` is another way in, for whoever keeps the bytes of volumes: ``disk_changes.py``.
@@ -120,8 +121,8 @@ def _set_faults(world: World, documents: list[dict[str, Any]] | None) -> None:
         world.settings.faults.extend(faults.parse(documents))
 
 
-def _advance(world: World, seconds: float) -> None:
-    world.offset_s += float(seconds)
+def _advance(world: World, seconds: float | None) -> None:
+    world.offset_s = 0.0 if seconds is None else world.offset_s + float(seconds)
     world.advance()
     world.disks.stir()
 

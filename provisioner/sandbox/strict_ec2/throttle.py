@@ -56,7 +56,7 @@ class Throttle:
             return True
         burst, per_s = rate
         bucket = self._buckets.setdefault((scope, name), _Bucket(burst, now_s))
-        bucket.tokens = min(burst, bucket.tokens + (now_s - bucket.filled_at) * per_s)
+        bucket.tokens = min(burst, bucket.tokens + max(0.0, now_s - bucket.filled_at) * per_s)
         bucket.filled_at = now_s
         if bucket.tokens < 1:
             return False

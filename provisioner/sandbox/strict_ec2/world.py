@@ -155,7 +155,7 @@ class World:
         self.log: deque[dict[str, Any]] = deque(maxlen=_LOG_LENGTH)
 
     def now_s(self) -> float:
-        """Return seconds on a clock that never goes back."""
+        """Return seconds on a clock that goes back only where it is set right."""
         return time.monotonic() + self.offset_s
 
     def moment(self) -> datetime:
