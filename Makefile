@@ -11,7 +11,7 @@ BIN := .venv/bin
 SET_UP := .venv/.set-up
 RIGHTS := tests/cluster/test_rights.py
 # The longest files come first as they are; xdist would begin those of many short tests.
-IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
+IN_THREE := -n 3 --dist loadfile --no-loadscope-reorder
 USED_RIGHTS := .pytest_cache/used-rights
 
 .PHONY: help setup check test demo bench clean
@@ -40,12 +40,12 @@ check: setup
 
 # The programs come first, with their progress: built within a fixture, they would take minutes in
 # silence, and pytest's watchdog would end the run. When they are there this takes under a second.
-# Two processes, as half of the cluster's stories is waiting; each has a control plane of its own. What
+# Three processes, as half of the cluster's stories is waiting; each has a control plane of its own. What
 # they have used of the rights that the manifests grant is told to the last one.
 test: check
 	$(BIN)/ebs-provisioner sandbox binaries --tests
 	rm -rf $(USED_RIGHTS)
-	$(BIN)/python -m pytest $(IN_TWO) --used-rights $(USED_RIGHTS) --ignore $(RIGHTS)
+	$(BIN)/python -m pytest $(IN_THREE) --used-rights $(USED_RIGHTS) --ignore $(RIGHTS)
 	$(BIN)/python -m pytest --used-rights $(USED_RIGHTS) $(RIGHTS)
 
 demo: setup
