@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from provisioner.sandbox.real_node.file_pods import pod
 from provisioner.sandbox.real_node.host import Host
 from provisioner.sandbox.real_node.image import POD_IMAGE
 from provisioner.sandbox.real_node.remains import remains
+from tests.cluster import sandbox_up
 from tests.cluster.real_nodes import NEEDS_A_REAL_NODE
 
 pytestmark = NEEDS_A_REAL_NODE
@@ -109,15 +109,8 @@ def _link(path: Path) -> Path | None:
 
 @asynccontextmanager
 async def up(temporary: Path) -> AsyncIterator[Up]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "provisioner.cli", "sandbox", "up", "--real-node"),
-        *("--nodes=1", "--zones=1", "--latency=none", "--no-webhook"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
-        env=os.environ | {"TMPDIR": str(temporary)},
-    )
-    try:
+    options = ("--real-node", "--nodes=1", "--zones=1", "--latency=none", "--no-webhook")
+    async with sandbox_up.started(temporary, *options) as process:
         assert process.stdout is not None
         said = ""
         async with asyncio.timeout(90):
@@ -128,17 +121,10 @@ async def up(temporary: Path) -> AsyncIterator[Up]:
         running = Up(process, temporary)
         running.look(said)
         yield running
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
 
 
 async def by_ctrl_c(up: Up) -> None:
-    up.process.send_signal(signal.SIGINT)
-    async with asyncio.timeout(30):
-        _, errors = await up.process.communicate()
-    assert up.process.returncode == 0, errors.decode()
+    await sandbox_up.ended_by_ctrl_c(up.process)
 
 
 async def by_being_killed(up: Up) -> None:

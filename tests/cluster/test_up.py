@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import pytest
 
 from provisioner.sandbox import workdir
 from provisioner.sandbox.control_plane import until
+from tests.cluster import sandbox_up
 
 PROGRAMS = {
     *("etcd", "kube-apiserver", "kube-controller", "kube-scheduler", "kwok"),
@@ -65,14 +65,7 @@ async def all_dead(up: Up) -> None:
 @asynccontextmanager
 async def up(temporary: Path, *options: str) -> AsyncIterator[Up]:
     """A running ``sandbox up`` whose temporary files are in a folder."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "provisioner.cli", "sandbox", "up", *options),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
-        env=os.environ | {"TMPDIR": str(temporary)},
-    )
-    try:
+    async with sandbox_up.started(temporary, *options) as process:
         assert process.stdout is not None
         line = await asyncio.wait_for(process.stdout.readline(), 60)
         assert line.startswith(b"export KUBECONFIG=" + bytes(temporary))
@@ -80,17 +73,10 @@ async def up(temporary: Path, *options: str) -> AsyncIterator[Up]:
         assert children.keys() > PROGRAMS
         assert ("controller" in children) is not ("--no-controller" in options)
         yield Up(process, temporary, children)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
 
 
 async def by_ctrl_c(up: Up) -> None:
-    up.process.send_signal(signal.SIGINT)
-    async with asyncio.timeout(20):
-        _, errors = await up.process.communicate()
-    assert up.process.returncode == 0, errors.decode()
+    await sandbox_up.ended_by_ctrl_c(up.process)
 
 
 async def by_the_death_of_a_part(up: Up) -> None:

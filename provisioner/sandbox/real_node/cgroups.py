@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -112,18 +112,12 @@ def _absent(root: Path) -> list[str]:
 
 
 def _pass_on(controllers: list[str], root: Path) -> None:
-    until_s = time.monotonic() + _EMPTY_WITHIN_S
-    while True:
+    def change() -> None:
         _make_room(root)
-        try:
-            (root / "cgroup.subtree_control").write_text(" ".join(f"+{c}" for c in controllers))
-        except OSError as error:
-            # Something has begun there meanwhile.
-            if error.errno != errno.EBUSY or time.monotonic() > until_s:
-                raise
-            time.sleep(_LOOK_EVERY_S)
-        else:
-            return
+        (root / "cgroup.subtree_control").write_text(" ".join(f"+{c}" for c in controllers))
+
+    # Something may begin there meanwhile.
+    _once_empty(change)
 
 
 def _make_room(root: Path) -> None:
@@ -141,14 +135,18 @@ def _make_room(root: Path) -> None:
 
 
 def _remove_one(folder: Path) -> None:
+    # A process that was killed counts until it is wholly gone.
+    with suppress(FileNotFoundError):
+        _once_empty(folder.rmdir)
+
+
+def _once_empty(change: Callable[[], None]) -> None:
+    """Change a group as soon as no process is in the way."""
     until_s = time.monotonic() + _EMPTY_WITHIN_S
     while True:
         try:
-            folder.rmdir()
-        except FileNotFoundError:
-            return
+            change()
         except OSError as error:
-            # A process that was killed counts until it is wholly gone.
             if error.errno != errno.EBUSY or time.monotonic() > until_s:
                 raise
             time.sleep(_LOOK_EVERY_S)
