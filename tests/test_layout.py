@@ -16,7 +16,7 @@ FILES = sorted(
     for path in ROOT.glob(f"{name}/**/*.py")
     if not path.stem.endswith("_pb2")  # generated
 )
-MOST_LINES = 300
+MOST_LINES = 600
 MOST_LINES_A_FUNCTION = 60
 LONG = 40
 
