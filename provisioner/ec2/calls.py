@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 AT_ONCE = 64
 # connect 3 s and read 20 s bound each wait on the socket, not a reply that drips or a slow DNS.
 CALL_TIMEOUT_S = 45.0
-# Whoever waits for a call gives it up after 45 s, and what was given up must not be sent: connecting
-# and reading take 23 s, so a call that has not left its thread by then stays there.
+# What its caller has given up must not be sent: connecting and reading take 23 s, so a call that
+# has not left its thread after 20 s stays there.
 LEAVES_WITHIN_S = 20.0
 # A gate holds a thread's place. Behind an API server that hangs, each 64 deletions that were about
 # to be sent keep attaches waiting for so long, and no longer; their next try waits before its turn.
@@ -107,7 +107,7 @@ class Ec2Calls:
         )
         limiter = Limiter(rates, at_once=at_once, metrics=metrics, clock=clock)
         calls = cls(client, limiter=limiter, metrics=metrics, at_once=at_once, clock=clock)
-        client.meta.events.register("before-send.ec2", calls._at_the_door)  # noqa: SLF001
+        client.meta.events.register("before-send.ec2", calls._at_the_door)
         return calls
 
     @property
