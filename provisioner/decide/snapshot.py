@@ -106,7 +106,9 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Let the content go, with or without a snapshot that stays."""
+    """Let the content go, with or without a snapshot that stays; ``told``: why it stays."""
+
+    told: StorageError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ def decide(
         attempt: what is known of its snapshot.
         driver: ours.
         owner_is_gone: the API server has no VolumeSnapshot of that UID any more.
-        namesakes: other contents for which the same snapshot must stay (``snapshot_owners.keeps``).
+        namesakes: other contents for which the same snapshot must stay (``keeps``).
     """
     if content.spec.driver != driver:
         return Nothing()
@@ -183,7 +185,10 @@ def _ending(
     owner_is_gone: bool,
     namesakes: Collection[str],
 ) -> Step:
-    """``shouldDelete`` of the sidecar, but that a snapshot that is gone is enough (#1446)."""
+    """``shouldDelete`` of the sidecar, but that a snapshot that is gone is enough (#1446).
+
+    A snapshot that other contents name stays; the sidecar deletes it under them.
+    """
     if CONTENT_FINALIZER not in content.finalizers:
         return Nothing()
     if _has_no_name(content):
@@ -201,15 +206,24 @@ def _ending(
     if content.spec.deletion_policy != DELETE or not made or _is_of_group(content):
         return Release()
     if namesakes:
-        return Refuse(
-            StorageError(
-                Reason.SNAPSHOT_IN_USE,
-                f"snapshot {made} is kept, because volumesnapshotcontent {min(namesakes)} names "
-                "it too; delete that one, or set the deletion policy of this one to Retain",
-                retry_after_s=_ALONE_S,
-            )
+        told = (
+            f"snapshot {made} stays, because volumesnapshotcontent {min(namesakes)} names it too; "
+            "whichever content goes last decides about it by its deletion policy"
         )
+        return Release(StorageError(Reason.SNAPSHOT_IN_USE, told))
     return Delete(made)
+
+
+def keeps(content: VolumeSnapshotContent, *, owner_is_gone: bool) -> bool:
+    """Whether the snapshot of a content must stay when another one that names it goes.
+
+    One that goes as well, and wants its snapshot deleted too, keeps nothing: else each of two would
+    leave it to the other.
+    """
+    if not content.deleting or content.spec.deletion_policy != DELETE:
+        return True
+    is_ended = BEING_DELETED in content.annotations or owner_is_gone
+    return bool(content.snapshot_uid) and not is_ended
 
 
 def _nameless(content: VolumeSnapshotContent) -> StorageError:
