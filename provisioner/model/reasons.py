@@ -116,7 +116,8 @@ EXPLAINED: Mapping[Reason, Explained] = {
     R.SNAPSHOT_IN_USE: Explained(
         "An AMI uses the EBS snapshot, so it is not deleted; or another VolumeSnapshotContent "
         "names it, so it stays until the last one goes.",
-        "Deregister the AMI that the message names; of a content nothing is to be done.",
+        "Deregister the AMI that the message names, or what else EC2 says; of a content nothing is "
+        "to be done.",
     ),
     R.SNAPSHOT_LOCKED: Explained(
         "The EBS snapshot is locked, so it cannot be deleted.",

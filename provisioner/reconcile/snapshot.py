@@ -13,7 +13,6 @@ from structlog.contextvars import bind_contextvars
 
 from provisioner.decide import snapshot as rules
 from provisioner.decide import snapshot_content as bodies
-from provisioner.decide import snapshot_progress as progress
 from provisioner.edges import Edges
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import VOLUME_SNAPSHOTS
@@ -27,10 +26,7 @@ from provisioner.model.volume_snapshot import (
 )
 from provisioner.reconcile.snapshot_content import ContentWriter
 from provisioner.reconcile.snapshot_events import CHECK, CREATE, DELETE, SnapshotEvents
-from provisioner.reconcile.snapshot_preparing import Preparing
 from provisioner.reconcile.snapshot_taking import Progress, Taking
-
-_SLOWED_S = 5.0
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +49,6 @@ class Snapshotter:
         driver = edges.settings.driver
         self._events = SnapshotEvents(edges.events, self._writer, driver=driver, now=now)
         self._taking = Taking(edges, self._writer, self._events, now=now)
-        self._preparing = Preparing(edges, self._events)
         self._began_s: dict[str, float] = {}
         self.queue = KeyedQueue("snapshot", self.reconcile, edges.metrics)
 
@@ -122,6 +117,9 @@ class Snapshotter:
                 return await self._record(content, step)
             case rules.Follow(snapshot_id=snapshot_id):
                 return await self._follow(content, snapshot_id)
+            case rules.MakeFast(snapshot_id=snapshot_id):
+                self._watcher.forget(snapshot_id, _who(content.uid))
+                return await self._taking.make_fast(content, snapshot_id)
             case rules.Delete(snapshot_id=snapshot_id):
                 return await self._delete(content, snapshot_id)
             case rules.Release(told=told):
@@ -200,15 +198,14 @@ class Snapshotter:
         sighting = watcher.sighting(snapshot_id)
         seen = sighting.found if sighting else None
         missing_for_s = sighting.missing_for_s if sighting and seen is None else None
-        look = progress.follow(content, self._taking.attempt(content), seen, missing_for_s)
+        look = rules.follow(content, self._taking.attempt(content), seen, missing_for_s)
         match look:
-            case progress.Await(again_s=again_s):
+            case rules.Await(again_s=again_s):
                 if watcher.trouble is not None:
                     self._events.warn(content, watcher.trouble)
                 return again_s
-            case progress.Prepare():
-                await self._taking.prepare(content, snapshot_id)
-                return content
+            case rules.Prepare():
+                return await self._taking.prepare(content, snapshot_id)
             case rules.Record():
                 return await self._record(content, look)
             case rules.Refuse(error=error):
@@ -240,26 +237,12 @@ class Snapshotter:
         except _NotConfirmedError:
             return 0.0
         except StorageError as error:
-            if await self._is_slowed_down(content, snapshot_id, error):
-                return _SLOWED_S
             await self._events.failed(content, error, DELETE)
             raise
         self._watcher.forget(snapshot_id, _who(content.uid))
         log.info("snapshot deleted", snapshot=snapshot_id)
         # Without the handle it is let go next, also by whoever comes after a crash.
         return await self._writer.write_status(content, bodies.cleared())
-
-    async def _is_slowed_down(
-        self, content: VolumeSnapshotContent, snapshot_id: str, error: StorageError
-    ) -> bool:
-        """Whether fast restores kept the snapshot, and will not for long."""
-        if error.reason is not Reason.SNAPSHOT_IN_USE:
-            return False
-        try:
-            return await self._preparing.slow_down(content, snapshot_id)
-        except StorageError as other:  # the user is told the first one, which says what is wrong
-            log.warning("cannot disable fast restores", error=other.message)
-            return False
 
     async def _confirm(self, content: VolumeSnapshotContent, snapshot_id: str) -> None:
         """The last look, right before DeleteSnapshot is sent.
