@@ -9,6 +9,7 @@ Retrying is ours (the SDK's is off), because only we know what is idempotent:
 
 import asyncio
 import random
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 AT_ONCE = 64
 # connect 3 s and read 20 s bound each wait on the socket, not a reply that drips or a slow DNS.
 CALL_TIMEOUT_S = 45.0
+# What its caller has given up must not be sent: connecting and reading take 23 s, so a call that
+# has not left its thread after 20 s stays there.
+LEAVES_WITHIN_S = 20.0
 # A gate holds a thread's place. Behind an API server that hangs, each 64 deletions that were about
 # to be sent keep attaches waiting for so long, and no longer; their next try waits before its turn.
 GATE_S = 10.0
@@ -65,9 +69,11 @@ class Ec2Calls:
         self.may_change: Callable[[], bool] = lambda: True
         self._client = client
         self._stopping = False
+        self._closed = False
         self._metrics = metrics
         self._clock = clock
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="ec2")
+        self._in_this_thread = threading.local()
 
     @classmethod
     def connect(
@@ -100,7 +106,9 @@ class Ec2Calls:
             region=region, endpoint=endpoint, at_once=at_once, read_timeout_s=read_timeout_s
         )
         limiter = Limiter(rates, at_once=at_once, metrics=metrics, clock=clock)
-        return cls(client, limiter=limiter, metrics=metrics, at_once=at_once, clock=clock)
+        calls = cls(client, limiter=limiter, metrics=metrics, at_once=at_once, clock=clock)
+        client.meta.events.register("before-send.ec2", calls._at_the_door)
+        return calls
 
     @property
     def region(self) -> str:
@@ -156,7 +164,8 @@ class Ec2Calls:
         self.limiter.dismiss(self._refusal)
 
     async def close(self) -> None:
-        """Let go of threads and connections; calls under way are not waited for."""
+        """Let go of threads and connections; calls under way are not waited for, none leaves."""
+        self._closed = True
         self.limiter.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._client.close()
@@ -203,7 +212,8 @@ class Ec2Calls:
 
     def _refusal(self, action: str) -> Ec2Error | None:
         """Why an action is not sent any more once this process ends."""
-        if not self._stopping or errors.is_read(action) or action in _LAST_CHANGES:
+        still_sent = errors.is_read(action) or action in _LAST_CHANGES
+        if not self._closed and (not self._stopping or still_sent):
             return None
         message = f"{action} was not sent: this process ends, and the next leader goes on"
         return Ec2Error(Reason.NOT_LEADING, message, action=action)
@@ -219,7 +229,7 @@ class Ec2Calls:
         action, started = grant.action, self._clock()
         try:
             running = asyncio.get_running_loop().run_in_executor(
-                self._threads, self._send, action, params
+                self._threads, self._send, action, params, started + LEAVES_WITHIN_S
             )
         except RuntimeError:  # the pool was closed
             self.limiter.release()
@@ -252,12 +262,27 @@ class Ec2Calls:
             running.exception()  # whoever asked may have left; it is not lost on anybody else
         self.limiter.release()
 
-    def _send(self, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    def _send(self, action: str, params: Mapping[str, Any], leaves_by_s: float) -> dict[str, Any]:
         """In a thread: the boto3 call itself."""
+        self._in_this_thread.leaves_by_s = leaves_by_s
         answer: dict[str, Any] = getattr(self._client, xform_name(action))(**params)
         if action not in wire.ACTIONS and not answer["ResponseMetadata"].get("RequestId"):
             raise errors.unreadable(action, params)
         return answer
+
+    def _at_the_door(self, *, event_name: str, **_: object) -> None:
+        """In a thread, the request signed: nothing leaves that nobody waits for, or may send.
+
+        Raises:
+            Ec2Error: it stays here; nothing was done.
+        """
+        action = event_name.rpartition(".")[2]
+        refusal = self._refusal(action) or self._fence(action)
+        if refusal is None and self._clock() > self._in_this_thread.leaves_by_s:
+            message = f"{action} was not sent: it was not ready in {LEAVES_WITHIN_S:.0f} s"
+            refusal = Ec2Error(Reason.TIMED_OUT, message, action=action)
+        if refusal is not None:
+            raise refusal
 
 
 async def _within(limit_s: float, gate: Gate, action: str) -> None:
