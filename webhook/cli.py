@@ -15,7 +15,6 @@ from webhook.settings import (
     NAME,
     NAMESPACE,
     NAMESPACE_BY_URL,
-    PROVISIONER_USER,
     TLS_SECRET,
     Settings,
 )
@@ -90,12 +89,6 @@ def commands() -> None:
     show_default=True,
     help="Refuse what cannot be checked, in place of letting it through with a warning.",
 )
-@_option(
-    "--provisioner-user",
-    default=PROVISIONER_USER,
-    show_default=True,
-    help="Accounts whose own affinity is believed without asking EC2, separated by commas.",
-)
 @_option("--region", help="Else AWS_REGION.")
 @_option(
     "--ec2-rate",
@@ -133,7 +126,6 @@ def serve(
     service: str,
     driver_name: str,
     strict: bool,
-    provisioner_user: str,
     region: str | None,
     ec2_rate: str,
     tls_secret: str,
@@ -156,7 +148,6 @@ def serve(
         service=service,
         driver=driver_name,
         strict=strict,
-        provisioner_users=frozenset(user.strip() for user in provisioner_user.split(",")) - {""},
         region=region,
         ec2_rates=ec2_rate,
         tls_secret=tls_secret,

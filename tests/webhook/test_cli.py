@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from webhook import app, cli
-from webhook.settings import PROVISIONER_USER, Settings
+from webhook.settings import Settings
 
 KUBECONFIG = """
 apiVersion: v1
@@ -147,23 +147,6 @@ def test_what_is_said_beside_a_url_counts(monkeypatch: Patch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "users"),
-    [
-        (PROVISIONER_USER, {PROVISIONER_USER}),
-        ("system:serviceaccount:a:b, someone", {"system:serviceaccount:a:b", "someone"}),
-        ("", set()),
-        (" , ", set()),
-    ],
-)
-def test_accounts_that_are_believed_are_separated_by_commas(
-    monkeypatch: Patch, given: str, users: set[str]
-) -> None:
-    settings = settings_of(monkeypatch, f"--provisioner-user={given}")
-
-    assert settings.provisioner_users == users
-
-
-@pytest.mark.parametrize(
     ("option", "value", "field", "expected"),
     [
         ("kubeconfig", "/somewhere", "kubeconfig", "/somewhere"),
@@ -173,7 +156,6 @@ def test_accounts_that_are_believed_are_separated_by_commas(
         ("service", "mine", "service", "mine"),
         ("driver-name", "ebs.example.com", "driver", "ebs.example.com"),
         ("strict", "true", "strict", True),
-        ("provisioner-user", "me", "provisioner_users", frozenset({"me"})),
         ("region", "eu-central-1", "region", "eu-central-1"),
         ("ec2-rate", "*=x2", "ec2_rates", "*=x2"),
         ("tls-secret", "theirs", "tls_secret", "theirs"),

@@ -1,13 +1,11 @@
-"""What a review is answered when no rule could answer it, and what may not leave as it is.
+"""What a review is answered when no rule could answer it.
 
 A webhook that cannot tell must not stop the cluster: it lets the object through and says so. With
 ``--strict`` it refuses instead, in a way that makes clients try again by themselves.
 """
 
-from dataclasses import replace
 from enum import StrEnum
 
-from webhook.model.patch import PatchError, applied
 from webhook.model.review import Answer, Request, allow, deny
 
 # Plural and group of what each path is for; a subresource stands behind a slash.
@@ -17,10 +15,8 @@ SUBJECTS = {
     "/validate/persistentvolumeclaims": {("", "persistentvolumeclaims")},
     "/validate/pods": {("", "pods")},
     "/validate/bindings": {("", "pods/binding"), ("", "bindings")},
-    "/validate/volumeattachments": {("storage.k8s.io", "volumeattachments")},
     "/validate/storageclasses": {("storage.k8s.io", "storageclasses")},
 }
-_MUTATING = "/mutate/"
 # Paths that only ever warn: there is nothing that a refusal would protect, strict or not.
 _ADVISORY = {"/validate/persistentvolumeclaims"}
 _WITHOUT_OBJECT = {"DELETE", "CONNECT"}
@@ -33,7 +29,6 @@ class Trouble(StrEnum):
     BUDGET = "BudgetExhausted"
     LOAD = "Overloaded"
     SIZE = "TooManyParts"
-    PATCH = "PatchUnusable"
 
 
 _SENTENCES = {
@@ -41,7 +36,6 @@ _SENTENCES = {
     Trouble.BUDGET: "it found no answer in the time that the API server gives it",
     Trouble.LOAD: "it has too many reviews to answer at once",
     Trouble.SIZE: "the object has more parts than it reads",
-    Trouble.PATCH: "its own change to the object could not be applied",
 }
 
 
@@ -75,22 +69,3 @@ def beyond(path: str, request: Request) -> Answer | None:
     if request.operation in _WITHOUT_OBJECT:
         return allow("NothingToDo")
     return allow("NoObject", warnings=["ebs-webhook was asked about an object and got none"])
-
-
-def sendable(path: str, request: Request, answer: Answer, *, strict: bool) -> Answer:
-    """The answer as it may be sent: a patch only from a mutating path, and only if it applies.
-
-    The API server turns a patch that it cannot apply into an internal error of the user's request,
-    whatever the failure policy (measured on 1.36.3), and so does it with one of a validating
-    webhook, if the policy is Fail.
-    """
-    if not answer.patch or not answer.allowed:
-        return answer
-    try:
-        if not path.startswith(_MUTATING):
-            raise PatchError(f"{path} must not change anything")
-        applied(request.object or {}, answer.patch)
-    except (ValueError, RecursionError):  # a PatchError, or a pointer to nothing at all
-        instead = unchecked(Trouble.PATCH, strict=strict)
-        return replace(instead, warnings=(*answer.warnings, *instead.warnings))
-    return answer
