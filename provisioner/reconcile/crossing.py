@@ -16,12 +16,11 @@ from provisioner.decide.provision import Refuse
 from provisioner.decide.request import tags_of
 from provisioner.decide.storage_class import ReadClass
 from provisioner.ec2.coalescer import Coalescer
-from provisioner.ec2.snapshot_turns import WORTH_TELLING_S
-from provisioner.ec2.snapshots import Snapshots
+from provisioner.ec2.snapshots import WHY_IT_WAITS, WORTH_TELLING_S, Snapshots, rests_after
 from provisioner.model.claim import Claim
 from provisioner.model.data_source import Source
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
-from provisioner.model.errors import Ec2Error, Outcome, Reason, StorageError
+from provisioner.model.errors import Outcome, Reason, StorageError
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.claim_events import ClaimEvents
 from provisioner.reconcile.pins import CONFLICT_S, Pins
@@ -183,7 +182,7 @@ class Crossings:
         wait_s = turns.waits_s(volume_id, now_s)
         if wait_s > 0:
             if wait_s >= WORTH_TELLING_S:
-                self._events.note(claim, f"waiting: {turns.why(volume_id, now_s)}")
+                self._events.note(claim, f"waiting: {WHY_IT_WAITS}")
             return wait_s
         self._in_doubt(claim)  # until EC2 has answered
         try:
@@ -200,17 +199,15 @@ class Crossings:
         return snapshot
 
     async def _create(self, claim: Claim, request: SnapshotRequest) -> EbsSnapshot:
-        turns, volume_id, reached = self._snapshots.turns, request.volume_id, True
+        turns, volume_id, rests = self._snapshots.turns, request.volume_id, True
         turns.begin(volume_id)
         try:
             return await self._snapshots.create(request, gate=lambda: self._still_wanted(claim.uid))
         except StorageError as error:
-            reached = error.outcome is Outcome.UNKNOWN
-            if error.reason is Reason.SNAPSHOT_RATE and isinstance(error, Ec2Error):
-                turns.refused(volume_id, _now_s(), code=error.code)
+            rests = rests_after(error)
             raise
         finally:
-            turns.end(volume_id, _now_s(), reached=reached)
+            turns.end(volume_id, _now_s(), rests=rests)
 
     def _in_doubt(self, claim: Claim) -> None:
         self._certain.discard(claim.uid)

@@ -10,8 +10,7 @@ from typing import Any, cast
 
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.lookups import NameLookUps, VolumeReads
-from provisioner.ec2.snapshot_turns import Turns
-from provisioner.ec2.snapshots import Snapshots
+from provisioner.ec2.snapshots import Snapshots, Turns
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.zones import ZoneNames
 from provisioner.kube.client import KubeClient
