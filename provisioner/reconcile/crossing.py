@@ -29,6 +29,9 @@ from provisioner.settings import Settings
 POLL_S = 15.0
 _GATHER_S = 2.0  # who asks within this time shares a DescribeSnapshots
 
+# What a process before us has left is found by these; one alone may come before EC2 shows it.
+_FIRST_SWEEPS = 2
+
 log = structlog.get_logger(__name__)
 
 
@@ -62,6 +65,7 @@ class Crossings:
         self._certain: set[str] = set()  # no snapshot that we do not know was begun for these
         self._failures: dict[str, tuple[int, float]] = {}  # how many, and when the next try is due
         self._left_over: set[str] = set()
+        self._in_use = False
         self._ended = asyncio.Event()
 
     async def source_of(
@@ -120,10 +124,13 @@ class Crossings:
             self._ended.set()
 
     async def run(self) -> None:
-        """Delete what nobody needs any more: at once, and regularly what others have left."""
+        """Delete what nobody needs any more: at once, and regularly what was left behind."""
+        sweeps = 0
         while self._settings.cluster_id:
             try:
-                await self.sweep()
+                if sweeps < _FIRST_SWEEPS or self._is_asked_for():
+                    await self.sweep()
+                    sweeps += 1
             except StorageError as error:
                 log.warning("snapshots of clones cannot be looked through", error=error.message)
             except Exception:
@@ -131,6 +138,12 @@ class Crossings:
             due_s = _now_s() + self._settings.orphan_sweep_interval_s
             while await self._has_ended(due_s):
                 await self._delete_left_over()
+
+    def _is_asked_for(self) -> bool:
+        """Whether a class has, or had in the life of this process, clones come to other zones."""
+        classes = self._caches.classes.values()
+        self._in_use = self._in_use or any(each.clones_across_zones for each in classes)
+        return self._in_use
 
     async def sweep(self) -> None:
         """One look at all snapshots that were taken for clones of this cluster.
