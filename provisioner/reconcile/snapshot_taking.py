@@ -67,6 +67,11 @@ class Taking:
         self._reign: Reign | None = None
         self._strangers_ended_at_s = 0.0
         self._turns = edges.snapshots.turns
+        if templated := [each.key for each in edges.settings.extra_tags if not each.is_constant]:
+            log.warning(
+                "extra tags are written to snapshots as they stand: their templates name claims",
+                tags=templated,
+            )
 
     def take_over(self, contents: Iterable[VolumeSnapshotContent], reign: Reign | None) -> None:
         """Note what another controller may have begun; None: nothing is proven of who led.
