@@ -326,7 +326,9 @@ async def test_a_corrected_class_reaches_a_claim_whose_key_was_unusable():
     assert world.kube.sent[-1][:2] == ("create", "persistentvolumes")
 
 
-async def test_the_volume_of_a_claim_that_is_gone_is_deleted_if_its_object_is_refused():
+async def test_the_volume_of_a_claim_that_is_gone_is_deleted_if_its_object_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+):
     world = World(CLAIM, cluster_id="prod")
     world.marks._learned.set()
     refused = KubeError(Reason.FORBIDDEN, "a policy wants a label", status=403)
@@ -336,10 +338,16 @@ async def test_the_volume_of_a_claim_that_is_gone_is_deleted_if_its_object_is_re
         await world.provisioner.reconcile(UID)
     assert world.ec2.deleted == []
     no_claim(world)
+    looked_for = []
+
+    async def nobody_names(volume_id: str) -> None:
+        looked_for.append(volume_id)
+
+    monkeypatch.setattr(world.provisioner.creations._live, "nobody_names", nobody_names)
 
     await world.provisioner.reconcile(UID)
 
-    assert world.ec2.deleted == [VOLUME]
+    assert looked_for == world.ec2.deleted == [VOLUME]
     assert UID not in world.provisioner.creations.attempts
     assert not world.marks.is_marked(VOLUME)
 
