@@ -238,13 +238,13 @@ async def run(settings: NodeSettings) -> None:
 
 
 async def drained(settings: NodeSettings, *, timeout_s: float) -> None:
-    """Wait until a node that goes away has no volume of ours any more.
+    """Wait until the kubelet of a node that goes away uses no volume of ours any more.
 
     Raises:
-        StorageError: it has some after ``timeout_s``, or the API server is not configured.
+        StorageError: it uses some after ``timeout_s``, or the API server is not configured.
     """
     async with _kube(settings) as kube:
-        await drain(kube, timeout_s=timeout_s)
+        await drain(kube, settings.roots, settings.stages, timeout_s=timeout_s)
 
 
 def _kube(settings: NodeSettings) -> NodeKube:
