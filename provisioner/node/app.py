@@ -59,6 +59,7 @@ class Node:
         self._programs = programs = Programs()
         devices, patience = Devices(settings.roots), Patience()
         mounts = Mounts(programs, patience, settings.roots)
+        growth = Growth(programs, patience)
         self._operations = operations = Operations()
         paths = Paths(patience, settings.kubelet_dir)
         self._forgotten = Forgotten(
@@ -73,6 +74,7 @@ class Node:
         )
         metrics.registry.register(self.volumes)
         metrics.programs.set_function(lambda: len(programs.running()))
+        metrics.growths_failed.set_function(lambda: growth.failed)
         self._metadata = Metadata(imds, kube, settings.roots, on_other=self._register_anew)
         foreign = Foreign(kube, self._metadata, devices.volumes)
         node = NodeService(
@@ -88,6 +90,7 @@ class Node:
                 mounts=mounts,
                 paths=paths,
                 patience=patience,
+                growth=growth,
             ),
         )
         self._registration = Registration(settings.driver, settings.csi_socket, metrics)
@@ -181,8 +184,9 @@ def _work(
     mounts: Mounts,
     paths: Paths,
     patience: Patience,
+    growth: Growth,
 ) -> _Work:
-    growth, flushes = Growth(programs, patience), Flushes(programs, mounts)
+    flushes = Flushes(programs, mounts)
     mounted = Mounted(devices, mounts, paths, settings.roots)
     return _Work(
         stager=Stager(
