@@ -65,13 +65,8 @@ class Node:
         self._forgotten = Forgotten(
             kube, operations=operations, mounts=mounts, paths=paths, stages=settings.stages
         )
-        self.volumes = VolumeCollector(
-            devices,
-            VolumeNames(kube),
-            table=mounts.table,
-            measure=usage.measure,
-            patience=Patience(collector.PATIENCE_S),
-        )
+        few = Patience(collector.PATIENCE_S)
+        self.volumes = VolumeCollector(devices, VolumeNames(kube), patience=few)
         metrics.registry.register(self.volumes)
         metrics.programs.set_function(lambda: len(programs.running()))
         metrics.growths_failed.set_function(lambda: growth.failed)
