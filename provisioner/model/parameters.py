@@ -201,12 +201,13 @@ def _read_tag(templates: dict[str, TagTemplate], name: str, text: str) -> None:
 
 
 def _checked(fields: dict[str, Any], templates: tuple[TagTemplate, ...]) -> Parameters:
+    said = {name: value for name, value in fields.items() if value is not None}
     given = {
-        name.removeprefix(FORMATTING): fields.pop(name)
-        for name in list(fields)
+        name.removeprefix(FORMATTING): said.pop(name)
+        for name in list(said)
         if name.startswith(FORMATTING)
     }
-    read = Parameters(**fields, formatting=Formatting(**given), tag_templates=templates)
+    read = Parameters(**said, formatting=Formatting(**given), tag_templates=templates)
     if read.iops is not None and read.iops_per_gib is not None:
         raise ValueError("iops and iopsPerGB are both given; keep one")
     if read.formatting.ext4_cluster_size and not read.formatting.ext4_big_alloc:

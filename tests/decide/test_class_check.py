@@ -162,7 +162,7 @@ def test_a_boolean_that_the_stock_driver_takes_for_false_is_told(text: str):
     assert f"takes encrypted {text!r} for false" in doubt
 
 
-@pytest.mark.parametrize("text", ["true", "false", "False", "no"])
+@pytest.mark.parametrize("text", ["true", "false", "False", "no", ""])
 def test_a_boolean_that_both_read_alike_is_not_told(text: str):
     assert doubts(of(encrypted=text)) == []
 

@@ -37,6 +37,11 @@ def test_keys_ignore_case_and_a_key_means_encryption():
     )
 
 
+@pytest.mark.parametrize("name", ["encrypted", "ext4BigAlloc", "allowAutoIOPSPerGBIncrease"])
+def test_an_empty_boolean_is_not_said(name: str):
+    assert parse({name: ""}) == parse({name: "  "}) == parse({})
+
+
 @pytest.mark.parametrize("text", ["true", "True", "1", "yes"])
 def test_usual_spellings_of_true_are_true(text):
     assert parse({"encrypted": text}).encrypted
@@ -64,7 +69,7 @@ def test_usual_spellings_of_true_are_true(text):
         ({"iops": "9" * 5_000}, "is more than EC2 could be asked for"),
         ({"iopsPerGB": "ten"}, "parameter 'iopsPerGB': 'ten' is not a whole number"),
         ({"volumeInitializationRate": "99"}, "is too slow: EC2 takes 100 MiB/s and more"),
-        ({"allowAutoIOPSPerGBIncrease": ""}, 'is neither "true" nor "false"'),
+        ({"allowAutoIOPSPerGBIncrease": "-"}, 'is neither "true" nor "false"'),
         ({"blockSize": "4 KiB"}, "is neither a number nor a number with a unit"),
         ({"inodeSize": "-o"}, "is neither a number"),
         ({"iops": "3000", "iopsPerGB": "5"}, "iops and iopsPerGB are both given"),
