@@ -22,7 +22,12 @@ from webhook.settings import Settings
 ROOT = Path(__file__).parents[1]
 MANIFESTS = ROOT / "manifests"
 FOLDER = MANIFESTS / "webhook"
-OTHERS = ("webhook-zone-guard", "webhook-attachments", "webhook-policy")
+OTHERS = (
+    "webhook-zone-guard",
+    "webhook-attachments",
+    "webhook-caller-token",
+    "webhook-policy",
+)
 PREFIX = "EBS_WEBHOOK_SERVE_"
 
 KUSTOMIZATION: dict[str, Any] = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
@@ -379,7 +384,8 @@ def test_bindings_are_guarded_where_the_namespace_says_so_and_in_the_overlay_unl
         for each in widened["namespaceSelector"]["matchExpressions"]
         if each["key"] == "kubernetes.io/metadata.name"
     )
-    assert {"kube-system", "kube-public", "kube-node-lease", names.NAMESPACE} == set(system)
+    nodes = "ebs-provisioner-node"  # with the webhook down each of its binds would wait for it
+    assert {"kube-system", "kube-public", "kube-node-lease", names.NAMESPACE, nodes} == set(system)
 
 
 # -- the policies

@@ -133,7 +133,7 @@ class Stager:
             mount = await self._mounted(request, device, path, wish)
             log.info("staged", volume=device.volume_id, device=str(device.path), path=path)
         elif not wish.read_only:
-            await self._growth.grow(device, mount)
+            await self._grow(device, path, mount)
 
     async def _already(self, device: Device, path: str, *, read_only: bool) -> Mount | None:
         """The mount at the path if it is as it should be; None if the path is free now."""
@@ -177,11 +177,29 @@ class Stager:
         try:
             mount = await self._seen_mounted(device, path)
             if not wish.read_only:
-                await self._growth.grow(device, mount)
+                await self._grow(device, path, mount)
         except NodeError:
             await self._mounts.taken_away(path)
             raise
         return mount
+
+    async def _grow(self, device: Device, path: str, mount: Mount) -> None:
+        """Grow what is mounted; what cannot grow is used at its old size: its data are whole.
+
+        The kubelet tells the claim: it asks for a growth that is still to come itself, and gets
+        the same answer to that (``codes``).
+
+        Raises:
+            NodeError: as ``Growth.grow``; GROW_FAILED only if it cannot be used either.
+        """
+        try:
+            await self._growth.grow(device, mount)
+        except NodeError as error:
+            if error.reason is not Reason.GROW_FAILED:
+                raise
+            if (await self._seen_mounted(device, path)).is_read_only:
+                raise
+            log.warning("used at its old size", volume=device.volume_id, why=error.message)
 
     async def _seen_mounted(self, device: Device, path: str) -> Mount:
         seen = await self._mounts.seen(device.volume_id, path)

@@ -7,6 +7,7 @@ A webhook that cannot tell must not stop the cluster: it lets the object through
 from dataclasses import replace
 from enum import StrEnum
 
+from webhook.decide.documents import inside
 from webhook.model.patch import PatchError, applied
 from webhook.model.review import Answer, Request, allow, deny
 
@@ -21,6 +22,13 @@ SUBJECTS = {
     "/validate/storageclasses": {("storage.k8s.io", "storageclasses")},
 }
 _MUTATING = "/mutate/"
+# Of a pod's or persistent volume's required node affinity.
+MOST_EXPRESSIONS = 500
+_POD_TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
+_TERMS = (
+    ("spec", "affinity", "nodeAffinity", _POD_TERMS, "nodeSelectorTerms"),
+    ("spec", "nodeAffinity", "required", "nodeSelectorTerms"),
+)
 # Paths that only ever warn: there is nothing that a refusal would protect, strict or not.
 _ADVISORY = {"/validate/persistentvolumeclaims"}
 _WITHOUT_OBJECT = {"DELETE", "CONNECT"}
@@ -32,15 +40,14 @@ class Trouble(StrEnum):
     ERROR = "InternalError"
     BUDGET = "BudgetExhausted"
     LOAD = "Overloaded"
-    SIZE = "TooManyParts"
     PATCH = "PatchUnusable"
 
 
+_TOO_MUCH = "TooManyParts"
 _SENTENCES = {
     Trouble.ERROR: "it failed by an error of its own, which is in its log",
     Trouble.BUDGET: "it found no answer in the time that the API server gives it",
     Trouble.LOAD: "it has too many reviews to answer at once",
-    Trouble.SIZE: "the object has more parts than it reads",
     Trouble.PATCH: "its own change to the object could not be applied",
 }
 
@@ -57,6 +64,45 @@ def unchecked(trouble: Trouble, *, strict: bool) -> Answer:
         message = f"ebs-webhook could not check this and is strict: {sentence}; try again"
         return deny(trouble, message, code=503, retry_after_s=1)
     return allow(trouble, warnings=[f"ebs-webhook let this through unchecked: {sentence}"])
+
+
+def unread(sentence: str, *, strict: bool) -> Answer:
+    """Answer a review of an object that is too much to look at; trying again would not help.
+
+    Args:
+        sentence: the bound that it is beyond.
+        strict: refuse it.
+    """
+    if strict:
+        message = (
+            f"ebs-webhook could not check this and is strict: {sentence}, which it does not read"
+        )
+        return deny(_TOO_MUCH, message)
+    return allow(_TOO_MUCH, warnings=[f"ebs-webhook let this through unchecked: {sentence}"])
+
+
+def too_much(request: Request) -> str:
+    """Which bound an object is beyond, "" for none.
+
+    Its terms are compared with each node and each volume: of 7,500 expressions, which fit into one
+    pod, each review took half a second, in which all others waited.
+    """
+    for where in _TERMS:
+        terms = inside(request.object, *where)
+        if not isinstance(terms, list):
+            continue
+        weight = len(terms) + sum(map(_weight, terms[:MOST_EXPRESSIONS]))
+        if weight > MOST_EXPRESSIONS:
+            return f"its node affinity has more than {MOST_EXPRESSIONS} terms and expressions"
+    return ""
+
+
+def _weight(term: object) -> int:
+    """How many expressions a term has; for each, more than twenty values count as more."""
+    listed = [inside(term, name) for name in ("matchExpressions", "matchFields")]
+    expressions = [each for one in listed if isinstance(one, list) for each in one]
+    values = (inside(each, "values") for each in expressions[:MOST_EXPRESSIONS])
+    return len(expressions) + sum(len(one) // 20 for one in values if isinstance(one, list))
 
 
 def beyond(path: str, request: Request) -> Answer | None:
