@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import re
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
@@ -18,6 +19,7 @@ from webhook.settings import (
     TLS_SECRET,
     Settings,
 )
+from webhook.tls import Callers
 
 _MOST_PORT = 65535
 
@@ -106,6 +108,22 @@ def commands() -> None:
     help="false: only read the Secret, which somebody else writes, and no caBundle.",
 )
 @_option(
+    "--client-ca-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Certificates (PEM): only who has a client certificate that one of them signed may ask.",
+)
+@_option(
+    "--client-name",
+    default="",
+    help="With --client-ca-file: the common names or DNS names that may ask, separated by commas."
+    " [default: all that it signed]",
+)
+@_option(
+    "--caller-token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Only who sends the token in this file as its bearer token may ask.",
+)
+@_option(
     "--metrics-address",
     type=_Address(),
     help="Where to serve /metrics, /healthz, /readyz (HTTP). [default: nowhere]",
@@ -130,6 +148,9 @@ def serve(
     ec2_rate: str,
     tls_secret: str,
     tls_manage: bool,
+    client_ca_file: Path | None,
+    client_name: str,
+    caller_token_file: Path | None,
     metrics_address: str | None,
     log_format: str,
     log_level: str,
@@ -139,6 +160,8 @@ def serve(
         raise click.UsageError(
             "--url applies the webhook configurations: it needs --tls-manage=true"
         )
+    if client_name and client_ca_file is None:
+        raise click.UsageError("--client-name says nothing without --client-ca-file")
     logs.configure(log_format, log_level)
     settings = Settings(
         kubeconfig=kubeconfig,
@@ -152,6 +175,11 @@ def serve(
         ec2_rates=ec2_rate,
         tls_secret=tls_secret,
         tls_manage=tls_manage,
+        callers=Callers(
+            authority=_text(client_ca_file, "--client-ca-file"),
+            names=_separated(client_name),
+            token=_text(caller_token_file, "--caller-token-file"),
+        ),
         metrics_address=metrics_address or "",
     )
     from webhook import app  # noqa: PLC0415 -- boto3 and kubernetes cost half a second
@@ -160,6 +188,23 @@ def serve(
         asyncio.run(app.run(settings))
     except StorageError as error:
         raise click.ClickException(error.message) from error
+
+
+def _separated(text: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in text.split(",")) - {""}
+
+
+def _text(path: Path | None, option: str) -> str:
+    """What a file holds; an empty one would let everybody in."""
+    if path is None:
+        return ""
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"{option}: {path} cannot be read as ASCII: {error}") from error
+    if not text:
+        raise click.UsageError(f"{option}: {path} is empty")
+    return text
 
 
 def main() -> None:

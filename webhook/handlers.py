@@ -96,7 +96,7 @@ class Handlers:
         }
 
     async def mutate_volume(self, request: Request, deadline: float) -> Answer:
-        """Labels and node affinity for a new persistent volume."""
+        """Labels and node affinity for a new persistent volume, labels for one that changes."""
         document = request.object or {}
         source = persistent_volume.source_of(document, self._driver)
         if source is None:
@@ -106,14 +106,10 @@ class Handlers:
         # Without all nodes no label is known to be safe; repairs add it when they are known.
         is_known = bool(zone) and await self._caches.synced_by(deadline)
         nodes = self._caches.nodes() if is_known else ()
-        return persistent_volume.mutate(
-            document,
-            truth,
-            labels.writable(zone, nodes),
-            strict=self._strict,
-            keys=labels.zone_keys(zone, nodes),
-            exists=request.operation == "UPDATE",
-        )
+        writable, keys = labels.writable(zone, nodes), labels.zone_keys(zone, nodes)
+        if request.operation == "UPDATE":
+            return persistent_volume.relabel(document, truth, writable)
+        return persistent_volume.mutate(document, truth, writable, strict=self._strict, keys=keys)
 
     async def validate_volume(self, request: Request, deadline: float) -> Answer:
         """Whether a new persistent volume says where its volume is."""

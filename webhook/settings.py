@@ -1,8 +1,9 @@
 """What the webhook is told by its options; made in ``cli``, read everywhere, never changed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from provisioner.model.driver import EBS_DRIVER
+from webhook.tls import Callers
 
 # The names in manifests/webhook: tests/test_webhook_manifests.py compares both.
 NAME = "ebs-webhook"  # of the Service and of both webhook configurations
@@ -32,6 +33,7 @@ class Settings:
         ec2_rates: raised quotas, as the controller takes them.
         tls_secret: name of the certificates' Secret.
         tls_manage: False when somebody else, such as cert-manager, writes that Secret.
+        callers: who may ask; everybody by default.
         metrics_address: of /metrics, /healthz, /readyz; "" for none.
         notice_s: after SIGTERM, while connections are still accepted: until the endpoint is gone
             from the lists of all API servers.
@@ -49,6 +51,7 @@ class Settings:
     ec2_rates: str = ""
     tls_secret: str = TLS_SECRET
     tls_manage: bool = True
+    callers: Callers = field(default_factory=Callers)
     metrics_address: str = ""
     notice_s: float = 8.0
     drain_s: float = 7.0

@@ -31,6 +31,11 @@ EXPLAINED: Mapping[Reason, Explained] = {
         "EC2 knows no such zone in this region, or the account may not use it.",
         "Correct `allowedTopologies` of the class, or the zone label of the node.",
     ),
+    R.ZONE_NOT_ANSWERING: Explained(
+        "EC2 has not answered for minutes whether it makes a volume in the zone, and made none.",
+        "Nothing, where the class allows another zone and, with WaitForFirstConsumer, the pod can "
+        "run there: it is tried there. Else look at the AWS Health Dashboard.",
+    ),
     R.QUOTA_EXCEEDED: Explained(
         "A quota of the account is used up.",
         "Raise the quota that the message names in Service Quotas, or delete what is not needed.",
@@ -114,10 +119,10 @@ EXPLAINED: Mapping[Reason, Explained] = {
         f"{_IF_IT_STAYS} A snapshot in state error has to be taken again.",
     ),
     R.SNAPSHOT_IN_USE: Explained(
-        "An AMI uses the EBS snapshot, or another VolumeSnapshotContent names it, so it is not "
-        "deleted.",
-        "Deregister the AMI, or delete the content, that the message names. Fast restores that are "
-        "in the way are disabled by themselves.",
+        "An AMI uses the EBS snapshot, so it is not deleted; or another VolumeSnapshotContent "
+        "names it, so it stays until the last one goes.",
+        "Deregister the AMI that the message names, or what else EC2 says; of a content nothing is "
+        "to be done.",
     ),
     R.SNAPSHOT_LOCKED: Explained(
         "The EBS snapshot is locked, so it cannot be deleted.",

@@ -59,20 +59,17 @@ class Node:
         self._programs = programs = Programs()
         devices, patience = Devices(settings.roots), Patience()
         mounts = Mounts(programs, patience, settings.roots)
+        growth = Growth(programs, patience)
         self._operations = operations = Operations()
         paths = Paths(patience, settings.kubelet_dir)
         self._forgotten = Forgotten(
             kube, operations=operations, mounts=mounts, paths=paths, stages=settings.stages
         )
-        self.volumes = VolumeCollector(
-            devices,
-            VolumeNames(kube),
-            table=mounts.table,
-            measure=usage.measure,
-            patience=Patience(collector.PATIENCE_S),
-        )
+        few = Patience(collector.PATIENCE_S)
+        self.volumes = VolumeCollector(devices, VolumeNames(kube), patience=few)
         metrics.registry.register(self.volumes)
         metrics.programs.set_function(lambda: len(programs.running()))
+        metrics.growths_failed.set_function(lambda: growth.failed)
         self._metadata = Metadata(imds, kube, settings.roots, on_other=self._register_anew)
         foreign = Foreign(kube, self._metadata, devices.volumes)
         node = NodeService(
@@ -88,6 +85,7 @@ class Node:
                 mounts=mounts,
                 paths=paths,
                 patience=patience,
+                growth=growth,
             ),
         )
         self._registration = Registration(settings.driver, settings.csi_socket, metrics)
@@ -181,8 +179,9 @@ def _work(
     mounts: Mounts,
     paths: Paths,
     patience: Patience,
+    growth: Growth,
 ) -> _Work:
-    growth, flushes = Growth(programs, patience), Flushes(programs, mounts)
+    flushes = Flushes(programs, mounts)
     mounted = Mounted(devices, mounts, paths, settings.roots)
     return _Work(
         stager=Stager(
@@ -238,13 +237,13 @@ async def run(settings: NodeSettings) -> None:
 
 
 async def drained(settings: NodeSettings, *, timeout_s: float) -> None:
-    """Wait until a node that goes away has no volume of ours any more.
+    """Wait until the kubelet of a node that goes away uses no volume of ours any more.
 
     Raises:
-        StorageError: it has some after ``timeout_s``, or the API server is not configured.
+        StorageError: it uses some after ``timeout_s``, or the API server is not configured.
     """
     async with _kube(settings) as kube:
-        await drain(kube, timeout_s=timeout_s)
+        await drain(kube, settings.roots, settings.stages, timeout_s=timeout_s)
 
 
 def _kube(settings: NodeSettings) -> NodeKube:

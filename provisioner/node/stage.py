@@ -16,7 +16,7 @@ from functools import partial
 import structlog
 
 from provisioner.decide import file_system as rules
-from provisioner.decide import logs, mount_table, mounting
+from provisioner.decide import mount_table, mounting
 from provisioner.decide.file_system import Checked
 from provisioner.decide.mount_table import Mount
 from provisioner.decide.mounting import Place
@@ -133,9 +133,7 @@ class Stager:
             mount = await self._mounted(request, device, path, wish)
             log.info("staged", volume=device.volume_id, device=str(device.path), path=path)
         elif not wish.read_only:
-            await self._growth.grow(device, mount)
-        elif wish.is_protected:
-            await self._mounts.keep_protected(device.path, mount)
+            await self._grow(device, path, mount)
 
     async def _already(self, device: Device, path: str, *, read_only: bool) -> Mount | None:
         """The mount at the path if it is as it should be; None if the path is free now."""
@@ -175,20 +173,33 @@ class Stager:
                 await self._check(device, wish.name)
         await self._paths.make_directory(device.volume_id, path)
         options = mounting.mount_options(wish.name, request.capability)
-        if wish.needs_clean_log:  # nor may one be brought up to date that is dirty by now
-            options += (logs.WITHOUT_REPLAY[wish.name],)
-        mount_it = self._mounts.mount
-        if wish.is_protected and not elsewhere:
-            mount_it = partial(self._mounts.mount_protected, number=device.number)
-        await mount_it(device.path, path, file_system=wish.name, options=options)
+        await self._mounts.mount(device.path, path, file_system=wish.name, options=options)
         try:
             mount = await self._seen_mounted(device, path)
             if not wish.read_only:
-                await self._growth.grow(device, mount)
+                await self._grow(device, path, mount)
         except NodeError:
             await self._mounts.taken_away(path)
             raise
         return mount
+
+    async def _grow(self, device: Device, path: str, mount: Mount) -> None:
+        """Grow what is mounted; what cannot grow is used at its old size: its data are whole.
+
+        The kubelet tells the claim: it asks for a growth that is still to come itself, and gets
+        the same answer to that (``codes``).
+
+        Raises:
+            NodeError: as ``Growth.grow``; GROW_FAILED only if it cannot be used either.
+        """
+        try:
+            await self._growth.grow(device, mount)
+        except NodeError as error:
+            if error.reason is not Reason.GROW_FAILED:
+                raise
+            if (await self._seen_mounted(device, path)).is_read_only:
+                raise
+            log.warning("used at its old size", volume=device.volume_id, why=error.message)
 
     async def _seen_mounted(self, device: Device, path: str) -> Mount:
         seen = await self._mounts.seen(device.volume_id, path)
@@ -264,16 +275,21 @@ def _wish(request: Stage) -> FileSystemWish:
     try:
         name = rules.chosen(request.capability.file_system)
         rules.formatting_of(request.volume_context)
-        options = mounting.mount_options(name, request.capability)
+        mounting.mount_options(name, request.capability)
     except ValueError as error:
         raise NodeError(
             Reason.INVALID_REQUEST, f"volume {request.volume_id} cannot be mounted so: {error}"
         ) from error
+    if request.capability.is_read_only and request.publish_context.get(MULTI_ATTACH) == "true":
+        # The controller refuses it too; an older one let readers in beside a writer.
+        raise NodeError(
+            Reason.INVALID_REQUEST,
+            f"volume {request.volume_id} has Multi-Attach, and is asked for with a file system and "
+            "access mode ReadOnlyMany: mounting it writes, also for reading, and other nodes may "
+            "use it; use a PersistentVolume with ReadWriteOnce, or a volume without Multi-Attach",
+        )
     read_only = mounting.wants_read_only(request.capability)
-    is_shared = request.publish_context.get(MULTI_ATTACH) == "true"
-    is_protected = read_only and is_shared
-    needs_clean_log = is_protected and not logs.leaves_log(options)
-    return FileSystemWish(name, request.volume_context, read_only, needs_clean_log, is_protected)
+    return FileSystemWish(name, request.volume_context, read_only)
 
 
 def _refuse_another(device: Device, mount: Mount, wish: FileSystemWish) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
-from provisioner.ec2.snapshot_turns import Turns
+from provisioner.ec2.snapshots import Turns
 from provisioner.ec2.watcher import Watcher
 from provisioner.kube.client import KubeClient
 from provisioner.metrics import Metrics
@@ -144,7 +144,6 @@ class World:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.snapshotter.close()
 
     async def until(self, holds: Callable[[], object], most_s: float = 600.0) -> float:
         """Let time pass until something holds; when that was."""

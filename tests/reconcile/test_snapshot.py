@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import MagicMock
 
 import pytest
+from structlog.testing import capture_logs
 
+from provisioner.model import tags
 from provisioner.model import volume_snapshot as v
 from provisioner.model.errors import Ec2Error, Outcome, Reason
 from provisioner.model.tags import SNAPSHOT_NAME
+from provisioner.reconcile.snapshot_taking import Taking
+from provisioner.settings import Settings
+from tests.reconcile.snapshot_cloud import EPOCH
 from tests.reconcile.snapshot_world import World, in_world, take_like_stock
 
 LOCKED_AND_FAST = {
@@ -143,11 +149,11 @@ def test_a_lock_whose_reply_is_lost_is_not_asked_for_again():
     in_world(story)
 
 
-def test_fast_restore_that_is_refused_keeps_the_snapshot_and_tells():
+def test_a_lock_that_is_refused_keeps_the_snapshot_and_tells():
     async def story(world: World) -> None:
         world.install_class(LOCKED_AND_FAST)
-        world.ec2.refuses["EnableFastSnapshotRestores"] = Ec2Error(
-            Reason.QUOTA_EXCEEDED, "5 at most", action="EnableFastSnapshotRestores"
+        world.ec2.refuses["LockSnapshot"] = Ec2Error(
+            Reason.PERMISSION_DENIED, "not allowed", action="LockSnapshot"
         )
         world.begin()
         name = world.ask()
@@ -159,7 +165,7 @@ def test_fast_restore_that_is_refused_keeps_the_snapshot_and_tells():
         assert before is not None
         assert before.status is not None
         assert before.status.error is not None
-        assert "5 at most" in str(before.status.error.message)
+        assert "not allowed" in str(before.status.error.message)
         after = world.content(name)
         assert after is not None
         assert after.status is not None
@@ -194,3 +200,15 @@ def test_a_content_that_is_made_after_taking_over_is_in_no_doubt():
         assert world.ec2.actions("FindSnapshots") == []
 
     in_world(story)
+
+
+def test_who_gives_extra_tags_with_templates_hears_what_snapshots_get():
+    given = tags.parse_extra("team=a,who={{ .PVCName }}")
+    edges = MagicMock(settings=Settings(extra_tags=given))
+
+    with capture_logs() as logs:
+        Taking(edges, MagicMock(), MagicMock(), now=lambda: EPOCH)
+
+    [line] = logs
+    assert "as they stand" in line["event"]
+    assert line["tags"] == ["who"]

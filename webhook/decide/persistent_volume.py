@@ -99,7 +99,6 @@ def mutate(
     *,
     strict: bool,
     keys: Sequence[str] = (ZONE_LABEL,),
-    exists: bool = False,
 ) -> Answer:
     """Add the labels and the node affinity of the place that its volume is in.
 
@@ -112,27 +111,31 @@ def mutate(
         writable: ``labels.writable`` of that zone.
         strict: wrong labels are left to ``validate``; a doubt is a 503 and not a warning.
         keys: ``labels.zone_keys`` of that zone.
-        exists: it is being changed, not created: only its labels can be corrected, and nothing is
-            refused, as ``validate`` does not see it.
     """
-    strict = strict and not exists
-    source = _source(persistent_volume)
-    if source is None:
+    say = _saying(persistent_volume)
+    if say is None or isinstance(truth, Missing):
         return allow("NothingToDo")
-    if not source.well_formed:
-        return allow("NotAVolumeId")
-    say = _sentences(persistent_volume, source)
     if isinstance(truth, Doubt):
         return _in_doubt(say, truth.why, strict=strict)
-    if isinstance(truth, Missing):
-        return allow("VolumeMissing")
-    if not exists and _is_refused(persistent_volume, truth.zone):
+    terms = affinity.terms_in(persistent_volume)
+    if affinity.excludes(terms, truth.zone) and not affinity.says_nothing(terms):
         return allow("ZoneConflict", zone=truth.zone)
-    before = _outline(persistent_volume)
-    after = copy.deepcopy(before)
+    after = copy.deepcopy(_outline(persistent_volume))
     warnings = _relabelled(after, say, truth.zone, writable, strict=strict)
-    warnings += [] if exists else _confined(after, say, truth, keys)
-    return _patched(before, after, warnings, truth.zone)
+    warnings += _confined(after, say, truth, keys)
+    return _patched(persistent_volume, after, warnings, truth.zone)
+
+
+def relabel(persistent_volume: Json, truth: Truth, writable: Mapping[str, str]) -> Answer:
+    """Correct the labels of one that is being changed; nothing else of it, and never a refusal."""
+    say = _saying(persistent_volume)
+    if say is None or isinstance(truth, Missing):
+        return allow("NothingToDo")
+    if isinstance(truth, Doubt):
+        return _in_doubt(say, truth.why, strict=False)
+    after = copy.deepcopy(_outline(persistent_volume))
+    warnings = _relabelled(after, say, truth.zone, writable, strict=False)
+    return _patched(persistent_volume, after, warnings, truth.zone)
 
 
 def validate(persistent_volume: Json, truth: Truth, *, strict: bool) -> Answer:
@@ -188,15 +191,17 @@ def _in_doubt(say: Sentences, why: str, *, strict: bool) -> Answer:
     return allow("InDoubt", warnings=[say.in_doubt(why)])
 
 
-def _patched(before: Json, after: Json, warnings: list[str], zone: str) -> Answer:
-    patch = jsonpatch.make_patch(before, after).patch
+def _saying(persistent_volume: Json) -> Sentences | None:
+    """The sentences about it; None if it names no volume, which ``validate`` refuses."""
+    source = _source(persistent_volume)
+    if source is None or not source.well_formed:
+        return None
+    return _sentences(persistent_volume, source)
+
+
+def _patched(persistent_volume: Json, after: Json, warnings: list[str], zone: str) -> Answer:
+    patch = jsonpatch.make_patch(_outline(persistent_volume), after).patch
     return allow("Labelled" if patch else "NothingToDo", warnings=warnings, patch=patch, zone=zone)
-
-
-def _is_refused(persistent_volume: Json, zone: str) -> bool:
-    """Whether ``validate`` will refuse its affinity, which can then stay as it is."""
-    terms = affinity.terms_in(persistent_volume)
-    return affinity.excludes(terms, zone) and not affinity.says_nothing(terms)
 
 
 def _outline(persistent_volume: Json) -> Json:

@@ -6,6 +6,7 @@ A webhook that cannot tell must not stop the cluster: it lets the object through
 
 from enum import StrEnum
 
+from webhook.decide.documents import inside
 from webhook.model.review import Answer, Request, allow, deny
 
 # Plural and group of what each path is for; a subresource stands behind a slash.
@@ -17,6 +18,9 @@ SUBJECTS = {
     "/validate/bindings": {("", "pods/binding"), ("", "bindings")},
     "/validate/storageclasses": {("storage.k8s.io", "storageclasses")},
 }
+# Of a persistent volume's required node affinity; a pod's is bounded by its own rule.
+MOST_EXPRESSIONS = 500
+_TERMS = ("spec", "nodeAffinity", "required", "nodeSelectorTerms")
 # Paths that only ever warn: there is nothing that a refusal would protect, strict or not.
 _ADVISORY = {"/validate/persistentvolumeclaims"}
 _WITHOUT_OBJECT = {"DELETE", "CONNECT"}
@@ -28,14 +32,13 @@ class Trouble(StrEnum):
     ERROR = "InternalError"
     BUDGET = "BudgetExhausted"
     LOAD = "Overloaded"
-    SIZE = "TooManyParts"
 
 
+_TOO_MUCH = "TooManyParts"
 _SENTENCES = {
     Trouble.ERROR: "it failed by an error of its own, which is in its log",
     Trouble.BUDGET: "it found no answer in the time that the API server gives it",
     Trouble.LOAD: "it has too many reviews to answer at once",
-    Trouble.SIZE: "the object has more parts than it reads",
 }
 
 
@@ -51,6 +54,42 @@ def unchecked(trouble: Trouble, *, strict: bool) -> Answer:
         message = f"ebs-webhook could not check this and is strict: {sentence}; try again"
         return deny(trouble, message, code=503, retry_after_s=1)
     return allow(trouble, warnings=[f"ebs-webhook let this through unchecked: {sentence}"])
+
+
+def unread(sentence: str, *, strict: bool) -> Answer:
+    """Answer a review of an object that is too much to look at; trying again would not help.
+
+    Args:
+        sentence: the bound that it is beyond.
+        strict: refuse it.
+    """
+    if strict:
+        message = (
+            f"ebs-webhook could not check this and is strict: {sentence}, which it does not read"
+        )
+        return deny(_TOO_MUCH, message)
+    return allow(_TOO_MUCH, warnings=[f"ebs-webhook let this through unchecked: {sentence}"])
+
+
+def too_much(request: Request) -> str:
+    """Which bound an object is beyond, "" for none.
+
+    Not of a pod: that nobody takes another tenant's volume is checked whatever else it says.
+    """
+    terms = inside(request.object, *_TERMS)
+    if isinstance(terms, list):
+        weight = len(terms) + sum(map(_weight, terms[:MOST_EXPRESSIONS]))
+        if weight > MOST_EXPRESSIONS:
+            return f"its node affinity has more than {MOST_EXPRESSIONS} terms and expressions"
+    return ""
+
+
+def _weight(term: object) -> int:
+    """How many expressions a term has; for each, more than twenty values count as more."""
+    listed = [inside(term, name) for name in ("matchExpressions", "matchFields")]
+    expressions = [each for one in listed if isinstance(one, list) for each in one]
+    values = (inside(each, "values") for each in expressions[:MOST_EXPRESSIONS])
+    return len(expressions) + sum(len(one) // 20 for one in values if isinstance(one, list))
 
 
 def beyond(path: str, request: Request) -> Answer | None:

@@ -132,10 +132,19 @@ _REASONS = {403: "Forbidden", 422: "Invalid", 503: "ServiceUnavailable"}
 def is_bulky(body: bytes) -> bool:
     """Whether a review has more than MOST_PARTS objects, lists and members of either.
 
-    Such a one would take up to thirty times its size to decode. What looks like them within text
-    counts too.
+    Such a one would take up to thirty times its size to decode. What only looks like them, within
+    text, does not count; it is left out only where it matters, which is rare.
     """
-    return len(body) > MOST_PARTS and sum(map(body.count, (b"{", b"[", b","))) > MOST_PARTS
+    if len(body) <= MOST_PARTS or _separators(body) <= MOST_PARTS:
+        return False
+    plain = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    if plain.count(b'"') > 5 * MOST_PARTS:  # a part has two texts at most
+        return True
+    return _separators(b"".join(plain.split(b'"')[::2])) > MOST_PARTS
+
+
+def _separators(text: bytes) -> int:
+    return sum(map(text.count, (b"{", b"[", b",")))
 
 
 def decode(body: bytes, *, whole: bool = True) -> Request:

@@ -29,8 +29,7 @@ what its keys ask, ``reset`` before all others:
 - ``outposts``: ``{ARN: {"zone": name, "instances": [ids]}}``: none otherwise.
 - ``snapshot_limits``: any of ``interval_s`` (15, of one volume), ``pending_per_volume`` (5),
   ``pending`` (100) and ``total`` (100,000) of a region.
-- ``snapshots_in_use``: ids that an image uses; ``fast_restores_block_delete: true``: fast restores
-  must be disabled before their snapshot can be deleted.
+- ``snapshots_in_use``: ids that an image uses.
 - ``stuck_attaching``, ``stuck_detaching``, ``failing_creates``, ``failing_modifications``,
   ``failing_snapshots``: so many of the next calls leave an attachment attaching for ever, busy
   until forced, a volume in state error, a modification failed, a snapshot in state error.
@@ -38,6 +37,8 @@ what its keys ask, ``reset`` before all others:
   creation, as with a KMS key that cannot be used.
 - ``copies_in_progress`` (5), ``fast_restore_snapshots`` (5) and ``initialization_rate_limit_mibps``
   (5,000) of a region.
+- ``refused_keys``: ``{access key: code}``, such as ExpiredToken; ``accounts``: ``{access key:
+  account id}``, which has volumes and instances of its own (all other keys are of one account).
 - ``token_per_zone``: false makes a client token in another zone a mismatch, not a second volume.
 - ``advance_s``: moves the clock on: what would have happened by then has happened. null sets it
   right again: what is under way takes as much longer.
@@ -76,11 +77,12 @@ _PLAIN: Final = (
     "fast_restore_snapshots",
     "initialization_rate_limit_mibps",
     "snapshots_in_use",
-    "fast_restores_block_delete",
     "modification_budget",
     "modification_window_s",
     "modification_refusal",
     "token_per_zone",
+    "refused_keys",
+    "accounts",
     "hang_max_s",
     "log",
 )

@@ -30,6 +30,7 @@ from webhook.decide.persistent_volume import (
     Missing,
     Source,
     mutate,
+    relabel,
     source_of,
     validate,
 )
@@ -482,7 +483,7 @@ def test_terms_that_ask_for_the_volumes_outpost_are_narrowed_like_any():
 def test_of_one_that_is_changed_only_the_labels_are_corrected():
     wrong = a_pv(in_zone(B), labels={ZONE_LABEL: B})
 
-    answer = mutate(wrong, Found(A), LABELS, strict=True, exists=True)
+    answer = relabel(wrong, Found(A), LABELS)
 
     after = applied(wrong, answer.patch)
     assert after["metadata"]["labels"] == LABELS
@@ -493,7 +494,8 @@ def test_of_one_that_is_changed_only_the_labels_are_corrected():
 
 
 def test_a_change_is_never_refused_for_a_doubt():
-    assert mutate(a_pv(), Doubt("why"), {}, strict=True, exists=True).allowed
+    assert relabel(a_pv(), Doubt("why"), {}).allowed
+    assert relabel(a_pv(), Missing(), LABELS).patch == ()
 
 
 # Volumes that EC2 does not show.
