@@ -24,8 +24,13 @@ from provisioner.model.volume_snapshot import (
     VolumeSnapshotClass,
     VolumeSnapshotContent,
 )
-from provisioner.reconcile.snapshot_content import ContentWriter
-from provisioner.reconcile.snapshot_events import CHECK, CREATE, DELETE, SnapshotEvents
+from provisioner.reconcile.snapshot_content import (
+    CHECK,
+    CREATE,
+    DELETE,
+    ContentWriter,
+    SnapshotEvents,
+)
 from provisioner.reconcile.snapshot_taking import Progress, Taking
 
 # Where EC2 refuses for its limits: a place may be free at any time, and many may wait for it.

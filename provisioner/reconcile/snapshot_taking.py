@@ -24,8 +24,7 @@ from provisioner.model.ebs_snapshot import LockRequest
 from provisioner.model.errors import NEEDS_HUMAN, Ec2Error, Outcome, Reason, StorageError
 from provisioner.model.reign import Reign
 from provisioner.model.volume_snapshot import WISHES, VolumeSnapshotContent
-from provisioner.reconcile.snapshot_content import ContentWriter
-from provisioner.reconcile.snapshot_events import CHECK, CREATE, SnapshotEvents
+from provisioner.reconcile.snapshot_content import CHECK, CREATE, ContentWriter, SnapshotEvents
 
 _SLOWLY_S = 60.0
 # EC2 makes few snapshots of a Region fast, so the one after them may be refused for days.
