@@ -57,7 +57,8 @@ class Node:
     ) -> None:
         self._settings = settings
         self._programs = programs = Programs()
-        devices, patience = Devices(settings.roots), Patience()
+        patience = Patience()
+        devices = Devices(settings.roots, patience)
         mounts = Mounts(programs, patience, settings.roots)
         growth = Growth(programs, patience)
         self._operations = operations = Operations()
@@ -189,7 +190,7 @@ def _work(
             programs=programs,
             devices=devices,
             attached_here=attached_here,
-            formatter=Formatter(programs, devices, consents),
+            formatter=Formatter(programs, devices, consents, patience),
             mounts=mounts,
             growth=growth,
             paths=paths,

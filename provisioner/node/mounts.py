@@ -64,7 +64,7 @@ class Mounts:
         """
         return self._read(partial(mount_table.at_in, path))
 
-    async def seen(self, volume_id: str, path: str) -> Seen:
+    async def seen(self, path: str) -> Seen:
         """What there is at a path where a volume may be mounted.
 
         Raises:
@@ -72,7 +72,7 @@ class Mounts:
         """
         mount = self.at(path)
         is_corrupted = await self._patience.call(
-            volume_id, partial(_is_corrupted, path), what=f"looking at {path}"
+            path, partial(_is_corrupted, path), what=f"looking at {path}"
         )
         # Looked up last: a disk that went meanwhile is seen to have gone.
         has_device = mount is None or self._has_device(mount.number)
