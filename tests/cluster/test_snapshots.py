@@ -128,7 +128,7 @@ async def test_a_snapshot_is_fast_and_locked_before_it_is_ready(place: Place):
 @together.test
 async def test_a_snapshot_that_ec2_does_not_make_fast_is_ready_all_the_same(place: Place):
     await a_source(place)
-    full = {
+    full: Json = {
         "code": "FastSnapshotRestoreLimitExceeded",
         "message": "The maximum of 5 snapshots is reached.",
         "http_status": 400,
