@@ -353,7 +353,7 @@ async def test_the_volume_of_a_claim_that_is_gone_is_deleted_if_its_object_is_re
     async def nobody_names(volume_id: str) -> None:
         looked_for.append(volume_id)
 
-    monkeypatch.setattr(world.provisioner.creations._live, "nobody_names", nobody_names)
+    monkeypatch.setattr(world.caches, "nobody_names", nobody_names)
 
     await world.provisioner.reconcile(UID)
 
