@@ -73,6 +73,7 @@ class Reason(StrEnum):
     UNREADABLE = "UnreadableAnswer"
     # Ours: refused before anything is sent.
     NOT_LEADING = "NotLeading"
+    WRONG_CLOUD = "WrongRegionOrAccount"
     CERTIFICATE_UNUSABLE = "CertificateUnusable"
     INVALID_CLAIM = "InvalidClaim"
     INVALID_CLASS = "InvalidClass"

@@ -185,6 +185,11 @@ EXPLAINED: Mapping[Reason, Explained] = {
     R.NOT_LEADING: Explained(
         "This replica has lost its leases.", "Nothing: the one that has them goes on."
     ),
+    R.WRONG_CLOUD: Explained(
+        "EC2 is asked in another region or account than the cluster's, so what it does not know "
+        "may well be there.",
+        "Correct the region, or the controller's role, as the message says; it goes on by itself.",
+    ),
     R.CERTIFICATE_UNUSABLE: Explained(
         "The webhook's Secret holds no usable certificate and key.",
         "Correct it, or delete it and apply `manifests/webhook/state.yaml` for a new one.",
