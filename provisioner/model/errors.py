@@ -138,6 +138,7 @@ class Ec2Error(StorageError):
         code: EC2's own error code ("" when no answer was understood).
         action: the API action, for example "CreateVolume".
         retry_at: from when on EC2 says that it would do it; None if it does not say.
+        between_s: so long it wants between two of them; None if it does not say.
     """
 
     def __init__(
@@ -150,11 +151,13 @@ class Ec2Error(StorageError):
         outcome: Outcome = Outcome.NOTHING,
         retry_after_s: float | None = None,
         retry_at: datetime | None = None,
+        between_s: float | None = None,
     ) -> None:
         super().__init__(reason, message, outcome=outcome, retry_after_s=retry_after_s)
         self.action = action
         self.code = code
         self.retry_at = retry_at
+        self.between_s = between_s
 
 
 class KubeError(StorageError):

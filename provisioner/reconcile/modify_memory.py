@@ -54,7 +54,7 @@ class Known:
         read_at_s: when (loop time); None: not yet, or it is out of date.
         refusals: by wish.
         limited_until: EC2 takes no modification before.
-        limit_guesses: how often in a row EC2 did not say until when.
+        limit_is_guess: it does not say until when.
         told_failed: the failed modification that was told.
         told: what was told last, so that it is told once; ``told_wishes``: of which wishes;
             ``told_found``: of a class or annotations that cannot be had.
@@ -77,7 +77,7 @@ class Known:
     read_at_s: float | None = None
     refusals: dict[Wish, Refusal] = field(default_factory=dict)
     limited_until: datetime | None = None
-    limit_guesses: int = 0
+    limit_is_guess: bool = False
     told_failed: str = ""
     told: str = ""
     told_wishes: frozenset[Wish] = frozenset()
@@ -137,7 +137,7 @@ class Known:
     def sent(self, begun: Modification, now_s: float) -> None:
         """EC2 has taken a modification."""
         self.latest, self.read_at_s = begun, now_s
-        self.limited_until, self.limit_guesses, self.told = None, 0, ""
+        self.limited_until, self.limit_is_guess, self.told = None, False, ""
         self.disputes = self.unwritten = 0
 
     def news(self, message: str, wishes: frozenset[Wish]) -> frozenset[Wish]:

@@ -1,6 +1,6 @@
 """What follows when EC2 refuses a modification: one bad wish never holds the other up."""
 
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 
 import structlog
 
@@ -8,8 +8,8 @@ from provisioner.decide.volume_plan import BOTH, Send, Wish
 from provisioner.edges import Edges
 from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason, StorageError
 from provisioner.reconcile.modify_look import Look
-from provisioner.reconcile.modify_memory import Known
 from provisioner.reconcile.modify_record import ModifyRecord, utc_now
+from provisioner.reconcile.modify_sending import ledger_of
 
 # Nothing that waiting cures: the claim or its class has to change. Tried again all the same, as AWS
 # raises its limits.
@@ -31,7 +31,8 @@ _AGAIN_S, _AGAIN_MOST_S = 60.0, 600.0
 # his wish.
 _FAILED_AGAIN_S = (30.0, 3600.0, 6 * 3600.0)
 # Where EC2 does not say when it takes the next one.
-_LIMIT_AGAIN, _LIMIT_AGAIN_MOST = timedelta(hours=1), timedelta(hours=6)
+_LIMIT_AGAIN = timedelta(hours=1)
+_LIMIT_LEAST = timedelta(minutes=1)  # its clock and ours may differ
 _DISPUTE_S = 5.0
 _DISPUTES = 3
 _LOST_AGAIN_S = 1.0
@@ -63,7 +64,7 @@ class ModifyRefusals:
             log.warning("the reply to ModifyVolume was lost", error=error.message)
             return _LOST_AGAIN_S
         if error.reason is Reason.MODIFICATION_LIMIT:
-            _limit(known, error)
+            _limit(look, error)
             return True
         if error.reason in (Reason.MODIFICATION_RUNNING, Reason.VOLUME_STATE):
             known.disputes += 1
@@ -172,15 +173,25 @@ class ModifyRefusals:
             self.tell(look, step.wishes, error)
 
 
-def _limit(known: Known, error: StorageError) -> None:
-    """Note when EC2 takes another modification, as it says; else some time from now."""
-    now = utc_now()
+def _limit(look: Look, error: StorageError) -> None:
+    """Note when EC2 takes another modification, as far as it says so; else it is tried hourly."""
+    known, now = look.known, utc_now()
+    at = None
     if isinstance(error, Ec2Error) and error.retry_at is not None:
-        known.limited_until, known.limit_guesses = error.retry_at.astimezone(UTC), 0
+        at = max(error.retry_at.astimezone(UTC), now + _LIMIT_LEAST)
     elif error.retry_after_s is not None:
-        known.limited_until = now + timedelta(seconds=error.retry_after_s)
-        known.limit_guesses = 0
-    else:
-        wait = min(_LIMIT_AGAIN * 2 ** min(known.limit_guesses, 8), _LIMIT_AGAIN_MOST)
-        known.limited_until = now + wait
-        known.limit_guesses += 1
+        at = now + max(timedelta(seconds=error.retry_after_s), _LIMIT_LEAST)
+    elif isinstance(error, Ec2Error) and error.between_s is not None:
+        began = _began(look)
+        at = began + timedelta(seconds=error.between_s) if began is not None else None
+    known.limit_is_guess = at is None or at <= now
+    known.limited_until = now + _LIMIT_AGAIN if at is None or at <= now else at
+
+
+def _began(look: Look) -> datetime | None:
+    """When the latest modification began: as EC2 says, or as we have noted it."""
+    latest = look.known.latest
+    if latest is not None and latest.started_at is not None:
+        return latest.started_at
+    starts = ledger_of(look.persistent_volume, look.volume_id).starts
+    return starts[-1].at if starts else None

@@ -36,7 +36,7 @@ _FOR_PEOPLE = NEEDS_HUMAN | {Reason.FORBIDDEN, Reason.REJECTED}
 _NEW = volume_plan.Send | volume_plan.Tag | volume_plan.WaitUntil | volume_plan.Failed
 _NO_TIME = (
     "EC2 takes no further modification of the volume for now and does not say until when; it is "
-    "tried again every few hours"
+    "tried again every hour"
 )
 
 log = structlog.get_logger(__name__)
@@ -199,7 +199,7 @@ class ModifySteps:
     async def _wait_until(self, look: Look, step: volume_plan.WaitUntil) -> Next:
         known = look.known
         wishes = look.wishes - known.refused
-        is_guess = known.limit_guesses > 0 and step.at == known.limited_until
+        is_guess = known.limit_is_guess and step.at == known.limited_until
         message = _NO_TIME if is_guess else step.message
         await self._begin(look, wishes, message)
         news = known.news(message, wishes)

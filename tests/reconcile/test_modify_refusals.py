@@ -231,10 +231,10 @@ def test_a_limit_for_which_ec2_gives_no_time_is_told_once_and_tried_now_and_then
         world.cloud.refuses = lambda _: refusal(Reason.MODIFICATION_LIMIT, "no")
         world.ask("20Gi")
         await world.run(DAY_S)
-        assert len(world.cloud.sent) == 6
+        assert len(world.cloud.sent) == 24
         assert world.reasons == ["Resizing", "VolumeResizeFailed"]
         assert "does not say until when" in world.told[1][1]
         world.cloud.refuses = lambda _: None
-        await world.run(6 * HOUR_S)
+        await world.run(HOUR_S)
 
     assert told(story, monkeypatch).persistent_volume.capacity == "20Gi"
