@@ -97,6 +97,7 @@ class Reason(StrEnum):
     PROGRAM_MISSING = "ProgramMissing"
     # Done, but not quite as asked.
     IOPS_CAPPED = "IopsCapped"
+    IOPS_RAISED = "IopsRaised"
 
 
 # Nothing that waiting cures: the user is told even if it is only a look that fails.

@@ -68,10 +68,6 @@ class Modifier:
         self._caches.attributes_classes.subscribe(self._class_changed)
         self._caches.persistent_volumes.subscribe(self._persistent_volume_changed)
 
-    async def close(self) -> None:
-        """Stop asking EC2 for what nobody waits for any more."""
-        await self._steps.close()
-
     async def reconcile(self, uid: str) -> float | None:
         """Move one claim a step on; seconds until the next look, None once settled."""
         claim = self._caches.claim(uid)

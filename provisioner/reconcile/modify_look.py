@@ -58,9 +58,10 @@ def view_of(
         attributes=change.attributes if change else None,
         tags=tags,
         following=attribute_rules.following_of(change),
+        unfollowed=known.unfollowed is not None,
+        ceiling=known.ceiling,
         refused=known.refused,
         alone=known.alone,
-        bare=known.bare is not None,
         limited_until=known.limited_until,
         told_failed=known.told_failed,
     )
@@ -68,9 +69,8 @@ def view_of(
 
 def is_under_way(view: View, step: volume_plan.Step) -> bool:
     """Whether what the claim's status names is being carried out, is done, or may be either."""
-    if isinstance(step, volume_plan.InDoubt | volume_plan.Done | volume_plan.Gone):
-        return True
-    if isinstance(step, volume_plan.Tag) and step.is_last:
+    known = volume_plan.InDoubt | volume_plan.Done | volume_plan.Tag | volume_plan.Gone
+    if isinstance(step, known):
         return True
     return view.latest is not None and view.latest.state is ModificationState.MODIFYING
 

@@ -49,7 +49,8 @@ class Known:
         begun: the wishes whose target in the claim's status may be under way.
         inherited_until_s: so long (loop time) a process before us may turn out to have sent it.
         alone: both wishes together were refused; ``together`` is why.
-        bare: why the size was refused with the IOPS that follow it; it goes without them then.
+        ceiling: the most IOPS that EC2 gives, as it has said when it refused more.
+        unfollowed: why the tags that tell how IOPS follow the size could not be written.
         volume: as it was read last; ``latest`` its latest modification.
         read_at_s: when (loop time); None: not yet, or it is out of date.
         refusals: by wish.
@@ -71,7 +72,8 @@ class Known:
     inherited_until_s: float = 0.0
     alone: bool = False
     together: StorageError | None = None
-    bare: StorageError | None = None
+    ceiling: int | None = None
+    unfollowed: StorageError | None = None
     volume: Volume | None = None
     latest: Modification | None = None
     read_at_s: float | None = None
@@ -118,7 +120,8 @@ class Known:
         for wish, target in zip(Wish, targets, strict=True):
             if wish in self.refusals and self.refusals[wish].target != target:
                 del self.refusals[wish]
-        self.targets, self.alone, self.together, self.bare = targets, False, None, None
+        self.targets, self.alone, self.together = targets, False, None
+        self.ceiling = self.unfollowed = None
 
     def forget_class(self) -> None:
         """Forget refusals of the class: another one has its name by now."""
@@ -131,8 +134,6 @@ class Known:
         times = self.refusals[wish].times + 1 if wish in self.refusals else 1
         self.refusals[wish] = Refusal(target, error, loop_s() + again_s, times)
         self.begun -= {wish}
-        if wish is Wish.SIZE:
-            self.bare = None
 
     def sent(self, begun: Modification, now_s: float) -> None:
         """EC2 has taken a modification."""

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 
 from provisioner.decide.volume_plan import BOTH, Send, Wish
+from provisioner.ec2.ceilings import ceiling_in
 from provisioner.edges import Edges
 from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason, StorageError
 from provisioner.reconcile.modify_look import Look
@@ -25,6 +26,8 @@ FOR_GOOD = frozenset(
 )
 # EC2 has looked at what was wanted, and said no to that.
 _OF_THE_WISH = FOR_GOOD | {Reason.QUOTA_EXCEEDED, Reason.ZONE_OUT_OF_CAPACITY, Reason.KEY_UNUSABLE}
+# Tags that cannot be written, whenever it is tried.
+OF_TAGS = _OF_THE_WISH | {Reason.PERMISSION_DENIED}
 FOR_GOOD_AGAIN_S = 1800.0  # as aws-ebs-csi-driver's chart has the stock resizer do it
 _AGAIN_S, _AGAIN_MOST_S = 60.0, 600.0
 # A modification that fails in EC2 counts all the same: some of the day's are left for who corrects
@@ -74,13 +77,14 @@ class ModifyRefusals:
             known.volume = None
             return True
         elif error.reason in _OF_THE_WISH:
+            ceiling = ceiling_in(error) if isinstance(error, Ec2Error) else None
+            if ceiling is not None and known.ceiling is None and step.request.iops is not None:
+                known.ceiling = ceiling
+                log.info("learned how many IOPS this region gives", iops=ceiling)
+                return True
             if step.wishes == BOTH:
                 known.alone, known.together = True, error
                 log.warning("refused together; each goes alone", error=error.message)
-                return True
-            if Wish.SIZE in step.wishes and step.request.iops is not None and known.bare is None:
-                known.bare = error
-                log.warning("refused with more IOPS; it goes without", error=error.message)
                 return True
             return await self.refuse(look, next(iter(step.wishes)), error)
         self.tell(look, step.wishes, error)

@@ -8,18 +8,17 @@ from typing import assert_never
 import structlog
 
 from provisioner.decide import attributes as attribute_rules
-from provisioner.decide import volume_plan
+from provisioner.decide import capping, volume_plan
 from provisioner.decide.volume_plan import Wish
 from provisioner.edges import Edges
 from provisioner.model.budget import Ledger, asked
 from provisioner.model.claim import Claim
 from provisioner.model.errors import NEEDS_HUMAN, Reason, StorageError
 from provisioner.model.volume import is_volume_id
-from provisioner.reconcile.modify_ceiling import ModifyCeiling
 from provisioner.reconcile.modify_look import Look, Next, is_under_way, released, view_of
 from provisioner.reconcile.modify_memory import Readings, loop_s
 from provisioner.reconcile.modify_record import ModifyRecord, utc_now
-from provisioner.reconcile.modify_refusals import ModifyRefusals
+from provisioner.reconcile.modify_refusals import OF_TAGS, ModifyRefusals
 from provisioner.reconcile.modify_sending import ChangedError, ModifySending, ledger_of
 
 AGAIN_S = 1.0
@@ -60,15 +59,10 @@ class ModifySteps:
         self._readings = readings
         self._record = record
         self._wake = wake
-        self._ceiling = ModifyCeiling(edges, record)
         self._sending = ModifySending(edges, record, is_same=is_same)
         self._refusals = ModifyRefusals(edges, record)
         self._waiting: set[str] = set()
         edges.metrics.modifications_waiting.set_function(lambda: len(self._waiting))
-
-    async def close(self) -> None:
-        """Stop asking EC2 for what nobody waits for any more."""
-        await self._ceiling.close()
 
     def forget(self, uid: str) -> None:
         """Nothing is wanted of the claim's volume any more."""
@@ -103,7 +97,6 @@ class ModifySteps:
                 return await self._refusals.refuse(look, Wish.ATTRIBUTES, broken)
             change, tags = None, {}
         view = view_of(look, change, tags, ledger, now)
-        view = await self._ceiling.looked_up(look.claim, view)
         step = volume_plan.decide(view)
         if look.is_bound and not is_under_way(view, step):
             return released(known)
@@ -163,7 +156,8 @@ class ModifySteps:
         known.sent(begun, loop_s())
         self._watch(look, anew=True)
         log.info("volume modified", asked=asked(step.request), state=begun.state.value)
-        self._ceiling.tell(self._now(look), known, step)
+        if Wish.ATTRIBUTES not in step.wishes:
+            self._tell_iops(look, step.fitted, step.request.size_gib or 0)
         together, known.together = known.together, None
         if together is not None and Wish.ATTRIBUTES not in step.wishes:
             return await self._refusals.refuse(look, Wish.ATTRIBUTES, together)
@@ -182,10 +176,34 @@ class ModifySteps:
         known.begun, known.told = known.begun - step.wishes, ""
         for wish in step.wishes:
             known.refusals.pop(wish, None)
+        self._tell_iops(look, step.fitted, step.size_gib)
+        if change is not None and known.unfollowed is not None:
+            self._tell_unfollowed(look, known.unfollowed)
         took_s = loop_s() - known.wished_at_s
         self._metrics.flow_seconds.labels("modify").observe(took_s)
         log.info("volume has what was wanted", wishes=sorted(step.wishes), in_s=round(took_s, 2))
         return True
+
+    def _tell_iops(self, look: Look, fitted: capping.Fitted | None, size_gib: int) -> None:
+        """Say so where a volume gets other IOPS than were asked for."""
+        volume, change = look.known.volume, look.change
+        if fitted is None or volume is None:
+            return
+        asked_type = change.attributes.volume_type if change is not None else None
+        volume_type, claim = asked_type or volume.volume_type, self._now(look)
+        if (text := capping.told(fitted, volume_type, size_gib)) is not None:
+            text = f"{Reason.IOPS_CAPPED}: {text}"
+            self._record.tell(claim, "VolumeModify", text, warning=True)
+        elif (text := capping.raised(fitted, volume_type)) is not None:
+            self._record.tell(claim, "VolumeModify", f"{Reason.IOPS_RAISED}: {text}")
+
+    def _tell_unfollowed(self, look: Look, error: StorageError) -> None:
+        """The volume has its class; only later growth is other than that asks for."""
+        text = (
+            f"{error.reason}: the volume has the class, but when it grows later, its IOPS stay as "
+            f"they are, for the tags that say otherwise could not be written: {error.message}"
+        )
+        self._record.tell(self._now(look), "VolumeModify", text, warning=True)
 
     async def _await(self, look: Look, message: str) -> Next:
         wishes = look.wishes - look.known.refused
@@ -221,6 +239,9 @@ class ModifySteps:
             if step.add:
                 await self._volumes.tag([look.volume_id], step.add)
         except StorageError as error:
+            if step.is_optional and error.reason in OF_TAGS:
+                known.unfollowed = error
+                return True
             return await self._refusals.of_tags(look, error)
         known.disputes = 0
         if volume is not None:
