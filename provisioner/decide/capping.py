@@ -69,7 +69,7 @@ def depends_on_region(volume_type: str, iops: int | None) -> bool:
 
 
 def raised(fitted: Fitted, volume_type: str) -> str | None:
-    """What the claim's user is told of more IOPS than the class asks for; None where there are none.
+    """What the claim's user is told of more IOPS than the class asks for; None without any.
 
     The stock driver raises them on every change, without a word.
     """

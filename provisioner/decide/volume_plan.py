@@ -8,14 +8,13 @@ Source: EC2 API ModifyVolume and EBS user guide "Modify a volume" (read 2026-11-
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
-from provisioner.decide import modification_limits as limits
 from provisioner.decide.capping import Fitted
 from provisioner.decide.wanted_shape import Wanted, agrees, difference, fault_of, wanted_shape
 from provisioner.model.attributes import Attributes
-from provisioner.model.budget import Ledger, name_of
+from provisioner.model.budget import MOST, Ledger, name_of
 from provisioner.model.modification import (
     Modification,
     ModificationState,
@@ -36,6 +35,9 @@ class Wish(StrEnum):
 
 
 BOTH = frozenset(Wish)
+# EC2 tells the latest modification for years. One as old as this is no news about what is wanted.
+_OLD = timedelta(days=7)
+_THEN = "wishes of size and class that come meanwhile are carried out with it, as one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,7 @@ def _running(view: View, volume: Volume, latest: Modification) -> Await:
     wishes = _open(view)
     wanted = _wanted(view, volume, shape_of(volume), wishes)
     is_wanted = not wishes or agrees(latest.target, wanted)
-    return Await("" if is_wanted else limits.running(latest))
+    return Await("" if is_wanted else _running_message(latest))
 
 
 def _fulfilled(view: View, volume: Volume, has: Shape) -> Done | Tag | None:
@@ -291,10 +293,51 @@ def _sending(view: View, has: Shape, wanted: Wanted, wishes: frozenset[Wish]) ->
         )
     if latest is not None and latest.state is ModificationState.FAILED:
         name = name_of(latest)
-        if name != view.told_failed and limits.has_failed_in(latest, has, wanted, view.now):
+        if name != view.told_failed and has_failed_in(latest, has, wanted, view.now):
             why = f": {latest.message.rstrip('. ')}" if latest.message else ""
             return Failed(name, f"the modification has failed in EC2{why}; it is tried again")
-    until = limits.not_before(view.ledger, latest, view.now, view.limited_until)
+    until = not_before(view.ledger, latest, view.now, view.limited_until)
     if until is not None:
         return WaitUntil(*until)
     return Send(request, wishes, wanted.fitted)
+
+
+def not_before(
+    ledger: Ledger, latest: Modification | None, now: datetime, limited_until: datetime | None
+) -> tuple[datetime, str] | None:
+    """Until when EC2 takes no other modification, and why; None when it would take one now.
+
+    ``limited_until``: what it has said itself, which counts more than what we have counted.
+    """
+    if limited_until is not None and limited_until > now:
+        why = "EC2 takes no other modification of the volume for now, as it says itself"
+        return limited_until, _waits(limited_until, why)
+    more_at = ledger.more_at(latest, now)
+    if ledger.left(latest, now) or more_at is None:
+        return None
+    why = f"EC2 takes {MOST} modifications of a volume in 24 hours, and they are used up"
+    return more_at, _waits(more_at, why)
+
+
+def _waits(until: datetime, why: str) -> str:
+    return f"it waits until {until:%Y-%m-%d %H:%M:%S} UTC: {why}; {_THEN}"
+
+
+def _running_message(latest: Modification) -> str:
+    """What is said while a modification runs that is not the one that is wanted."""
+    began = f", since {latest.started_at:%Y-%m-%d %H:%M:%S} UTC" if latest.started_at else ""
+    return (
+        f"a modification of the volume is under way{began}; EC2 takes the next one when that is "
+        "completed, which can take hours"
+    )
+
+
+def has_failed_in(latest: Modification, has: Shape, wanted: Wanted, now: datetime) -> bool:
+    """Whether a failed modification was for what is wanted now, not for something long forgotten.
+
+    What came later may be wanted besides: its size is enough to know it by.
+    """
+    if latest.started_at is not None and now - latest.started_at > _OLD:
+        return False
+    is_its_size = latest.target.size_gib == wanted.size_gib > has.size_gib
+    return is_its_size or agrees(latest.target, wanted)

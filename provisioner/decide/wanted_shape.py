@@ -1,7 +1,8 @@
 """What a volume is to become, when it is to grow and its attributes are to change at once.
 
 Source: aws-ebs-csi-driver v1.64 pkg/cloud/cloud.go ``ResizeOrModifyDisk`` for IOPS that follow the
-size, and are raised to the type's least on every change; EC2 API ModifyVolume for what a change of type leaves (read 2026-11-21).
+size, and are raised to the type's least on every change; EC2 API ModifyVolume for what a change of
+type leaves (read 2026-11-21).
 """
 
 from collections.abc import Mapping

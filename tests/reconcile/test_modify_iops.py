@@ -151,7 +151,7 @@ def test_a_class_that_ec2_refuses_leaves_no_tags(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("has_class", [True, False], ids=["a class", "tags"])
 def test_a_region_s_ceiling_is_learned_from_the_refusal_that_names_it(
-    has_class: bool, monkeypatch: pytest.MonkeyPatch
+    *, has_class: bool, monkeypatch: pytest.MonkeyPatch
 ):
     async def story(world: World) -> None:
         world.put("claim", claim_json(mode="Block"))

@@ -174,6 +174,7 @@ def test_a_role_without_the_right_is_told_and_nothing_is_marked_impossible(
         world.cloud.refuses = lambda _: refusal(Reason.PERMISSION_DENIED)
         await world.run(60)
         assert world.claim.resize_status == "ControllerResizeInProgress"
+        assert {(each.size_gib, each.iops) for each in world.cloud.sent} == {(20, 4000)}
         world.cloud.refuses = lambda _: None
         await world.run(400)
 
