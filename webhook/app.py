@@ -72,7 +72,6 @@ class Webhook:
             self._lookup,
             metrics=metrics,
             driver=settings.driver,
-            provisioner_users=settings.provisioner_users,
             strict=settings.strict,
         )
         self._front = Front(

@@ -14,7 +14,6 @@ from webhook.settings import (
     LISTEN,
     NAME,
     NAMESPACE,
-    PROVISIONER_USER,
     TLS_SECRET,
     Settings,
 )
@@ -70,12 +69,6 @@ def commands() -> None:
     default=False,
     show_default=True,
     help="Refuse what cannot be checked, in place of letting it through with a warning.",
-)
-@_option(
-    "--provisioner-user",
-    default=PROVISIONER_USER,
-    show_default=True,
-    help="Accounts whose own affinity is believed without asking EC2, separated by commas.",
 )
 @_option("--region", help="Else AWS_REGION.")
 @_option(
@@ -135,7 +128,6 @@ def serve(
     service: str,
     driver_name: str,
     strict: bool,
-    provisioner_user: str,
     region: str | None,
     ec2_rate: str,
     tls_secret: str,
@@ -159,7 +151,6 @@ def serve(
         service=service,
         driver=driver_name,
         strict=strict,
-        provisioner_users=_separated(provisioner_user),
         region=region,
         ec2_rates=ec2_rate,
         tls_secret=tls_secret,

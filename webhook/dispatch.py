@@ -176,14 +176,11 @@ class Dispatcher:
         """The answer as bytes, and counted."""
         strict = policy.is_strict(path, strict=self._strict)
         try:
-            answer = policy.sendable(path, request, answer, strict=strict)
             body = review.encode(request.uid, answer)
         except Exception:
             log.exception("an answer could not be written", path=path, uid=request.uid)
             answer = policy.unchecked(Trouble.ERROR, strict=strict)
             body = review.encode(request.uid, answer)
-        if answer.why == Trouble.PATCH:
-            log.error("a patch could not be applied", path=path, uid=request.uid)
         outcome = "denied" if not answer.allowed else "patched" if answer.patch else "allowed"
         self._metrics.reviews.labels(path, outcome, answer.why).inc()
         took_s = asyncio.get_running_loop().time() - started

@@ -10,7 +10,6 @@ NAME = "ebs-webhook"  # of the Service and of both webhook configurations
 NAMESPACE = "ebs-provisioner"
 TLS_SECRET = "ebs-webhook-tls"  # noqa: S105 -- a name
 LEASE = "ebs-webhook-repairs"
-PROVISIONER_USER = "system:serviceaccount:ebs-provisioner:ebs-provisioner-controller"
 LISTEN = ":8443"
 
 
@@ -25,7 +24,6 @@ class Settings:
         service: in whose name certificates are made out.
         driver: whose volumes these are, besides in-tree ones.
         strict: refuse what cannot be checked, in place of letting it through with a warning.
-        provisioner_users: accounts whose own affinity is believed without asking EC2.
         region: None for AWS_REGION and boto3's own settings.
         ec2_rates: raised quotas, as the controller takes them.
         tls_secret: name of the certificates' Secret.
@@ -44,7 +42,6 @@ class Settings:
     service: str = NAME
     driver: str = EBS_DRIVER
     strict: bool = False
-    provisioner_users: frozenset[str] = frozenset({PROVISIONER_USER})
     region: str | None = None
     ec2_rates: str = ""
     tls_secret: str = TLS_SECRET

@@ -147,6 +147,19 @@ async def test_what_was_sent_is_carried_on_whatever_becomes_of_its_reasons(
     assert body["spec"]["claimRef"]["uid"] == UID
 
 
+async def test_a_saved_volume_is_known_before_any_watch_tells_of_it():  # race 1
+    world = World(CLAIM)
+    made = a_persistent_volume(f"pvc-{UID}")
+    metadata = msgspec.structs.replace(made.metadata, resource_version="9")
+    saved = msgspec.structs.replace(made, metadata=metadata)
+    world.kube.answers = [PINNED, saved]
+    world.ec2.answers = [a_volume()]
+
+    await world.provisioner.reconcile(UID)
+
+    assert world.caches.persistent_volumes.get(saved.name) == saved
+
+
 async def test_the_zone_is_written_down_before_ec2_hears_of_it():  # race 4
     world = World(CLAIM)
     world.kube.answers = [KubeError(Reason.CONFLICT, "the claim has changed")]

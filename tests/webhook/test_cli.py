@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from webhook import app, cli
-from webhook.settings import PROVISIONER_USER, Settings
+from webhook.settings import Settings
 from webhook.tls import Callers
 
 KUBECONFIG = """
@@ -113,23 +113,6 @@ def test_without_options_it_is_the_manifests_webhook(monkeypatch: Patch) -> None
 
 
 @pytest.mark.parametrize(
-    ("given", "users"),
-    [
-        (PROVISIONER_USER, {PROVISIONER_USER}),
-        ("system:serviceaccount:a:b, someone", {"system:serviceaccount:a:b", "someone"}),
-        ("", set()),
-        (" , ", set()),
-    ],
-)
-def test_accounts_that_are_believed_are_separated_by_commas(
-    monkeypatch: Patch, given: str, users: set[str]
-) -> None:
-    settings = settings_of(monkeypatch, f"--provisioner-user={given}")
-
-    assert settings.provisioner_users == users
-
-
-@pytest.mark.parametrize(
     ("option", "value", "field", "expected"),
     [
         ("kubeconfig", "/somewhere", "kubeconfig", "/somewhere"),
@@ -138,7 +121,6 @@ def test_accounts_that_are_believed_are_separated_by_commas(
         ("service", "mine", "service", "mine"),
         ("driver-name", "ebs.example.com", "driver", "ebs.example.com"),
         ("strict", "true", "strict", True),
-        ("provisioner-user", "me", "provisioner_users", frozenset({"me"})),
         ("region", "eu-central-1", "region", "eu-central-1"),
         ("ec2-rate", "*=x2", "ec2_rates", "*=x2"),
         ("tls-secret", "theirs", "tls_secret", "theirs"),

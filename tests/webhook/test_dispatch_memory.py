@@ -5,7 +5,7 @@ import tracemalloc
 import msgspec
 import pytest
 
-from tests.webhook.front_world import PODS, fine, review
+from tests.webhook.front_world import PODS, VOLUMES, fine, review
 from tests.webhook.test_dispatch import LONG_S, counted, dispatcher, raises, response_of
 from webhook.model.review import MOST_PARTS
 from webhook.server import Limits
@@ -116,10 +116,10 @@ async def test_an_affinity_of_too_many_expressions_is_not_judged(
 ) -> None:
     named = [{"key": "k", "operator": "In", "values": ["z"] * values}] * expressions
     required = {"nodeSelectorTerms": [{"matchExpressions": named}] * terms}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-    body = msgspec.json.encode(review(object={"spec": {"affinity": affinity}}))
+    spec = {"nodeAffinity": {"required": required}}
+    body = msgspec.json.encode(review("persistentvolumes", object={"spec": spec}))
     it = dispatcher(raises, strict=strict)
-    response = response_of(await it.answer(PODS, body, LONG_S))
+    response = response_of(await it.answer(VOLUMES, body, LONG_S))
 
     said = response["status"]["message"] if strict else response["warnings"][0]
     assert "more than 500 terms and expressions" in said

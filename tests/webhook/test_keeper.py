@@ -142,7 +142,7 @@ def test_a_new_authority_is_trusted_beside_the_old_one_before_it_is_served(
         asyncio.get_running_loop()._clock_resolution = 1e-6  # type: ignore[attr-defined]
         world.put_secret(secret)
         world.trust(secret["ca.crt"])
-        replica = await a_replica(world)
+        replica = await a_replica(world, waits=replace(WAITS, check_s=HOUR_S))
 
         async def until(what: str, holds: Callable[[], bool]) -> None:
             while not holds():
@@ -176,7 +176,7 @@ def test_nobody_has_to_touch_it_for_ten_years():
     async def story(world: World) -> None:
         # In doubles, a nanosecond is lost beside a year.
         asyncio.get_running_loop()._clock_resolution = 1e-6  # type: ignore[attr-defined]
-        rarely = replace(WAITS, check_s=24 * HOUR_S)
+        rarely = replace(WAITS, check_s=7 * 24 * HOUR_S)
         replica = await a_replica(world, waits=rarely)
         await asyncio.sleep(10 * 365 * 24 * HOUR_S)
 

@@ -1,14 +1,12 @@
-"""What a review is answered when no rule could answer it, and what may not leave as it is.
+"""What a review is answered when no rule could answer it.
 
 A webhook that cannot tell must not stop the cluster: it lets the object through and says so. With
 ``--strict`` it refuses instead, in a way that makes clients try again by themselves.
 """
 
-from dataclasses import replace
 from enum import StrEnum
 
 from webhook.decide.documents import inside
-from webhook.model.patch import PatchError, applied
 from webhook.model.review import Answer, Request, allow, deny
 
 # Plural and group of what each path is for; a subresource stands behind a slash.
@@ -18,17 +16,11 @@ SUBJECTS = {
     "/validate/persistentvolumeclaims": {("", "persistentvolumeclaims")},
     "/validate/pods": {("", "pods")},
     "/validate/bindings": {("", "pods/binding"), ("", "bindings")},
-    "/validate/volumeattachments": {("storage.k8s.io", "volumeattachments")},
     "/validate/storageclasses": {("storage.k8s.io", "storageclasses")},
 }
-_MUTATING = "/mutate/"
-# Of a pod's or persistent volume's required node affinity.
+# Of a persistent volume's required node affinity; a pod's is bounded by its own rule.
 MOST_EXPRESSIONS = 500
-_POD_TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
-_TERMS = (
-    ("spec", "affinity", "nodeAffinity", _POD_TERMS, "nodeSelectorTerms"),
-    ("spec", "nodeAffinity", "required", "nodeSelectorTerms"),
-)
+_TERMS = ("spec", "nodeAffinity", "required", "nodeSelectorTerms")
 # Paths that only ever warn: there is nothing that a refusal would protect, strict or not.
 _ADVISORY = {"/validate/persistentvolumeclaims"}
 _WITHOUT_OBJECT = {"DELETE", "CONNECT"}
@@ -40,7 +32,6 @@ class Trouble(StrEnum):
     ERROR = "InternalError"
     BUDGET = "BudgetExhausted"
     LOAD = "Overloaded"
-    PATCH = "PatchUnusable"
 
 
 _TOO_MUCH = "TooManyParts"
@@ -48,7 +39,6 @@ _SENTENCES = {
     Trouble.ERROR: "it failed by an error of its own, which is in its log",
     Trouble.BUDGET: "it found no answer in the time that the API server gives it",
     Trouble.LOAD: "it has too many reviews to answer at once",
-    Trouble.PATCH: "its own change to the object could not be applied",
 }
 
 
@@ -84,13 +74,10 @@ def unread(sentence: str, *, strict: bool) -> Answer:
 def too_much(request: Request) -> str:
     """Which bound an object is beyond, "" for none.
 
-    Its terms are compared with each node and each volume: of 7,500 expressions, which fit into one
-    pod, each review took half a second, in which all others waited.
+    Not of a pod: that nobody takes another tenant's volume is checked whatever else it says.
     """
-    for where in _TERMS:
-        terms = inside(request.object, *where)
-        if not isinstance(terms, list):
-            continue
+    terms = inside(request.object, *_TERMS)
+    if isinstance(terms, list):
         weight = len(terms) + sum(map(_weight, terms[:MOST_EXPRESSIONS]))
         if weight > MOST_EXPRESSIONS:
             return f"its node affinity has more than {MOST_EXPRESSIONS} terms and expressions"
@@ -121,22 +108,3 @@ def beyond(path: str, request: Request) -> Answer | None:
     if request.operation in _WITHOUT_OBJECT:
         return allow("NothingToDo")
     return allow("NoObject", warnings=["ebs-webhook was asked about an object and got none"])
-
-
-def sendable(path: str, request: Request, answer: Answer, *, strict: bool) -> Answer:
-    """The answer as it may be sent: a patch only from a mutating path, and only if it applies.
-
-    The API server turns a patch that it cannot apply into an internal error of the user's request,
-    whatever the failure policy (measured on 1.36.3), and so does it with one of a validating
-    webhook, if the policy is Fail.
-    """
-    if not answer.patch or not answer.allowed:
-        return answer
-    try:
-        if not path.startswith(_MUTATING):
-            raise PatchError(f"{path} must not change anything")
-        applied(request.object or {}, answer.patch)
-    except (ValueError, RecursionError):  # a PatchError, or a pointer to nothing at all
-        instead = unchecked(Trouble.PATCH, strict=strict)
-        return replace(instead, warnings=(*answer.warnings, *instead.warnings))
-    return answer

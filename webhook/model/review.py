@@ -75,14 +75,6 @@ class _Outline(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     request: _Head | None = None
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation of a JSON Patch (RFC 6902); ``value`` is that of ``add`` only."""
-
-    path: str
-    value: Any = msgspec.UNSET
-    op: Literal["add", "remove"] = "add"
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a review is answered; ``allow`` and ``deny`` make them.
@@ -94,7 +86,7 @@ class Answer:
         code: of a denial, the HTTP status that the user's client sees.
         retry_after_s: of a denial, when the client should try again by itself.
         warnings: shown to the user whatever the outcome.
-        patch: of an allowed review.
+        patch: of an allowed review, the operations of a JSON Patch (RFC 6902).
         audit: annotations of the audit log, by key without a slash.
     """
 
@@ -104,12 +96,12 @@ class Answer:
     code: int = 0
     retry_after_s: int | None = None
     warnings: tuple[str, ...] = ()
-    patch: tuple[Operation, ...] = ()
+    patch: tuple[Json, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
 
 
 def allow(
-    why: str, *, warnings: Sequence[str] = (), patch: Sequence[Operation] = (), **audit: str
+    why: str, *, warnings: Sequence[str] = (), patch: Sequence[Json] = (), **audit: str
 ) -> Answer:
     """Let an object through."""
     return Answer(allowed=True, why=why, warnings=tuple(warnings), patch=tuple(patch), audit=audit)
