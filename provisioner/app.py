@@ -88,7 +88,6 @@ class Controller:
             zone_names=edges.zone_names,
             watcher=edges.watcher,
             marks=edges.marks,
-            live=edges.live,
             events=edges.events,
             metrics=metrics,
         )
@@ -98,7 +97,6 @@ class Controller:
             caches=edges.caches,
             volumes=edges.volumes,
             marks=edges.marks,
-            live=edges.live,
             events=edges.events,
             metrics=metrics,
         )
@@ -123,7 +121,7 @@ class Controller:
             client=client,
             volumes=edges.volumes,
             marks=edges.marks,
-            live=edges.live,
+            caches=edges.caches,
             creations=self.provisioner.creations,
             metrics=metrics,
         )
@@ -211,14 +209,17 @@ class Controller:
                 return
 
     async def _work(self) -> None:
-        for flow in self.flows:
-            flow.subscribe()
+        await self.caches.introduce(self._subscribe)
         async with asyncio.TaskGroup() as tasks:
             for each in self.lasting:
                 tasks.create_task(each.run(), name=type(each).__qualname__)
             tasks.create_task(self._prove(), name="prove")
             for flow in self.flows:
                 tasks.create_task(flow.queue.run(), name=flow.queue.name)
+
+    def _subscribe(self) -> None:
+        for flow in self.flows:
+            flow.subscribe()
 
     async def _wind_down(self, working: asyncio.Task[None]) -> None:
         """Take no more work, let calls under way end, write what is known, then let go.
