@@ -93,7 +93,6 @@ class Controller:
             zone_names=edges.zone_names,
             watcher=edges.watcher,
             marks=edges.marks,
-            live=edges.live,
             events=edges.events,
             metrics=metrics,
         )
@@ -103,7 +102,6 @@ class Controller:
             caches=edges.caches,
             volumes=edges.volumes,
             marks=edges.marks,
-            live=edges.live,
             events=edges.events,
             metrics=metrics,
         )
@@ -128,7 +126,7 @@ class Controller:
             client=client,
             volumes=edges.volumes,
             marks=edges.marks,
-            live=edges.live,
+            caches=edges.caches,
             creations=self.provisioner.creations,
             metrics=metrics,
         )
@@ -181,7 +179,7 @@ class Controller:
                 for task in lasting:
                     task.cancel()
                 await asyncio.gather(*lasting, return_exceptions=True)
-                for each in (self.edges, self.provisioner, self.modifier):
+                for each in (self.edges, self.provisioner):
                     await each.close()
                 if self.settings.leader_elect:
                     await self.leases.release()
@@ -237,14 +235,17 @@ class Controller:
                 return
 
     async def _work(self) -> None:
-        for flow in self.flows:
-            flow.subscribe()
+        await self.caches.introduce(self._subscribe)
         async with asyncio.TaskGroup() as tasks:
             for each in self.lasting:
                 tasks.create_task(each.run(), name=type(each).__qualname__)
             tasks.create_task(self._prove(), name="prove")
             for flow in self.flows:
                 tasks.create_task(flow.queue.run(), name=flow.queue.name)
+
+    def _subscribe(self) -> None:
+        for flow in self.flows:
+            flow.subscribe()
 
     async def _wind_down(self, working: asyncio.Task[None]) -> None:
         """Take no more work, let calls under way end, write what is known, then let go.

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import re
-from urllib.parse import urlsplit
+from pathlib import Path
 
 import click
 
@@ -14,11 +14,10 @@ from webhook.settings import (
     LISTEN,
     NAME,
     NAMESPACE,
-    NAMESPACE_BY_URL,
-    PROVISIONER_USER,
     TLS_SECRET,
     Settings,
 )
+from webhook.tls import Callers
 
 _MOST_PORT = 65535
 
@@ -41,26 +40,6 @@ class _Address(click.ParamType[str]):
         return text
 
 
-class _Url(click.ParamType[str]):
-    """``https://host:port``, as a webhook configuration may name it."""
-
-    name = "url"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        text = str(value)
-        try:
-            parts = urlsplit(text)
-            plain = bool(parts.scheme == "https" and parts.hostname and parts.port)
-        except ValueError:
-            plain = False
-        # The API server takes neither a user, a query nor a fragment; the paths are ours.
-        if not plain or not re.fullmatch(r"https://[^/?#@\s\\]+/?", text):
-            self.fail(f"{text[:80]!r} is not of the form https://HOST:PORT", param, ctx)
-        return text.rstrip("/")
-
-
 @click.group("ebs-webhook", context_settings={"auto_envvar_prefix": "EBS_WEBHOOK"})
 @click.version_option(package_name="ebs-provisioner")
 def commands() -> None:
@@ -69,18 +48,19 @@ def commands() -> None:
 
 @commands.command()
 @_option("--kubeconfig", help="Else KUBECONFIG, else the pod's own cluster.")
-@_option("--listen", type=_Address(), help=f"Where to serve HTTPS. [default: {LISTEN}]")
 @_option(
-    "--url",
-    type=_Url(),
-    help="https://127.0.0.1:PORT, for a sandbox: the process applies both webhook configurations"
-    " by itself with this address, and listens there if --listen says nothing else.",
+    "--listen",
+    type=_Address(),
+    default=LISTEN,
+    show_default=True,
+    help="Where to serve HTTPS.",
 )
 @_option(
     "--namespace",
     type=options.DnsName(),
-    help=f"Of the Secret, the lease and the Service. [default: {NAMESPACE}, with --url"
-    f" {NAMESPACE_BY_URL}]",
+    default=NAMESPACE,
+    show_default=True,
+    help="Of the Secret, the lease and the Service.",
 )
 @_option("--service", type=options.DnsName(), default=NAME, show_default=True)
 @_option("--driver-name", type=options.DnsName(), default=EBS_DRIVER, show_default=True)
@@ -89,12 +69,6 @@ def commands() -> None:
     default=False,
     show_default=True,
     help="Refuse what cannot be checked, in place of letting it through with a warning.",
-)
-@_option(
-    "--provisioner-user",
-    default=PROVISIONER_USER,
-    show_default=True,
-    help="Accounts whose own affinity is believed without asking EC2, separated by commas.",
 )
 @_option("--region", help="Else AWS_REGION.")
 @_option(
@@ -106,11 +80,33 @@ def commands() -> None:
 )
 @_option("--tls-secret", type=options.DnsName(), default=TLS_SECRET, show_default=True)
 @_option(
+    "--tls-name",
+    default="",
+    help="Further hosts and addresses in the certificate, separated by commas: where webhook"
+    " configurations name a url in place of the Service.",
+)
+@_option(
     "--tls-manage",
     type=bool,
     default=True,
     show_default=True,
     help="false: only read the Secret, which somebody else writes, and no caBundle.",
+)
+@_option(
+    "--client-ca-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Certificates (PEM): only who has a client certificate that one of them signed may ask.",
+)
+@_option(
+    "--client-name",
+    default="",
+    help="With --client-ca-file: the common names or DNS names that may ask, separated by commas."
+    " [default: all that it signed]",
+)
+@_option(
+    "--caller-token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Only who sends the token in this file as its bearer token may ask.",
 )
 @_option(
     "--metrics-address",
@@ -127,40 +123,44 @@ def commands() -> None:
 def serve(
     *,
     kubeconfig: str | None,
-    listen: str | None,
-    url: str | None,
-    namespace: str | None,
+    listen: str,
+    namespace: str,
     service: str,
     driver_name: str,
     strict: bool,
-    provisioner_user: str,
     region: str | None,
     ec2_rate: str,
     tls_secret: str,
+    tls_name: str,
     tls_manage: bool,
+    client_ca_file: Path | None,
+    client_name: str,
+    caller_token_file: Path | None,
     metrics_address: str | None,
     log_format: str,
     log_level: str,
 ) -> None:
     """Answer the API server's reviews (run as a Deployment)."""
-    if url and not tls_manage:
-        raise click.UsageError(
-            "--url applies the webhook configurations: it needs --tls-manage=true"
-        )
+    if client_name and client_ca_file is None:
+        raise click.UsageError("--client-name says nothing without --client-ca-file")
     logs.configure(log_format, log_level)
     settings = Settings(
         kubeconfig=kubeconfig,
-        listen=listen or (urlsplit(url).netloc if url else LISTEN),
-        url=url or "",
-        namespace=namespace or (NAMESPACE_BY_URL if url else NAMESPACE),
+        listen=listen,
+        namespace=namespace,
         service=service,
         driver=driver_name,
         strict=strict,
-        provisioner_users=frozenset(user.strip() for user in provisioner_user.split(",")) - {""},
         region=region,
         ec2_rates=ec2_rate,
         tls_secret=tls_secret,
+        tls_names=tuple(sorted(_separated(tls_name))),
         tls_manage=tls_manage,
+        callers=Callers(
+            authority=_text(client_ca_file, "--client-ca-file"),
+            names=_separated(client_name),
+            token=_text(caller_token_file, "--caller-token-file"),
+        ),
         metrics_address=metrics_address or "",
     )
     from webhook import app  # noqa: PLC0415 -- boto3 and kubernetes cost half a second
@@ -169,6 +169,23 @@ def serve(
         asyncio.run(app.run(settings))
     except StorageError as error:
         raise click.ClickException(error.message) from error
+
+
+def _separated(text: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in text.split(",")) - {""}
+
+
+def _text(path: Path | None, option: str) -> str:
+    """What a file holds; an empty one would let everybody in."""
+    if path is None:
+        return ""
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"{option}: {path} cannot be read as ASCII: {error}") from error
+    if not text:
+        raise click.UsageError(f"{option}: {path} is empty")
+    return text
 
 
 def main() -> None:

@@ -45,6 +45,11 @@ EXPLAINED: Mapping[Reason, Explained] = {
         "region, or for its size.",
         "Nothing, if they suffice. Else a larger claim or another type, as the message says.",
     ),
+    R.IOPS_RAISED: Explained(
+        "The VolumeAttributesClass asks for fewer IOPS than volumes of its type have at least: the "
+        "volume has that many.",
+        "Nothing.",
+    ),
     R.PERMISSION_DENIED: Explained(
         "The role may not do this in AWS.",
         "Allow the action that the message names; `manifests/iam/` has the whole policy.",

@@ -10,8 +10,7 @@ from typing import Any, cast
 
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.lookups import NameLookUps, VolumeReads
-from provisioner.ec2.snapshot_turns import Turns
-from provisioner.ec2.snapshots import Snapshots
+from provisioner.ec2.snapshots import Snapshots, Turns
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.zones import ZoneNames
 from provisioner.kube.client import KubeClient
@@ -24,7 +23,6 @@ from provisioner.model.meta import KubeObject
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import Volume
 from provisioner.reconcile.caches import Caches
-from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from provisioner.reconcile.provision import Provisioner
 from provisioner.settings import Settings
@@ -120,6 +118,7 @@ class SnapshotsInEc2:
     asked: list[SnapshotRequest] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     turns: Turns = field(default_factory=Turns)
+    searches: int = 0
 
     async def create(self, request: SnapshotRequest, *, gate: Any) -> EbsSnapshot:
         await gate()
@@ -141,6 +140,7 @@ class SnapshotsInEc2:
         return {each: self.there[each] for each in ids if each in self.there}
 
     async def find_any(self, key: str, values: Sequence[str], **_: Any) -> list[EbsSnapshot]:
+        self.searches += 1
         return [each for each in self.there.values() if each.tags.get(key) in values]
 
     async def delete(self, snapshot_id: str) -> None:
@@ -166,7 +166,6 @@ class SourceWorld:
         metrics = Metrics()
         self.caches = self.kube.caches = Caches(kube, metrics, DRIVER)
         self.fill(claim, storage_class or a_class())
-        live = LiveLists(kube)
         self.provisioner = Provisioner(
             settings=Settings(cluster_id=cluster_id),
             identity="test",
@@ -178,8 +177,7 @@ class SourceWorld:
             snapshots=cast("Snapshots", self.snapshots),
             zone_names=ZoneNames(cast("Ec2Calls", None)),
             watcher=PromptWatcher(self.ec2, metrics),
-            marks=Marks(volumes, live, cluster_id=""),
-            live=live,
+            marks=Marks(volumes, self.caches, cluster_id=""),
             events=cast("EventRecorder", self.events),
             metrics=metrics,
         )

@@ -11,7 +11,8 @@ import pytest
 import structlog
 
 from webhook import app, cli
-from webhook.settings import PROVISIONER_USER, Settings
+from webhook.settings import Settings
+from webhook.tls import Callers
 
 KUBECONFIG = """
 apiVersion: v1
@@ -67,16 +68,6 @@ def settings_of(monkeypatch: Patch, *options: str) -> Settings:
         ("--listen", "https://host:1", "is no address"),
         ("--listen", "", "is no address"),
         ("--metrics-address", "nowhere", "is no address"),
-        ("--url", "http://127.0.0.1:8443", "is not of the form https://"),
-        ("--url", "https://127.0.0.1", "is not of the form https://"),
-        ("--url", "https://127.0.0.1:0", "is not of the form https://"),
-        ("--url", "https://127.0.0.1:99999", "is not of the form https://"),
-        ("--url", "https://me@127.0.0.1:8443", "is not of the form https://"),
-        ("--url", "https://127.0.0.1:8443/path", "is not of the form https://"),
-        ("--url", "https://127.0.0.1:8443?timeout=5s", "is not of the form https://"),
-        ("--url", "https://127.0.0.1:8443#here", "is not of the form https://"),
-        ("--url", "https://[::1:8443", "is not of the form https://"),
-        ("--url", "", "is not of the form https://"),
         ("--namespace", "Not-A-Name", "is no DNS name"),
         ("--service", "", "is no DNS name"),
         ("--driver-name", "ebs..com", "is no DNS name"),
@@ -109,14 +100,6 @@ def test_an_unknown_option_or_command_is_one_line(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_url_without_certificates_of_our_own_is_refused(
-    monkeypatch: Patch, capsys: Captured
-) -> None:
-    assert run(monkeypatch, "serve", "--url=https://127.0.0.1:9443", "--tls-manage=false") == 2
-    assert "--url" in (told := capsys.readouterr().err)
-    assert told.count("\n") == 1
-
-
 @pytest.mark.parametrize("command", [(), ("serve",)])
 def test_help_needs_nothing_and_succeeds(
     monkeypatch: Patch, capsys: Captured, command: tuple[str, ...]
@@ -129,54 +112,19 @@ def test_without_options_it_is_the_manifests_webhook(monkeypatch: Patch) -> None
     assert settings_of(monkeypatch) == Settings()
 
 
-def test_with_a_url_it_needs_nothing_of_the_manifests(monkeypatch: Patch) -> None:
-    settings = settings_of(monkeypatch, "--url=https://127.0.0.1:9443/")
-
-    assert settings.url == "https://127.0.0.1:9443"
-    assert settings.listen == "127.0.0.1:9443"
-    assert settings.namespace == "default"
-
-
-def test_what_is_said_beside_a_url_counts(monkeypatch: Patch) -> None:
-    settings = settings_of(
-        monkeypatch, "--url=https://[::1]:9443", "--listen=:8443", "--namespace=mine"
-    )
-
-    assert settings.url == "https://[::1]:9443"
-    assert (settings.listen, settings.namespace) == (":8443", "mine")
-
-
-@pytest.mark.parametrize(
-    ("given", "users"),
-    [
-        (PROVISIONER_USER, {PROVISIONER_USER}),
-        ("system:serviceaccount:a:b, someone", {"system:serviceaccount:a:b", "someone"}),
-        ("", set()),
-        (" , ", set()),
-    ],
-)
-def test_accounts_that_are_believed_are_separated_by_commas(
-    monkeypatch: Patch, given: str, users: set[str]
-) -> None:
-    settings = settings_of(monkeypatch, f"--provisioner-user={given}")
-
-    assert settings.provisioner_users == users
-
-
 @pytest.mark.parametrize(
     ("option", "value", "field", "expected"),
     [
         ("kubeconfig", "/somewhere", "kubeconfig", "/somewhere"),
         ("listen", ":1", "listen", ":1"),
-        ("url", "https://a:1", "url", "https://a:1"),
         ("namespace", "here", "namespace", "here"),
         ("service", "mine", "service", "mine"),
         ("driver-name", "ebs.example.com", "driver", "ebs.example.com"),
         ("strict", "true", "strict", True),
-        ("provisioner-user", "me", "provisioner_users", frozenset({"me"})),
         ("region", "eu-central-1", "region", "eu-central-1"),
         ("ec2-rate", "*=x2", "ec2_rates", "*=x2"),
         ("tls-secret", "theirs", "tls_secret", "theirs"),
+        ("tls-name", "b, 127.0.0.1", "tls_names", ("127.0.0.1", "b")),
         ("tls-manage", "false", "tls_manage", False),
         ("metrics-address", ":2", "metrics_address", ":2"),
     ],
@@ -201,7 +149,7 @@ def test_the_environment_is_held_to_the_same_rules(monkeypatch: Patch, capsys: C
 
 
 def test_an_empty_setting_in_the_environment_is_none(monkeypatch: Patch) -> None:
-    for option in ("URL", "LISTEN", "NAMESPACE", "REGION", "METRICS_ADDRESS"):
+    for option in ("TLS_NAME", "LISTEN", "NAMESPACE", "REGION", "METRICS_ADDRESS"):
         monkeypatch.setenv(f"EBS_WEBHOOK_SERVE_{option}", "")
 
     assert settings_of(monkeypatch) == Settings()
@@ -252,3 +200,36 @@ def test_what_is_missing_at_the_start_is_one_line(
     assert done.stderr.startswith("ebs-webhook: ")
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_by_default_anybody_may_ask(monkeypatch: Patch) -> None:
+    assert settings_of(monkeypatch).callers == Callers()
+
+
+def test_callers_are_told_by_files(monkeypatch: Patch, tmp_path: Path) -> None:
+    (tmp_path / "ca").write_text("an authority\n")
+    (tmp_path / "token").write_text("a.b.c\n")
+    options = ["--client-ca-file", str(tmp_path / "ca"), "--client-name", "one, two"]
+    options += ["--caller-token-file", str(tmp_path / "token")]
+
+    assert settings_of(monkeypatch, *options).callers == Callers(
+        authority="an authority", names=frozenset({"one", "two"}), token="a.b.c"
+    )
+
+
+@pytest.mark.parametrize("option", ["--client-ca-file", "--caller-token-file"])
+@pytest.mark.parametrize("content", [b" \n", b"\xff"])
+def test_a_file_that_would_let_everybody_in_is_named(
+    monkeypatch: Patch, capsys: Captured, tmp_path: Path, option: str, content: bytes
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    says = "cannot be read" if content.strip() else "is empty"
+
+    assert run(monkeypatch, "serve", option, str(file)) != 0
+    assert f"{option}: {file} {says}" in " ".join(capsys.readouterr().err.split())
+
+
+def test_names_without_an_authority_are_a_mistake(monkeypatch: Patch, capsys: Captured) -> None:
+    assert run(monkeypatch, "serve", "--client-name", "one") != 0
+    assert "--client-name says nothing without --client-ca-file" in capsys.readouterr().err
