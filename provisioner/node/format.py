@@ -93,11 +93,19 @@ class Formatter:
         devices: looks once more before anything is written.
         consents: asked only about a volume that would be refused.
         patience: works on devices.
+        is_legacy_xfs: whether an xfs is to be mounted by Linux before 5.10, too.
     """
 
     def __init__(
-        self, programs: Programs, devices: Devices, consents: Consents, patience: Patience
+        self,
+        programs: Programs,
+        devices: Devices,
+        consents: Consents,
+        patience: Patience,
+        *,
+        is_legacy_xfs: bool = False,
     ) -> None:
+        self._is_legacy_xfs = is_legacy_xfs
         self._programs = programs
         self._devices = devices
         self._consents = consents
@@ -279,7 +287,9 @@ class Formatter:
         self, claimed: ClaimedDevice, device: Device, wish: FileSystemWish, step: Format
     ) -> Found:
         try:
-            command = mkfs_command(wish.name, wish.options, device.path)
+            command = mkfs_command(
+                wish.name, wish.options, device.path, is_legacy_xfs=self._is_legacy_xfs
+            )
             check_block_size(wish.name, wish.options, page_bytes=mmap.PAGESIZE)
         except ValueError as error:
             raise NodeError(
