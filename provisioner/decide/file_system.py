@@ -23,9 +23,9 @@ SUPPORTED = ("ext4", "ext3", "xfs")
 _EXT = ("ext4", "ext3")
 
 # Named, because defaults change with the programs' versions, and an older kernel does not mount
-# what a newer mkfs makes: aws-ebs-csi-driver issues 2110 and 2690. These are the defaults of e2fsprogs
-# 1.47.0 and xfsprogs 6.1 on Debian 12. xfs has them since Linux 5.10; the older ones are those of
-# aws-ebs-csi-driver's --legacy-xfs, for Linux 5.4 and before.
+# what a newer mkfs makes (aws-ebs-csi-driver issues 2110 and 2690). These are the defaults of
+# e2fsprogs 1.47.0 and xfsprogs 6.1 on Debian 12. xfs has them since Linux 5.10; the older ones are
+# those of aws-ebs-csi-driver's --legacy-xfs, for Linux 5.4 and before.
 _EXT_LATER = "^metadata_csum_seed,^orphan_file"
 _EXT_FEATURES = {
     "ext4": (
