@@ -12,12 +12,11 @@ import yaml
 from provisioner.kube import lease
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.node_affinity import labels_in
-from tests.webhook.services import by_service
+from provisioner.sandbox import installation
 from webhook import app
 from webhook import settings as names
 from webhook.cli import serve
 from webhook.decide import policy
-from webhook.model import hooks as model_hooks
 from webhook.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -334,11 +333,12 @@ def test_a_webhook_points_at_a_path_for_what_it_is_about(hook: Json):
     assert rule["operations"] == (["UPDATE"] if hook["name"].startswith("relabel.") else ["CREATE"])
 
 
-def test_the_code_registers_the_same_webhooks_by_url_as_the_manifests_by_service():
-    service = by_service(names.NAME, names.NAMESPACE)
-
-    for kind, whole in model_hooks.configurations(names.NAME, service, driver=EBS_DRIVER).items():
-        assert whole == the(kind)
+def test_the_sandbox_has_the_same_webhooks_asked_by_url():
+    for configuration in installation.configurations_by_url("https://127.0.0.1:9443"):
+        applied = the(configuration["kind"])
+        for hook, by_service in zip(configuration["webhooks"], applied["webhooks"], strict=True):
+            path = by_service["clientConfig"]["service"]["path"]
+            assert hook == by_service | {"clientConfig": {"url": f"https://127.0.0.1:9443{path}"}}
 
 
 def test_every_path_has_a_webhook():

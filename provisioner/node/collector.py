@@ -19,7 +19,6 @@ from provisioner.decide import nvme_statistics
 from provisioner.decide.nvme_statistics import Statistics
 from provisioner.model.errors import NodeError, StorageError
 from provisioner.node import nvme
-from provisioner.node.device_thread import in_thread
 from provisioner.node.devices import Device, Devices
 from provisioner.node.patience import Patience
 from provisioner.node.volume_names import VolumeName, VolumeNames
@@ -84,7 +83,7 @@ class VolumeCollector(Collector):
 
     async def _refresh(self) -> None:
         try:
-            seen = await in_thread(self._devices.volumes) or await self._names.told()
+            seen = await self._devices.volumes() or await self._names.told()
             names = await self._names.of(seen)
         except StorageError as exc:
             log.warning("volumes are not measured", error=exc.message)
@@ -118,7 +117,7 @@ class VolumeCollector(Collector):
         if not device.is_nvme:
             return None
         page = await self._patience.call(
-            f"statistics of {device.volume_id}",
+            device.resource,
             partial(self._statistics_page, device.disk),
             what=f"asking {device.disk} for its statistics",
         )

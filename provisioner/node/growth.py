@@ -92,9 +92,8 @@ class Growth:
 
     async def _look(self, device: Device, function: Callable[[], T]) -> T:
         try:
-            return await self._patience.call(
-                device.volume_id, function, what=f"reading {device.path}"
-            )
+            what = f"reading {device.path}"
+            return await self._patience.call(device.resource, function, what=what)
         except OSError as error:
             raise NodeError(
                 Reason.DEVICE_NOT_FOUND,

@@ -1,6 +1,7 @@
 """The cached world: one informer a kind, and live reads where "not here" is not proof enough."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -181,18 +182,59 @@ class Caches:
         return self._discovered.is_set() and all(i.synced.is_set() for i in self._first)
 
     async def refresh(self) -> None:
-        """Take in what live lists show, for all that a leader writes."""
-        for resource, informer in self._kinds.items():
-            if resource not in _WRITTEN or informer not in self._served:
-                continue
-            try:
-                listing = await self._client.list(resource)
-            except KubeError:
-                if await self._is_served(resource):
-                    raise
-                continue  # its CRD is gone, and all objects with it
-            for found in listing.items:
-                informer.observe(found)
+        """Take in all that was written before this call, of all that a leader writes.
+
+        Raises:
+            KubeError: that cannot be told.
+        """
+        await asyncio.gather(*(self._refresh(resource) for resource in _WRITTEN))
+
+    async def _refresh(self, resource: Resource[Any]) -> None:
+        informer = self._kinds[resource]
+        if not informer.synced.is_set():
+            return  # not served, or not yet
+        try:
+            await informer.catch_up()
+        except KubeError:
+            if await self._is_served(resource):
+                raise
+            # Its CRD is gone, and all objects with it.
+
+    async def certain(self, *informers: Informer[Any]) -> None:
+        """Return once what these caches lack is proof: it did not exist before this call.
+
+        Raises:
+            KubeError: that cannot be told; nobody may conclude anything.
+        """
+        await asyncio.gather(*(informer.catch_up() for informer in informers))
+        odd = sorted(key for informer in informers for key in informer.unreadable)
+        if odd:
+            message = (
+                f"{odd[0]} cannot be read (see the log line about it), so it is not certain "
+                "which volumes are in use; nothing is deleted meanwhile"
+            )
+            raise KubeError(Reason.UNREADABLE, message)
+
+    async def nobody_names(self, volume_id: str) -> None:
+        """The last look before a volume without a persistent volume is deleted.
+
+        Raises:
+            KubeError: a persistent volume names it, or that cannot be told.
+        """
+        await self.certain(self.persistent_volumes)
+        named = self.persistent_volumes.keyed("volume", volume_id)
+        if named:
+            name = min(each.name for each in named)
+            message = f"persistentvolume {name} names volume {volume_id}, so it is kept"
+            raise KubeError(Reason.CONFLICT, message)
+
+    async def introduce(self, subscribe: Callable[[], None]) -> None:
+        """Have many subscribe, and tell them what is here, while others on the loop go on."""
+        for informer in self._kinds.values():
+            informer.hold_back()
+        subscribe()
+        for informer in self._kinds.values():
+            await informer.introduce()
 
     async def _is_served(self, resource: Resource[Any]) -> bool:
         """Whether a kind is still there, as far as that can be told; CRDs can be deleted."""

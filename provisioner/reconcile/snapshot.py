@@ -175,8 +175,9 @@ class Snapshotter:
     async def _namesakes(self, content: VolumeSnapshotContent) -> list[str]:
         """Other contents for which the snapshot of one that goes must stay, by name.
 
-        The cache says which may; each is then asked for at the API server. One that was made so
-        recently that no cache has it is missed, as by the stock sidecar, which asks for none.
+        The cache says which may; each is then asked for at the API server. All that were made
+        before this one was to go are in the cache that shows it go: one watch tells of them in
+        order. The stock sidecar asks for none.
 
         Raises:
             KubeError: it could not be asked.

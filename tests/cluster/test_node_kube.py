@@ -158,8 +158,11 @@ async def test_kubelet_is_told_of_a_node_without_a_metadata_service(
     kube: NodeKube, volume: Volume, sandbox: Sandbox, tmp_path: Path
 ):
     metadata = Metadata(None, kube, Roots(sys=tmp_path))
-    seen = frozenset({"vol-root", "vol-foreign", volume.id})
-    foreign = Foreign(kube, metadata, lambda: seen)
+
+    async def seen() -> frozenset[str]:
+        return frozenset({"vol-root", "vol-foreign", volume.id})
+
+    foreign = Foreign(kube, metadata, seen)
 
     found = await Info(kube, metadata, foreign, LimitOptions()).get()
 

@@ -26,7 +26,7 @@ class Machine:
         device = Device(disk, disk, volume_id, 5 * GIB, is_nvme, f"259:{number}")
         self.disks[volume_id] = device
 
-    def volumes(self):
+    async def volumes(self):
         return frozenset() if self.is_blind else frozenset(self.disks)
 
     async def find(self, volume_id, device_path, partition, *, wait_s):
