@@ -29,6 +29,7 @@ from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.node import CsiNode, Node
+from provisioner.model.node_affinity import REGION_LABEL, region_of
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.pod import Pod, using_claims
 from provisioner.model.storage_class import StorageClass
@@ -103,6 +104,7 @@ class Caches:
         self._discovered = asyncio.Event()
         # Asked for by every claim that binds at once, and hardly ever another.
         self._places: frozenset[Place] | None = None
+        self._without_region: frozenset[str] = frozenset()  # zones; found with the places
         self.nodes.subscribe(self._node_changed)
         self.csi_nodes.subscribe(self._registration_changed)
 
@@ -311,16 +313,30 @@ class Caches:
             self._places = self._registered_places()
         return self._places
 
+    def have_region_label(self, zone: str) -> bool:
+        """Whether the driver runs on nodes of a zone, and all of these carry their Region."""
+        return any(place.zone == zone for place in self.registered_places()) and (
+            zone not in self._without_region
+        )
+
     def _registered_places(self) -> frozenset[Place]:
         found = set()
+        without_region = set()
         for csi_node in self.csi_nodes.values():
             node = self.nodes.get(csi_node.name)
             if node is not None and csi_node.driver(self._driver) is not None:
-                found.add(place_of(node.labels))
+                place = place_of(node.labels)
+                found.add(place)
+                if place is not None and node.labels.get(REGION_LABEL) != region_of(place.zone):
+                    without_region.add(place.zone)
+        self._without_region = frozenset(without_region)
         return frozenset(place for place in found if place is not None)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        before, after = (place_of(node.labels) if node else None for node in (old, new))
+        before, after = (
+            (place_of(node.labels), node.labels.get(REGION_LABEL)) if node else None
+            for node in (old, new)
+        )
         if before != after:
             self._places = None
 
