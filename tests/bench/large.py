@@ -153,7 +153,7 @@ async def _taken_over(controller: Controller) -> None:
     controller.snapshotter.take_over(None)
 
 
-async def _nobody_else() -> None:
+async def _nobody_else(_: object) -> None:
     return
 
 
