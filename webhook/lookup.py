@@ -17,7 +17,7 @@ from provisioner.ec2.batches import FILTER_VALUES
 from provisioner.ec2.coalescer import Coalescer
 from provisioner.ec2.volumes import Volumes
 from provisioner.model.errors import Reason, StorageError
-from provisioner.model.volume import is_volume_id
+from provisioner.model.ids import is_volume_id
 from webhook.decide.persistent_volume import Doubt, Found, Missing, Truth
 from webhook.metrics import WebhookMetrics
 

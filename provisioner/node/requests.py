@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from provisioner.model.errors import NodeError, Reason
+from provisioner.model.ids import is_volume_id
 from provisioner.model.node_requests import (
     AccessMode,
     Capability,
@@ -23,7 +24,7 @@ from provisioner.model.node_requests import (
 )
 from provisioner.model.parameters import FILE_SYSTEMS
 from provisioner.model.sentences import printable
-from provisioner.model.volume import is_volume_id, normalised_handle
+from provisioner.model.volume import normalised_handle
 from provisioner.node.wire import csi_pb2
 
 _MODES = csi_pb2.VolumeCapability.AccessMode.Mode

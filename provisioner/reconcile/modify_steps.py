@@ -14,7 +14,7 @@ from provisioner.edges import Edges
 from provisioner.model.budget import Ledger, asked
 from provisioner.model.claim import Claim
 from provisioner.model.errors import NEEDS_HUMAN, Reason, StorageError
-from provisioner.model.volume import is_volume_id
+from provisioner.model.ids import is_volume_id
 from provisioner.reconcile.modify_ceiling import ModifyCeiling
 from provisioner.reconcile.modify_look import Look, Next, is_under_way, released, view_of
 from provisioner.reconcile.modify_memory import Readings, loop_s

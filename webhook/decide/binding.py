@@ -9,8 +9,9 @@ Source: what a Binding carries and what becomes of a denied one was measured on 
 import msgspec
 
 from provisioner.model.attachment import Attachment
+from provisioner.model.ids import is_volume_id
 from provisioner.model.sentences import listed
-from provisioner.model.volume import is_volume_id, normalised_handle
+from provisioner.model.volume import normalised_handle
 from webhook.decide.placement import Placed
 from webhook.decide.pod_volumes import placed, volumes_of
 from webhook.decide.readings import NO_OBJECT, Basis, Readings, Wanted

@@ -8,8 +8,9 @@ webhooks; only what cannot be known now is turned away by both, in strict mode, 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from provisioner.model.ids import is_volume_id
 from provisioner.model.node_affinity import zones_named
-from provisioner.model.volume import is_volume_id, normalised_handle
+from provisioner.model.volume import normalised_handle
 from provisioner.model.zone import ZONE_LABEL
 from webhook.decide import affinity, labels
 from webhook.decide.documents import inside, put
