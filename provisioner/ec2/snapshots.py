@@ -1,6 +1,6 @@
 """EBS snapshots in EC2: take, delete, find, describe, make fast, lock; nothing is waited for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -8,17 +8,17 @@ from provisioner.ec2.batches import (
     FILTER_VALUES,
     PAGE,
     Call,
+    ask_about,
     chunks,
-    on_all,
     one_of,
     pages,
-    those_that_exist,
 )
 from provisioner.ec2.calls import Ec2Calls, Gate
 from provisioner.ec2.errors import refusal
 from provisioner.ec2.snapshot_turns import Turns
 from provisioner.model.ebs_snapshot import EbsSnapshot, LockRequest, SnapshotRequest, SnapshotState
 from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.ids import is_snapshot_id
 
 IDS_PER_CALL = 500
 # Everybody's public snapshots can be seen too, and can carry any tag.
@@ -82,33 +82,28 @@ class Snapshots:
                 raise
 
     async def describe(
-        self, snapshot_ids: Sequence[str], *, background: bool = False
-    ) -> dict[str, EbsSnapshot]:
-        """What EC2 knows of these snapshots; those that it does not know are absent.
+        self, snapshot_ids: Iterable[str], *, background: bool = False
+    ) -> dict[str, EbsSnapshot | Ec2Error]:
+        """What EC2 knows of these snapshots, at most 500 ids a call; absent: it knows no such one.
 
-        At most 500 ids a call (see ``those_that_exist``). Also snapshots that another account
-        shares with ours: who names one by its id means it.
+        Also snapshots that another account shares with ours: who names one by its id means it. One
+        that EC2 refuses to describe costs the others nothing (see ``ask_about``).
 
         Raises:
             Ec2Error: EC2 could not be asked.
         """
+        found: dict[str, EbsSnapshot | Ec2Error] = {}
 
-        async def by_ids(ids: list[str]) -> dict[str, EbsSnapshot]:
+        async def ask(ids: list[str]) -> None:
             params = {"SnapshotIds": ids}
             answer = await self._calls.call("DescribeSnapshots", params, background=background)
-            return {snapshot.snapshot_id: snapshot for snapshot in answer["Snapshots"]}
+            found.update((snapshot.snapshot_id, snapshot) for snapshot in answer["Snapshots"])
 
-        return await those_that_exist(
-            snapshot_ids,
-            IDS_PER_CALL,
-            {Reason.SNAPSHOT_NOT_FOUND},
-            by_ids=by_ids,
-            look_for=lambda ids: self.look_for(ids, background=background),
-        )
+        return found | await ask_about(filter(is_snapshot_id, snapshot_ids), IDS_PER_CALL, ask)
 
     async def look_for(
-        self, snapshot_ids: Sequence[str], *, background: bool = False
-    ) -> dict[str, EbsSnapshot]:
+        self, snapshot_ids: Iterable[str], *, background: bool = False
+    ) -> dict[str, EbsSnapshot | Ec2Error]:
         """As ``describe``, for snapshots that may well not be there: by a filter, ≤ 200 ids a call.
 
         Also what another account shares with ours, perhaps only since the last look; but not
@@ -117,8 +112,13 @@ class Snapshots:
         Raises:
             Ec2Error: EC2 could not be asked.
         """
-        ask = partial(self._describe, background=background, whose=_FOR_US)
-        return await self._filtered("snapshot-id", snapshot_ids, ask)
+        described = partial(self._describe, background=background, whose=_FOR_US)
+        found: dict[str, EbsSnapshot | Ec2Error] = {}
+
+        async def ask(ids: list[str]) -> None:
+            found.update(await self._filtered("snapshot-id", ids, described))
+
+        return found | await ask_about(filter(is_snapshot_id, snapshot_ids), FILTER_VALUES, ask)
 
     async def find_any(
         self, key: str, values: Sequence[str], *, background: bool = False
