@@ -172,7 +172,7 @@ class Controller:
                 for task in lasting:
                     task.cancel()
                 await asyncio.gather(*lasting, return_exceptions=True)
-                for each in (self.edges, self.provisioner, self.modifier, self.snapshotter):
+                for each in (self.edges, self.provisioner, self.modifier):
                     await each.close()
                 if self.settings.leader_elect:
                     await self.leases.release()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
@@ -13,10 +14,12 @@ from prometheus_client import CollectorRegistry
 from provisioner import __file__ as package_file
 from provisioner import app, probes
 from provisioner.cli import controller
+from provisioner.decide import agent_taint, initialize_node
 from provisioner.ec2 import botocore_client
 from provisioner.kube import lease
 from provisioner.model import parameters
 from provisioner.model.driver import EBS_DRIVER
+from provisioner.model.taint import Taint, Toleration, keeps_away
 from provisioner.reconcile import cloud_controllers
 from provisioner.settings import Settings
 from tests.calls_in_code import kubernetes_rights
@@ -272,18 +275,57 @@ def test_the_driver_is_declared_as_the_stock_chart_does():
     }
 
 
-@pytest.mark.parametrize("path", ["deployment.yaml", "webhook/deployment.yaml"])
-def test_only_nodes_that_were_lost_are_tolerated_and_not_for_long(path: str):
-    # Without a key it would tolerate every taint, and be scheduled to a node tainted for good.
+# -- where its pods may come to
+
+WORKLOADS = pytest.mark.parametrize("path", ["deployment.yaml", "webhook/deployment.yaml"])
+LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+EFFECTS = ("NoSchedule", "NoExecute")
+
+
+def tolerated(path: str) -> list[dict[str, Any]]:
     [workload] = [
         each
         for each in yaml.safe_load_all((MANIFESTS / path).read_text())
         if each["kind"] == "Deployment"
     ]
-    tolerated = workload["spec"]["template"]["spec"]["tolerations"]
+    found: list[dict[str, Any]] = workload["spec"]["template"]["spec"]["tolerations"]
+    return found
 
-    assert all(each.get("key") for each in tolerated)
-    assert {each["key"]: each["tolerationSeconds"] for each in tolerated if "effect" in each} == {
-        "node.kubernetes.io/not-ready": 60,
-        "node.kubernetes.io/unreachable": 60,
-    }
+
+def keeps_pods_away(key: str, tolerations: list[dict[str, Any]]) -> list[str]:
+    """The effects with which a taint keeps pods with these tolerations away."""
+    read = msgspec.convert(tolerations, list[Toleration])
+    return [effect for effect in EFFECTS if keeps_away([Taint(key=key, effect=effect)], read)]
+
+
+@WORKLOADS
+def test_only_nodes_that_were_lost_are_tolerated_for_a_time(path: str):
+    # Without a key it would tolerate every taint, and be scheduled to a node tainted for good.
+    assert all(each.get("key") for each in tolerated(path))
+    assert {
+        each["key"]: each["tolerationSeconds"] for each in tolerated(path) if "effect" in each
+    } == (dict.fromkeys(LOST, 60))
+
+
+@WORKLOADS
+def test_they_come_up_on_nodes_that_wait_for_the_node_plugin(path: str):
+    """The controller takes this taint off: where all nodes have it, no other pod would ever run."""
+    assert keeps_pods_away(agent_taint.taint_key(EBS_DRIVER), tolerated(path)) == []
+    assert keeps_pods_away("example.com/other", tolerated(path)) == list(EFFECTS)
+    assert keeps_pods_away(initialize_node.TAINT, tolerated(path)) == list(EFFECTS)
+
+
+@WORKLOADS
+def test_where_ours_initializes_nodes_they_come_up_on_those_that_are_not(path: str):
+    folder = MANIFESTS / "initialize-nodes"
+    component = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    (base,) = KUSTOMIZATION["configMapGenerator"]
+    (generator,), (patch,) = component["configMapGenerator"], component["patches"]
+    added = yaml.safe_load((folder / patch["path"]).read_text())
+
+    assert (generator["name"], generator["behavior"]) == (base["name"], "merge")
+    assert generator["literals"] == [f"{PREFIX}INITIALIZE_NODES=true"]
+    assert [each["path"] for each in added] == ["/spec/template/spec/tolerations/-"]
+    with_it = [*tolerated(path), *(each["value"] for each in added)]
+    assert keeps_pods_away(initialize_node.TAINT, with_it) == []
+    assert keeps_pods_away("example.com/other", with_it) == list(EFFECTS)

@@ -15,11 +15,9 @@ place. So a consent for what reads as zeros counts each time that it does, also 
 nobody reads, and one for data counts for all that begins so. Only people take the annotation off.
 
 A format by consent leaves no mark: should it end early, what is there then needs a consent of its
-own. Nothing here writes for a request for reading only. (The kernel does, at a mount: it brings a
-log up to date. Where other nodes may have the volume too, such a log is refused, and the device
-takes no writes while it is mounted.) What is asked for
-later than needed (reads for zeros, the annotation) is its own step: the caller does it and asks
-again.
+own. Nothing here writes for a request for reading only; the kernel does, at a mount: it brings a
+log up to date. What is asked for later than needed (reads for zeros, the annotation) is its own
+step: the caller does it and asks again.
 """
 
 import hashlib
@@ -28,7 +26,6 @@ from enum import Enum
 
 from provisioner.decide.blank import Data, Zeros
 from provisioner.decide.file_system import SUPPORTED
-from provisioner.decide.logs import WITHOUT_REPLAY
 from provisioner.decide.signatures import EXT, Signature
 from provisioner.model.errors import Reason
 
@@ -67,8 +64,6 @@ class View:
         signature: what blkid recognizes.
         is_unfinished: a mkfs made what blkid recognizes and did not end; it never was mounted.
         is_marked: our mark, for this very volume, is on it.
-        needs_clean_log: a log that the kernel would bring up to date at the mount is refused.
-        is_log_dirty: it has such a log; only known if ``needs_clean_log``.
         content: what reading it gave; None: not read yet.
         consent: what the persistent volume says; None: not asked yet.
     """
@@ -82,8 +77,6 @@ class View:
     signature: Signature
     is_unfinished: bool = False
     is_marked: bool = False
-    needs_clean_log: bool = False
-    is_log_dirty: bool = False
     content: Zeros | Data | None = None
     consent: Consent | None = None
 
@@ -138,8 +131,6 @@ def next_step(view: View) -> Step:
     if _mounts(view) and not view.is_unfinished:
         if view.device_read_only and not view.read_only:
             return _read_only_device(view, "mount it read-only")
-        if view.needs_clean_log and view.is_log_dirty:
-            return _dirty_log(view)
         return Mount(view.signature.type, clears_mark=view.is_marked and not view.read_only)
     if view.read_only:
         return _nothing_to_read(view)
@@ -249,22 +240,9 @@ def _nothing_to_read(view: View) -> Refuse:
     )
 
 
-def _dirty_log(view: View) -> Refuse:
-    return Refuse(
-        Reason.NOT_UNMOUNTED,
-        f"volume {view.volume_id} ({view.device}) is asked for read-only, and its "
-        f"{view.signature.type} was not unmounted: mounting it writes, for it takes over what its "
-        "log has and frees the files that were deleted while open, and other nodes may use this "
-        "volume (Multi-Attach); mount it once on one node with a ReadWriteOnce claim, or have the "
-        f"mount option {WITHOUT_REPLAY[view.signature.type]} to read it as it is, without what its "
-        "log has",
-    )
-
-
 def _read_only_device(view: View, helps: str) -> Refuse:
     return Refuse(
         Reason.DEVICE_READ_ONLY,
-        f"volume {view.volume_id} ({view.device}) is a read-only device on this node: {helps}; "
-        f"a reader that was killed right before its mount leaves it so: then `blockdev --setrw "
-        f"{view.device}` on the node helps",
+        f"volume {view.volume_id} ({view.device}) is a read-only device on this node: {helps}; if "
+        f"somebody has made it so, `blockdev --setrw {view.device}` on the node helps",
     )

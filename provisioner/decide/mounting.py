@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from provisioner.decide import logs, mount_table
 from provisioner.decide import mount_options as rules
 from provisioner.decide.mount_table import Mount
 from provisioner.model.errors import Reason
@@ -119,21 +118,6 @@ def published(seen: Seen, staging: Mount, *, read_only: bool) -> Place:
             return place
         place = Place.REMOUNT
     return Place.READ_ONLY if staging.is_read_only and not read_only else place
-
-
-def is_protected(mount: Mount) -> bool:
-    """Whether a mount is one of those whose device is to take no writes, as far as it shows."""
-    return "ro" in mount.super_options and logs.leaves_log(mount.super_options)
-
-
-def ends_protection(mount: Mount, table: Sequence[Mount]) -> bool:
-    """Whether a device may take writes again once this is unmounted (``Mounts.mount_protected``).
-
-    Args:
-        mount: what is to be unmounted.
-        table: all that is mounted.
-    """
-    return is_protected(mount) and len(mount_table.of_device(mount.number, table)) == 1
 
 
 def read_only_for(volume_id: str, staging: str, paths: Sequence[str]) -> str:

@@ -11,8 +11,11 @@ CreateSnapshot has no client token. So the annotation ``being-created`` is on th
 EC2 hears of it, and whoever finds it there without knowing what came of it looks for the snapshot
 by its tag, for ``CONSISTENCY_S``, before another one is taken. The handle is recorded before
 anything else is done with the snapshot, so whatever is missing after a crash is seen and done then.
+Fast restores and the lock are asked for as soon as EC2 shows the snapshot; the lock comes before it
+is ready. So a content that is not ready says that they may be missing, whoever took its snapshot.
 Source: external-snapshotter 8.6 pkg/sidecar-controller/snapshot_controller.go (``syncContent``,
-``shouldDelete``); EC2 developer guide "Eventual consistency".
+``shouldDelete``, ``checkandUpdateContentStatus``); EC2 developer guide "Eventual consistency"; EC2
+API LockSnapshot and EnableFastSnapshotRestores, which take pending snapshots (read 2026-11-21).
 """
 
 from collections.abc import Collection, Sequence
@@ -27,6 +30,7 @@ from provisioner.model.volume_snapshot import (
     CONTENT_FINALIZER,
     DELETE,
     GROUP_HANDLE,
+    WISHES,
     VolumeSnapshotContent,
 )
 
@@ -53,13 +57,15 @@ class Attempt:
         looking_since_s: tag look-ups decide, since then; None: they do not.
         found: taken or found, and not recorded yet.
         is_new: taken by this process, so nothing was done with it before.
-        is_prepared: it is made fast and locked as its class asks.
+        is_prepared: it is locked as its class asks, and EC2 was asked to make it fast.
+        fast_due_s: when to ask EC2 again to make it fast, which it has refused.
     """
 
     looking_since_s: float | None = None
     found: EbsSnapshot | None = None
     is_new: bool = False
     is_prepared: bool = False
+    fast_due_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,13 @@ class Follow:
 
 
 @dataclass(frozen=True, slots=True)
+class MakeFast:
+    """Ask EC2 once more to make volumes of a ready snapshot fast, which it has refused."""
+
+    snapshot_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Delete:
     """Delete the snapshot, then let the content go."""
 
@@ -106,7 +119,9 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Let the content go, with or without a snapshot that stays."""
+    """Let the content go, with or without a snapshot that stays; ``told``: why it stays."""
+
+    told: StorageError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +131,7 @@ class Refuse:
     error: StorageError
 
 
-Step = Nothing | LookUp | Take | Record | Withdraw | Follow | Delete | Release | Refuse
+Step = Nothing | LookUp | Take | Record | Withdraw | Follow | MakeFast | Delete | Release | Refuse
 
 
 def begin(
@@ -147,7 +162,7 @@ def decide(
         attempt: what is known of its snapshot.
         driver: ours.
         owner_is_gone: the API server has no VolumeSnapshot of that UID any more.
-        namesakes: other contents for which the same snapshot must stay (``snapshot_owners.keeps``).
+        namesakes: other contents for which the same snapshot must stay (``keeps``).
     """
     if content.spec.driver != driver:
         return Nothing()
@@ -163,7 +178,9 @@ def decide(
     if content.snapshot_id:
         if content.is_being_created:
             return Withdraw()
-        return Nothing() if content.is_ready else Follow(content.snapshot_id)
+        if not content.is_ready:
+            return Follow(content.snapshot_id)
+        return MakeFast(content.snapshot_id) if WISHES in content.annotations else Nothing()
     return Take() if content.volume_id else Nothing()
 
 
@@ -183,7 +200,10 @@ def _ending(
     owner_is_gone: bool,
     namesakes: Collection[str],
 ) -> Step:
-    """``shouldDelete`` of the sidecar, but that a snapshot that is gone is enough (#1446)."""
+    """``shouldDelete`` of the sidecar, but that a snapshot that is gone is enough (#1446).
+
+    A snapshot that other contents name stays; the sidecar deletes it under them.
+    """
     if CONTENT_FINALIZER not in content.finalizers:
         return Nothing()
     if _has_no_name(content):
@@ -201,15 +221,24 @@ def _ending(
     if content.spec.deletion_policy != DELETE or not made or _is_of_group(content):
         return Release()
     if namesakes:
-        return Refuse(
-            StorageError(
-                Reason.SNAPSHOT_IN_USE,
-                f"snapshot {made} is kept, because volumesnapshotcontent {min(namesakes)} names "
-                "it too; delete that one, or set the deletion policy of this one to Retain",
-                retry_after_s=_ALONE_S,
-            )
+        told = (
+            f"snapshot {made} stays, because volumesnapshotcontent {min(namesakes)} names it too; "
+            "whichever content goes last decides about it by its deletion policy"
         )
+        return Release(StorageError(Reason.SNAPSHOT_IN_USE, told))
     return Delete(made)
+
+
+def keeps(content: VolumeSnapshotContent, *, owner_is_gone: bool) -> bool:
+    """Whether the snapshot of a content must stay when another one that names it goes.
+
+    One that goes as well, and wants its snapshot deleted too, keeps nothing: else each of two would
+    leave it to the other.
+    """
+    if not content.deleting or content.spec.deletion_policy != DELETE:
+        return True
+    is_ended = BEING_DELETED in content.annotations or owner_is_gone
+    return bool(content.snapshot_uid) and not is_ended
 
 
 def _nameless(content: VolumeSnapshotContent) -> StorageError:
@@ -281,4 +310,70 @@ def _is_of_group(content: VolumeSnapshotContent) -> bool:
     status = content.status
     return GROUP_HANDLE in content.annotations or bool(
         status is not None and status.volume_group_snapshot_handle
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Lock the snapshot and make it fast, where that is not done."""
+
+    snapshot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """The snapshot is on its way; a sighting wakes the content, at the latest after ``again_s``."""
+
+    again_s: float | None = None
+
+
+Look = Record | Prepare | Await | Refuse
+
+
+def follow(
+    content: VolumeSnapshotContent,
+    attempt: Attempt,
+    seen: EbsSnapshot | None,
+    missing_for_s: float | None,
+) -> Look:
+    """Say what a snapshot needs that is there, or should be.
+
+    Args:
+        content: not ready yet.
+        attempt: whether the snapshot is prepared.
+        seen: its newest description.
+        missing_for_s: for how long EC2 has not known it; None when it does, or was not asked.
+    """
+    if seen is None:
+        return _missing(content, missing_for_s)
+    if seen.state is SnapshotState.ERROR:
+        why = f": {seen.message}" if seen.message else ""
+        return Refuse(
+            StorageError(
+                Reason.SNAPSHOT_STATE,
+                f"EC2 could not finish snapshot {seen.snapshot_id} of {seen.volume_id}{why}; "
+                "delete the VolumeSnapshot and make another one",
+                retry_after_s=_ALONE_S,
+            )
+        )
+    if content.volume_id and not attempt.is_prepared:
+        return Prepare(seen.snapshot_id)
+    if seen.state is SnapshotState.COMPLETED:
+        return Record(seen, ready=True)
+    is_recorded = content.status is not None and content.status.snapshot_handle is not None
+    return Await() if is_recorded else Record(seen)
+
+
+def _missing(content: VolumeSnapshotContent, missing_for_s: float | None) -> Look:
+    if missing_for_s is None:
+        return Await()
+    if missing_for_s < CONSISTENCY_S:
+        return Await(max(CONSISTENCY_S - missing_for_s, 1.0))
+    return Refuse(
+        StorageError(
+            Reason.SNAPSHOT_NOT_FOUND,
+            f"EC2 does not know snapshot {content.snapshot_id} of volumesnapshotcontent "
+            f"{content.name}, in this account and Region",
+            retry_after_s=_ALONE_S,
+        )
     )

@@ -2,25 +2,34 @@
 
 Keys ignore case as aws-ebs-csi-driver's do, but for the prefix ``tagSpecification``. What can never
 work is refused before a snapshot is taken: the stock driver takes it and deletes it again.
+A class can be deleted or changed between CreateSnapshot and the lock. So what it asks of a snapshot
+that is taken, its *wishes*, is written to the content together with the word that EC2 is about to
+be asked, in one request, and taken off once EC2 has done it.
 Source: aws-ebs-csi-driver v1.64 docs/snapshot.md, docs/fast-snapshot-restores.md,
 docs/snapshot-lock.md and pkg/driver/controller.go ``CreateSnapshot``; EC2 API LockSnapshot;
 external-snapshotter 8.6 pkg/utils/util.go for the secrets (read 2026-11-21).
 """
 
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from provisioner.model import tags
 from provisioner.model.ebs_snapshot import LockRequest
+from provisioner.model.errors import StorageError
 from provisioner.model.parameter_table import TAG_PREFIX
 from provisioner.model.tag_template import OF_SNAPSHOT, TagTemplate
+from provisioner.model.volume_snapshot import WISHES, VolumeSnapshotClass, VolumeSnapshotContent
 
 LOCK_MODES = ("governance", "compliance")
 # Source: EC2 API LockSnapshot (read 2026-11-21).
 _DAYS, _HOURS = (1, 36_500), (1, 72)
+# Source: EC2 API LockSnapshot (read 2026-11-22): from a day to 36,500 days ahead.
+_LOCK_AHEAD = (timedelta(days=1), timedelta(days=36_500))
+_WISHES_BEGIN = ("lock", "fastsnapshot")
 _ARN = re.compile(r"arn:aws[a-z-]*:outposts:[a-z0-9-]+:[0-9]{12}:outpost/op-[0-9a-f]+")
 _ZONE = re.compile(r"[a-z]{2}[a-z-]*-[0-9]+[a-z0-9-]*")
 _SECRETS = frozenset(
@@ -77,6 +86,50 @@ def unknown_zones(parameters: SnapshotParameters, known: frozenset[str]) -> str 
         f"fastSnapshotRestoreAvailabilityZones names {', '.join(unknown)}, which this Region does "
         f"not have; it has {', '.join(sorted(known))}"
     )
+
+
+def wishes_of(read_class: VolumeSnapshotClass | None) -> dict[str, str]:
+    """What is written to a content whose snapshot is taken by this class."""
+    given = (read_class.parameters if read_class else None) or {}
+    kept = {name: text for name, text in given.items() if name.lower().startswith(_WISHES_BEGIN)}
+    return {WISHES: json.dumps(kept, sort_keys=True)} if kept else {}
+
+
+def wishes_on(content: VolumeSnapshotContent) -> SnapshotParameters | None:
+    """What was asked for when its snapshot was begun; None if nothing, or nothing is known."""
+    try:
+        given = json.loads(content.annotations.get(WISHES, "{}"))
+        parameters = parse(given) if isinstance(given, Mapping) else None
+    except (ValueError, AttributeError, TypeError):  # somebody else has written it
+        return None
+    return parameters if parameters and (parameters.fast_zones or parameters.lock) else None
+
+
+def unknown_wishes(error: StorageError) -> StorageError:
+    """The same, with what follows from it."""
+    message = (
+        f"{error.message}; whether the snapshot should be locked or made fast cannot be told, so "
+        "that is not done"
+    )
+    return StorageError(error.reason, message, retry_after_s=error.retry_after_s)
+
+
+def untimely_lock(parameters: SnapshotParameters, now: datetime) -> str | None:
+    """Why EC2 will refuse the lock at this time, in one sentence; None if it need not."""
+    at = parameters.lock.expires_at if parameters.lock else None
+    least, most = _LOCK_AHEAD
+    if at is None or least <= at - now <= most:
+        return None
+    return (
+        f"lockExpirationDate is {at.isoformat()}, and EC2 locks until a time that is from 1 to "
+        f"{most.days} days ahead; lockDuration counts from each snapshot"
+    )
+
+
+def slow_zones(zones: Iterable[str], states: Mapping[str, str]) -> tuple[str, ...]:
+    """The zones in which fast restore is neither on nor on its way; ``states`` by zone."""
+    off = ("", "disabling", "disabled")
+    return tuple(zone for zone in zones if states.get(zone, "") in off)
 
 
 def _read(given: dict[str, Any], name: str, text: str) -> None:

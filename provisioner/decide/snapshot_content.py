@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from provisioner.decide import snapshot_class
-from provisioner.decide import snapshot_wishes as wishes
 from provisioner.decide.snapshot_class import SnapshotParameters
 from provisioner.model import tags
 from provisioner.model.ebs_snapshot import EVERY_S, EbsSnapshot, SnapshotRequest
@@ -74,7 +73,7 @@ def plan(
         tags=written,
         outpost_arn=parameters.outpost_arn,
     )
-    return Plan(request, parameters, wishes.annotations(read_class))
+    return Plan(request, parameters, snapshot_class.wishes_of(read_class))
 
 
 def parameters_of(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from provisioner.decide.attach import Attach, Attached, AttachStep, Refuse, Target, View, Wait
 from provisioner.model.errors import Reason
+from provisioner.model.persistent_volume import READERS_MODE
 from provisioner.model.volume import AttachmentState, Volume
 
 
@@ -24,7 +25,6 @@ class Rival:
     """
 
     instance_id: str
-    only_reads: bool = False
     may_be_reported: bool = False
     is_going: bool = False
     is_younger: bool = False
@@ -35,39 +35,57 @@ class Rival:
         return self.is_younger and not self.may_be_reported
 
 
-def checked(step: AttachStep, target: Target, *, view: View, rivals: Sequence[Rival]) -> AttachStep:
-    """The step of an attachment that lets a node write to a file system, or what is done instead.
+def checked(
+    step: AttachStep,
+    target: Target,
+    *,
+    view: View,
+    rivals: Sequence[Rival],
+    is_for_readers: bool = False,
+) -> AttachStep:
+    """The step of an attachment that lets a node mount a file system, or what is done instead.
 
-    Of a volume without Multi-Attach EC2 itself refuses the second instance.
+    Of a volume without Multi-Attach EC2 itself refuses the second instance. Of one with it, readers
+    are refused too, as aws-ebs-csi-driver does: the kernel writes at a mount for reading, and what
+    one node reads of a file system that another one changes is damaged.
     """
     if not isinstance(step, Attach | Attached):
         return step
-    writers = [
-        each
-        for each in rivals
-        if each.instance_id not in ("", target.instance_id) and not each.only_reads
-    ]
+    others = [each for each in rivals if each.instance_id not in ("", target.instance_id)]
     if view.seen is None:
         # Also beside one that waits as well: the leader before us may have sent its AttachVolume.
-        looks_first = writers and view.missing_for_s is None
+        looks_first = (others or is_for_readers) and view.missing_for_s is None
         return Wait(target.volume_id) if looks_first else step
     if not view.seen.multi_attach:
         return step
+    return _no_reader(target) if is_for_readers else _sole(step, target, view.seen, others)
+
+
+def _sole(step: AttachStep, target: Target, seen: Volume, rivals: Sequence[Rival]) -> AttachStep:
     states = {
         each.instance_id: each.state
-        for each in view.seen.attachments
+        for each in seen.attachments
         if each.instance_id != target.instance_id and each.state is not AttachmentState.DETACHED
     }
-    getting = {each.instance_id for each in writers if each.may_be_reported or each.is_going}
-    harmless = _instances(rivals) - _instances(writers)
-    if _is_on(view.seen, target.instance_id):
+    getting = {each.instance_id for each in rivals if each.may_be_reported or each.is_going}
+    others = states.keys() | getting
+    if _is_on(seen, target.instance_id):
         # Two attached and not reported would else refuse each other for ever.
-        harmless |= _instances(writers) - _instances(w for w in writers if not w.gives_way)
-    others = (states.keys() | getting) - harmless
+        others -= _instances(rivals) - _instances(r for r in rivals if not r.gives_way)
     leaving = {each for each in others if states.get(each) is AttachmentState.DETACHING} - getting
     if others - leaving:
         return _refusal(target, others - leaving)
     return Wait(target.volume_id) if leaving else step
+
+
+def _no_reader(target: Target) -> Refuse:
+    return Refuse(
+        Reason.INVALID_REQUEST,
+        f"volume {target.volume_id} has Multi-Attach, and its PersistentVolume has a file system "
+        f"and access mode {READERS_MODE} (first): other nodes may write to it meanwhile, and what "
+        "is read then is damaged; use a PersistentVolume with ReadWriteOnce, a pod of which may "
+        "still mount it with readOnly: true, or a volume without Multi-Attach",
+    )
 
 
 def _instances(rivals: Iterable[Rival]) -> set[str]:
@@ -86,5 +104,5 @@ def _refusal(target: Target, others: Iterable[str]) -> Refuse:
         f"{', '.join(sorted(others))}, so instance {target.instance_id} does not get it as well: "
         "EC2 would allow that (Multi-Attach), but a file system that two nodes write to is "
         "destroyed; delete the pods that use it there, or use a PersistentVolume with volumeMode "
-        "Block, or with ReadOnlyMany as its only access mode",
+        "Block",
     )

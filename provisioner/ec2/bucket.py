@@ -87,11 +87,20 @@ class Bucket:
         while (left := now - self._updated_at) > 0:
             step = min(left, _STEP_S) if hungry else left
             self._updated_at = now if step == left else self._updated_at + step
-            self.tokens = min(self.tokens + step * self.per_s, max(self._burst, self.per_s / 4))
+            self.tokens = min(self.tokens + step * self.per_s, self.most)
             if self.probing:
                 self._beyond = max(self._beyond - step * self._start_per_s, -self._burst)
             if hungry:
                 self._raise(step, hint)
+
+    @property
+    def most(self) -> float:
+        """The calls that may be sent at once after a rest."""
+        return max(self._burst, self.per_s / 4)
+
+    def has_voided(self, taken_at: float) -> bool:
+        """Whether a throttle has voided the token that was taken then."""
+        return taken_at <= self._decreased_at
 
     def has_token(self) -> bool:
         """Whether a call may be sent now."""
@@ -109,7 +118,7 @@ class Bucket:
 
     def refund(self, taken_at: float) -> None:
         """Put back the token of a call that was never sent; a throttle since has voided it."""
-        if taken_at > self._decreased_at:
+        if not self.has_voided(taken_at):
             self.tokens += 1.0
         self._beyond -= 1.0
 

@@ -9,6 +9,7 @@ Retrying is ours (the SDK's is off), because only we know what is idempotent:
 
 import asyncio
 import random
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -30,11 +31,18 @@ if TYPE_CHECKING:
 AT_ONCE = 64
 # connect 3 s and read 20 s bound each wait on the socket, not a reply that drips or a slow DNS.
 CALL_TIMEOUT_S = 45.0
-# A gate holds a thread's place. Behind an API server that hangs, each 64 deletions that were about
-# to be sent keep attaches waiting for so long, and no longer; their next try waits before its turn.
-GATE_S = 10.0
+# What its caller has given up must not be sent: connecting and reading take 23 s, so a call that
+# has not left its thread after 20 s stays there.
+LEAVES_WITHIN_S = 20.0
+# A gate holds nothing that other actions wait for. The API server tells a quiet watch once a minute
+# how far it has come, which a look may have to wait for (see ``kube/informer.py``).
+GATE_S = 90.0
 READ_AGAIN_S = (0.2, 0.6, 1.5)
-_RELEASES = frozenset({"DetachVolume", "DeleteVolume", "DeleteSnapshot"})
+_URGENCIES = {
+    "DetachVolume": Urgency.RELEASE,
+    "DeleteVolume": Urgency.DELETION,
+    "DeleteSnapshot": Urgency.DELETION,
+}
 # At the end of a process marks still come off: whoever comes next must find none.
 _LAST_CHANGES = frozenset({"DeleteTags"})
 
@@ -65,9 +73,12 @@ class Ec2Calls:
         self.may_change: Callable[[], bool] = lambda: True
         self._client = client
         self._stopping = False
+        self._looks: set[asyncio.Timeout] = set()
+        self._closed = False
         self._metrics = metrics
         self._clock = clock
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="ec2")
+        self._in_this_thread = threading.local()
 
     @classmethod
     def connect(
@@ -100,7 +111,9 @@ class Ec2Calls:
             region=region, endpoint=endpoint, at_once=at_once, read_timeout_s=read_timeout_s
         )
         limiter = Limiter(rates, at_once=at_once, metrics=metrics, clock=clock)
-        return cls(client, limiter=limiter, metrics=metrics, at_once=at_once, clock=clock)
+        calls = cls(client, limiter=limiter, metrics=metrics, at_once=at_once, clock=clock)
+        client.meta.events.register("before-send.ec2", calls._at_the_door)
+        return calls
 
     @property
     def region(self) -> str:
@@ -123,7 +136,8 @@ class Ec2Calls:
             params: as boto3 takes them; they are not validated.
             background: queue behind every call that somebody waits for.
             gate: awaited after the limiter has granted the call and right before it is sent;
-                what it raises is raised, and nothing is sent. It has ten seconds.
+                what it raises is raised, and nothing is sent. It has 90 seconds, holds no place
+                of others, and is awaited again if there is no leave to send within five more.
             turn: lets others end the wait for the limiter.
 
         Returns:
@@ -133,7 +147,7 @@ class Ec2Calls:
             Ec2Error: refused, or (a change) its reply lost, or (a read) lost several times; or not
                 sent: (TIMED_OUT) the gate took too long, (NOT_LEADING) it is ours no longer.
         """
-        urgency = Urgency.RELEASE if action in _RELEASES else Urgency.NORMAL
+        urgency = _URGENCIES.get(action, Urgency.NORMAL)
         urgency = Urgency.BACKGROUND if background else urgency
         again = iter(READ_AGAIN_S)
         while True:
@@ -154,9 +168,13 @@ class Ec2Calls:
         """
         self._stopping = True
         self.limiter.dismiss(self._refusal)
+        for look in self._looks:
+            if not look.expired():
+                look.reschedule(0.0)
 
     async def close(self) -> None:
-        """Let go of threads and connections; calls under way are not waited for."""
+        """Let go of threads and connections; calls under way are not waited for, none leaves."""
+        self._closed = True
         self.limiter.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._client.close()
@@ -177,7 +195,16 @@ class Ec2Calls:
             if refusal is not None:
                 raise refusal
             grant = await self.limiter.acquire(action, urgency, place=place, turn=turn)
-            grant = await self._pass(grant, gate)
+            place = grant.place
+            if gate is not None:
+                await self._look(grant, gate)
+                if not await self.limiter.step_back(grant, urgency):
+                    continue
+                grant = replace(grant, sent_at=self._clock())
+            refusal = self._refusal(action) or self._fence(action)
+            if refusal is not None:
+                self.limiter.give_back(grant)
+                raise refusal
             try:
                 return await self._in_thread(grant, params)
             except Exception as failure:
@@ -185,25 +212,27 @@ class Ec2Calls:
                     raise
                 self._metrics.ec2_throttles.labels(action).inc()
                 self.limiter.throttled(grant)
-                place = grant.place
 
-    async def _pass(self, grant: Grant, gate: Gate | None) -> Grant:
-        """The last look before a call is sent. Another rate may be in force after it."""
-        action = grant.action
+    async def _look(self, grant: Grant, gate: Gate) -> None:
+        """The last look before a call is sent; meanwhile others have its thread."""
+        self.limiter.step_aside(grant)
+        limit = asyncio.timeout(GATE_S)
+        self._looks.add(limit)
         try:
-            if gate is not None:
-                await _within(GATE_S, gate, action)
-            refusal = self._refusal(action) or self._fence(action)
-            if refusal is not None:
-                raise refusal
-        except BaseException:
-            self.limiter.give_back(grant)
-            raise
-        return grant if gate is None else replace(grant, sent_at=self._clock())
+            async with limit:
+                await gate()
+        except BaseException as failure:
+            self.limiter.step_out(grant)
+            if not isinstance(failure, TimeoutError) or not limit.expired():
+                raise
+            raise self._refusal(grant.action) or _too_long(grant.action) from failure
+        finally:
+            self._looks.discard(limit)
 
     def _refusal(self, action: str) -> Ec2Error | None:
         """Why an action is not sent any more once this process ends."""
-        if not self._stopping or errors.is_read(action) or action in _LAST_CHANGES:
+        still_sent = errors.is_read(action) or action in _LAST_CHANGES
+        if not self._closed and (not self._stopping or still_sent):
             return None
         message = f"{action} was not sent: this process ends, and the next leader goes on"
         return Ec2Error(Reason.NOT_LEADING, message, action=action)
@@ -219,7 +248,7 @@ class Ec2Calls:
         action, started = grant.action, self._clock()
         try:
             running = asyncio.get_running_loop().run_in_executor(
-                self._threads, self._send, action, params
+                self._threads, self._send, action, params, started + LEAVES_WITHIN_S
             )
         except RuntimeError:  # the pool was closed
             self.limiter.release()
@@ -252,24 +281,32 @@ class Ec2Calls:
             running.exception()  # whoever asked may have left; it is not lost on anybody else
         self.limiter.release()
 
-    def _send(self, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    def _send(self, action: str, params: Mapping[str, Any], leaves_by_s: float) -> dict[str, Any]:
         """In a thread: the boto3 call itself."""
+        self._in_this_thread.leaves_by_s = leaves_by_s
         answer: dict[str, Any] = getattr(self._client, xform_name(action))(**params)
         if action not in wire.ACTIONS and not answer["ResponseMetadata"].get("RequestId"):
             raise errors.unreadable(action, params)
         return answer
 
+    def _at_the_door(self, *, event_name: str, **_: object) -> None:
+        """In a thread, the request signed: nothing leaves that nobody waits for, or may send.
 
-async def _within(limit_s: float, gate: Gate, action: str) -> None:
-    limit = asyncio.timeout(limit_s)
-    try:
-        async with limit:
-            await gate()
-    except TimeoutError as failure:
-        if not limit.expired():
-            raise
-        message = f"{action} was not sent: the last look before it took more than {limit_s:.0f} s"
-        raise Ec2Error(Reason.TIMED_OUT, message, action=action) from failure
+        Raises:
+            Ec2Error: it stays here; nothing was done.
+        """
+        action = event_name.rpartition(".")[2]
+        refusal = self._refusal(action) or self._fence(action)
+        if refusal is None and self._clock() > self._in_this_thread.leaves_by_s:
+            message = f"{action} was not sent: it was not ready in {LEAVES_WITHIN_S:.0f} s"
+            refusal = Ec2Error(Reason.TIMED_OUT, message, action=action)
+        if refusal is not None:
+            raise refusal
+
+
+def _too_long(action: str) -> Ec2Error:
+    message = f"{action} was not sent: the last look before it took more than {GATE_S:.0f} s"
+    return Ec2Error(Reason.TIMED_OUT, message, action=action)
 
 
 def _timed_out(action: str) -> Ec2Error:

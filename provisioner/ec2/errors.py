@@ -109,6 +109,8 @@ def translate(failure: Exception, action: str, params: Mapping[str, Any]) -> Ec2
     what = f"{action} {_object_of(params)}".rstrip()
     lost = Outcome.NOTHING if is_read(action) else Outcome.UNKNOWN
     match failure:
+        case Ec2Error():  # ours already: it was not sent
+            return failure
         case ClientError():
             return _refused(failure, action, what, lost)
         case ResponseParserError():

@@ -2,8 +2,11 @@
 
 A call needs a token of its action and one of the threads. Waiting callers go by urgency, then
 first come first served, over all actions: while threads are short, a detach that somebody waits
-for goes before an attach, and both before background work. A token is taken only when there is a
-thread too, so that nothing is on its way when a throttle closes the bucket.
+for goes before an attach, that before a deletion, and all before background work. A token is taken
+only when there is a thread too, so that nothing is on its way when a throttle closes the bucket.
+
+A call that needs a last look steps aside with its token: its thread goes to others meanwhile. At
+most a burst of one action is aside at a time, which EC2 takes at once when the looks are over.
 """
 
 import asyncio
@@ -13,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 from provisioner.ec2.bucket import Bucket
 from provisioner.ec2.rates import Rates
@@ -22,9 +26,15 @@ from provisioner.metrics import SharedMetrics
 class Urgency(IntEnum):
     """Who goes first; lower is sooner."""
 
-    RELEASE = 0  # detach, delete: somebody else may be waiting for what they free
+    RELEASE = 0  # detach: somebody else may be waiting for what it frees
     NORMAL = 1
-    BACKGROUND = 2  # sweeps, looks for nobody in particular
+    DELETION = 2  # a namespace's thousand deletions must not keep a pod from starting
+    BACKGROUND = 3  # sweeps, looks for nobody in particular
+
+
+# So long a last look counts while its call waits for a thread; then it is taken again.
+LOOK_COUNTS_S = 5.0
+_Waiting = list[tuple[int, int, "asyncio.Future[Any]"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +81,22 @@ class Turn:
 class _Queue:
     action: str
     bucket: Bucket
-    waiting: list[tuple[int, int, asyncio.Future[Grant]]] = field(default_factory=list)
+    waiting: _Waiting = field(default_factory=list)
+    looked: _Waiting = field(default_factory=list)  # have a token, and want a thread again
+    aside: int = 0  # with a token and without a thread
     hungry: bool = False
 
-    def head(self) -> tuple[int, int, asyncio.Future[Grant]] | None:
-        """The first who still waits; those who gave up are dropped."""
-        while self.waiting and self.waiting[0][2].done():
-            heapq.heappop(self.waiting)
-        return self.waiting[0] if self.waiting else None
+    @property
+    def lacks_tokens_only(self) -> bool:
+        """Whether whoever waits could go, if there was a token."""
+        return self.aside < self.bucket.most and _head(self.waiting) is not None
+
+    def first(self) -> _Waiting | None:
+        """The heap whose head may have a thread now: who has looked needs no token."""
+        heaps = [self.looked] if _head(self.looked) is not None else []
+        if self.lacks_tokens_only and self.bucket.has_token():
+            heaps.append(self.waiting)
+        return min(heaps, key=lambda heap: heap[0][:2], default=None)
 
 
 class Limiter:
@@ -148,17 +166,68 @@ class Limiter:
         self._queue(grant.action).bucket.refund(grant.sent_at)
         self.release()
 
+    def step_aside(self, grant: Grant) -> None:
+        """Let others have the thread during a last look; then ``step_back`` or ``step_out``."""
+        self._queue(grant.action).aside += 1
+        self.release()
+
+    async def step_back(self, grant: Grant, urgency: Urgency) -> bool:
+        """Wait for a thread after the last look.
+
+        Returns:
+            False: nothing is held any more, and both turn and look are to be had again: a throttle
+            has voided the token, or a thread was long in coming and the look is old by now.
+
+        Raises:
+            Exception: what ``dismiss`` ended the wait with; nothing is held any more.
+        """
+        queue = self._queue(grant.action)
+        if queue.bucket.has_voided(grant.sent_at):
+            self.step_out(grant)
+            return False
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        heapq.heappush(queue.looked, (urgency, grant.place, waiter))
+        self._pump()
+        limit = asyncio.timeout(LOOK_COUNTS_S)
+        has_thread = False
+        try:
+            async with limit:
+                has_thread = await waiter
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        finally:
+            # Cancelled or out of time in the very moment in which there was a thread: it is ours.
+            granted = waiter.done() and not waiter.cancelled() and waiter.exception() is None
+            if not has_thread:
+                self._free += granted and waiter.result()
+                self.step_out(grant)
+            else:
+                queue.aside -= 1
+        return has_thread
+
+    def step_out(self, grant: Grant) -> None:
+        """Give the token back: the call is not sent after its last look."""
+        queue = self._queue(grant.action)
+        queue.aside -= 1
+        queue.bucket.refund(grant.sent_at)
+        self._pump()
+
     def dismiss(self, refusal: Callable[[str], Exception | None]) -> None:
         """End the waits of all those whose action gets a refusal; the others go on waiting."""
         for queue in self._queues.values():
-            for _, _, waiter in queue.waiting:
+            for _, _, waiter in (*queue.waiting, *queue.looked):
                 why = None if waiter.done() else refusal(queue.action)
                 if why is not None:
                     waiter.set_exception(why)
 
     def throttled(self, grant: Grant) -> None:
         """EC2 answered RequestLimitExceeded."""
-        self._queue(grant.action).bucket.throttled(grant.sent_at, self._clock())
+        queue = self._queue(grant.action)
+        queue.bucket.throttled(grant.sent_at, self._clock())
+        for _, _, waiter in queue.looked:
+            if not waiter.done():
+                waiter.set_result(False)
 
     def per_s(self, action: str) -> float:
         """The present rate of an action, in calls a second."""
@@ -184,28 +253,26 @@ class Limiter:
         for queue in self._queues.values():
             queue.bucket.advance(now, hungry=queue.hungry, hint=hint)
         while self._free > 0 and (first := self._next()) is not None:
-            _, place, waiter = heapq.heappop(first.waiting)
-            first.bucket.take()
+            queue, heap = first
+            _, place, waiter = heapq.heappop(heap)
             self._free -= 1
-            waiter.set_result(Grant(first.action, now, place))
+            if heap is queue.looked:
+                waiter.set_result(True)
+            else:
+                queue.bucket.take()
+                waiter.set_result(Grant(queue.action, now, place))
         self._look_again()
 
-    def _next(self) -> _Queue | None:
-        best: _Queue | None = None
-        best_key = (0, 0)
-        for queue in self._queues.values():
-            head = queue.head()
-            if head is None or not queue.bucket.has_token():
-                continue
-            if best is None or head[:2] < best_key:
-                best, best_key = queue, head[:2]
-        return best
+    def _next(self) -> tuple[_Queue, _Waiting] | None:
+        heaps = ((queue, queue.first()) for queue in self._queues.values())
+        ready = [(queue, heap) for queue, heap in heaps if heap is not None]
+        return min(ready, key=lambda each: each[1][0][:2], default=None)
 
     def _look_again(self) -> None:
         soonest: float | None = None
         for queue in self._queues.values():
             # A queue that lacks threads, not tokens, says nothing about the rate.
-            queue.hungry = self._free > 0 and queue.head() is not None
+            queue.hungry = self._free > 0 and queue.lacks_tokens_only
             if queue.hungry:
                 ready = queue.bucket.ready_in_s()
                 soonest = ready if soonest is None else min(soonest, ready)
@@ -215,3 +282,10 @@ class Limiter:
         if soonest is not None:
             delay = min(max(soonest, 0.001), 0.5)  # the rate may have risen by then
             self._timer = asyncio.get_running_loop().call_later(delay, self._pump)
+
+
+def _head(heap: _Waiting) -> tuple[int, int, "asyncio.Future[Any]"] | None:
+    """The first who still waits; those who gave up are dropped."""
+    while heap and heap[0][2].done():
+        heapq.heappop(heap)
+    return heap[0] if heap else None

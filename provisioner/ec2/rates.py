@@ -50,7 +50,6 @@ DOCUMENTED: Mapping[str, Rate] = {
     "DescribeVolumesModifications": _READ,
     "DescribeVolumeStatus": _READ,
     "EnableFastSnapshotRestores": _MUTATE,
-    "DisableFastSnapshotRestores": _MUTATE,
     "DescribeFastSnapshotRestores": _READ,
     "LockSnapshot": _MUTATE,
     "DescribeLockedSnapshots": _READ,

@@ -157,16 +157,6 @@ class Snapshots:
         answer = await self._calls.call("EnableFastSnapshotRestores", params)
         _check_all("EnableFastSnapshotRestores", snapshot_id, answer)
 
-    async def disable_fast_restore(self, snapshot_id: str, zones: Sequence[str]) -> None:
-        """Let volumes of a snapshot be as slow as others; it takes EC2 a while.
-
-        Raises:
-            Ec2Error: EC2 refuses it, in any of the zones; in the others it may be carried out.
-        """
-        params = {"AvailabilityZones": list(zones), "SourceSnapshotIds": [snapshot_id]}
-        answer = await self._calls.call("DisableFastSnapshotRestores", params)
-        _check_all("DisableFastSnapshotRestores", snapshot_id, answer)
-
     async def fast_restores(self, snapshot_ids: Sequence[str]) -> dict[str, dict[str, str]]:
         """EC2's state of fast restore by snapshot and zone, such as "enabled"; else absent.
 

@@ -86,7 +86,6 @@ class Reason(StrEnum):
     NOT_BLANK = "VolumeNotBlank"
     FILE_SYSTEM_MISMATCH = "FileSystemMismatch"
     FILE_SYSTEM_DAMAGED = "FileSystemDamaged"
-    NOT_UNMOUNTED = "FileSystemNotUnmounted"
     FORMAT_FAILED = "FormatFailed"
     MOUNT_FAILED = "MountFailed"
     TARGET_BUSY = "TargetBusy"

@@ -45,12 +45,6 @@ OF_THE_NODE: Mapping[Reason, Explained] = {
         "The check of the file system found damage that is not repaired by itself.",
         "Take a snapshot, then repair it by hand on the device that the message names.",
     ),
-    R.NOT_UNMOUNTED: Explained(
-        "The file system was not unmounted, and is asked for read-only on a Multi-Attach volume: "
-        "mounting it would write to it.",
-        "Mount it once on one node to be written to, or take the mount option that the message "
-        "names.",
-    ),
     R.FORMAT_FAILED: Explained(
         "Making the file system failed.",
         "Correct the class's parameters, if the message names an option.",

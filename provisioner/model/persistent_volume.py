@@ -47,19 +47,14 @@ class PersistentVolumeSpec(msgspec.Struct, frozen=True, rename="camel", gc=False
     access_modes: list[str] | None = None
 
     @property
-    def is_mounted_for_writing(self) -> bool:
-        """Whether some node may write to a file system on its volume.
-
-        A missing volumeMode means a file system, and missing modes, as of a volume that a pod names
-        by itself, a writer. One writer's mode among others is enough: which of them the kubelet
-        goes by is its own affair, and modes may be changed while it has the volume mounted.
-        """
-        return self.volume_mode != "Block" and set(self.access_modes or ()) != {READERS_MODE}
+    def is_file_system(self) -> bool:
+        """Whether nodes mount its volume; that is what a missing volumeMode means, too."""
+        return self.volume_mode != "Block"
 
     @property
-    def is_mounted_for_reading(self) -> bool:
-        """Whether a node mounts a file system on its volume, and none may write to it."""
-        return self.volume_mode != "Block" and not self.is_mounted_for_writing
+    def is_for_readers(self) -> bool:
+        """Whether nodes mount its volume for reading: the kubelet goes by the first mode."""
+        return self.is_file_system and (self.access_modes or [""])[0] == READERS_MODE
 
 
 class PersistentVolumeStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -114,10 +114,10 @@ EXPLAINED: Mapping[Reason, Explained] = {
         f"{_IF_IT_STAYS} A snapshot in state error has to be taken again.",
     ),
     R.SNAPSHOT_IN_USE: Explained(
-        "An AMI uses the EBS snapshot, or another VolumeSnapshotContent names it, so it is not "
-        "deleted.",
-        "Deregister the AMI, or delete the content, that the message names. Fast restores that are "
-        "in the way are disabled by themselves.",
+        "An AMI uses the EBS snapshot, so it is not deleted; or another VolumeSnapshotContent "
+        "names it, so it stays until the last one goes.",
+        "Deregister the AMI that the message names, or what else EC2 says; of a content nothing is "
+        "to be done.",
     ),
     R.SNAPSHOT_LOCKED: Explained(
         "The EBS snapshot is locked, so it cannot be deleted.",

@@ -9,7 +9,6 @@ import errno
 import fcntl
 import mmap
 import os
-import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from provisioner.model.errors import NodeError, Reason
 
 CHUNK_BYTES = 1024 * 1024
 # linux/fs.h
-_BLKROSET, _BLKROGET, _BLKFLSBUF = 0x125D, 0x125E, 0x1261
+_BLKROGET, _BLKFLSBUF = 0x125E, 0x1261
 
 
 class ClaimedDevice:
@@ -163,34 +162,6 @@ def peek(path: Path, offset_bytes: int, length_bytes: int) -> bytes:
             if count != length_bytes:
                 raise OSError(errno.EIO, f"{count} of {length_bytes} bytes read at {offset_bytes}")
             return place[:]
-    finally:
-        os.close(fd)
-
-
-def set_read_only(path: Path, number: str, *, is_on: bool) -> bool:
-    """Have the kernel refuse all writes to a device that may be in use, its own too; or no more.
-
-    So it is on this machine alone, until the device goes.
-
-    Args:
-        path: the device.
-        number: the kernel's number of it, "major:minor".
-        is_on: whether writes are refused.
-
-    Returns:
-        Whether they were before.
-
-    Raises:
-        OSError: the device failed, or the path is another one's.
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        at = os.fstat(fd).st_rdev
-        if f"{os.major(at)}:{os.minor(at)}" != number:
-            raise OSError(errno.ENODEV, "the name is another device's by now")
-        was_on = any(fcntl.ioctl(fd, _BLKROGET, bytes(4)))
-        fcntl.ioctl(fd, _BLKROSET, struct.pack("i", is_on))
-        return was_on
     finally:
         os.close(fd)
 

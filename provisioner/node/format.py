@@ -30,7 +30,6 @@ from provisioner.decide.format import (
     View,
     next_step,
 )
-from provisioner.decide.logs import is_ext_log_dirty, is_xfs_log_dirty, log_command
 from provisioner.decide.signatures import BLKID, Signature, is_unfinished, read_signature
 from provisioner.decide.signatures import HEAD_BYTES as SUPERBLOCK_BYTES
 from provisioner.model.errors import NodeError, Reason, StorageError
@@ -55,16 +54,11 @@ class FileSystemWish:
         name: "ext4", "ext3" or "xfs".
         options: ``volumeAttributes`` of the volume; those for mkfs are used.
         read_only: nothing is to be written, so nothing is formatted.
-        needs_clean_log: the kernel is not to bring a log up to date at the mount, which writes:
-            other nodes may use the volume.
-        is_protected: the device is to take no writes while it is mounted, for the same reason.
     """
 
     name: str
     options: Mapping[str, str]
     read_only: bool
-    needs_clean_log: bool = False
-    is_protected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +105,7 @@ class Formatter:
 
         Raises:
             NodeError: NOT_BLANK, FILE_SYSTEM_MISMATCH, DEVICE_READ_ONLY, DEVICE_BUSY,
-                DEVICE_NOT_FOUND, WRONG_DEVICE, FORMAT_FAILED, INVALID_REQUEST, NOT_UNMOUNTED;
+                DEVICE_NOT_FOUND, WRONG_DEVICE, FORMAT_FAILED, INVALID_REQUEST;
                 TIMED_OUT, the disk hangs.
         """
         claimed = await self._claims.claim(device)
@@ -178,16 +172,7 @@ class Formatter:
             signature=signature,
             is_unfinished=is_unfinished(signature.type, head),
             is_marked=is_marked,
-            needs_clean_log=wish.needs_clean_log,
-            is_log_dirty=wish.needs_clean_log and await self._is_log_dirty(device, signature, head),
         )
-
-    async def _is_log_dirty(self, device: Device, signature: Signature, head: bytes) -> bool:
-        command = log_command(signature.type, device.path)
-        if command is None:
-            return is_ext_log_dirty(head)
-        ran = await self._programs.run(*command, why=f"to see whether {device.path} was unmounted")
-        return is_xfs_log_dirty(ran.exit_code, ran.stdout)
 
     async def _signature(self, device: Device) -> Signature:
         ran = await self._programs.run(*BLKID, device.path, why=f"to see what {device.path} has")

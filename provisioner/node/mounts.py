@@ -19,10 +19,8 @@ from provisioner.decide.mounting import Seen
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node import holders
 from provisioner.node.patience import Patience
-from provisioner.node.programs import Programs, Ran
-from provisioner.node.protection import Protection
+from provisioner.node.programs import Programs
 from provisioner.node.roots import Roots
-from provisioner.node.unbroken import unbroken
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -48,7 +46,6 @@ class Mounts:
     def __init__(self, programs: Programs, patience: Patience, roots: Roots) -> None:
         self._programs = programs
         self._patience = patience
-        self._protection = Protection(patience)
         self._roots = roots
 
     def table(self) -> tuple[Mount, ...]:
@@ -115,47 +112,6 @@ class Mounts:
             )
         self._see(device_path, path)
 
-    async def mount_protected(
-        self,
-        device_path: Path,
-        path: str,
-        *,
-        number: str,
-        file_system: str,
-        options: tuple[str, ...],
-    ) -> None:
-        """Mount a device to be read, and have it refuse all writes until its last unmount.
-
-        Killed before the mount, or while that goes on, the device stays so.
-
-        Args:
-            device_path: the device, mounted nowhere.
-            path: as of ``mount``.
-            number: "major:minor" of the device.
-            file_system: as of ``mount``.
-            options: as of ``mount``; with "ro", and that which leaves a log as it is.
-
-        Raises:
-            NodeError: as ``mount``; DEVICE_NOT_FOUND; TIMED_OUT.
-        """
-        with unbroken(f"mounting {device_path} to be read only"):
-            try:
-                await self._protection.turn(device_path, number, is_on=True)
-                await self.mount(device_path, path, file_system=file_system, options=options)
-            except NodeError:
-                if not mount_table.of_device(number, self.table()):
-                    await self._protection.turn_if_there(device_path, number, is_on=False)
-                raise
-
-    async def keep_protected(self, device_path: Path, mount: Mount) -> None:
-        """Protect a device again that is mounted so: one killed at its unmount had ended it.
-
-        Raises:
-            NodeError: DEVICE_NOT_FOUND; TIMED_OUT.
-        """
-        if mounting.is_protected(mount):
-            await self._protection.turn(device_path, mount.number, is_on=True)
-
     async def bind(self, source: str | Path, path: str, *, read_only: bool) -> None:
         """Show a directory, or a file, at another path too.
 
@@ -196,7 +152,9 @@ class Mounts:
             mount = mount_table.at(path, table)
             if mount is None:
                 return
-            if (ran := await self._umount(mount, table)) is None:
+            ran = await self._programs.run("umount", mount.path, why=f"of {mount.path}")
+            # Its exit code is not believed: it can fail with what it does after the unmount.
+            if mount_table.count_at(path, self.table()) < mount_table.count_at(path, table):
                 continue
             if mounting.is_in_use(ran.said, path):
                 message = f"{await self._busy(mount)} (umount: {ran.essence})"
@@ -209,22 +167,6 @@ class Mounts:
             f"{path} is still a mount point after {_MOST_LAYERS} times umount: something mounts "
             "there again and again",
         )
-
-    async def _umount(self, mount: Mount, table: tuple[Mount, ...]) -> Ran | None:
-        """Unmount what is uppermost at its path; None if that went, else how umount ended."""
-        protect = partial(self._protection.turn_if_there, Path(mount.source), mount.number)
-        # Before the umount: killed in between, the next unmount, or stage, finds it to do again.
-        was_on = mounting.ends_protection(mount, table) and await protect(is_on=False)
-        try:
-            ran = await self._programs.run("umount", mount.path, why=f"of {mount.path}")
-            count = mount_table.count_at(mount.path, self.table())
-            if count < mount_table.count_at(mount.path, table):
-                was_on = False
-                return None
-            return ran
-        finally:
-            if was_on:
-                await protect(is_on=True)
 
     def _see(self, source: str | Path, path: str) -> None:
         if self.at(path) is None:

@@ -38,7 +38,6 @@ _PACKAGES = {
     "sync": "coreutils",
     "umount": "mount (util-linux)",
     "xfs_growfs": "xfsprogs",
-    "xfs_logprint": "xfsprogs",
 }
 
 

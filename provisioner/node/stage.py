@@ -16,7 +16,7 @@ from functools import partial
 import structlog
 
 from provisioner.decide import file_system as rules
-from provisioner.decide import logs, mount_table, mounting
+from provisioner.decide import mount_table, mounting
 from provisioner.decide.file_system import Checked
 from provisioner.decide.mount_table import Mount
 from provisioner.decide.mounting import Place
@@ -134,8 +134,6 @@ class Stager:
             log.info("staged", volume=device.volume_id, device=str(device.path), path=path)
         elif not wish.read_only:
             await self._growth.grow(device, mount)
-        elif wish.is_protected:
-            await self._mounts.keep_protected(device.path, mount)
 
     async def _already(self, device: Device, path: str, *, read_only: bool) -> Mount | None:
         """The mount at the path if it is as it should be; None if the path is free now."""
@@ -175,12 +173,7 @@ class Stager:
                 await self._check(device, wish.name)
         await self._paths.make_directory(device.volume_id, path)
         options = mounting.mount_options(wish.name, request.capability)
-        if wish.needs_clean_log:  # nor may one be brought up to date that is dirty by now
-            options += (logs.WITHOUT_REPLAY[wish.name],)
-        mount_it = self._mounts.mount
-        if wish.is_protected and not elsewhere:
-            mount_it = partial(self._mounts.mount_protected, number=device.number)
-        await mount_it(device.path, path, file_system=wish.name, options=options)
+        await self._mounts.mount(device.path, path, file_system=wish.name, options=options)
         try:
             mount = await self._seen_mounted(device, path)
             if not wish.read_only:
@@ -264,16 +257,21 @@ def _wish(request: Stage) -> FileSystemWish:
     try:
         name = rules.chosen(request.capability.file_system)
         rules.formatting_of(request.volume_context)
-        options = mounting.mount_options(name, request.capability)
+        mounting.mount_options(name, request.capability)
     except ValueError as error:
         raise NodeError(
             Reason.INVALID_REQUEST, f"volume {request.volume_id} cannot be mounted so: {error}"
         ) from error
+    if request.capability.is_read_only and request.publish_context.get(MULTI_ATTACH) == "true":
+        # The controller refuses it too; an older one let readers in beside a writer.
+        raise NodeError(
+            Reason.INVALID_REQUEST,
+            f"volume {request.volume_id} has Multi-Attach, and is asked for with a file system and "
+            "access mode ReadOnlyMany: mounting it writes, also for reading, and other nodes may "
+            "use it; use a PersistentVolume with ReadWriteOnce, or a volume without Multi-Attach",
+        )
     read_only = mounting.wants_read_only(request.capability)
-    is_shared = request.publish_context.get(MULTI_ATTACH) == "true"
-    is_protected = read_only and is_shared
-    needs_clean_log = is_protected and not logs.leaves_log(options)
-    return FileSystemWish(name, request.volume_context, read_only, needs_clean_log, is_protected)
+    return FileSystemWish(name, request.volume_context, read_only)
 
 
 def _refuse_another(device: Device, mount: Mount, wish: FileSystemWish) -> None:

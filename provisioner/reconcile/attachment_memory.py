@@ -113,10 +113,14 @@ class AttachmentMemory:
         inline = attachment.spec.source.inline_volume_spec
         spec = inline if persistent_volume is None else persistent_volume.spec
         let_through = isinstance(step, Attached) and attachment.uid in self._may_be_reported
-        if not let_through and (spec is None or spec.is_mounted_for_writing):
-            view = self.view(attachment, target.volume_id)
-            rivals = self._rivals(attachment, target)
-            step = sole_writer.checked(step, target, view=view, rivals=rivals)
+        if not let_through and (spec is None or spec.is_file_system):
+            step = sole_writer.checked(
+                step,
+                target,
+                view=self.view(attachment, target.volume_id),
+                rivals=self._rivals(attachment, target),
+                is_for_readers=spec is not None and spec.is_for_readers,
+            )
         if isinstance(step, Attach):
             self._going.add(attachment.uid)
         if isinstance(step, Attached):
@@ -131,7 +135,6 @@ class AttachmentMemory:
         return [
             Rival(
                 each.annotations.get(NODE_ID, ""),
-                only_reads=self._only_reads(each),
                 may_be_reported=each.attached or each.uid in self._may_be_reported,
                 is_going=each.uid in self._going,
                 # Not what another controller may report any moment.
@@ -140,12 +143,6 @@ class AttachmentMemory:
             for each in (*known.keyed("volume", target.volume_id), *same)
             if each.uid != attachment.uid
         ]
-
-    def _only_reads(self, attachment: Attachment) -> bool:
-        """Whether its node only mounts a file system for reading, as far as is known."""
-        name = attachment.spec.source.persistent_volume_name
-        found = self._caches.persistent_volumes.get(name) if name else None
-        return found is not None and found.spec.is_mounted_for_reading
 
     async def still_wanted(self, attachment: Attachment) -> None:
         """The last look before a call: raises NoLongerWantedError if the wish is gone."""

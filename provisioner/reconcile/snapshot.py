@@ -13,33 +13,26 @@ from structlog.contextvars import bind_contextvars
 
 from provisioner.decide import snapshot as rules
 from provisioner.decide import snapshot_content as bodies
-from provisioner.decide import snapshot_progress as progress
 from provisioner.edges import Edges
 from provisioner.kube.queue import KeyedQueue
+from provisioner.kube.resources import VOLUME_SNAPSHOTS
 from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.reign import Reign
 from provisioner.model.volume_snapshot import (
+    BEING_DELETED,
     VolumeSnapshot,
     VolumeSnapshotClass,
     VolumeSnapshotContent,
 )
 from provisioner.reconcile.snapshot_content import ContentWriter
 from provisioner.reconcile.snapshot_events import CHECK, CREATE, DELETE, SnapshotEvents
-from provisioner.reconcile.snapshot_owners import Owners
-from provisioner.reconcile.snapshot_preparing import Preparing
 from provisioner.reconcile.snapshot_taking import Progress, Taking
-
-_SLOWED_S = 5.0
 
 log = structlog.get_logger(__name__)
 
 
 class _NotConfirmedError(Exception):
-    """What the API server has now does not want the deletion; it asks for another step, or none."""
-
-    def __init__(self, step: rules.Step | None = None) -> None:
-        super().__init__()
-        self.step = step
+    """What the API server has now does not want the deletion."""
 
 
 class Snapshotter:
@@ -51,13 +44,11 @@ class Snapshotter:
         self._edges = edges
         self._now = now
         self._caches = edges.caches
-        self._owners = Owners(edges.client, edges.caches)
         self._watcher = edges.watchers.snapshots
         self._writer = ContentWriter(edges.client, edges.caches)
         driver = edges.settings.driver
         self._events = SnapshotEvents(edges.events, self._writer, driver=driver, now=now)
         self._taking = Taking(edges, self._writer, self._events, now=now)
-        self._preparing = Preparing(edges, self._events)
         self._began_s: dict[str, float] = {}
         self.queue = KeyedQueue("snapshot", self.reconcile, edges.metrics)
 
@@ -78,10 +69,6 @@ class Snapshotter:
             self._forget(old)
         if new is not None and rules.is_news(old, new):
             self.queue.add(new.name)
-        if old is not None and (new is None or rules.is_news(old, new)):
-            for other in self._caches.contents.keyed("snapshot", old.snapshot_id):
-                if other.deleting:  # it may have been kept for this one
-                    self.queue.add(other.name)
 
     def _snapshot_changed(self, old: VolumeSnapshot | None, new: VolumeSnapshot | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
@@ -93,10 +80,6 @@ class Snapshotter:
             for content in self._caches.contents.keyed("class", new.name):
                 if not content.is_ready:
                     self.queue.add(content.name)
-
-    async def close(self) -> None:
-        """End what is under way at the API server; whoever waits for it is cancelled."""
-        await self._owners.close()
 
     async def reconcile(self, name: str) -> float | None:
         """Move one content on as far as it goes now; None once settled."""
@@ -134,10 +117,15 @@ class Snapshotter:
                 return await self._record(content, step)
             case rules.Follow(snapshot_id=snapshot_id):
                 return await self._follow(content, snapshot_id)
+            case rules.MakeFast(snapshot_id=snapshot_id):
+                self._watcher.forget(snapshot_id, _who(content.uid))
+                return await self._taking.make_fast(content, snapshot_id)
             case rules.Delete(snapshot_id=snapshot_id):
                 return await self._delete(content, snapshot_id)
-            case rules.Release():
+            case rules.Release(told=told):
                 await self._writer.release(content)
+                if told is not None:
+                    await self._events.failed(content, told, DELETE)
             case rules.Refuse(error=error):
                 await self._events.failed(content, error, DELETE if content.deleting else CREATE)
                 raise error
@@ -145,14 +133,64 @@ class Snapshotter:
                 assert_never(step)
         return None
 
-    async def _decided(self, content: VolumeSnapshotContent, *, live: bool = False) -> rules.Step:
+    async def _decided(self, content: VolumeSnapshotContent) -> rules.Step:
         return rules.decide(
             content,
             self._taking.attempt(content),
             driver=self._edges.settings.driver,
-            owner_is_gone=await self._owners.is_gone(content),
-            namesakes=await self._owners.namesakes(content, live=live),
+            owner_is_gone=await self._is_owner_gone(content),
+            namesakes=await self._namesakes(content),
         )
+
+    async def _is_owner_gone(self, content: VolumeSnapshotContent) -> bool:
+        """Whether the API server itself has no such VolumeSnapshot.
+
+        It is not asked where the answer does not matter.
+
+        Raises:
+            KubeError: it could not be asked.
+        """
+        owner = content.spec.volume_snapshot_ref
+        if not content.deleting or BEING_DELETED in content.annotations or not owner.uid:
+            return False
+        cached = self._caches.snapshots.get(content.snapshot_key)
+        if cached is not None and cached.uid == owner.uid:
+            return False
+        try:
+            live = await self._edges.client.get(VOLUME_SNAPSHOTS, owner.name, owner.namespace)
+        except KubeError as error:
+            if error.reason is Reason.OBJECT_NOT_FOUND:
+                return True
+            raise
+        return live.uid != owner.uid
+
+    async def _namesakes(self, content: VolumeSnapshotContent) -> list[str]:
+        """Other contents for which the snapshot of one that goes must stay, by name.
+
+        The cache says which may; each is then asked for at the API server. One that was made so
+        recently that no cache has it is missed, as by the stock sidecar, which asks for none.
+
+        Raises:
+            KubeError: it could not be asked.
+        """
+        snapshot_id = content.snapshot_id
+        if not content.deleting or not snapshot_id:
+            return []
+        keeping = []
+        for cached in list(self._caches.contents.keyed("snapshot", snapshot_id)):
+            if cached.name == content.name:
+                continue
+            try:
+                live = await self._writer.refresh(cached.name)
+            except KubeError as error:
+                if error.reason is Reason.OBJECT_NOT_FOUND:
+                    continue
+                raise
+            if live.snapshot_id == snapshot_id and rules.keeps(
+                live, owner_is_gone=await self._is_owner_gone(live)
+            ):
+                keeping.append(live.name)
+        return keeping
 
     async def _follow(self, content: VolumeSnapshotContent, snapshot_id: str) -> Progress:
         name, watcher = content.name, self._watcher
@@ -160,15 +198,14 @@ class Snapshotter:
         sighting = watcher.sighting(snapshot_id)
         seen = sighting.found if sighting else None
         missing_for_s = sighting.missing_for_s if sighting and seen is None else None
-        look = progress.follow(content, self._taking.attempt(content), seen, missing_for_s)
+        look = rules.follow(content, self._taking.attempt(content), seen, missing_for_s)
         match look:
-            case progress.Await(again_s=again_s):
+            case rules.Await(again_s=again_s):
                 if watcher.trouble is not None:
                     self._events.warn(content, watcher.trouble)
                 return again_s
-            case progress.Prepare():
-                await self._taking.prepare(content, snapshot_id)
-                return content
+            case rules.Prepare():
+                return await self._taking.prepare(content, snapshot_id)
             case rules.Record():
                 return await self._record(content, look)
             case rules.Refuse(error=error):
@@ -197,32 +234,15 @@ class Snapshotter:
             await self._edges.snapshots.delete(
                 snapshot_id, gate=lambda: self._confirm(content, snapshot_id)
             )
-        except _NotConfirmedError as other:
-            if not isinstance(other.step, rules.Refuse):
-                return 0.0
-            await self._events.failed(content, other.step.error, DELETE)
-            raise other.step.error from None
+        except _NotConfirmedError:
+            return 0.0
         except StorageError as error:
-            if await self._is_slowed_down(content, snapshot_id, error):
-                return _SLOWED_S
             await self._events.failed(content, error, DELETE)
             raise
         self._watcher.forget(snapshot_id, _who(content.uid))
         log.info("snapshot deleted", snapshot=snapshot_id)
         # Without the handle it is let go next, also by whoever comes after a crash.
         return await self._writer.write_status(content, bodies.cleared())
-
-    async def _is_slowed_down(
-        self, content: VolumeSnapshotContent, snapshot_id: str, error: StorageError
-    ) -> bool:
-        """Whether fast restores kept the snapshot, and will not for long."""
-        if error.reason is not Reason.SNAPSHOT_IN_USE:
-            return False
-        try:
-            return await self._preparing.slow_down(content, snapshot_id)
-        except StorageError as other:  # the user is told the first one, which says what is wrong
-            log.warning("cannot disable fast restores", error=other.message)
-            return False
 
     async def _confirm(self, content: VolumeSnapshotContent, snapshot_id: str) -> None:
         """The last look, right before DeleteSnapshot is sent.
@@ -236,9 +256,8 @@ class Snapshotter:
         live = await self._writer.refresh(content.name)
         if live.uid != content.uid:
             raise _NotConfirmedError
-        step = await self._decided(live, live=True)
-        if step != rules.Delete(snapshot_id):
-            raise _NotConfirmedError(step)
+        if await self._decided(live) != rules.Delete(snapshot_id):
+            raise _NotConfirmedError
 
     def _leave(self, content: VolumeSnapshotContent) -> None:
         """Nothing is to be done: remember nothing of it either."""

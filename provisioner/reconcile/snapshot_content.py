@@ -12,6 +12,7 @@ from provisioner.kube.resources import SNAPSHOT_CONTENTS
 from provisioner.model.volume_snapshot import (
     BEING_CREATED,
     CONTENT_FINALIZER,
+    WISHES,
     YES,
     VolumeSnapshotContent,
 )
@@ -46,6 +47,10 @@ class ContentWriter:
         """Say that it is known what came of the request."""
         annotations = {BEING_CREATED: None}
         return await self._patch(content, {"uid": content.uid, "annotations": annotations})
+
+    async def grant(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
+        """Say that EC2 has done all that its class asks for."""
+        return await self._patch(content, {"uid": content.uid, "annotations": {WISHES: None}})
 
     async def release(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
         """Take our finalizer off, nobody else's."""

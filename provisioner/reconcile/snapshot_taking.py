@@ -13,21 +13,23 @@ from datetime import datetime
 import structlog
 
 from provisioner.decide import snapshot as rules
+from provisioner.decide import snapshot_class as classes
 from provisioner.decide import snapshot_content as bodies
-from provisioner.decide import snapshot_wishes as wishes
 from provisioner.decide.creation import CONSISTENCY_S
 from provisioner.decide.snapshot import Attempt
-from provisioner.decide.snapshot_class import unknown_zones
+from provisioner.decide.snapshot_class import SnapshotParameters
 from provisioner.ec2.snapshot_turns import WORTH_TELLING_S
 from provisioner.edges import Edges
+from provisioner.model.ebs_snapshot import LockRequest
 from provisioner.model.errors import NEEDS_HUMAN, Ec2Error, Outcome, Reason, StorageError
 from provisioner.model.reign import Reign
-from provisioner.model.volume_snapshot import VolumeSnapshotContent
+from provisioner.model.volume_snapshot import WISHES, VolumeSnapshotContent
 from provisioner.reconcile.snapshot_content import ContentWriter
 from provisioner.reconcile.snapshot_events import CHECK, CREATE, SnapshotEvents
-from provisioner.reconcile.snapshot_preparing import Preparing
 
 _SLOWLY_S = 60.0
+# EC2 makes few snapshots of a Region fast, so the one after them may be refused for days.
+_FAST_AGAIN_S = 600.0
 _LOOKING = (
     f"it is not known whether EC2 has taken the snapshot already; it is looked for, for up to "
     f"{CONSISTENCY_S:.0f} s, before another one is taken"
@@ -56,7 +58,7 @@ class Taking:
         now: Callable[[], datetime],
     ) -> None:
         self._edges = edges
-        self._preparing = Preparing(edges, events)
+        self._snapshots = edges.snapshots
         self._writer = writer
         self._events = events
         self._now = now
@@ -174,23 +176,87 @@ class Taking:
         self._keep(content, Attempt(found=taken, is_new=True))
         return content
 
-    async def prepare(self, content: VolumeSnapshotContent, snapshot_id: str) -> None:
-        """Make a snapshot fast and lock it, as far as that is not done.
+    async def prepare(
+        self, content: VolumeSnapshotContent, snapshot_id: str
+    ) -> VolumeSnapshotContent:
+        """Lock a snapshot and make it fast, as far as that is not done.
+
+        It is ready without being fast: its user is told, and it is asked for again.
 
         Raises:
-            StorageError: it goes on after a while; its user was told.
+            StorageError: it is not locked, and goes on after a while; its user was told.
         """
         attempt = self.attempt(content)
         try:
-            wanted = await self._preparing.wanted(content)
-            if wanted is not None:
-                # After a failure, or a process before us, some of it may be done.
+            wanted = await self._wanted(content)
+            if wanted is not None and wanted.lock is not None:
+                # After a failure, or a process before us, it may be locked.
                 self._keep(content, replace(attempt, is_new=False))
-                await self._preparing.carry_out(snapshot_id, wanted, is_new=attempt.is_new)
+                await self._lock(snapshot_id, wanted.lock, is_new=attempt.is_new)
         except StorageError as error:
             await self._events.failed(content, error, CHECK)
             raise
-        self._keep(content, replace(attempt, is_prepared=True))
+        fast_zones = wanted.fast_zones if wanted is not None else ()
+        self._keep(content, replace(self.attempt(content), is_prepared=True))
+        return await self._make_fast(content, snapshot_id, fast_zones, is_new=attempt.is_new)
+
+    async def make_fast(self, content: VolumeSnapshotContent, snapshot_id: str) -> Progress:
+        """Ask again, at a steady pace, for what EC2 refused when a snapshot was prepared."""
+        due_s = self.attempt(content).fast_due_s - _now_s()
+        if due_s <= 0:
+            wanted = classes.wishes_on(content)
+            zones = wanted.fast_zones if wanted is not None else ()
+            content = await self._make_fast(content, snapshot_id, zones, is_new=False)
+            due_s = self.attempt(content).fast_due_s - _now_s()
+        return due_s if WISHES in content.annotations else content
+
+    async def _make_fast(
+        self,
+        content: VolumeSnapshotContent,
+        snapshot_id: str,
+        zones: tuple[str, ...],
+        *,
+        is_new: bool,
+    ) -> VolumeSnapshotContent:
+        """Enable fast restores, and note on the content that nothing is left to be asked for."""
+        try:
+            if zones and not is_new:
+                states = await self._snapshots.fast_restores([snapshot_id])
+                zones = classes.slow_zones(zones, states.get(snapshot_id, {}))
+            if zones:
+                await self._snapshots.enable_fast_restore(snapshot_id, zones)
+                log.info("snapshot made fast", snapshot=snapshot_id, zones=zones)
+        except StorageError as error:
+            due_s = _now_s() + _FAST_AGAIN_S
+            self._keep(content, replace(self.attempt(content), fast_due_s=due_s))
+            message = (
+                f"{error.message}; volumes can be made of the snapshot, but are not fast at once; "
+                f"it is asked for again every {_FAST_AGAIN_S / 60:.0f} minutes"
+            )
+            self._events.warn(content, StorageError(error.reason, message))
+            return content
+        return content if WISHES not in content.annotations else await self._writer.grant(content)
+
+    async def _lock(self, snapshot_id: str, lock: LockRequest, *, is_new: bool) -> None:
+        if is_new or snapshot_id not in await self._snapshots.locks([snapshot_id]):
+            await self._snapshots.lock(snapshot_id, lock)
+            log.info("snapshot locked", snapshot=snapshot_id, mode=lock.mode)
+
+    async def _wanted(self, content: VolumeSnapshotContent) -> SnapshotParameters | None:
+        """What its class asks for; None if nothing, or, with a word, if nobody can tell any more.
+
+        What it asked for when the snapshot was begun is written to the content, so a class that
+        went is no matter. Of a snapshot that the stock driver took it is not: people must not be
+        kept from it.
+        """
+        read_class = await self._edges.caches.snapshot_class(content.class_name)
+        try:
+            return bodies.parameters_of(content, read_class, driver=self._edges.settings.driver)
+        except StorageError as error:
+            kept = classes.wishes_on(content)
+            if kept is None:
+                self._events.warn(content, classes.unknown_wishes(error))
+            return kept
 
     async def _plan(self, content: VolumeSnapshotContent) -> bodies.Plan:
         settings = self._edges.settings
@@ -202,13 +268,13 @@ class Taking:
             cluster_id=settings.cluster_id,
             extra_tags=settings.extra_tags,
         )
-        why = wishes.untimely_lock(plan.parameters, self._now())
+        why = classes.untimely_lock(plan.parameters, self._now())
         if why is not None:
             raise _invalid(content, why)
         if plan.parameters.fast_zones:
             with suppress(Ec2Error):  # then EC2 says it later
                 known = frozenset((await self._edges.zone_names.by_id()).values())
-                why = unknown_zones(plan.parameters, known)
+                why = classes.unknown_zones(plan.parameters, known)
                 if why is not None:
                     raise _invalid(content, why)
         return plan

@@ -186,7 +186,7 @@ async def test_two_nodes_never_have_one_file_system_to_write_to(place: Place):
 
     await cluster.until("the volume controller wants both", asked_for_both)
     late = attachment_name(volume_id, DRIVER, second.private_dns_name)
-    await place.attach_error(late, first.instance_id, "Multi-Attach", "ReadOnlyMany")
+    await place.attach_error(late, first.instance_id, "Multi-Attach", "Block")
     assert await holders(cluster, volume_id) == [first.instance_id]
 
     await place.api.delete(f"{place.pods}/first", gracePeriodSeconds="0")

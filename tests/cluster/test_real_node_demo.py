@@ -39,8 +39,8 @@ async def test_the_story_of_real_nodes_is_told_to_its_end(monkeypatch: pytest.Mo
     assert isinstance(console.file, io.StringIO)
     said = console.file.getvalue()
     _, _, moved, grown, refused, killed, ended = re.split(r"\n\d\. ", said)
-    assert "storageclass.storage.k8s.io/standard unchanged\n" in moved
-    assert "persistentvolumeclaim/myclaim created\n" in moved
+    assert "storageclass.storage.k8s.io/gp2 unchanged\n" in moved
+    assert "persistentvolumeclaim/ebs-standard-30g created\n" in moved
     assert " /var/www/html ext4 rw," in moved
     moves = re.search(r"attached to (i-\w+) → none → (i-\w+)\n", moved)
     assert moves is not None, moved

@@ -131,17 +131,17 @@ async def test_the_class_of_the_removed_plugin_keeps_bytes_too(place: Place):
     await place.api.create(CLASSES, made_class | {"metadata": {"name": name}})
     spec = claim["spec"] | {"storageClassName": name}
     await place.api.create(place.claims, claim | {"spec": spec})
-    claims = {"/data": "myclaim"}
-    await place.bound("myclaim")
+    claims = {"/data": "ebs-standard-30g"}
+    await place.bound("ebs-standard-30g")
 
     written = await ran(place, "writer", WRITE, claims, node=nodes_of(place)[0])
     assert await ran(place, "reader", READ, claims, node=nodes_of(place)[1]) == written
 
-    pv = await real_pods.detached(place, "myclaim")
-    volume_id = await real_pods.volume_of(place, "myclaim")
+    pv = await real_pods.detached(place, "ebs-standard-30g")
+    volume_id = await real_pods.volume_of(place, "ebs-standard-30g")
     found = await place.api.get(f"{PVS}/{pv}")
     assert "awsElasticBlockStore" in found["spec"]
-    await place.remove(f"{place.claims}/myclaim")
+    await place.remove(f"{place.claims}/ebs-standard-30g")
     await place.remove(f"{PVS}/{pv}")  # the class says Retain
     await asyncio.to_thread(place.cluster.ec2.delete_volume, VolumeId=volume_id)
 

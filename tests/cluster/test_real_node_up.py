@@ -27,6 +27,7 @@ from tests.cluster import real_pods
 from tests.cluster.background import Background
 from tests.cluster.bare_nodes import AGENT, UNINITIALIZED, Nodes, taints_of
 from tests.cluster.cluster import CSI_NODES, NODES
+from tests.cluster.kustomizations import mine, rendered
 from tests.cluster.place import a_place
 from tests.cluster.real_nodes import (
     NEEDS_A_REAL_NODE,
@@ -232,6 +233,34 @@ async def test_without_a_cloud_controller_a_node_is_filled_in_and_freed_by_ours(
             await real.call(plugin.__aexit__(None, None, None))
         assert found["metadata"]["labels"]["topology.ebs.csi.aws.com/zone"] == "us-east-1a"
         assert await is_registered(real, node)
+
+
+async def test_our_pods_come_up_on_a_node_that_waits_for_them(
+    real: Background, tmp_path: Path
+) -> None:
+    """Their tolerations as kubectl renders them; on a new cluster all nodes are like this one."""
+    box = real.sandbox
+    folder = mine(tmp_path, resources=["", "webhook"], components=["initialize-nodes"])
+    deployments = [each for each in await rendered(box, folder) if each["kind"] == "Deployment"]
+    async with a_bare_node(real) as node:
+        taints = [UNINITIALIZED, AGENT]
+        patch = json.dumps({"spec": {"taints": taints}})
+        await kubectl(box.plane, "patch", "node", node.name, "--type=merge", f"--patch={patch}")
+        for each in deployments:
+            name = each["metadata"]["name"]
+            document = pod(
+                name,
+                "exec sleep 100000",
+                {},
+                image=POD_IMAGE,
+                nodeSelector={"kubernetes.io/hostname": node.name},
+                tolerations=each["spec"]["template"]["spec"]["tolerations"],
+            )
+            await run(box, document)
+            found = json.loads(await kubectl(box.plane, "get", "node", node.name, "-o", "json"))
+            assert {UNINITIALIZED["key"], AGENT["key"]} <= set(taints_of(found))
+            await kubectl(box.plane, "delete", "pod", name, "--timeout=50s")
+    assert len(deployments) == 2
 
 
 async def test_while_the_plugin_is_replaced_its_driver_stays_in_csinode(

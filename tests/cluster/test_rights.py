@@ -39,7 +39,7 @@ async def test_the_whole_story_is_told_with_the_rights_of_the_manifests(
         await background.call(sandbox.stop_controller(grace_s=30))
         await background.call(sandbox.stop_webhook())
         await background.call(sandbox.unregister_webhook())
-        for name in ("fast", "standard", "near-its-pod", "general", "of-old"):
+        for name in ("fast", "gp2", "near-its-pod", "general", "of-old"):
             await hands.discard(api, f"{hands.CLASSES}/{name}")
         await hands.discard(api, "/apis/storage.k8s.io/v1/volumeattributesclasses/busy")
         await hands.discard(api, f"{snapshots.GROUP}/volumesnapshotclasses/nightly")

@@ -129,12 +129,36 @@ def test_a_snapshot_object_that_is_gone_is_enough_for_the_end():  # race 26, sid
     assert decide(ending(status=READY), owner_is_gone=True) == Delete(SNAPSHOT)
 
 
-def test_a_snapshot_that_another_content_names_is_kept():
+def test_a_content_goes_without_its_snapshot_if_another_one_names_it():
     step = decide(ending(status=READY, annotations=BEING_DELETED), namesakes=["other", "an"])
 
-    assert isinstance(step, Refuse)
-    assert step.error.reason is Reason.SNAPSHOT_IN_USE
-    assert "volumesnapshotcontent an names it too" in step.error.message
+    assert isinstance(step, Release)
+    assert step.told is not None
+    assert step.told.reason is Reason.SNAPSHOT_IN_USE
+    assert "volumesnapshotcontent an names it too" in step.told.message
+
+
+@pytest.mark.parametrize("owner_is_gone", [True, False])
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [
+        (a_content(), True),
+        (a_content(policy=v.RETAIN), True),
+        (ending(policy=v.RETAIN), True),
+        (ending(policy=v.RETAIN, annotations=BEING_DELETED), True),
+        (ending(annotations=BEING_DELETED), False),
+        (ending(given="snap-given", owner=UNBOUND), False),
+    ],
+)
+def test_which_contents_keep_the_snapshot_of_another(
+    content: v.VolumeSnapshotContent, *, kept: bool, owner_is_gone: bool
+):
+    assert rules.keeps(content, owner_is_gone=owner_is_gone) is kept
+
+
+def test_one_that_waits_for_the_end_of_its_volumesnapshot_keeps_it():
+    assert rules.keeps(ending(), owner_is_gone=False)
+    assert not rules.keeps(ending(), owner_is_gone=True)
 
 
 contents = st.builds(

@@ -2,18 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from provisioner.decide.snapshot import Attempt, Record, Refuse
-from provisioner.decide.snapshot_class import SnapshotParameters
-from provisioner.decide.snapshot_progress import (
-    Await,
-    Prepare,
-    fast_zones_left,
-    follow,
-    is_done,
-    slow_zones,
-)
+from provisioner.decide.snapshot import Attempt, Await, Prepare, Record, Refuse, follow
+from provisioner.decide.snapshot_class import slow_zones
 from provisioner.model import volume_snapshot as v
-from provisioner.model.ebs_snapshot import EbsSnapshot, LockRequest, SnapshotState
+from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import Reason
 from tests.builders import VOLUME
 from tests.snapshot_builders import SNAPSHOT, a_content, a_content_status
@@ -75,18 +67,6 @@ def test_a_snapshot_that_stays_away_is_told():
 
 
 def test_only_what_is_missing_is_asked_for():
-    wanted = SnapshotParameters(fast_zones=("a", "b", "c", "d"), lock=LockRequest("governance", 1))
+    states = {"a": "enabled", "b": "optimizing", "c": "disabled"}
 
-    assert slow_zones(wanted, {"a": "enabled", "b": "optimizing", "c": "disabled"}) == ("c", "d")
-    assert not is_done(wanted)
-    assert not is_done(SnapshotParameters(lock=LockRequest("governance", 1)))
-    assert is_done(SnapshotParameters())
-    assert is_done(None)
-
-
-def test_what_is_fast_is_slowed_down_before_it_goes():
-    states = {"a": "enabled", "b": "disabling", "c": "disabled", "d": "optimizing"}
-
-    assert fast_zones_left(states) == (("a", "d"), True)
-    assert fast_zones_left({"c": "disabled"}) == ((), False)
-    assert fast_zones_left({}) == ((), False)
+    assert slow_zones(("a", "b", "c", "d"), states) == ("c", "d")

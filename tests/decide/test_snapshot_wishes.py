@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from provisioner.decide import snapshot_class
-from provisioner.decide import snapshot_wishes as wishes
+from provisioner.decide import snapshot_class as classes
 from provisioner.model.ebs_snapshot import LockRequest
 from provisioner.model.errors import Reason, StorageError
+from provisioner.model.volume_snapshot import WISHES
 from tests.snapshot_builders import a_content, a_snapshot_class
 
 NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
@@ -21,8 +21,8 @@ def test_what_a_class_asks_for_afterwards_is_read_again_from_the_content():
         "fastSnapshotRestoreAvailabilityZones": "us-east-1a",
         "tagSpecification_1": "team=a",
     }
-    written = wishes.annotations(a_snapshot_class(parameters=given))
-    found = wishes.read(a_content(annotations=written))
+    written = classes.wishes_of(a_snapshot_class(parameters=given))
+    found = classes.wishes_on(a_content(annotations=written))
 
     assert found is not None
     assert found.lock == LockRequest("compliance", 30, None, None)
@@ -32,14 +32,14 @@ def test_what_a_class_asks_for_afterwards_is_read_again_from_the_content():
 
 @pytest.mark.parametrize("given", [None, {}, {"tagSpecification_1": "team=a"}])
 def test_a_class_that_asks_for_nothing_leaves_the_content_alone(given: dict[str, str] | None):
-    assert wishes.annotations(a_snapshot_class(parameters=given)) == {}
-    assert wishes.annotations(None) == {}
+    assert classes.wishes_of(a_snapshot_class(parameters=given)) == {}
+    assert classes.wishes_of(None) == {}
 
 
 @pytest.mark.parametrize("text", ["", "no", "[]", "{}", '{"lockMode": 1}', '{"lockMode": "all"}'])
 def test_what_somebody_else_wrote_there_asks_for_nothing(text: str):
-    assert wishes.read(a_content(annotations={wishes.WISHES: text})) is None
-    assert wishes.read(a_content()) is None
+    assert classes.wishes_on(a_content(annotations={WISHES: text})) is None
+    assert classes.wishes_on(a_content()) is None
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_what_somebody_else_wrote_there_asks_for_nothing(text: str):
 )
 def test_a_lock_ends_from_a_day_to_36500_days_ahead(ahead: timedelta, *, refused: bool):
     given = {"lockMode": "governance", "lockExpirationDate": (NOW + ahead).isoformat()}
-    why = wishes.untimely_lock(snapshot_class.parse(given), NOW)
+    why = classes.untimely_lock(classes.parse(given), NOW)
 
     assert (why is not None) is refused
     assert why is None or "lockDuration" in why
@@ -63,12 +63,14 @@ def test_a_lock_ends_from_a_day_to_36500_days_ahead(ahead: timedelta, *, refused
 def test_a_lock_for_some_days_is_timely():
     given = {"lockMode": "governance", "lockDuration": "1"}
 
-    assert wishes.untimely_lock(snapshot_class.parse(given), NOW) is None
-    assert wishes.untimely_lock(snapshot_class.parse({}), NOW) is None
+    assert classes.untimely_lock(classes.parse(given), NOW) is None
+    assert classes.untimely_lock(classes.parse({}), NOW) is None
 
 
 def test_people_are_told_what_follows_from_a_class_that_went():
-    told = wishes.unknown(StorageError(Reason.CLASS_NOT_FOUND, "volumesnapshotclass ebs is gone"))
+    told = classes.unknown_wishes(
+        StorageError(Reason.CLASS_NOT_FOUND, "volumesnapshotclass ebs is gone")
+    )
 
     assert told.reason is Reason.CLASS_NOT_FOUND
     assert told.message.startswith("volumesnapshotclass ebs is gone; whether")

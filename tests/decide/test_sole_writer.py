@@ -31,7 +31,6 @@ ATTACHED = Attached(HERE, "/dev/xvdaa", BLANK, multi_attach=True)
 ALONE: list[Rival] = []
 RIVALS = [Rival(OTHER_INSTANCE, is_going=True)]
 WAITING = Rival(OTHER_INSTANCE)
-READER = Rival(OTHER_INSTANCE, only_reads=True, may_be_reported=True)
 YOUNGER = Rival(OTHER_INSTANCE, is_going=True, is_younger=True)
 
 
@@ -53,7 +52,7 @@ def test_what_another_instance_has_is_refused_with_who_has_it_and_what_helps(ste
 
     assert isinstance(answer, Refuse)
     assert answer.reason is Reason.VOLUME_IN_USE
-    for word in (VOLUME, INSTANCE, OTHER_INSTANCE, "Multi-Attach", "Block", "ReadOnlyMany"):
+    for word in (VOLUME, INSTANCE, OTHER_INSTANCE, "Multi-Attach", "Block"):
         assert word in answer.message
 
 
@@ -95,22 +94,34 @@ def test_before_it_is_attached_beside_another_attachment_ec2_is_asked_what_it_is
     assert instead(ATTACH, rivals=[rival]) == Wait(VOLUME)
 
 
-@pytest.mark.parametrize("rival", [Rival(""), Rival(INSTANCE), READER])
-def test_nobody_looks_for_one_to_nowhere_or_to_the_same_instance_or_for_a_reader(rival):
+@pytest.mark.parametrize("rival", [Rival(""), Rival(INSTANCE)])
+def test_nobody_looks_for_one_to_nowhere_or_to_the_same_instance(rival):
     assert instead(ATTACH, rivals=[rival]) == ATTACH
 
 
 @pytest.mark.parametrize("step", [ATTACH, ATTACHED])
-@pytest.mark.parametrize("state", [State.ATTACHED, State.ATTACHING, State.BUSY, State.DETACHING])
-def test_a_reader_is_in_no_writers_way(step, state):
-    assert instead(step, on_other(state, here=step is ATTACHED), [READER]) == step
+def test_readers_of_a_file_system_with_multi_attach_are_refused_with_what_helps(step):
+    view = View(seen=a_volume(on={}, multi_attach=True))
 
-
-@pytest.mark.parametrize("rival", [WAITING, *RIVALS])
-def test_an_instance_that_reads_and_may_write_counts_as_a_writer(rival):
-    answer = instead(ATTACHED, on_other(State.ATTACHED, here=True), [READER, rival])
+    answer = checked(step, HERE, view=view, rivals=ALONE, is_for_readers=True)
 
     assert isinstance(answer, Refuse)
+    assert answer.reason is Reason.INVALID_REQUEST
+    for word in (VOLUME, "Multi-Attach", "ReadOnlyMany", "ReadWriteOnce", "readOnly: true"):
+        assert word in answer.message
+
+
+def test_before_it_is_attached_for_readers_ec2_is_asked_what_it_is():
+    answer = checked(ATTACH, HERE, view=View(), rivals=ALONE, is_for_readers=True)
+
+    assert answer == Wait(VOLUME)
+
+
+@pytest.mark.parametrize("step", [ATTACH, ATTACHED])
+def test_readers_of_a_volume_without_multi_attach_get_it(step):
+    view = View(seen=a_volume(on={}))
+
+    assert checked(step, HERE, view=view, rivals=ALONE, is_for_readers=True) == step
 
 
 @pytest.mark.parametrize("step", [ATTACH, ATTACHED])

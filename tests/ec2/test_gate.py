@@ -1,8 +1,9 @@
-"""The last look before what cannot be undone holds a place at EC2, and not for ever."""
+"""The last look before what cannot be undone: it holds nothing that others wait for."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import Mock
 
@@ -92,7 +93,62 @@ def test_a_gate_that_ran_out_of_time_itself_says_so_itself() -> None:
     in_virtual_time(story)
 
 
-def test_deletions_before_an_api_server_that_hangs_keep_an_attach_ten_seconds_a_round() -> None:
+class Ec2InVirtualTime(Ec2Calls):
+    """Calls that take their time without a thread; some of them EC2 throttles."""
+
+    def __init__(self, clock: Clock, *, takes_s: float, at_once: int, rates: Rates) -> None:
+        limiter = Limiter(rates, at_once=at_once, clock=clock)
+        client = cast("EC2Client", None)
+        super().__init__(client, limiter=limiter, metrics=Metrics(), clock=clock)
+        self.takes_s = takes_s
+        self.throttles = 0
+        self.sent_at: dict[str, list[float]] = {}
+
+    async def _in_thread(self, grant: Grant, params: Any) -> dict[str, Any]:
+        self.sent_at.setdefault(grant.action, []).append(self._clock())
+        throttled, self.throttles = self.throttles > 0, max(0, self.throttles - 1)
+        try:
+            await asyncio.sleep(self.takes_s)
+        finally:
+            self.limiter.release()
+        if throttled:
+            raise ClientError({"Error": {"Code": "RequestLimitExceeded"}}, grant.action)
+        return {}
+
+
+def attached_after(clock: Clock, *, deletions: int, look_s: float) -> Coroutine[Any, Any, float]:
+    """When the last of 50 attaches has ended that came half a second after some deletions."""
+
+    async def story() -> float:
+        rates = Rates(exact={"DeleteVolume": Rate(2000, 100), "AttachVolume": Rate(1000, 100)})
+        calls = Ec2InVirtualTime(clock, takes_s=0.1, at_once=AT_ONCE, rates=rates)
+
+        async def look() -> None:
+            await asyncio.sleep(look_s)
+
+        deleting = [
+            asyncio.create_task(calls.call("DeleteVolume", {}, gate=look)) for _ in range(deletions)
+        ]
+        await asyncio.sleep(0.5)
+        began_s = clock()
+        await asyncio.gather(*(calls.call("AttachVolume", {}, gate=look) for _ in range(50)))
+        took_s = clock() - began_s - look_s  # its own
+        await asyncio.gather(*deleting)
+        calls.limiter.close()
+        return took_s
+
+    return story()
+
+
+@pytest.mark.parametrize("look_s", [0.0, 0.1, 1.0, 3.0, 20.0])
+def test_fifty_attaches_are_not_delayed_by_a_thousand_deletions(look_s: float) -> None:
+    alone_s = in_virtual_time(lambda clock: attached_after(clock, deletions=0, look_s=look_s))
+    beside_s = in_virtual_time(lambda clock: attached_after(clock, deletions=1000, look_s=look_s))
+
+    assert beside_s < alone_s + 0.3
+
+
+def test_deletions_before_an_api_server_that_hangs_keep_no_attach_waiting() -> None:
     async def story(clock: Clock) -> float:
         calls = made(clock, rates=Rates(exact={"DeleteVolume": Rate(1000, 1000)}))
         deletions = [
@@ -101,8 +157,120 @@ def test_deletions_before_an_api_server_that_hangs_keep_an_attach_ten_seconds_a_
         ]
         await asyncio.sleep(1)
         await calls.limiter.acquire("AttachVolume")
-        calls.limiter.close()
+        attached_at = clock()
         await asyncio.gather(*deletions, return_exceptions=True)
+        calls.limiter.close()
+        return attached_at
+
+    assert in_virtual_time(story) == 1.0
+
+
+def test_at_most_a_burst_is_sent_when_slow_looks_are_over() -> None:
+    async def story(clock: Clock) -> list[float]:
+        rates = Rates(exact={"DeleteVolume": Rate(10, 5)})
+        calls = Ec2InVirtualTime(clock, takes_s=0.1, at_once=AT_ONCE, rates=rates)
+        calls.throttles = 1  # from then on the rate is the documented one
+        await calls.call("DeleteVolume", {})
+        await asyncio.sleep(60)
+        calls.sent_at.clear()
+
+        async def look() -> None:
+            await asyncio.sleep(20)
+
+        deletions = [calls.call("DeleteVolume", {}, gate=look) for _ in range(30)]
+        await asyncio.gather(*deletions)
+        calls.limiter.close()
+        return calls.sent_at["DeleteVolume"]
+
+    sent_at = in_virtual_time(story)
+
+    assert len(sent_at) == 30
+    assert all(later - first > 15 for first, later in zip(sent_at, sent_at[10:], strict=False))
+
+
+def test_a_throttle_during_their_looks_has_calls_wait_for_their_turn_and_look_again() -> None:
+    async def story(clock: Clock) -> tuple[int, list[float]]:
+        rates = Rates(exact={"DeleteVolume": Rate(20, 1)})
+        calls = Ec2InVirtualTime(clock, takes_s=0.1, at_once=AT_ONCE, rates=rates)
+        looks = [0]
+
+        async def look() -> None:
+            looks[0] += 1
+            await asyncio.sleep(2)
+
+        deleting = [
+            asyncio.create_task(calls.call("DeleteVolume", {}, gate=look)) for _ in range(5)
+        ]
+        await asyncio.sleep(1)
+        calls.throttles = 1
+        await calls.call("DeleteVolume", {})
+        await asyncio.gather(*deleting)
+        calls.limiter.close()
+        return looks[0], calls.sent_at["DeleteVolume"]
+
+    looks, sent_at = in_virtual_time(story)
+
+    assert looks == 10  # each once more
+    assert len(sent_at) == 1 + 1 + 5  # the throttled one twice; no other was sent in vain
+
+
+def test_a_look_that_is_old_when_there_is_a_thread_is_taken_again() -> None:
+    async def story(clock: Clock) -> tuple[list[float], float]:
+        calls = Ec2InVirtualTime(clock, takes_s=0.1, at_once=1, rates=Rates())
+        looked_at: list[float] = []
+
+        async def look() -> None:
+            looked_at.append(clock())
+            await asyncio.sleep(0.5)
+
+        deleting = asyncio.create_task(calls.call("DeleteVolume", {}, gate=look))
+        await asyncio.sleep(0.1)
+        calls.takes_s = 12  # EC2 hangs
+        await calls.call("DetachVolume", {})
+        calls.takes_s = 0.1
+        await deleting
+        calls.limiter.close()
+        return looked_at, calls.sent_at["DeleteVolume"][0]
+
+    looked_at, sent_at = in_virtual_time(story)
+
+    assert len(looked_at) == 2
+    assert sent_at - looked_at[-1] < 1
+
+
+def test_looks_end_when_the_process_ends() -> None:
+    async def story(clock: Clock) -> float:
+        calls = made(clock)
+        deleting = asyncio.create_task(calls.call("DeleteVolume", {}, gate=hangs))
+        await asyncio.sleep(1)
+        calls.stop_changing()
+        with pytest.raises(Ec2Error) as caught:
+            await deleting
+        assert caught.value.reason is Reason.NOT_LEADING
+        calls.limiter.close()
         return clock()
 
-    assert in_virtual_time(story) == 3 * GATE_S
+    assert in_virtual_time(story) == 1.0
+
+
+@pytest.mark.parametrize("after_s", [0.5, 1.5])
+def test_a_call_given_up_during_its_look_or_after_it_holds_nothing(after_s: float) -> None:
+    async def story(clock: Clock) -> float:
+        rates = Rates(exact={"DeleteVolume": Rate(1, 0.01)})
+        calls = Ec2InVirtualTime(clock, takes_s=0.1, at_once=1, rates=rates)
+
+        async def look() -> None:
+            await asyncio.sleep(1)
+
+        deleting = asyncio.create_task(calls.call("DeleteVolume", {}, gate=look))
+        await asyncio.sleep(0.1)
+        held = await calls.limiter.acquire("AttachVolume")
+        await asyncio.sleep(after_s)
+        deleting.cancel()
+        await asyncio.gather(deleting, return_exceptions=True)
+        calls.limiter.give_back(held)
+        await calls.call("DeleteVolume", {})  # the only token is there, and the only thread
+        calls.limiter.close()
+        return clock()
+
+    assert in_virtual_time(story) == pytest.approx(after_s + 0.2)

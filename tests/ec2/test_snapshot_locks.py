@@ -56,18 +56,11 @@ async def test_a_refusal_for_a_zone_is_an_error_though_the_answer_is_a_good_one(
     assert f"EnableFastSnapshotRestores {two} in {A}: EC2 answered" in caught.value.message
 
 
-async def test_fast_restore_that_keeps_a_snapshot_can_be_disabled(
-    snapshots: Snapshots, one: str, strict_ec2: StrictEc2
-) -> None:
-    strict_ec2.control(fast_restores_block_delete=True)
+async def test_a_snapshot_goes_with_its_fast_restores(snapshots: Snapshots, one: str) -> None:
     await snapshots.enable_fast_restore(one, [A, B])
-    with pytest.raises(Ec2Error) as caught:
-        await snapshots.delete(one)
-
-    await snapshots.disable_fast_restore(one, [A, B])
     await snapshots.delete(one)
 
-    assert caught.value.reason is Reason.SNAPSHOT_IN_USE
+    assert await snapshots.fast_restores([one]) == {}
     assert await snapshots.describe([one]) == {}
 
 

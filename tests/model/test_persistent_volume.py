@@ -29,25 +29,27 @@ def test_it_is_read_as_the_api_server_sends_it():
 
 
 @pytest.mark.parametrize(
-    ("spec", "is_mounted_for_writing"),
+    ("spec", "is_file_system", "is_for_readers"),
     [
-        ({}, True),
-        ({"volumeMode": "Filesystem", "accessModes": ["ReadWriteOnce"]}, True),
-        ({"accessModes": ["ReadOnlyMany"]}, False),
-        ({"volumeMode": "Filesystem", "accessModes": ["ReadOnlyMany"]}, False),
-        ({"accessModes": ["ReadOnlyMany", "ReadWriteOnce"]}, True),
-        ({"accessModes": []}, True),
-        ({"volumeMode": None, "accessModes": None}, True),
-        ({"accessModes": ["ReadWriteOncePod"]}, True),
-        ({"accessModes": ["SomethingNew"]}, True),
-        ({"volumeMode": "SomethingNew", "accessModes": ["ReadWriteMany"]}, True),
-        ({"volumeMode": "Block", "accessModes": ["ReadWriteMany"]}, False),
+        ({}, True, False),
+        ({"volumeMode": "Filesystem", "accessModes": ["ReadWriteOnce"]}, True, False),
+        ({"accessModes": ["ReadOnlyMany"]}, True, True),
+        ({"volumeMode": "Filesystem", "accessModes": ["ReadOnlyMany"]}, True, True),
+        ({"accessModes": ["ReadOnlyMany", "ReadWriteOnce"]}, True, True),
+        ({"accessModes": ["ReadWriteOnce", "ReadOnlyMany"]}, True, False),
+        ({"accessModes": []}, True, False),
+        ({"volumeMode": None, "accessModes": None}, True, False),
+        ({"volumeMode": "SomethingNew", "accessModes": ["ReadWriteMany"]}, True, False),
+        ({"volumeMode": "Block", "accessModes": ["ReadWriteMany"]}, False, False),
+        ({"volumeMode": "Block", "accessModes": ["ReadOnlyMany"]}, False, False),
     ],
 )
-def test_whether_a_node_may_write_to_a_file_system_on_it(spec, is_mounted_for_writing):
-    found = msgspec.convert({"spec": spec}, PersistentVolume)
+def test_whether_nodes_mount_it_and_for_what_the_kubelet_will_do_so(
+    spec, is_file_system, is_for_readers
+):
+    found = msgspec.convert({"spec": spec}, PersistentVolume).spec
 
-    assert found.spec.is_mounted_for_writing is is_mounted_for_writing
+    assert (found.is_file_system, found.is_for_readers) == (is_file_system, is_for_readers)
 
 
 def test_a_new_one_has_no_phase():

@@ -25,7 +25,6 @@ BAD_INPUTS = [
     ("data on the device", R.NOT_BLANK, S.FAILED_PRECONDITION),
     ("another file system on it", R.FILE_SYSTEM_MISMATCH, S.FAILED_PRECONDITION),
     ("a damaged one", R.FILE_SYSTEM_DAMAGED, S.FAILED_PRECONDITION),
-    ("one that was not unmounted", R.NOT_UNMOUNTED, S.FAILED_PRECONDITION),
     ("a full target", R.TARGET_FULL, S.RESOURCE_EXHAUSTED),
     ("a busy target", R.TARGET_BUSY, S.FAILED_PRECONDITION),
     ("a volume that is not staged", R.VOLUME_NOT_STAGED, S.FAILED_PRECONDITION),

@@ -111,6 +111,8 @@ def _written(body: Any) -> str:
     annotations = body["metadata"].get("annotations")
     if annotations is None:
         return "finalizers"
+    if volume_snapshot.BEING_CREATED not in annotations:
+        return "grant"
     return "announce" if annotations[volume_snapshot.BEING_CREATED] else "withdraw"
 
 

@@ -66,7 +66,6 @@ class Ec2:
         self.takes_s, self.shown_after_s = 20.0, 1.0
         self.every_s, self.pending_most = 15.0, 100
         self.full_volumes: frozenset[str] = frozenset()
-        self.fast_blocks_delete = False
         self.loses: list[str] = []
         self.refuses: dict[str, Exception] = {}
         self.turns = Turns()
@@ -141,8 +140,6 @@ class Ec2:
         await gate()
 
         def delete() -> None:
-            if self.fast_blocks_delete and self.fast.get(snapshot_id):
-                raise Ec2Error(Reason.SNAPSHOT_IN_USE, "fast restores", action="DeleteSnapshot")
             if self.taken.pop(snapshot_id, None) is not None:
                 self.deleted.append(snapshot_id)
 
@@ -159,17 +156,10 @@ class Ec2:
         return [each for each in found if each.tags.get(tags.SNAPSHOT_NAME) == name]
 
     async def enable_fast_restore(self, snapshot_id: str, zones: Sequence[str]) -> None:
-        states = self.fast.setdefault(snapshot_id, {})
-        await self._call(
-            "EnableFastSnapshotRestores", lambda: states.update(dict.fromkeys(zones, "enabling"))
-        )
+        def enable() -> None:
+            self.fast.setdefault(snapshot_id, {}).update(dict.fromkeys(zones, "enabling"))
 
-    async def disable_fast_restore(self, snapshot_id: str, zones: Sequence[str]) -> None:
-        def disable() -> None:
-            for zone in zones:
-                del self.fast[snapshot_id][zone]
-
-        await self._call("DisableFastSnapshotRestores", disable)
+        await self._call("EnableFastSnapshotRestores", enable)
 
     async def fast_restores(self, ids: Sequence[str]) -> dict[str, dict[str, str]]:
         return await self._call(

@@ -144,7 +144,6 @@ class World:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.snapshotter.close()
 
     async def until(self, holds: Callable[[], object], most_s: float = 600.0) -> float:
         """Let time pass until something holds; when that was."""

@@ -143,11 +143,11 @@ def test_a_lock_whose_reply_is_lost_is_not_asked_for_again():
     in_world(story)
 
 
-def test_fast_restore_that_is_refused_keeps_the_snapshot_and_tells():
+def test_a_lock_that_is_refused_keeps_the_snapshot_and_tells():
     async def story(world: World) -> None:
         world.install_class(LOCKED_AND_FAST)
-        world.ec2.refuses["EnableFastSnapshotRestores"] = Ec2Error(
-            Reason.QUOTA_EXCEEDED, "5 at most", action="EnableFastSnapshotRestores"
+        world.ec2.refuses["LockSnapshot"] = Ec2Error(
+            Reason.PERMISSION_DENIED, "not allowed", action="LockSnapshot"
         )
         world.begin()
         name = world.ask()
@@ -159,7 +159,7 @@ def test_fast_restore_that_is_refused_keeps_the_snapshot_and_tells():
         assert before is not None
         assert before.status is not None
         assert before.status.error is not None
-        assert "5 at most" in str(before.status.error.message)
+        assert "not allowed" in str(before.status.error.message)
         after = world.content(name)
         assert after is not None
         assert after.status is not None

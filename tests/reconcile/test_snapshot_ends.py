@@ -8,9 +8,7 @@ from copy import deepcopy
 import pytest
 
 from provisioner.model import volume_snapshot as v
-from provisioner.model.errors import Ec2Error, Reason
 from tests.reconcile.snapshot_world import World, in_world
-from tests.reconcile.test_snapshot import LOCKED_AND_FAST
 
 
 @pytest.mark.parametrize(
@@ -100,30 +98,6 @@ def test_a_content_whose_snapshot_object_is_gone_ends_without_a_word():  # sidec
 
         assert kept is not None
         assert world.ec2.taken == {}
-
-    in_world(story)
-
-
-@pytest.mark.parametrize("allowed", [True, False])
-def test_fast_restores_that_keep_a_snapshot_are_disabled_first(*, allowed: bool):
-    async def story(world: World) -> None:
-        world.install_class(LOCKED_AND_FAST)
-        world.ec2.fast_blocks_delete = True
-        denied = Ec2Error(Reason.PERMISSION_DENIED, "no", action="DisableFastSnapshotRestores")
-        if not allowed:
-            world.ec2.refuses["DisableFastSnapshotRestores"] = denied
-        world.begin()
-        name = world.ask()
-        await world.until(lambda: world.is_ready(name))
-        world.delete()
-        if not allowed:
-            await world.until(lambda: world.events.of_users("SnapshotDeleteError"))
-            world.ec2.refuses.clear()
-        await world.until(lambda: world.content(name) is None)
-
-        assert world.ec2.taken == {}
-        told = world.events.of_users()[-1]
-        assert ("disables the snapshot's fast restores" in told) or not allowed
 
     in_world(story)
 

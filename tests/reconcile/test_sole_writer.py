@@ -21,7 +21,6 @@ FIRST, SECOND = "i-11111111111111111", "i-22222222222222222"
 WRITERS = [
     ["ReadWriteOnce", "ReadWriteMany"],
     ["ReadWriteOnce", "ReadOnlyMany"],
-    ["ReadOnlyMany", "ReadWriteOnce"],
     ["ReadWriteMany"],
     [],
 ]
@@ -53,7 +52,7 @@ def test_a_second_node_does_not_get_a_file_system_to_write_to(modes, volume_mode
         assert set(world.attached_at) == {first}
         assert world.cloud.actions() == ["AttachVolume"]
         [(_, text)] = world.told
-        assert all(word in text for word in (VOLUME, FIRST, SECOND, "ReadOnlyMany"))
+        assert all(word in text for word in (VOLUME, FIRST, SECOND, "Block"))
 
         world.delete(first)
         await asyncio.sleep(60)
@@ -65,16 +64,32 @@ def test_a_second_node_does_not_get_a_file_system_to_write_to(modes, volume_mode
     a_shared_world(story)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        {"volume_mode": "Block", "access_modes": ["ReadWriteOnce", "ReadWriteMany"]},
-        {"access_modes": ["ReadOnlyMany"]},
-        {"access_modes": ["ReadOnlyMany", "ReadOnlyMany"]},
-    ],
-)
-def test_raw_devices_and_readers_are_shared(kind):
+@pytest.mark.parametrize("modes", [["ReadOnlyMany"], ["ReadOnlyMany", "ReadWriteOnce"]])
+def test_a_file_system_to_be_read_is_never_attached(modes):
     async def story(world: AttachWorld) -> None:
+        wish(world, 1, access_modes=modes)
+        await asyncio.sleep(60)
+        assert world.attached_at == {}
+        assert "AttachVolume" not in world.cloud.actions()
+        [(_, text)] = world.told
+        assert "Multi-Attach" in text
+
+    a_shared_world(story)
+
+
+@pytest.mark.parametrize("modes", [["ReadOnlyMany"], ["ReadOnlyMany", "ReadWriteOnce"]])
+def test_without_multi_attach_a_file_system_may_be_for_reading(modes):
+    async def story(world: AttachWorld) -> None:
+        name = wish(world, 1, access_modes=modes)
+        await asyncio.sleep(10)
+        assert set(world.attached_at) == {name}
+
+    in_attach_world(story)
+
+
+def test_raw_devices_are_shared():
+    async def story(world: AttachWorld) -> None:
+        kind = {"volume_mode": "Block", "access_modes": ["ReadWriteOnce", "ReadWriteMany"]}
         names = {wish(world, node, **kind) for node in (1, 2)}
         await asyncio.sleep(10)
         assert set(world.attached_at) == names
@@ -185,49 +200,18 @@ def at(made: dict[int, int], node: int) -> dict[str, Any]:
     return {"created_at": datetime(2026, 11, 21, hour, tzinfo=UTC) if hour else None}
 
 
-@pytest.mark.parametrize("writer_first", [False, True])
-@pytest.mark.parametrize("apart_s", [0.0, 10.0])
-def test_one_writes_while_others_read_whoever_comes_first(writer_first, apart_s):
-    async def story(world: AttachWorld) -> None:
-        names = set()
-        for writes in (writer_first, not writer_first):
-            names.add(wish(world, 1) if writes else reads(world))
-            await asyncio.sleep(apart_s)
-        await asyncio.sleep(30)
-        assert set(world.attached_at) == names
-        assert world.told == []
-
-    a_shared_world(story)
-
-
-def test_a_node_that_reads_by_one_persistent_volume_and_writes_by_another_is_a_writer():
-    async def story(world: AttachWorld) -> None:
-        names = {reads(world), world.wish(3, node=2, instance=SECOND, handle=VOLUME)}
-        await asyncio.sleep(10)
-        wish(world, 1)
-        await asyncio.sleep(60)
-        assert set(world.attached_at) == names
-
-    a_shared_world(story)
-
-
 def test_a_raw_device_that_is_only_to_be_read_is_no_reader():
     """Nothing keeps its pod from writing."""
 
     async def story(world: AttachWorld) -> None:
-        raw = reads(world, volume_mode="Block")
+        kind: dict[str, Any] = {"volume_mode": "Block", "access_modes": ["ReadOnlyMany"]}
+        raw = world.wish(2, node=2, instance=SECOND, handle=VOLUME, name="csi-reads", **kind)
         await asyncio.sleep(10)
         wish(world, 1)
         await asyncio.sleep(60)
         assert set(world.attached_at) == {raw}
 
     a_shared_world(story)
-
-
-def reads(world: AttachWorld, **more: Any) -> str:
-    """A reader's PersistentVolume of the same volume, on the second node."""
-    kind: dict[str, Any] = {"handle": VOLUME, "access_modes": ["ReadOnlyMany"], "name": "csi-reads"}
-    return world.wish(2, node=2, instance=SECOND, **kind, **more)
 
 
 def test_volumes_that_pods_name_by_themselves_are_written_by_one_node():

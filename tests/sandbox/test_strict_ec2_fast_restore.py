@@ -114,22 +114,7 @@ def test_a_restore_with_them_has_all_of_its_blocks_at_once(lab: Lab) -> None:
     assert lab.listed(("fast-restored", ["true"])) == {fast}
 
 
-def test_they_may_have_to_be_disabled_before_a_deletion(lab: Lab) -> None:
-    lab.control(fast_restores_block_delete=True)
-    snapshot = lab.snapshot(lab.volume())
-    _enable(lab, [snapshot])
-
-    code, message = refusal(lab.ec2.delete_snapshot, SnapshotId=snapshot)
-
-    assert (code, "enabled for fast restores in" in message) == ("InvalidSnapshot.InUse", True)
-
-    lab.ec2.disable_fast_snapshot_restores(SourceSnapshotIds=[snapshot], AvailabilityZones=[ZONE])
-    lab.ec2.delete_snapshot(SnapshotId=snapshot)
-
-    assert _states(lab) == {}
-
-
-def test_a_deletion_ends_them_otherwise(strict_lab: Lab) -> None:
+def test_a_deletion_ends_them(strict_lab: Lab) -> None:
     snapshot = strict_lab.snapshot(strict_lab.volume())
     _enable(strict_lab, [snapshot])
     strict_lab.ec2.delete_snapshot(SnapshotId=snapshot)

@@ -22,7 +22,7 @@ CLASS_AND_CLAIM = """\
 kind: StorageClass
 apiVersion: storage.k8s.io/v1
 metadata:
-  name: standard
+  name: gp2
 provisioner: kubernetes.io/aws-ebs
 parameters:
   type: gp2
@@ -33,11 +33,11 @@ volumeBindingMode: Immediate
 kind: PersistentVolumeClaim
 apiVersion: v1
 metadata:
-  name: myclaim
+  name: ebs-standard-30g
 spec:
   accessModes:
     - ReadWriteOnce
-  storageClassName: standard
+  storageClassName: gp2
   resources:
     requests:
       storage: 30Gi
@@ -48,18 +48,18 @@ _EXAMPLE = f"""\
 kind: Pod
 apiVersion: v1
 metadata:
-  name: mypod
+  name: nginx
 spec:
   containers:
-    - name: myfrontend
+    - name: nginx
       image: nginx
       volumeMounts:
         - mountPath: "/var/www/html"
-          name: mypd
+          name: html
   volumes:
-    - name: mypd
+    - name: html
       persistentVolumeClaim:
-        claimName: myclaim
+        claimName: ebs-standard-30g
 """
 
 
@@ -71,11 +71,11 @@ async def tell(stage: Stage) -> None:
     """
     teller = stage.teller
     teller.manifest(_EXAMPLE)
-    stage.leave("storageclass", "standard")
+    stage.leave("storageclass", "gp2")
     await teller.kubectl("apply", "-f", "-", text=_EXAMPLE)
 
     async def bound() -> Json | None:
-        claim: Json = await stage.api.get(f"{CLAIMS}/myclaim")
+        claim: Json = await stage.api.get(f"{CLAIMS}/ebs-standard-30g")
         return claim if claim["status"].get("phase") == "Bound" else None
 
     claim = await teller.until("the claim is Bound", bound)
@@ -96,7 +96,7 @@ async def tell(stage: Stage) -> None:
         return volume if is_owned(volume) and await _is_attached(stage, name, volume) else None
 
     volume = await teller.until("its volume is attached where the pod runs", used)
-    await teller.kubectl("get", "pod", "mypod", "-o", "wide")
+    await teller.kubectl("get", "pod", "nginx", "-o", "wide")
     stage.show_tags(volume)
 
 
@@ -115,7 +115,7 @@ def _is_in_tree(found: Json, volume_id: str) -> bool:
 
 async def _is_attached(stage: Stage, name: str, volume: Json) -> bool:
     """Whether EC2 and the API server agree that it is on the pod's node."""
-    pod = await stage.api.get(f"{PODS}/mypod")
+    pod = await stage.api.get(f"{PODS}/nginx")
     node = pod["spec"].get("nodeName")
     here = {i.instance_id for i in stage.sandbox.instances if i.private_dns_name == node}
     on = {a["InstanceId"] for a in volume["Attachments"] if a["State"] == "attached"}

@@ -13,13 +13,13 @@ _POD = """\
 kind: Pod
 apiVersion: v1
 metadata:
-  name: mypod
+  name: nginx
 spec:
   nodeSelector: {ebs-provisioner.io/sandbox-node: real}
   hostNetwork: true
   terminationGracePeriodSeconds: 1
   containers:
-    - name: myfrontend
+    - name: nginx
       image: busybox:1
       command: [sleep, "3600"]
       env:
@@ -27,16 +27,16 @@ spec:
           valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
       volumeMounts:
         - mountPath: "/var/www/html"
-          name: mypd
+          name: html
   volumes:
-    - name: mypd
+    - name: html
       persistentVolumeClaim:
-        claimName: myclaim
+        claimName: ebs-standard-30g
 """
 
 _FOLDER = "/var/www/html"
 _WRITE = f'cd {_FOLDER}; echo "Written on $NODE" > index.html; seq 500000 > numbers'
-_IN_POD = ("exec", "mypod", "--")
+_IN_POD = ("exec", "nginx", "--")
 
 
 async def tell(stage: Stage) -> None:
@@ -54,7 +54,7 @@ async def tell(stage: Stage) -> None:
     await _begin_anew(stage)
     what = "its volume is made, attached, formatted and mounted, and the pod runs"
     row = await teller.until(what, lambda: _running(stage))
-    name = (await stage.api.get(f"{CLAIMS}/myclaim"))["spec"]["volumeName"]
+    name = (await stage.api.get(f"{CLAIMS}/ebs-standard-30g"))["spec"]["volumeName"]
     stage.leave("persistentvolume", name)  # the class says Retain
     stage.to_delete[name] = (await stage.volume(name))["VolumeId"]
     teller.show([row])
@@ -72,11 +72,11 @@ async def tell(stage: Stage) -> None:
 async def _begin_anew(stage: Stage) -> None:
     """Have pod and claim made once more, where they come to the real nodes."""
     teller = stage.teller
-    await teller.kubectl("delete", "pod/mypod", "pvc/myclaim", "--wait=false")
+    await teller.kubectl("delete", "pod/nginx", "pvc/ebs-standard-30g", "--wait=false")
 
     async def gone() -> bool:
         items = [*await stage.items(PODS), *await stage.items(CLAIMS)]
-        return not {each["metadata"]["name"] for each in items} & {"mypod", "myclaim"}
+        return not {each["metadata"]["name"] for each in items} & {"nginx", "ebs-standard-30g"}
 
     await teller.until("the pod that only pretended is gone, and its claim", gone)
     teller.aside(
@@ -88,7 +88,7 @@ async def _begin_anew(stage: Stage) -> None:
     await teller.kubectl("apply", "-f", "-", text=_POD)
 
     async def waits() -> bool:
-        status = (await stage.api.get(f"{PODS}/mypod"))["status"]
+        status = (await stage.api.get(f"{PODS}/nginx"))["status"]
         return any(each.get("reason") == "Unschedulable" for each in status.get("conditions", ()))
 
     await teller.until("the scheduler has the pod wait for its claim", waits)
@@ -111,10 +111,10 @@ async def _sums(stage: Stage) -> str:
 async def _move(stage: Stage, before: Json) -> Json:
     """Put a new pod on the other node, and tell what EC2 shows meanwhile; where it is then."""
     teller = stage.teller
-    await teller.kubectl("delete", "pod", "mypod", "--wait=false")
+    await teller.kubectl("delete", "pod", "nginx", "--wait=false")
 
     async def gone() -> bool:
-        return all(each["metadata"]["name"] != "mypod" for each in await stage.items(PODS))
+        return all(each["metadata"]["name"] != "nginx" for each in await stage.items(PODS))
 
     await teller.until(f"the pod is gone from {before['node']}", gone)
     await teller.kubectl("apply", "-f", "-", text=_POD)
@@ -135,19 +135,19 @@ async def _move(stage: Stage, before: Json) -> Json:
 
 async def _running(stage: Stage) -> Json | None:
     """The row once its containers run and EC2 says that its volume is on their instance."""
-    row = await _row(stage) if await stage.is_ready("mypod") else None
+    row = await _row(stage) if await stage.is_ready("nginx") else None
     return row if row and row["instance"] == row["attached to"] else None
 
 
 async def _row(stage: Stage) -> Json | None:
     """The pod with its node, and its volume with the instance that EC2 has attached it to."""
     nodes = {each.name: each.instance for each in stage.sandbox.real_nodes}
-    pod = await stage.api.get(f"{PODS}/mypod")
+    pod = await stage.api.get(f"{PODS}/nginx")
     instance = nodes.get(pod["spec"].get("nodeName", ""))
-    if instance is None or await stage.bound("myclaim") is None:
+    if instance is None or await stage.bound("ebs-standard-30g") is None:
         return None
     return {
-        "pod": "mypod",
+        "pod": "nginx",
         "node": instance.private_dns_name,
         "instance": instance.instance_id,
         "attached to": await _attached_to(stage),
@@ -155,6 +155,6 @@ async def _row(stage: Stage) -> Json | None:
 
 
 async def _attached_to(stage: Stage) -> str:
-    claim = await stage.api.get(f"{CLAIMS}/myclaim")
+    claim = await stage.api.get(f"{CLAIMS}/ebs-standard-30g")
     volume = await stage.volume(claim["spec"]["volumeName"])
     return ", ".join(a["InstanceId"] for a in volume["Attachments"])

@@ -29,8 +29,7 @@ what its keys ask, ``reset`` before all others:
 - ``outposts``: ``{ARN: {"zone": name, "instances": [ids]}}``: none otherwise.
 - ``snapshot_limits``: any of ``interval_s`` (15, of one volume), ``pending_per_volume`` (5),
   ``pending`` (100) and ``total`` (100,000) of a region.
-- ``snapshots_in_use``: ids that an image uses; ``fast_restores_block_delete: true``: fast restores
-  must be disabled before their snapshot can be deleted.
+- ``snapshots_in_use``: ids that an image uses.
 - ``stuck_attaching``, ``stuck_detaching``, ``failing_creates``, ``failing_modifications``,
   ``failing_snapshots``: so many of the next calls leave an attachment attaching for ever, busy
   until forced, a volume in state error, a modification failed, a snapshot in state error.
@@ -76,7 +75,6 @@ _PLAIN: Final = (
     "fast_restore_snapshots",
     "initialization_rate_limit_mibps",
     "snapshots_in_use",
-    "fast_restores_block_delete",
     "modification_budget",
     "modification_window_s",
     "modification_refusal",

@@ -145,21 +145,13 @@ def delete_snapshot(call: Call) -> str:
 
 
 def _check_unused(call: Call, snapshot: Any) -> None:
-    settings, record = call.world.settings, snapshot_record_of(snapshot)
+    settings = call.world.settings
     user = snapshot.from_ami if snapshot.from_ami in call.backend.amis else None
     if user is None and snapshot.id in settings.snapshots_in_use:
         user = "ami-00000000000000000"
     if user is not None:
         raise Ec2Error(
             "InvalidSnapshot.InUse", f"The snapshot {snapshot.id} is currently in use by {user}"
-        )
-    if settings.fast_restores_block_delete and record.fast_restores:
-        # aws-nuke #453
-        raise Ec2Error(
-            "InvalidSnapshot.InUse",
-            f"The snapshot {snapshot.id} is currently enabled for fast restores in "
-            f"{', '.join(record.fast_restores)}. Fast snapshot restores must be disabled within "
-            "all Availability Zones before the snapshot may be deleted.",
         )
 
 

@@ -107,9 +107,8 @@ class Settings:
     snapshot_limits: dict[str, float] = field(default_factory=dict)
     # how many of the next snapshots end in state error
     failing_snapshots: int = 0
-    # ids that an image uses; whether fast restores must be disabled before a deletion
+    # ids that an image uses
     snapshots_in_use: list[str] = field(default_factory=list)
-    fast_restores_block_delete: bool = False
     hang_max_s: float = 120.0
     log: bool = False
 
