@@ -18,6 +18,7 @@ from provisioner.ec2.coalescer import Coalescer
 from provisioner.ec2.volumes import Volumes
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.ids import is_volume_id
+from provisioner.model.volume import Volume
 from webhook.decide.persistent_volume import Doubt, Found, Missing, Truth
 from webhook.metrics import WebhookMetrics
 
@@ -176,7 +177,7 @@ class ZoneLookup:
         self._found[volume_id] = found, _now_s()
         return found
 
-    async def _fetch(self, volume_ids: list[str]) -> Mapping[str, str | None]:
+    async def _fetch(self, volume_ids: list[str]) -> Mapping[str, str | StorageError | None]:
         """One call for up to 200 volumes; None for those that EC2 does not know."""
         await asyncio.sleep(max(0.0, self._paid_until_s - _BURST_S - _now_s()))
         calls = math.ceil(len(volume_ids) / FILTER_VALUES)
@@ -186,7 +187,11 @@ class ZoneLookup:
         except StorageError as error:
             _log.warning("cannot ask EC2 for zones", volumes=len(volume_ids), error=error.message)
             raise
-        return {each: volumes[each].zone if each in volumes else None for each in volume_ids}
+        zones = {
+            volume_id: found.zone if isinstance(found, Volume) else found
+            for volume_id, found in volumes.items()
+        }
+        return dict.fromkeys(volume_ids) | zones
 
 
 def _make_room(known: dict[str, V], most: int) -> None:

@@ -15,7 +15,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any
+from typing import Any, TypeVar
 
 from provisioner.ec2.errors import is_read
 from provisioner.model.errors import Ec2Error, Reason
@@ -27,6 +27,7 @@ PAGE = 500
 # So many refusals in a row find the one of a batch of 500, and some beside it.
 MOST_IN_A_ROW = 16
 
+T = TypeVar("T")
 Call = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 NOT_THERE = frozenset(
     {
@@ -130,6 +131,20 @@ async def _ask_about(
     return refused
 
 
+def whole(answers: Mapping[str, T | Ec2Error]) -> dict[str, T]:
+    """The answers, for whoever wants all of them or none.
+
+    Raises:
+        Ec2Error: EC2 has refused one of them.
+    """
+    found: dict[str, T] = {}
+    for key, answer in answers.items():
+        if isinstance(answer, Ec2Error):
+            raise answer
+        found[key] = answer
+    return found
+
+
 def is_of_the_call(failure: Ec2Error) -> bool:
     """Whether EC2 would have said so whatever the call named.
 
@@ -143,8 +158,8 @@ def is_of_the_call(failure: Ec2Error) -> bool:
 def _split(part: list[str], failure: Ec2Error) -> list[list[str]]:
     """What is to be asked about again; the last one first.
 
-    EC2 usually names what it complains of. Otherwise in halves, of no order: neighbours have much
-    in common.
+    EC2 may name what it complains of: all that is not there, or one of those that are denied. The
+    others go in halves, of no order: neighbours have much in common.
     """
     if len(part) == 1:
         return []
@@ -152,7 +167,7 @@ def _split(part: list[str], failure: Ec2Error) -> list[list[str]]:
     bad, good = [e for e in part if e in named], [e for e in part if e not in named]
     if bad and failure.reason in NOT_THERE:
         return [good] if good else []
-    if bad and good:
-        return [bad, good]
-    mixed = random.sample(part, len(part))
-    return [mixed[::2], mixed[1::2]]
+    if not good:
+        bad, good = [], bad
+    mixed = random.sample(good, len(good))
+    return [each for each in (bad, mixed[::2], mixed[1::2]) if each]

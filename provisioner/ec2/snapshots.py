@@ -157,21 +157,18 @@ class Snapshots:
         answer = await self._calls.call("EnableFastSnapshotRestores", params)
         _check_all("EnableFastSnapshotRestores", snapshot_id, answer)
 
-    async def fast_restores(self, snapshot_ids: Sequence[str]) -> dict[str, dict[str, str]]:
-        """EC2's state of fast restore by snapshot and zone, such as "enabled"; else absent.
+    async def fast_restores(self, snapshot_id: str) -> dict[str, str]:
+        """EC2's state of fast restore of a snapshot by zone, such as "enabled"; else absent.
 
         Raises:
             Ec2Error: any page failed; there is no partial answer.
         """
-        found: dict[str, dict[str, str]] = {}
-        for ids in chunks(snapshot_ids, FILTER_VALUES):
-            params = {"Filters": [one_of("snapshot-id", ids)]}
-            async for page in pages(
-                lambda page: self._calls.call("DescribeFastSnapshotRestores", page), params
-            ):
-                for each in page.get("FastSnapshotRestores", ()):
-                    states = found.setdefault(each["SnapshotId"], {})
-                    states[each["AvailabilityZone"]] = each.get("State", "")
+        found: dict[str, str] = {}
+        params = {"Filters": [one_of("snapshot-id", [snapshot_id])]}
+        ask = partial(self._calls.call, "DescribeFastSnapshotRestores")
+        async for page in pages(ask, params):
+            for each in page.get("FastSnapshotRestores", ()):
+                found[each["AvailabilityZone"]] = each.get("State", "")
         return found
 
     async def lock(self, snapshot_id: str, request: LockRequest) -> None:
@@ -191,25 +188,15 @@ class Snapshots:
         params = {name: value for name, value in wanted.items() if value is not None}
         await self._calls.call("LockSnapshot", params)
 
-    async def locks(self, snapshot_ids: Sequence[str]) -> dict[str, str]:
-        """EC2's state of the lock of each snapshot that has or had one, such as "governance".
+    async def lock_state(self, snapshot_id: str) -> str:
+        """EC2's state of the lock of a snapshot, such as "governance"; "" if it never had one.
 
         Raises:
-            Ec2Error: any page failed; there is no partial answer.
+            Ec2Error: SNAPSHOT_NOT_FOUND; or EC2 could not be asked.
         """
-        found: dict[str, str] = {}
-
-        async def ask(some: list[str]) -> None:
-            async for page in pages(
-                lambda page: self._calls.call("DescribeLockedSnapshots", page),
-                {"SnapshotIds": some},
-            ):
-                states = page.get("Snapshots", ())
-                found.update((each["SnapshotId"], each.get("LockState", "")) for each in states)
-
-        for ids in chunks(snapshot_ids, FILTER_VALUES):
-            await on_all(ids, {Reason.SNAPSHOT_NOT_FOUND}, ask)
-        return found
+        params = {"SnapshotIds": [snapshot_id]}
+        answer = await self._calls.call("DescribeLockedSnapshots", params)
+        return next((each.get("LockState", "") for each in answer.get("Snapshots", ())), "")
 
     async def _filtered(
         self, name: str, values: Sequence[str], ask: Call

@@ -117,8 +117,10 @@ class Creations:
                     await self._save(uid, attempt, volume)
                     return None
                 case creation.Await():
-                    if self._watcher.trouble is not None:
-                        self._events.failed(attempt.plan.claim, self._watcher.trouble, once=True)
+                    made = attempt.volume
+                    trouble = self._watcher.trouble_with(made.volume_id) if made else None
+                    if trouble is not None:
+                        self._events.failed(attempt.plan.claim, trouble, once=True)
                     return creation.look_again_s(missing_for_s)
                 case creation.Continue(attempt=following, error=error):
                     self._replace(uid, attempt, following)

@@ -10,6 +10,7 @@ import structlog
 from provisioner.decide import attributes as attribute_rules
 from provisioner.decide import volume_plan
 from provisioner.decide.volume_plan import Wish
+from provisioner.ec2.batches import whole
 from provisioner.edges import Edges
 from provisioner.model.budget import Ledger, asked
 from provisioner.model.claim import Claim
@@ -217,9 +218,9 @@ class ModifySteps:
         await self._begin(look, look.wishes - known.refused)
         try:
             for key in step.remove:
-                await self._volumes.untag([look.volume_id], key)
+                whole(await self._volumes.untag([look.volume_id], key))
             if step.add:
-                await self._volumes.tag([look.volume_id], step.add)
+                whole(await self._volumes.tag([look.volume_id], step.add))
         except StorageError as error:
             return await self._refusals.of_tags(look, error)
         known.disputes = 0

@@ -15,7 +15,7 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.wire import Listing
 from provisioner.metrics import Metrics
 from provisioner.model import tags
-from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.model.errors import Ec2Error, KubeError, Reason, StorageError
 from provisioner.model.reign import Reign
 from provisioner.model.volume import Volume
 from provisioner.reconcile.creation import Creations
@@ -58,10 +58,11 @@ class World:
     async def find(self, *, background: bool = False, **_: object) -> list[Volume]:
         return [] if self.shows_late and not background else self.volumes
 
-    async def untag(self, volume_ids: Sequence[str], _: str) -> None:
+    async def untag(self, volume_ids: Sequence[str], _: str) -> dict[str, Ec2Error]:
         if not self.may_untag:
             raise StorageError(Reason.PERMISSION_DENIED, "no ec2:DeleteTags", retry_after_s=60.0)
         self.untagged += volume_ids
+        return {}
 
     async def delete(self, volume_id: str, *, gate: Callable[[], Awaitable[None]]) -> None:
         await gate()
