@@ -6,7 +6,7 @@ on which of them the driver is registered; EC2 is never asked.
 
 import re
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,8 @@ import yaml
 
 from provisioner.decide import class_check as rules
 from provisioner.decide import class_zones
-from provisioner.decide.class_check import Check
-from provisioner.decide.class_effects import SizeEffect
-from provisioner.decide.class_zones import Located, ZoneEffect
+from provisioner.decide.class_check import Check, Findings
+from provisioner.decide.class_zones import Located
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.storage_class import StorageClass
 
@@ -27,23 +26,6 @@ _ENDINGS = (".yaml", ".yml", ".json")
 _KIND = "StorageClass"
 _QUOTES = "parameters are texts: numbers, true and false have to stand in quotes"
 _UNQUOTED = re.compile(r"Expected `str`, got `(int|float|bool)` - at .*`\$\.parameters.*`")
-# Source: Kubernetes 1.36 storage/v1 types.go.
-_FIELDS = frozenset(
-    {
-        "apiVersion",
-        "kind",
-        "metadata",
-        "provisioner",
-        "parameters",
-        "reclaimPolicy",
-        "mountOptions",
-        "allowVolumeExpansion",
-        "volumeBindingMode",
-        "allowedTopologies",
-    }
-)
-_FIELDS_OF_TERM = frozenset({"matchLabelExpressions"})
-_FIELDS_OF_EXPRESSION = frozenset({"key", "values"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +51,6 @@ class Question:
         return what == STANDARD_INPUT or "/" in what or what.endswith(_ENDINGS)
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A class as it was found; ``strange`` are fields in its file that no class has."""
-
-    storage_class: StorageClass
-    strange: tuple[str, ...] = ()
-
-
 async def answer(question: Question) -> tuple[list[str], bool]:
     """The lines to be printed, and whether every class can work here.
 
@@ -88,22 +62,20 @@ async def answer(question: Question) -> tuple[list[str], bool]:
     nodes: list[Located] | None = None
     if not question.is_file or question.kubeconfig is not None:
         found, nodes = await _read_cluster(question)
-        classes = [Written(found)] if found is not None else classes
+        classes = [found] if found is not None else classes
     lines: list[str] = []
     sound = True
-    for written in classes:
-        each = written.storage_class
+    for each in classes:
         if not each.is_of(question.driver):
             lines.append(f"class {each.name} ({each.provisioner}): of another driver")
             continue
         check = rules.check(each, default_file_system=question.default_file_system, nodes=nodes)
-        lines += told(each, check, written.strange)
-        wrong = rules.impossibilities(check.findings) or rules.refusals(check.findings)
-        sound = sound and not wrong
+        lines += told(each, check)
+        sound = sound and check.findings.works
     return lines, sound
 
 
-def read_file(name: str) -> list[Written]:
+def read_file(name: str) -> list[StorageClass]:
     """The classes in a file of YAML or JSON; other objects in it are passed over.
 
     Raises:
@@ -119,68 +91,37 @@ def read_file(name: str) -> list[Written]:
     classes = [each for each in objects if each.get("kind") == _KIND]
     if not classes:
         raise ValueError(f"{where}: there is no {_KIND} in it")
-    return [Written(_class_of(each, where), tuple(_strange(each))) for each in classes]
+    return [_class_of(each, where) for each in classes]
 
 
-def told(storage_class: StorageClass, check: Check, strange: Sequence[str] = ()) -> list[str]:
-    """What is said of one class, line by line; ``strange`` are fields that it cannot have."""
-    impossible = rules.impossibilities(check.findings)
-    refused = rules.refusals(check.findings)
-    dropped = [
-        f"{each} is no field of a {_KIND}; Kubernetes refuses or drops it" for each in strange
-    ]
-    doubts = [*rules.doubts(check.findings), *dropped]
-    verdict = _verdict(impossible=impossible, refused=refused, doubts=doubts)
+def told(storage_class: StorageClass, check: Check) -> list[str]:
+    """What is said of one class, line by line."""
+    found = check.findings
     blocks = {
-        "parameters": [(each.name, each.does) for each in check.effects],
-        "claims": [(f"{each.size_gib:,} GiB", _speed_of(each)) for each in check.sizes],
-        "zones": [(each.zone, _told_of_zone(each)) for each in check.zones],
-        "impossible": [("", text) for text in impossible],
-        "refused by this controller, not by aws-ebs-csi-driver": [("", text) for text in refused],
-        "in doubt": [("", text) for text in doubts],
+        "parameters": check.effects,
+        "claims": check.sizes,
+        "impossible": [("", text) for text in found.impossible],
+        "in doubt": [("", text) for text in found.doubts],
     }
-    lines = [f"class {storage_class.name} ({storage_class.provisioner}): {verdict}"]
+    lines = [f"class {storage_class.name} ({storage_class.provisioner}): {_verdict(found)}"]
     for title, rows in blocks.items():
         if rows:
             lines += [f"  {title}", *_aligned(rows)]
     return lines
 
 
-def _verdict(*, impossible: Sequence[str], refused: Sequence[str], doubts: Sequence[str]) -> str:
-    if impossible:
+def _verdict(found: Findings) -> str:
+    if found.impossible:
         return "can never work"
-    if refused:
+    if not found.works:
         return "this controller refuses it"
-    return "works, but see below" if doubts else "sound"
+    return "works, but see below" if found.doubts else "sound"
 
 
 def _aligned(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
     width = max(len(first) for first, _ in rows)
     for first, second in rows:
         yield f"    {first.ljust(width)}  {second}" if width else f"    {second}"
-
-
-def _speed_of(effect: SizeEffect) -> str:
-    iops, throughput = effect.iops, effect.throughput_mibps
-    speeds = [
-        *([f"{iops:,} IOPS"] if iops is not None else []),
-        *([f"{throughput:,} MiB/s"] if throughput is not None else []),
-    ]
-    return ", ".join(speeds) or "as fast as EC2 makes its type and size"
-
-
-def _told_of_zone(effect: ZoneEffect) -> str:
-    if not effect.allowed:
-        return "the class keeps volumes out of it"
-    match effect.nodes:
-        case None:
-            return "volumes may be made here"
-        case 0:
-            return "volumes may be made here, but no node has the driver"
-        case 1:
-            return "volumes may be made here, for 1 node"
-        case number:
-            return f"volumes may be made here, for {number:,} nodes"
 
 
 def _objects(document: Any) -> Iterator[dict[str, Any]]:
@@ -190,21 +131,6 @@ def _objects(document: Any) -> Iterator[dict[str, Any]]:
         items = document.get("items")
         if isinstance(items, list):
             yield from (each for each in items if isinstance(each, dict))
-
-
-def _strange(document: dict[str, Any]) -> Iterator[str]:
-    """Fields that Kubernetes does not know, of a document that can be read as a class."""
-    yield from _others("", document, _FIELDS)
-    for place, term in enumerate(document.get("allowedTopologies") or ()):
-        where = f"allowedTopologies[{place}]."
-        yield from _others(where, term, _FIELDS_OF_TERM)
-        for number, expression in enumerate(term.get("matchLabelExpressions") or ()):
-            inner = f"{where}matchLabelExpressions[{number}]."
-            yield from _others(inner, expression, _FIELDS_OF_EXPRESSION)
-
-
-def _others(where: str, document: dict[Any, Any], known: Collection[str]) -> Iterator[str]:
-    return (f"{where}{each}"[:100] for each in document if each not in known)
 
 
 def _class_of(document: dict[str, Any], where: str) -> StorageClass:

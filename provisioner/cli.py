@@ -110,7 +110,7 @@ def commands() -> None:
 )
 @click.option(
     "--modify-annotations/--no-modify-annotations",
-    default=True,
+    default=False,
     show_default=True,
     help="Heed annotations of claims that ask for another type, IOPS or throughput.",
 )

@@ -41,6 +41,11 @@ class SharedMetrics:
             ["action"],
             registry=registry,
         )
+        self.credentials = Gauge(
+            "ebs_provisioner_aws_credentials_usable",
+            "1 while there are AWS credentials and EC2 accepts them.",
+            registry=registry,
+        )
         self.queue_depth = Gauge(
             "ebs_provisioner_queue_depth",
             "Keys waiting or being worked on, by queue.",

@@ -27,7 +27,7 @@ class Settings:
     reconcile_extra_tags: bool = False
     extra_tags_interval_s: float = 3600.0
     default_file_system: str = "ext4"
-    modify_annotations: bool = True
+    modify_annotations: bool = False
     leader_elect: bool = True
     lease_namespace: str = "kube-system"
     ec2_rates: str = ""

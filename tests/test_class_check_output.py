@@ -16,7 +16,8 @@ def test_what_only_this_controller_refuses_ends_with_1(
 
     out = capsys.readouterr().out
     assert out.startswith("class fast (ebs.csi.aws.com): this controller refuses it\n")
-    assert "refused by this controller, not by aws-ebs-csi-driver\n    kmsKeyId is given" in out
+    assert "in doubt\n    this controller makes no volume of it" in out
+    assert "kmsKeyId is given" in out
 
 
 @pytest.mark.parametrize("name", ["\ud800", "x\x1b[31mred", "a\u202eb", "c\nlass sound"])
@@ -47,35 +48,6 @@ def test_a_mistake_is_escaped_too(
     captured = capsys.readouterr()
     assert captured.err.startswith("ebs-provisioner: ")
     assert captured.err[:-1].isprintable()
-
-
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
-        ({"unknown": 1}, "unknown is no field"),
-        ({"volumebindingMode": "Immediate"}, "volumebindingMode is no field"),
-        (
-            {"allowedTopologies": [{"matchLabelExpression": []}]},
-            "allowedTopologies[0].matchLabelExpression is no field",
-        ),
-        (
-            {"allowedTopologies": [{"matchLabelExpressions": [{"key": "k", "value": "v"}]}]},
-            "allowedTopologies[0].matchLabelExpressions[0].value is no field",
-        ),
-    ],
-)
-def test_fields_that_kubernetes_does_not_know_are_told(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Captured,
-    tmp_path: Path,
-    fields: dict[str, object],
-    told: str,
-):
-    assert checked(monkeypatch, a_file(tmp_path, SOUND | fields)) == 0
-
-    out = capsys.readouterr().out
-    assert "works, but see below" in out
-    assert f"{told} of a StorageClass" in out
 
 
 def test_a_binding_mode_that_kubernetes_does_not_know_is_impossible(

@@ -137,7 +137,7 @@ TWINS: list[tuple[str, str, Any]] = [
     ),
     ("--reconcile-extra-tags", "true", {"reconcile_extra_tags": True}),
     ("--default-fstype", "xfs", {"default_file_system": "xfs"}),
-    ("--modify-annotations", "false", {"modify_annotations": False}),
+    ("--modify-annotations", "true", {"modify_annotations": True}),
     ("--leader-elect", "false", {"leader_elect": False}),
     ("--leader-election-namespace", "storage", {"lease_namespace": "storage"}),
     ("--ec2-rate", "CreateVolume=9:3,*=x2", {"ec2_rates": "CreateVolume=9:3,*=x2"}),
@@ -157,7 +157,7 @@ NEEDED: dict[str, tuple[str, dict[str, Any]]] = {
 FLAGS = {
     "--initialize-nodes": "--initialize-nodes",
     "--leader-elect": "--no-leader-elect",
-    "--modify-annotations": "--no-modify-annotations",
+    "--modify-annotations": "--modify-annotations",
     "--reconcile-extra-tags": "--reconcile-extra-tags",
     "--release-dead-nodes": "--release-dead-nodes",
 }

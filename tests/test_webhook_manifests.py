@@ -11,6 +11,7 @@ import yaml
 
 from provisioner.kube import lease
 from provisioner.model.driver import EBS_DRIVER
+from provisioner.model.node_affinity import labels_in
 from tests.webhook.services import by_service
 from webhook import app
 from webhook import settings as names
@@ -22,7 +23,7 @@ from webhook.settings import Settings
 ROOT = Path(__file__).parents[1]
 MANIFESTS = ROOT / "manifests"
 FOLDER = MANIFESTS / "webhook"
-OTHERS = ("webhook-zone-guard", "webhook-attachments", "webhook-policy")
+OTHERS = ("webhook-zone-guard", "webhook-caller-token")
 PREFIX = "EBS_WEBHOOK_SERVE_"
 
 KUSTOMIZATION: dict[str, Any] = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
@@ -65,10 +66,7 @@ def hooks(kind: str = "Validating") -> list[Json]:
 
 
 def all_hooks() -> list[Json]:
-    (added,) = objects(
-        "ValidatingWebhookConfiguration", MANIFESTS / "webhook-attachments/attachments.yaml"
-    )
-    return [*hooks("Mutating"), *hooks(), *added["webhooks"]]
+    return [*hooks("Mutating"), *hooks()]
 
 
 @pytest.mark.parametrize("folder", ["webhook", *OTHERS])
@@ -79,8 +77,7 @@ def test_every_file_says_what_it_is_for_and_is_applied(folder: str):
     applied += [patch["path"] for patch in kustomization.get("patches", ())]
 
     assert all(text.startswith("# ") for text in files.values())
-    # Named there, but only as something to be taken in: it is not for every cluster.
-    assert set(files) - {"region-label.yaml"} == {name for name in applied if "/" not in name}
+    assert set(files) == {name for name in applied if "/" not in name}
 
 
 # -- rights
@@ -286,11 +283,6 @@ def test_the_defaults_are_the_names_in_the_manifests():
     assert the("Lease")["metadata"]["name"] == names.LEASE
     for kind in ("Mutating", "Validating"):
         assert the(f"{kind}WebhookConfiguration")["metadata"]["name"] == names.NAME
-    (controller,) = yaml.safe_load_all((MANIFESTS / "service-account.yaml").read_text())
-    account = controller["metadata"]
-    assert options.provisioner_users == {
-        f"system:serviceaccount:{account['namespace']}:{account['name']}"
-    }
 
 
 def test_what_the_webhook_keeps_is_applied_empty():
@@ -319,7 +311,7 @@ def test_a_webhook_points_at_a_path_for_what_it_is_about(hook: Json):
     assert {
         (group, resource) for group in rule["apiGroups"] for resource in rule["resources"]
     } == policy.SUBJECTS[service["path"]]
-    assert rule["operations"] == ["CREATE"]
+    assert rule["operations"] == (["UPDATE"] if hook["name"].startswith("relabel.") else ["CREATE"])
 
 
 def test_the_code_registers_the_same_webhooks_by_url_as_the_manifests_by_service():
@@ -332,18 +324,40 @@ def test_the_code_registers_the_same_webhooks_by_url_as_the_manifests_by_service
 def test_every_path_has_a_webhook():
     paths = [hook["clientConfig"]["service"]["path"] for hook in all_hooks()]
 
-    assert sorted(paths) == sorted(policy.SUBJECTS)
-
-
-def test_attachments_are_guarded_only_where_somebody_asks():
-    names_of_base = {hook["name"] for hook in (*hooks("Mutating"), *hooks())}
-
-    assert len(names_of_base) == 6
-    assert "volumeattachments.ebs-provisioner.io" not in names_of_base
+    assert set(paths) == set(policy.SUBJECTS)
 
 
 def test_labelling_may_be_asked_for_again():
-    assert [hook["reinvocationPolicy"] for hook in hooks("Mutating")] == ["IfNeeded"]
+    assert [hook["reinvocationPolicy"] for hook in hooks("Mutating")] == ["IfNeeded"] * 2
+
+
+def test_what_a_provisioner_makes_is_not_asked_about():
+    (controller,) = yaml.safe_load_all((MANIFESTS / "service-account.yaml").read_text())
+    account = controller["metadata"]
+    ours = f'"system:serviceaccount:{account["namespace"]}:{account["name"]}"'
+    created = [
+        hook
+        for hook in all_hooks()
+        if str(hook["name"]).endswith("persistentvolumes.ebs-provisioner.io")
+    ]
+
+    for hook in created:
+        condition = str(hook["matchConditions"])
+        assert (ours in condition) == (hook["rules"][0]["operations"] == ["CREATE"])
+
+
+def test_a_change_is_asked_about_for_the_labels_that_the_webhook_corrects():
+    (relabel,) = [
+        hook for hook in hooks("Mutating") if hook["rules"][0]["operations"] == ["UPDATE"]
+    ]
+    conditions = {each["name"]: each["expression"] for each in relabel["matchConditions"]}
+
+    for key in labels_in("us-east-1a"):
+        assert f'"{key}"' in conditions["a-label-of-its-place-changes"]
+    assert (
+        f'"system:serviceaccount:{names.NAMESPACE}:{names.NAME}"'
+        in conditions["not-by-the-repairs"]
+    )
 
 
 def test_all_that_is_not_a_binding_is_narrowed_down_by_what_the_object_says():
@@ -353,8 +367,12 @@ def test_all_that_is_not_a_binding_is_narrowed_down_by_what_the_object_says():
         "bindings.ebs-provisioner.io"
     ]
     for each in (
-        *("label.persistentvolumes", "persistentvolumes", "volumeattachments"),
-        "storageclasses",
+        *(
+            "label.persistentvolumes",
+            "relabel.persistentvolumes",
+            "persistentvolumes",
+            "storageclasses",
+        ),
     ):
         assert f'"{EBS_DRIVER}"' in str(conditions[f"{each}.ebs-provisioner.io"])
 
@@ -379,24 +397,8 @@ def test_bindings_are_guarded_where_the_namespace_says_so_and_in_the_overlay_unl
         for each in widened["namespaceSelector"]["matchExpressions"]
         if each["key"] == "kubernetes.io/metadata.name"
     )
-    assert {"kube-system", "kube-public", "kube-node-lease", names.NAMESPACE} == set(system)
-
-
-# -- the policies
-
-
-def test_the_policies_believe_the_provisioner_that_the_webhook_believes():
-    files = [MANIFESTS / "webhook-policy" / f"{label}-label.yaml" for label in ("zone", "region")]
-    policies = list(objects("MutatingAdmissionPolicy", *files))
-    conditions = [each["spec"]["matchConditions"] for each in policies]
-
-    assert len(policies) == 2
-    assert conditions[0] == conditions[1]
-    assert all(user in str(conditions[0]) for user in Settings().provisioner_users)
-    for each in policies:
-        assert each["spec"]["failurePolicy"] == "Ignore"
-        bindings = objects("MutatingAdmissionPolicyBinding", *files)
-        assert each["metadata"]["name"] in {b["spec"]["policyName"] for b in bindings}
+    nodes = "ebs-provisioner-node"  # with the webhook down each of its binds would wait for it
+    assert {"kube-system", "kube-public", "kube-node-lease", names.NAMESPACE, nodes} == set(system)
 
 
 def test_growing_and_changing_never_asks_the_webhook():
@@ -416,5 +418,9 @@ def test_growing_and_changing_never_asks_the_webhook():
     of_volumes = [rule for rule in rules if volumes & set(rule["resources"])]
 
     assert of_volumes
-    assert {operation for rule in of_volumes for operation in rule["operations"]} == {"CREATE"}
+    # The one for UPDATE is for a change of labels alone, as its condition says.
+    changes = [rule for rule in of_volumes if rule["operations"] != ["CREATE"]]
+    assert [(rule["operations"], rule["resources"]) for rule in changes] == [
+        (["UPDATE"], ["persistentvolumes"])
+    ]
     assert not [each for rule in rules for each in rule["resources"] if "/status" in each]

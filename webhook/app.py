@@ -29,13 +29,12 @@ from webhook.certificates import Names
 from webhook.configurations import Configurations
 from webhook.dispatch import Dispatcher
 from webhook.handlers import Handlers
-from webhook.intake import Limits
 from webhook.keeper import Keeper
 from webhook.lookup import ZoneLookup
 from webhook.metrics import WebhookMetrics
 from webhook.model import hooks
 from webhook.repairs import Repairs
-from webhook.server import Front
+from webhook.server import Front, Limits
 from webhook.settings import LEASE, NAME, Settings
 from webhook.tls import Contexts
 
@@ -58,7 +57,7 @@ class Webhook:
         self._settings = settings
         self._caches = Caches(client, metrics, settings.driver)
         self._lookup = ZoneLookup(Volumes(calls), metrics)
-        contexts = Contexts()
+        contexts = Contexts(settings.callers)
         self._keeper = Keeper(
             client,
             contexts,
@@ -74,7 +73,6 @@ class Webhook:
             self._lookup,
             metrics=metrics,
             driver=settings.driver,
-            provisioner_users=settings.provisioner_users,
             strict=settings.strict,
         )
         self._front = Front(
@@ -82,6 +80,7 @@ class Webhook:
             contexts.front,
             listen=settings.listen,
             metrics=metrics,
+            callers=settings.callers,
             limits=Limits(notice_s=settings.notice_s, drain_s=settings.drain_s),
         )
         self._events = EventRecorder(client, f"{NAME}_{host}_{unique}", metrics)

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import re
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
@@ -15,10 +16,10 @@ from webhook.settings import (
     NAME,
     NAMESPACE,
     NAMESPACE_BY_URL,
-    PROVISIONER_USER,
     TLS_SECRET,
     Settings,
 )
+from webhook.tls import Callers
 
 _MOST_PORT = 65535
 
@@ -90,12 +91,6 @@ def commands() -> None:
     show_default=True,
     help="Refuse what cannot be checked, in place of letting it through with a warning.",
 )
-@_option(
-    "--provisioner-user",
-    default=PROVISIONER_USER,
-    show_default=True,
-    help="Accounts whose own affinity is believed without asking EC2, separated by commas.",
-)
 @_option("--region", help="Else AWS_REGION.")
 @_option(
     "--ec2-rate",
@@ -111,6 +106,22 @@ def commands() -> None:
     default=True,
     show_default=True,
     help="false: only read the Secret, which somebody else writes, and no caBundle.",
+)
+@_option(
+    "--client-ca-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Certificates (PEM): only who has a client certificate that one of them signed may ask.",
+)
+@_option(
+    "--client-name",
+    default="",
+    help="With --client-ca-file: the common names or DNS names that may ask, separated by commas."
+    " [default: all that it signed]",
+)
+@_option(
+    "--caller-token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Only who sends the token in this file as its bearer token may ask.",
 )
 @_option(
     "--metrics-address",
@@ -133,11 +144,13 @@ def serve(
     service: str,
     driver_name: str,
     strict: bool,
-    provisioner_user: str,
     region: str | None,
     ec2_rate: str,
     tls_secret: str,
     tls_manage: bool,
+    client_ca_file: Path | None,
+    client_name: str,
+    caller_token_file: Path | None,
     metrics_address: str | None,
     log_format: str,
     log_level: str,
@@ -147,6 +160,8 @@ def serve(
         raise click.UsageError(
             "--url applies the webhook configurations: it needs --tls-manage=true"
         )
+    if client_name and client_ca_file is None:
+        raise click.UsageError("--client-name says nothing without --client-ca-file")
     logs.configure(log_format, log_level)
     settings = Settings(
         kubeconfig=kubeconfig,
@@ -156,11 +171,15 @@ def serve(
         service=service,
         driver=driver_name,
         strict=strict,
-        provisioner_users=frozenset(user.strip() for user in provisioner_user.split(",")) - {""},
         region=region,
         ec2_rates=ec2_rate,
         tls_secret=tls_secret,
         tls_manage=tls_manage,
+        callers=Callers(
+            authority=_text(client_ca_file, "--client-ca-file"),
+            names=_separated(client_name),
+            token=_text(caller_token_file, "--caller-token-file"),
+        ),
         metrics_address=metrics_address or "",
     )
     from webhook import app  # noqa: PLC0415 -- boto3 and kubernetes cost half a second
@@ -169,6 +188,23 @@ def serve(
         asyncio.run(app.run(settings))
     except StorageError as error:
         raise click.ClickException(error.message) from error
+
+
+def _separated(text: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in text.split(",")) - {""}
+
+
+def _text(path: Path | None, option: str) -> str:
+    """What a file holds; an empty one would let everybody in."""
+    if path is None:
+        return ""
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"{option}: {path} cannot be read as ASCII: {error}") from error
+    if not text:
+        raise click.UsageError(f"{option}: {path} is empty")
+    return text
 
 
 def main() -> None:

@@ -15,9 +15,12 @@ from webhook.decide.policy import Trouble
 from webhook.metrics import WebhookMetrics
 from webhook.model import review
 from webhook.model.review import Answer, MalformedReviewError, Request
+from webhook.model.shares import Share, Shares
 
 log = structlog.get_logger(__name__)
 
+# Returns when it is the caller's turn again.
+Turn = Callable[[], Awaitable[None]]
 # Is given the loop's time by which it should have answered: with a little time left to word a doubt
 # of its own before it is cut off.
 Handler = Callable[[Request, float], Awaitable[Answer]]
@@ -28,6 +31,12 @@ _MARGIN_SHARE = 0.2
 _MARGIN_MOST_S = 0.5
 # For a cancelled handler to end, when the process does.
 _LAST_WORDS_S = 1.0
+# Reviews at once. What waits for EC2 (persistent volumes) or has a pod read (bindings) never takes
+# the place of what is answered from memory: each path has places of its own.
+_MOST_IN_FLIGHT = 256
+_FEWER_IN_FLIGHT = dict.fromkeys(
+    ("/mutate/persistentvolumes", "/validate/persistentvolumes", "/validate/bindings"), 64
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +54,8 @@ class Dispatcher:
         handlers: by path.
         strict: refuse what could not be checked, instead of letting it through.
         metrics: where answers are counted.
-        most_in_flight: beyond so many reviews at once, further ones are answered by policy.
+        most_in_flight: beyond so many reviews of a path at once, whoever has most of them has some
+            answered by policy.
     """
 
     def __init__(
@@ -54,12 +64,15 @@ class Dispatcher:
         *,
         strict: bool,
         metrics: WebhookMetrics,
-        most_in_flight: int = 256,
+        most_in_flight: int = _MOST_IN_FLIGHT,
     ) -> None:
         self._handlers = dict(handlers)
         self._strict = strict
         self._metrics = metrics
-        self._most_in_flight = most_in_flight
+        self._places = {
+            path: Shares(min(most_in_flight, _FEWER_IN_FLIGHT.get(path, most_in_flight)))
+            for path in handlers
+        }
         self._running: set[asyncio.Task[Answer]] = set()
         metrics.in_flight.set_function(lambda: len(self._running))
 
@@ -67,13 +80,18 @@ class Dispatcher:
         """Whether there is a handler for this path."""
         return path in self._handlers
 
-    async def answer(self, path: str, body: bytes, timeout_s: float) -> Reply:
+    async def answer(
+        self, path: str, body: bytes, timeout_s: float, peer: str = "", turn: Turn | None = None
+    ) -> Reply:
         """Answer one call; raises nothing.
 
         Args:
             path: without a query.
             body: as sent.
             timeout_s: how long the API server still waits.
+            peer: the caller's address.
+            turn: waited for before the answer of a review that took its time is written: one call
+                to EC2 answers a hundred of them at once.
         """
         started = asyncio.get_running_loop().time()
         if path not in self._handlers:
@@ -85,13 +103,22 @@ class Dispatcher:
             return Reply(400, f"{error}\n".encode())
         strict = policy.is_strict(path, strict=self._strict)
         answer = policy.beyond(path, request)
+        too_much = policy.too_much(request)
         if bulky:
-            answer = policy.unchecked(Trouble.SIZE, strict=strict)
-        if answer is None and len(self._running) >= self._most_in_flight:
-            answer = policy.unchecked(Trouble.LOAD, strict=strict)
+            too_much = f"the object has more than {review.MOST_PARTS} fields and list entries"
+        if too_much:
+            answer = policy.unread(too_much, strict=strict)
         if answer is None:
-            answer = await self._handled(path, request, started, timeout_s)
+            answer = await self._placed(path, request, started, timeout_s, peer)
+            if turn is not None:
+                await turn()
         return Reply(200, self._sealed(path, request, answer, started))
+
+    def unread(self, path: str, uid: str, sentence: str) -> Reply:
+        """Answer a call whose body is not read, because of what the sentence says."""
+        strict = policy.is_strict(path, strict=self._strict)
+        request, answer = Request(uid=uid, operation=""), policy.unread(sentence, strict=strict)
+        return Reply(200, self._sealed(path, request, answer, asyncio.get_running_loop().time()))
 
     async def aclose(self) -> None:
         """Cancel what still runs, and await it for a moment."""
@@ -100,18 +127,34 @@ class Dispatcher:
         if self._running:
             await asyncio.wait(self._running, timeout=_LAST_WORDS_S)
 
+    async def _placed(
+        self, path: str, request: Request, started: float, timeout_s: float, peer: str
+    ) -> Answer:
+        places = self._places[path]
+        share = places.take(peer)
+        if share is None:
+            strict = policy.is_strict(path, strict=self._strict)
+            return policy.unchecked(Trouble.LOAD, strict=strict)
+        try:
+            return await self._handled(path, request, started, timeout_s, share)
+        finally:
+            places.give_back(share)
+
     async def _handled(
-        self, path: str, request: Request, started: float, timeout_s: float
+        self, path: str, request: Request, started: float, timeout_s: float, share: Share
     ) -> Answer:
         strict = policy.is_strict(path, strict=self._strict)
         margin = min(_MARGIN_MOST_S, timeout_s * _MARGIN_SHARE)
         deadline = started + timeout_s - margin
         # A task of its own: one that does not obey its cancellation must not hold the answer up.
         task = asyncio.create_task(_run(self._handlers[path], request, deadline), name=path)
+        share.give_up = task.cancel
         self._running.add(task)
         task.add_done_callback(self._ended)
         try:
             await asyncio.wait((task,), timeout=max(0.0, timeout_s - margin / 2))
+            if share.lost:
+                return policy.unchecked(Trouble.LOAD, strict=strict)
             if not task.done():
                 log.warning("a review took too long", path=path, uid=request.uid, of_s=timeout_s)
                 return policy.unchecked(Trouble.BUDGET, strict=strict)
@@ -133,14 +176,11 @@ class Dispatcher:
         """The answer as bytes, and counted."""
         strict = policy.is_strict(path, strict=self._strict)
         try:
-            answer = policy.sendable(path, request, answer, strict=strict)
             body = review.encode(request.uid, answer)
         except Exception:
             log.exception("an answer could not be written", path=path, uid=request.uid)
             answer = policy.unchecked(Trouble.ERROR, strict=strict)
             body = review.encode(request.uid, answer)
-        if answer.why == Trouble.PATCH:
-            log.error("a patch could not be applied", path=path, uid=request.uid)
         outcome = "denied" if not answer.allowed else "patched" if answer.patch else "allowed"
         self._metrics.reviews.labels(path, outcome, answer.why).inc()
         took_s = asyncio.get_running_loop().time() - started

@@ -1,12 +1,12 @@
 """One handler a path: gathers what a rule wants to know, asks the rule, proves what it refuses.
 
-Persistent volumes are judged by where EC2 has their volumes. Pods, bindings and attachments are
-judged by the caches; a denial stands only if the objects that it rests on, read from the API server
-itself, say the same. Nothing here changes anything, so a dry run is a review like any other.
+Persistent volumes are judged by where EC2 has their volumes, pods and bindings by the caches; a
+denial stands only if the objects that it rests on, read from the API server itself, say the same.
+Nothing here changes anything, so a dry run is a review like any other.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -18,17 +18,16 @@ from provisioner.model.errors import KubeError
 from webhook.caches import Caches
 from webhook.decide import binding, claim, labels, persistent_volume, pod, policy, storage_class
 from webhook.decide.documents import inside
-from webhook.decide.nodes import running_driver_in
-from webhook.decide.persistent_volume import Doubt, Found, Source, Truth
+from webhook.decide.persistent_volume import Doubt, Found
 from webhook.decide.policy import Trouble
-from webhook.decide.readings import NO_OBJECT, Basis, Readings, Wanted
+from webhook.decide.readings import NO_OBJECT, Readings, Verdict, Wanted
 from webhook.decide.sentences import explained
 from webhook.dispatch import Handler
 from webhook.live import PODS, LiveView, TooManyReadsError, get
 from webhook.lookup import ZoneLookup
 from webhook.metrics import WebhookMetrics
-from webhook.model.review import Answer, Json, Request, allow, deny
-from webhook.model.views import NodeView
+from webhook.model import pod as pods
+from webhook.model.review import Answer, Request, allow, deny
 
 # A node attaches some forty volumes; whoever names more of them inline asks EC2 for nothing.
 _MOST_INLINE = 64
@@ -46,15 +45,13 @@ class Case:
         title: what it is about, for log lines.
         wanted: what the rule asks for.
         judge: the rule.
-        rests_on: what the rule's denial rests on, given the same readings.
         target: the node that was chosen, "" while none is. With a node there is no time left in
             which caches could catch up, so what they lack is read.
     """
 
     title: str
     wanted: Wanted
-    judge: Callable[[Readings], Answer]
-    rests_on: Callable[[Readings], Basis]
+    judge: Callable[[Readings], Verdict]
     target: str = ""
 
 
@@ -67,7 +64,6 @@ class Handlers:
         lookup: tells where volumes are.
         metrics: counts live reads.
         driver: whose volumes these are, besides in-tree ones.
-        provisioner_users: accounts whose persistent volumes tell their zone themselves.
         strict: refuse what cannot be told, in a way that has it tried again.
     """
 
@@ -79,7 +75,6 @@ class Handlers:
         *,
         metrics: WebhookMetrics,
         driver: str,
-        provisioner_users: Collection[str],
         strict: bool,
     ) -> None:
         self._client = client
@@ -87,7 +82,6 @@ class Handlers:
         self._lookup = lookup
         self._metrics = metrics
         self._driver = driver
-        self._provisioner_users = frozenset(provisioner_users)
         self._strict = strict
 
     def by_path(self) -> Mapping[str, Handler]:
@@ -98,24 +92,24 @@ class Handlers:
             "/validate/persistentvolumeclaims": self.review_claim,
             "/validate/pods": self.review_pod,
             "/validate/bindings": self.review_binding,
-            "/validate/volumeattachments": self.review_attachment,
             "/validate/storageclasses": self.review_class,
         }
 
     async def mutate_volume(self, request: Request, deadline: float) -> Answer:
-        """Labels and node affinity for a new persistent volume."""
+        """Labels and node affinity for a new persistent volume, labels for one that changes."""
         document = request.object or {}
         source = persistent_volume.source_of(document, self._driver)
         if source is None:
             return allow("NothingToDo")
-        truth = await self._truth(request, document, source, deadline)
+        truth = await self._lookup.zone(source.volume_id, deadline=deadline, existing=True)
         zone = truth.zone if isinstance(truth, Found) else ""
         # Without all nodes no label is known to be safe; repairs add it when they are known.
-        nodes = await self._nodes_in(zone, deadline) or ()
-        writable, key = labels.writable(zone, nodes), labels.zone_key(zone, nodes)
-        return persistent_volume.mutate(
-            document, truth, writable, strict=self._strict, key=key, nodes=nodes
-        )
+        is_known = bool(zone) and await self._caches.synced_by(deadline)
+        nodes = self._caches.nodes() if is_known else ()
+        writable, keys = labels.writable(zone, nodes), labels.zone_keys(zone, nodes)
+        if request.operation == "UPDATE":
+            return persistent_volume.relabel(document, truth, writable)
+        return persistent_volume.mutate(document, truth, writable, strict=self._strict, keys=keys)
 
     async def validate_volume(self, request: Request, deadline: float) -> Answer:
         """Whether a new persistent volume says where its volume is."""
@@ -123,12 +117,8 @@ class Handlers:
         source = persistent_volume.source_of(document, self._driver)
         if source is None:
             return allow("NothingToDo")
-        truth = await self._truth(request, document, source, deadline)
-        nodes = await self._nodes_in(truth.zone if isinstance(truth, Found) else "", deadline)
-        answer = persistent_volume.validate(document, truth, strict=self._strict, nodes=nodes or ())
-        if nodes is None and not answer.allowed:  # they may have words of their own for a zone
-            return policy.unchecked(Trouble.BUDGET, strict=self._strict)
-        return answer
+        truth = await self._lookup.zone(source.volume_id, deadline=deadline, existing=True)
+        return persistent_volume.validate(document, truth, strict=self._strict)
 
     async def review_claim(self, request: Request, deadline: float) -> Answer:
         """Warnings about a new claim."""
@@ -141,12 +131,11 @@ class Handlers:
 
     async def review_pod(self, request: Request, deadline: float) -> Answer:
         """Whether a new pod could be where its volumes are."""
-        document, namespace = request.object or {}, request.namespace
+        read, namespace = pods.read(request.object or {}), request.namespace
         case = Case(
             f"pod {namespace}/{_name_of(request)}",
-            pod.wanted(document, namespace),
-            partial(pod.judge, document, namespace=namespace),
-            partial(pod.rests_on, document, namespace=namespace),
+            pod.wanted(read, namespace),
+            partial(pod.judge, read, namespace=namespace, strict=self._strict),
         )
         return await self._review(case, deadline)
 
@@ -163,25 +152,12 @@ class Handlers:
             return self._unproved(f"pod {namespace}/{name}", allow("ZonesAgree"), error)
         if found is None:
             return allow("NothingToDo")  # the API server says so itself
-        bound = found.document
+        bound = pods.read(found.document)
         case = Case(
             f"binding of pod {namespace}/{name}",
             pod.wanted(bound, namespace),
             partial(binding.judge, document, bound, namespace=namespace),
-            partial(binding.rests_on, document, bound, namespace=namespace),
             target,
-        )
-        return await self._review(case, deadline)
-
-    async def review_attachment(self, request: Request, deadline: float) -> Answer:
-        """Whether a volume could be attached to a node."""
-        document = request.object or {}
-        case = Case(
-            f"volumeattachment {_name_of(request)}",
-            binding.wanted_by_attachment(document, self._driver),
-            partial(binding.judge_attachment, document, driver=self._driver),
-            partial(binding.attachment_rests_on, document, driver=self._driver),
-            str(inside(document, "spec", "nodeName") or ""),
         )
         return await self._review(case, deadline)
 
@@ -190,21 +166,6 @@ class Handlers:
         # What is impossible is so wherever nodes are; without them there is less to warn of.
         nodes = self._caches.nodes() if self._caches.is_synced else None
         return storage_class.judge(request.object or {}, nodes, driver=self._driver)
-
-    async def _truth(
-        self, request: Request, document: Json, source: Source, deadline: float
-    ) -> Truth:
-        if request.user_info.username in self._provisioner_users:
-            own = persistent_volume.truth_of_own_affinity(document)
-            if own is not None:
-                return own
-        return await self._lookup.zone(source.volume_id, deadline=deadline, existing=True)
-
-    async def _nodes_in(self, zone: str, deadline: float) -> Collection[NodeView] | None:
-        """The kinds of nodes that run our driver in a zone; None if they are not known in time."""
-        if zone and not await self._caches.synced_by(deadline):
-            return None
-        return running_driver_in(zone, self._caches.nodes()) if zone else ()
 
     async def _review(self, case: Case, deadline: float) -> Answer:
         if case.wanted == Wanted():
@@ -240,9 +201,8 @@ class Handlers:
         doubted = False
         while True:
             readings = view.readings(case.wanted, zones)
-            answer = case.judge(readings)
-            basis = NO_OBJECT if answer.allowed else case.rests_on(readings)
-            unread = view.unread(basis)
+            verdict = case.judge(readings)
+            answer, unread = verdict.answer, view.unread(verdict.basis)
             doubted = doubted or unread != NO_OBJECT
             if case.target:
                 unread |= view.lacking(case.wanted, case.target)
@@ -254,8 +214,8 @@ class Handlers:
             except (KubeError, TimeoutError, TooManyReadsError) as error:
                 return self._unproved(case.title, answer, error)
         if not answer.allowed:
-            proof = readings.only(basis)
-            answer = explained(case.judge(proof), proof.volumes, self._lookup.seen)
+            proof = readings.only(verdict.basis)
+            answer = explained(case.judge(proof).answer, proof.volumes, self._lookup.seen)
         if doubted:
             outcome = "overturned" if answer.allowed else "confirmed"
             self._metrics.live_reads.labels(outcome).inc()

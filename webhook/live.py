@@ -60,6 +60,7 @@ class LiveView:
             wanted,
             claim=self._claim,
             volume=self._volume,
+            backed_by=self._caches.backed_by,
             storage_class=self._caches.storage_class,
             nodes={**nodes, **self._nodes} if self._nodes else nodes,
             zones=zones,
@@ -68,7 +69,7 @@ class LiveView:
     def lacking(self, wanted: Wanted, node: str) -> Basis:
         """What a rule wants and the caches do not have: it may be too new for them."""
         bound = [view.volume_name for key in wanted.claims if (view := self._claim(key))]
-        volumes = {name for name in (*bound, *wanted.volumes) if name}
+        volumes = {name for name in bound if name}
         return self.unread(
             Basis(
                 claims=frozenset(key for key in wanted.claims if self._claim(key) is None),

@@ -31,6 +31,11 @@ _BURST_S = 20 * _PACE_S
 # EC2 is eventually consistent: it may show a volume a second after CreateVolume has answered.
 _AGAIN_S = 1.0
 _MISSING_FOR_S = 5.0
+# After a review has waited in vain, others do not, until EC2 answers again: of a hundred persistent
+# volumes, made one after the other, each would take nine seconds for nothing.
+_SILENT_FOR_S = 10.0
+# A wait that tells something about EC2: it answers in a tenth of a second or two.
+_PATIENT_S = 0.5
 _THERE_FOR_S = 300.0
 _MOST_ZONES = 20_000  # some 6 MiB
 _MOST_MISSING = 1_000
@@ -50,6 +55,7 @@ _WHY = {
 _OTHERWISE = "EC2 could not be asked; the log of the webhook tells why"
 
 V = TypeVar("V")
+_Place = Found | Doubt | StorageError | None
 
 _log = structlog.get_logger(__name__)
 
@@ -61,14 +67,17 @@ class ZoneLookup:
         self._volumes = volumes
         self._metrics = metrics
         # No two asks of one volume are the same question here, so no answer is reused.
-        self._coalescer = Coalescer[str | None](self._fetch, window_s=_WINDOW_S, fresh_for_s=0.0)
+        self._coalescer = Coalescer[Found | Doubt | None](
+            self._fetch, window_s=_WINDOW_S, fresh_for_s=0.0
+        )
         self._found: dict[str, tuple[Found, float]] = {}  # with the loop's time of the answer
-        self._found_in: dict[str, Found] = {}  # by zone: one object for all volumes of a zone
+        self._places: dict[Found, Found] = {}  # one object for all volumes of a zone
         self._missing_until_s: dict[str, float] = {}
         self._under_way: dict[str, asyncio.Task[Truth]] = {}
         self._inline_under_way: set[str] = set()
         self._not_seen: set[str] = set()  # under way, and EC2 has said once that there is no such
         self._paid_until_s = 0.0
+        self._silent_until_s = 0.0
 
     async def zone(
         self, volume_id: str, *, deadline: float, inline: bool = False, existing: bool = False
@@ -121,11 +130,16 @@ class ZoneLookup:
         task = self._under_way.get(volume_id) or self._asked(volume_id, inline=inline)
         if task is None:
             return Doubt("too many questions to EC2 are still unanswered")
-        waited_s = max(0.0, deadline - _now_s())
+        silent = _now_s() < self._silent_until_s
+        waited_s = 0.0 if silent else max(0.0, deadline - _now_s())
         done, _ = await asyncio.wait({task}, timeout=waited_s)
         if not done and volume_id in self._not_seen:
             return Doubt(f"EC2 does not show {volume_id} yet; it may not exist")
+        if not done and silent:
+            return Doubt("EC2 gave no answer a moment ago; it is being asked again")
         if not done or task.cancelled():
+            if waited_s >= _PATIENT_S:
+                self._silent_until_s = _now_s() + _SILENT_FOR_S
             return Doubt(
                 f"EC2 did not tell the zone of {volume_id} within {waited_s:.1f} s: "
                 "it throttles the account's calls, or cannot be reached"
@@ -155,29 +169,29 @@ class ZoneLookup:
 
     async def _ask(self, volume_id: str) -> Truth:
         try:
-            zone = await self._coalescer.get(volume_id)
-            if zone is None:
+            found = await self._coalescer.get(volume_id)
+            if found is None:
                 self._not_seen.add(volume_id)
                 await asyncio.sleep(_AGAIN_S)
-                zone = await self._coalescer.get(volume_id)
+                found = await self._coalescer.get(volume_id)
         except StorageError as error:
             return Doubt(_WHY.get(error.reason, _OTHERWISE))
-        return self._remember(volume_id, zone)
+        return self._remember(volume_id, found)
 
-    def _remember(self, volume_id: str, zone: str | None) -> Truth:
-        if zone is None:
+    def _remember(self, volume_id: str, found: Found | Doubt | None) -> Truth:
+        if found is None:
             self._found.pop(volume_id, None)
             _make_room(self._missing_until_s, _MOST_MISSING)
             self._missing_until_s[volume_id] = _now_s() + _MISSING_FOR_S
             return Missing()
-        if not zone:
-            return Doubt(f"EC2 shows {volume_id} without a zone")
+        if isinstance(found, Doubt):
+            return found
         _make_room(self._found, _MOST_ZONES)
-        found = self._found_in.setdefault(zone, Found(zone))
+        found = self._places.setdefault(found, found)
         self._found[volume_id] = found, _now_s()
         return found
 
-    async def _fetch(self, volume_ids: list[str]) -> Mapping[str, str | StorageError | None]:
+    async def _fetch(self, volume_ids: list[str]) -> Mapping[str, _Place]:
         """One call for up to 200 volumes; None for those that EC2 does not know."""
         await asyncio.sleep(max(0.0, self._paid_until_s - _BURST_S - _now_s()))
         calls = math.ceil(len(volume_ids) / FILTER_VALUES)
@@ -187,11 +201,16 @@ class ZoneLookup:
         except StorageError as error:
             _log.warning("cannot ask EC2 for zones", volumes=len(volume_ids), error=error.message)
             raise
-        zones = {
-            volume_id: found.zone if isinstance(found, Volume) else found
-            for volume_id, found in volumes.items()
-        }
-        return dict.fromkeys(volume_ids) | zones
+        self._silent_until_s = 0.0
+        return {each: _place_of(volumes.get(each)) for each in volume_ids}
+
+
+def _place_of(volume: Volume | StorageError | None) -> _Place:
+    if volume is None or isinstance(volume, StorageError):
+        return volume
+    if not volume.zone:
+        return Doubt(f"EC2 shows {volume.volume_id} without a zone")
+    return Found(volume.zone, volume.outpost_arn)
 
 
 def _make_room(known: dict[str, V], most: int) -> None:

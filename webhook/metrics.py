@@ -72,7 +72,7 @@ class WebhookMetrics(SharedMetrics):
         )
         self.connections_ended = Counter(
             "ebs_webhook_connections_ended_total",
-            "Connections that this side ended early, by why (HandshakeFailed, Evicted, Stalled).",
+            "Connections that this side ended early, by why (HandshakeFailed, Evicted, Refused).",
             ["reason"],
             registry=registry,
         )

@@ -12,11 +12,11 @@ import msgspec
 
 from provisioner.kube.resources import Projection, Resource
 from provisioner.model.meta import KubeObject, ObjectMeta
-from provisioner.model.node_affinity import labels_in
+from provisioner.model.node_affinity import labels_in, zones_named
 from webhook.decide import repair
-from webhook.decide.persistent_volume import Found, source_of, truth_of_own_affinity
+from webhook.decide.affinity import terms_in
+from webhook.decide.persistent_volume import Found, source_of
 from webhook.model.review import Json
-from webhook.model.views import NodeView
 
 # The keys that tell a zone or a Region; which zone they are asked for does not matter.
 _KEYS = frozenset(labels_in("us-east-1a"))
@@ -82,30 +82,24 @@ def placements(driver: str) -> Projection[Placed]:
 
 @lru_cache(maxsize=_KNOWN)
 def needs_repair(
-    placement: bytes,
-    zone: str,
-    writable: tuple[tuple[str, str], ...],
-    nodes: frozenset[NodeView] = frozenset(),
+    placement: bytes, place: Found, writable: tuple[tuple[str, str], ...], keys: tuple[str, ...]
 ) -> bool:
-    """Whether anything is to be done about volumes of this zone that are placed so.
+    """Whether anything is to be done about volumes there that are placed so.
 
     Args:
         placement: of a ``Placed``.
-        zone: where EC2 has them.
+        place: where EC2 has them.
         writable: ``labels.writable`` of that zone, as items.
-        nodes: ``nodes.running_driver_in`` that zone.
+        keys: ``labels.zone_keys`` of that zone.
     """
-    document = msgspec.json.decode(placement)
-    return bool(repair.lacking(document, "", zone, dict(writable), nodes=nodes))
+    return bool(repair.lacking(msgspec.json.decode(placement), "", place, dict(writable), keys))
 
 
 @lru_cache(maxsize=_KNOWN)
-def own_zone(placement: bytes) -> str:
-    """The one zone that the affinity names; "" if it is not one."""
-    match truth_of_own_affinity(msgspec.json.decode(placement)):
-        case Found(zone):
-            return zone
-    return ""
+def own_place(placement: bytes) -> Found | None:
+    """The one zone that the affinity names; None if it is not one."""
+    zones = list(zones_named(terms_in(msgspec.json.decode(placement))) or ())
+    return Found(zones[0]) if len(zones) == 1 and zones[0] else None
 
 
 @lru_cache(maxsize=_KNOWN)

@@ -5,6 +5,7 @@ The decoded structs live as long as a page of a list or a line of a watch; what 
 once.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
@@ -22,7 +23,7 @@ from provisioner.kube.resources import (
 from provisioner.model.claim import Claim
 from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.node import CsiNode, Node
-from provisioner.model.node_affinity import zones_named
+from provisioner.model.node_affinity import names_zone, zones_named
 from provisioner.model.placed_volume import PlacedVolume
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import ZONE_KEYS, allowed_zones
@@ -68,11 +69,15 @@ def claim_view(claim: Claim) -> ClaimView:
     """What counts of a claim.
 
     Nothing of one that is being deleted, a new one may take its name; and nothing of one that only
-    asks for a persistent volume by name: that may be another claim's, or another tenant's.
+    asks for a persistent volume by name: that may be another claim's, or another tenant's. That it
+    is bound anybody can write: ``Readings.volume_of`` holds it against the persistent volume.
     """
     if claim.deleting or (claim.spec.volume_name and not claim.is_bound):
         return ClaimView("", "")
-    return ClaimView(claim.spec.volume_name, claim.class_name)
+    # Only a bound one is held against a persistent volume.
+    return ClaimView(
+        claim.spec.volume_name, claim.class_name, claim.uid if claim.spec.volume_name else ""
+    )
 
 
 def volume_view(volume: PlacedVolume, driver: str) -> VolumeView | None:
@@ -81,7 +86,15 @@ def volume_view(volume: PlacedVolume, driver: str) -> VolumeView | None:
     One that is being deleted says nothing of zones: another may take its name.
     """
     volume_id = volume.volume_id(driver)
-    return VolumeView(volume_id, _shared(_proved_zones(volume))) if volume_id else None
+    if not volume_id:
+        return None
+    holder = volume.spec.claim_ref
+    return VolumeView(
+        volume_id,
+        _shared(_proved_zones(volume)),
+        sys.intern(holder.namespace) if holder else "",
+        holder.uid if holder else "",
+    )
 
 
 def class_view(found: StorageClass, driver: str) -> ClassView | None:
@@ -134,12 +147,16 @@ def _proved_zones(volume: PlacedVolume) -> Zones | None:
     # An in-tree one's label becomes its affinity (csi-translation-lib). Of a CSI one nothing is
     # proved by a label: VolumeZone lets nodes without zone labels pass, and so does a nodeName.
     is_labelled_only = volume.spec.csi is not None and zones_named(volume.terms) is None
-    return None if volume.deleting or is_labelled_only else volume.zones
+    zones = None if volume.deleting or is_labelled_only else volume.zones
+    return zones if zones is None or all(map(names_zone, zones)) else None
 
 
 def _zone_of_node(labels: Mapping[str, str]) -> str | None:
-    """The zone that all zone keys of a node agree on: one of them may be a rack, or out of date."""
-    told = {labels[key] for key in ZONE_KEYS if labels.get(key)}
+    """The zone that a node's zone keys tell, as far as they name zones of AWS, and agree.
+
+    A rack or a word of somebody's own under one of them says nothing.
+    """
+    told = {labels[key] for key in ZONE_KEYS if names_zone(labels.get(key, ""))}
     return told.pop() if len(told) == 1 else None
 
 

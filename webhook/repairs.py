@@ -20,13 +20,13 @@ from provisioner.kube.lease import Leases
 from provisioner.kube.queue import KeyedQueue
 from provisioner.model.errors import KubeError, Reason
 from webhook.decide import labels, repair
-from webhook.decide.nodes import running_driver_in
 from webhook.decide.persistent_volume import Doubt, Found, Missing, source_of
+from webhook.decide.repair import Repair
 from webhook.lookup import ZoneLookup
 from webhook.metrics import WebhookMetrics
 from webhook.model.brake import FIRST_S, Brake
 from webhook.model.views import NodeView
-from webhook.placements import WHOLE, Placed, Whole, needs_repair, own_zone, placements
+from webhook.placements import WHOLE, Placed, Whole, needs_repair, own_place, placements
 
 WRONG_AFFINITY = "WrongNodeAffinity"
 FOUGHT_OVER = "LabelsFoughtOver"
@@ -84,7 +84,9 @@ class Repairs:
         self.brake = Brake(label_rest_s)
         self._leases = leases
         self._events = events
-        # Who was warned of what: a persistent volume's affinity never changes, so once is enough.
+        # Learned from the first refusal; a new process asks again.
+        self.affinity_is_fixed = False
+        # Who was warned of what: once is enough.
         self._warned: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     async def run(self) -> None:
@@ -106,16 +108,20 @@ class Repairs:
                     task.cancel()
                 await asyncio.gather(working, holding, return_exceptions=True)
 
-    def judge(self) -> Callable[[Placed, str], bool]:
-        """Whether a persistent volume says all that it can about a zone, by the nodes of now."""
+    def judge(self) -> Callable[[Placed, Found | None], bool]:
+        """Whether a persistent volume says all that it can about a place, by the nodes of now."""
 
         @cache
-        def known(zone: str) -> tuple[tuple[tuple[str, str], ...], frozenset[NodeView]]:
-            nodes = running_driver_in(zone, self.nodes())
-            return tuple(sorted(labels.writable(zone, nodes).items())), nodes
+        def known(zone: str) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+            nodes = self.nodes()
+            return tuple(sorted(labels.writable(zone, nodes).items())), labels.zone_keys(
+                zone, nodes
+            )
 
-        def fits(placed: Placed, zone: str) -> bool:
-            return bool(zone) and not needs_repair(placed.placement, zone, *known(zone))
+        def fits(placed: Placed, place: Found | None) -> bool:
+            return place is not None and not needs_repair(
+                placed.placement, place, *known(place.zone)
+            )
 
         return fits
 
@@ -200,7 +206,7 @@ class _Term:
             placed
             for name, ask in chunk.items()
             if (placed := self._placed.get(name)) is not None
-            and (ask or not fits(placed, own_zone(placed.placement)))
+            and (ask or not fits(placed, own_place(placed.placement)))
         ]
         deadline = _now_s() + _ANSWER_S
         questions = (self._of.lookup.zone(placed.volume_id, deadline=deadline) for placed in asked)
@@ -211,7 +217,7 @@ class _Term:
                     doubtful.append(placed.name)
                 case Missing():
                     self._of.metrics.repairs.labels("volume_missing").inc()
-                case Found(zone) if not fits(placed, zone):
+                case Found() if not fits(placed, truth):
                     await self._hand_over(placed.name)
         return doubtful
 
@@ -253,15 +259,17 @@ class _Term:
         if not isinstance(truth, Found):
             self._add(found.name, ask=True)
             return
-        nodes = running_driver_in(truth.zone, self._of.nodes())
-        writable = labels.writable(truth.zone, nodes)
-        key = labels.zone_key(truth.zone, nodes)
-        todo = repair.lacking(document, source.volume_id, truth.zone, writable, key, nodes=nodes)
-        if todo.warning:
-            self._of.warn(found, WRONG_AFFINITY, todo.warning)
-        if todo.merge_patch is None:
-            return
-        await self._of.client.patch(WHOLE, found.name, todo.merge_patch, kind=Patch.MERGE)
+        nodes = self._of.nodes()
+        writable, keys = labels.writable(truth.zone, nodes), labels.zone_keys(truth.zone, nodes)
+        todo = repair.lacking(document, source.volume_id, truth, writable, keys)
+        corrected = todo.correction is not None and await self._correct(found.name, todo)
+        if not corrected:
+            if todo.warning:
+                self._of.warn(found, WRONG_AFFINITY, todo.warning)
+            patch = todo.merge_patch()
+            if patch is None:
+                return
+            await self._of.client.patch(WHOLE, found.name, patch, kind=Patch.MERGE)
         if todo.labels and self._of.brake.wrote(found.name, todo.labels, _now_s()):
             self._of.warn(found, FOUGHT_OVER, repair.fought_over(todo.labels, truth.zone))
         self._of.metrics.repairs.labels("repaired").inc()
@@ -271,8 +279,24 @@ class _Term:
             volume=source.volume_id,
             zone=truth.zone,
             labels=sorted(todo.labels),
-            node_affinity=todo.node_affinity is not None,
+            node_affinity=corrected or todo.node_affinity is not None,
         )
+
+    async def _correct(self, name: str, todo: Repair) -> bool:
+        """Replace a wrong node affinity; False where the API server does not allow that."""
+        if self._of.affinity_is_fixed:
+            return False
+        patch = todo.merge_patch(correct=True)
+        assert patch is not None  # noqa: S101 -- it has a correction
+        try:
+            await self._of.client.patch(WHOLE, name, patch, kind=Patch.MERGE)
+        except KubeError as error:
+            if error.reason not in _REFUSALS:
+                raise
+            # By the API server's validation, for it has not the gate: the same for all others.
+            self._of.affinity_is_fixed = True
+            return False
+        return True
 
 
 def _now_s() -> float:

@@ -1,39 +1,119 @@
 """The HTTPS server that the API servers call: it bounds what comes in, and answers in time.
 
-aiohttp speaks HTTP, on connections that are accepted here: its own sites, like ``create_server``,
-neither count a connection before its handshake is over nor can end one then.
+aiohttp speaks HTTP. Whoever can reach the port can send anything at all, so what all callers share
+(connections, bytes of bodies, reviews at once) is shared by address: ``webhook.model.shares``. And
+of each address one request is begun in a round of the event loop: a crowd waits for itself.
 """
 
 import asyncio
+import logging
+import re
 import socket
 import ssl
-from asyncio import sslproto
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Self
+from urllib.parse import parse_qs, urlsplit
+from weakref import WeakValueDictionary
 
 import structlog
 from aiohttp import hdrs, web
 
 from provisioner import probes
 from provisioner.model.errors import Reason, StorageError
-from webhook.connections import SERVER_NAME, Connection, Connections
 from webhook.dispatch import Dispatcher, Reply
-from webhook.intake import Bodies, Limits, RefusedError, check_head, target_of
 from webhook.metrics import WebhookMetrics
+from webhook.model import patience
+from webhook.model.shares import Shares
+from webhook.tls import Callers
 
 log = structlog.get_logger(__name__)
 
 _BACKLOG = 512
 # What the other side has for its half of TLS's farewell.
 _FAREWELL_S = 1.0
-# Of one connection, from before its handshake on; a TLS record has no more. asyncio takes 256 KiB,
-# which is 128 MiB for as many idle connections as may be open.
-_TLS_BUFFER = 16 << 10
 # After an accept that failed, for want of files most likely.
 _PAUSE_S = 0.1
 _OK = 200
 # Of what others send, in a line of the log.
 _SHOWN_CHARACTERS = 128
+# aiohttp's own names its version and Python's.
+_SERVER = "ebs-webhook"
+# aiohttp would log a traceback for each request that is no HTTP, and anybody can send those. Not
+# even access is logged: an audit log is the API server's business.
+_SILENT = logging.Logger("webhook.http", logging.CRITICAL + 1)  # noqa: LOG001 -- nobody else's
+# Where the API server writes the uid: before the object, whose size this is about.
+_BEGINNING = 4096
+_UID = re.compile(rb'"request":\s*\{\s*"uid":\s*"([^"\\]{1,128})"')
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one server; sizes in bytes, times in seconds.
+
+    Attributes:
+        body: the largest body. The API server takes 3 MiB from a client and writes JSON for what
+            came as protobuf.
+        small: up to so much a body is a small one; nearly all are.
+        bodies: all larger bodies that are being read or answered, together; decoded, the worst of
+            them take five times as much.
+        small_bodies: the same of the small ones: no larger body ever takes their room.
+        body_s: the longest that a body may take, however long the API server says that it waits.
+        handshake_s: the longest TLS handshake.
+        connections: open at once, with those in their handshake. asyncio takes 256 KiB for each.
+        idle_s: how long a connection may wait for its next request; more than the 90 s after which
+            the API server (Go) closes it, for it does not send a POST twice.
+        age_s: after this, a connection is closed with its next answer, so that the API servers'
+            connections spread over the replicas.
+        notice_s: while ending, how long connections are still accepted: until nobody is told of
+            this replica any more.
+        drain_s: while ending, how long answers under way are waited for.
+    """
+
+    body: int = 8 << 20
+    small: int = 256 << 10
+    bodies: int = 16 << 20
+    small_bodies: int = 8 << 20
+    body_s: float = 5.0
+    handshake_s: float = 5.0
+    connections: int = 256
+    idle_s: float = 120.0
+    age_s: float = 300.0
+    notice_s: float = 8.0
+    drain_s: float = patience.MOST_S + 2.0
+
+
+class RefusedError(Exception):
+    """A request that is no call of a webhook: an HTTP status, and a sentence for who sent it."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class _Connection(web.RequestHandler):
+    """One connection after its handshake; aiohttp speaks HTTP on it."""
+
+    __slots__ = ("gone", "opened")
+
+    def __init__(self, server: web.Server, limits: Limits) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(
+            server,
+            loop=loop,
+            keepalive_timeout=limits.idle_s,
+            access_log=_SILENT,
+            logger=_SILENT,
+            lingering_time=limits.body_s,
+            auto_decompress=False,
+        )
+        self.gone = asyncio.Event()
+        self.opened = loop.time()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        self.gone.set()
 
 
 class Front:
@@ -44,6 +124,7 @@ class Front:
         context: for the server's side of TLS; certificates may be swapped in it at any time.
         listen: "host:port", ":port" for all interfaces; port 0 chooses a free one.
         metrics: where connections and refused requests are counted.
+        callers: who may ask at all.
         limits: of sizes and times.
     """
 
@@ -54,18 +135,25 @@ class Front:
         *,
         listen: str,
         metrics: WebhookMetrics,
+        callers: Callers | None = None,
         limits: Limits | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._context = context
         self._listen = listen
         self._metrics = metrics
+        self._callers = callers or Callers()
         self._limits = limits or Limits()
-        self._bodies = Bodies(self._limits)
-        self._connections = Connections(self._limits, metrics)
+        self._room = Shares(self._limits.connections)
+        self._bodies = Shares(self._limits.bodies)
+        self._small_bodies = Shares(self._limits.small_bodies)
+        self._turns = WeakValueDictionary[tuple[str, bool], asyncio.Lock]()
+        self._tasks = set[asyncio.Task[None]]()
         self._listener: socket.socket | None = None
+        self._answering = 0
         self._ending = False
-        self._stack = AsyncExitStack()
+        self._ended = asyncio.Event()
+        metrics.connections.set_function(lambda: self._room.held)
 
     async def __aenter__(self) -> Self:
         """Listen.
@@ -73,29 +161,31 @@ class Front:
         Raises:
             StorageError: NOT_SUPPORTED in one line, when the address is malformed or in use.
         """
-        # asyncio offers no other way; all of this process's connections get it.
-        sslproto.SSLProtocol.max_size = _TLS_BUFFER
         self._server = web.Server(self._answer, handler_cancellation=True)
         self._listener = _bound(self._listen)
-        self._stack.callback(self._listener.close)
         self._accepting = asyncio.create_task(self._accept(self._listener))
-        for task in (self._accepting, asyncio.create_task(self._connections.sweep())):
-            self._stack.push_async_callback(_ended, task)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Stop listening, answer what is under way, and close all connections."""
         self._ending = True
-        await self._stack.aclose()
-        self._listener = None
+        self._accepting.cancel()
+        await asyncio.wait([self._accepting])
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
         try:
             async with asyncio.timeout(self._limits.drain_s):
-                await self._connections.drained()
+                if self._answering:  # aiohttp would read no more of a body that is half here
+                    await self._ended.wait()
+                self._server.pre_shutdown()
+                await self._server.shutdown(self._limits.drain_s)
         except TimeoutError:
-            log.warning("some reviews were not answered", connections=len(self._connections))
-        finally:
-            for connection in self._connections:
-                connection.drop("Ending")
+            log.warning("some reviews were not answered", reviews=self._answering)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         await self._dispatcher.aclose()
 
     @property
@@ -125,31 +215,45 @@ class Front:
             await asyncio.sleep(self._limits.notice_s)
 
     async def _accept(self, listener: socket.socket) -> None:
+        """Accept here, not in aiohttp's sites: those do not count a connection in its handshake."""
         loop = asyncio.get_running_loop()
-        async with asyncio.TaskGroup() as handshakes:
-            while True:
-                try:
-                    wire, _ = await loop.sock_accept(listener)
-                except OSError as error:
-                    log.warning("cannot accept a connection", error=str(error))
-                    await asyncio.sleep(_PAUSE_S)
-                    continue
-                try:
-                    await self._connections.room()
-                except asyncio.CancelledError:
-                    wire.close()
-                    raise
-                connection = Connection(self._server, self._connections, self._limits)
-                self._connections.add(connection)
-                connection.handshake = handshakes.create_task(self._shake_hands(wire, connection))
-                # A crowd at the door must not keep those inside waiting; and a task that has begun
-                # closes what it was given when it is cancelled.
-                await asyncio.sleep(0)
+        while True:
+            try:
+                wire, address = await loop.sock_accept(listener)
+            except OSError as error:
+                log.warning("cannot accept a connection", error=str(error))
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            self._admit(wire, address[0])
+            # A crowd at the door must not keep those inside waiting; and a task that has begun
+            # closes what it was given when it is cancelled.
+            await asyncio.sleep(0)
 
-    async def _shake_hands(self, wire: socket.socket, connection: Connection) -> None:
-        loop = asyncio.get_running_loop()
+    def _admit(self, wire: socket.socket, peer: str) -> None:
+        share = self._room.take(peer)
+        if share is None:
+            wire.close()
+            self._metrics.connections_ended.labels("Refused").inc()
+            return
+        task = asyncio.create_task(self._hold(wire))
+        self._tasks.add(task)
+
+        def evict() -> None:
+            self._metrics.connections_ended.labels("Evicted").inc()
+            task.cancel()
+
+        def end(_: object) -> None:
+            self._room.give_back(share)
+            self._tasks.discard(task)
+
+        share.give_up = evict
+        task.add_done_callback(end)
+
+    async def _hold(self, wire: socket.socket) -> None:
+        """Shake hands, and stay until the connection is gone."""
+        connection = _Connection(self._server, self._limits)
         try:
-            await loop.connect_accepted_socket(
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection,
                 wire,
                 ssl=self._context,
@@ -158,54 +262,146 @@ class Front:
             )
         except OSError:  # TLS's errors are such
             self._metrics.connections_ended.labels("HandshakeFailed").inc()
-        except Exception:  # whatever it is, others go on shaking hands
-            log.exception("a handshake failed in an unforeseen way")
+            return
+        try:
+            await connection.gone.wait()
         finally:
-            if not connection.connected:
-                self._connections.forget(connection)
+            transport.abort()  # nothing, where it is gone by itself
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
-        connection = request.protocol
-        assert isinstance(connection, Connection)  # noqa: S101 -- there are no others
-        connection.begin()
+        peer = request.remote or ""
+        self._answering += 1
         try:
-            reply = await self._replied(request, connection)
+            reply = await self._replied(request, peer)
+        except RefusedError as refusal:
+            reply = Reply(refusal.status, f"{refusal}\n".encode())
+        except ConnectionError:
+            raise  # the client has left
         except Exception:  # unless there is a mistake in this file, nothing comes here
             path = request.path[:_SHOWN_CHARACTERS]
             log.exception("a request could not be answered", path=path)
             reply = Reply(500, b"the webhook failed; its log says how\n")
         finally:
-            connection.end()
+            self._answering -= 1
+            if self._ending and not self._answering:
+                self._ended.set()
         if reply.status != _OK:
             self._metrics.refused_requests.labels(reply.status).inc()
         response = web.Response(body=reply.body, status=reply.status, headers=_headers(reply))
+        connection = request.protocol
+        assert isinstance(connection, _Connection)  # noqa: S101 -- there are no others
         age_s = asyncio.get_running_loop().time() - connection.opened
         if self._ending or age_s > self._limits.age_s or not request.content.is_eof():
             response.force_close()
         return response
 
-    async def _replied(self, request: web.BaseRequest, connection: Connection) -> Reply:
-        arrived = asyncio.get_running_loop().time()
-        target = target_of(request.raw_path)
+    async def _replied(self, request: web.BaseRequest, peer: str) -> Reply:
+        loop = asyncio.get_running_loop()
+        arrived = loop.time()
+        size = request.content_length
+        is_small = size is not None and size <= self._limits.small
+        turn = partial(self._turn, peer, is_small=is_small)
+        await turn()
+        self._check_caller(request)
+        path, timeout_s = target_of(request.raw_path)
+        if not self._dispatcher.knows(path):
+            raise RefusedError(404, "there is no webhook at this path")
+        check_head(request)
+        if size is None:  # the API server always says it
+            raise RefusedError(411, "the length of the body must be declared")
+        if size > self._limits.body:
+            return await self._too_large(request, path)
+        room = self._small_bodies if is_small else self._bodies
+        share = room.take(peer, size)
+        if share is None:
+            raise _crowded()
         try:
-            if not self._dispatcher.knows(target.path):
-                raise RefusedError(404, "there is no webhook at this path")
-            check_head(request)
-            body = await self._bodies.read(request, arrived + target.timeout_s)
-        except RefusedError as refusal:
-            return Reply(refusal.status, f"{refusal}\n".encode())
-        connection.work()
-        try:
-            spent_s = asyncio.get_running_loop().time() - arrived
-            return await self._dispatcher.answer(target.path, body, target.timeout_s - spent_s)
+            async with asyncio.timeout(None) as whole:
+                share.give_up = lambda: whole.reschedule(loop.time())
+                body = await self._body(request, timeout_s)
+                spent_s = loop.time() - arrived
+                left_s = timeout_s - spent_s
+                return await self._dispatcher.answer(path, body, left_s, peer, turn)
+        except TimeoutError:
+            raise _crowded() from None
         finally:
-            self._bodies.release(body)
+            room.give_back(share)
+
+    async def _turn(self, peer: str, *, is_small: bool) -> None:
+        """Return in a round of the loop in which nothing else is begun for this peer."""
+        async with self._turns.setdefault((peer, is_small), asyncio.Lock()):
+            await asyncio.sleep(0)
+
+    def _check_caller(self, request: web.BaseRequest) -> None:
+        certificate = request.get_extra_info("peercert")
+        token = request.headers.get(hdrs.AUTHORIZATION, "")
+        if problem := self._callers.problem(certificate, token):
+            raise RefusedError(401, problem)
+
+    async def _body(self, request: web.BaseRequest, timeout_s: float) -> bytes:
+        try:
+            async with asyncio.timeout(min(self._limits.body_s, timeout_s)) as patient:
+                return await request.content.read()
+        except TimeoutError:
+            if patient.expired():
+                raise RefusedError(408, "the body stopped half-way") from None
+            raise
+        except web.RequestPayloadError as error:
+            raise RefusedError(400, "the body is not as its headers say") from error
+
+    async def _too_large(self, request: web.BaseRequest, path: str) -> Reply:
+        """Answer a review that is not read: by policy, if its beginning has the uid."""
+        sentence = f"the body has more than {self._limits.body} bytes"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.body_s):
+                beginning = b""
+                while len(beginning) < _BEGINNING and not request.content.at_eof():
+                    beginning += await request.content.read(_BEGINNING)
+                    if found := _UID.search(beginning):
+                        return self._dispatcher.unread(path, found[1].decode(), sentence)
+        raise RefusedError(413, sentence)
+
+
+# The API server sends a handful of different ones.
+@lru_cache(maxsize=64)
+def target_of(raw: str) -> tuple[str, float]:
+    """Read a target as sent, ``/validate/pods?timeout=5s``: path, and how long the caller waits."""
+    try:
+        parts = urlsplit(raw)
+        query = parse_qs(parts.query)
+    except ValueError:  # what looks like an IPv6 address and is none, or too many fields
+        return "", patience.DEFAULT_S
+    return parts.path, patience.seconds(query.get("timeout", [""])[0])
+
+
+def check_head(request: web.BaseRequest) -> None:
+    """Refuse all but a POST of plain JSON.
+
+    Raises:
+        RefusedError: with what would have been expected.
+    """
+    headers = request.headers
+    if request.method != hdrs.METH_POST:
+        raise RefusedError(405, f"{request.method} is not allowed here, only POST")
+    if request.content_type.lower() != "application/json" or hdrs.CONTENT_TYPE not in headers:
+        raise RefusedError(415, "the body must be application/json")
+    encodings = ",".join(headers.getall(hdrs.CONTENT_ENCODING, [])).lower().split(",")
+    if {each.strip() for each in encodings} - {"", "identity"}:
+        raise RefusedError(415, "the body must not be compressed")
+    if hdrs.UPGRADE in headers:
+        raise RefusedError(400, "this connection cannot be upgraded")
+
+
+def _crowded() -> RefusedError:
+    return RefusedError(503, "too much is held at once; try again")
 
 
 def _headers(reply: Reply) -> dict[str, str]:
     kind = "application/json" if reply.status == _OK else "text/plain; charset=utf-8"
-    headers: dict[str, str] = {hdrs.CONTENT_TYPE: kind, hdrs.SERVER: SERVER_NAME}
+    headers: dict[str, str] = {hdrs.CONTENT_TYPE: kind, hdrs.SERVER: _SERVER}
     match reply.status:
+        case 401:
+            headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
         case 405:
             headers[hdrs.ALLOW] = hdrs.METH_POST
         case 503:
@@ -237,8 +433,3 @@ def _everywhere(port: int) -> socket.socket:
                 ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG
             )
     return _at("", port)
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])

@@ -1,15 +1,15 @@
 """What the webhook is told by its options; made in ``cli``, read everywhere, never changed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from provisioner.model.driver import EBS_DRIVER
+from webhook.tls import Callers
 
 # The names in manifests/webhook: tests/test_webhook_manifests.py compares both.
 NAME = "ebs-webhook"  # of the Service and of both webhook configurations
 NAMESPACE = "ebs-provisioner"
 TLS_SECRET = "ebs-webhook-tls"  # noqa: S105 -- a name
 LEASE = "ebs-webhook-repairs"
-PROVISIONER_USER = "system:serviceaccount:ebs-provisioner:ebs-provisioner-controller"
 
 # With --url nothing of manifests/webhook need be there, so neither need its namespace.
 NAMESPACE_BY_URL = "default"
@@ -29,11 +29,11 @@ class Settings:
         service: in whose name certificates are made out.
         driver: whose volumes these are, besides in-tree ones.
         strict: refuse what cannot be checked, in place of letting it through with a warning.
-        provisioner_users: accounts whose own affinity is believed without asking EC2.
         region: None for AWS_REGION and boto3's own settings.
         ec2_rates: raised quotas, as the controller takes them.
         tls_secret: name of the certificates' Secret.
         tls_manage: False when somebody else, such as cert-manager, writes that Secret.
+        callers: who may ask; everybody by default.
         metrics_address: of /metrics, /healthz, /readyz; "" for none.
         notice_s: after SIGTERM, while connections are still accepted: until the endpoint is gone
             from the lists of all API servers.
@@ -47,11 +47,11 @@ class Settings:
     service: str = NAME
     driver: str = EBS_DRIVER
     strict: bool = False
-    provisioner_users: frozenset[str] = frozenset({PROVISIONER_USER})
     region: str | None = None
     ec2_rates: str = ""
     tls_secret: str = TLS_SECRET
     tls_manage: bool = True
+    callers: Callers = field(default_factory=Callers)
     metrics_address: str = ""
     notice_s: float = 8.0
     drain_s: float = 7.0

@@ -1,100 +1,67 @@
 """Say what is wrong with a StorageClass before any claim names it.
 
-A class is *impossible* if no claim of it can ever get a volume, whoever makes it and whatever the
+It is *impossible* if no claim of it can ever get a volume, whoever makes it and whatever the
 cluster becomes: an unknown parameter, less than a type has, more tags than EC2 takes. The webhook
-denies those. *Refused here* is what aws-ebs-csi-driver 1.64 makes volumes of, as its chart installs
-it, and this controller does not: the webhook, which may work beside that driver, only warns. All
-else that may surprise is a *doubt*: it is told, and never refused.
+denies those. All else that may surprise is a *doubt*: it is told, and never denied; also that this
+controller makes no volume where aws-ebs-csi-driver 1.64 does, beside which the webhook may work.
 The rules are those by which claims are provisioned; none is written here a second time.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
-from provisioner.decide import class_doubts, class_effects, class_tags, class_zones
-from provisioner.decide.class_effects import MOST_ABLE, Effect, SizeEffect, refusal
-from provisioner.decide.class_zones import Located, ZoneEffect
+from provisioner.decide import class_zones
+from provisioner.decide.class_effects import MOST_ABLE, effects, refusal, refusal_of_block, speeds
+from provisioner.decide.class_zones import Located
 from provisioner.decide.storage_class import ReadClass, read
 from provisioner.decide.zones import NoZone, candidates
+from provisioner.model import parameter_values as values
+from provisioner.model import tags
 from provisioner.model import zone as zones
+from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import Reason
+from provisioner.model.parameter_table import SECRET_KEYS, TABLE
+from provisioner.model.parameters import spelt
 from provisioner.model.refusal import RefusedHereError
-from provisioner.model.storage_class import BINDING_MODES, RECLAIM_POLICIES, StorageClass
+from provisioner.model.sentences import listed
+from provisioner.model.storage_class import (
+    BINDING_MODES,
+    RECLAIM_POLICIES,
+    WAIT_FOR_FIRST_CONSUMER,
+    StorageClass,
+)
+from provisioner.model.volume_type import VOLUME_TYPES
 from provisioner.model.zone import TopologyTerm
 
-
-class Weight(StrEnum):
-    """How much a finding weighs."""
-
-    IMPOSSIBLE = "impossible"  # no claim of the class can ever get a volume
-    REFUSED_HERE = "refused here"  # this controller makes none, aws-ebs-csi-driver does
-    DOUBT = "doubt"  # it works, but perhaps not as it was meant
+_HERE = "this controller makes no volume of it, though aws-ebs-csi-driver does"
+_BOOLEANS = frozenset(row.name.lower() for row in TABLE if row.parser is values.boolean)
+# Another name may do where this one does not, so what it shows is no proof.
+_SAMPLE = tags.Owner("default", "data", "pvc-00000000-0000-4000-8000-000000000000", "Delete")
+_CLUSTER_ID = "of-the-check"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is wrong with a class: a sentence without its subject's name."""
+class Findings:
+    """What is wrong with a class, each a sentence without its subject's name.
 
-    weight: Weight
-    text: str
+    Attributes:
+        impossible: why no claim can ever get a volume, whoever makes it.
+        doubts: what may not be as it was meant; none where it is impossible.
+        works: whether some claim can get a volume from this controller.
+    """
+
+    impossible: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    works: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """All that there is to say about a class."""
+    """All that there is to say about a class: its parameters and some sizes, as rows of text."""
 
-    findings: tuple[Finding, ...]
-    effects: tuple[Effect, ...] = ()
-    sizes: tuple[SizeEffect, ...] = ()
-    zones: tuple[ZoneEffect, ...] = ()
-
-
-def findings(
-    storage_class: StorageClass,
-    nodes: Collection[Located] | None = None,
-    *,
-    default_file_system: str = MOST_ABLE,
-) -> tuple[Finding, ...]:
-    """What is wrong with a class of ours; nothing for a sound one.
-
-    Args:
-        storage_class: the class.
-        nodes: all of the cluster, None if they are not known.
-        default_file_system: the controller's, for classes that name none, if it is known.
-    """
-    wrong = tuple(_refused_by_kubernetes(storage_class))
-    try:
-        read_class = read(storage_class)
-    except RefusedHereError as error:
-        return _weighed(Weight.IMPOSSIBLE, wrong) or _weighed(Weight.REFUSED_HERE, [str(error)])
-    except ValueError as error:
-        return _weighed(Weight.IMPOSSIBLE, [*wrong, str(error)])
-    impossible = [*wrong, *_impossible_sizes(read_class), *_impossible_places(read_class)]
-    if impossible:
-        return _weighed(Weight.IMPOSSIBLE, impossible)
-    told = class_doubts.doubts(read_class, nodes, default_file_system=default_file_system)
-    refused = _weighed(Weight.REFUSED_HERE, _places_refused_here(read_class))
-    return refused + _weighed(Weight.DOUBT, told)
-
-
-def _weighed(weight: Weight, texts: Iterable[str]) -> tuple[Finding, ...]:
-    return tuple(Finding(weight, text) for text in texts)
-
-
-def impossibilities(found: Iterable[Finding]) -> tuple[str, ...]:
-    """Why no claim can ever get a volume; empty if one can."""
-    return tuple(each.text for each in found if each.weight is Weight.IMPOSSIBLE)
-
-
-def refusals(found: Iterable[Finding]) -> tuple[str, ...]:
-    """Why this controller makes no volume, though aws-ebs-csi-driver does."""
-    return tuple(each.text for each in found if each.weight is Weight.REFUSED_HERE)
-
-
-def doubts(found: Iterable[Finding]) -> tuple[str, ...]:
-    """What may not be as it was meant."""
-    return tuple(each.text for each in found if each.weight is Weight.DOUBT)
+    findings: Findings
+    effects: tuple[tuple[str, str], ...] = ()
+    sizes: tuple[tuple[str, str], ...] = ()
 
 
 def check(
@@ -111,10 +78,38 @@ def check(
         return Check(found)
     return Check(
         found,
-        class_effects.effects(read_class, default_file_system=default_file_system),
-        class_effects.size_effects(read_class),
-        class_zones.zone_effects(read_class, nodes),
+        tuple(effects(read_class, default_file_system=default_file_system)),
+        tuple(speeds(read_class)),
     )
+
+
+def findings(
+    storage_class: StorageClass,
+    nodes: Collection[Located] | None = None,
+    *,
+    default_file_system: str = MOST_ABLE,
+) -> Findings:
+    """What is wrong with a class of ours; nothing for a sound one.
+
+    Args:
+        storage_class: the class.
+        nodes: all of the cluster, None if they are not known.
+        default_file_system: the controller's, for classes that name none, if it is known.
+    """
+    wrong = [*_refused_by_kubernetes(storage_class)]
+    try:
+        read_class = read(storage_class)
+    except RefusedHereError as error:
+        told = () if wrong else (f"{_HERE}: {error}",)
+        return Findings(tuple(wrong), told, works=False)
+    except ValueError as error:
+        return Findings((*wrong, str(error)), works=False)
+    wrong += [*_impossible_sizes(read_class), *_impossible_places(read_class)]
+    if wrong:
+        return Findings(tuple(wrong), works=False)
+    refused = [f"{_HERE}: {each}" for each in _places_refused_here(read_class)]
+    doubts = _doubts(read_class, nodes, default_file_system=default_file_system)
+    return Findings(doubts=(*refused, *doubts), works=not refused)
 
 
 def _refused_by_kubernetes(storage_class: StorageClass) -> Iterator[str]:
@@ -131,7 +126,7 @@ def _impossible_sizes(read_class: ReadClass) -> Iterator[str]:
     # Of a file system that takes every option, so none of them plays a part.
     if (why := refusal(read_class)) is not None:
         yield f"no claim works, whatever its size: {why}"
-    if (why := class_tags.too_many(read_class, cluster_id="")) is not None:
+    if (why := _too_many_tags(read_class, cluster_id="")) is not None:
         yield f"no claim works, whatever its name: {why}"
 
 
@@ -163,3 +158,137 @@ def _is_dead_term(term: TopologyTerm) -> bool:
     """Whether no place meets one term; zone ids only EC2 can tell."""
     no_zone = zones.zones_of_term(term) == frozenset()
     return no_zone or not all(zones.outpost_of_term(term).values())
+
+
+def _doubts(
+    read_class: ReadClass, nodes: Collection[Located] | None, *, default_file_system: str
+) -> Iterator[str]:
+    """Each doubt about a class of which some claim can get a volume."""
+    yield from _about_binding(read_class, nodes)
+    yield from _about_empty_zones(read_class, nodes)
+    yield from _about_maxima(read_class)
+    yield from _about_no_effect(read_class)
+    yield from _about_secrets(read_class)
+    yield from _about_modes(read_class, default_file_system)
+    yield from _about_tags(read_class)
+    yield from _about_the_stock_driver(read_class)
+
+
+def _about_binding(read_class: ReadClass, nodes: Collection[Located] | None) -> Iterator[str]:
+    if read_class.storage_class.waits_for_consumer:
+        return
+    allowed = class_zones.allowed(read_class, nodes)
+    remedy = f"volumeBindingMode {WAIT_FOR_FIRST_CONSUMER} makes them where they run"
+    if allowed is None and nodes is None:
+        yield f"it binds at once, so volumes may be made where their pods cannot run; {remedy}"
+        return
+    registered = class_zones.zones_of(n for n in nodes or () if n.has_driver)
+    possible = class_zones.zones_at_once(waits=False, allowed=allowed, registered=registered)
+    if possible:
+        where = listed(possible)
+        yield f"it binds at once, so volumes may be made in {where} whatever pods need; {remedy}"
+
+
+def _about_empty_zones(read_class: ReadClass, nodes: Collection[Located] | None) -> Iterator[str]:
+    inhabited = class_zones.zones_of(nodes or ())
+    empty = class_zones.empty_zones(class_zones.allowed(read_class, nodes), inhabited)
+    if not class_zones.zone_names(nodes):  # nodes without that label are no proof
+        empty -= zones.zone_ids(read_class.allowed_topologies)
+    if empty:
+        yield (
+            f"allowedTopologies name {listed(empty, 'and')}, where no node is; is it misspelt? "
+            f"Nodes are in {listed(inhabited, 'and')}"
+        )
+
+
+def _about_maxima(read_class: ReadClass) -> Iterator[str]:
+    """AWS raises its limits, so ours are told of, and EC2 is asked."""
+    wanted = read_class.parameters
+    limits = VOLUME_TYPES[wanted.volume_type]
+    for asked, bounds, unit in (
+        (wanted.iops, limits.iops, "IOPS"),
+        (wanted.throughput_mibps, limits.throughput_mibps, "MiB/s"),
+    ):
+        if asked is not None and bounds is not None and asked > bounds[1]:
+            yield (
+                f"it asks for {asked:,} {unit}, and AWS documents at most {bounds[1]:,} for "
+                f"{wanted.volume_type}; volumes may get less, or be refused by EC2"
+            )
+
+
+def _about_no_effect(read_class: ReadClass) -> Iterator[str]:
+    wanted = read_class.parameters
+    if wanted.iops_per_gib is None:
+        if wanted.iops is None and wanted.raises_iops_to_minimum and not read_class.is_in_tree:
+            yield "allowAutoIOPSPerGBIncrease has no effect without iops or iopsPerGB"
+        if wanted.iops_follow_growth:
+            yield "allowAutoIOPSIncreaseOnModify has no effect without iopsPerGB"
+        names = [name.lower() for name in read_class.storage_class.parameters or ()]
+        has_none = VOLUME_TYPES[wanted.volume_type].iops is None
+        if read_class.is_in_tree and has_none and "iopspergb" in names:
+            yield (
+                f"iopsPerGB has no effect on volumes of type {wanted.volume_type}; the in-tree "
+                "plugin ignored it, too"
+            )
+    if read_class.is_in_tree and (lost := read_class.parameters.attributes()):
+        yield (
+            f"{spelt(lost)} cannot take effect: persistent volumes in the in-tree plugin's form "
+            f"have no place for that; those of a class with provisioner {EBS_DRIVER} have"
+        )
+
+
+def _about_secrets(read_class: ReadClass) -> Iterator[str]:
+    named = SECRET_KEYS & (read_class.storage_class.parameters or {}).keys()
+    if named:
+        yield (
+            f"{listed(named, 'and')} have no effect: EBS needs no secret, so none is read or "
+            "written to persistent volumes"
+        )
+
+
+def _about_modes(read_class: ReadClass, default_file_system: str) -> Iterator[str]:
+    if (why := refusal_of_block(read_class)) is not None:
+        yield f"claims with volumeMode Block are refused: {why}"
+    if (why := refusal(read_class, default_file_system)) is not None:
+        yield f"claims with a file system are refused: {why}"
+
+
+def _about_tags(read_class: ReadClass) -> Iterator[str]:
+    """Tags that some claims, or some controllers, cannot have."""
+    for template in read_class.parameters.tag_templates:
+        try:
+            tags.rendered([template], _SAMPLE)
+        except ValueError as error:
+            what = f"{_SAMPLE.claim_namespace}/{_SAMPLE.claim_name}"
+            yield f"for a claim named {what}, a tag cannot be made: {error}"
+    if (why := _too_many_tags(read_class, cluster_id=_CLUSTER_ID)) is not None:
+        yield f"with --cluster-id no claim works: {why}"
+
+
+def _too_many_tags(read_class: ReadClass, *, cluster_id: str) -> str | None:
+    """Why a volume cannot carry so many tags besides those that it always has; None if it can."""
+    wanted = read_class.parameters
+    try:
+        tags.of_new_volume(
+            _SAMPLE,
+            cluster_id=cluster_id,
+            extra={each.key: "" for each in wanted.tag_templates},
+            iops_per_gib=wanted.iops_per_gib,
+            iops_follow_growth=wanted.iops_follow_growth,
+        )
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _about_the_stock_driver(read_class: ReadClass) -> Iterator[str]:
+    """What aws-ebs-csi-driver v1.64 would read otherwise: it may lead again, or before us."""
+    for name, text in (read_class.storage_class.parameters or {}).items():
+        key = name.lower()
+        if key in _BOOLEANS and text != "true" and values.boolean(text):
+            yield f'aws-ebs-csi-driver takes {name} {text!r} for false; write "true"'
+    if read_class.parameters.initialization_rate_mibps is not None:
+        yield (
+            "with volumeInitializationRate, EC2 refuses what aws-ebs-csi-driver asks for volumes "
+            "that are not made of a snapshot"
+        )

@@ -28,21 +28,6 @@ def located(labels: Mapping[str, str], *, has_driver: bool) -> Located:
     return Located(zones.place_of(labels), has_driver, labels.get(zones.ZONE_ID_KEY, ""))
 
 
-@dataclass(frozen=True, slots=True)
-class ZoneEffect:
-    """What the class does in one zone.
-
-    Attributes:
-        zone: its name, or its id if no node tells the name.
-        allowed: whether volumes may be made there.
-        nodes: how many nodes have the driver there; None if nodes were not looked at.
-    """
-
-    zone: str
-    allowed: bool
-    nodes: int | None
-
-
 def zones_at_once(
     *, waits: bool, allowed: Collection[str] | None, registered: Collection[str]
 ) -> frozenset[str]:
@@ -60,22 +45,6 @@ def zones_at_once(
 def empty_zones(allowed: Collection[str] | None, inhabited: Collection[str]) -> frozenset[str]:
     """The zones that a class names and no node is in; empty while no zone of any node is known."""
     return frozenset(allowed or ()) - frozenset(inhabited) if inhabited else frozenset()
-
-
-def zone_effects(
-    read_class: ReadClass, nodes: Collection[Located] | None
-) -> tuple[ZoneEffect, ...]:
-    """What the class does in each zone that it names or that has nodes, sorted by name."""
-    within = allowed(read_class, nodes)
-    counted = None if nodes is None else _counted(nodes)
-    return tuple(
-        ZoneEffect(
-            zone,
-            within is None or zone in within,
-            None if counted is None else counted.get(zone, 0),
-        )
-        for zone in sorted({*(within or ()), *(counted or ())})
-    )
 
 
 def allowed(read_class: ReadClass, nodes: Collection[Located] | None) -> frozenset[str] | None:
@@ -96,15 +65,6 @@ def _zones_of_term(term: TopologyTerm, names: Mapping[str, str]) -> frozenset[st
 def zone_names(nodes: Collection[Located] | None) -> dict[str, str]:
     """The names of zones by their ids, as nodes tell them."""
     return {n.zone_id: n.place.zone for n in nodes or () if n.zone_id and n.place is not None}
-
-
-def _counted(nodes: Collection[Located]) -> dict[str, int]:
-    counted: dict[str, int] = {}
-    for node in nodes:
-        if node.place is not None:
-            zone = node.place.zone
-            counted[zone] = counted.get(zone, 0) + node.has_driver
-    return counted
 
 
 def zones_of(nodes: Iterable[Located]) -> frozenset[str]:

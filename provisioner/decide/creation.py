@@ -5,9 +5,11 @@ with the certainty that no volume exists. In between every answer, every silence
 at EC2 yields one step::
 
     send ──ok──▶ volume known ──available──▶ save
-     │ ▲                │ gone for 60 s ──▶ next token (the encryption key, most likely)
-     │ └──lost reply────┘ (the identical request again: the token makes it idempotent)
+     │ ▲                └─ gone for good ──▶ give up (the encryption key, most likely)
+     │ └──lost reply: the identical request again, which the token makes idempotent
      └──refused: certain ─▶ give up;  not certain ─▶ look-ups by tag for 60 s, then give up
+
+After three minutes of lost replies the look-ups decide, too: a zone may be impaired for hours.
 
 Tag look-ups must stay negative for ``CONSISTENCY_S`` because EC2 shows a new volume only after a
 while. Source: EC2 developer guide "Eventual consistency" and "Ensuring idempotency".
@@ -21,10 +23,21 @@ from provisioner.model.volume import CreateRequest, Volume, VolumeState
 
 CONSISTENCY_S = 60.0
 LOOK_AGAIN_S = 5.0
+# A volume that a description has shown is gone after CONSISTENCY_S without one. One that none has
+# shown yet may be late: in incidents EC2's descriptions lag by minutes, and what is given up too
+# soon is made twice.
+UNSEEN_S = 300.0
+# For so long the identical request is repeated into silence.
+UNANSWERED_S = 180.0
 TOKEN_LIFE_S = 6 * 3600.0  # EC2 was seen to forget a token after 12 h (aws-ebs-csi-driver #2075)
 _SOON_S = 1.0
 _RESCHEDULE = frozenset(
-    {Reason.ZONE_OUT_OF_CAPACITY, Reason.TYPE_NOT_IN_ZONE, Reason.ZONE_NOT_FOUND}
+    {
+        Reason.ZONE_OUT_OF_CAPACITY,
+        Reason.TYPE_NOT_IN_ZONE,
+        Reason.ZONE_NOT_FOUND,
+        Reason.ZONE_NOT_ANSWERING,
+    }
 )
 _USABLE = frozenset({VolumeState.AVAILABLE, VolumeState.IN_USE})
 # EC2 makes only so many at a time, and this one later.
@@ -49,7 +62,10 @@ class Attempt:
     ``token_since_s``: when its token may have been sent first, if that was before it started.
     ``looking_since_s``: tag look-ups decide, since then; None: they do not.
     ``refusal``: what EC2 said before the look-ups began.
-    ``is_shown``: a look-up has shown the volume, so EC2 knows it wherever it is asked.
+    ``is_shown``: a description has shown the volume, so EC2 knows it wherever it is asked.
+    ``unanswered_since_s``: since when each request was lost.
+    ``is_clear``: look-ups have shown that there is nothing, and nothing that EC2 might have carried
+    out was sent since.
     """
 
     plan: Plan
@@ -61,6 +77,8 @@ class Attempt:
     refusal: StorageError | None = None
     token_since_s: float | None = None
     is_shown: bool = False
+    unanswered_since_s: float | None = None
+    is_clear: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +125,15 @@ class GiveUp:
     """It is certain that no volume exists; the claim starts afresh.
 
     ``choose_again``: the zone is the reason, so the scheduler may pick another node.
+    ``next_token``: the first that EC2 has not burned; the claim's next attempt begins with it.
     """
 
     error: StorageError
     choose_again: bool
+    next_token: int = 1
 
 
-Step = Send | LookUp | Await | Save | Discard | Continue
+Step = Send | LookUp | Await | Save | Discard | GiveUp
 
 
 def next_step(attempt: Attempt, seen: Volume | None, missing_for_s: float | None) -> Step:
@@ -134,8 +154,8 @@ def next_step(attempt: Attempt, seen: Volume | None, missing_for_s: float | None
         # request is no sight: EC2 may not know the volume yet when it is asked to delete it.
         return Save(volume)
     if seen is None:
-        gone = missing_for_s is not None and missing_for_s >= CONSISTENCY_S
-        return Continue(_next_token(attempt), _vanished(attempt, volume)) if gone else Await()
+        gone = missing_for_s is not None and missing_for_s >= _patience_s(attempt)
+        return _vanished(attempt, volume) if gone else Await()
     if seen.state in _USABLE:
         return Save(seen)
     if seen.state is VolumeState.ERROR:
@@ -146,7 +166,7 @@ def next_step(attempt: Attempt, seen: Volume | None, missing_for_s: float | None
             "again",
         )
     if seen.state in (VolumeState.DELETING, VolumeState.DELETED):
-        return Continue(_next_token(attempt), _vanished(attempt, volume))
+        return _vanished(attempt, volume)
     return Await()
 
 
@@ -170,27 +190,70 @@ def _not_as_asked(request: CreateRequest, volume: Volume) -> str | None:
     return None
 
 
-def look_again_s(missing_for_s: float | None) -> float | None:
+def look_again_s(attempt: Attempt, missing_for_s: float | None) -> float | None:
     """When to look again by oneself, in seconds: a volume that stays away wakes nobody."""
-    return None if missing_for_s is None else max(CONSISTENCY_S - missing_for_s, _SOON_S)
+    if missing_for_s is None:
+        return None
+    until_s = CONSISTENCY_S if missing_for_s < CONSISTENCY_S else _patience_s(attempt)
+    return max(until_s - missing_for_s, _SOON_S)
+
+
+def _patience_s(attempt: Attempt) -> float:
+    """For how long a volume that EC2 has named may be unknown to its descriptions."""
+    return CONSISTENCY_S if attempt.is_shown else UNSEEN_S
+
+
+def late(attempt: Attempt, missing_for_s: float | None) -> StorageError | None:
+    """What to tell while EC2 has not shown a volume for longer than usual; None before that."""
+    if attempt.volume is None or missing_for_s is None or missing_for_s < CONSISTENCY_S:
+        return None
+    return StorageError(
+        Reason.VOLUME_NOT_FOUND,
+        f"EC2 accepted volume {attempt.volume.volume_id} and has not shown it for "
+        f"{CONSISTENCY_S:.0f} s; if it stays away for {UNSEEN_S / 60:.0f} minutes, another one is "
+        "made",
+    )
 
 
 def after_failure(attempt: Attempt, error: StorageError, now_s: float) -> Continue | GiveUp:
     """What a failed CreateVolume means for the attempt."""
     if error.outcome is Outcome.UNKNOWN:
-        return Continue(replace(attempt, uncertain=True), error)
+        return Continue(_unanswered(attempt, error, now_s), error)
     if error.reason in _NOT_ASKED:
         return Continue(attempt, error)
+    if error.reason is Reason.TOKEN_MISMATCH and attempt.is_clear and not attempt.uncertain:
+        return Continue(replace(_next_token(attempt), is_clear=True), error)
     # A burned token, a refusal after a silence or after a process before us, and a full quota
     # (which EC2 checks before it honours the token) leave open whether a volume exists: look for
     # it by its tag.
     if (
         attempt.uncertain
-        or attempt.token_number > 1
+        or (attempt.token_number > 1 and not attempt.is_clear)
         or error.reason in (Reason.TOKEN_MISMATCH, Reason.QUOTA_EXCEEDED)
     ):
         return Continue(replace(attempt, looking_since_s=now_s, refusal=error), error)
-    return GiveUp(error, choose_again=error.reason in _RESCHEDULE)
+    return _given_up(attempt, error)
+
+
+def _unanswered(attempt: Attempt, error: StorageError, now_s: float) -> Attempt:
+    """The attempt after a reply was lost: look-ups decide once that has lasted for long."""
+    since_s = attempt.unanswered_since_s
+    since_s = now_s if since_s is None else since_s
+    lost = replace(attempt, uncertain=True, unanswered_since_s=since_s, is_clear=False)
+    if now_s - since_s < UNANSWERED_S:
+        return lost
+    request = attempt.plan.request
+    refusal = StorageError(
+        Reason.ZONE_NOT_ANSWERING,
+        f"for {UNANSWERED_S / 60:.0f} minutes EC2 has not answered whether it makes the volume in "
+        f"{request.outpost_arn or request.zone}, and has made none ({error.message})",
+    )
+    return replace(lost, looking_since_s=now_s, refusal=refusal)
+
+
+def is_refused_for_good(error: StorageError) -> bool:
+    """Whether the API server has refused a persistent volume as it is: a policy, or a right."""
+    return error.reason in (Reason.FORBIDDEN, Reason.REJECTED)
 
 
 def is_next(done: object) -> bool:
@@ -246,34 +309,49 @@ def after_look_up(attempt: Attempt, found: list[Volume], now_s: float) -> Attemp
         return attempt
     refusal = attempt.refusal
     if refusal is None:  # nothing came of the request with the old token
-        return replace(attempt, looking_since_s=None, uncertain=False, token_since_s=None)
+        return replace(
+            attempt,
+            looking_since_s=None,
+            uncertain=False,
+            token_since_s=None,
+            unanswered_since_s=None,
+        )
     if refusal.reason is Reason.TOKEN_MISMATCH:
-        return _next_token(attempt)
-    return GiveUp(refusal, choose_again=refusal.reason in _RESCHEDULE)
+        # The look-ups are by the claim's name: they speak of all tokens that were sent.
+        return replace(_next_token(attempt), is_clear=True)
+    return _given_up(attempt, refusal)
+
+
+def _given_up(attempt: Attempt, error: StorageError) -> GiveUp:
+    choose_again = error.reason in _RESCHEDULE
+    return GiveUp(error, choose_again=choose_again, next_token=attempt.token_number)
+
+
+def under_token(attempt: Attempt, number: int) -> Attempt:
+    """An attempt that has sent nothing, under the Nth token: EC2 has burned the ones before."""
+    return replace(attempt, plan=attempt.plan.with_token(number), token_number=number)
 
 
 def _next_token(attempt: Attempt) -> Attempt:
-    number = attempt.token_number + 1
-    return Attempt(
-        plan=attempt.plan.with_token(number),
-        started_at_s=attempt.started_at_s,
-        token_number=number,
-    )
+    fresh = Attempt(plan=attempt.plan, started_at_s=attempt.started_at_s)
+    return under_token(fresh, attempt.token_number + 1)
 
 
-def _vanished(attempt: Attempt, volume: Volume) -> StorageError:
+def _vanished(attempt: Attempt, volume: Volume) -> GiveUp:
+    """The volume is gone; the claim is planned anew, as its class may have been corrected."""
     request = attempt.plan.request
+    error = StorageError(
+        Reason.VOLUME_NOT_FOUND,
+        f"EC2 accepted volume {volume.volume_id} and no longer knows it; it is made again",
+        retry_after_s=10.0,
+    )
     if request.encrypted or volume.encrypted:
         key = request.kms_key_id or "the account's default key"
-        return StorageError(
+        error = StorageError(
             Reason.KEY_UNUSABLE,
             f"EC2 accepted volume {volume.volume_id} and dropped it again, as it does when a KMS "
             f"key cannot be used: check that {key} exists, is enabled, and that the controller's "
             "role has kms:CreateGrant and kms:GenerateDataKeyWithoutPlaintext on it",
             retry_after_s=60.0,
         )
-    return StorageError(
-        Reason.VOLUME_NOT_FOUND,
-        f"EC2 accepted volume {volume.volume_id} and no longer knows it; it is made again",
-        retry_after_s=10.0,
-    )
+    return GiveUp(error, choose_again=False, next_token=attempt.token_number + 1)

@@ -25,6 +25,7 @@ ENOUGH = 2
 # How long it is believed what EC2 has told of a place and a volume type.
 BELIEVED_S = {
     Reason.ZONE_OUT_OF_CAPACITY: 300.0,
+    Reason.ZONE_NOT_ANSWERING: 300.0,
     Reason.TYPE_NOT_IN_ZONE: 3600.0,
     Reason.ZONE_NOT_FOUND: 3600.0,
 }

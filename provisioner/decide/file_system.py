@@ -238,6 +238,6 @@ def _word(attributes: Mapping[str, str], name: str) -> str | None:
 def _flag(attributes: Mapping[str, str], name: str) -> bool:
     text = attributes.get(name, "")
     try:
-        return bool(text) and values.boolean(text)
+        return values.boolean(text) or False
     except ValueError as error:
         raise ValueError(f"volume attribute {name}: {text[:100]!r} {error}") from error

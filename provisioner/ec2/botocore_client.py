@@ -32,16 +32,21 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 from botocore.loaders import JSONFileLoader, Loader
 from botocore.parsers import ResponseParserError
+from botocore.utils import IMDSRegionProvider
 
 from provisioner.ec2 import wire
+from provisioner.ec2.credentials import Credentials, Source
 from provisioner.ec2.rates import DOCUMENTED
 from provisioner.model.errors import Reason, StorageError
+from provisioner.model.node_affinity import region_of
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
 
 CONNECT_TIMEOUT_S = 3
 READ_TIMEOUT_S = 20
+_METADATA_S = 3  # per request; 1 s, botocore's own, is too short for a pod whose network is young
+_STS_READ_S = 5
 _SERVICES = frozenset({"ec2", "sts"})
 _CHINA = re.compile(r"^cn-\w+-\d+$")
 
@@ -52,6 +57,7 @@ def connect(
     endpoint: str | None,
     at_once: int,
     read_timeout_s: float = READ_TIMEOUT_S,
+    credentials: Credentials | None = None,
 ) -> "EC2Client":
     """A client for one Region.
 
@@ -60,17 +66,19 @@ def connect(
         endpoint: else AWS_EC2_ENDPOINT (as aws-ebs-csi-driver has it), or boto3's own settings.
         at_once: connections kept open.
         read_timeout_s: how long EC2 may be silent before its reply counts as lost.
+        credentials: else botocore's own, looked for now.
 
     Raises:
         StorageError: (INVALID_REQUEST) no region, or settings that boto3 refuses.
     """
-    session = botocore.session.Session()
-    session.register_component("data_loader", Loader(file_loader=_OurPartOnly()))
+    session = _session()
     session.get_component("response_parser_factory").set_parser_defaults(
         timestamp_parser=datetime.fromisoformat
     )
+    if credentials is not None:
+        session.register_component("credential_provider", _Found(credentials))
     try:
-        region = region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
+        region = region or _told_region(session)
         if not region:
             raise StorageError(
                 Reason.INVALID_REQUEST, "no AWS region: give --region or set AWS_REGION"
@@ -87,6 +95,64 @@ def connect(
     for action in wire.ACTIONS:
         client.meta.events.register(f"before-parse.ec2.{action}", _read_quickly)
     return client
+
+
+def told_region() -> str:
+    """The Region of the environment or of the shared configuration file, "" for none."""
+    return _told_region(_session())
+
+
+def region_of_instance() -> str:
+    """The Region of the instance that this runs on, by its metadata service; "" for no answer.
+
+    It takes seconds where there is none.
+    """
+    zone_less_a_letter = IMDSRegionProvider(_session()).provide()
+    return region_of(zone_less_a_letter or "")
+
+
+def find_credentials(region: str | None) -> Source | None:
+    """Credentials from wherever botocore finds some first; asked in short, once.
+
+    A session of its own for each search: it reads files anew, and what another one had kept is not
+    found again. STS is asked in the Region.
+    """
+    session = _session()
+    told = region or _told_region(session)
+    if told:
+        session.set_config_variable("region", told)
+    found: Source | None = session.get_credentials()
+    return found
+
+
+def _session() -> botocore.session.Session:
+    """A session that loads our part of botocore's data, and waits for nobody for long."""
+    session = botocore.session.Session()
+    session.register_component("data_loader", Loader(file_loader=_OurPartOnly()))
+    told_s = session.get_config_variable("metadata_service_timeout")
+    session.set_config_variable("metadata_service_timeout", max(_METADATA_S, told_s))
+    session.set_default_client_config(
+        Config(
+            connect_timeout=CONNECT_TIMEOUT_S,
+            read_timeout=_STS_READ_S,
+            retries={"total_max_attempts": 1},
+        )
+    )
+    return session
+
+
+def _told_region(session: botocore.session.Session) -> str:
+    return os.environ.get("AWS_REGION") or session.get_config_variable("region") or ""
+
+
+class _Found:
+    """Stands in for botocore's search through its providers."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    def load_credentials(self) -> Credentials:
+        return self._credentials
 
 
 def our_version() -> str:

@@ -14,12 +14,14 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from botocore import xform_name
 
 from provisioner.ec2 import arenas, botocore_client, errors, wire
+from provisioner.ec2.credentials import Credentials
 from provisioner.ec2.limiter import Grant, Limiter, Turn, Urgency
 from provisioner.ec2.rates import Rates
 from provisioner.metrics import SharedMetrics
@@ -58,6 +60,7 @@ class Ec2Calls:
     Attributes:
         may_change: asked right before every call that changes anything; after a suspend, or a
             lease lost while a caller waited its turn, nothing must be sent any more.
+        credentials: what calls are signed with; None for a client that brings its own.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Ec2Calls:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limiter = limiter
+        self.credentials: Credentials | None = None
         self.may_change: Callable[[], bool] = lambda: True
         self._client = client
         self._stopping = False
@@ -107,11 +111,18 @@ class Ec2Calls:
             StorageError: (INVALID_REQUEST) no region, or settings that boto3 refuses.
         """
         arenas.share_heaps()
+        find = partial(botocore_client.find_credentials, region)
+        credentials = Credentials(find, tell=metrics.credentials.set)
         client = botocore_client.connect(
-            region=region, endpoint=endpoint, at_once=at_once, read_timeout_s=read_timeout_s
+            region=region,
+            endpoint=endpoint,
+            at_once=at_once,
+            read_timeout_s=read_timeout_s,
+            credentials=credentials,
         )
         limiter = Limiter(rates, at_once=at_once, metrics=metrics, clock=clock)
         calls = cls(client, limiter=limiter, metrics=metrics, at_once=at_once, clock=clock)
+        calls.credentials = credentials
         client.meta.events.register("before-send.ec2", calls._at_the_door)
         return calls
 
@@ -259,6 +270,7 @@ class Ec2Calls:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 answer = await asyncio.shield(running)
             outcome = "ok"
+            self._hear(None)
         except TimeoutError as failure:
             outcome = Reason.TIMED_OUT
             raise _timed_out(action) from failure
@@ -270,11 +282,21 @@ class Ec2Calls:
             outcome = "bug" if ours is None else ours.reason
             if ours is None:
                 raise
+            self._hear(ours)
             raise ours from failure
         finally:
             self._metrics.ec2_calls.labels(action, outcome).inc()
             self._metrics.ec2_seconds.labels(action).observe(self._clock() - started)
         return answer
+
+    def _hear(self, refusal: Ec2Error | None) -> None:
+        """What EC2's answer says about our credentials."""
+        if self.credentials is None or (refusal is not None and not refusal.code):
+            return
+        if refusal is not None and refusal.reason is Reason.CREDENTIALS_INVALID:
+            self.credentials.refused(refusal.message)
+        else:
+            self.credentials.accepted()
 
     def _ended(self, running: "asyncio.Future[dict[str, Any]]") -> None:
         if not running.cancelled():

@@ -20,12 +20,14 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
+from provisioner.ec2.credentials import NoUsableCredentialsError
 from provisioner.ec2.error_codes import THROTTLES, classify, told_time
 from provisioner.model.errors import Ec2Error, Outcome, Reason
 
 R = Reason
 SLOWLY_S = 60.0  # a human has to act; asking more often only fills the audit log
 _SOON_S = 1.0
+_LOCALLY_S = 5.0  # nobody but us is asked again
 _SNAPSHOT_EVERY_S = 15.0  # of one volume
 _COPY_AGAIN_S = 30.0  # a copy is in progress until all of its blocks are there: minutes to hours
 _TOO_MANY = 429
@@ -118,7 +120,10 @@ def translate(failure: Exception, action: str, params: Mapping[str, Any]) -> Ec2
         case SSLError() if _HANDSHAKE.search(str(failure)):
             return _unanswered(R.UNREACHABLE, action, what, str(failure), Outcome.NOTHING)
     if isinstance(failure, _NO_CREDENTIALS):
-        return _no_credentials(action, what, str(failure))
+        error = _no_credentials(action, what, str(failure))
+        if isinstance(failure, NoUsableCredentialsError):
+            error.retry_after_s = _LOCALLY_S
+        return error
     if isinstance(failure, _NEVER_SENT):
         return _unanswered(R.UNREACHABLE, action, what, str(failure), Outcome.NOTHING)
     if isinstance(failure, BotoCoreError):

@@ -15,9 +15,14 @@ from provisioner.ec2.batches import (
 )
 from provisioner.ec2.calls import Ec2Calls, Gate
 from provisioner.ec2.errors import refusal
-from provisioner.ec2.snapshot_turns import Turns
-from provisioner.model.ebs_snapshot import EbsSnapshot, LockRequest, SnapshotRequest, SnapshotState
-from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.ebs_snapshot import (
+    EVERY_S,
+    EbsSnapshot,
+    LockRequest,
+    SnapshotRequest,
+    SnapshotState,
+)
+from provisioner.model.errors import Ec2Error, Outcome, Reason, StorageError
 from provisioner.model.ids import is_snapshot_id
 
 IDS_PER_CALL = 500
@@ -26,6 +31,52 @@ _OURS: Mapping[str, list[str]] = {"OwnerIds": ["self"]}
 # Ours, and what other accounts share with ours by name: not what they make public.
 # Source: EC2 API DescribeSnapshots, RestorableBy (read 2026-11-22).
 _FOR_US: Mapping[str, list[str]] = {"RestorableByUserIds": ["self"]}
+
+
+# Why a snapshot of a volume waits for its turn, as the end of a sentence; told of longer waits.
+WHY_IT_WAITS = f"EBS takes one snapshot of a volume in {EVERY_S:.0f} s"
+WORTH_TELLING_S = 2.0
+_SOON_S = 1.0
+
+
+class Turns:
+    """Whose turn it is, for all who take snapshots; seconds of one monotonic clock.
+
+    Of one volume one snapshot is asked for at a time, and the next one ``EVERY_S`` after EC2's
+    answer. A refusal because there are too many holds back its volume alone: by EC2's code it may
+    be the volume's limit or the account's (EBS user guide "Quotas for Amazon EBS"). Who was refused
+    asks less and less often by the backoff of its own queue.
+    """
+
+    def __init__(self) -> None:
+        self._busy: set[str] = set()
+        self._free_at_s: dict[str, float] = {}
+
+    def waits_s(self, volume_id: str, now_s: float) -> float:
+        """For how long nothing should be asked for this volume; 0: it may be asked now."""
+        wait_s = self._free_at_s.get(volume_id, 0.0) - now_s
+        if wait_s > 0:
+            return wait_s
+        return _SOON_S if volume_id in self._busy else 0.0
+
+    def begin(self, volume_id: str) -> None:
+        """A request for this volume is about to be sent."""
+        self._busy.add(volume_id)
+
+    def end(self, volume_id: str, now_s: float, *, rests: bool = True) -> None:
+        """It was answered, lost, or not sent.
+
+        ``rests``: EC2 may have taken a snapshot, or has just said that there are too many.
+        """
+        self._busy.discard(volume_id)
+        self._free_at_s = {key: at_s for key, at_s in self._free_at_s.items() if at_s > now_s}
+        if rests:
+            self._free_at_s[volume_id] = now_s + EVERY_S
+
+
+def rests_after(error: StorageError) -> bool:
+    """Whether no snapshot of the volume is asked for in the next seconds after such a refusal."""
+    return error.outcome is Outcome.UNKNOWN or error.reason is Reason.SNAPSHOT_RATE
 
 
 class Snapshots:

@@ -43,7 +43,8 @@ def read(body: bytes) -> dict[str, Any]:
             return {key: reader(root, prefix)}
         items = root.iterfind("/".join(prefix + step for step in path))
         token = root.findtext(f"{prefix}nextToken") or None
-        return {key: [reader(item, prefix) for item in items], "NextToken": token}
+        found = (each for item in items if (each := reader(item, prefix)) is not None)
+        return {key: list(found), "NextToken": token}
     except (ParseError, KeyError, IndexError) as failure:
         raise ValueError(f"not an answer of EC2: {failure!r}") from failure
 
@@ -133,6 +134,11 @@ def _modification(item: Element, prefix: str) -> Modification:
     )
 
 
+def _modification_of_page(item: Element, prefix: str) -> Modification | None:
+    """None for one without a target: EC2's API says of each element that it may be null."""
+    return _modification(item, prefix) if item.find(f"{prefix}targetSize") is not None else None
+
+
 def _shape(texts: Mapping[str, str], which: str) -> Shape | None:
     size_gib = _number(texts.get(f"{which}Size"))
     if size_gib is None:
@@ -219,7 +225,7 @@ _READERS: Mapping[str, tuple[str, tuple[str, ...] | None, _Reader]] = {
     "DescribeVolumesModifications": (
         "Modifications",
         ("volumeModificationSet", "item"),
-        _modification,
+        _modification_of_page,
     ),
     "CreateSnapshot": ("Snapshot", None, _snapshot),
     "DescribeSnapshots": ("Snapshots", ("snapshotSet", "item"), _snapshot),

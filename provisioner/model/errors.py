@@ -30,6 +30,7 @@ class Reason(StrEnum):
     ZONE_OUT_OF_CAPACITY = "ZoneOutOfCapacity"
     TYPE_NOT_IN_ZONE = "VolumeTypeNotInZone"
     ZONE_NOT_FOUND = "ZoneNotFound"
+    ZONE_NOT_ANSWERING = "ZoneNotAnswering"
     QUOTA_EXCEEDED = "QuotaExceeded"
     PERMISSION_DENIED = "PermissionDenied"
     CREDENTIALS_INVALID = "CredentialsInvalid"

@@ -3,8 +3,8 @@
 Terms are alternatives, the expressions of one term must all hold; a term without expressions
 matches no node. Of a node that is only known by its zone, every other label may have any value, and
 the older keys for a zone and those for a Region may be missing, which NotIn and DoesNotExist hold
-for. Nodes without a cloud controller are labelled by hand, so what they call their Region may be
-any word that AWS does not use for one.
+for. Nodes without a cloud controller are labelled by hand, so what they call their zone or Region
+may be any word that AWS does not use for one: an expression with such a word says nothing of zones.
 Source: Kubernetes 1.36 API reference, core/v1 NodeSelector; component-helpers nodeaffinity.
 """
 
@@ -26,9 +26,11 @@ _REGION = re.compile(r"([a-zA-Z]+-)+\d+")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")  # Go's 64 bits
 # us-west-2-lax-1 is what AWS calls a network border group. Source: EC2 API DescribeRegions and
 # DescribeAvailabilityZones; botocore data/partitions.json (read 2026-11-21).
-_NAMES_AWS_REGION = re.compile(
-    r"([a-z]{2}|eusc)(-[a-z]+)?-(north|south|east|west|central)(east|west)?-\d(-[a-z]+-\d)?"
-)
+_REGION_PROPER = r"([a-z]{2}|eusc)(-[a-z]+)?-(north|south|east|west|central)(east|west)?-\d"
+_NAMES_AWS_REGION = re.compile(rf"{_REGION_PROPER}(-[a-z]+-\d)?")
+# us-east-1a, the Local Zone us-west-2-lax-1a, the Wavelength Zone us-east-1-wl1-bos-wlz-1.
+# Source: EC2 API DescribeAvailabilityZones; AWS user guides (read 2026-11-22).
+_NAMES_AWS_ZONE = re.compile(rf"{_REGION_PROPER}((-[a-z]+-\d)?[a-z]|-wl\d-[a-z]+-wlz-\d)")
 
 
 def region_of(zone: str) -> str:
@@ -40,6 +42,11 @@ def region_of(zone: str) -> str:
 def names_region(value: str) -> bool:
     """Whether a value means a Region of AWS; "home" or "acme-east-1" is somebody's own word."""
     return _NAMES_AWS_REGION.fullmatch(value) is not None
+
+
+def names_zone(value: str) -> bool:
+    """Whether a value means a zone of AWS; "rack-7" is somebody's own word."""
+    return _NAMES_AWS_ZONE.fullmatch(value) is not None
 
 
 def labels_in(zone: str) -> dict[str, str]:
@@ -146,7 +153,8 @@ def _zones_of_term(term: Json) -> set[str] | None:
     for expression in expressions_of(term):
         if expression.get("key") in ZONE_KEYS and expression.get("operator") == "In":
             values = {str(value) for value in _listed(expression.get("values"))}
-            named = values if named is None else named & values
+            if all(map(names_zone, values)):
+                named = values if named is None else named & values
     if named is None:
         return None
     return {zone for zone in named if may_match(term, labels_in(zone))}
@@ -160,9 +168,8 @@ def _may_hold(expression: Json, known: Mapping[str, str]) -> bool:
     values = _listed(expression.get("values"))
     match operator:
         case "In":
-            return value in values or (
-                key in REGION_KEYS and not all(names_region(str(each)) for each in values)
-            )
+            names = names_region if key in REGION_KEYS else names_zone
+            return value in values or not all(names(str(each)) for each in values)
         case "NotIn":
             return value not in values or key != ZONE_LABEL
         case "DoesNotExist":

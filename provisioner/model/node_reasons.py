@@ -73,7 +73,7 @@ OF_THE_NODE: Mapping[Reason, Explained] = {
     ),
     R.GROW_FAILED: Explained(
         "The file system could not be grown to the size of its device.",
-        "What the message says; the volume stays usable at its old size.",
+        "What the message says; the volume stays usable at its old size, also for new pods.",
     ),
     R.METADATA_UNAVAILABLE: Explained(
         "Neither the instance metadata service nor the Node object tell which instance this is, "

@@ -143,24 +143,3 @@ class AttachmentView(KubeObject, frozen=True, rename="camel", gc=False, kw_only=
     @property
     def _metadata(self) -> Mapping[str, str]:
         return (self.status.attachment_metadata if self.status is not None else None) or {}
-
-
-class PageMeta(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """``metadata`` of a page."""
-
-    resource_version: str = ""
-    token: str = msgspec.field(default="", name="continue")
-
-
-class AttachmentList(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of attachments."""
-
-    metadata: PageMeta = PageMeta()
-    items: list[AttachmentView] | None = None
-
-
-class AttachmentLine(msgspec.Struct, frozen=True):
-    """A line of a watch, its object still undecoded: that of an error is no attachment."""
-
-    type: str
-    object: msgspec.Raw

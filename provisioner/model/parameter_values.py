@@ -42,9 +42,14 @@ def rate(text: str) -> int | None:
     return number
 
 
-def boolean(text: str) -> bool:
-    """The usual spellings of yes and no; the stock driver takes any other text for no."""
+def boolean(text: str) -> bool | None:
+    """The usual spellings of yes and no; the stock driver takes any other text for no.
+
+    Empty is "not said": templates of charts leave such values behind.
+    """
     lowered = text.strip().lower()
+    if not lowered:
+        return None
     if lowered in _TRUE:
         return True
     if lowered in _FALSE:

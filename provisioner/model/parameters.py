@@ -6,8 +6,7 @@ mode is not known here.
 Source: aws-ebs-csi-driver v1.64 docs/parameters.md and pkg/driver/controller.go (read 2026-11-21).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -142,28 +141,13 @@ def parse(raw: Mapping[str, str]) -> Parameters:
     """
     fields: dict[str, Any] = {}
     templates: dict[str, TagTemplate] = {}
-    refused: list[RefusedHereError] = []  # told if nothing is worse
-    for name, text in raw.items():
-        row = _row(name)
-        with _put_off(refused):
-            if row.field and row.name != TAG_ROW:
-                _read_field(fields, row, name, text)
+    rows = {name: _row(name) for name in raw}
+    for name, row in rows.items():
+        if row.field and row.name != TAG_ROW:
+            _read_field(fields, row, name, raw[name])
     for name in sorted(name for name in raw if name.startswith(TAG_PREFIX)):
-        with _put_off(refused):
-            _read_tag(templates, name, raw[name])
-    if len(templates) > tags.MOST:
-        raise ValueError(f"the class has {len(templates)} tags, EC2 allows {tags.MOST} on a volume")
-    if refused:
-        raise refused[0]
+        _read_tag(templates, name, raw[name])
     return _checked(fields, tuple(templates.values()))
-
-
-@contextmanager
-def _put_off(refused: list[RefusedHereError]) -> Iterator[None]:
-    try:
-        yield
-    except RefusedHereError as error:
-        refused.append(error)
 
 
 def _row(name: str) -> Row:
@@ -201,12 +185,13 @@ def _read_tag(templates: dict[str, TagTemplate], name: str, text: str) -> None:
 
 
 def _checked(fields: dict[str, Any], templates: tuple[TagTemplate, ...]) -> Parameters:
+    said = {name: value for name, value in fields.items() if value is not None}
     given = {
-        name.removeprefix(FORMATTING): fields.pop(name)
-        for name in list(fields)
+        name.removeprefix(FORMATTING): said.pop(name)
+        for name in list(said)
         if name.startswith(FORMATTING)
     }
-    read = Parameters(**fields, formatting=Formatting(**given), tag_templates=templates)
+    read = Parameters(**said, formatting=Formatting(**given), tag_templates=templates)
     if read.iops is not None and read.iops_per_gib is not None:
         raise ValueError("iops and iopsPerGB are both given; keep one")
     if read.formatting.ext4_cluster_size and not read.formatting.ext4_big_alloc:

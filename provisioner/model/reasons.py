@@ -31,6 +31,11 @@ EXPLAINED: Mapping[Reason, Explained] = {
         "EC2 knows no such zone in this region, or the account may not use it.",
         "Correct `allowedTopologies` of the class, or the zone label of the node.",
     ),
+    R.ZONE_NOT_ANSWERING: Explained(
+        "EC2 has not answered for minutes whether it makes a volume in the zone, and made none.",
+        "Nothing, where the class allows another zone and, with WaitForFirstConsumer, the pod can "
+        "run there: it is tried there. Else look at the AWS Health Dashboard.",
+    ),
     R.QUOTA_EXCEEDED: Explained(
         "A quota of the account is used up.",
         "Raise the quota that the message names in Service Quotas, or delete what is not needed.",

@@ -2,38 +2,19 @@
 
 Those of a snapshot name the VolumeSnapshot instead.
 
-The values are templates of Go's text/template in aws-ebs-csi-driver; here the part of that
-language that makes sense in a tag: text, ``.PVCNamespace``, ``.PVCName``, ``.PVName``, strings,
-numbers, pipes, brackets, ``if``/``else``/``end`` and functions. What is left out (variables,
-``range``, ``with``, ``define`` …) is refused by name. What cannot work is refused when the
-template is read, as far as that can be seen without a claim.
-Source: aws-ebs-csi-driver v1.64 docs/tagging.md and pkg/util/template (read 2026-11-21).
+In aws-ebs-csi-driver the values are templates of Go's text/template. Here they are what its page on
+tags documents: the names, its five functions, pipes and brackets, strings, whole numbers, and of
+Go's own ``if`` … ``else`` … ``end`` with ``eq``. The rest of that language is refused by name.
+Source: aws-ebs-csi-driver v1.64 docs/tagging.md and pkg/util/template/funcs.go (read 2026-11-22).
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from provisioner.model import template_functions as functions
-from provisioner.model.refusal import AtExecutionError, RefusedHereError, retold
-from provisioner.model.template_tokens import Kind, Token, cut
-from provisioner.model.template_tree import (
-    Call,
-    Choice,
-    Expression,
-    Field,
-    Literal,
-    Names,
-    Part,
-    rendered,
-)
+from provisioner.model.refusal import RefusedHereError
 
 __all__ = ["OF_CLAIM", "OF_SNAPSHOT", "Names", "TagTemplate", "parse"]
-
-_DEEPEST = 40
-_CONDITION = re.compile(r"\b(?:if|and|or)\b")
-_FOREIGN = ("range", "with", "define", "block", "template", "break", "continue", "nil")
-
 
 # What a template can name, and which of ``Names`` that is.
 OF_CLAIM = {
@@ -46,6 +27,81 @@ OF_SNAPSHOT = {
     "VolumeSnapshotName": "snapshot_name",
     "VolumeSnapshotContentName": "content_name",
 }
+
+_DEEPEST = 20
+_PIECE = re.compile(r"\{\{(?P<trims>-\s)?(?P<action>.*?)(?P<trims_after>\s-)?\}\}", re.DOTALL)
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<field>\.\w+)
+    |(?P<number>-?(?:0|[1-9][0-9]{0,8})(?![\w.]))
+    |"(?P<quoted>[^"\\\n]*)"|`(?P<raw>[^`]*)`
+    |(?P<word>[A-Za-z_]\w*)
+    |(?P<mark>[()|]))""",
+    re.VERBOSE | re.ASCII,
+)
+_CONDITION = re.compile(r"\{\{-?\s*if\b")
+# Go has these, and here they are not; aws-ebs-csi-driver has switched off the last four itself.
+_OF_GO = frozenset(
+    {"and", "or", "not", "ne", "lt", "le", "gt", "ge", "len", "slice", "index", "lastIndex"}
+    | {"print", "printf", "println", "nil", "range", "with", "define", "block", "template"}
+)
+_SWITCHED_OFF = frozenset({"html", "js", "call", "urlquery"})
+_KINDS = {str: "a string", int: "a number", bool: "true or false"}
+
+Value = str | int | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a template can name: the claim and its persistent volume, or a snapshot."""
+
+    claim_namespace: str = ""
+    claim_name: str = ""
+    persistent_volume_name: str = ""
+    snapshot_namespace: str = ""
+    snapshot_name: str = ""
+    content_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One word of an action; its kind is the group of ``_TOKEN`` that has it."""
+
+    kind: str
+    text: str
+
+
+_IF, _ELSE, _END = (Token("word", text) for text in ("if", "else", "end"))
+_OPEN, _CLOSE, _PIPE = (Token("mark", text) for text in "()|")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One of ``Names``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A function and its arguments, the last of which may be piped in; "": the value itself."""
+
+    function: str
+    arguments: "tuple[Value | Field | Pipe, ...]"
+
+
+Pipe = tuple[Command, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``{{if}}``."""
+
+    condition: Pipe
+    then: "tuple[Part, ...]"
+    otherwise: "tuple[Part, ...]"
+
+
+Part = str | Pipe | Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +123,14 @@ class TagTemplate:
         Raises:
             ValueError: one sentence: what in the template cannot be worked out.
         """
-        return "".join(rendered(self.parts, names))
+        return "".join(_rendered(self.parts, names))
 
 
 def parse(text: str, fields: Mapping[str, str] = OF_CLAIM) -> TagTemplate:
     """Read ``key=value``; the key ends at the first ``=``, ``fields`` are what it can name.
 
     Raises:
+        RefusedHereError: one sentence: aws-ebs-csi-driver may take it.
         ValueError: one sentence that names what is wrong.
     """
     key, equals, value = text.partition("=")
@@ -83,160 +140,222 @@ def parse(text: str, fields: Mapping[str, str] = OF_CLAIM) -> TagTemplate:
         return TagTemplate(key, value, _Reader(value, fields).all())
     except ValueError as error:
         told = f"the template {value[:100]!r} of tag {key[:40]!r}: {error}"
-        if isinstance(error, AtExecutionError) and _CONDITION.search(value):
-            raise RefusedHereError(told) from error  # Go may never come to it
-        raise retold(error, told) from error
+        # Go comes to what is wrong in a branch only for some claims.
+        is_ours = isinstance(error, RefusedHereError) or _CONDITION.search(value)
+        raise (RefusedHereError if is_ours else ValueError)(told) from error
 
 
 class _Reader:
     """Reads the pieces of one template, from the first to the last."""
 
     def __init__(self, template: str, fields: Mapping[str, str]) -> None:
-        self._pieces = cut(template)
+        self._pieces = _cut(template)
         self._fields = fields
 
     def all(self) -> tuple[Part, ...]:
         parts, end = self._block(0)
-        if end is not None:
+        if end:
             raise ValueError(f"{{{{{end[0].text}}}}} without an if before it")
         return parts
 
-    def _block(self, depth: int) -> tuple[tuple[Part, ...], list[Token] | None]:
-        """The parts up to an ``else`` or ``end``, and that; None at the end of the template."""
+    def _block(self, depth: int) -> tuple[tuple[Part, ...], list[Token]]:
+        """The parts up to an ``else`` or ``end``, and that; nothing at the template's end."""
         if depth > _DEEPEST:
             raise RefusedHereError(f"if is nested more than {_DEEPEST} times")
         parts: list[Part] = []
         for piece in self._pieces:
             if isinstance(piece, str):
                 parts.append(piece)
-                continue
-            word = piece[0].text if piece and piece[0].kind is Kind.NAME else ""
-            if word in ("else", "end"):
+            elif piece and piece[0] in (_ELSE, _END):
                 return tuple(parts), piece
-            if word == "if":
+            elif piece and piece[0] == _IF:
                 parts.append(self._choice(piece[1:], depth + 1))
-            elif word in _FOREIGN:
-                raise RefusedHereError(f"{word} is not supported in a tag")
             else:
-                parts.append(_expression(piece, self._fields))
-        return tuple(parts), None
+                parts.append(self._pipe(iter(piece), 0))
+        return tuple(parts), []
 
     def _choice(self, condition: list[Token], depth: int) -> Choice:
-        test = _expression(condition, self._fields)
+        test = self._pipe(iter(condition), 0)
         then, end = self._block(depth)
         otherwise: tuple[Part, ...] = ()
-        if end is not None and end[0].text == "else":
-            if len(end) > 1:
-                if end[1] != Token(Kind.NAME, "if"):
-                    raise ValueError(f"{end[1].text[:40]!r} after else")
-                return Choice(test, then, (self._choice(end[2:], depth + 1),))
+        if end[:2] == [_ELSE, _IF]:
+            return Choice(test, then, (self._choice(end[2:], depth + 1),))
+        if end == [_ELSE]:
             otherwise, end = self._block(depth)
-            if end is not None and end[0].text == "else":
-                raise ValueError("an if has more than one else")
-        if end is None:
-            raise ValueError("an if is not closed: {{end}} is missing")
-        if len(end) > 1:
-            raise ValueError(f"{end[1].text[:40]!r} after end")
+        if end != [_END]:
+            raise ValueError("an if is not closed by {{end}}, or has more than one {{else}}")
         return Choice(test, then, otherwise)
 
+    def _pipe(self, tokens: Iterator[Token], depth: int) -> Pipe:
+        """What stands before the closing bracket or the end, which it takes with it."""
+        if depth > _DEEPEST:
+            raise RefusedHereError(f"brackets are nested more than {_DEEPEST} times")
+        commands: list[Command] = []
+        words: list[Token | Pipe] = []
+        for token in tokens:
+            if token == _PIPE:
+                commands.append(self._command(words, is_piped=bool(commands)))
+                words = []
+            elif token == _OPEN:
+                words.append(self._pipe(tokens, depth + 1))
+            elif token == _CLOSE and depth:
+                break
+            elif token == _CLOSE:
+                raise ValueError("a bracket is closed that was not opened")
+            else:
+                words.append(token)
+        else:
+            if depth:
+                raise ValueError("a bracket is not closed")
+        return (*commands, self._command(words, is_piped=bool(commands)))
 
-def _expression(tokens: Sequence[Token], fields: Mapping[str, str]) -> Expression:
-    waiting = iter(tokens)
-    found = _pipeline(waiting, 0, fields)
-    if found is None or next(waiting, None) is not None:
-        raise ValueError("a bracket is closed that was not opened")
+    def _command(self, words: "Sequence[Token | Pipe]", *, is_piped: bool) -> Command:
+        if not words:
+            raise ValueError("nothing stands between {{, | and }}")
+        first = words[0]
+        if isinstance(first, tuple) or first.kind != "word" or first.text in ("true", "false"):
+            if len(words) > 1 or is_piped:
+                raise ValueError("a value takes no arguments; only functions do")
+            return Command("", (self._value(first),))
+        name = first.text
+        takes = _arguments_of(name)
+        given = len(words) - 1 + is_piped
+        if given != takes and not (name == "eq" and given > takes):
+            raise ValueError(f"function {name} takes {takes} arguments, not {given}")
+        return Command(name, tuple(self._value(each) for each in words[1:]))
+
+    def _value(self, word: "Token | Pipe") -> "Value | Field | Pipe":
+        if isinstance(word, tuple):
+            return word
+        match word.kind, word.text:
+            case "quoted" | "raw", text:
+                return text
+            case "number", text:
+                return int(text)
+            case "word", "true" | "false" as text:
+                return text == "true"
+            case "field", text if text[1:] in self._fields:
+                return Field(self._fields[text[1:]])
+            case "field", text:
+                known = ", ".join(f".{name}" for name in self._fields)
+                raise ValueError(f"there is no {text[:40]}; there are {known}")
+            case _, text:
+                _arguments_of(text)
+                raise ValueError(f"function {text} needs brackets where it is an argument")
+
+
+def _cut(template: str) -> Iterator[str | list[Token]]:
+    """Texts, and the tokens of actions between them; empty texts are left out."""
+    at, trims = 0, False
+    for piece in _PIECE.finditer(template):
+        text = template[at : piece.start()]
+        text = text.lstrip() if trims else text
+        if text := text.rstrip() if piece["trims"] else text:
+            yield text
+        at, trims = piece.end(), bool(piece["trims_after"])
+        yield _tokens(piece["action"])
+    if "{{" in template[at:]:
+        raise ValueError("an action is not closed: }} is missing")
+    if text := template[at:].lstrip() if trims else template[at:]:
+        yield text
+
+
+def _tokens(action: str) -> list[Token]:
+    found: list[Token] = []
+    at, end = 0, len(action.rstrip())
+    while at < end:
+        token = _TOKEN.match(action, at)
+        if token is None or token.lastgroup is None:
+            raise RefusedHereError(
+                f"{action[at:].strip()[:20]!r} cannot be read: names, strings without \\, whole "
+                "numbers, functions, pipes and brackets are"
+            )
+        found.append(Token(token.lastgroup, token[token.lastgroup]))
+        at = token.end()
     return found
 
 
-def _pipeline(tokens: Iterator[Token], depth: int, fields: Mapping[str, str]) -> Expression | None:
-    """What stands before the closing bracket or the end, which it takes with it.
-
-    At depth 0 a closing bracket is one too many: None.
-    """
-    if depth > _DEEPEST:
-        raise RefusedHereError(f"brackets are nested more than {_DEEPEST} times")
-    piped: Expression | None = None
-    words: list[Expression | str] = []
-    for token in tokens:
-        if token.kind is Kind.CLOSE:
-            return _command(words, piped) if depth else None
-        if token.kind is Kind.PIPE:
-            piped, words = _command(words, piped), []
-        elif token.kind is Kind.OPEN:
-            inner = _pipeline(tokens, depth + 1, fields)
-            if inner is not None:
-                words.append(inner)
-        else:
-            words.append(_word(token, fields))
-    if depth:
-        raise ValueError("a bracket is not closed")
-    return _command(words, piped)
+def _arguments_of(function: str) -> int:
+    """How many arguments a function takes."""
+    if function in _FUNCTIONS:
+        return len(_FUNCTIONS[function][0])
+    known = ", ".join(_FUNCTIONS)
+    if function in _SWITCHED_OFF:
+        raise ValueError(f"{function} is switched off in tags, as in aws-ebs-csi-driver")
+    if function in _OF_GO:
+        raise RefusedHereError(f"{function} is not supported in a tag; if and {known} are")
+    raise ValueError(f"there is no function {function[:40]!r}; there are {known}")
 
 
-def _word(token: Token, fields: Mapping[str, str]) -> Expression | str:
-    """A value, or the name of a function as text."""
-    match token.kind:
-        case Kind.STRING:
-            return Literal(token.text)
-        case Kind.NUMBER:
-            return Literal(_number(token.text))
-        case Kind.FIELD if token.text in fields:
-            return Field(fields[token.text])
-        case Kind.FIELD:
-            known = ", ".join(f".{name}" for name in fields)
-            raise AtExecutionError(f"there is no .{token.text[:40]}; there are {known}")
-        case _ if token.text in ("true", "false"):
-            return Literal(token.text == "true")
-        case _ if token.text in _FOREIGN:
-            raise RefusedHereError(f"{token.text} is not supported here")
-        case _ if token.text in ("if", "else", "end"):
-            raise ValueError(f"{token.text} is not supported here")
-        case _:
-            return token.text
+def _rendered(parts: tuple[Part, ...], names: Names) -> Iterator[str]:
+    for part in parts:
+        match part:
+            case str():
+                yield part
+            case Choice():
+                holds = bool(_worked_out(part.condition, names))  # Go's truth is Python's
+                yield from _rendered(part.then if holds else part.otherwise, names)
+            case _:
+                value = _worked_out(part, names)
+                yield str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _number(text: str) -> int:
-    """A number as Go reads it: with a leading zero it is octal."""
-    if not re.fullmatch(r"[+-]?0[0-9]+", text):
-        return int(text)
-    if set(text) & set("89"):
-        raise ValueError(f"{text[:40]!r} is no number: one that begins with 0 is octal, as in Go")
-    return int(text, 8)
+def _worked_out(pipe: Pipe, names: Names) -> Value:
+    piped: list[Value] = []
+    for command in pipe:
+        values = [*(_value_of(each, names) for each in command.arguments), *piped]
+        piped = [_called(command.function, values) if command.function else values[0]]
+    return piped[0]
 
 
-def _command(words: list[Expression | str], piped: Expression | None) -> Expression:
-    if not words:
-        raise ValueError("nothing stands between {{, | and }}")
-    first = words[0]
-    if not isinstance(first, str):
-        if len(words) > 1:
-            raise AtExecutionError(
-                "a value is followed by another one; only functions take arguments"
-            )
-        if piped is not None:
-            raise AtExecutionError("something is piped into a value; only functions take it")
-        return first
-    # A name among the arguments is a call without any, as in Go.
-    given = [_call(word, ()) if isinstance(word, str) else word for word in words[1:]]
-    return _call(first, given) if piped is None else _call(first, (*given, piped), is_piped=True)
+def _value_of(argument: "Value | Field | Pipe", names: Names) -> Value:
+    if isinstance(argument, Field):
+        return str(getattr(names, argument.name))
+    return _worked_out(argument, names) if isinstance(argument, tuple) else argument
 
 
-def _call(name: str, arguments: Sequence[Expression], *, is_piped: bool = False) -> Call:
-    kinds = [_kind(argument) for argument in arguments]
-    functions.check(name, kinds)
-    if name == "printf" and isinstance(form := arguments[0], Literal):
-        functions.check_form(str(form.value), kinds[1:])
-    depth = 1 + max((a.depth for a in arguments if isinstance(a, Call)), default=0)
-    if depth > _DEEPEST:
-        raise RefusedHereError(f"more than {_DEEPEST} functions work on each other")
-    return Call(name, tuple(arguments), depth, is_piped)
+def _called(name: str, values: Sequence[Value]) -> Value:
+    kinds, apply = _FUNCTIONS[name]
+    for place, (value, kind) in enumerate(zip(values, kinds, strict=False), start=1):
+        if kind is not None and type(value) is not kind:
+            got = _KINDS[type(value)]
+            raise ValueError(f"argument {place} of function {name} is {_KINDS[kind]}, not {got}")
+    try:
+        return apply(*values)
+    except ValueError as error:
+        raise ValueError(f"function {name}: {error}") from error
 
 
-def _kind(expression: Expression) -> type | None:
-    match expression:
-        case Literal(value=value):
-            return type(value)
-        case Field():
-            return str
-        case Call(name=name):
-            return functions.FUNCTIONS[name].gives
+def _field(delimiter: str, place: int, text: str) -> str:
+    parts = text.split(delimiter) if delimiter else list(text)
+    if not 0 <= place < len(parts):
+        raise ValueError(f"{text[:60]!r} has no part number {place}: it has {len(parts)} parts")
+    return parts[place]
+
+
+def _substring(start: int, end: int, text: str) -> str:
+    if start < 0:
+        start = 0
+    elif not 0 <= end <= len(text):
+        end = len(text)
+    if not 0 <= start <= end <= len(text):
+        raise ValueError(f"{text[:60]!r} has no part from {start} to {end}")
+    return text[start:end]
+
+
+def _eq(first: Value, *others: Value) -> bool:
+    for other in others:
+        if type(other) is not type(first):
+            raise ValueError(f"{_KINDS[type(first)]} and {_KINDS[type(other)]} are no equals")
+    return first in others
+
+
+# What each takes, None for a value of any kind, and what it does.
+_FUNCTIONS: dict[str, tuple[tuple[type | None, ...], Callable[..., Value]]] = {
+    "field": ((str, int, str), _field),
+    "substring": ((int, int, str), _substring),
+    "toUpper": ((str,), str.upper),
+    "toLower": ((str,), str.lower),
+    "contains": ((str, str), lambda part, text: part in text),
+    "eq": ((None, None), _eq),
+}

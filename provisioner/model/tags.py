@@ -7,12 +7,10 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from provisioner.model import tag_template
 from provisioner.model.refusal import RefusedHereError, retold
 from provisioner.model.tag_template import OF_CLAIM, Names, TagTemplate
-from provisioner.model.template_tree import least_characters
 
 VOLUME_NAME = "CSIVolumeName"
 SNAPSHOT_NAME = "CSIVolumeSnapshotName"
@@ -151,21 +149,7 @@ def parse(text: str, fields: Mapping[str, str] = OF_CLAIM) -> TagTemplate:
     _check_key(template.key)
     if template.is_constant:
         _check_value(template.key, template.render(Names()))
-    else:
-        _check_for_every_claim(template)
     return template
-
-
-def _check_for_every_claim(template: TagTemplate) -> None:
-    """Refuse what no claim can have, whatever it is called."""
-    what = f"tag {template.key[:40]!r}"
-    check = partial(_check_characters, what="its value")
-    try:
-        least = least_characters(template.parts, check)
-    except ValueError as error:
-        raise retold(error, f"{what}: {error}") from error
-    if least > _VALUE_CHARACTERS:
-        raise ValueError(f"the value of {what} has at least {least} characters: {_LENGTHS}")
 
 
 def _check_key(key: str) -> None:

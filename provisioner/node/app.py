@@ -12,6 +12,7 @@ from typing import TypedDict
 import structlog
 
 from provisioner import process
+from provisioner.model.errors import NodeError, Reason
 from provisioner.node import collector, memory, usage
 from provisioner.node.attached_here import AttachedHere
 from provisioner.node.collector import VolumeCollector
@@ -57,22 +58,20 @@ class Node:
     ) -> None:
         self._settings = settings
         self._programs = programs = Programs()
-        devices, patience = Devices(settings.roots), Patience()
+        patience = Patience()
+        devices = Devices(settings.roots, patience)
         mounts = Mounts(programs, patience, settings.roots)
+        growth = Growth(programs, patience)
         self._operations = operations = Operations()
         paths = Paths(patience, settings.kubelet_dir)
         self._forgotten = Forgotten(
             kube, operations=operations, mounts=mounts, paths=paths, stages=settings.stages
         )
-        self.volumes = VolumeCollector(
-            devices,
-            VolumeNames(kube),
-            table=mounts.table,
-            measure=usage.measure,
-            patience=Patience(collector.PATIENCE_S),
-        )
+        few = Patience(collector.PATIENCE_S)
+        self.volumes = VolumeCollector(devices, VolumeNames(kube), patience=few)
         metrics.registry.register(self.volumes)
         metrics.programs.set_function(lambda: len(programs.running()))
+        metrics.growths_failed.set_function(lambda: growth.failed)
         self._metadata = Metadata(imds, kube, settings.roots, on_other=self._register_anew)
         foreign = Foreign(kube, self._metadata, devices.volumes)
         node = NodeService(
@@ -88,6 +87,7 @@ class Node:
                 mounts=mounts,
                 paths=paths,
                 patience=patience,
+                growth=growth,
             ),
         )
         self._registration = Registration(settings.driver, settings.csi_socket, metrics)
@@ -100,8 +100,11 @@ class Node:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until ``stop`` is set, and then until what was begun has ended.
 
+        Where a socket's file is lost, nobody finds us any more: it ends too, and the kubelet starts
+        its container anew.
+
         Raises:
-            NodeError: it cannot listen where the kubelet looks.
+            NodeError: it cannot listen where the kubelet looks, or not any more.
         """
         log.info("starting", version=our_version(), node=self._settings.node_name)
         await self._csi.open()
@@ -109,22 +112,33 @@ class Node:
             await self._registry.open()
             log.info("listening", csi=str(self._csi.path), registration=str(self._registry.path))
             async with asyncio.TaskGroup() as tasks:
+                stopping = tasks.create_task(stop.wait(), name="stop")
+                ends = [stopping, *(tasks.create_task(each.lost()) for each in self._sockets)]
                 keeping = [
-                    tasks.create_task(self._csi.keep(), name="csi"),
-                    tasks.create_task(self._registry.keep(), name="registration"),
                     tasks.create_task(self._forgotten.keep(), name="forgotten"),
                     tasks.create_task(self._metadata.keep(), name="metadata"),
                 ]
-                await stop.wait()
-                for task in keeping:
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                for task in (*ends, *keeping):
                     task.cancel()
+            if not stop.is_set():
+                raise NodeError(
+                    Reason.UNREACHABLE,
+                    "the file of a socket was removed, or is another's by now: ending, to be "
+                    "started anew",
+                )
         finally:
             await self._wind_down()
+
+    @property
+    def _sockets(self) -> tuple[Endpoint, Endpoint]:
+        return self._csi, self._registry
 
     def _register_anew(self) -> None:
         """Have the kubelet take back what it wrote of us and ask again: it sees the file go.
 
-        ``keep`` makes it anew. An instance id in CSINode cannot be changed otherwise.
+        Without it this process ends, and the next one makes it anew. An instance id in CSINode
+        cannot be changed otherwise.
         """
         self._settings.registration_socket.unlink(missing_ok=True)
 
@@ -181,8 +195,9 @@ def _work(
     mounts: Mounts,
     paths: Paths,
     patience: Patience,
+    growth: Growth,
 ) -> _Work:
-    growth, flushes = Growth(programs, patience), Flushes(programs, mounts)
+    flushes = Flushes(programs, mounts)
     mounted = Mounted(devices, mounts, paths, settings.roots)
     return _Work(
         stager=Stager(
@@ -190,7 +205,7 @@ def _work(
             programs=programs,
             devices=devices,
             attached_here=attached_here,
-            formatter=Formatter(programs, devices, consents),
+            formatter=Formatter(programs, devices, consents, patience),
             mounts=mounts,
             growth=growth,
             paths=paths,
@@ -238,13 +253,13 @@ async def run(settings: NodeSettings) -> None:
 
 
 async def drained(settings: NodeSettings, *, timeout_s: float) -> None:
-    """Wait until a node that goes away has no volume of ours any more.
+    """Wait until the kubelet of a node that goes away uses no volume of ours any more.
 
     Raises:
-        StorageError: it has some after ``timeout_s``, or the API server is not configured.
+        StorageError: it uses some after ``timeout_s``, or the API server is not configured.
     """
     async with _kube(settings) as kube:
-        await drain(kube, timeout_s=timeout_s)
+        await drain(kube, settings.roots, settings.stages, timeout_s=timeout_s)
 
 
 def _kube(settings: NodeSettings) -> NodeKube:

@@ -1,7 +1,7 @@
 """Reads a volume for zeros where ``decide/blank.py`` says.
 
-It reads the device, not the page cache, in a thread that looks between two reads whether anybody
-still wants to know.
+It reads the device, not the page cache, and looks between two reads whether anybody still wants to
+know. It blocks.
 """
 
 import threading
@@ -11,30 +11,30 @@ from collections.abc import Iterator
 import structlog
 
 from provisioner.decide.blank import Data, Stretch, Zeros, stretches
-from provisioner.node.claimed import CHUNK_BYTES, ClaimedDevice, unreadable
-from provisioner.node.device_thread import in_thread
+from provisioner.node.claimed import CHUNK_BYTES, ClaimedDevice
 
 log = structlog.get_logger(__name__)
 _NOTHING = bytes(CHUNK_BYTES)
 _SAMPLE_BYTES = 64
 
 
-async def read_content(device: ClaimedDevice, size_bytes: int, volume_id: str) -> Zeros | Data:
+def read_content(
+    device: ClaimedDevice, size_bytes: int, volume_id: str, unwanted: threading.Event
+) -> Zeros | Data:
     """Whether a volume is all zeros where it is read, or the first byte that is not.
 
-    Cancelling it ends the reading at the next chunk; it waits for that, for the device is
-    the reader's until then.
+    Args:
+        device: the volume's.
+        size_bytes: of it.
+        volume_id: the volume.
+        unwanted: set when nobody waits any more: then it ends at the next chunk.
 
     Raises:
-        NodeError: DEVICE_NOT_FOUND, it cannot be read.
+        OSError: it cannot be read, or is not wanted any more.
     """
     began_s = time.monotonic()
-    unwanted = threading.Event()
     places = stretches(size_bytes, volume_id)
-    try:
-        found = await in_thread(lambda: _read(device, places, unwanted), if_cancelled=unwanted.set)
-    except OSError as error:
-        raise unreadable(device.path, error) from error
+    found = _read(device, places, unwanted)
     log.info(
         "read a volume for zeros",
         volume=volume_id,

@@ -10,7 +10,7 @@ import fcntl
 import mmap
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -32,10 +32,9 @@ class ClaimedDevice:
         OSError: the device failed; ``unreadable`` makes a sentence of it.
     """
 
-    def __init__(self, path: Path, fd: int, let_go: Callable[[], None]) -> None:
+    def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self._fd = fd
-        self._let_go = let_go
         # A page-aligned place to read to, as O_DIRECT wants it.
         self._chunk = mmap.mmap(-1, CHUNK_BYTES)
         self._guard = threading.Lock()
@@ -43,12 +42,8 @@ class ClaimedDevice:
         self._is_over = False
 
     @classmethod
-    def open(cls, path: Path, let_go: Callable[[], None] = lambda: None) -> Self:
+    def open(cls, path: Path) -> Self:
         """Claim a device; what the page cache holds of it is dropped, so that blkid reads it too.
-
-        Args:
-            path: the device.
-            let_go: called once it is nobody's any more, in whatever thread that is.
 
         Raises:
             NodeError: DEVICE_BUSY, DEVICE_NOT_FOUND.
@@ -68,7 +63,7 @@ class ClaimedDevice:
         except OSError as error:
             os.close(fd)
             raise unreadable(path, error) from error
-        return cls(path, fd, let_go)
+        return cls(path, fd)
 
     def close(self) -> None:
         """Let it go; a second time nothing happens."""
@@ -80,7 +75,6 @@ class ClaimedDevice:
         if self._is_over and not self._at_work and not self._chunk.closed:
             os.close(self._fd)
             self._chunk.close()
-            self._let_go()
 
     @contextmanager
     def _working(self) -> Iterator[int]:

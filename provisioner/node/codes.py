@@ -29,10 +29,10 @@ CODES: Mapping[Reason, StatusCode] = {
     R.FILE_SYSTEM_DAMAGED: StatusCode.FAILED_PRECONDITION,
     R.VOLUME_NOT_STAGED: StatusCode.FAILED_PRECONDITION,
     R.TARGET_BUSY: StatusCode.FAILED_PRECONDITION,
+    R.GROW_FAILED: StatusCode.FAILED_PRECONDITION,
     R.PROGRAM_MISSING: StatusCode.INTERNAL,
     R.FORMAT_FAILED: StatusCode.INTERNAL,
     R.MOUNT_FAILED: StatusCode.INTERNAL,
-    R.GROW_FAILED: StatusCode.INTERNAL,
     R.TARGET_FULL: StatusCode.RESOURCE_EXHAUSTED,
     R.OPERATION_RUNNING: StatusCode.ABORTED,
     R.METADATA_UNAVAILABLE: StatusCode.UNAVAILABLE,
@@ -68,8 +68,10 @@ def code_of(error: Exception, method: str) -> StatusCode:
         method: the call, such as "NodeStageVolume". Of one about a volume that should be mounted,
             CSI asks for NotFound if it is not. Kubelet 1.36 (pkg/volume/csi/expander.go) takes
             NotFound and InvalidArgument of a grow to mean that the volume can never grow so, and
-            FailedPrecondition that it cannot while in use: neither is said of a device that may be
-            there again at the next try. After an error that nobody has thought of, it is not
+            FailedPrecondition that it cannot while in use, which alone lets pods mount it all the
+            same (pkg/volume/util/operationexecutor/node_expander.go): so that is what a file system
+            gets that cannot grow. Neither is said of a device that may be there again at the next
+            try. After an error that nobody has thought of, it is not
             known whether a call that mounts has done so.
     """
     if not isinstance(error, StorageError):

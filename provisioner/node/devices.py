@@ -1,8 +1,8 @@
 """The block devices of volumes: found, checked to be the volume's, waited for.
 
-Links and names come and go by udev and the kernel; inotify tells when. Between two tellings nobody
-looks, but for a slow safety look (a serial in sysfs comes without an event). All that touches a
-disk or sysfs runs in a thread: a disk that has died under us can block for long.
+Links, names and serials come and go by udev and the kernel: while one is waited for, it is looked
+for several times a second. All that touches a disk or sysfs runs in a thread: a disk that has died
+under us can block for long.
 """
 
 import asyncio
@@ -12,19 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-import structlog
+from typing import TypeVar
 
 from provisioner.decide import device as rules
 from provisioner.decide.device import Candidate, Unfit
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node import nvme, sysfs
-from provisioner.node.device_thread import in_thread
-from provisioner.node.inotify import Watch
+from provisioner.node.patience import Patience
 from provisioner.node.roots import Roots
 
-log = structlog.get_logger(__name__)
-LOOK_AGAIN_S = 2.0
+T = TypeVar("T")
+LOOK_EVERY_S = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +45,27 @@ class Device:
     is_nvme: bool
     number: str
 
+    @property
+    def resource(self) -> str:
+        """What may hang where the disk does (``patience``): the device, whoever uses it."""
+        return f"device {self.number}"
+
 
 class Devices:
     """Finds the devices of volumes.
 
     Args:
         roots: where devices and sysfs are.
-        look_again_s: how long to wait for an event before looking anyway, in seconds.
+        patience: looks at what may hang.
+        look_every_s: the pause between two looks for what is not there yet, in seconds.
     """
 
-    def __init__(self, roots: Roots, *, look_again_s: float = LOOK_AGAIN_S) -> None:
+    def __init__(
+        self, roots: Roots, patience: Patience, *, look_every_s: float = LOOK_EVERY_S
+    ) -> None:
         self._roots = roots
-        self._look_again_s = look_again_s
+        self._patience = patience
+        self._look_every_s = look_every_s
 
     async def find(
         self, volume_id: str, device_path: str, partition: str, *, wait_s: float
@@ -72,7 +79,8 @@ class Devices:
             wait_s: how long to wait at most, in seconds.
 
         Raises:
-            NodeError: DEVICE_NOT_FOUND or WRONG_DEVICE when the time is over; INVALID_REQUEST.
+            NodeError: DEVICE_NOT_FOUND or WRONG_DEVICE when the time is over; INVALID_REQUEST;
+                TIMED_OUT, a look hangs.
         """
         try:
             names = (rules.link_name(volume_id), *rules.names_of_attachment(device_path))
@@ -80,27 +88,29 @@ class Devices:
         except ValueError as error:
             raise NodeError(Reason.INVALID_REQUEST, str(error)) from error
         look = partial(self._look, volume_id, names, number)
-        found = await in_thread(look)
-        if isinstance(found, Unfit) and wait_s > 0:
-            found = await self._awaited(look, wait_s)
+        found = await self._awaited(volume_id, look, wait_s)
         if isinstance(found, Device):
             return found
         if found.reason is Reason.DEVICE_NOT_FOUND and not number:
             raise NodeError(found.reason, rules.missing(volume_id, device_path, wait_s))
         raise NodeError(found.reason, f"{found.message} (waited {wait_s:.0f} s)")
 
-    async def _awaited(self, look: Callable[[], Device | Unfit], wait_s: float) -> Device | Unfit:
+    async def _awaited(
+        self, volume_id: str, look: Callable[[], Device | Unfit], wait_s: float
+    ) -> Device | Unfit:
         """What is found first, or last when the time is over."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + wait_s
-        with Watch() as watch:
-            while True:
-                watch.follow(self._folders())
-                found = await in_thread(look)
-                remaining_s = until_s - loop.time()
-                if isinstance(found, Device) or remaining_s <= 0:
-                    return found
-                await watch.changed(min(remaining_s, self._look_again_s))
+        while True:
+            found = await self._looked(volume_id, look)
+            remaining_s = until_s - loop.time()
+            if isinstance(found, Device) or remaining_s <= 0:
+                return found
+            await asyncio.sleep(min(remaining_s, self._look_every_s))
+
+    async def _looked(self, volume_id: str, look: Callable[[], T]) -> T:
+        what = f"looking for the device of volume {volume_id}"
+        return await self._patience.call(f"the device of {volume_id}", look, what=what)
 
     async def of_path(self, volume_id: str, path: Path) -> Device:
         """The device at a path, checked as ``find`` does, but for the name of the attachment.
@@ -108,7 +118,7 @@ class Devices:
         Raises:
             NodeError: DEVICE_NOT_FOUND or WRONG_DEVICE.
         """
-        found = await in_thread(lambda: self._at(volume_id, path))
+        found = await self._looked(volume_id, lambda: self._at(volume_id, path))
         if isinstance(found, Device):
             return found
         raise NodeError(found.reason, found.message)
@@ -128,8 +138,17 @@ class Devices:
                 "tried again",
             )
 
-    def volumes(self) -> frozenset[str]:
-        """The EBS volumes that this machine sees, by links and serials; NVMe only."""
+    async def volumes(self) -> frozenset[str]:
+        """The EBS volumes that this machine sees, by links and serials; NVMe only.
+
+        Raises:
+            NodeError: TIMED_OUT, a look hangs.
+        """
+        return await self._patience.call(
+            "the disks", self._volumes, what="looking at the machine's disks"
+        )
+
+    def _volumes(self) -> frozenset[str]:
         found = {rules.volume_of_serial(self._serial(disk)) for disk in self._nvme_disks()}
         for link in _entries(self._roots.dev / "disk" / "by-id"):
             if (named := rules.volume_of_link(link.name)) is None:
@@ -138,10 +157,6 @@ class Devices:
             if (number := _number(disk)) is not None and sysfs.serial(self._roots, number) is None:
                 found.add(named)
         return frozenset(volume_id for volume_id in found if volume_id is not None)
-
-    def _folders(self) -> tuple[Path, ...]:
-        dev = self._roots.dev
-        return dev, dev / "disk", dev / "disk" / "by-id"
 
     def _look(self, volume_id: str, names: tuple[str, ...], number: str) -> Device | Unfit:
         candidates = list(self._candidates(volume_id, names))

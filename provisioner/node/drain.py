@@ -4,95 +4,86 @@ As the preStop hook of its pod. Without the plugin nothing on the node can be un
 on a node that goes away its end would leave volumes to Kubernetes' six minutes of waiting. On one
 that stays there is nothing to wait for: the plugin is only being restarted. A node that is cordoned
 and stays cannot be told from one that goes: there a restart waits for its whole time.
+
+Waited for is that the kubelet has unstaged them, which its Node says (``status.volumesInUse``, at
+most its 10 s late): then the plugin is not needed any more, and the volumes can be detached. Where
+there is no Node any more, the kernel's table says what is mounted.
 """
 
 import asyncio
-from contextlib import aclosing
+from pathlib import Path
 
 import structlog
 
+from provisioner.decide import mount_table
 from provisioner.decide.draining import why_going
 from provisioner.model.errors import KubeError, NodeError, Reason
-from provisioner.model.node_view import AttachmentView, NodeView
+from provisioner.model.node_view import NodeView
 from provisioner.node.kube import NodeKube
+from provisioner.node.roots import Roots
 
 _AGAIN_S = 1.0
 
 log = structlog.get_logger(__name__)
 
 
-async def drain(kube: NodeKube, *, timeout_s: float) -> None:
-    """Return once the node stays, or none of this driver's attachments to it is left.
+async def drain(kube: NodeKube, roots: Roots, stages: Path, *, timeout_s: float) -> None:
+    """Return once the node stays, or the kubelet uses none of this driver's volumes any more.
 
     While the API server cannot be asked, both are unknown, and it is asked again.
 
+    Args:
+        kube: reads the Node.
+        roots: where procfs is.
+        stages: the folder in which the kubelet has our volumes staged.
+        timeout_s: how long, in seconds.
+
     Raises:
-        NodeError: TIMED_OUT, in one sentence, after ``timeout_s``.
+        NodeError: TIMED_OUT, in one sentence.
     """
-    drain = _Drain(kube)
+    waits_for, told = "the API server did not answer", ""
     try:
         async with asyncio.timeout(timeout_s):
-            await drain.run()
+            while True:
+                try:
+                    node = await _node(kube)
+                except KubeError as error:
+                    waits_for = error.message
+                    log.warning("cannot look; will try again", error=error.message)
+                    await asyncio.sleep(max(_AGAIN_S, error.retry_after_s or 0.0))
+                    continue
+                if not (why := why_going(node)):
+                    log.info("the node stays: nothing to wait for", node=kube.node_name)
+                    return
+                left = _left(node, kube.driver, roots, stages)
+                if not left:
+                    log.info("no volume is left", node=kube.node_name, why=why)
+                    return
+                waits_for = f"still in use are {', '.join(sorted(left))}"
+                if waits_for != told:
+                    log.info("the node goes away", why=why, volumes=sorted(left))
+                told = waits_for
+                await asyncio.sleep(_AGAIN_S)
     except TimeoutError as error:
-        message = f"gave up after {timeout_s:.0f} s on node {kube.node_name}: {drain.waits_for}"
+        message = f"gave up after {timeout_s:.0f} s on node {kube.node_name}: {waits_for}"
         raise NodeError(Reason.TIMED_OUT, message) from error
 
 
-class _Drain:
-    """``waits_for`` says what for, for people."""
+async def _node(kube: NodeKube) -> NodeView | None:
+    try:
+        return await kube.node()
+    except KubeError as error:
+        if error.reason is Reason.OBJECT_NOT_FOUND:
+            return None
+        raise
 
-    def __init__(self, kube: NodeKube) -> None:
-        self._kube = kube
-        self.waits_for = "the API server did not answer"
 
-    async def run(self) -> None:
-        why = why_going(await self._node())
-        if not why:
-            log.info("the node stays: nothing to wait for", node=self._kube.node_name)
-            return
-        log.info("the node goes away", node=self._kube.node_name, why=why)
-        while True:
-            if await self._is_empty():
-                return
-            await asyncio.sleep(_AGAIN_S)
-
-    async def _node(self) -> NodeView | None:
-        while True:
-            try:
-                return await self._kube.node()
-            except KubeError as error:
-                if error.reason is Reason.OBJECT_NOT_FOUND:
-                    return None
-                await self._again(error)
-
-    async def _is_empty(self) -> bool:
-        """Whether all attachments are gone; False, too, if that has to be looked up anew."""
-        try:
-            found, version = await self._kube.attachments()
-            left = {each.name: each for each in found}
-            if not self._are_left(left):
-                return True
-            async with aclosing(self._kube.watch_attachments(version)) as changes:
-                async for kind, attachment in changes:
-                    left.pop(attachment.name, None)
-                    if kind != "DELETED":
-                        left[attachment.name] = attachment
-                    if not self._are_left(left):
-                        return True
-        except KubeError as error:
-            await self._again(error)
-        return False
-
-    def _are_left(self, left: dict[str, AttachmentView]) -> bool:
-        names = sorted(each.persistent_volume or each.name for each in left.values())
-        self.waits_for = f"still attached are {', '.join(names)}"
-        if left:
-            log.info("waiting for volumes to be detached", volumes=names)
-        else:
-            log.info("no volume is left")
-        return bool(left)
-
-    async def _again(self, error: KubeError) -> None:
-        log.warning("cannot look; will try again", error=error.message)
-        self.waits_for = error.message
-        await asyncio.sleep(max(_AGAIN_S, error.retry_after_s or 0.0))
+def _left(node: NodeView | None, driver: str, roots: Roots, stages: Path) -> frozenset[str]:
+    if node is not None:
+        return node.in_use(driver)
+    try:
+        table = mount_table.parse((roots.proc / "self" / "mountinfo").read_bytes())
+    except (OSError, ValueError) as error:
+        return frozenset({f"what is mounted, which cannot be read ({error})"})
+    below = f"{stages.resolve()}/"
+    return frozenset(each.path for each in table if each.path.startswith(below))

@@ -1,4 +1,4 @@
-"""A unix socket on which a gRPC server answers, for as long as we live.
+"""A unix socket on which a gRPC server answers, for as long as its file is there.
 
 gRPC takes a path away from whoever listens there, and removes it at its end even if it is another's
 by then. So the server listens under a hidden name beside it, which is then renamed: the path
@@ -25,7 +25,6 @@ _ANSWERS_S = 1.0
 _MOST_BYTES = 107  # of ``sun_path``, without the NUL
 _FOLDER_MODE = 0o750  # as kubelet makes its own
 _SOCKET_MODE = 0o600
-_OLD_GRACE_S = 300.0
 _OPTIONS = (("grpc.so_reuseport", 0),)
 
 
@@ -50,8 +49,6 @@ class Endpoint:
         self._look_s = look_s
         self._server: grpc.aio.Server | None = None
         self._is: tuple[int, int] | None = None
-        self._opened = 0
-        self._going: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Listen.
@@ -63,17 +60,13 @@ class Endpoint:
                 path is too long for a socket, or its folder cannot be written.
         """
         await self._refuse_what_is_there()
-        hidden = self.path.with_name(f".{os.getpid()}-{self._opened}")
-        if (
-            len(os.fsencode(max(self.path, hidden, key=lambda p: len(os.fsencode(p)))))
-            > _MOST_BYTES
-        ):
+        hidden = self.path.with_name(f".{os.getpid()}")
+        if max(len(os.fsencode(each)) for each in (self.path, hidden)) > _MOST_BYTES:
             raise NodeError(
                 Reason.INVALID_REQUEST,
                 f"{self.path} is longer than the {_MOST_BYTES} bytes that a socket's path can "
                 "have; a shorter --kubelet-dir would help",
             )
-        self._opened += 1
         server = grpc.aio.server(options=_OPTIONS)
         server.add_generic_rpc_handlers(self._handlers)
         try:
@@ -88,29 +81,14 @@ class Endpoint:
             ) from error
         self._server = server
 
-    async def keep(self) -> None:
-        """Listen anew whenever the file is gone, until cancelled.
+    async def lost(self) -> None:
+        """Return once the file is gone, or another's: nobody finds us any more.
 
         It is looked at, not watched: a watch ends with its folder, and whoever wipes a kubelet's
         folders wipes all of them.
         """
-        told = False
-        while True:
+        while self._is_ours():  # noqa: ASYNC110 -- a file is no event
             await asyncio.sleep(self._look_s)
-            if self._is_ours():
-                told = False
-                continue
-            old = self._server
-            try:
-                await self.open()
-            except NodeError as error:
-                if not told:
-                    log.error("the socket is lost", path=str(self.path), error=error.message)
-                told = True
-                continue
-            log.warning("the socket was gone and is back", path=str(self.path))
-            if old is not None:
-                self._let_go(old)
 
     async def close(self, grace_s: float, *, leave_file: bool = False) -> None:
         """Take no more calls, and give those that run some time; then they are cancelled."""
@@ -118,15 +96,6 @@ class Endpoint:
             self.path.unlink(missing_ok=True)
         if self._server is not None:
             await self._server.stop(grace_s)
-        for task in self._going:
-            task.cancel()
-        await asyncio.gather(*self._going, return_exceptions=True)
-
-    def _let_go(self, old: grpc.aio.Server) -> None:
-        """Whoever still has a connection to it may wait for the end of a call."""
-        task = asyncio.ensure_future(old.stop(_OLD_GRACE_S))
-        self._going.add(task)
-        task.add_done_callback(self._going.discard)
 
     def _is_ours(self) -> bool:
         return self._is is not None and _identity(self.path) == self._is

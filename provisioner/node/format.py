@@ -8,6 +8,7 @@ is killed within it, the mark says so to the next one.
 
 import mmap
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from typing import Protocol, TypeVar, assert_never
 
 import structlog
 
-from provisioner.decide.blank import ALIGNMENT_BYTES, HEAD_BYTES, TAIL_BYTES
+from provisioner.decide.blank import ALIGNMENT_BYTES, HEAD_BYTES, TAIL_BYTES, Data, Zeros
 from provisioner.decide.file_system import check_block_size, mkfs_command
 from provisioner.decide.format import (
     AskConsent,
@@ -36,9 +37,8 @@ from provisioner.model.errors import NodeError, Reason, StorageError
 from provisioner.node import format_mark
 from provisioner.node.blank import read_content
 from provisioner.node.claimed import CHUNK_BYTES, ClaimedDevice, peek, unreadable
-from provisioner.node.claims import Claims
-from provisioner.node.device_thread import NotStartedError, in_thread
 from provisioner.node.devices import Device, Devices
+from provisioner.node.patience import NotStartedError, Patience
 from provisioner.node.programs import Programs
 from provisioner.node.unbroken import unbroken
 
@@ -87,13 +87,16 @@ class Formatter:
         programs: runs blkid and mkfs.
         devices: looks once more before anything is written.
         consents: asked only about a volume that would be refused.
+        patience: works on devices.
     """
 
-    def __init__(self, programs: Programs, devices: Devices, consents: Consents) -> None:
+    def __init__(
+        self, programs: Programs, devices: Devices, consents: Consents, patience: Patience
+    ) -> None:
         self._programs = programs
         self._devices = devices
         self._consents = consents
-        self._claims = Claims()
+        self._patience = patience
 
     async def ensure(self, device: Device, wish: FileSystemWish, origin: str) -> Found:
         """The file system on a device that is mounted nowhere on this node; made if it is blank.
@@ -108,21 +111,20 @@ class Formatter:
                 DEVICE_NOT_FOUND, WRONG_DEVICE, FORMAT_FAILED, INVALID_REQUEST;
                 TIMED_OUT, the disk hangs.
         """
-        claimed = await self._claims.claim(device)
+        claimed = await self._claim(device)
         try:
             view = await self._view(claimed, device, wish, origin)
             while True:
                 match step := next_step(view):
                     case Read():
-                        content = await read_content(claimed, device.size_bytes, device.volume_id)
-                        view = replace(view, content=content)
+                        view = replace(view, content=await self._content(claimed, device))
                     case AskConsent():
                         view = replace(view, consent=await self._consent(device))
                     case Refuse():
                         raise NodeError(step.reason, step.message)
                     case Mount():
                         if step.clears_mark:
-                            await _on(claimed, lambda: format_mark.clear(claimed, device))
+                            await self._on(device, lambda: format_mark.clear(claimed, device))
                         return Found(step.file_system, is_new=False)
                     case Format():
                         return await self._format(claimed, device, wish, step)
@@ -141,20 +143,72 @@ class Formatter:
                 by an mkfs that goes on; TIMED_OUT, the disk hangs.
         """
         read = partial(peek, device.path)
-        if not await self._claims.look(device, lambda: format_mark.is_marked(read, device)):
+        if not await self._on(device, lambda: format_mark.is_marked(read, device)):
             return
-        claimed = await self._claims.claim(device)
+        claimed = await self._claim(device)
         try:
-            if not await _on(claimed, lambda: claimed.is_read_only):
-                await _on(claimed, lambda: format_mark.clear(claimed, device))
+            if not await self._on(device, lambda: claimed.is_read_only):
+                await self._on(device, lambda: format_mark.clear(claimed, device))
         finally:
             claimed.close()
+
+    async def _claim(self, device: Device) -> ClaimedDevice:
+        """Have a device for us alone, until it is closed.
+
+        Raises:
+            NodeError: DEVICE_BUSY, DEVICE_NOT_FOUND, WRONG_DEVICE; TIMED_OUT, the disk hangs, or
+                hung in somebody's hands before; PROGRAM_MISSING, no thread can be started.
+        """
+        claimed = await self._patience.call(
+            device.resource,
+            partial(ClaimedDevice.open, device.path),
+            what=f"opening {device.path} of volume {device.volume_id}",
+            undo=ClaimedDevice.close,
+        )
+        if claimed.number != device.number:
+            claimed.close()
+            raise NodeError(
+                Reason.WRONG_DEVICE,
+                f"{device.path} of volume {device.volume_id} is another device by now; it is tried "
+                "again",
+            )
+        return claimed
+
+    async def _on(
+        self,
+        device: Device,
+        work: Callable[[], T],
+        *,
+        if_left: Callable[[], None] = lambda: None,
+    ) -> T:
+        """Work on a device, for as long as somebody waits: nothing is cut short by a slow disk."""
+        what = f"work on {device.path} of volume {device.volume_id}"
+        try:
+            return await self._patience.call(
+                device.resource, work, what=what, is_bounded=False, if_left=if_left
+            )
+        except OSError as error:
+            raise unreadable(device.path, error) from error
+
+    async def _content(self, claimed: ClaimedDevice, device: Device) -> Zeros | Data:
+        unwanted = threading.Event()
+        read = partial(read_content, claimed, device.size_bytes, device.volume_id, unwanted)
+        return await self._on(device, read, if_left=unwanted.set)
+
+    async def _close(self, held: int) -> None:
+        close = partial(os.close, held)
+        try:
+            await self._patience.call(
+                f"open file {held}", close, what="closing a device", is_bounded=False
+            )
+        except NotStartedError:
+            close()  # the device is used by what has just ended: this hardly ever blocks
 
     async def _view(
         self, claimed: ClaimedDevice, device: Device, wish: FileSystemWish, origin: str
     ) -> View:
-        head, is_marked, is_read_only = await _on(
-            claimed,
+        head, is_marked, is_read_only = await self._on(
+            device,
             lambda: (
                 claimed.read(0, SUPERBLOCK_BYTES),
                 format_mark.is_marked(claimed.read, device),
@@ -206,19 +260,19 @@ class Formatter:
         began_s = time.monotonic()
         with unbroken(f"formatting {device.path} with {wish.name}"):
             if step.writes_mark:
-                await _on(claimed, lambda: format_mark.write(claimed, device, time.time()))
+                await self._on(device, lambda: format_mark.write(claimed, device, time.time()))
             if step.because is Because.CONSENT:
                 # An older mark would let data be formatted over that are still there, should the
                 # erasing end early and the consent be taken back.
-                await _on(claimed, lambda: format_mark.clear(claimed, device))
-                await _on(claimed, lambda: _erase_signatures(claimed, device.size_bytes))
+                await self._on(device, lambda: format_mark.clear(claimed, device))
+                await self._on(device, lambda: _erase_signatures(claimed, device.size_bytes))
             # A disk that goes while somebody has it open leaves its name to no other one.
-            held = await _on(claimed, claimed.hold)
+            held = await self._on(device, claimed.hold)
             try:
                 claimed.close()  # mkfs claims it itself
                 await self._mkfs(command, device)
             finally:
-                await _close(held)
+                await self._close(held)
             await self._finish(device, wish)
         log.info(
             "formatted a volume",
@@ -241,7 +295,7 @@ class Formatter:
 
     async def _finish(self, device: Device, wish: FileSystemWish) -> None:
         """See that the file system is there; only then the mark goes."""
-        claimed = await self._claims.claim(device)
+        claimed = await self._claim(device)
         try:
             view = await self._view(claimed, device, wish, "")
             if view.signature.type != wish.name or view.is_unfinished:
@@ -250,23 +304,9 @@ class Formatter:
                     f"volume {device.volume_id} ({device.path}) was formatted with {wish.name}, "
                     f"and then blkid finds {view.signature} on it; it is not mounted",
                 )
-            await _on(claimed, lambda: format_mark.clear(claimed, device))
+            await self._on(device, lambda: format_mark.clear(claimed, device))
         finally:
             claimed.close()
-
-
-async def _on(claimed: ClaimedDevice, work: Callable[[], T]) -> T:
-    try:
-        return await in_thread(work)
-    except OSError as error:
-        raise unreadable(claimed.path, error) from error
-
-
-async def _close(held: int) -> None:
-    try:
-        await in_thread(partial(os.close, held))
-    except NotStartedError:
-        os.close(held)  # the device is used by what has just ended: this hardly ever blocks
 
 
 def _erase_signatures(claimed: ClaimedDevice, size_bytes: int) -> None:

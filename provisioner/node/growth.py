@@ -28,11 +28,15 @@ class Growth:
     Args:
         programs: run resize2fs and xfs_growfs.
         patience: reads the devices.
+
+    Attributes:
+        failed: how many growths have failed.
     """
 
     def __init__(self, programs: Programs, patience: Patience) -> None:
         self._programs = programs
         self._patience = patience
+        self.failed = 0
 
     async def device_bytes(self, device: Device, path: Path) -> int:
         """The size that a device, or the disk that it is a part of, has now.
@@ -51,6 +55,13 @@ class Growth:
         Raises:
             NodeError: GROW_FAILED; DEVICE_NOT_FOUND, TIMED_OUT, PROGRAM_MISSING.
         """
+        try:
+            await self._grow(device, mount)
+        except NodeError as error:
+            self.failed += error.reason is Reason.GROW_FAILED
+            raise
+
+    async def _grow(self, device: Device, mount: Mount) -> None:
         size_bytes = await self.device_bytes(device, device.path)
         head = await self._look(device, partial(_head_of, device.path))
         has = rules.measured(head)
@@ -81,9 +92,8 @@ class Growth:
 
     async def _look(self, device: Device, function: Callable[[], T]) -> T:
         try:
-            return await self._patience.call(
-                device.volume_id, function, what=f"reading {device.path}"
-            )
+            what = f"reading {device.path}"
+            return await self._patience.call(device.resource, function, what=what)
         except OSError as error:
             raise NodeError(
                 Reason.DEVICE_NOT_FOUND,

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -17,9 +17,8 @@ from provisioner.model.attachment_limit import (
     NotedLimit,
     known_limit,
 )
-from provisioner.model.errors import KubeError, NodeError, Reason
+from provisioner.model.errors import KubeError, NodeError, Reason, StorageError
 from provisioner.model.node_requests import NodeInfo
-from provisioner.node.device_thread import in_thread
 from provisioner.node.kube import NodeKube
 from provisioner.node.metadata import Metadata
 
@@ -53,7 +52,7 @@ class Foreign:
         self,
         kube: NodeKube,
         metadata: Metadata,
-        volumes: Callable[[], frozenset[str]],
+        volumes: Callable[[], Awaitable[frozenset[str]]],
         *,
         believed_s: float = BELIEVED_S,
     ) -> None:
@@ -69,8 +68,9 @@ class Foreign:
 
         Raises:
             KubeError: it is time to ask whose a volume is, and the API server does not tell.
+            NodeError: TIMED_OUT, a look at the disks hangs.
         """
-        seen = await in_thread(self._volumes)
+        seen = await self._volumes()
         if not seen:
             return await self._count_by_mapping()
         now_s = time.monotonic()
@@ -197,7 +197,7 @@ class Info:
         try:
             self._foreign_count = await self._foreign.count()
             self._warned.discard(_AS_BEFORE)
-        except KubeError as exc:
+        except StorageError as exc:
             if self._foreign_count is None:
                 raise _unknown("which volumes on this instance are ours", exc) from exc
             self._warn_once(_AS_BEFORE, error=exc.message)
@@ -214,7 +214,7 @@ class Info:
             log.info("this many volumes fit on this node", **facts)
 
 
-def _unknown(what: str, exc: KubeError) -> NodeError:
+def _unknown(what: str, exc: StorageError) -> NodeError:
     return NodeError(Reason.METADATA_UNAVAILABLE, f"it is not known yet {what}: {exc.message}")
 
 

@@ -4,7 +4,7 @@ It never loads ``kubernetes``, which would take more memory than all else of a n
 """
 
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -18,17 +18,12 @@ from provisioner.kube_failures import Attempt
 from provisioner.model.attachment import attachment_name
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import KubeError, NodeError, Reason
-from provisioner.model.node_view import AttachmentLine, AttachmentList, AttachmentView, NodeView
+from provisioner.model.node_view import AttachmentView, NodeView
 from provisioner.model.persistent_volume import PersistentVolume
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 USER_AGENT = "ebs-provisioner-node"
 _TIMEOUT = aiohttp.ClientTimeout(total=5, sock_connect=2)
-# Where anything changes at all, a bookmark comes about once a minute.
-_WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=2, sock_read=70)
-# aiohttp refuses lines longer than twice this; etcd refuses objects above 1.5 MiB.
-_READ_BUFFER = 2**20
-_PAGE_SIZE = 500
 _FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
 _ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 
@@ -100,7 +95,7 @@ class NodeKube:
         Raises:
             KubeError: OBJECT_NOT_FOUND, there is none; others.
         """
-        data = await self._read(self._node, self._node_path, {})
+        data = await self._read(self._node, self._node_path)
         return _decoded(self._node, data, NodeView)
 
     async def attachment(self, volume_id: str) -> AttachmentView | None:
@@ -124,106 +119,40 @@ class NodeKube:
         attempt = Attempt("get", f"persistentvolumes {name}")
         return await self._find(attempt, f"/api/v1/persistentvolumes/{name}", PersistentVolume)
 
-    async def attachments(self) -> tuple[list[AttachmentView], str]:
-        """This driver's attachments to this node, and the version that a watch goes on from.
-
-        The API server can filter by neither, so each page holds those of the whole cluster.
-        """
-        attempt = Attempt("list", "volumeattachments")
-        ours: list[AttachmentView] = []
-        token, version = "", ""
-        while True:
-            query = {"limit": str(_PAGE_SIZE), **({"continue": token} if token else {})}
-            page = _decoded(attempt, await self._read(attempt, _ATTACHMENTS, query), AttachmentList)
-            ours += filter(self._is_ours, page.items or ())
-            version, token = page.metadata.resource_version, page.metadata.token
-            if not token:
-                return ours, version
-
-    async def watch_attachments(
-        self, resource_version: str, *, timeout_s: int = 60
-    ) -> AsyncGenerator[tuple[str, AttachmentView]]:
-        """Changes of this driver's attachments to this node; use ``contextlib.aclosing``.
-
-        Gives pairs of "ADDED", "MODIFIED" or "DELETED" and the attachment. Ends without an error
-        when the server closes the watch or when nothing comes for over a minute.
-
-        Raises:
-            KubeError: EXPIRED when the version is too old: list again; others.
-        """
-        attempt = Attempt("watch", "volumeattachments")
-        query = {
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": resource_version,
-            "timeoutSeconds": str(timeout_s),
-        }
-        response = await self._open(attempt, _ATTACHMENTS, query, _WATCH_TIMEOUT)
-        try:
-            async for line in response.content:
-                for change in _changes(attempt, line):
-                    if self._is_ours(change[1]):
-                        yield change
-        except aiohttp.SocketTimeoutError:
-            return
-        except (*_FAILURES, ValueError) as exc:  # ValueError: a line longer than the buffer
-            raise kube_failures.of_exception(attempt, exc) from exc
-        finally:
-            response.close()
-
     async def _attachment(self, handle: str) -> AttachmentView | None:
         name = attachment_name(handle, self.driver, self.node_name)
         attempt = Attempt("get", f"volumeattachments {name}")
         return await self._find(attempt, f"{_ATTACHMENTS}/{name}", AttachmentView)
 
-    def _is_ours(self, attachment: AttachmentView) -> bool:
-        spec = attachment.spec
-        return spec.attacher == self.driver and spec.node_name == self.node_name
-
     async def _find(self, attempt: Attempt, path: str, type_: type[T]) -> T | None:
         try:
-            return _decoded(attempt, await self._read(attempt, path, {}), type_)
+            return _decoded(attempt, await self._read(attempt, path), type_)
         except KubeError as exc:
             if exc.reason is Reason.OBJECT_NOT_FOUND:
                 return None
             raise
 
-    async def _read(self, attempt: Attempt, path: str, query: Mapping[str, str]) -> bytes:
-        try:
-            async with await self._open(attempt, path, query, _TIMEOUT) as response:
-                return await response.read()
-        except _FAILURES as exc:
-            raise kube_failures.of_exception(attempt, exc) from exc
-
-    async def _open(
-        self,
-        attempt: Attempt,
-        path: str,
-        query: Mapping[str, str],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 -- aiohttp's own
-    ) -> aiohttp.ClientResponse:
-        """A successful answer, its body unread; one 401 is healed by a newer token."""
+    async def _read(self, attempt: Attempt, path: str) -> bytes:
+        """A successful answer; one 401 is healed by a newer token."""
         token = ""
         while True:
             before, token = token, _token(attempt, self._server.token_file)
             try:
-                response = await self._connected(attempt).get(
+                async with self._connected(attempt).get(
                     self._server.url + path,
-                    params=query,
                     headers={"Authorization": f"Bearer {token}"},
-                    timeout=timeout,
-                )
-                if response.ok:
-                    return response
-                async with response:
-                    body = await response.read()
+                    timeout=_TIMEOUT,
+                ) as response:
+                    data = await response.read()
             except _FAILURES as exc:
                 if isinstance(exc, aiohttp.ClientConnectorCertificateError):
                     await self.close()  # the authority may be a new one: its file is read again
                 raise kube_failures.of_exception(attempt, exc) from exc
+            if response.ok:
+                return data
             if response.status != HTTPStatus.UNAUTHORIZED or token == before:
                 retry_after = response.headers.get("Retry-After", "")
-                raise kube_failures.of_answer(attempt, response.status, body, retry_after)
+                raise kube_failures.of_answer(attempt, response.status, data, retry_after)
 
     def _connected(self, attempt: Attempt) -> aiohttp.ClientSession:
         if self._session is None:
@@ -231,25 +160,8 @@ class NodeKube:
                 connector=aiohttp.TCPConnector(ssl=_trust(attempt, self._server.ca_file), limit=8),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"Accept": "application/json", "User-Agent": USER_AGENT},
-                read_bufsize=_READ_BUFFER,
             )
         return self._session
-
-
-def _changes(attempt: Attempt, line: bytes) -> list[tuple[str, AttachmentView]]:
-    """The change in a line of a watch; none in a bookmark or an empty line.
-
-    Raises:
-        KubeError: what an ERROR line says; UNREADABLE.
-    """
-    if not line.strip():
-        return []
-    change = _decoded(attempt, line, AttachmentLine)
-    if change.type == "ERROR":
-        raise kube_failures.of_status(attempt, bytes(change.object))
-    if change.type == "BOOKMARK":
-        return []
-    return [(change.type, _decoded(attempt, bytes(change.object), AttachmentView))]
 
 
 def _decoded(attempt: Attempt, data: bytes, type_: type[T]) -> T:

@@ -59,7 +59,7 @@ class LeftMounted:
         if error.reason is Reason.TIMED_OUT:  # nor would another look come back
             return False
         try:
-            mount = self._mounts.at(await self._real(volume_id, path))
+            mount = self._mounts.at(await self._real(path))
         except NodeError:
             return True  # the table cannot be read
         if mount is None or not isinstance(error, ForeignMountError):
@@ -74,8 +74,8 @@ class LeftMounted:
             return False
         return device.number == mount.number
 
-    async def _real(self, volume_id: str, path: str) -> str:
+    async def _real(self, path: str) -> str:
         try:
-            return await self._paths.real(volume_id, path)
+            return await self._paths.real(path)
         except NodeError:
             return path

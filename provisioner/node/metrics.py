@@ -33,6 +33,12 @@ class NodeMetrics:
             "Registrations that the kubelet has refused.",
             registry=registry,
         )
+        self.growths_failed = Gauge(
+            "ebs_provisioner_node_growths_failed",
+            "File systems that could not be grown, since the start; they are used at their old "
+            "size, and the log says why.",
+            registry=registry,
+        )
         self.programs = Gauge(
             "ebs_provisioner_node_programs_running",
             "Programs such as mkfs, fsck and mount that run now, also those nobody waits for.",

@@ -37,11 +37,11 @@ class Mounted:
                 another volume is; INVALID_REQUEST; TIMED_OUT.
         """
         for path in paths:
-            real = await self._paths.real(volume_id, path)
+            real = await self._paths.real(path)
             mount = self._mounts.at(real)
             if mount is None:
                 continue
-            number = await self._paths.device_number(volume_id, real)
+            number = await self._paths.device_number(real)
             if number is not None:
                 return await self._device(volume_id, self._node(mount), number), None
             return await self._device(volume_id, Path(mount.source), mount.number), mount
@@ -56,8 +56,8 @@ class Mounted:
         Raises:
             NodeError: DEVICE_NOT_FOUND, WRONG_DEVICE, INVALID_REQUEST, TIMED_OUT.
         """
-        real = await self._paths.real(volume_id, path)
-        number = await self._paths.device_number(volume_id, real)
+        real = await self._paths.real(path)
+        number = await self._paths.device_number(real)
         mount = self._mounts.at(real)
         if number is None or mount is None:
             return await self._devices.find(volume_id, "", "", wait_s=0)

@@ -17,7 +17,6 @@ from provisioner.decide import mount_table, mounting
 from provisioner.decide.mount_table import Mount
 from provisioner.decide.mounting import Seen
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node import holders
 from provisioner.node.patience import Patience
 from provisioner.node.programs import Programs
 from provisioner.node.roots import Roots
@@ -64,7 +63,7 @@ class Mounts:
         """
         return self._read(partial(mount_table.at_in, path))
 
-    async def seen(self, volume_id: str, path: str) -> Seen:
+    async def seen(self, path: str) -> Seen:
         """What there is at a path where a volume may be mounted.
 
         Raises:
@@ -72,7 +71,7 @@ class Mounts:
         """
         mount = self.at(path)
         is_corrupted = await self._patience.call(
-            volume_id, partial(_is_corrupted, path), what=f"looking at {path}"
+            path, partial(_is_corrupted, path), what=f"looking at {path}"
         )
         # Looked up last: a disk that went meanwhile is seen to have gone.
         has_device = mount is None or self._has_device(mount.number)
@@ -145,7 +144,7 @@ class Mounts:
         """Unmount all that is mounted at a path; nothing mounted there is fine.
 
         Raises:
-            NodeError: TARGET_BUSY, with who holds it; MOUNT_FAILED, PROGRAM_MISSING.
+            NodeError: TARGET_BUSY; MOUNT_FAILED, PROGRAM_MISSING.
         """
         for _ in range(_MOST_LAYERS):
             table = self.table()
@@ -157,7 +156,7 @@ class Mounts:
             if mount_table.count_at(path, self.table()) < mount_table.count_at(path, table):
                 continue
             if mounting.is_in_use(ran.said, path):
-                message = f"{await self._busy(mount)} (umount: {ran.essence})"
+                message = f"{self._busy(mount)} (umount: {ran.essence})"
                 raise NodeError(Reason.TARGET_BUSY, message)
             raise NodeError(
                 Reason.MOUNT_FAILED, f"{path} could not be unmounted ({ran.ending}): {ran.essence}"
@@ -203,20 +202,14 @@ class Mounts:
                 f"mount {' '.join(words)} failed ({ran.ending}): {ran.essence}",
             )
 
-    async def _busy(self, mount: Mount) -> str:
+    def _busy(self, mount: Mount) -> str:
         inside = [m.path for m in self.table() if m.path.startswith(f"{mount.path}/")]
         if inside:
             return f"{mount.path} is in use: something is mounted within it, at {inside[0]}"
-        try:
-            who = await self._patience.call(
-                f"holders of {mount.path}",
-                partial(holders.of, self._roots.proc, mount.path, mount.number),
-                what="looking for who uses it",
-            )
-        except NodeError:
-            who = ()
-        told = "; ".join(who) or "by whom cannot be seen from here (fuser -vm on the node tells)"
-        return f"{mount.path} is in use: {told}; it is tried again"
+        return (
+            f"{mount.path} is in use; `fuser -vm {mount.path}` on the node tells by whom; it is "
+            "tried again"
+        )
 
     def _has_device(self, number: str) -> bool:
         return (self._roots.sys / "dev" / "block" / number).exists()

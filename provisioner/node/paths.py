@@ -35,30 +35,30 @@ class Paths:
         self._patience = patience
         self._kubelet_dir = kubelet_dir
 
-    async def real(self, volume_id: str, path: str) -> str:
+    async def real(self, path: str) -> str:
         """The path with the links on the way resolved, as the kernel's table of mounts has it.
 
         Raises:
             NodeError: INVALID_REQUEST, it is a link or leads out of the kubelet's folder;
                 TIMED_OUT.
         """
-        return await self._call(volume_id, path, partial(_real, path, self._kubelet_dir))
+        return await self._call(path, partial(_real, path, self._kubelet_dir))
 
-    async def make_directory(self, volume_id: str, path: str) -> None:
+    async def make_directory(self, path: str) -> None:
         """Make a directory, and those above it; one that is there is fine.
 
         Raises:
             NodeError: TARGET_FULL; MOUNT_FAILED, it is there and no directory; TIMED_OUT.
         """
-        await self._call(volume_id, path, partial(_made, path, _make_directory, stat.S_ISDIR))
+        await self._call(path, partial(_made, path, _make_directory, stat.S_ISDIR))
 
-    async def make_file(self, volume_id: str, path: str) -> None:
+    async def make_file(self, path: str) -> None:
         """Make an empty file, to mount a device's node on; one that is there is fine.
 
         Raises:
             NodeError: as ``make_directory``, for a file.
         """
-        await self._call(volume_id, path, partial(_made, path, _make_file, stat.S_ISREG))
+        await self._call(path, partial(_made, path, _make_file, stat.S_ISREG))
 
     async def remove(self, volume_id: str, path: str) -> None:
         """Remove an empty directory or an empty file; what is not empty is left as it is.
@@ -66,19 +66,19 @@ class Paths:
         Raises:
             NodeError: TARGET_BUSY, MOUNT_FAILED, TIMED_OUT.
         """
-        if not await self._call(volume_id, path, partial(_remove, path)):
+        if not await self._call(path, partial(_remove, path)):
             log.warning("left a path that is not empty", volume=volume_id, path=path)
 
-    async def device_number(self, volume_id: str, path: str) -> str | None:
+    async def device_number(self, path: str) -> str | None:
         """The number of the block device that a path is, "major:minor"; None for anything else.
 
         Raises:
             NodeError: TIMED_OUT.
         """
-        return await self._call(volume_id, path, partial(_device_number, path))
+        return await self._call(path, partial(_device_number, path))
 
-    async def _call(self, volume_id: str, path: str, function: Callable[[], T]) -> T:
-        return await self._patience.call(volume_id, function, what=f"looking at {path}")
+    async def _call(self, path: str, function: Callable[[], T]) -> T:
+        return await self._patience.call(path, function, what=f"looking at {path}")
 
 
 def _real(path: str, kubelet_dir: Path) -> str:

@@ -1,19 +1,35 @@
-"""Looks at files that may never come back: on a disk that died, a stat can hang for good.
+"""Blocking work that may never come back: on a disk that died a read, or a stat, can hang for good.
 
-Each look has a thread of its own that nobody waits for beyond its time, and there is one at most
-per key: a dead disk costs one thread, and neither the event loop nor the end of the process hangs
-on it (asyncio's own threads are few, and are waited for at the end).
+Each piece has a thread of its own that the end of the process does not wait for (asyncio's own
+threads are few, and are waited for), and there is one at most per resource, such as a device or a
+path: a dead disk costs one thread for each, and neither the event loop nor another resource hangs
+on it. So what does not touch the disk, as an unmount, is tried all the same.
 """
 
 import asyncio
+import threading
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node.device_thread import start_thread
 
 T = TypeVar("T")
 PATIENCE_S = 10.0
+
+
+class NotStartedError(NodeError):
+    """The machine gives no thread; nothing was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What runs in a thread, and since when."""
+
+    end: asyncio.Future[Any]
+    since_s: float
 
 
 class Patience:
@@ -25,64 +41,94 @@ class Patience:
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
-        self._running: dict[str, asyncio.Future[Any]] = {}
+        self._running: dict[str, _Work] = {}
 
     def __len__(self) -> int:
         return len(self._running)
 
-    async def call(self, key: str, function: Callable[[], T], *, what: str) -> T:
-        """Call a function in a thread of its own.
+    async def call(
+        self,
+        resource: str,
+        function: Callable[[], T],
+        *,
+        what: str,
+        is_bounded: bool = True,
+        if_left: Callable[[], None] = lambda: None,
+        undo: Callable[[T], None] = lambda _: None,
+    ) -> T:
+        """Call a function in a thread of its own, which goes on when nobody waits any more.
 
         Args:
-            key: of one key, one runs at a time; others wait, as long as for their own.
+            resource: of one, one runs at a time; others wait for it, as long as for their own.
             function: what is called.
             what: it in words, for the middle of a sentence: "looking at /var/…".
+            is_bounded: whether it is given up after a while; else it is waited for until it ends.
+            if_left: tells it that nobody wants its result any more.
+            undo: takes back a result that nobody gets, whenever it comes.
 
         Raises:
             NodeError: TIMED_OUT, it hangs, or the one before it does; PROGRAM_MISSING, no
                 thread can be started; and what the function raises.
         """
         until_s = asyncio.get_running_loop().time() + self._patience_s
-        while (before := self._running.get(key)) is not None:
-            await self._waited(before, until_s, what)
-        future = self._begin(key, function)
-        await self._waited(future, until_s, what)
-        return future.result()
+        while (before := self._running.get(resource)) is not None:
+            await _waited(before, until_s, what)
+        work = self._begin(resource, function)
+        try:
+            await _waited(work, until_s if is_bounded else None, what)
+        except BaseException:
+            if_left()
+            work.end.add_done_callback(partial(_take_back, undo))
+            raise
+        result: T = work.end.result()
+        return result
 
-    async def _waited(self, future: asyncio.Future[Any], until_s: float, what: str) -> None:
-        remaining_s = max(0.0, until_s - asyncio.get_running_loop().time())
-        done, _ = await asyncio.wait({future}, timeout=remaining_s)
-        if not done:
-            raise NodeError(
-                Reason.TIMED_OUT,
-                f"{what} has not come back for {self._patience_s:.0f} s: the disk may have died; "
-                "look at the node's kernel log",
-            )
-
-    def _begin(self, key: str, function: Callable[[], T]) -> asyncio.Future[T]:
+    def _begin(self, resource: str, function: Callable[[], T]) -> _Work:
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+        work = _Work(loop.create_future(), loop.time())
 
         def ended(result: T | None, error: BaseException | None) -> None:
-            del self._running[key]
+            del self._running[resource]
             if error is not None:
-                future.set_exception(error)
-                future.exception()  # whoever waited may have left: it is not "never retrieved"
+                work.end.set_exception(error)
+                work.end.exception()  # whoever waited may have left: it is not "never retrieved"
             else:
-                future.set_result(result)  # type: ignore[arg-type]  # T, for there was no error
+                work.end.set_result(result)
 
         def run() -> None:
             result, error = None, None
             try:
                 result = function()
-            except Exception as raised:
+            except BaseException as raised:
                 error = raised
-            try:
+            with suppress(RuntimeError):  # the loop has ended meanwhile, and with it all who waited
                 loop.call_soon_threadsafe(ended, result, error)
-            except RuntimeError:  # the loop has ended meanwhile, and with it all who waited
-                return
 
-        start_thread(run, name=f"look {key}")
+        try:
+            threading.Thread(target=run, name=f"look {resource}", daemon=True).start()
+        except (RuntimeError, MemoryError) as error:
+            raise NotStartedError(
+                Reason.PROGRAM_MISSING,
+                f"no thread can be started ({str(error) or 'no memory'}): the node plugin's pod, "
+                "or the node, has used up its memory or its limit of processes; it is tried again",
+            ) from error
         # Only now: what was never begun never ends. Its end waits for this loop.
-        self._running[key] = future
-        return future
+        self._running[resource] = work
+        return work
+
+
+async def _waited(work: _Work, until_s: float | None, what: str) -> None:
+    loop = asyncio.get_running_loop()
+    remaining_s = None if until_s is None else max(0.0, until_s - loop.time())
+    done, _ = await asyncio.wait({work.end}, timeout=remaining_s)
+    if not done:
+        raise NodeError(
+            Reason.TIMED_OUT,
+            f"{what} has not come back for {loop.time() - work.since_s:.0f} s: the disk may have "
+            "died; look at the node's kernel log and at the volume's status in EC2",
+        )
+
+
+def _take_back(undo: Callable[[T], None], end: asyncio.Future[T]) -> None:
+    if not end.cancelled() and end.exception() is None:
+        undo(end.result())

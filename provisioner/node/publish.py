@@ -99,9 +99,9 @@ class Publisher:
 
     async def _publish_directory(self, request: Publish, _: float | None) -> None:
         staging = await self._staged(request)
-        target = await self._paths.real(request.volume_id, request.target_path)
+        target = await self._paths.real(request.target_path)
         read_only = request.read_only or mounting.wants_read_only(request.capability)
-        seen = await self._mounts.seen(request.volume_id, target)
+        seen = await self._mounts.seen(target)
         match mounting.published(seen, staging, read_only=read_only):
             case Place.DONE:
                 return
@@ -120,12 +120,12 @@ class Publisher:
                 await self._mounts.unmount(target)
             case Place.FREE:
                 pass
-        await self._paths.make_directory(request.volume_id, target)
+        await self._paths.make_directory(target)
         await self._mounts.bind(staging.path, target, read_only=read_only)
 
     async def _staged(self, request: Publish) -> Mount:
         """The staged mount, seen to be this volume's: else a pod would write elsewhere."""
-        path = await self._paths.real(request.volume_id, request.staging_path)
+        path = await self._paths.real(request.staging_path)
         staging = self._mounts.at(path)
         if staging is None:
             raise NodeError(
@@ -145,7 +145,7 @@ class Publisher:
         return staging
 
     async def _publish_block(self, request: Publish, time_left_s: float | None) -> None:
-        target = await self._paths.real(request.volume_id, request.target_path)
+        target = await self._paths.real(request.target_path)
         device = await self._devices.find(
             request.volume_id,
             request.publish_context.get(DEVICE_PATH, ""),
@@ -156,16 +156,16 @@ class Publisher:
         read_only = request.read_only or mounting.wants_read_only(request.capability)
         mount = self._mounts.at(target)
         if mount is not None:
-            shown = await self._paths.device_number(request.volume_id, target)
+            shown = await self._paths.device_number(target)
             if shown == device.number and ("ro" in mount.options) == read_only:
                 return
             # An earlier device of this volume, or not quite what is wanted: it is made anew.
             await self._mounts.unmount(target)
-        await self._paths.make_file(request.volume_id, target)
+        await self._paths.make_file(target)
         await self._mounts.bind(device.path, target, read_only=read_only)
 
     async def _unpublish(self, request: Unpublish) -> None:
-        target = await self._paths.real(request.volume_id, request.target_path)
+        target = await self._paths.real(request.target_path)
         await self._flushes.flush(target)
         await self._mounts.unmount(target)
         await self._paths.remove(request.volume_id, target)

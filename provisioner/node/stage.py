@@ -116,7 +116,7 @@ class Stager:
 
     async def _staged(self, request: Stage, time_left_s: float | None) -> None:
         wish = None if request.capability.is_block else _wish(request)
-        path = await self._paths.real(request.volume_id, request.staging_path)
+        path = await self._paths.real(request.staging_path)
         device = await self._devices.find(
             request.volume_id,
             request.publish_context.get(DEVICE_PATH, ""),
@@ -133,11 +133,11 @@ class Stager:
             mount = await self._mounted(request, device, path, wish)
             log.info("staged", volume=device.volume_id, device=str(device.path), path=path)
         elif not wish.read_only:
-            await self._growth.grow(device, mount)
+            await self._grow(device, path, mount)
 
     async def _already(self, device: Device, path: str, *, read_only: bool) -> Mount | None:
         """The mount at the path if it is as it should be; None if the path is free now."""
-        seen = await self._mounts.seen(device.volume_id, path)
+        seen = await self._mounts.seen(path)
         elsewhere = mount_table.of_device(device.number, self._mounts.table())
         place = mounting.staged(
             seen, device.number, read_only=read_only, is_alone=len(elsewhere) == 1
@@ -171,20 +171,38 @@ class Stager:
             found = await self._formatter.ensure(device, wish, origin)
             if not found.is_new and not wish.read_only:
                 await self._check(device, wish.name)
-        await self._paths.make_directory(device.volume_id, path)
+        await self._paths.make_directory(path)
         options = mounting.mount_options(wish.name, request.capability)
         await self._mounts.mount(device.path, path, file_system=wish.name, options=options)
         try:
             mount = await self._seen_mounted(device, path)
             if not wish.read_only:
-                await self._growth.grow(device, mount)
+                await self._grow(device, path, mount)
         except NodeError:
             await self._mounts.taken_away(path)
             raise
         return mount
 
+    async def _grow(self, device: Device, path: str, mount: Mount) -> None:
+        """Grow what is mounted; what cannot grow is used at its old size: its data are whole.
+
+        The kubelet tells the claim: it asks for a growth that is still to come itself, and gets
+        the same answer to that (``codes``).
+
+        Raises:
+            NodeError: as ``Growth.grow``; GROW_FAILED only if it cannot be used either.
+        """
+        try:
+            await self._growth.grow(device, mount)
+        except NodeError as error:
+            if error.reason is not Reason.GROW_FAILED:
+                raise
+            if (await self._seen_mounted(device, path)).is_read_only:
+                raise
+            log.warning("used at its old size", volume=device.volume_id, why=error.message)
+
     async def _seen_mounted(self, device: Device, path: str) -> Mount:
-        seen = await self._mounts.seen(device.volume_id, path)
+        seen = await self._mounts.seen(path)
         if seen.mount is None or seen.mount.number != device.number:
             raise NodeError(
                 Reason.WRONG_DEVICE,
@@ -230,7 +248,7 @@ class Stager:
                 pass
 
     async def _unstage(self, request: Unstage) -> None:
-        path = await self._paths.real(request.volume_id, request.staging_path)
+        path = await self._paths.real(request.staging_path)
         mount = self._mounts.at(path)
         if mount is not None:
             await self._flushes.settled(mount)

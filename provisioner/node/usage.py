@@ -1,7 +1,7 @@
 """NodeGetVolumeStats: how full a volume is.
 
 It runs beside other operations of the volume: it changes nothing. A disk that died can make the
-look hang: then one thread per volume does, and the next look says so at once.
+look hang: then one thread per path does, and nothing else of the volume waits for it.
 """
 
 import os
@@ -40,7 +40,7 @@ class Usages:
             return Usage(await self._growth.device_bytes(device, device.path))
         try:
             return await self._patience.call(
-                f"usage of {request.volume_id}",
+                f"usage of {mount.path}",
                 partial(measure, mount.path),
                 what=f"measuring {mount.path}",
             )

@@ -11,7 +11,6 @@ from prometheus_client.core import (
 )
 
 from provisioner.decide.nvme_statistics import Latencies, Statistics
-from provisioner.model.node_requests import Usage
 
 PREFIX = "ebs_provisioner_node_volume_"
 _BOUNDS_S = (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.03, 0.06, 0.25, 1.0)
@@ -25,26 +24,16 @@ class Measured:
     Attributes:
         labels: the values of ``LABELS``.
         device_bytes: None if it could not be seen.
-        usage: of its file system; None for raw devices, and while it is not mounted.
         statistics: None if the device keeps none.
         trouble: why something is missing that should be there, "" for nothing.
     """
 
     labels: tuple[str, ...]
     device_bytes: int | None = None
-    usage: Usage | None = None
     statistics: Statistics | None = None
     trouble: str = ""
 
 
-_GAUGES: tuple[tuple[str, str, Callable[[Usage], int | None]], ...] = (
-    ("capacity_bytes", "Size of the file system.", lambda usage: usage.total_bytes),
-    ("used_bytes", "What its files take.", lambda usage: usage.used_bytes),
-    ("available_bytes", "What pods can still write.", lambda usage: usage.available_bytes),
-    ("inodes", "Files that it can hold.", lambda usage: usage.total_inodes),
-    ("inodes_used", "Files that it holds.", lambda usage: usage.used_inodes),
-    ("inodes_free", "Files that can still be made.", lambda usage: usage.free_inodes),
-)
 _COUNTERS: tuple[tuple[str, str, Callable[[Statistics], float]], ...] = (
     ("reads", "Read operations, as EBS counts them.", lambda page: page.reads),
     ("writes", "Write operations.", lambda page: page.writes),
@@ -72,7 +61,7 @@ def series_of(volumes: Collection[Measured]) -> Iterator[Metric]:
     size = GaugeMetricFamily(f"{PREFIX}device_bytes", "Size of the device.", labels=LABELS)
     unreadable = GaugeMetricFamily(
         f"{PREFIX}unreadable",
-        "1 if the volume, its file system or its statistics could not be read: see the log.",
+        "1 if the volume or its statistics could not be read: see the log.",
         labels=LABELS,
     )
     for each in volumes:
@@ -80,19 +69,9 @@ def series_of(volumes: Collection[Measured]) -> Iterator[Metric]:
         if each.device_bytes is not None:
             size.add_metric(each.labels, each.device_bytes)
     yield from (size, unreadable)
-    yield from _usages([(each.labels, each.usage) for each in volumes if each.usage is not None])
     yield from _statistics(
         [(each.labels, each.statistics) for each in volumes if each.statistics is not None]
     )
-
-
-def _usages(volumes: Sequence[tuple[tuple[str, ...], Usage]]) -> Iterator[Metric]:
-    for name, text, value in _GAUGES:
-        family = GaugeMetricFamily(PREFIX + name, text, labels=LABELS)
-        for labels, usage in volumes:
-            if (number := value(usage)) is not None:
-                family.add_metric(labels, number)
-        yield family
 
 
 def _statistics(volumes: Sequence[tuple[tuple[str, ...], Statistics]]) -> Iterator[Metric]:

@@ -6,6 +6,7 @@ released like any other, because a volume that nothing names would be billed for
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import assert_never
 
 import structlog
@@ -80,14 +81,21 @@ class Creations:
         self._wake = wake
         self.usage = Usage(volumes)
         self.attempts: dict[str, Attempt] = {}
+        self._next_tokens: dict[str, int] = {}  # of claims whose first ones EC2 has burned
 
     def has_made(self, uid: str) -> bool:
         """Whether EC2 has made a claim's volume, and its persistent volume is not saved yet."""
         attempt = self.attempts.get(uid)
         return attempt is not None and attempt.volume is not None
 
+    def forget(self, uid: str) -> None:
+        """The claim is bound or gone."""
+        self._next_tokens.pop(uid, None)
+
     def begin(self, uid: str, attempt: Attempt) -> None:
         """Take an attempt on; its user is told if that takes long, wherever it waits."""
+        if attempt.volume is None and uid in self._next_tokens:
+            attempt = creation.under_token(attempt, self._next_tokens[uid])
         self.attempts[uid] = attempt
         if attempt.volume is not None:
             self._made(uid, attempt, attempt.volume)
@@ -111,6 +119,8 @@ class Creations:
                 sighting = self._watcher.sighting(attempt.volume.volume_id)
             seen = sighting.found if sighting else None
             missing_for_s = sighting.missing_for_s if sighting and seen is None else None
+            if seen is not None and not attempt.is_shown:
+                attempt = self._keep(uid, replace(attempt, is_shown=True))
             step = creation.next_step(attempt, seen, missing_for_s)
             match step:
                 case creation.Save(volume=volume):
@@ -119,16 +129,17 @@ class Creations:
                 case creation.Await():
                     made = attempt.volume
                     trouble = self._watcher.trouble_with(made.volume_id) if made else None
+                    trouble = trouble or creation.late(attempt, missing_for_s)
                     if trouble is not None:
                         self._events.failed(attempt.plan.claim, trouble, once=True)
-                    return creation.look_again_s(missing_for_s)
-                case creation.Continue(attempt=following, error=error):
-                    self._replace(uid, attempt, following)
-                    self._events.failed(attempt.plan.claim, error)
-                    raise error
+                    return creation.look_again_s(attempt, missing_for_s)
+                case creation.GiveUp():
+                    self._forget_volume(uid, attempt)
+                    return self._give_up(uid, step)
                 case creation.Discard(volume=volume, attempt=following, message=message):
                     await self._discard(volume, message)
-                    self._replace(uid, attempt, following)
+                    self._forget_volume(uid, attempt)
+                    self.attempts[uid] = following
                     error = StorageError(Reason.VOLUME_STATE, message, retry_after_s=_MAKE_AGAIN_S)
                     self._events.failed(attempt.plan.claim, error)
                     raise error
@@ -183,7 +194,7 @@ class Creations:
             raise
         verdict = creation.after_look_up(attempt, found, asyncio.get_running_loop().time())
         if isinstance(verdict, creation.GiveUp):
-            return self._fail(uid, verdict)
+            return self._give_up(uid, verdict)
         if verdict is attempt:
             return creation.LOOK_AGAIN_S
         if verdict.volume is not None:
@@ -203,7 +214,7 @@ class Creations:
 
     def _fail(
         self, uid: str, verdict: creation.Continue | creation.GiveUp
-    ) -> float | creation.GiveUp:
+    ) -> Attempt | creation.GiveUp:
         match verdict:
             case creation.Continue(attempt=attempt, error=error):
                 again = self.attempts[uid].uncertain
@@ -211,15 +222,19 @@ class Creations:
                 # One lost reply is repaired by the next request; the user hears of the second.
                 if error.outcome is not Outcome.UNKNOWN or again:
                     self._events.failed(attempt.plan.claim, error)
-                if attempt.looking_since_s is None:
+                if attempt.looking_since_s is None and error.reason is not Reason.TOKEN_MISMATCH:
                     raise error
-                return 0.0
-            case creation.GiveUp(error=error):
-                attempt = self.attempts.pop(uid)
-                self._events.failed(attempt.plan.claim, error)
-                return verdict
+                return attempt
+            case creation.GiveUp():
+                return self._give_up(uid, verdict)
             case _:
                 assert_never(verdict)
+
+    def _give_up(self, uid: str, verdict: creation.GiveUp) -> creation.GiveUp:
+        attempt = self.attempts.pop(uid)
+        self._next_tokens[uid] = verdict.next_token
+        self._events.failed(attempt.plan.claim, verdict.error)
+        return verdict
 
     def _made(self, uid: str, attempt: Attempt, volume: Volume) -> Attempt:
         """Remember the volume before anything else is awaited."""
@@ -245,6 +260,12 @@ class Creations:
         except KubeError as error:
             if error.reason is not Reason.OBJECT_EXISTS:
                 self._events.failed(plan.claim, error)
+                if self._is_going(uid) and creation.is_refused_for_good(error):
+                    why = "its persistent volume is refused, and its claim is gone"
+                    await self._discard(volume, f"{why}: {error.message}")
+                    self._marks.forget(volume.volume_id)
+                    self._end(uid, volume)
+                    return
                 raise
             saved = await self._client.get(PERSISTENT_VOLUMES, plan.persistent_volume_name)
             conflict = pv_manifest.conflict(saved, plan, volume, driver=self._settings.driver)
@@ -288,13 +309,14 @@ class Creations:
 
     def _is_abandoned(self, uid: str, attempt: Attempt) -> bool:
         """Surely nothing exists for the attempt, and the claim is gone or going."""
-        if attempt.uncertain:
-            return False
+        return not attempt.uncertain and self._is_going(uid)
+
+    def _is_going(self, uid: str) -> bool:
         claim = self._caches.claim(uid)
         return claim is None or claim.deleting
 
-    def _replace(self, uid: str, old: Attempt, new: Attempt) -> None:
-        if old.volume is not None and new.volume is None:
-            self._watcher.forget(old.volume.volume_id, f"provision {uid}")
-            self._marks.forget(old.volume.volume_id)
-        self.attempts[uid] = new
+    def _forget_volume(self, uid: str, attempt: Attempt) -> None:
+        """The attempt's volume is gone."""
+        if attempt.volume is not None:
+            self._watcher.forget(attempt.volume.volume_id, f"provision {uid}")
+            self._marks.forget(attempt.volume.volume_id)

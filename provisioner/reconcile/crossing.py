@@ -16,12 +16,11 @@ from provisioner.decide.provision import Refuse
 from provisioner.decide.request import tags_of
 from provisioner.decide.storage_class import ReadClass
 from provisioner.ec2.coalescer import Coalescer
-from provisioner.ec2.snapshot_turns import WORTH_TELLING_S
-from provisioner.ec2.snapshots import Snapshots
+from provisioner.ec2.snapshots import WHY_IT_WAITS, WORTH_TELLING_S, Snapshots, rests_after
 from provisioner.model.claim import Claim
 from provisioner.model.data_source import Source
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
-from provisioner.model.errors import Ec2Error, Outcome, Reason, StorageError
+from provisioner.model.errors import Outcome, Reason, StorageError
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.claim_events import ClaimEvents
 from provisioner.reconcile.pins import CONFLICT_S, Pins
@@ -29,6 +28,9 @@ from provisioner.settings import Settings
 
 POLL_S = 15.0
 _GATHER_S = 2.0  # who asks within this time shares a DescribeSnapshots
+
+# What a process before us has left is found by these; one alone may come before EC2 shows it.
+_FIRST_SWEEPS = 2
 
 log = structlog.get_logger(__name__)
 
@@ -63,6 +65,7 @@ class Crossings:
         self._certain: set[str] = set()  # no snapshot that we do not know was begun for these
         self._failures: dict[str, tuple[int, float]] = {}  # how many, and when the next try is due
         self._left_over: set[str] = set()
+        self._in_use = False
         self._ended = asyncio.Event()
 
     async def source_of(
@@ -121,10 +124,13 @@ class Crossings:
             self._ended.set()
 
     async def run(self) -> None:
-        """Delete what nobody needs any more: at once, and regularly what others have left."""
+        """Delete what nobody needs any more: at once, and regularly what was left behind."""
+        sweeps = 0
         while self._settings.cluster_id:
             try:
-                await self.sweep()
+                if sweeps < _FIRST_SWEEPS or self._is_asked_for():
+                    await self.sweep()
+                    sweeps += 1
             except StorageError as error:
                 log.warning("snapshots of clones cannot be looked through", error=error.message)
             except Exception:
@@ -132,6 +138,12 @@ class Crossings:
             due_s = _now_s() + self._settings.orphan_sweep_interval_s
             while await self._has_ended(due_s):
                 await self._delete_left_over()
+
+    def _is_asked_for(self) -> bool:
+        """Whether a class has, or had in the life of this process, clones come to other zones."""
+        classes = self._caches.classes.values()
+        self._in_use = self._in_use or any(each.clones_across_zones for each in classes)
+        return self._in_use
 
     async def sweep(self) -> None:
         """One look at all snapshots that were taken for clones of this cluster.
@@ -183,7 +195,7 @@ class Crossings:
         wait_s = turns.waits_s(volume_id, now_s)
         if wait_s > 0:
             if wait_s >= WORTH_TELLING_S:
-                self._events.note(claim, f"waiting: {turns.why(volume_id, now_s)}")
+                self._events.note(claim, f"waiting: {WHY_IT_WAITS}")
             return wait_s
         self._in_doubt(claim)  # until EC2 has answered
         try:
@@ -200,17 +212,15 @@ class Crossings:
         return snapshot
 
     async def _create(self, claim: Claim, request: SnapshotRequest) -> EbsSnapshot:
-        turns, volume_id, reached = self._snapshots.turns, request.volume_id, True
+        turns, volume_id, rests = self._snapshots.turns, request.volume_id, True
         turns.begin(volume_id)
         try:
             return await self._snapshots.create(request, gate=lambda: self._still_wanted(claim.uid))
         except StorageError as error:
-            reached = error.outcome is Outcome.UNKNOWN
-            if error.reason is Reason.SNAPSHOT_RATE and isinstance(error, Ec2Error):
-                turns.refused(volume_id, _now_s(), code=error.code)
+            rests = rests_after(error)
             raise
         finally:
-            turns.end(volume_id, _now_s(), reached=reached)
+            turns.end(volume_id, _now_s(), rests=rests)
 
     def _in_doubt(self, claim: Claim) -> None:
         self._certain.discard(claim.uid)

@@ -282,6 +282,7 @@ class Provisioner:
         self._pins.forget(uid)
         self._zones.forget(uid)
         self.sources.forget(uid)
+        self.creations.forget(uid)
         self._events.forget(uid)
 
     def _refused(self, claim: Claim, refusal: rules.Refuse) -> None:

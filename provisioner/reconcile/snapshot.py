@@ -24,9 +24,17 @@ from provisioner.model.volume_snapshot import (
     VolumeSnapshotClass,
     VolumeSnapshotContent,
 )
-from provisioner.reconcile.snapshot_content import ContentWriter
-from provisioner.reconcile.snapshot_events import CHECK, CREATE, DELETE, SnapshotEvents
+from provisioner.reconcile.snapshot_content import (
+    CHECK,
+    CREATE,
+    DELETE,
+    ContentWriter,
+    SnapshotEvents,
+)
 from provisioner.reconcile.snapshot_taking import Progress, Taking
+
+# Where EC2 refuses for its limits: a place may be free at any time, and many may wait for it.
+_SLOWEST_S = 120.0
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +58,7 @@ class Snapshotter:
         self._events = SnapshotEvents(edges.events, self._writer, driver=driver, now=now)
         self._taking = Taking(edges, self._writer, self._events, now=now)
         self._began_s: dict[str, float] = {}
-        self.queue = KeyedQueue("snapshot", self.reconcile, edges.metrics)
+        self.queue = KeyedQueue("snapshot", self.reconcile, edges.metrics, cap_s=_SLOWEST_S)
 
     def subscribe(self) -> None:
         """Have contents looked at when they change, and when what held them back does."""
@@ -167,8 +175,9 @@ class Snapshotter:
     async def _namesakes(self, content: VolumeSnapshotContent) -> list[str]:
         """Other contents for which the snapshot of one that goes must stay, by name.
 
-        The cache says which may; each is then asked for at the API server. One that was made so
-        recently that no cache has it is missed, as by the stock sidecar, which asks for none.
+        The cache says which may; each is then asked for at the API server. All that were made
+        before this one was to go are in the cache that shows it go: one watch tells of them in
+        order. The stock sidecar asks for none.
 
         Raises:
             KubeError: it could not be asked.

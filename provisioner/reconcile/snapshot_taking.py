@@ -18,14 +18,13 @@ from provisioner.decide import snapshot_content as bodies
 from provisioner.decide.creation import CONSISTENCY_S
 from provisioner.decide.snapshot import Attempt
 from provisioner.decide.snapshot_class import SnapshotParameters
-from provisioner.ec2.snapshot_turns import WORTH_TELLING_S
+from provisioner.ec2.snapshots import WHY_IT_WAITS, WORTH_TELLING_S, rests_after
 from provisioner.edges import Edges
 from provisioner.model.ebs_snapshot import LockRequest
 from provisioner.model.errors import NEEDS_HUMAN, Ec2Error, Outcome, Reason, StorageError
 from provisioner.model.reign import Reign
 from provisioner.model.volume_snapshot import WISHES, VolumeSnapshotContent
-from provisioner.reconcile.snapshot_content import ContentWriter
-from provisioner.reconcile.snapshot_events import CHECK, CREATE, SnapshotEvents
+from provisioner.reconcile.snapshot_content import CHECK, CREATE, ContentWriter, SnapshotEvents
 
 _SLOWLY_S = 60.0
 # EC2 makes few snapshots of a Region fast, so the one after them may be refused for days.
@@ -67,6 +66,11 @@ class Taking:
         self._reign: Reign | None = None
         self._strangers_ended_at_s = 0.0
         self._turns = edges.snapshots.turns
+        if templated := [each.key for each in edges.settings.extra_tags if not each.is_constant]:
+            log.warning(
+                "extra tags are written to snapshots as they stand: their templates name claims",
+                tags=templated,
+            )
 
     def take_over(self, contents: Iterable[VolumeSnapshotContent], reign: Reign | None) -> None:
         """Note what another controller may have begun; None: nothing is proven of who led.
@@ -145,33 +149,32 @@ class Taking:
         wait_s = self._waits_s(volume_id)
         if wait_s > 0:
             if wait_s >= WORTH_TELLING_S:
-                why = self._turns.why(volume_id, _now_s())
-                self._events.waits(content, f"waiting: {why}", about=_TURN)
+                self._events.waits(content, f"waiting: {WHY_IT_WAITS}", about=_TURN)
             return wait_s
         self._turns.begin(volume_id)
         return await self._send(content, plan)
 
     async def _send(self, content: VolumeSnapshotContent, plan: bodies.Plan) -> Progress:
-        request, reached = plan.request, False
+        request, reached, rests = plan.request, False, False
         try:
             if not bodies.is_announced(content, plan.annotations):
                 content = await self._writer.announce(content, plan.annotations)
-            reached = True  # until it is known better
+            reached = rests = True  # until it is known better
             taken = await self._edges.snapshots.create(
                 request, gate=lambda: self._still_wanted(content)
             )
         except _UnwantedError:
-            reached = False
+            rests = False
             return self._edges.caches.contents.get(content.name)
         except Ec2Error as error:
-            reached = error.outcome is Outcome.UNKNOWN
-            return await self._not_taken(content, request.volume_id, error)
+            rests = rests_after(error)
+            return await self._not_taken(content, error)
         except asyncio.CancelledError:
             if reached:
                 self._keep(content, replace(self.attempt(content), looking_since_s=_now_s()))
             raise
         finally:
-            self._turns.end(request.volume_id, _now_s(), reached=reached)
+            self._turns.end(request.volume_id, _now_s(), rests=rests)
         log.info("snapshot begun", snapshot=taken.snapshot_id, volume=request.volume_id)
         self._keep(content, Attempt(found=taken, is_new=True))
         return content
@@ -290,13 +293,10 @@ class Taking:
         if live is None or live.uid != content.uid or live.deleting:
             raise _UnwantedError
 
-    async def _not_taken(
-        self, content: VolumeSnapshotContent, volume_id: str, error: Ec2Error
-    ) -> Progress:
+    async def _not_taken(self, content: VolumeSnapshotContent, error: Ec2Error) -> Progress:
         if error.reason is Reason.SNAPSHOT_RATE:
-            self._turns.refused(volume_id, _now_s(), code=error.code)
             self._events.waits(content, f"waiting: {error.message}", about=_TURN)
-            return self._turns.waits_s(volume_id, _now_s())
+            raise error
         self._keep(content, rules.after_failure(self.attempt(content), error, _now_s()))
         if error.outcome is Outcome.UNKNOWN:
             log.warning("EC2's reply was lost", error=error.message)

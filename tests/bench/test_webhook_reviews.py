@@ -7,6 +7,7 @@ from tests.bench.hands import BenchError
 from tests.bench.webhook_reviews import SPECIMEN, Reviews, claim_name, pod
 from tests.bench.webhook_rotation import check
 from webhook.decide import pod as rules
+from webhook.model import pod as pods
 from webhook.model import review
 
 CLAIMS, ZONES = 30, 3
@@ -22,7 +23,7 @@ def read(number: int) -> tuple[bytes, str, review.Request]:
 @pytest.mark.parametrize("number", [0, 1, 29, 30, 123_456])
 def test_a_review_names_its_own_pod_and_two_claims_of_one_zone(number):
     head, uid, request = read(number)
-    wanted = rules.wanted(request.object or {}, request.namespace)
+    wanted = rules.wanted(pods.read(request.object or {}), request.namespace)
     ordinals = [int(key.removeprefix("default/data-")) for key in wanted.claims]
 
     assert head.startswith(b"POST /validate/pods?timeout=2s HTTP/1.1\r\n")

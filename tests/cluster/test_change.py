@@ -19,7 +19,7 @@ together = Together()
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(background: Background) -> AsyncIterator[Cluster]:
-    async with opened(background) as running:
+    async with opened(background, "--modify-annotations") as running:
         yield running
 
 

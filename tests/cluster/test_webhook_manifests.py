@@ -47,7 +47,7 @@ def applied(background: Background) -> Iterator[str]:
     asyncio.run(kubectl(plane, *workloads))
 
 
-@pytest.mark.parametrize("folder", ["webhook", "webhook-zone-guard", "webhook-policy"])
+@pytest.mark.parametrize("folder", ["webhook", "webhook-zone-guard"])
 async def test_a_dry_run_on_the_server_accepts_every_object(
     sandbox: Sandbox, applied: str, folder: str
 ):
@@ -67,7 +67,6 @@ async def test_controller_and_webhook_and_guards_make_one_kustomization(
     folder = mine(
         tmp_path,
         resources=[".", "webhook"],
-        components=["webhook-attachments"],
         images=[{"name": "ebs-provisioner", "newName": "registry.example/ebs", "newTag": "1"}],
         configMapGenerator=[
             {

@@ -1,20 +1,16 @@
-"""The webhook as its users meet it: pods, bindings and attachments across zones are refused."""
+"""The webhook as its users meet it: pods and bindings across zones are refused."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import yaml
 
 from provisioner.sandbox.api import ApiError
-from provisioner.sandbox.installation import MANIFESTS
-from tests.cluster.hands import ATTACHMENTS, DRIVER, items, pods_of
+from tests.cluster.hands import items, pods_of
 from tests.cluster.replicas import eventually
 from tests.cluster.static import ZONE, Store, a_pod, pinned
-from tests.cluster.webhook_hands import CONFIGURATIONS, A, B, Json, refused
+from tests.cluster.webhook_hands import A, B, refused
 
 # -- pods
 
@@ -32,28 +28,29 @@ async def test_two_volumes_in_one_zone_are_fine(store: Store):
     assert await store.pod(first, second)
 
 
+def a_controller(kind: str, **spec: Any) -> tuple[str, dict[str, Any]]:
+    """The path of a kind of controllers, and one of them whose pod uses both claims."""
+    labels = {"app": "player"}
+    # A controller's pods always start anew, and end when they like.
+    pod = a_pod("films", "music")["spec"] | {"terminationGracePeriodSeconds": 30} | spec
+    body = {
+        "metadata": {"name": "player"},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            **({"serviceName": "player"} if kind == "statefulsets" else {}),
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+    return kind, body
+
+
 @pytest.mark.parametrize("kind", ["replicasets", "statefulsets"])
-async def test_what_a_controller_makes_of_a_template_is_refused_too(store: Store, kind: str):
+async def test_what_a_controller_makes_past_the_scheduler_is_refused_too(store: Store, kind: str):
     for name, zone in (("films", A), ("music", B)):
         await store.claim(name, zone)
-    pod = a_pod("films", "music")
-    labels = {"app": "player"}
-    await store.api.create(
-        f"/apis/apps/v1/namespaces/{store.namespace}/{kind}",
-        {
-            "metadata": {"name": "player"},
-            "spec": {
-                "replicas": 1,
-                "selector": {"matchLabels": labels},
-                **({"serviceName": "player"} if kind == "statefulsets" else {}),
-                # A controller's pods always start anew, and end when they like.
-                "template": {
-                    "metadata": {"labels": labels},
-                    "spec": pod["spec"] | {"terminationGracePeriodSeconds": 30},
-                },
-            },
-        },
-    )
+    kind, body = a_controller(kind, nodeName=store.node_in(A))
+    await store.api.create(f"/apis/apps/v1/namespaces/{store.namespace}/{kind}", body)
 
     async def told() -> str:
         found = await items(store.api, f"/api/v1/namespaces/{store.namespace}/events")
@@ -63,7 +60,48 @@ async def test_what_a_controller_makes_of_a_template_is_refused_too(store: Store
     assert "pods.ebs-provisioner.io" in message
     assert A in message
     assert B in message
+    assert "kubectl rollout restart" in message
     assert await items(store.api, pods_of(store.namespace)) == []
+
+
+async def test_what_the_scheduler_holds_back_anyway_runs_as_soon_as_it_can(store: Store):
+    """A refusal would have its ReplicaSet wait for minutes."""
+    for name, zone in (("films", A), ("music", B)):
+        await store.claim(name, zone)
+    kind, body = a_controller("replicasets")
+    await store.api.create(f"/apis/apps/v1/namespaces/{store.namespace}/{kind}", body)
+
+    async def pending() -> bool:
+        found = await items(store.api, pods_of(store.namespace))
+        conditions = [c for each in found for c in each["status"].get("conditions", ())]
+        return any(
+            each["type"] == "PodScheduled" and "volume node affinity conflict" in each["message"]
+            for each in conditions
+            if each["status"] == "False"
+        )
+
+    await eventually("the scheduler says why the pod waits", pending)
+
+
+async def test_an_inline_volume_of_another_namespaces_claim_is_refused(store: Store):
+    await store.claim("films", A)
+    path = f"/api/v1/namespaces/{store.namespace}/persistentvolumeclaims/films"
+
+    async def bound() -> bool:
+        return bool((await store.api.get(path))["status"].get("phase") == "Bound")
+
+    await eventually("the claim is bound", bound)
+    inline = a_pod(volumes=[{"name": "v", "awsElasticBlockStore": {"volumeID": store.made[-1]}}])
+
+    async def refused_there() -> bool:
+        try:
+            await store.api.request("POST", pods_of("default"), inline, dryRun="All")
+        except ApiError as error:
+            return "backs a claim of another namespace" in str(error)
+        return False
+
+    await eventually("a pod of another namespace is refused", refused_there)
+    assert await store.pod(volumes=inline["spec"]["volumes"])
 
 
 @pytest.mark.parametrize("by", ["nodeName", "nodeSelector", "affinity"])
@@ -99,59 +137,6 @@ async def test_a_pod_whose_claims_do_not_exist_yet_passes(store: Store):
     assert await store.pod("not-yet", "nor-this")
 
 
-# -- attachments
-
-
-@contextlib.asynccontextmanager
-async def attachments_guarded(store: Store) -> AsyncIterator[None]:
-    """The entry of the component webhook-attachments, led to the replica as all others are.
-
-    In a configuration of its own: a replica that registers by its URL owns the usual one alone.
-    """
-    file = MANIFESTS / "webhook-attachments" / "attachments.yaml"
-    body = yaml.safe_load(file.read_text())
-    (validating,) = (path for path in CONFIGURATIONS if "validating" in path)
-    known = (await store.api.get(validating))["webhooks"][0]["clientConfig"]
-    (hook,) = body["webhooks"]
-    path = hook["clientConfig"]["service"]["path"]
-    url = f"{known['url'].partition('/validate/')[0]}{path}"
-    hook["clientConfig"] = {"url": url, "caBundle": known["caBundle"]}
-    body["metadata"]["name"] = f"{store.namespace}-attachments"
-    kind = validating.rpartition("/")[0]
-    await store.api.create(kind, body)
-    try:
-        yield
-    finally:
-        await store.api.delete(f"{kind}/{body['metadata']['name']}")
-
-
-async def test_with_the_component_an_attachment_across_zones_is_refused(store: Store):
-    await store.persistent_volume("data", store.volume(A))
-    attachment: Json = {
-        "metadata": {"name": f"{store.namespace}-by-hand"},
-        "spec": {
-            "attacher": DRIVER,
-            "nodeName": store.node_in(B),
-            "source": {"persistentVolumeName": f"{store.namespace}-data"},
-        },
-    }
-
-    async with attachments_guarded(store):
-
-        async def guarded() -> bool:
-            try:
-                await store.api.request("POST", ATTACHMENTS, attachment, dryRun="All")
-            except ApiError as error:
-                return "volumeattachments.ebs-provisioner.io" in str(error)
-            return False
-
-        await eventually("attachments are guarded", guarded)
-        async with refused(403, f"{store.namespace}-data", A, B, store.node_in(B)):
-            await store.api.create(ATTACHMENTS, attachment)
-        attachment["spec"]["nodeName"] = store.node_in(A)
-        await store.api.request("POST", ATTACHMENTS, attachment, dryRun="All")
-
-
 # -- bindings
 
 
@@ -184,7 +169,7 @@ async def test_where_it_is_asked_for_a_pod_is_not_bound_across_zones(store: Stor
         return False
 
     await eventually("the namespace is guarded", guarded)
-    async with refused(403, "films", A, B, store.node_in(B)):
+    async with refused(403, A, B, store.node_in(B)):
         await bind(store, store.node_in(B), path)
     await bind(store, store.node_in(A), path)
 

@@ -1,4 +1,4 @@
-"""What the webhook's manifests have the API server ask about, and what the policies label.
+"""What the webhook's manifests have the API server ask about.
 
 Nothing answers: the webhook configurations lead nowhere and fail, so that it can be told who would
 have been asked. All that is made meanwhile is a dry run, and each test takes them away again, for
@@ -20,10 +20,9 @@ from provisioner.sandbox.api import Api, ApiError
 from provisioner.sandbox.installation import MANIFESTS, unregister_webhook
 from provisioner.sandbox.kubectl import kubectl
 from provisioner.sandbox.up import Sandbox
-from tests.cluster.background import Background
 from tests.cluster.hands import PVS, claims_of, pods_of
-from tests.cluster.kustomizations import mine, rendered
-from tests.cluster.replicas import eventually, installed
+from tests.cluster.kustomizations import rendered
+from tests.cluster.replicas import eventually
 
 NAMESPACE = "ebs-provisioner"
 NOWHERE = "https://127.0.0.1:9"
@@ -187,87 +186,3 @@ async def test_in_the_overlay_bindings_reach_it_unless_a_namespace_asks_not(
             await eventually(f"{path} is free", partial(not_asked, api, path, BINDING))
         # All else is as without the overlay.
         assert await asked(api, pods_of(namespace), a_pod(CLAIMED))
-
-
-async def test_attachments_of_our_driver_reach_it_with_the_component(
-    sandbox: Sandbox, api: Api, tmp_path: Path
-):
-    path = "/apis/storage.k8s.io/v1/volumeattachments"
-    attachment = {
-        "metadata": {"name": "probe"},
-        "spec": {
-            "attacher": "ebs.csi.aws.com",
-            "nodeName": "nowhere",
-            "source": {"persistentVolumeName": "pv"},
-        },
-    }
-    other = {**attachment, "spec": {**attachment["spec"], "attacher": "efs.csi.aws.com"}}  # type: ignore[dict-item]
-    folder = mine(tmp_path, resources=["webhook"], components=["webhook-attachments"])
-
-    async with unanswered(sandbox, api, MANIFESTS / "webhook"):
-        assert not await asked(api, path, attachment)
-    async with unanswered(sandbox, api, folder):
-        assert await asked(api, path, attachment)
-        assert not await asked(api, path, other)
-
-
-# -- the policy
-
-
-@contextlib.asynccontextmanager
-async def as_controller(background: Background) -> AsyncIterator[Api]:
-    """A client with the rights, and the name, of the controller's account."""
-    sandbox = await installed(background)
-    plane = sandbox.plane
-    token = await background.call(
-        plane.service_account_token(NAMESPACE, "ebs-provisioner-controller")
-    )
-    async with Api(plane.server, plane.credentials.authority, token) as client:
-        yield client
-
-
-def pinned(*terms: Json) -> Json:
-    volume = a_volume()
-    volume["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": list(terms)}}
-    return volume
-
-
-def term(zone: str, key: str = ZONE) -> Json:
-    return {"matchExpressions": [{"key": key, "operator": "In", "values": [zone]}]}
-
-
-async def labels_of(api: Api, volume: Json) -> dict[str, str]:
-    made = await api.request("POST", PVS, volume, dryRun="All")
-    return dict(made["metadata"].get("labels") or {})
-
-
-async def test_the_policies_label_what_a_provisioner_makes_and_nothing_else(
-    background: Background, api: Api
-):
-    plane, folder = background.sandbox.plane, MANIFESTS / "webhook-policy"
-    files = [str(folder / "zone-label.yaml"), str(folder / "region-label.yaml")]
-    arguments = [argument for name in files for argument in ("-f", name)]
-    async with as_controller(background) as controller:
-        try:
-            await kubectl(plane, "apply", *arguments)
-
-            async def both() -> dict[str, str] | None:
-                found = await labels_of(controller, pinned(term("us-west-2-lax-1a")))
-                return found if len(found) == 2 else None
-
-            labels = await eventually("both policies are in force", both)
-            assert labels == {ZONE: "us-west-2-lax-1a", REGION: "us-west-2"}
-            ebs_key = pinned(term("us-gov-east-1b", "topology.ebs.csi.aws.com/zone"))
-            assert await labels_of(controller, ebs_key) == {
-                ZONE: "us-gov-east-1b",
-                REGION: "us-gov-east-1",
-            }
-            assert await labels_of(controller, a_volume()) == {}
-            assert await labels_of(controller, pinned(term("a-1a"), term("a-1b"))) == {}
-            assert (
-                await labels_of(controller, pinned(term("node-1", "kubernetes.io/hostname"))) == {}
-            )
-            # Anybody can write the annotation; nobody can be another account.
-            assert await labels_of(api, pinned(term("us-east-1a"))) == {}
-        finally:
-            await kubectl(plane, "delete", "--ignore-not-found", *arguments)

@@ -55,14 +55,18 @@ class Views:
         """A claim, bound by its name to a persistent volume in the zone of a node."""
         zone, name = node["metadata"]["labels"][ZONE], self.pv(claim)
         volume = a_persistent_volume(name, volume=f"vol-{claim}", zone=zone, driver=DRIVER)
-        owner = {"namespace": self.namespace, "name": claim}
         room = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
-        await self.api.create(PVS, {**volume, "spec": volume["spec"] | room | {"claimRef": owner}})
-        wanted = a_claim(claim, bound=name, storage_class="", namespace=self.namespace)
+        wanted = a_claim(claim, asks_for=name, storage_class="", namespace=self.namespace)
         wanted["spec"]["accessModes"] = room["accessModes"]
-        await self.api.create(claims_of(self.namespace), wanted)
+        made = await self.api.create(claims_of(self.namespace), wanted)
+        uid = made["metadata"]["uid"]
+        owner = {"namespace": self.namespace, "name": claim, "uid": uid}
+        await self.api.create(PVS, {**volume, "spec": volume["spec"] | room | {"claimRef": owner}})
         await eventually(
-            lambda: self.caches.claim(f"{self.namespace}/{claim}") and self.caches.volume(name)
+            lambda: (
+                self.caches.claim(f"{self.namespace}/{claim}") == ClaimView(name, "", uid)
+                and self.caches.volume(name)
+            )
         )
 
 
@@ -88,7 +92,6 @@ async def views(sandbox: Sandbox, api: Api, namespace: str) -> AsyncIterator[Vie
             lookup,
             metrics=metrics,
             driver=DRIVER,
-            provisioner_users=[],
             strict=False,
         )
         nodes: list[Json] = (await api.get(NODES))["items"]
@@ -106,8 +109,12 @@ async def views(sandbox: Sandbox, api: Api, namespace: str) -> AsyncIterator[Vie
 async def test_views_are_what_the_objects_of_a_real_server_say(views: Views) -> None:
     zone = views.here["metadata"]["labels"][ZONE]
 
-    assert views.caches.claim(f"{views.namespace}/here") == ClaimView(views.pv("here"), "")
-    assert views.caches.volume(views.pv("here")) == VolumeView("vol-here", frozenset({zone}))
+    claim = views.caches.claim(f"{views.namespace}/here")
+    assert claim is not None
+    assert claim == ClaimView(views.pv("here"), "", claim.uid)
+    volume = VolumeView("vol-here", frozenset({zone}), views.namespace, claim.uid)
+    assert views.caches.volume(views.pv("here")) == volume
+    assert views.caches.backed_by("vol-here") == (views.pv("here"),)
     node = views.caches.node(views.here["metadata"]["name"])
     assert node is not None
     assert (node.zone, node.has_driver) == (zone, False)
@@ -143,4 +150,4 @@ async def test_a_binding_is_judged_by_the_pod_that_it_names(views: Views) -> Non
     refused = await to(views.there)
 
     assert (refused.allowed, refused.code) == (False, 403)
-    assert "vol-here" in refused.message
+    assert "vol-here" not in refused.message

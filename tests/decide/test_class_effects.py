@@ -1,11 +1,7 @@
 """What a class does: parameter by parameter, and for claims of several sizes."""
 
-import pytest
-
 from provisioner.decide import class_effects as rules
-from provisioner.decide.class_effects import SizeEffect
 from provisioner.decide.storage_class import ReadClass, read
-from provisioner.model.volume_type import VOLUME_TYPES
 from tests.builders import a_class
 
 
@@ -14,8 +10,7 @@ def of(**parameters: str) -> ReadClass:
 
 
 def told(read_class: ReadClass) -> dict[str, str]:
-    effects = rules.effects(read_class, default_file_system="xfs")
-    return {each.name: each.does for each in effects}
+    return dict(rules.effects(read_class, default_file_system="xfs"))
 
 
 def test_what_goes_without_saying_is_told_too():
@@ -40,47 +35,33 @@ def test_encryption_without_a_key_takes_the_accounts():
     assert told(of(encrypted="true"))["encrypted"] == "yes, with the account's default key"
 
 
-@pytest.mark.parametrize("volume_type", VOLUME_TYPES)
-def test_the_smallest_claim_is_the_smallest_that_is_not_refused(volume_type: str):
-    needs_iops = VOLUME_TYPES[volume_type].iops_required
-    read_class = of(type=volume_type, **({"iops": "1000"} if needs_iops else {}))
-
-    smallest = rules.smallest_gib(read_class)
-
-    assert smallest is not None
-    assert not isinstance(rules.planned(read_class, smallest), str)
-    if smallest > 1:
-        assert isinstance(rules.planned(read_class, smallest - 1), str)
-
-
-def test_a_class_that_refuses_every_size_has_no_smallest():
-    read_class = of(type="io1")
-
-    assert rules.smallest_gib(read_class) is None
-    assert rules.size_effects(read_class) == ()
-    assert "iops" in (rules.refusal(read_class) or "")
-
-
-def test_sizes_are_told_from_the_smallest_to_the_largest():
-    sizes = rules.size_effects(of(type="io2", iopsPerGB="50"))
-
-    assert sizes == (
-        SizeEffect(4, 200, None),
-        SizeEffect(100, 5_000, None),
-        SizeEffect(1_000, 50_000, None),
+def test_some_sizes_are_told_from_the_smallest_of_the_type_to_its_largest():
+    assert dict(rules.speeds(of(type="io2", iopsPerGB="50"))) == {
+        "4 GiB": "200 IOPS",
+        "100 GiB": "5,000 IOPS",
+        "1,000 GiB": "50,000 IOPS",
         # What AWS documents at most; the region's own ceiling only EC2 can tell.
-        SizeEffect(65_536, 256_000, None),
-    )
+        "65,536 GiB": "256,000 IOPS",
+    }
 
 
-def test_sizes_at_which_nothing_changes_are_left_out():
-    sizes = rules.size_effects(of(type="io2", iops="4000"))
+def test_why_a_size_gets_no_volume_is_told():
+    told = dict(rules.speeds(of(iops="60000", throughput="250")))
 
-    assert [(each.size_gib, each.iops) for each in sizes] == [(4, 4_000), (65_536, 4_000)]
+    assert "60" in told["1 GiB"]
+    assert told["1,000 GiB"] == "60,000 IOPS, 250 MiB/s"
+    assert "iops" in (rules.refusal(of(type="io1")) or "")
 
 
 def test_what_ec2_chooses_is_left_open():
-    assert rules.size_effects(of(type="gp2"))[0] == SizeEffect(1, None, None)
+    assert ("1 GiB", "as fast as EC2 makes its type and size") in rules.speeds(of(type="gp2"))
+
+
+def test_options_of_file_systems_are_told_by_their_names():
+    effects = told(of(blockSize="4096", ext4BigAlloc="true"))
+
+    assert effects["blockSize"] == "4096, when the file system is made"
+    assert effects["ext4BigAlloc"] == "true, when the file system is made"
 
 
 def test_what_only_restored_volumes_have_is_told_so():

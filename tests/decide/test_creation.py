@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 
 from provisioner.decide.creation import (
     CONSISTENCY_S,
+    LOOK_AGAIN_S,
     TOKEN_LIFE_S,
+    UNANSWERED_S,
+    UNSEEN_S,
     Attempt,
     Await,
     Continue,
@@ -21,13 +24,15 @@ from provisioner.decide.creation import (
     after_look_up,
     inherited,
     is_token_old,
+    late,
     look_again_s,
     look_up_first,
     next_step,
+    under_token,
     with_volume,
 )
 from provisioner.decide.request import client_token
-from provisioner.model.errors import Outcome, Reason
+from provisioner.model.errors import Outcome, Reason, StorageError
 from provisioner.model.volume import VolumeState
 from tests.builders import UID, a_class, a_plan, a_volume, an_ec2_error
 
@@ -83,12 +88,13 @@ def test_a_volume_on_its_way_is_waited_for(seen, missing_for_s):  # race 7
 
 
 @pytest.mark.parametrize(
-    ("missing_for_s", "again_s"), [(None, None), (0.0, 60.0), (58.0, 2.0), (59.9, 1.0)]
+    ("missing_for_s", "again_s"),
+    [(None, None), (0.0, 60.0), (58.0, 2.0), (59.9, 1.0), (60.0, 240.0), (299.9, 1.0)],
 )
 def test_a_missing_volume_is_given_up_in_time_although_nothing_wakes_the_claim(
     missing_for_s, again_s
 ):
-    assert look_again_s(missing_for_s) == again_s
+    assert look_again_s(MADE, missing_for_s) == again_s
 
 
 @pytest.mark.parametrize("state", [VolumeState.AVAILABLE, VolumeState.IN_USE])
@@ -176,18 +182,29 @@ def test_a_volume_that_failed_is_deleted_first():
 @pytest.mark.parametrize(
     ("seen", "missing_for_s"),
     [
-        pytest.param(None, CONSISTENCY_S, id="unknown to EC2 for long"),
+        pytest.param(None, UNSEEN_S, id="unknown to EC2 for long"),
         pytest.param(a_volume(state=VolumeState.DELETING), None, id="being deleted"),
         pytest.param(a_volume(state=VolumeState.DELETED), None, id="deleted"),
     ],
 )
-def test_a_volume_that_vanished_is_made_anew_under_the_next_token(seen, missing_for_s):
+def test_a_volume_that_vanished_is_planned_anew_under_the_next_token(seen, missing_for_s):
     step = next_step(MADE, seen, missing_for_s)
 
-    assert isinstance(step, Continue)
+    assert isinstance(step, GiveUp)
     assert step.error.reason is Reason.VOLUME_NOT_FOUND
     assert step.error.retry_after_s
-    assert_begins_anew_under_token_2(step.attempt)
+    assert not step.choose_again
+    assert step.next_token == 2
+
+
+def test_a_volume_that_no_description_has_shown_yet_is_waited_for_longer_and_told():
+    assert late(MADE, CONSISTENCY_S - 1) is None
+    assert next_step(MADE, None, UNSEEN_S - 1) == Await()
+    told = late(MADE, CONSISTENCY_S)
+    assert told is not None
+    assert "has not shown it for 60 s" in told.message
+    shown = replace(MADE, is_shown=True)
+    assert isinstance(next_step(shown, None, CONSISTENCY_S), GiveUp)
 
 
 @pytest.mark.parametrize(
@@ -204,9 +221,9 @@ def test_an_encrypted_volume_that_vanished_blames_its_key(parameters, encrypted,
     plan = a_plan(storage_class=a_class(parameters=parameters))
     attempt = with_volume(replace(FRESH, plan=plan), a_volume(encrypted=encrypted))
 
-    step = next_step(attempt, None, CONSISTENCY_S)
+    step = next_step(attempt, None, UNSEEN_S)
 
-    assert isinstance(step, Continue)
+    assert isinstance(step, GiveUp)
     assert step.error.reason is Reason.KEY_UNUSABLE
     assert key in step.error.message
 
@@ -215,8 +232,76 @@ def test_a_lost_reply_is_answered_by_the_identical_request():
     verdict = after_failure(FRESH, LOST, 101.0)
 
     assert isinstance(verdict, Continue)
-    assert verdict.attempt == replace(FRESH, uncertain=True)
+    assert verdict.attempt == replace(FRESH, uncertain=True, unanswered_since_s=101.0)
     assert next_step(verdict.attempt, None, None) == Send()
+
+
+def going_on(attempt: Attempt, error: StorageError, now_s: float) -> Attempt:
+    verdict = after_failure(attempt, error, now_s)
+    assert isinstance(verdict, Continue)
+    return verdict.attempt
+
+
+def test_replies_that_stay_lost_are_followed_by_look_ups_and_another_zone():
+    attempt, now_s = FRESH, 101.0
+    while next_step(attempt, None, None) == Send():
+        attempt, now_s = going_on(attempt, LOST, now_s), now_s + 30.0
+    assert UNANSWERED_S <= now_s - 101.0 <= UNANSWERED_S + 30.0
+
+    assert after_look_up(attempt, [], now_s) is attempt
+    verdict = after_look_up(attempt, [], now_s + CONSISTENCY_S)
+
+    assert isinstance(verdict, GiveUp)
+    assert verdict.choose_again
+    assert verdict.error.reason is Reason.ZONE_NOT_ANSWERING
+    assert "for 3 minutes EC2 has not answered" in verdict.error.message
+    assert FRESH.plan.request.zone in verdict.error.message
+
+
+def test_a_volume_that_was_made_in_silence_is_found_by_the_look_ups():
+    attempt = replace(FRESH, unanswered_since_s=100.0)
+    silent = going_on(attempt, LOST, 100.0 + UNANSWERED_S)
+
+    found = after_look_up(silent, [a_volume()], 100.0 + UNANSWERED_S + 1)
+
+    assert isinstance(found, Attempt)
+    assert next_step(found, None, None) == Save(a_volume())
+
+
+def test_one_minute_of_look_ups_serves_for_all_burned_tokens():
+    burned, mismatch = 20, an_ec2_error(Reason.TOKEN_MISMATCH)
+    attempt: Attempt | GiveUp = inherited(FRESH, 600.0)
+    now_s = 100.0
+    while isinstance(attempt, Attempt) and attempt.token_number <= burned:
+        if next_step(attempt, None, None) == Send():
+            attempt = going_on(attempt, mismatch, now_s)
+        else:
+            now_s += LOOK_AGAIN_S
+            attempt = after_look_up(attempt, [], now_s)
+
+    assert isinstance(attempt, Attempt)
+    assert now_s - 100.0 <= CONSISTENCY_S + LOOK_AGAIN_S
+    assert next_step(attempt, None, None) == Send()
+
+
+def test_a_lost_reply_after_the_look_ups_makes_them_count_no_more():
+    clear = replace(FRESH, token_number=2, is_clear=True)
+
+    lost = going_on(clear, LOST, 101.0)
+
+    refused = going_on(lost, an_ec2_error(Reason.TOKEN_MISMATCH), 102.0)
+    assert refused.looking_since_s == 102.0
+
+
+def test_the_next_attempt_of_a_claim_begins_with_the_token_that_was_not_burned():
+    verdict = after_failure(
+        replace(FRESH, token_number=3, is_clear=True), an_ec2_error(Reason.KEY_UNUSABLE), 101.0
+    )
+
+    assert isinstance(verdict, GiveUp)
+    assert verdict.next_token == 3
+    again = under_token(FRESH, verdict.next_token)
+    assert again.plan.request.client_token == client_token(f"pvc-{UID}", 3)
 
 
 def test_a_request_that_was_cut_off_may_have_been_carried_out():
@@ -338,7 +423,8 @@ def test_look_ups_that_stay_empty_after_a_burned_token_lead_to_the_next_one():
     following = after_look_up(attempt, [], 160.0)
 
     assert isinstance(following, Attempt)
-    assert_begins_anew_under_token_2(following)
+    assert following.is_clear
+    assert_begins_anew_under_token_2(replace(following, is_clear=False))
 
 
 def test_look_ups_after_another_controller_are_followed_by_asking():
@@ -362,9 +448,11 @@ def test_every_attempt_has_a_next_step(attempt, seen, missing_for_s):
         assert step == (Send() if attempt.looking_since_s is None else LookUp())
     if isinstance(step, Save):
         assert step.volume.size_gib >= 1 or attempt.volume.size_gib >= 1
-    if isinstance(step, Discard | Continue):
+    if isinstance(step, Discard):
         assert step.attempt.token_number == attempt.token_number + 1
         assert next_step(step.attempt, None, None) == Send()
+    if isinstance(step, GiveUp):
+        assert step.next_token == attempt.token_number + 1
 
 
 @given(attempts, st.builds(an_ec2_error, reasons, outcomes))

@@ -70,6 +70,21 @@ def test_reads_a_modification_alone_and_on_a_page() -> None:
     }
 
 
+def test_a_modification_without_a_target_leaves_its_neighbours_readable() -> None:
+    bare = "<volumeId>vol-2</volumeId><modificationState>modifying</modificationState>"
+    text = MODIFICATION.format(state="optimizing")
+    items = f"<item>{bare}</item><item/><item>{text}</item>"
+    page = f"<volumeModificationSet>{items}</volumeModificationSet>"
+
+    read = wire.read(answer("DescribeVolumesModificationsResponse", page))
+
+    assert read["Modifications"] == [CHANGED]
+    with pytest.raises(ValueError, match="targetSize"):
+        wire.read(
+            answer("ModifyVolumeResponse", f"<volumeModification>{bare}</volumeModification>")
+        )
+
+
 def test_a_state_of_a_modification_that_nobody_knows_yet_is_one_to_wait_in() -> None:
     text = f"<volumeModification>{MODIFICATION.format(state='queued')}</volumeModification>"
 

@@ -37,6 +37,11 @@ def test_keys_ignore_case_and_a_key_means_encryption():
     )
 
 
+@pytest.mark.parametrize("name", ["encrypted", "ext4BigAlloc", "allowAutoIOPSPerGBIncrease"])
+def test_an_empty_boolean_is_not_said(name: str):
+    assert parse({name: ""}) == parse({name: "  "}) == parse({})
+
+
 @pytest.mark.parametrize("text", ["true", "True", "1", "yes"])
 def test_usual_spellings_of_true_are_true(text):
     assert parse({"encrypted": text}).encrypted
@@ -64,7 +69,7 @@ def test_usual_spellings_of_true_are_true(text):
         ({"iops": "9" * 5_000}, "is more than EC2 could be asked for"),
         ({"iopsPerGB": "ten"}, "parameter 'iopsPerGB': 'ten' is not a whole number"),
         ({"volumeInitializationRate": "99"}, "is too slow: EC2 takes 100 MiB/s and more"),
-        ({"allowAutoIOPSPerGBIncrease": ""}, 'is neither "true" nor "false"'),
+        ({"allowAutoIOPSPerGBIncrease": "-"}, 'is neither "true" nor "false"'),
         ({"blockSize": "4 KiB"}, "is neither a number nor a number with a unit"),
         ({"inodeSize": "-o"}, "is neither a number"),
         ({"iops": "3000", "iopsPerGB": "5"}, "iops and iopsPerGB are both given"),
@@ -89,10 +94,6 @@ def test_usual_spellings_of_true_are_true(text):
         ({"tagSpecification_1": "kubernetes.io/cluster/x=owned"}, "is reserved"),
         ({"tagSpecification_1": "a=" + "v" * 257}, "is too long"),
         ({"tagSpecification_1": "a=1", "tagSpecification_2": "a=2"}, "tag 'a' is given twice"),
-        (
-            {f"tagSpecification_{i}": f"k{i}=v" for i in range(51)},
-            "the class has 51 tags, EC2 allows 50",
-        ),
         ({"csi.storage.k8s.io/fstype": "btrfs"}, "is no file system"),
         ({"CSI.storage.k8s.io/fstype": "ext4"}, "unknown parameter"),
         ({"type": "gp3", "TYPE": "gp2"}, "given twice"),
@@ -197,10 +198,6 @@ def test_every_key_of_a_secret_is_taken_and_means_nothing():
 def test_what_the_stock_driver_makes_volumes_of_is_refused_here_alone(raw):
     with pytest.raises(RefusedHereError):
         parse(raw)
-    for worse in ({"typ": "gp3"}, {"throughput": "x"}, {"tagSpecification_3": "no tag"}):
-        with pytest.raises(ValueError, match=next(iter(worse))) as caught:
-            parse(raw | worse)
-        assert not isinstance(caught.value, RefusedHereError)
 
 
 def test_two_file_systems_are_refused_by_external_provisioner_too():

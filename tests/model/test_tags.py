@@ -94,8 +94,8 @@ def test_values_name_the_claim():
     ("template", "sentence"),
     [
         ('a={{ .PVCName | field "-" 1 }}', "tag 'a': function field: 'data' has no part number 1"),
-        ("a={{ printf `%300s` .PVCName }}", "of tag 'a' is too long: EC2 takes 128"),
-        ('a={{ or (println .PVCName) "" }}', "the value of tag 'a' has the character '\\n'"),
+        ("a={{ .PVCName }}" + "y" * 253, "of tag 'a' is too long: EC2 takes 128"),
+        ("a=\n{{ .PVCName }}", "the value of tag 'a' has the character '\\n'"),
     ],
 )
 def test_a_value_that_ec2_would_not_take_is_refused_with_its_tag(template, sentence):

@@ -6,17 +6,18 @@ from pathlib import Path
 
 from provisioner.node.devices import Devices
 from provisioner.node.format import FileSystemWish, Formatter
+from provisioner.node.patience import Patience
 from provisioner.node.programs import Programs
 from tests.node.loop_disks import VOLUME, Consents, Machine
 
 
 async def format_once(folder: Path, file_system: str) -> None:
-    devices = Devices(Machine(folder).roots)
+    devices = Devices(Machine(folder).roots, Patience())
     device = await devices.find(VOLUME, "", "", wait_s=0)
     wish = FileSystemWish(file_system, {}, read_only=False)
     sys.stdout.write("it begins\n")
     sys.stdout.flush()
-    await Formatter(Programs(), devices, Consents()).ensure(device, wish, "blank")
+    await Formatter(Programs(), devices, Consents(), Patience()).ensure(device, wish, "blank")
     sys.stdout.write("it ends\n")
     sys.stdout.flush()
 

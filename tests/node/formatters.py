@@ -8,6 +8,7 @@ from provisioner.decide.format_mark import MARK_BYTES, is_mark_of, mark_offsets
 from provisioner.model.errors import NodeError
 from provisioner.node.devices import Device, Devices
 from provisioner.node.format import FileSystemWish, Formatter, Found
+from provisioner.node.patience import Patience
 from provisioner.node.programs import Programs
 from tests.node.loop_disks import SIZE_BYTES, VOLUME, Consents, Disk, Machine
 
@@ -23,7 +24,7 @@ class Workshop:
     volume_id: str = VOLUME
 
     async def device(self) -> Device:
-        return await Devices(self.machine.roots).find(self.volume_id, "", "", wait_s=0)
+        return await Devices(self.machine.roots, Patience()).find(self.volume_id, "", "", wait_s=0)
 
     async def ensure(
         self,
@@ -34,7 +35,9 @@ class Workshop:
         **options: str,
     ) -> Found:
         """As a process that has just begun would: nothing is remembered."""
-        formatter = Formatter(self.programs, Devices(self.machine.roots), self.consents)
+        formatter = Formatter(
+            self.programs, Devices(self.machine.roots, Patience()), self.consents, Patience()
+        )
         wish = FileSystemWish(file_system, options, read_only)
         return await formatter.ensure(await self.device(), wish, origin)
 

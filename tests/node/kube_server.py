@@ -22,8 +22,6 @@ class KubeServer:
     def __init__(self, folder: Path) -> None:
         self.objects: dict[str, Json] = {}
         self.answers: list[Callable[[], web.StreamResponse]] = []
-        self.pages: list[Json] = []
-        self.lines: list[bytes] = []
         self.hang: asyncio.Event | None = None
         self.asked: list[tuple[str, dict[str, str], str]] = []
         self.tokens = {"first"}
@@ -76,10 +74,6 @@ class KubeServer:
             return self.answers.pop(0)()
         if token not in self.tokens:
             return status(401, "Unauthorized", "Unauthorized")
-        if request.query.get("watch"):
-            return web.Response(body=b"".join(self.lines), content_type="application/json")
-        if request.path == ATTACHMENTS:
-            return web.json_response(self.pages.pop(0))
         if request.path in self.objects:
             return web.json_response(self.objects[request.path])
         name = request.path.rpartition("/")[2]

@@ -138,7 +138,7 @@ class Machine:
         self.programs = Programs(f"{self.bin}:{PATH}")
         self.operations = Operations()
         self.patience = Patience(patience_s=5)
-        self.devices = Devices(self.roots, look_again_s=0.05)
+        self.devices = Devices(self.roots, self.patience, look_every_s=0.05)
         self.mounts = Mounts(self.programs, self.patience, self.roots)
         self.paths = Paths(self.patience, self.kubelet)
         self.growth = Growth(self.programs, self.patience)
@@ -150,7 +150,7 @@ class Machine:
             programs=self.programs,
             devices=self.devices,
             attached_here=here,
-            formatter=Formatter(self.programs, self.devices, NoConsents()),
+            formatter=Formatter(self.programs, self.devices, NoConsents(), self.patience),
             mounts=self.mounts,
             growth=self.growth,
             paths=self.paths,

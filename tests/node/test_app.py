@@ -123,6 +123,7 @@ async def test_a_plugin_from_its_start_to_its_end(folder: Path, kube: KubeServer
         _, shown = await status_of(port, "/metrics")
         assert "ebs_provisioner_node_registered 1.0" in shown
         assert 'ebs_provisioner_node_rpcs_total{code="OK",method="NodeGetInfo"} 1.0' in shown
+        assert 'ebs_provisioner_node_rpc_seconds_count{method="NodeGetInfo"} 1.0' in shown
 
         assert await plugin.end(signal.SIGTERM) == 0
         # Without its file in the registry, kubelet would take the driver out of CSINode.
@@ -174,6 +175,24 @@ async def test_a_second_plugin_beside_it_ends_in_one_line(folder: Path, kube: Ku
             await kubelet("Probe")
 
 
+@pytest.mark.parametrize("which", ["csi", "registry"])
+async def test_it_ends_once_a_socket_is_lost_and_is_started_anew(
+    folder: Path, kube: KubeServer, which: str
+):
+    async with started(folder, kube) as first:
+        await first.said("listening")
+        await register(first)
+        getattr(first, which).unlink()
+
+        _, errors = await asyncio.wait_for(first.process.communicate(), START_S)
+
+        assert first.process.returncode == 1
+        assert "to be started anew" in errors.decode().splitlines()[-1]
+        async with started(folder, kube) as second:
+            await second.said("listening")
+            await register(second)
+
+
 async def test_nothing_heavy_is_loaded():
     heavy = {"boto3", "botocore", "kubernetes", "yaml", "cryptography", "requests"}
     script = "import sys, provisioner.cli, provisioner.node.app; print(*sys.modules)"
@@ -187,7 +206,7 @@ async def test_nothing_heavy_is_loaded():
 
 @asynccontextmanager
 async def in_this_process(
-    folder: Path, kube: KubeServer, drain_s: float
+    folder: Path, kube: KubeServer, drain_s: float, metrics: NodeMetrics | None = None
 ) -> AsyncIterator[tuple[app.Node, asyncio.Event, "asyncio.Task[None]"]]:
     settings = NodeSettings(
         node_name="node-1",
@@ -197,7 +216,7 @@ async def in_this_process(
         drain_s=drain_s,
     )
     async with kube.client() as client:
-        node = app.Node(settings, client, None, NodeMetrics())
+        node = app.Node(settings, client, None, metrics or NodeMetrics())
         stop = asyncio.Event()
         running = asyncio.create_task(node.run(stop))
         try:
@@ -213,10 +232,13 @@ async def in_this_process(
 
 
 async def test_at_its_end_a_program_gets_the_time_that_it_needs(folder: Path, kube: KubeServer):
-    async with in_this_process(folder, kube, START_S) as (node, stop, running):
+    metrics = NodeMetrics()
+    async with in_this_process(folder, kube, START_S, metrics) as (node, stop, running):
         program = asyncio.create_task(node._programs.run("sleep", "0.5", why="to last"))
         await asyncio.sleep(0)  # it has begun
         assert len(node._programs.running()) == 1
+        shown = metrics.registry.get_sample_value("ebs_provisioner_node_programs_running")
+        assert shown == 1
         stop.set()
         await asyncio.wait_for(running, START_S)
 

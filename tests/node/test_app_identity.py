@@ -2,14 +2,14 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from provisioner.model.errors import NodeError
 from provisioner.node import app, metadata
 from provisioner.node.imds import Imds
 from provisioner.node.metrics import NodeMetrics
@@ -35,22 +35,29 @@ async def kube() -> AsyncIterator[KubeServer]:
 class Plugin:
     """The plugin on a machine that has the Node of another one; first, nobody else tells."""
 
-    def __init__(self, settings: NodeSettings, service: InstanceMetadata) -> None:
+    def __init__(
+        self, settings: NodeSettings, service: InstanceMetadata, make: Callable[[], app.Node]
+    ) -> None:
         self.csi = settings.csi_socket
         self.registry = settings.registration_socket
         self.service = service
+        self._make = make
+
+    async def start(self) -> None:
+        """As the kubelet does with its container, also once it has ended."""
+        self.node, self.stop = self._make(), asyncio.Event()
+        self.running = asyncio.create_task(self.node.run(self.stop))
+        await there(self.registry)
+
+    async def ends_by_itself(self) -> None:
+        with pytest.raises(NodeError, match="to be started anew"):
+            await asyncio.wait_for(self.running, MOST_S)
+        await self.node.volumes.close()
 
     async def told(self) -> object:
         """What kubelet would write into CSINode."""
         async with calling(self.csi) as kubelet:
             return (await kubelet("NodeGetInfo")).node_id
-
-    def made(self) -> tuple[int, int] | None:
-        """Which registration file there is; kubelet watches it."""
-        with suppress(FileNotFoundError):
-            status = self.registry.lstat()
-            return status.st_ino, status.st_ctime_ns
-        return None
 
 
 @pytest.fixture
@@ -68,13 +75,12 @@ async def plugin(kube: KubeServer) -> AsyncIterator[Plugin]:
         Imds(url, pauses_s=()) as imds,
         kube.client() as client,
     ):
-        node, stop = app.Node(settings, client, imds, NodeMetrics()), asyncio.Event()
-        running = asyncio.create_task(node.run(stop))
-        await there(settings.registration_socket)
-        yield Plugin(settings, service)
-        stop.set()
-        await asyncio.wait_for(running, MOST_S)
-        await node.volumes.close()
+        plugin = Plugin(settings, service, lambda: app.Node(settings, client, imds, NodeMetrics()))
+        await plugin.start()
+        yield plugin
+        plugin.stop.set()
+        await asyncio.wait_for(plugin.running, MOST_S)
+        await plugin.node.volumes.close()
 
 
 @pytest.fixture
@@ -88,16 +94,15 @@ def now_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 async def test_who_was_taken_for_another_instance_is_registered_anew(
     now_s: list[float], plugin: Plugin
 ):
-    first = plugin.made()
     assert await plugin.told() == INSTANCE
-    assert plugin.made() == first
 
     plugin.service.is_on = True
     now_s[0] += 61.0
     assert await plugin.told() == plugin.service.instance_id
     assert not plugin.registry.exists()  # which is what kubelet watches
 
-    await there(plugin.registry)
+    await plugin.ends_by_itself()
+    await plugin.start()
     async with calling(plugin.registry) as kubelet:
         assert (await kubelet("GetInfo")).endpoint == str(plugin.csi)
     assert await plugin.told() == plugin.service.instance_id
@@ -112,13 +117,11 @@ def is_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("is_impatient")
 async def test_it_is_registered_anew_though_kubelet_never_asks_again(plugin: Plugin):
-    first = plugin.made()
     assert await plugin.told() == INSTANCE
 
     plugin.service.is_on = True
-    async with asyncio.timeout(MOST_S):
-        while plugin.made() in {first, None}:  # noqa: ASYNC110 -- nobody here knows when
-            await asyncio.sleep(0.01)
+    await plugin.ends_by_itself()
+    await plugin.start()
 
     assert await plugin.told() == plugin.service.instance_id
 

@@ -10,7 +10,6 @@ from provisioner.decide.blank import ALIGNMENT_BYTES, Data, Zeros
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.blank import read_content
 from provisioner.node.claimed import CHUNK_BYTES, ClaimedDevice
-from provisioner.node.device_thread import in_thread
 from tests.node.loop_disks import MIB, NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME
 
 pytest_plugins = ("tests.node.loop_fixtures",)
@@ -127,7 +126,7 @@ async def test_a_device_in_a_threads_hands_is_closed_when_the_thread_has_ended(d
                 sizes.append(os.lseek(fd, 0, os.SEEK_END))
 
     device = Slow.open(disk.node)
-    work = asyncio.create_task(in_thread(device.work))
+    work = asyncio.create_task(asyncio.to_thread(device.work))
     assert await asyncio.to_thread(begun.wait, 10)
 
     device.close()
@@ -140,8 +139,8 @@ async def test_a_device_in_a_threads_hands_is_closed_when_the_thread_has_ended(d
     assert is_free(disk)
 
 
-async def test_a_volume_that_was_never_written_reads_as_zeros(claimed):
-    found = await read_content(claimed, SIZE_BYTES, VOLUME)
+def test_a_volume_that_was_never_written_reads_as_zeros(claimed):
+    found = read_content(claimed, SIZE_BYTES, VOLUME, threading.Event())
 
     assert isinstance(found, Zeros)
     assert found.read_bytes > 20 * MIB
@@ -150,10 +149,10 @@ async def test_a_volume_that_was_never_written_reads_as_zeros(claimed):
 @pytest.mark.parametrize(
     "offset", [0, 1, 4095, 4096, 16 * MIB - 1, SIZE_BYTES - MIB, SIZE_BYTES - 1, 128 * MIB]
 )
-async def test_the_first_byte_that_is_not_zero_is_found_to_the_byte(disk, claimed, offset):
+def test_the_first_byte_that_is_not_zero_is_found_to_the_byte(disk, claimed, offset):
     disk.write(offset, b"\x01")
 
-    found = await read_content(claimed, SIZE_BYTES, VOLUME)
+    found = read_content(claimed, SIZE_BYTES, VOLUME, threading.Event())
 
     assert isinstance(found, Data)
     assert found.offset_bytes == offset
@@ -161,10 +160,10 @@ async def test_the_first_byte_that_is_not_zero_is_found_to_the_byte(disk, claime
     assert found.sample.count(0) == len(found.sample) - 1
 
 
-async def test_reading_leaves_no_trace(disk, claimed):
+def test_reading_leaves_no_trace(disk, claimed):
     before = disk.content.stat().st_blocks
 
-    await read_content(claimed, SIZE_BYTES, VOLUME)
+    read_content(claimed, SIZE_BYTES, VOLUME, threading.Event())
 
     assert disk.content.stat().st_blocks == before
 
@@ -180,13 +179,15 @@ async def test_reading_that_nobody_waits_for_ends_at_the_next_chunk(disk):
             return super().read(offset_bytes, length_bytes)
 
     device = Gated.open(disk.node)
-    reading = asyncio.create_task(read_content(device, SIZE_BYTES, VOLUME))
+    unwanted = threading.Event()
+    reading = asyncio.create_task(
+        asyncio.to_thread(read_content, device, SIZE_BYTES, VOLUME, unwanted)
+    )
     assert await asyncio.to_thread(begun.wait, 10)
 
-    reading.cancel()
-    await asyncio.sleep(0)
+    unwanted.set()
     may_go_on.set()
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(InterruptedError):
         await reading
     device.close()
 
@@ -194,62 +195,12 @@ async def test_reading_that_nobody_waits_for_ends_at_the_next_chunk(disk):
     assert is_free(disk)
 
 
-async def test_a_device_that_fails_while_it_is_read_is_told(disk, claimed):
+def test_a_device_that_fails_while_it_is_read_is_told(disk, claimed):
     disk.resize(64 * MIB)  # what lies behind fails
 
-    with pytest.raises(NodeError, match="cannot be used") as failed:
-        await read_content(claimed, SIZE_BYTES, VOLUME)
-
-    assert failed.value.reason is Reason.DEVICE_NOT_FOUND
+    with pytest.raises(OSError, match=r"bytes read|Input/output"):
+        read_content(claimed, SIZE_BYTES, VOLUME, threading.Event())
 
 
 def test_chunks_are_aligned():
     assert CHUNK_BYTES % ALIGNMENT_BYTES == 0
-
-
-async def test_what_a_thread_raises_is_its_waiters():
-    def fails():
-        raise OSError(5, "broken")
-
-    with pytest.raises(OSError, match="broken"):
-        await in_thread(fails)
-
-
-async def test_a_result_that_nobody_gets_is_taken_back():
-    begun, may_end = threading.Event(), threading.Event()
-    taken_back: list[str] = []
-
-    def work():
-        begun.set()
-        assert may_end.wait(10)
-        return "a thing to be closed"
-
-    waiting = asyncio.create_task(in_thread(work, undo=taken_back.append, if_cancelled=may_end.set))
-    assert await asyncio.to_thread(begun.wait, 10)
-
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-
-    assert taken_back == ["a thing to be closed"]
-
-
-async def test_a_thread_that_hangs_is_left_behind():
-    begun, may_end = threading.Event(), threading.Event()
-    taken_back = asyncio.Event()
-
-    def work():
-        begun.set()
-        assert may_end.wait(10)
-
-    waiting = asyncio.create_task(in_thread(work, undo=lambda _: taken_back.set(), linger_s=0.01))
-    assert await asyncio.to_thread(begun.wait, 10)
-
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    was_taken_back = taken_back.is_set()
-    may_end.set()  # whenever it comes back
-    await asyncio.wait_for(taken_back.wait(), 10)
-
-    assert not was_taken_back

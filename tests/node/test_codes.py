@@ -30,7 +30,7 @@ BAD_INPUTS = [
     ("a volume that is not staged", R.VOLUME_NOT_STAGED, S.FAILED_PRECONDITION),
     ("an mkfs that fails", R.FORMAT_FAILED, S.INTERNAL),
     ("a mount that fails", R.MOUNT_FAILED, S.INTERNAL),
-    ("a file system that cannot be grown", R.GROW_FAILED, S.INTERNAL),
+    ("a file system that cannot be grown", R.GROW_FAILED, S.FAILED_PRECONDITION),
     ("an mkfs or a mount that hangs, asked for again", R.OPERATION_RUNNING, S.ABORTED),
     ("a program that is not there", R.PROGRAM_MISSING, S.INTERNAL),
     ("no metadata", R.METADATA_UNAVAILABLE, S.UNAVAILABLE),

@@ -31,8 +31,6 @@ async def collector(machine, kube):
     made = VolumeCollector(
         machine,
         VolumeNames(kube, foreign_s=300.0, again_s=0.0),
-        table=lambda: tuple(machine.mounts),
-        measure=machine.measure,
         statistics_page=machine.page,
         patience=Patience(0.2),
         budget_s=2.0,
@@ -64,17 +62,14 @@ def values(found, volume_id, *names):
     return [found[name, volume_id, ""].value for name in names]
 
 
-async def test_a_file_system_is_measured_under_its_claim(machine, kube_server, samples):
+async def test_a_volume_is_measured_under_its_claim(machine, kube_server, samples):
     machine.has("vol-1")
     kube_server.has_volume("vol-1", "pv-1")
 
     found = await samples()
 
-    assert values(found, "vol-1", "device_bytes", "capacity_bytes") == [5 * GIB, 4 * GIB]
-    assert values(found, "vol-1", "used_bytes", "available_bytes") == [GIB, 2 * GIB]
-    assert values(found, "vol-1", "inodes", "inodes_used", "inodes_free") == [1000, 10, 990]
-    assert values(found, "vol-1", "unreadable") == [0]
-    assert found["used_bytes", "vol-1", ""].labels == {
+    assert values(found, "vol-1", "device_bytes", "unreadable") == [5 * GIB, 0]
+    assert found["device_bytes", "vol-1", ""].labels == {
         "volume_id": "vol-1",
         "persistentvolume": "pv-1",
         "namespace": "shop",
@@ -82,15 +77,8 @@ async def test_a_file_system_is_measured_under_its_claim(machine, kube_server, s
     }
 
 
-async def test_a_file_system_on_a_partition_is_measured(machine, kube_server, samples):
-    machine.has("vol-1", partition="p1")
-    kube_server.has_volume("vol-1", "pv-1")
-
-    assert values(await samples(), "vol-1", "used_bytes") == [GIB]
-
-
-async def test_a_raw_volume_has_its_size_and_statistics(machine, kube_server, samples):
-    machine.has("vol-1", mounted=False)
+async def test_a_volume_has_its_size_and_statistics(machine, kube_server, samples):
+    machine.has("vol-1")
     machine.pages["/dev/nvme1n1"] = page(counters=(1, 2, 3, 4, *(10**6,) * 6, 11))
     kube_server.has_volume("vol-1", "pv-1")
 
@@ -100,7 +88,6 @@ async def test_a_raw_volume_has_its_size_and_statistics(machine, kube_server, sa
     assert values(found, "vol-1", *names) == [1, 2, 3, 4]
     assert values(found, "vol-1", "read_seconds_total", "write_seconds_total") == [1, 1]
     assert values(found, "vol-1", "queue_length", "device_bytes") == [11, 5 * GIB]
-    assert ("used_bytes", "vol-1", "") not in found
 
 
 async def test_it_is_told_whose_limit_was_exceeded(machine, kube_server, samples):
@@ -159,7 +146,7 @@ async def test_a_page_that_makes_no_sense_is_told_and_the_rest_is_shown(
     for _ in range(2):
         found = await samples()
 
-    assert values(found, "vol-1", "unreadable", "used_bytes") == [1, GIB]
+    assert values(found, "vol-1", "unreadable", "device_bytes") == [1, 5 * GIB]
     assert ("reads_total", "vol-1", "") not in found
     assert capsys.readouterr().out.count("at most 64 bins, not 99") == 1
 
@@ -175,8 +162,8 @@ async def test_a_volume_that_hangs_holds_up_no_other_and_no_scrape(machine, kube
     for each in ("vol-1", "vol-2", "vol-3"):
         machine.has(each)
         kube_server.has_volume(each, f"pv-{each}")
-    machine.pages["/dev/nvme2n1"] = page()
-    machine.hanging = {"/staged/vol-2"}
+    machine.pages = {f"/dev/nvme{each}n1": page() for each in (1, 2, 3)}
+    machine.hanging = {"/dev/nvme2n1"}
 
     for _ in range(3):
         async with asyncio.timeout(1.0):
@@ -187,21 +174,22 @@ async def test_a_volume_that_hangs_holds_up_no_other_and_no_scrape(machine, kube
         1,
         0,
     ]
-    assert values(found, "vol-3", "used_bytes") == [GIB]
-    assert ("used_bytes", "vol-2", "") not in found
-    assert values(found, "vol-2", "reads_total", "device_bytes") == [1, 5 * GIB]
-    assert machine.asked.count("/staged/vol-2") == 1
+    assert values(found, "vol-3", "reads_total") == [1]
+    assert ("reads_total", "vol-2", "") not in found
+    assert values(found, "vol-2", "device_bytes") == [5 * GIB]
+    assert machine.asked.count("/dev/nvme2n1") == 1
 
 
 async def test_a_volume_that_comes_back_is_measured_again(machine, kube_server, samples):
     machine.has("vol-1")
     kube_server.has_volume("vol-1", "pv-1")
-    machine.hanging = {"/staged/vol-1"}
+    machine.pages["/dev/nvme1n1"] = page()
+    machine.hanging = {"/dev/nvme1n1"}
     await samples()
     machine.hanging.clear()
     machine.wakes.set()
 
-    assert values(await samples(), "vol-1", "unreadable", "used_bytes") == [0, GIB]
+    assert values(await samples(), "vol-1", "unreadable", "reads_total") == [0, 1]
 
 
 async def test_a_volume_that_goes_is_shown_no_more(machine, kube_server, samples):
@@ -244,7 +232,7 @@ async def test_an_inline_volume_is_shown_without_a_claim(machine, kube_server, s
     machine.has("vol-1")
     kube_server.has_attachment("vol-1", "")
 
-    assert (await samples())["used_bytes", "vol-1", ""].labels["claim"] == ""
+    assert (await samples())["device_bytes", "vol-1", ""].labels["claim"] == ""
 
 
 async def test_a_machine_that_cannot_tell_goes_by_what_kubernetes_says(
@@ -255,7 +243,7 @@ async def test_a_machine_that_cannot_tell_goes_by_what_kubernetes_says(
     kube_server.has_volume("vol-1", "pv-1")
     kube_server.has_node(status={"volumesInUse": ["kubernetes.io/csi/ebs.csi.aws.com^vol-1"]})
 
-    assert values(await samples(), "vol-1", "used_bytes") == [GIB]
+    assert values(await samples(), "vol-1", "device_bytes") == [5 * GIB]
     assert "/dev/nvme1n1" not in machine.asked
 
 
@@ -272,6 +260,6 @@ async def test_a_scrape_sees_what_is_true_now(machine, kube_server, collector):
         _, text = await fetch(port, "/metrics")
 
     families = {each.name: each.type for each in text_string_to_metric_families(text)}
-    assert families[f"{PREFIX}used_bytes"] == "gauge"
+    assert families[f"{PREFIX}device_bytes"] == "gauge"
     assert families[f"{PREFIX}reads"] == "counter"
     assert families[f"{PREFIX}read_latency_seconds"] == "histogram"

@@ -1,10 +1,7 @@
 """Measuring on real devices and mounts: what the kernel says is what is shown."""
 
-import os
-
 import pytest
 
-from provisioner.node import usage
 from provisioner.node.collector import VolumeCollector
 from provisioner.node.info import Foreign
 from provisioner.node.metadata import Metadata
@@ -23,8 +20,6 @@ async def measured(machine, kube):
     collector = VolumeCollector(
         machine.devices,
         VolumeNames(kube),
-        table=machine.mounts.table,
-        measure=usage.measure,
         patience=Patience(2.0),
     )
 
@@ -39,26 +34,6 @@ async def measured(machine, kube):
 
     yield measured
     await collector.close()
-
-
-@pytest.mark.parametrize("file_system", ["ext4", "xfs"])
-async def test_a_staged_file_system_is_as_full_as_statvfs_says(
-    machine, kube_server, measured, file_system
-):
-    kube_server.has_volume(VOLUME, "pv-1")
-    machine.attach()
-    await machine.stager.stage(machine.stage(file_system=file_system))
-    (machine.staging() / "file").write_bytes(b"x" * 10 * MIB)
-
-    found = await measured()
-
-    told = os.statvfs(machine.staging())
-    assert found["device_bytes"] == 512 * MIB
-    assert found["capacity_bytes"] == told.f_blocks * told.f_frsize
-    assert found["used_bytes"] == (told.f_blocks - told.f_bfree) * told.f_frsize
-    assert found["available_bytes"] == told.f_bavail * told.f_frsize
-    assert found["inodes_free"] == told.f_ffree
-    assert found["unreadable"] == 0
 
 
 async def test_a_loop_device_has_no_statistics_of_ebs(machine, kube_server, measured):

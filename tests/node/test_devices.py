@@ -8,19 +8,20 @@ import pytest
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node import sysfs
 from provisioner.node.devices import Devices
+from provisioner.node.patience import Patience
 from tests.node.loop_disks import NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME
 
 pytest_plugins = ("tests.node.loop_fixtures",)
 pytestmark = [NEEDS_LOOP_DEVICES, pytest.mark.usefixtures("no_leaked_tasks")]
 OTHER = "vol-0fedcba9876543210"
-NEVER_S = 600.0  # a look that nothing but an event brings about
+LONG_S = 600.0
 
 
 class Looking(Devices):
-    """Tells when it has looked; from then on it waits for an event."""
+    """Tells when it has looked."""
 
-    def __init__(self, roots, *, look_again_s):
-        super().__init__(roots, look_again_s=look_again_s)
+    def __init__(self, roots):
+        super().__init__(roots, Patience(), look_every_s=0.01)
         self.has_looked = threading.Event()
 
     def _look(self, *wanted):
@@ -30,8 +31,8 @@ class Looking(Devices):
             self.has_looked.set()
 
 
-def devices(host, *, look_again_s=NEVER_S):
-    return Looking(host.roots, look_again_s=look_again_s)
+def devices(host):
+    return Looking(host.roots)
 
 
 async def found(host, device_path="", partition="", wait_s=0.0):
@@ -44,9 +45,9 @@ async def refusal(host, device_path="", partition="", wait_s=0.0):
     return refused.value
 
 
-async def searching(host, device_path="", *, look_again_s=NEVER_S):
+async def searching(host, device_path=""):
     """A search that has looked in vain."""
-    looking = devices(host, look_again_s=look_again_s)
+    looking = devices(host)
     search = asyncio.create_task(looking.find(VOLUME, device_path, "", wait_s=30))
     assert await asyncio.to_thread(looking.has_looked.wait, 10)
     return search
@@ -187,7 +188,7 @@ async def test_a_device_that_does_not_come_is_told_at_the_deadline(host):
     ("device_path", "partition"), [("/dev/../etc/passwd", ""), ("", "../1"), ("xvdba", "")]
 )
 async def test_what_is_no_name_is_refused_at_once(host, device_path, partition):
-    refused = await refusal(host, device_path, partition, wait_s=NEVER_S)
+    refused = await refusal(host, device_path, partition, wait_s=LONG_S)
 
     assert refused.reason is Reason.INVALID_REQUEST
 
@@ -213,7 +214,7 @@ async def test_a_device_that_comes_is_noticed(host):
 async def test_a_serial_that_comes_without_an_event_is_noticed_a_little_later(host):
     disk = host.a_disk("nvme1n1")
     host.link(VOLUME, "nvme1n1")
-    search = await searching(host, look_again_s=0.05)
+    search = await searching(host)
 
     host.give_serial(disk, VOLUME.replace("-", ""))
 
@@ -268,7 +269,7 @@ async def test_a_device_that_grew_meanwhile_is_looked_at_anew(host):
         await devices(host).verify(device)
 
 
-def test_the_volumes_of_a_machine_are_those_of_links_and_serials(host):
+async def test_the_volumes_of_a_machine_are_those_of_links_and_serials(host):
     host.an_nvme_disk()
     disk = host.a_disk("nvme2n1")
     host.give_serial(disk, OTHER.replace("-", ""))
@@ -279,6 +280,6 @@ def test_the_volumes_of_a_machine_are_those_of_links_and_serials(host):
     host.a_disk("nvme4n1")
     host.link("vol-0cccccccccccccccc", "nvme4n1")  # no serial to be read
 
-    found = devices(host).volumes()
+    found = await devices(host).volumes()
 
     assert found == {VOLUME, OTHER, "vol-0cccccccccccccccc"}

@@ -1,7 +1,6 @@
 """The drain hook against an API server on loopback."""
 
 import asyncio
-import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -10,16 +9,22 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
 from structlog.testing import capture_logs
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node import drain as hook
 from provisioner.node.drain import drain
-from tests.node.kube_server import KubeServer, attachment, serving, status
+from provisioner.node.roots import Roots
+from tests.node.kube_server import KubeServer, serving, status
 
 Json = dict[str, Any]
 
 GOES = {"unschedulable": True}
+SHUTTING_DOWN = {"type": "Ready", "status": "False", "message": "node is shutting down"}
+STAGES = Path("/var/lib/kubelet/plugins/kubernetes.io/csi/ebs.csi.aws.com")
+A, B = "ebs.csi.aws.com^vol-0a", "ebs.csi.aws.com^aws://us-east-1a/vol-0b"
+OTHERS = "efs.csi.aws.com^vol-0c"
 
 
 @pytest_asyncio.fixture
@@ -33,17 +38,13 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hook, "_AGAIN_S", 0.01)
 
 
-def page(*found: Json) -> Json:
-    return {"metadata": {"resourceVersion": "7"}, "items": list(found)}
+def in_use(*volumes: str) -> Json:
+    return {"volumesInUse": [f"kubernetes.io/csi/{each}" for each in volumes]}
 
 
-def line(kind: str, found: Json) -> bytes:
-    return json.dumps({"type": kind, "object": found}).encode() + b"\n"
-
-
-async def drained(kube: KubeServer, timeout_s: float = 10.0) -> None:
+async def drained(kube: KubeServer, timeout_s: float = 10.0, roots: Roots = Roots()) -> None:  # noqa: B008
     async with kube.client() as client:
-        await drain(client, timeout_s=timeout_s)
+        await drain(client, roots, STAGES, timeout_s=timeout_s)
 
 
 async def test_a_node_that_stays_is_not_waited_for(kube: KubeServer):
@@ -54,59 +55,54 @@ async def test_a_node_that_stays_is_not_waited_for(kube: KubeServer):
     assert kube.paths() == ["/api/v1/nodes/node-1"]
 
 
-async def test_a_node_that_goes_is_waited_for_until_its_last_volume_is_off(kube: KubeServer):
-    kube.has_node(spec=GOES)
-    first, second = attachment("vol-1", "pv-1"), attachment("vol-2", "pv-2")
-    kube.pages = [page(first)]
-    kube.lines = [line("ADDED", second), line("DELETED", first), line("DELETED", second)]
+@pytest.mark.parametrize(
+    "going",
+    [
+        {"spec": GOES},
+        {"status": {"conditions": [SHUTTING_DOWN]}},
+    ],
+    ids=["cordoned", "shut down by systemd"],
+)
+async def test_a_node_that_goes_is_waited_for_until_the_kubelet_uses_none_of_our_volumes(
+    kube: KubeServer, going: Json
+):
+    said = [in_use(A, B, OTHERS), in_use(B, OTHERS), in_use(OTHERS)]
+
+    def answer() -> web.Response:
+        status = {**going.get("status", {}), **said.pop(0)}
+        return web.json_response({"metadata": {"name": "node-1"}, **going, "status": status})
+
+    kube.answers = [answer] * 3
 
     with capture_logs() as logs:
         await drained(kube)
 
     waited = [each["volumes"] for each in logs if "volumes" in each]
-    assert waited == [["pv-1"], ["pv-1", "pv-2"], ["pv-2"]]
-    assert kube.asked[-1][1]["resourceVersion"] == "7"
+    assert waited == [["vol-0a", "vol-0b"], ["vol-0b"]]
+    assert kube.paths() == ["/api/v1/nodes/node-1"] * 3
 
 
-async def test_a_node_whose_object_is_gone_is_waited_for_too(kube: KubeServer):
-    kube.pages = [page(attachment("vol-1")), page()]
-
-    await drained(kube)
-
-    assert kube.pages == []
-
-
-async def test_a_machine_that_is_shut_down_is_waited_for_though_nobody_cordoned_it(
-    kube: KubeServer,
+async def test_a_node_whose_object_is_gone_is_waited_for_while_a_volume_is_staged_there(
+    kube: KubeServer, tmp_path: Path
 ):
-    ready = {"type": "Ready", "status": "False", "message": "node is shutting down"}
-    kube.has_node(status={"conditions": [ready]})
-    kube.pages = [page(attachment("vol-1")), page()]
+    table = tmp_path / "self" / "mountinfo"
+    table.parent.mkdir()
+    line = "36 35 259:1 / {path} rw - ext4 /dev/nvme1n1 rw\n"
+    table.write_text(line.format(path=STAGES / "0" / "globalmount"))
 
-    await drained(kube)
+    draining = asyncio.ensure_future(drained(kube, roots=Roots(proc=tmp_path)))
+    await kube.times(3)
+    assert not draining.done()
+    table.write_text(line.format(path="/var/lib/kubelet/plugins/other"))
 
-    assert kube.pages == []
-
-
-async def test_volumes_of_other_drivers_and_nodes_keep_nobody_waiting(kube: KubeServer):
-    kube.has_node(spec=GOES)
-    kube.pages = [page(attachment("vol-1", attacher="efs"), attachment("vol-2", node="node-2"))]
-
-    await drained(kube)
-
-    assert len(kube.asked) == 2
+    await draining
 
 
-async def test_a_watch_that_ends_or_is_too_old_is_begun_anew(kube: KubeServer):
-    kube.has_node(spec=GOES)
-    held = attachment("vol-1")
-    kube.pages = [page(held), page(held), page()]
-    gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
-    kube.lines = [line("ERROR", gone)]
-
-    await drained(kube)
-
-    assert kube.pages == []
+async def test_what_is_mounted_where_the_node_is_gone_and_the_table_cannot_be_read_is_not_guessed(
+    kube: KubeServer, tmp_path: Path
+):
+    with pytest.raises(NodeError, match="what is mounted, which cannot be read"):
+        await drained(kube, 0.2, Roots(proc=tmp_path))
 
 
 async def test_the_api_server_is_asked_again_until_it_answers(kube: KubeServer):
@@ -120,14 +116,15 @@ async def test_the_api_server_is_asked_again_until_it_answers(kube: KubeServer):
 
 
 async def test_after_its_time_it_says_which_volumes_are_left(kube: KubeServer):
-    kube.has_node(spec=GOES)
-    kube.pages = [page(attachment("vol-2", "pv-2"), attachment("vol-1", "pv-1"))] * 1000
+    kube.has_node(spec=GOES, status=in_use(B, A))
 
     with pytest.raises(NodeError) as error:
         await drained(kube, timeout_s=0.3)
 
     assert error.value.reason is Reason.TIMED_OUT
-    assert error.value.message == "gave up after 0 s on node node-1: still attached are pv-1, pv-2"
+    assert (
+        error.value.message == "gave up after 0 s on node node-1: still in use are vol-0a, vol-0b"
+    )
 
 
 async def test_after_its_time_it_says_that_nobody_answered(kube: KubeServer):

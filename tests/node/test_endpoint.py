@@ -5,7 +5,7 @@ import os
 import shutil
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -34,13 +34,9 @@ def made(path: Path, driver: str = "ebs.csi.aws.com") -> Endpoint:
 async def opened(path: Path, driver: str = "ebs.csi.aws.com") -> AsyncIterator[Endpoint]:
     endpoint = made(path, driver)
     await endpoint.open()
-    keeping = asyncio.ensure_future(endpoint.keep())
     try:
         yield endpoint
     finally:
-        keeping.cancel()
-        with suppress(asyncio.CancelledError):
-            await keeping
         await endpoint.close(0.0)
 
 
@@ -56,14 +52,6 @@ def left_over(path: Path) -> None:
     dead.bind(str(path))
     dead.close()
     assert path.is_socket()
-
-
-async def until_answered(path: Path) -> str:
-    async with asyncio.timeout(10):
-        while True:
-            if path.is_socket():
-                return await name_at(path)
-            await asyncio.sleep(LOOK_S)
 
 
 async def test_it_answers_and_goes_without_a_trace(path: Path):
@@ -83,7 +71,7 @@ async def test_a_socket_file_left_over_is_replaced(path: Path):
 
 
 async def test_a_hidden_file_left_over_is_replaced_too(path: Path):
-    left_over(path.with_name(f".{os.getpid()}-0"))
+    left_over(path.with_name(f".{os.getpid()}"))
 
     async with opened(path):
         assert [p.name for p in path.parent.iterdir()] == ["csi.sock"]
@@ -127,37 +115,21 @@ async def test_a_path_with_letters_that_a_uri_has_not_is_taken_as_it_is(tmp_path
         assert not (tmp_path / "a bA").exists()
 
 
-async def test_a_file_that_is_removed_comes_back(path: Path):
-    async with opened(path):
-        path.unlink()
+@pytest.mark.parametrize("gone", ["file", "folder", "another's"])
+async def test_it_is_told_once_nobody_finds_it_any_more(path: Path, tmp_path: Path, gone: str):
+    async with opened(path) as endpoint:
+        lost = asyncio.ensure_future(endpoint.lost())
+        await asyncio.sleep(3 * LOOK_S)
+        assert not lost.done()
 
-        assert await until_answered(path) == "ebs.csi.aws.com"
+        if gone == "folder":
+            shutil.rmtree(tmp_path / "plugins")
+        else:
+            path.unlink()
+        if gone == "another's":
+            path.touch()
 
-
-async def test_a_folder_that_is_wiped_comes_back(path: Path, tmp_path: Path):
-    async with opened(path):
-        shutil.rmtree(tmp_path / "plugins")
-
-        assert await until_answered(path) == "ebs.csi.aws.com"
-
-
-async def test_a_connection_outlives_the_file(path: Path):
-    async with opened(path), calling(path) as call:
-        await call("Probe")
-        path.unlink()
-        await until_answered(path)
-
-        assert (await call("Probe")).ready.value
-
-
-async def test_a_path_that_another_one_has_taken_is_not_taken_back(path: Path):
-    async with opened(path, "the.first"):
-        path.unlink()
-        async with opened(path, "the.second"):
-            await asyncio.sleep(5 * LOOK_S)  # as long as it takes to look several times
-            assert await name_at(path) == "the.second"
-
-        assert await until_answered(path) == "the.first"
+        await asyncio.wait_for(lost, 10)
 
 
 async def test_the_end_of_an_old_one_leaves_the_new_ones_file(path: Path):

@@ -14,6 +14,7 @@ from provisioner.model.errors import KubeError, NodeError, Reason
 from provisioner.node.devices import Devices
 from provisioner.node.format import FileSystemWish, Formatter, Found
 from provisioner.node.operations import Operations
+from provisioner.node.patience import Patience
 from provisioner.node.programs import PATH, Programs
 from tests.node.loop_disks import MIB, NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME, run
 
@@ -23,7 +24,12 @@ pytestmark = [NEEDS_LOOP_DEVICES, pytest.mark.usefixtures("no_leaked_tasks")]
 
 
 def a_formatter(workshop):
-    return Formatter(workshop.programs, Devices(workshop.machine.roots), workshop.consents)
+    return Formatter(
+        workshop.programs,
+        Devices(workshop.machine.roots, Patience()),
+        workshop.consents,
+        Patience(),
+    )
 
 
 def a_program(folder, name, script):

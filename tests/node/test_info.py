@@ -31,7 +31,10 @@ class Machine:
 
     def start(self, note_believed_s=0.0, **options):
         """As if the process had been started."""
-        see = lambda: frozenset(self.seen)  # noqa: E731
+
+        async def see() -> frozenset[str]:
+            return frozenset(self.seen)
+
         foreign = Foreign(self.kube, self.metadata, see, believed_s=self.believed_s)
         self.info = Info(
             self.kube,

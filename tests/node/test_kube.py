@@ -1,10 +1,8 @@
 """The node's own client of the API server, against a real server on loopback."""
 
 import asyncio
-import json
 import subprocess
 import sys
-from contextlib import aclosing
 from pathlib import Path
 
 import aiohttp
@@ -14,7 +12,7 @@ from aiohttp import web
 from provisioner.model.errors import KubeError, NodeError, Reason
 from provisioner.node import kube as kube_module
 from provisioner.node.kube import ApiServer, NodeKube
-from tests.node.kube_server import ATTACHMENTS, attachment, status
+from tests.node.kube_server import status
 
 pytest_plugins = ("tests.node.kube_fixtures",)
 
@@ -189,57 +187,6 @@ async def test_an_odd_answer_is_told(kube, kube_server):
         await kube.node()
 
     assert caught.value.reason is Reason.UNREADABLE
-
-
-async def test_our_attachments_are_listed_page_by_page(kube, kube_server):
-    others = [attachment("vol-3", node="node-2"), attachment("vol-4", attacher="other.example.com")]
-    kube_server.pages = [
-        {"metadata": {"continue": "more"}, "items": [attachment("vol-1"), *others]},
-        {"metadata": {"resourceVersion": "7"}, "items": [attachment("vol-2")]},
-    ]
-
-    found, version = await kube.attachments()
-
-    assert [each.name for each in found] == [
-        attachment(name)["metadata"]["name"] for name in ("vol-1", "vol-2")
-    ]
-    assert version == "7"
-    assert [query.get("continue") for _, query, _ in kube_server.asked] == [None, "more"]
-
-
-def line(type_: str, thing: object) -> bytes:
-    return json.dumps({"type": type_, "object": thing}).encode() + b"\n"
-
-
-async def changes(kube, version="7"):
-    async with aclosing(kube.watch_attachments(version)) as found:
-        return [(type_, each.spec.node_name) async for type_, each in found]
-
-
-async def test_changes_of_our_attachments_are_watched(kube, kube_server):
-    large = attachment("vol-9")
-    large["metadata"]["annotations"] = {"a": "x" * 1_400_000}
-    kube_server.lines = [
-        line("BOOKMARK", {"metadata": {"resourceVersion": "8"}}),
-        line("MODIFIED", attachment("vol-1")),
-        line("MODIFIED", attachment("vol-3", node="node-2")),
-        b"\n",
-        line("DELETED", large),
-    ]
-
-    assert await changes(kube) == [("MODIFIED", "node-1"), ("DELETED", "node-1")]
-
-    path, query, _ = kube_server.asked[0]
-    assert (path, query["resourceVersion"]) == (ATTACHMENTS, "7")
-
-
-async def test_an_outdated_version_is_told(kube, kube_server):
-    kube_server.lines = [line("ERROR", {"kind": "Status", "code": 410, "message": "too old"})]
-
-    with pytest.raises(KubeError) as caught:
-        await changes(kube)
-
-    assert caught.value.reason is Reason.EXPIRED
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,11 @@ async def larger_than_its_file_system(machine: Machine) -> Disk:
     return disk
 
 
+def dies(machine: Machine) -> str:
+    """What makes the file system unusable, in words of a shell."""
+    return f"mount -o remount,ro {machine.staging()}"
+
+
 async def may_be_mounted(call: Awaitable[None], method: str) -> NodeError:
     """The failure of a call, after which the kubelet has to unmount."""
     with pytest.raises(NodeError) as failed:
@@ -37,7 +42,7 @@ async def test_a_growth_that_fails_of_what_an_earlier_call_has_mounted(machine):
     disk = machine.attach(size_mib=320)
     await machine.stager.stage(machine.stage(file_system="xfs"))
     disk.grow(420)
-    machine.fake("xfs_growfs", "echo no room >&2; exit 1")
+    machine.fake("xfs_growfs", f"{dies(machine)}; echo no room >&2; exit 1")
 
     call = machine.stager.stage(machine.stage(file_system="xfs"))
     error = await may_be_mounted(call, "NodeStageVolume")
@@ -49,7 +54,7 @@ async def test_a_growth_that_fails_of_what_an_earlier_call_has_mounted(machine):
 
 async def test_a_growth_that_fails_with_the_new_mount_in_use_at_once(machine):
     await larger_than_its_file_system(machine)
-    machine.fake("xfs_growfs", "echo no room >&2; exit 1")
+    machine.fake("xfs_growfs", f"{dies(machine)}; echo no room >&2; exit 1")
     machine.fake("umount", "echo 'umount: target is busy.' >&2; exit 32")
 
     call = machine.stager.stage(machine.stage(file_system="xfs", origin="snap-1"))
@@ -135,7 +140,7 @@ async def test_another_volume_that_is_mounted_there_is_none_of_this_one(machine)
 
 async def test_nothing_is_mounted_any_more(machine):
     await larger_than_its_file_system(machine)
-    machine.fake("xfs_growfs", "exit 1")
+    machine.fake("xfs_growfs", f"{dies(machine)}; exit 1")
 
     with pytest.raises(NodeError) as failed:
         await machine.stager.stage(machine.stage(file_system="xfs", origin="snap-1"))

@@ -11,6 +11,7 @@ from provisioner.model.errors import NodeError, Reason
 from provisioner.node import sysfs
 from provisioner.node.devices import Devices
 from provisioner.node.format import FileSystemWish, Formatter
+from provisioner.node.patience import Patience
 from provisioner.node.programs import Programs
 from provisioner.node.roots import Roots
 from tests.node.foreign_data import dos_partitions
@@ -48,7 +49,7 @@ def part(host, disk):
 
 
 async def found(host, number="1", device_path=""):
-    return await Devices(host.roots).find(VOLUME, device_path, number, wait_s=0)
+    return await Devices(host.roots, Patience()).find(VOLUME, device_path, number, wait_s=0)
 
 
 async def test_a_partition_is_found_beside_its_disk(host, disk, part):
@@ -62,7 +63,7 @@ async def test_a_partition_is_found_beside_its_disk(host, disk, part):
 async def test_a_partition_has_the_serial_of_its_disk(host, disk, part):
     assert sysfs.serial(host.roots, part.number) == VOLUME.replace("-", "")
 
-    device = await Devices(host.roots).of_path(VOLUME, part.node)
+    device = await Devices(host.roots, Patience()).of_path(VOLUME, part.node)
 
     assert (device.path, device.disk) == (part.node, disk.node)
 
@@ -98,12 +99,12 @@ async def test_a_partition_of_a_xen_disk_has_its_number_right_after_the_name(hos
     assert (device.path, device.disk) == (first.node, whole.node)
 
 
-def test_the_volumes_of_a_machine_count_a_partition_with_its_disk(host, disk, part):
+async def test_the_volumes_of_a_machine_count_a_partition_with_its_disk(host, disk, part):
     (host.links / f"nvme-Amazon_Elastic_Block_Store_{VOLUME.replace('-', '')}-part1").symlink_to(
         "../../nvme1n1p1"
     )
 
-    assert Devices(host.roots).volumes() == {VOLUME}
+    assert await Devices(host.roots, Patience()).volumes() == {VOLUME}
 
 
 @pytest.fixture
@@ -128,8 +129,8 @@ def kernels_disk(tmp_path):
 
 async def test_a_blank_partition_is_formatted_and_the_table_stays(kernels_disk, tmp_path):
     table = kernels_disk.read(0, MIB)
-    devices, programs = Devices(Roots(dev=tmp_path)), Programs()
-    formatter = Formatter(programs, devices, Consents())
+    devices, programs = Devices(Roots(dev=tmp_path), Patience()), Programs()
+    formatter = Formatter(programs, devices, Consents(), Patience())
     wish = FileSystemWish("ext4", {}, read_only=False)
 
     device = await devices.find(VOLUME, "/dev/xvdba", "1", wait_s=10)

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -70,6 +71,30 @@ async def test_a_waiter_that_leaves_lets_it_end():
 
     assert await patience.call("a", lambda: 3, what="it") == 3
     assert len(patience) == 0
+
+
+async def test_a_result_that_nobody_gets_is_taken_back_whenever_it_comes():
+    patience, back, told = Patience(0.05), threading.Event(), asyncio.Event()
+    taken_back: list[str] = []
+
+    def open_it() -> str:
+        back.wait()
+        return "a thing to be closed"
+
+    with pytest.raises(NodeError):
+        await patience.call("a", open_it, what="it", undo=taken_back.append, if_left=told.set)
+    assert told.is_set()
+    assert taken_back == []
+    back.set()
+    await patience.call("a", int, what="it")
+
+    assert taken_back == ["a thing to be closed"]
+
+
+async def test_what_is_not_bounded_is_waited_for_until_it_ends():
+    patience = Patience(0.0)
+
+    await patience.call("a", lambda: time.sleep(0.05), what="it", is_bounded=False)
 
 
 async def test_a_thread_that_cannot_be_started_keeps_nobody():

@@ -218,10 +218,10 @@ async def test_unpublishing_twice_is_as_once(staged):
     assert mounts_at(staged, staged.staging()) == 1
 
 
-async def test_unpublishing_a_path_in_use_tells_by_whom_and_ends_nothing(staged):
+async def test_unpublishing_a_path_in_use_tells_how_to_see_by_whom_and_ends_nothing(staged):
     await staged.publisher.publish(staged.publish())
     with (staged.target() / "file").open("w"):
-        with pytest.raises(NodeError, match=f"process {os.getpid()} ") as busy:
+        with pytest.raises(NodeError, match=f"fuser -vm {staged.target()}") as busy:
             await staged.publisher.unpublish(unpublish(staged))
         assert mounts_at(staged, staged.target()) == 1
 

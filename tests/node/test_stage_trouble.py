@@ -4,10 +4,13 @@ import asyncio
 import os
 
 import pytest
+from grpc import StatusCode
+from structlog.testing import capture_logs
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import AccessMode, Unpublish, Unstage
-from tests.node.machine import OTHER, VOLUME, Machine, damage, run
+from provisioner.model.node_requests import AccessMode, Expand, Unpublish, Unstage
+from provisioner.node.codes import code_of
+from tests.node.machine import MIB, OTHER, VOLUME, Machine, damage, run
 
 pytest_plugins = ("tests.node.machine_fixtures",)
 pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
@@ -158,13 +161,69 @@ async def test_a_check_that_cannot_run_stops_the_mount(machine):
     assert machine.mounts_below() == []
 
 
-async def test_a_failed_growth_leaves_nothing_mounted(machine):
+async def test_what_cannot_grow_is_mounted_at_its_old_size_and_told(machine):
     disk = machine.attach()
     run("mkfs.ext4", "-q", disk.node)
     disk.grow(1024)
     machine.fake("resize2fs", "echo no room for descriptors >&2; exit 1")
 
-    with pytest.raises(NodeError, match="no room for descriptors") as failed:
+    with capture_logs() as logs:
+        await machine.stager.stage(machine.stage(origin="snap-1"))
+        machine.restart()
+        await machine.stager.stage(machine.stage(origin="snap-1"))  # kubelet was restarted
+
+    (machine.staging() / "file").write_text("usable")
+    told = [each["why"] for each in logs if each["event"].startswith("used at its old size")]
+    assert len(told) == 2
+    assert all("no room for descriptors" in each for each in told)
+    assert machine.growth.failed == 1  # of this process
+
+
+async def test_an_ext4_without_64_bits_on_a_device_past_16_tib_is_mounted_at_its_old_size(machine):
+    """As e2fsprogs 1.42 made them: resize2fs itself refuses."""
+    disk = machine.attach()
+    run("mkfs.ext4", "-q", "-O", "^64bit", disk.node)
+    on_xfs = machine.folder / "large"
+    try:
+        on_xfs.mkdir()
+        image = machine.folder / "large.img"
+        image.touch()
+        os.truncate(image, 2048 * MIB)
+        run("mkfs.xfs", "-q", image)
+        run(
+            "mount", "-o", "loop", image, on_xfs
+        )  # what pytest has its folders on has no such files
+        machine.detach(disk)
+        large = on_xfs / disk.volume_id
+        run("cp", "--sparse=always", disk.image, large)
+        disk.image.unlink()
+        disk.image.symlink_to(large)
+        disk = machine.attach()
+        os.truncate(large, 17 * 1024 * 1024 * MIB)
+        run("losetup", "-c", disk.loop)
+
+        await machine.stager.stage(machine.stage(origin="snap-1"))
+
+        (machine.staging() / "file").write_text("usable")
+        request = Expand(
+            disk.volume_id, str(machine.staging()), "", 17 * 1024 * 1024 * MIB, 0, None
+        )
+        with pytest.raises(NodeError) as refused:
+            await machine.expander.expand(request)
+        assert code_of(refused.value, "NodeExpandVolume") is StatusCode.FAILED_PRECONDITION
+    finally:
+        await machine.stager.unstage(unstage(machine))
+        machine.detach(disk)
+        run("umount", on_xfs)
+
+
+async def test_what_dies_by_its_growth_is_told_and_not_used(machine):
+    disk = machine.attach()
+    run("mkfs.ext4", "-q", disk.node)
+    disk.grow(1024)
+    machine.fake("resize2fs", f"mount -o remount,ro {machine.staging()}; exit 1")
+
+    with pytest.raises(NodeError) as failed:
         await machine.stager.stage(machine.stage(origin="snap-1"))
 
     assert failed.value.reason is Reason.GROW_FAILED

@@ -1,7 +1,5 @@
 """Unstaging: once, twice, in use, and without the device; real loop devices."""
 
-import os
-
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
@@ -56,13 +54,13 @@ async def test_unstaging_works_without_the_device(machine):
     assert machine.mounts_below() == []
 
 
-async def test_unstaging_a_path_in_use_tells_by_whom(machine):
+async def test_unstaging_a_path_in_use_tells_how_to_see_by_whom(machine):
     machine.attach()
     await machine.stager.stage(machine.stage())
     with (machine.staging() / "file").open("w"), pytest.raises(NodeError) as busy:
         await machine.stager.unstage(unstage(machine))
 
     assert busy.value.reason is Reason.TARGET_BUSY
-    assert f"process {os.getpid()} (" in busy.value.message
+    assert f"fuser -vm {machine.staging()}" in busy.value.message
     assert f"has {machine.staging()}/file open" in busy.value.message
     await machine.stager.unstage(unstage(machine))

@@ -106,7 +106,9 @@ async def test_a_look_that_hangs_costs_one_thread_and_no_more(machine):
     await machine.publisher.publish(machine.publish())
     back = threading.Event()
     machine.patience._patience_s = 0.05
-    hanging = partial(machine.patience.call, f"usage of {VOLUME}", back.wait, what="measuring it")
+    hanging = partial(
+        machine.patience.call, f"usage of {machine.target()}", back.wait, what="measuring it"
+    )
     before = threading.active_count()
     with pytest.raises(NodeError, match="measuring it has not come back for 0 s"):
         await hanging()

@@ -4,13 +4,12 @@ import re
 from pathlib import Path
 
 from provisioner.decide.nvme_statistics import parse
-from provisioner.model.node_requests import Usage
 from provisioner.node.metrics import NodeMetrics
 from provisioner.node.volume_series import LABELS, PREFIX, Measured, series_of
 from tests.node.statistics_pages import page
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
-VOLUME = Measured(("vol-1", "pv-1", "shop", "data"), 5, Usage(4, 3, 2, 1, 1, 0), parse(page()))
+VOLUME = Measured(("vol-1", "pv-1", "shop", "data"), 5, parse(page()))
 
 
 def test_readme_has_each_series_of_the_node_and_no_other():

@@ -47,6 +47,7 @@ class World:
         self.fails_write: Callable[[str, Json], KubeError | None] = lambda *_: None
         self.objects: dict[str, Json] = {}
         self.metrics = Metrics()
+        self.options: Json = {}
         self.caches = Caches(cast("KubeClient", self), self.metrics, DRIVER)
         for module in (modify_record, modify_refusals, modify_sending, modify_steps):
             if hasattr(module, "utc_now"):
@@ -59,7 +60,7 @@ class World:
     def now(self) -> datetime:
         return BEGIN + timedelta(seconds=self.clock())
 
-    def process(self, **options: Any) -> Modifier:
+    def process(self) -> Modifier:
         """A process that begins with what is written, and knows nothing else."""
         cloud = self.cloud
         modifications: Watcher[Modification] = Watcher(
@@ -67,7 +68,7 @@ class World:
         )
         self.watcher = modifications
         edges = SimpleNamespace(
-            settings=Settings(driver=DRIVER, **options),
+            settings=Settings(driver=DRIVER, **self.options),
             client=self,
             caches=self.caches,
             events=SimpleNamespace(record=self._record),
@@ -103,6 +104,11 @@ class World:
         self.caches = Caches(cast("KubeClient", self), self.metrics, DRIVER)
         for kind in self.objects:
             self._show(kind)
+        self.modifier = self.process()
+
+    def heed_annotations(self) -> None:
+        """The flow with the option for the annotations from before there were classes."""
+        self.options = {"modify_annotations": True}
         self.modifier = self.process()
 
     # -- the API server

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from provisioner.ec2.snapshot_turns import Turns
+from provisioner.ec2.snapshots import Turns
 from provisioner.model import tags
 from provisioner.model.ebs_snapshot import EbsSnapshot, LockRequest, SnapshotRequest, SnapshotState
 from provisioner.model.errors import Ec2Error, Outcome, Reason
@@ -123,7 +123,11 @@ class Ec2:
     def _limit(self, code: str) -> None:
         self.limited += 1
         raise Ec2Error(
-            Reason.SNAPSHOT_RATE, f"too many: {code}", action="CreateSnapshot", code=code
+            Reason.SNAPSHOT_RATE,
+            f"too many: {code}",
+            action="CreateSnapshot",
+            code=code,
+            retry_after_s=15.0,
         )
 
     def shown(self, snapshot_id: str) -> EbsSnapshot:

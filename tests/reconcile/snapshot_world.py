@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
-from provisioner.ec2.snapshot_turns import Turns
+from provisioner.ec2.snapshots import Turns
 from provisioner.ec2.watcher import Watcher
 from provisioner.kube.client import KubeClient
 from provisioner.metrics import Metrics

@@ -10,8 +10,7 @@ from typing import Any, cast
 
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.lookups import NameLookUps, VolumeReads
-from provisioner.ec2.snapshot_turns import Turns
-from provisioner.ec2.snapshots import Snapshots
+from provisioner.ec2.snapshots import Snapshots, Turns
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.zones import ZoneNames
 from provisioner.kube.client import KubeClient
@@ -120,6 +119,7 @@ class SnapshotsInEc2:
     asked: list[SnapshotRequest] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     turns: Turns = field(default_factory=Turns)
+    searches: int = 0
 
     async def create(self, request: SnapshotRequest, *, gate: Any) -> EbsSnapshot:
         await gate()
@@ -141,6 +141,7 @@ class SnapshotsInEc2:
         return {each: self.there[each] for each in ids if each in self.there}
 
     async def find_any(self, key: str, values: Sequence[str], **_: Any) -> list[EbsSnapshot]:
+        self.searches += 1
         return [each for each in self.there.values() if each.tags.get(key) in values]
 
     async def delete(self, snapshot_id: str) -> None:

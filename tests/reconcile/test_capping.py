@@ -156,7 +156,6 @@ async def test_one_that_was_made_before_with_a_lower_ceiling_is_found_again(
     world.ec2.shown = [replace(MADE, iops=16_000, tags=named)]
 
     await world.look()
-    await world.look()
 
     assert len(world.ec2.requests) == 1
     assert world.kube.sent[-1][:2] == ("create", "persistentvolumes")

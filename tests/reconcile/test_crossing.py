@@ -226,6 +226,61 @@ def test_the_sweep_comes_in_its_time_however_many_clones_end():
     assert in_virtual_time(story) < 500
 
 
+@pytest.mark.parametrize("crosses", [True, False])
+def test_only_where_a_class_has_clones_cross_is_ec2_asked_again_and_again(*, crosses: bool):
+    """At the start it is, twice: a process before us may have left some, just now even."""
+    world = SourceWorld(a_claim(), ACROSS if crosses else None)
+
+    async def story(_: Clock) -> int:
+        running = asyncio.create_task(world.provisioner.sources.crossings.run())
+        await asyncio.sleep(3600)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await world.provisioner.close()
+        return world.snapshots.searches
+
+    searches = in_virtual_time(story)
+
+    assert searches > 10 if crosses else searches == 2
+
+
+def test_what_is_left_is_deleted_though_the_class_is_gone():
+    world = SourceWorld(a_claim())
+    tags = {CROSSING: "prod", CROSSING_FOR: "a claim that is gone"}
+    left = EbsSnapshot(TEMPORARY, VOLUME, SnapshotState.COMPLETED, 1, tags=tags)
+
+    async def story(_: Clock) -> None:
+        running = asyncio.create_task(world.provisioner.sources.crossings.run())
+        await asyncio.sleep(60)
+        world.snapshots.there = {TEMPORARY: left}  # EC2 shows it late
+        await asyncio.sleep(600)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await world.provisioner.close()
+
+    in_virtual_time(story)
+
+    assert world.snapshots.deleted == [TEMPORARY]
+
+
+def test_at_the_end_ec2_is_asked_no_more():
+    world = a_crossing()
+
+    async def story(_: Clock) -> bool:
+        looking = asyncio.create_task(world.provisioner.reconcile(UID))
+        while not world.snapshots.asked:  # noqa: ASYNC110 -- virtual time
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)  # it waits for others that ask about snapshots, too
+        assert not looking.done()
+        await world.provisioner.sources.close()
+        async with asyncio.timeout(0.1):
+            await asyncio.gather(looking, return_exceptions=True)
+        await world.provisioner.close()
+        return looking.cancelled()
+
+    assert in_virtual_time(story)
+
+
 def test_nothing_is_taken_before_the_wish_is_written():
     world = a_crossing()
     world.kube.failures = [(KubeError(Reason.FORBIDDEN, "no"), False)]

@@ -59,4 +59,4 @@ def test_a_refusal_of_a_crossing_holds_back_the_volume():
     world = crossing(world)
 
     assert len(world.snapshots.asked) == 2
-    assert any("EC2 refused a snapshot of this volume" in told for told in world.events.told)
+    assert any("too many" in told for told in world.events.told)

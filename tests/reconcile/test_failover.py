@@ -214,7 +214,6 @@ async def test_what_the_process_before_us_has_made_is_taken_though_its_zone_is_f
     world.ec2.shown = [a_volume(zone=A, tags=name)]
 
     await world.provisioner.reconcile(UID)
-    await world.provisioner.reconcile(UID)
 
     assert world.zones_asked == [A]
     assert world.kube.sent == [("create", "persistentvolumes", None)]

@@ -265,6 +265,7 @@ def test_annotations_from_before_there_were_classes_are_carried_out_once(
     monkeypatch: pytest.MonkeyPatch,
 ):
     async def story(world: World) -> None:
+        world.heed_annotations()
         claim = claim_json()
         claim["metadata"]["annotations"] = {"ebs.csi.aws.com/iops": "4000"}
         world.put("claim", claim)

@@ -19,7 +19,7 @@ from provisioner.kube.events import EventRecorder
 from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, UNKNOWN_ZONE, Claim
-from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason
+from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason, StorageError
 from provisioner.model.volume import VolumeState
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.live import LiveLists
@@ -92,6 +92,7 @@ def annotated(claim: Claim, version: str, **annotations: str | None) -> Claim:
     return msgspec.structs.replace(claim, metadata=metadata)
 
 
+OLD_KEY, NEW_KEY = (f"arn:aws:kms:us-east-1:123456789012:key/{name}" for name in ("old", "new"))
 PINNED = annotated(CLAIM, "8", **{PINNED_ZONE: CLAIM.pin(ZONE)})
 
 
@@ -109,6 +110,13 @@ def no_claim(world: World) -> None:
 
 def no_class(world: World) -> None:
     world.caches.classes._store.remove("fast", "")
+
+
+def encrypt_with(world: World, key: str) -> None:
+    no_class(world)
+    world.provisioner._class_changed(a_class(), None)
+    parameters = {"encrypted": "true", "kmsKeyId": key}
+    world.caches.classes._store.apply(a_class(waits=True, parameters=parameters))
 
 
 def no_such_node(world: World) -> None:
@@ -137,6 +145,19 @@ async def test_what_was_sent_is_carried_on_whatever_becomes_of_its_reasons(
     verb, kind, body = world.kube.sent[-1]
     assert (verb, kind) == ("create", "persistentvolumes")
     assert body["spec"]["claimRef"]["uid"] == UID
+
+
+async def test_a_saved_volume_is_known_before_any_watch_tells_of_it():  # race 1
+    world = World(CLAIM)
+    made = a_persistent_volume(f"pvc-{UID}")
+    metadata = msgspec.structs.replace(made.metadata, resource_version="9")
+    saved = msgspec.structs.replace(made, metadata=metadata)
+    world.kube.answers = [PINNED, saved]
+    world.ec2.answers = [a_volume()]
+
+    await world.provisioner.reconcile(UID)
+
+    assert world.caches.persistent_volumes.get(saved.name) == saved
 
 
 async def test_the_zone_is_written_down_before_ec2_hears_of_it():  # race 4
@@ -296,3 +317,72 @@ async def test_a_volume_that_we_made_counts_as_marked_though_the_answer_lists_no
 
     assert world.marks.is_marked(VOLUME)
     assert VOLUME in world.marks._to_clear
+
+
+async def test_a_corrected_class_reaches_a_claim_whose_key_was_unusable():
+    world = World(CLAIM)
+    encrypt_with(world, OLD_KEY)
+    world.kube.answers = [PINNED, PINNED, a_persistent_volume()]
+    world.ec2.answers = [
+        a_volume(state=VolumeState.DELETED, encrypted=True),
+        a_volume("vol-2", encrypted=True),
+    ]
+    with pytest.raises(StorageError, match=r"cannot be used: check that .*old exists"):
+        await world.provisioner.reconcile(UID)
+    encrypt_with(world, NEW_KEY)
+
+    await world.provisioner.reconcile(UID)
+
+    first, second = world.ec2.requests
+    assert (first.kms_key_id, second.kms_key_id) == (OLD_KEY, NEW_KEY)
+    assert first.client_token != second.client_token
+    assert world.kube.sent[-1][:2] == ("create", "persistentvolumes")
+
+
+async def test_the_volume_of_a_claim_that_is_gone_is_deleted_if_its_object_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    world = World(CLAIM, cluster_id="prod")
+    world.marks._learned.set()
+    refused = KubeError(Reason.FORBIDDEN, "a policy wants a label", status=403)
+    world.kube.answers = [PINNED, refused, refused]
+    world.ec2.answers = [a_volume()]
+    with pytest.raises(KubeError, match="a policy wants a label"):
+        await world.provisioner.reconcile(UID)
+    assert world.ec2.deleted == []
+    no_claim(world)
+    looked_for = []
+
+    async def nobody_names(volume_id: str) -> None:
+        looked_for.append(volume_id)
+
+    monkeypatch.setattr(world.provisioner.creations._live, "nobody_names", nobody_names)
+
+    await world.provisioner.reconcile(UID)
+
+    assert looked_for == world.ec2.deleted == [VOLUME]
+    assert UID not in world.provisioner.creations.attempts
+    assert not world.marks.is_marked(VOLUME)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KubeError(Reason.UNREACHABLE, "etcd is away", outcome=Outcome.UNKNOWN, status=503),
+        KubeError(Reason.THROTTLED, "too many", status=429),
+    ],
+    ids=["an answer that was lost", "throttled"],
+)
+async def test_the_volume_of_a_claim_that_is_gone_stays_while_its_object_may_be_saved(error):
+    world = World(CLAIM)
+    world.kube.answers = [PINNED, error, error]
+    world.ec2.answers = [a_volume()]
+    with pytest.raises(KubeError):
+        await world.provisioner.reconcile(UID)
+    no_claim(world)
+
+    with pytest.raises(KubeError):
+        await world.provisioner.reconcile(UID)
+
+    assert world.ec2.deleted == []
+    assert world.provisioner.creations.has_made(UID)

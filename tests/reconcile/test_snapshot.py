@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import MagicMock
 
 import pytest
+from structlog.testing import capture_logs
 
+from provisioner.model import tags
 from provisioner.model import volume_snapshot as v
 from provisioner.model.errors import Ec2Error, Outcome, Reason
 from provisioner.model.tags import SNAPSHOT_NAME
+from provisioner.reconcile.snapshot_taking import Taking
+from provisioner.settings import Settings
+from tests.reconcile.snapshot_cloud import EPOCH
 from tests.reconcile.snapshot_world import World, in_world, take_like_stock
 
 LOCKED_AND_FAST = {
@@ -194,3 +200,15 @@ def test_a_content_that_is_made_after_taking_over_is_in_no_doubt():
         assert world.ec2.actions("FindSnapshots") == []
 
     in_world(story)
+
+
+def test_who_gives_extra_tags_with_templates_hears_what_snapshots_get():
+    given = tags.parse_extra("team=a,who={{ .PVCName }}")
+    edges = MagicMock(settings=Settings(extra_tags=given))
+
+    with capture_logs() as logs:
+        Taking(edges, MagicMock(), MagicMock(), now=lambda: EPOCH)
+
+    [line] = logs
+    assert "as they stand" in line["event"]
+    assert line["tags"] == ["who"]

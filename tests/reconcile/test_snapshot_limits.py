@@ -56,7 +56,7 @@ def test_others_snapshots_of_the_volume_are_waited_for():
     in_world(story)
 
 
-def test_an_account_that_is_full_is_probed_by_one_and_told_once_to_each():
+def test_an_account_that_is_full_is_asked_less_and_less_and_each_is_told_once():
     async def story(world: World) -> None:
         world.ec2.pending_most, world.ec2.takes_s = 5, 60.0
         world.begin()
@@ -65,8 +65,9 @@ def test_an_account_that_is_full_is_probed_by_one_and_told_once_to_each():
 
         waits = world.events.of_users("SnapshotCreationWaits")
         assert len(world.ec2.taken) == 30
-        # 6 rounds of a minute, one probe in 5 s, and those that were under way at first.
-        assert world.ec2.limited < 25 + 6 * 14
+        # Each of the 25 that wait asks every 15 s at first, every 2 minutes in the end.
+        assert world.clock() < 700
+        assert world.ec2.limited < 25 * 8
         assert len(waits) <= 30
 
     in_world(story)

@@ -118,16 +118,28 @@ def failing(error: Exception) -> Doing:
     return fail
 
 
+def uid_of(claim: str) -> str:
+    """The uid of a claim of this key."""
+    return f"uid-{claim}"
+
+
 def a_persistent_volume(
     name: str = "pv",
     *,
     volume: str = "vol-1",
     zone: str | None = "us-east-1a",
     driver: str = "ebs.csi.aws.com",
+    claim: str = "shop/data",
     **more: Any,
 ) -> Json:
-    """One that is pinned to a zone by its node affinity; ``zone=None``: by nothing."""
+    """One that is pinned to a zone by its node affinity; ``zone=None``: by nothing.
+
+    ``claim``: that it is bound to.
+    """
     spec: Json = {"csi": {"driver": driver, "volumeHandle": volume}}
+    if claim:
+        namespace, _, of = claim.partition("/")
+        spec["claimRef"] = {"namespace": namespace, "name": of, "uid": uid_of(claim)}
     if zone is not None:
         within = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]}
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [within]}]}}
@@ -144,7 +156,7 @@ def a_claim(
 ) -> Json:
     """A claim of class "fast"; ``bound`` to a persistent volume, or only asking for one."""
     spec: Json = {"storageClassName": storage_class, "resources": {"requests": {"storage": "1Gi"}}}
-    metadata: Json = {"name": name, "namespace": namespace}
+    metadata: Json = {"name": name, "namespace": namespace, "uid": uid_of(f"{namespace}/{name}")}
     if bound:
         metadata["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
     if bound or asks_for:

@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from webhook.dispatch import Dispatcher, Handler
-from webhook.intake import Limits
 from webhook.metrics import WebhookMetrics
 from webhook.model.review import Answer, Json, Request, allow
-from webhook.server import Front
+from webhook.server import Front, Limits
+from webhook.tls import Callers
 
 PODS = "/validate/pods"
 VOLUMES = "/mutate/persistentvolumes"
@@ -146,11 +146,14 @@ class World:
 
     @asynccontextmanager
     async def wire(
-        self, *, tls: bool = True
+        self, *, tls: bool = True, peer: str = "127.0.0.1"
     ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        """A connection on which to write anything."""
+        """A connection on which to write anything, from an address."""
         reader, writer = await asyncio.open_connection(
-            "127.0.0.1", self.front.port, ssl=contexts().client if tls else None
+            "127.0.0.1",
+            self.front.port,
+            ssl=contexts().client if tls else None,
+            local_addr=(peer, 0),
         )
         try:
             yield reader, writer
@@ -169,12 +172,21 @@ async def world(
     handlers: Mapping[str, Handler] | None = None,
     stop: asyncio.Event | None = None,
     listen: str = "127.0.0.1:0",
+    strict: bool = False,
+    callers: Callers | None = None,
 ) -> AsyncIterator[World]:
     """A front in its context; or, given ``stop``, one that serves until then."""
     metrics = WebhookMetrics()
     both = {PODS: handler, VOLUMES: handler}
-    dispatcher = Dispatcher(handlers or both, strict=False, metrics=metrics)
-    front = Front(dispatcher, contexts().server, listen=listen, metrics=metrics, limits=limits)
+    dispatcher = Dispatcher(handlers or both, strict=strict, metrics=metrics)
+    front = Front(
+        dispatcher,
+        contexts().server,
+        listen=listen,
+        metrics=metrics,
+        limits=limits,
+        callers=callers,
+    )
     timeout = aiohttp.ClientTimeout(total=10)
     connector = aiohttp.TCPConnector(ssl=contexts().client, limit=0)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:

@@ -69,7 +69,7 @@ async def test_a_claim_is_kept_as_the_volume_it_is_bound_to_and_its_class():
     kube.put("persistentvolumeclaims", *claims)
 
     async with caches_of(kube) as caches:
-        assert caches.claim("shop/data") == ClaimView("pv", "fast")
+        assert caches.claim("shop/data") == ClaimView("pv", "fast", "uid-shop/data")
         assert caches.claim("shop/new") == ClaimView("", "fast")
         assert caches.claim("shop/wish") == ClaimView("", "")
         assert caches.claim("other/data") is None
@@ -98,8 +98,29 @@ async def test_caches_follow_the_cluster():
         kube.remove("persistentvolumes", "pv")
         await settled()
 
-        assert bound == (ClaimView("pv", "fast"), VolumeView("vol-1", frozenset({A})))
+        assert bound == (
+            ClaimView("pv", "fast", "uid-shop/data"),
+            VolumeView("vol-1", frozenset({A}), "shop", "uid-shop/data"),
+        )
         assert caches.volume("pv") is None
+
+
+async def test_persistent_volumes_are_found_by_the_volume_that_they_are_on():
+    kube = Kube()
+    first, second = a_persistent_volume("a"), a_persistent_volume("b")
+    kube.put("persistentvolumes", first)
+
+    async with caches_of(kube) as caches:
+        await settled()
+        kube.put("persistentvolumes", second, a_persistent_volume("c", volume="vol-2"))
+        await settled()
+        assert caches.backed_by("vol-1") == ("a", "b")
+        kube.put("persistentvolumes", a_persistent_volume("a", volume="vol-2"))
+        await settled()
+        assert (caches.backed_by("vol-1"), caches.backed_by("vol-2")) == (("b",), ("c", "a"))
+        kube.remove("persistentvolumes", "b")
+        await settled()
+        assert caches.backed_by("vol-1") == ()
 
 
 @pytest.mark.parametrize(
@@ -119,6 +140,8 @@ async def test_caches_follow_the_cluster():
         (in_tree(a_persistent_volume(zone=None, labels={BETA_ZONE: A})), {A}),
         (in_tree(a_persistent_volume(zone=None, labels={ZONE: f"{A}__{B}"})), {A, B}),
         (in_tree(a_persistent_volume(zone=None, labels={ZONE: ""})), None),
+        (in_tree(a_persistent_volume(zone=None, labels={ZONE: "rack-7"})), None),
+        (placed(term(ZONE, "rack-7")), None),
         (
             {
                 "metadata": {"name": "pv"},
@@ -143,7 +166,8 @@ async def test_the_zones_of_a_volume_are_those_of_its_affinity_else_in_tree_of_i
 ):
     view = await volume_view(persistent_volume)
 
-    assert view == VolumeView("vol-1", None if zones is None else frozenset(zones))
+    assert view is not None
+    assert (view.volume_id, view.zones) == ("vol-1", None if zones is None else frozenset(zones))
 
 
 async def test_an_in_tree_volume_is_kept_by_its_bare_id():

@@ -11,7 +11,8 @@ import pytest
 import structlog
 
 from webhook import app, cli
-from webhook.settings import PROVISIONER_USER, Settings
+from webhook.settings import Settings
+from webhook.tls import Callers
 
 KUBECONFIG = """
 apiVersion: v1
@@ -147,23 +148,6 @@ def test_what_is_said_beside_a_url_counts(monkeypatch: Patch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "users"),
-    [
-        (PROVISIONER_USER, {PROVISIONER_USER}),
-        ("system:serviceaccount:a:b, someone", {"system:serviceaccount:a:b", "someone"}),
-        ("", set()),
-        (" , ", set()),
-    ],
-)
-def test_accounts_that_are_believed_are_separated_by_commas(
-    monkeypatch: Patch, given: str, users: set[str]
-) -> None:
-    settings = settings_of(monkeypatch, f"--provisioner-user={given}")
-
-    assert settings.provisioner_users == users
-
-
-@pytest.mark.parametrize(
     ("option", "value", "field", "expected"),
     [
         ("kubeconfig", "/somewhere", "kubeconfig", "/somewhere"),
@@ -173,7 +157,6 @@ def test_accounts_that_are_believed_are_separated_by_commas(
         ("service", "mine", "service", "mine"),
         ("driver-name", "ebs.example.com", "driver", "ebs.example.com"),
         ("strict", "true", "strict", True),
-        ("provisioner-user", "me", "provisioner_users", frozenset({"me"})),
         ("region", "eu-central-1", "region", "eu-central-1"),
         ("ec2-rate", "*=x2", "ec2_rates", "*=x2"),
         ("tls-secret", "theirs", "tls_secret", "theirs"),
@@ -252,3 +235,36 @@ def test_what_is_missing_at_the_start_is_one_line(
     assert done.stderr.startswith("ebs-webhook: ")
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_by_default_anybody_may_ask(monkeypatch: Patch) -> None:
+    assert settings_of(monkeypatch).callers == Callers()
+
+
+def test_callers_are_told_by_files(monkeypatch: Patch, tmp_path: Path) -> None:
+    (tmp_path / "ca").write_text("an authority\n")
+    (tmp_path / "token").write_text("a.b.c\n")
+    options = ["--client-ca-file", str(tmp_path / "ca"), "--client-name", "one, two"]
+    options += ["--caller-token-file", str(tmp_path / "token")]
+
+    assert settings_of(monkeypatch, *options).callers == Callers(
+        authority="an authority", names=frozenset({"one", "two"}), token="a.b.c"
+    )
+
+
+@pytest.mark.parametrize("option", ["--client-ca-file", "--caller-token-file"])
+@pytest.mark.parametrize("content", [b" \n", b"\xff"])
+def test_a_file_that_would_let_everybody_in_is_named(
+    monkeypatch: Patch, capsys: Captured, tmp_path: Path, option: str, content: bytes
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    says = "cannot be read" if content.strip() else "is empty"
+
+    assert run(monkeypatch, "serve", option, str(file)) != 0
+    assert f"{option}: {file} {says}" in " ".join(capsys.readouterr().err.split())
+
+
+def test_names_without_an_authority_are_a_mistake(monkeypatch: Patch, capsys: Captured) -> None:
+    assert run(monkeypatch, "serve", "--client-name", "one") != 0
+    assert "--client-name says nothing without --client-ca-file" in capsys.readouterr().err

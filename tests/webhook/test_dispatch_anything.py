@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from tests.webhook.front_world import PODS, VOLUMES, fine
 from webhook.dispatch import Dispatcher, Handler, Reply
 from webhook.metrics import WebhookMetrics
-from webhook.model.patch import add
 from webhook.model.review import Answer, Json, Request, allow
 
 LONG_S = 5.0
@@ -40,7 +39,7 @@ async def looks_closely(request: Request, _: float) -> Answer:
     """Trips over whatever a review may lack."""
     found = request.object or {}
     label = found["metadata"]["labels"]["zone"]
-    return allow("Labelled", patch=[add(label, "metadata", "labels", "zone")])
+    return allow("Labelled", patch=[{"op": "add", "path": "/metadata/labels/zone", "value": label}])
 
 
 @given(body=st.binary())

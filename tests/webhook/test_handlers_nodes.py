@@ -1,4 +1,4 @@
-"""Reviews of bindings and attachments: a node was chosen, the volumes may be elsewhere."""
+"""Reviews of bindings: a node was chosen, the volumes may be elsewhere."""
 
 import asyncio
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from provisioner.model.errors import KubeError, Reason
-from tests.webhook.edges import Ec2, Kube, a_claim, a_node, a_persistent_volume, failing
+from tests.webhook.edges import Kube, a_claim, a_node, a_persistent_volume, failing
 from tests.webhook.world import BUDGET_S, World
 from webhook.model.review import Answer, Json
 
@@ -18,19 +18,6 @@ def a_binding(node: str = "node-b") -> Json:
     return {
         "metadata": {"name": "web-0", "namespace": "shop"},
         "target": {"kind": "Node", "name": node},
-    }
-
-
-def an_attachment(
-    node: str = "node-b", *, driver: str = "ebs.csi.aws.com", source: Json | None = None
-) -> Json:
-    return {
-        "metadata": {"name": "csi-1"},
-        "spec": {
-            "attacher": driver,
-            "nodeName": node,
-            "source": source or {"persistentVolumeName": "pv"},
-        },
     }
 
 
@@ -101,6 +88,9 @@ def test_a_claim_of_an_ephemeral_volume_counts_once_the_pod_is_there():
     world = a_world()
     pod = world.kube.objects["pods", "shop/web-0"]
     pod["spec"]["volumes"] = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]
+    world.kube.put(
+        "persistentvolumes", a_persistent_volume("pv", zone=A, claim="shop/web-0-scratch")
+    )
     world.kube.put("persistentvolumeclaims", a_claim("web-0-scratch", bound="pv"))
 
     assert not world.answer("binding", a_binding()).allowed
@@ -150,30 +140,3 @@ def test_an_api_server_that_falls_silent_holds_no_binding_up():
     assert answer.allowed
     assert A in answer.warnings[0]  # what it would have been refused for
     assert world.took_s == BUDGET_S
-
-
-def test_a_volume_is_not_attached_to_a_node_in_another_zone():
-    world = a_world()
-
-    answer = world.answer("attachment", an_attachment())
-
-    assert (answer.allowed, answer.code) == (False, 403)
-    assert sorted(world.kube.read) == ["nodes node-b", "persistentvolumes pv"]
-    assert world.answer("attachment", an_attachment("node-a")).allowed
-
-
-def test_an_inline_volume_is_not_attached_to_a_node_in_another_zone():
-    world = a_world(ec2=Ec2({"vol-1": A}))
-    csi = {"driver": "ebs.csi.aws.com", "volumeHandle": "vol-1"}
-
-    answer = world.answer("attachment", an_attachment(source={"inlineVolumeSpec": {"csi": csi}}))
-
-    assert not answer.allowed
-    assert world.ec2.asked == [["vol-1"]]
-
-
-def test_attachments_of_other_drivers_are_not_looked_at():
-    world = a_world()
-
-    assert world.answer("attachment", an_attachment(driver="nfs.csi.k8s.io")).allowed
-    assert world.kube.read == []

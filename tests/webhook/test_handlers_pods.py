@@ -11,7 +11,7 @@ from tests.webhook.edges import Ec2, Kube, a_claim, a_node, a_persistent_volume,
 from tests.webhook.world import BUDGET_S, World
 from webhook import live
 from webhook.decide import pod
-from webhook.decide.readings import Basis
+from webhook.decide.readings import Basis, Verdict
 from webhook.model.review import Answer, Json
 
 FORBIDDEN = KubeError(Reason.FORBIDDEN, "get is not allowed")
@@ -19,7 +19,11 @@ FORBIDDEN = KubeError(Reason.FORBIDDEN, "get is not allowed")
 
 def put_bound(kube: Kube, name: str, zone: str, **how: bool) -> None:
     """A claim bound to the persistent volume ``pv-<name>`` in a zone."""
-    kube.put("persistentvolumes", a_persistent_volume(f"pv-{name}", zone=zone), **how)
+    kube.put(
+        "persistentvolumes",
+        a_persistent_volume(f"pv-{name}", zone=zone, claim=f"shop/{name}"),
+        **how,
+    )
     kube.put("persistentvolumeclaims", a_claim(name, bound=f"pv-{name}"), **how)
 
 
@@ -91,14 +95,17 @@ def test_a_refusal_that_rests_on_a_wrong_affinity_says_where_the_volume_is():
     assert not unknowing.allowed
     assert not knowing.allowed
     assert knowing.message.startswith(unknowing.message)
-    assert f'EC2 has volume vol-1 in {A}: persistentvolume "pv-b" is wrong' in knowing.message
+    assert f"EC2 has that volume in {A}: its persistentvolume is wrong" in knowing.message
+    assert "vol-1" not in knowing.message
+    assert "pv-b" not in knowing.message
 
 
 def test_a_claim_that_was_made_anew_is_followed_to_the_volume_it_has_now():
     world = a_world()
 
     async def story() -> Any:
-        put_bound(world.kube, "other", B)
+        other = a_persistent_volume("pv-other", zone=B, claim="shop/there")
+        world.kube.put("persistentvolumes", other)
         rebound = a_claim("there", bound="pv-other")
         world.kube.put("persistentvolumeclaims", rebound, unseen=True)
         world.kube.remove("persistentvolumes", "pv-there", unseen=True)
@@ -214,8 +221,12 @@ def test_a_denial_that_rests_on_too_many_objects_is_not_spoken(monkeypatch: pyte
 
 
 def test_a_denial_that_rests_on_more_than_was_read_is_not_spoken(monkeypatch: pytest.MonkeyPatch):
-    half = Basis(claims=frozenset({"shop/here", "shop/there"}))
-    monkeypatch.setattr(pod, "rests_on", lambda *_, **__: half)
+    half, judge = Basis(claims=frozenset({"shop/here", "shop/there"})), pod.judge
+
+    def judged(*given: Any, **more: Any) -> Verdict:
+        return Verdict(judge(*given, **more).answer, half)
+
+    monkeypatch.setattr(pod, "judge", judged)
 
     assert a_world().answer("pod", a_pod(*claimed("here", "there"))).allowed
 
@@ -337,3 +348,36 @@ def test_a_claim_is_warned_about_its_class_and_never_refused():
     assert answer.allowed
     assert "WaitForFirstConsumer" in answer.warnings[0]
     assert world.kube.read == []
+
+
+def test_an_inline_volume_of_another_tenant_is_refused_after_its_persistent_volume_was_read():
+    world = a_world()
+    taken = a_persistent_volume("pv-bank", volume="vol-0ba", zone=A, claim="bank/ledger")
+    world.kube.put("persistentvolumes", taken)
+
+    answer = world.answer("pod", a_pod(inline("aws:///vol-0ba")))
+
+    assert (answer.allowed, answer.why) == (False, "VolumeOfAnotherNamespace")
+    assert "bank" not in answer.message
+    assert world.kube.read == ["persistentvolumes pv-bank"]
+
+
+def test_an_inline_volume_that_was_given_back_meanwhile_is_let_through():
+    world = a_world()
+    taken = a_persistent_volume("pv-bank", volume="vol-0ba", zone=A, claim="bank/ledger")
+    world.kube.put("persistentvolumes", taken)
+
+    async def story() -> Answer:
+        world.kube.remove("persistentvolumes", "pv-bank", unseen=True)
+        return await world.review("pod", a_pod(inline("vol-0ba")))
+
+    assert world.tell(story).allowed
+
+
+def test_a_claim_that_was_forged_to_be_bound_tells_nothing_of_the_volume():
+    world = a_world()
+    world.kube.put("persistentvolumeclaims", a_claim("forged", bound="pv-there"))
+
+    answer = world.answer("pod", a_pod(*claimed("forged", "here")))
+
+    assert (answer.allowed, answer.warnings) == (True, ())

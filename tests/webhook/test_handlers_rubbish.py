@@ -35,17 +35,6 @@ WHOLE: dict[str, Json] = {
         "allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": [B]}]}],
     },
     "binding": {"metadata": {"name": "web"}, "target": {"kind": "Node", "name": "node-1"}},
-    "attachment": {
-        "metadata": {"name": "csi-1"},
-        "spec": {
-            "attacher": "ebs.csi.aws.com",
-            "nodeName": "node-1",
-            "source": {
-                "persistentVolumeName": "pv",
-                "inlineVolumeSpec": {"csi": {"volumeHandle": "vol-1"}},
-            },
-        },
-    },
 }
 TEXTS = st.one_of(st.text(max_size=8), st.sampled_from(["", "__", "aws:///", "vol-*", B]))
 

@@ -104,7 +104,7 @@ def test_by_url_it_registers_itself():
         await a_replica(world, whole=whole)
 
         assert world.bundles == {world.secret["ca.crt"]}
-        (webhook,) = world.objects[MUTATING, NAME]["webhooks"]
+        webhook, _ = world.objects[MUTATING, NAME]["webhooks"]
         assert webhook["clientConfig"]["url"] == "https://127.0.0.1:9443/mutate/persistentvolumes"
 
     told(story)

@@ -132,6 +132,7 @@ def test_nobody_waits_longer_than_the_deadline_and_the_next_one_has_the_answer()
     async def story(lookup: ZoneLookup, clock: Clock) -> list[Any]:
         first = await lookup.zone("vol-1", deadline=2.0)
         left_at = clock()
+        await asyncio.sleep(60)
         second = await lookup.zone("vol-1", deadline=100.0)
         return [type(first), left_at, second]
 
@@ -223,6 +224,42 @@ def test_while_ec2_is_silent_questions_do_not_pile_up(monkeypatch: pytest.Monkey
 
     too_many = Doubt("too many questions to EC2 are still unanswered")
     assert told(ec2, story) == [too_many] * 2 + [Found(A)] * 3
+
+
+def test_after_one_has_waited_in_vain_the_next_ones_do_not_until_ec2_answers_again():
+    stuck = asyncio.Event()
+
+    async def wait() -> None:
+        await stuck.wait()
+
+    ec2 = Ec2({f"vol-{number}": A for number in range(100)}, first=wait)
+
+    async def story(lookup: ZoneLookup, clock: Clock) -> list[Any]:
+        waited: list[float] = []
+        for number in range(100):
+            began = clock()
+            said = await lookup.zone(f"vol-{number}", deadline=clock() + 4.5)
+            assert isinstance(said, Doubt)
+            waited.append(clock() - began)
+        stuck.set()
+        await asyncio.sleep(2)
+        known = await lookup.zone("vol-99", deadline=clock())
+        began = clock()
+        ec2.zones["vol-new"] = A
+        new = await lookup.zone("vol-new", deadline=clock() + 4.5)
+        return [sum(waited), known, new]
+
+    assert told(ec2, story) == [4.5, Found(A), Found(A)]
+
+
+def test_who_could_not_wait_says_nothing_about_ec2():
+    ec2 = Ec2({"vol-1": A, "vol-2": A})
+
+    async def story(lookup: ZoneLookup, clock: Clock) -> list[Any]:
+        hasty = await lookup.zone("vol-1", deadline=clock())
+        return [type(hasty), await lookup.zone("vol-2", deadline=clock() + 3)]
+
+    assert told(ec2, story) == [Doubt, Found(A)]
 
 
 def test_volumes_that_pods_name_take_but_a_few_places(monkeypatch: pytest.MonkeyPatch):

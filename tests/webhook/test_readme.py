@@ -16,6 +16,7 @@ from webhook.decide import persistent_volume, pod
 from webhook.decide.persistent_volume import Found
 from webhook.decide.readings import Readings
 from webhook.metrics import WebhookMetrics
+from webhook.model import pod as pods
 from webhook.model.views import ClaimView, VolumeView
 from webhook.repairs import FOUGHT_OVER, WRONG_AFFINITY
 
@@ -101,14 +102,14 @@ def test_the_refusal_of_a_pod_is_quoted_as_it_is():
     names = ("films", "music")
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
     readings = Readings(
-        claims={f"default/{name}": ClaimView(name, "") for name in names},
+        claims={f"default/{name}": ClaimView(name, "", name) for name in names},
         volumes={
-            "films": VolumeView(FILMS, frozenset({A})),
-            "music": VolumeView(MUSIC, frozenset({B})),
+            "films": VolumeView(FILMS, frozenset({A}), "default", "films"),
+            "music": VolumeView(MUSIC, frozenset({B}), "default", "music"),
         },
     )
     player = {"metadata": {"name": "player"}, "spec": {"volumes": volumes}}
 
-    answer = pod.judge(player, readings, namespace="default")
+    answer = pod.judge(pods.read(player), readings, namespace="default").answer
 
     assert answer.message == quotations()[1]

@@ -40,6 +40,7 @@ class Writable(Kube):
     """Also takes merge patches; ``refusals`` are raised first, one a patch."""
 
     refusals: list[KubeError] = field(default_factory=list)
+    affinity_is_fixed: bool = True  # without the feature gate MutablePVNodeAffinity
     patched: list[str] = field(default_factory=list)
     under_way: int = 0
     most_under_way: int = 0
@@ -57,6 +58,9 @@ class Writable(Kube):
         found = self.objects[PVS, name]
         if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
             raise KubeError(Reason.CONFLICT, "it has changed")
+        there, wished = found["spec"].get("nodeAffinity"), body.get("spec", {}).get("nodeAffinity")
+        if self.affinity_is_fixed and there is not None and wished not in (None, there):
+            raise KubeError(Reason.REJECTED, "spec.nodeAffinity: field is immutable")
         changed = msgspec.json.decode(msgspec.json.encode(found))
         labels = changed["metadata"].get("labels", {}) | body["metadata"].get("labels", {})
         changed["metadata"]["labels"] = {k: v for k, v in labels.items() if v is not None}
@@ -290,6 +294,32 @@ async def test_a_wrong_affinity_is_told_once_with_what_to_do(world: World):
     assert world.count("warned") == 1
 
 
+async def test_an_api_server_that_keeps_affinities_is_asked_once_to_change_one(world: World):
+    other = "vol-0aaaaaaaaaaaaaaa0"
+    world.ec2.zones[other] = A
+    world.kube.put(PVS, a_pv(zone=B, labels={ZONE: A}))
+
+    async with world.repairing(all_again_s=0.05):
+        await world.until(lambda: world.events)
+        world.kube.put(PVS, a_pv("two", volume=other, zone=B))
+        await world.until(lambda: world.labels("two"))
+
+    assert world.kube.patched == ["pv", "two"]
+    assert len(world.events) == 2
+
+
+async def test_a_wrong_affinity_is_corrected_where_the_api_server_lets_it_change(world: World):
+    world.kube.affinity_is_fixed = False
+    world.kube.put(PVS, a_pv(zone=B, labels={ZONE: B}))
+
+    async with world.repairing():
+        await world.until(lambda: world.affinity() == pinned(A))
+
+    assert world.labels() == {ZONE: A}
+    assert world.events == []
+    assert world.count("repaired") == 1
+
+
 async def test_what_ec2_did_not_say_is_asked_again(world: World):
     failures = [Ec2Error(Reason.UNREACHABLE, "away", action="DescribeVolumes")] * 3
 
@@ -321,7 +351,7 @@ async def test_of_a_volume_that_is_missing_nothing_is_written(world: World):
         await world.until(world.affinity)
 
     assert world.kube.patched == ["pv"]
-    assert world.kube.objects[PVS, "lost"]["spec"].keys() == {"csi"}
+    assert "nodeAffinity" not in world.kube.objects[PVS, "lost"]["spec"]
 
 
 @pytest.mark.parametrize(

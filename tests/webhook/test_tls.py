@@ -2,6 +2,7 @@
 
 import os
 import ssl
+import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -15,7 +16,7 @@ from tests.webhook import pairs
 from tests.webhook.pairs import NAMES, self_signed
 from webhook import issuing
 from webhook.issuing import Issued
-from webhook.tls import Contexts
+from webhook.tls import Callers, Contexts
 
 HOST = NAMES.dns[0]
 NOW = datetime.now(UTC)  # OpenSSL has a clock of its own
@@ -53,6 +54,7 @@ def connect(
     *,
     name: str | None = HOST,
     newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
+    shows: Issued | None = None,
 ) -> Connection:
     """Shake hands; a bundle is what the client trusts, without one it trusts everything.
 
@@ -62,6 +64,11 @@ def connect(
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.maximum_version = newest
     trusting.set_alpn_protocols(["h2", "http/1.1"])
+    if shows is not None:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(shows.key + shows.certificate)
+            file.flush()
+            trusting.load_cert_chain(file.name)
     if bundle:
         trusting.load_verify_locations(cadata=bundle.decode())
     else:
@@ -160,6 +167,26 @@ def test_a_certificate_of_another_kind_of_key_takes_its_place():
 
     shown = connect(contexts.front).shown
     assert fingerprint(shown) == fingerprint(x509.load_pem_x509_certificate(by_hand.certificate))
+
+
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_where_callers_need_a_certificate_only_one_of_their_authority_opens(
+    newest: ssl.TLSVersion,
+):
+    mine, theirs = (self_signed(NAMES, NOW, authority=True) for _ in range(2))
+    contexts = Contexts(Callers(authority=mine.certificate.decode()))
+    for _ in range(2):  # and a swap changes nothing about it
+        issued = a_pair().issued
+        contexts.load(issued.certificate, issued.key)
+
+        for shown in (None, theirs):
+            with pytest.raises(ssl.SSLError):
+                connect(contexts.front, issued.authority, newest=newest, shows=shown)
+        connection = connect(contexts.front, issued.authority, newest=newest, shows=mine)
+        assert connection.ask(b"hello") == b"hello"
+        shown_names = connection.server.getpeercert()
+        assert shown_names is not None
+        assert shown_names["subject"] == ((("commonName", "by hand"),),)
 
 
 def a_locked_key(issued: Issued) -> bytes:

@@ -12,10 +12,9 @@ from webhook.caches import Caches
 from webhook.handlers import Handlers
 from webhook.lookup import ZoneLookup
 from webhook.metrics import WebhookMetrics
-from webhook.model.review import Answer, Json, Request, UserInfo
+from webhook.model.review import Answer, Json, Request
 
 DRIVER = "ebs.csi.aws.com"
-PROVISIONER = "system:serviceaccount:ebs-provisioner:ebs-provisioner-controller"
 BUDGET_S = 3.0
 PATHS = {
     "mutate": "/mutate/persistentvolumes",
@@ -23,7 +22,6 @@ PATHS = {
     "claim": "/validate/persistentvolumeclaims",
     "pod": "/validate/pods",
     "binding": "/validate/bindings",
-    "attachment": "/validate/volumeattachments",
     "class": "/validate/storageclasses",
 }
 
@@ -50,17 +48,15 @@ class World:
         answer: Answer = self.tell(lambda: self.review(about, obj, **more))
         return answer
 
-    async def review(self, about: str, obj: Json, *, user: str = "alice", **more: Any) -> Answer:
+    async def review(self, about: str, obj: Json, *, operation: str = "CREATE") -> Answer:
         assert self._handlers is not None
         meta = obj.get("metadata")
         request = Request(
             uid="u",
-            operation="CREATE",
+            operation=operation,
             object=obj,
             name=str(meta.get("name") or "") if isinstance(meta, dict) else "",
             namespace="shop",
-            user_info=UserInfo(username=user),
-            **more,
         )
         began = self._clock()
         answer = await self._handlers.by_path()[PATHS[about]](request, began + BUDGET_S)
@@ -87,7 +83,6 @@ class World:
             lookup,
             metrics=self.metrics,
             driver=DRIVER,
-            provisioner_users=[PROVISIONER],
             strict=self.strict,
         )
         try:

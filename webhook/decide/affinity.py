@@ -1,34 +1,36 @@
-"""The node affinity of a persistent volume against the zone that its volume is in.
+"""The node affinity of a persistent volume against the place that its volume is in.
 
-It can be set while it is nil and never changed afterwards, so it has to be right at creation: each
-term is narrowed to the volume's zone, whatever else it asks of a node.
+It can be set while it is nil, and never changed afterwards unless the API server has the feature
+gate MutablePVNodeAffinity, so it has to be right at creation: each term is narrowed to the volume's
+zone, whatever else it asks of a node.
 Source: Kubernetes 1.36 ``ValidatePersistentVolumeUpdate``.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from provisioner.model.node_affinity import (
     REGION_KEYS,
     allows,
     expressions_of,
+    names_zone,
     region_of,
     terms_of,
     zones_named,
 )
-from provisioner.model.zone import ZONE_KEYS
-from webhook.decide.documents import inside, put
-from webhook.decide.nodes import suits, zone_words
-from webhook.model.patch import add
-from webhook.model.review import Json, Operation
-from webhook.model.views import NodeView, Zones
+from provisioner.model.zone import OUTPOST_KEYS, ZONE_KEYS, ZONE_LABEL, outpost_segments
+from webhook.decide.documents import inside
+from webhook.model.review import Json
+from webhook.model.views import Zones
 
-_TERMS = ("spec", "nodeAffinity", "required", "nodeSelectorTerms")
+_REQUIRED = ("spec", "nodeAffinity", "required")
+_OUTPOST_KEY = OUTPOST_KEYS[-1]
 _MOST_LISTED = 3
 
 
 def terms_in(persistent_volume: Json) -> list[Json]:
     """The terms of its node affinity, [] when it has none."""
-    return terms_of(inside(persistent_volume, *_TERMS[:-1]))
+    return terms_of(inside(persistent_volume, *_REQUIRED))
 
 
 def says_nothing(terms: Iterable[Json]) -> bool:
@@ -40,54 +42,58 @@ def says_nothing(terms: Iterable[Json]) -> bool:
     return all(_is_empty(term) for term in terms)
 
 
-def excludes(terms: Sequence[Json], zone: str, nodes: Iterable[NodeView] = ()) -> bool:
-    """Whether no node of this zone can match, and none of those that are there does.
-
-    ``nodes`` are those of ``nodes.running_driver_in`` that zone, here and below.
-    """
-    return bool(terms) and not allows(terms, zone) and not any(suits(terms, node) for node in nodes)
+def excludes(terms: Sequence[Json], zone: str) -> bool:
+    """Whether no node of this zone can match."""
+    return bool(terms) and not allows(terms, zone)
 
 
-def elsewhere(terms: Iterable[Json], zone: str, nodes: Iterable[NodeView] = ()) -> Zones:
-    """The other zones that terms allow by name; nodes of this one may have such a name for it."""
+def elsewhere(terms: Iterable[Json], zone: str) -> Zones:
+    """The other zones that terms allow by name."""
     named = [zones_named([term]) or frozenset() for term in terms]
-    return frozenset[str]().union(*named) - {zone} - zone_words(nodes)
+    return frozenset[str]().union(*named) - {zone}
+
+
+def is_off(outpost_arn: str, terms: Iterable[Json]) -> bool:
+    """Whether terms let pods run outside the Outpost that the volume is on; "" is none."""
+    outpost = outpost_segments(outpost_arn).get(_OUTPOST_KEY)
+    return outpost is not None and not all(
+        _values([term], [_OUTPOST_KEY]) == {outpost} for term in terms if not _is_empty(term)
+    )
 
 
 def confined(
-    persistent_volume: Json, zone: str, key: str, nodes: Collection[NodeView] = ()
-) -> list[Operation]:
-    """What confines each term to this zone; nothing for a term that is.
+    terms: Sequence[Json], zone: str, keys: Sequence[str] = (ZONE_LABEL,)
+) -> tuple[list[Json], frozenset[str]]:
+    """The terms, each confined to this zone, and the keys of the requirements that this added.
 
     The requirement is added to the others of its term, under the zone key that the term already
     asks for with ``In``: two keys would both have to be on a node, and nodes may carry one of them
     only (aws-ebs-csi-driver#899, #962). ``NotIn`` and ``DoesNotExist`` hold on nodes that lack the
-    key, so they are no sign of it: such a term gets ``key``, that of ``labels.zone_key``. Where
-    nodes that match a term name the zone by another key than that, the term gets theirs.
+    key, so they are no sign of it: such a term becomes one for each of ``labels.zone_keys``.
 
-    An empty term beside others stays as it is: it matches no node, and filling it would let in more
-    nodes than the others do.
+    A term with a word of somebody's own for its zone stays open rather than to match no node. So
+    does an empty term: it matches none, and filling it would let in more than the others do.
     """
-    terms = terms_in(persistent_volume)
-    if not terms:
-        return [put(persistent_volume, affinity_of(zone, key)["required"][_TERMS[-1]], *_TERMS)]
-    fill = says_nothing(terms)
-    return [
-        _narrowed(term, index, zone, _key_for(term, zone, key, nodes))
-        for index, term in enumerate(inside(persistent_volume, *_TERMS))
-        if isinstance(term, dict) and (fill or not _is_empty(term)) and not _is_in(term, zone)
-    ]
+    made: list[Json] = []
+    added: set[str] = set()
+    for term in terms:
+        wished = () if _is_empty(term) or _is_in(term, zone) else _keys_for(term, keys)
+        if not wished:
+            made.append(term)
+        for key in wished:
+            made.append({**term, "matchExpressions": [*expressions_of(term), _in(key, zone)]})
+            added.add(key)
+    return made, frozenset(added)
 
 
-def keys_added(confining: Iterable[Operation]) -> list[str]:
-    """The keys of the requirements that ``confined`` adds to terms that are there, sorted."""
-    values = [each.value for each in confining]
-    return sorted({(value[0] if isinstance(value, list) else value)["key"] for value in values})
+def affinity_of(zone: str, keys: Sequence[str] = (ZONE_LABEL,), outpost_arn: str = "") -> Json:
+    """``spec.nodeAffinity`` of a volume in this zone, or on an Outpost of it: a term for each key.
 
-
-def affinity_of(zone: str, key: str) -> Json:
-    """``spec.nodeAffinity`` of a volume in this zone, under a key of ``labels.zone_key``."""
-    return {"required": {"nodeSelectorTerms": [{"matchExpressions": [_in(key, zone)]}]}}
+    As our provisioner writes it (``provisioner.decide.persistent_volume``).
+    """
+    outpost = [_in(key, value) for key, value in outpost_segments(outpost_arn).items()]
+    terms = [{"matchExpressions": [_in(key, zone), *outpost]} for key in keys]
+    return {"required": {"nodeSelectorTerms": terms}}
 
 
 def verdict(terms: Sequence[Json], zone: str) -> str:
@@ -127,22 +133,16 @@ def _is_in(term: Json, zone: str) -> bool:
     return named is not None and named <= {zone}
 
 
-def _key_for(term: Json, zone: str, key: str, nodes: Collection[NodeView]) -> str:
-    used = {each.get("key") for each in expressions_of(term) if each.get("operator") == "In"}
-    wished = [*(each for each in ZONE_KEYS if each in used), key]
-    meant = [node for node in nodes if suits([term], node)]
-    naming = (
-        each for each in (*wished, *ZONE_KEYS) if any((each, zone) in node.labels for node in meant)
-    )
-    return next(naming, wished[0])
+def _keys_for(term: Json, keys: Sequence[str]) -> list[str]:
+    used: dict[str, bool] = {}  # whether a key is only asked for by names of AWS's
+    for each in expressions_of(term):
+        key = str(each.get("key"))
+        if key in ZONE_KEYS and each.get("operator") == "In":
+            values: list[Any] = each.get("values") or []
+            used[key] = used.get(key, True) and all(names_zone(str(value)) for value in values)
+    fitting = [key for key in ZONE_KEYS if used.get(key)]
+    return fitting[:1] or [key for key in keys if key not in used]
 
 
-def _narrowed(term: Json, index: int, zone: str, key: str) -> Operation:
-    requirement = _in(key, zone)
-    if isinstance(term.get("matchExpressions"), list):
-        return add(requirement, *_TERMS, index, "matchExpressions", "-")
-    return add([requirement], *_TERMS, index, "matchExpressions")
-
-
-def _in(key: str, zone: str) -> Json:
-    return {"key": key, "operator": "In", "values": [zone]}
+def _in(key: str, value: str) -> Json:
+    return {"key": key, "operator": "In", "values": [value]}

@@ -107,8 +107,8 @@ def _about_source(
         return
     if volume.zones.isdisjoint(allowed):
         yield (
-            f'it is a clone of claim "{source.partition("/")[2]}", whose volume {volume.volume_id} '
-            f'is in {listed(volume.zones)}, but class "{name}" only allows {listed(allowed)}; '
+            f'it is a clone of claim "{source.partition("/")[2]}", whose volume is '
+            f'in {listed(volume.zones)}, but class "{name}" only allows {listed(allowed)}; '
             "a clone lies in its source's zone: restore a snapshot instead, or have the class "
             f'clone across zones by the annotation {ACROSS_ZONES}: "true"'
         )

@@ -5,20 +5,20 @@ and node affinity and leaves every refusal to ``validate``, which sees the objec
 webhooks; only what cannot be known now is turned away by both, in strict mode, to be tried again.
 """
 
-from collections.abc import Collection, Mapping
+import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import jsonpatch
 
 from provisioner.model.ids import is_volume_id
-from provisioner.model.node_affinity import zones_named
 from provisioner.model.volume import normalised_handle
 from provisioner.model.zone import ZONE_LABEL
 from webhook.decide import affinity, labels
-from webhook.decide.documents import inside, put
-from webhook.decide.nodes import unmet
+from webhook.decide.documents import inside
 from webhook.decide.sentences import Sentences
-from webhook.model.patch import add, remove
-from webhook.model.review import Answer, Json, Operation, allow, deny
-from webhook.model.views import NodeView
+from webhook.model.review import Answer, Json, allow, deny
 
 _RETRY_AFTER_S = 1
 _CSI_HANDLE = ("spec", "csi", "volumeHandle")
@@ -28,13 +28,18 @@ _LABELS = ("metadata", "labels")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """EC2 knows the volume, or its provisioner does.
+    """EC2 knows the volume.
+
+    Attributes:
+        zone: where it is.
+        outpost_arn: the Outpost that it is on, "" for none.
 
     Raises:
         ValueError: the zone is empty; no rule may ever write that.
     """
 
     zone: str
+    outpost_arn: str = ""
 
     def __post_init__(self) -> None:
         if not self.zone:
@@ -88,25 +93,15 @@ def source_of(persistent_volume: Json, driver: str) -> Source | None:
     return None if foreign else _source(persistent_volume)
 
 
-def truth_of_own_affinity(persistent_volume: Json) -> Found | None:
-    """The one zone that its own node affinity names; None if that is not one zone: ask EC2 then.
-
-    Good for the persistent volumes of our provisioner only, which has the zone from EC2 itself.
-    """
-    zones = list(zones_named(affinity.terms_in(persistent_volume)) or ())
-    return Found(zones[0]) if len(zones) == 1 and zones[0] else None
-
-
 def mutate(
     persistent_volume: Json,
     truth: Truth,
     writable: Mapping[str, str],
     *,
     strict: bool,
-    key: str = ZONE_LABEL,
-    nodes: Collection[NodeView] = (),
+    keys: Sequence[str] = (ZONE_LABEL,),
 ) -> Answer:
-    """Add the labels and the node affinity of the zone that its volume is in.
+    """Add the labels and the node affinity of the place that its volume is in.
 
     Nothing is added where the volume is missing or the affinity excludes its zone: ``validate``
     refuses that.
@@ -116,33 +111,41 @@ def mutate(
         truth: where the volume is.
         writable: ``labels.writable`` of that zone.
         strict: wrong labels are left to ``validate``; a doubt is a 503 and not a warning.
-        key: ``labels.zone_key`` of that zone.
-        nodes: ``nodes.running_driver_in`` that zone.
+        keys: ``labels.zone_keys`` of that zone.
     """
-    source = _source(persistent_volume)
-    if source is None:
+    say = _saying(persistent_volume)
+    if say is None or isinstance(truth, Missing):
         return allow("NothingToDo")
-    if not source.well_formed:
-        return allow("NotAVolumeId")
-    say = _sentences(persistent_volume, source)
     if isinstance(truth, Doubt):
         return _in_doubt(say, truth.why, strict=strict)
-    if isinstance(truth, Missing):
-        return allow("VolumeMissing")
-    return _completed(persistent_volume, say, truth.zone, writable, key, nodes=nodes, strict=strict)
+    terms = affinity.terms_in(persistent_volume)
+    if affinity.excludes(terms, truth.zone) and not affinity.says_nothing(terms):
+        return allow("ZoneConflict", zone=truth.zone)
+    after = copy.deepcopy(_outline(persistent_volume))
+    warnings = _relabelled(after, say, truth.zone, writable, strict=strict)
+    warnings += _confined(after, say, truth, keys)
+    return _patched(persistent_volume, after, warnings, truth.zone)
 
 
-def validate(
-    persistent_volume: Json, truth: Truth, *, strict: bool, nodes: Collection[NodeView] = ()
-) -> Answer:
+def relabel(persistent_volume: Json, truth: Truth, writable: Mapping[str, str]) -> Answer:
+    """Correct the labels of one that is being changed; nothing else of it, and never a refusal."""
+    say = _saying(persistent_volume)
+    if say is None or isinstance(truth, Missing):
+        return allow("NothingToDo")
+    if isinstance(truth, Doubt):
+        return _in_doubt(say, truth.why, strict=False)
+    after = copy.deepcopy(_outline(persistent_volume))
+    warnings = _relabelled(after, say, truth.zone, writable, strict=False)
+    return _patched(persistent_volume, after, warnings, truth.zone)
+
+
+def validate(persistent_volume: Json, truth: Truth, *, strict: bool) -> Answer:
     """Refuse what the zone of the volume contradicts, warn of what only costs a detour.
 
     Args:
         persistent_volume: one for which ``source_of`` found something, as it will be stored.
         truth: where the volume is.
         strict: wrong labels are refused too; a doubt is a 503 and not a warning.
-        nodes: ``nodes.running_driver_in`` the volume's zone. For what they say something may be let
-            through or warned about, and nothing is refused.
     """
     source = _source(persistent_volume)
     if source is None:
@@ -154,7 +157,7 @@ def validate(
         return _in_doubt(say, truth.why, strict=strict)
     if isinstance(truth, Missing):
         return deny("VolumeMissing", say.no_volume())
-    return _judged(persistent_volume, say, truth.zone, source.zone_hint, nodes=nodes, strict=strict)
+    return _judged(persistent_volume, say, truth, source.zone_hint, strict=strict)
 
 
 def labels_of(persistent_volume: Json) -> dict[str, str]:
@@ -189,75 +192,86 @@ def _in_doubt(say: Sentences, why: str, *, strict: bool) -> Answer:
     return allow("InDoubt", warnings=[say.in_doubt(why)])
 
 
-def _completed(
-    persistent_volume: Json,
-    say: Sentences,
-    zone: str,
-    writable: Mapping[str, str],
-    zone_key: str,
-    *,
-    nodes: Collection[NodeView],
-    strict: bool,
-) -> Answer:
-    terms = affinity.terms_in(persistent_volume)
-    if affinity.excludes(terms, zone, nodes) and not affinity.says_nothing(terms):
-        return allow("ZoneConflict", zone=zone)
-    written = labels_of(persistent_volume)
-    wrong = {} if strict else labels.corrected(written, zone, writable, nodes)
-    confining = affinity.confined(persistent_volume, zone, zone_key, nodes)
-    patch = [
-        *_labelled(persistent_volume, labels.missing(written, writable)),
-        *_relabelled(wrong),
-        *confining,
-    ]
-    warnings = [
-        say.relabelled(zone, key, written[key], removed=true is None) for key, true in wrong.items()
-    ]
-    if others := affinity.elsewhere(terms, zone, nodes):
-        warnings.append(say.narrowed(zone, affinity.listed(others)))
-    if terms:
-        warnings += [say.appended(zone, key) for key in affinity.keys_added(confining)]
+def _saying(persistent_volume: Json) -> Sentences | None:
+    """The sentences about it; None if it names no volume, which ``validate`` refuses."""
+    source = _source(persistent_volume)
+    if source is None or not source.well_formed:
+        return None
+    return _sentences(persistent_volume, source)
+
+
+def _patched(persistent_volume: Json, after: Json, warnings: list[str], zone: str) -> Answer:
+    patch = jsonpatch.make_patch(_outline(persistent_volume), after).patch
     return allow("Labelled" if patch else "NothingToDo", warnings=warnings, patch=patch, zone=zone)
 
 
-def _labelled(persistent_volume: Json, added: Mapping[str, str]) -> list[Operation]:
-    if not added:
-        return []
-    if inside(persistent_volume, *_LABELS) is None:
-        return [put(persistent_volume, dict(added), *_LABELS)]
-    return [add(value, *_LABELS, key) for key, value in added.items()]
+def _outline(persistent_volume: Json) -> Json:
+    """What a patch may touch, and its parents, as far as they are there."""
+    parts = {"metadata": "labels", "spec": "nodeAffinity"}
+    return {
+        parent: {key: found[key]} if isinstance(found, dict) and key in found else found and {}
+        for parent, key in parts.items()
+        if parent in persistent_volume
+        for found in [persistent_volume[parent]]
+    }
 
 
-def _relabelled(wrong: Mapping[str, str | None]) -> list[Operation]:
+def _relabelled(
+    after: Json, say: Sentences, zone: str, writable: Mapping[str, str], *, strict: bool
+) -> list[str]:
+    """Write the labels; the warnings of those that were wrong."""
+    written = labels_of(after)
+    wrong = {} if strict else labels.corrected(written, zone, writable)
+    wished = {**written, **labels.missing(written, writable), **wrong}
+    true = {key: value for key, value in wished.items() if value is not None}
+    if true != written:
+        _put(after, "metadata", "labels", true)
     return [
-        remove(*_LABELS, key) if true is None else add(true, *_LABELS, key)
-        for key, true in wrong.items()
+        say.relabelled(zone, key, written[key], removed=value is None)
+        for key, value in wrong.items()
     ]
 
 
+def _confined(after: Json, say: Sentences, place: Found, keys: Sequence[str]) -> list[str]:
+    """Write the node affinity; the warnings of what is stored otherwise than it was sent."""
+    terms = affinity.terms_in(after)
+    if affinity.says_nothing(terms):
+        _put(
+            after, "spec", "nodeAffinity", affinity.affinity_of(place.zone, keys, place.outpost_arn)
+        )
+        return []
+    if affinity.is_off(place.outpost_arn, terms):
+        return []  # nobody knows which nodes the terms mean; ``validate`` warns
+    confined, added = affinity.confined(terms, place.zone, keys)
+    if added:
+        _put(after, "spec", "nodeAffinity", {"required": {"nodeSelectorTerms": confined}})
+    others = affinity.elsewhere(terms, place.zone)
+    narrowed = [say.narrowed(place.zone, affinity.listed(others))] if others else []
+    return narrowed + [say.appended(place.zone, key) for key in sorted(added)]
+
+
+def _put(document: Json, parent: str, key: str, value: Any) -> None:
+    document[parent] = {**(document.get(parent) or {}), key: value}
+
+
 def _judged(
-    persistent_volume: Json,
-    say: Sentences,
-    zone: str,
-    hint: str,
-    *,
-    nodes: Collection[NodeView],
-    strict: bool,
+    persistent_volume: Json, say: Sentences, place: Found, hint: str, *, strict: bool
 ) -> Answer:
+    zone = place.zone
     terms = affinity.terms_in(persistent_volume)
-    if affinity.excludes(terms, zone, nodes):
+    if affinity.excludes(terms, zone):
         conflict = say.conflict(zone, affinity.verdict(terms, zone))
         return deny("ZoneConflict", conflict, zone=zone)
     written = labels_of(persistent_volume)
-    wrong = labels.contradicting(written, zone, nodes)
-    if strict and (proved := labels.provable(wrong, written)):
-        said = [(key, written[key]) for key in proved]
+    wrong = labels.contradicting(written, zone)
+    if strict and wrong:
+        said = [(key, written[key]) for key in wrong]
         return deny("LabelConflict", say.label_conflict(zone, said), zone=zone)
     warnings = [say.mislabelled(zone, key, written[key]) for key in wrong]
-    if others := affinity.elsewhere(terms, zone, nodes):
+    if others := affinity.elsewhere(terms, zone):
         warnings.append(say.too_wide(zone, affinity.listed(others)))
-    if why := unmet(terms, nodes):
-        warnings.append(say.unmet(zone, why))
+    if affinity.is_off(place.outpost_arn, terms):
+        warnings.append(say.off_outpost(place.outpost_arn))
     if hint not in {"", zone}:
         warnings.append(say.wrong_hint(zone, hint))
     return allow("Inconsistent" if warnings else "Consistent", warnings=warnings, zone=zone)

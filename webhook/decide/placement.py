@@ -3,20 +3,17 @@
 A zone is only ruled out when no node of it could take the pod, whatever other labels it has.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from provisioner.model import node_affinity
 from provisioner.model.sentences import MOST_LISTED, listed
-from webhook.decide.nodes import kinds, suits
 from webhook.decide.readings import NO_OBJECT, Basis, Readings
 from webhook.model.pod import Pod
 from webhook.model.review import Json
-from webhook.model.views import NodeView, Zones
+from webhook.model.views import Zones
 
-# Kinds of nodes times terms of a pod; with more of them in a zone, nothing is refused.
-_MOST_HELD = 4096
 _ANEW = "create one of them anew in the other's zone from a snapshot"
 _WAIT = "a class with volumeBindingMode WaitForFirstConsumer keeps a pod's new volumes together"
 
@@ -26,9 +23,9 @@ class Placed:
     """A volume of a pod whose zones are known.
 
     Attributes:
-        what: it, with the verb: ``claim "data" is bound to volume vol-1``.
+        what: it, with the verb: ``the volume of claim "data" is``.
         zones: those it can be used in, at least one.
-        basis: the objects that say so.
+        basis: the objects that say so; none for an inline volume, of which EC2 has told.
     """
 
     what: str
@@ -60,19 +57,13 @@ class Objection:
 class Demand:
     """A pod's ``nodeSelector`` and required node affinity: of each group, one term must hold.
 
-    Each zone is looked at once: both the terms and the volumes of a pod may be thousands.
-
-    Attributes:
-        groups: of terms.
-        nodes: those that are known. They only ever allow a zone, and so need not be read again
-            before something is refused; they are not looked at while another reason allows it.
+    Each zone is looked at once: both the terms and the volumes of a pod may be hundreds.
     """
 
     groups: tuple[Sequence[Json], ...] = ()
-    nodes: Collection[NodeView | None] = ()
 
     def allows(self, zone: str) -> bool:
-        """Whether some node of this zone could be meant, labelled as the provider labels it."""
+        """Whether some node of this zone could be meant."""
         known = self._allowed.get(zone)
         if known is None:
             known = all(node_affinity.allows(terms, zone) for terms in self.groups)
@@ -80,36 +71,16 @@ class Demand:
         return known
 
     def excludes(self, zones: Iterable[str]) -> bool:
-        """Whether no node of any of the zones could be meant, and none that is there is."""
-        zones = list(zones)
-        return not any(map(self.allows, zones)) and not any(map(self._is_met_in, zones))
+        """Whether no node of any of the zones could be meant."""
+        return not any(map(self.allows, zones))
 
     def left_of(self, zones: Zones) -> Zones:
         """Those of the zones that are not excluded."""
-        return frozenset(filter(self.allows, zones)) or frozenset(filter(self._is_met_in, zones))
-
-    def _is_met_in(self, zone: str) -> bool:
-        met = self._met.get(zone)
-        if met is None:
-            there = [node for node in self.kinds if node.may_be_in(frozenset((zone,)))]
-            met = len(there) * sum(map(len, self.groups)) > _MOST_HELD or any(
-                all(suits(terms, node) for terms in self.groups) for node in there
-            )
-            self._met[zone] = met
-        return met
+        return frozenset(filter(self.allows, zones))
 
     @cached_property
     def _allowed(self) -> dict[str, bool]:
         return {}
-
-    @cached_property
-    def _met(self) -> dict[str, bool]:
-        return {}
-
-    @cached_property
-    def kinds(self) -> frozenset[NodeView]:
-        """What kinds of nodes are known."""
-        return kinds(self.nodes)
 
     @cached_property
     def named(self) -> Zones:
@@ -117,11 +88,6 @@ class Demand:
         named = [node_affinity.zones_named(terms) for terms in self.groups]
         left = [zones for zones in named if zones is not None]
         return frozenset.intersection(*left) if left else frozenset()
-
-
-def demand_of(pod: Pod, nodes: Collection[NodeView | None] = ()) -> Demand:
-    """What a pod demands of the labels of its node; ``nodes`` are all that are known."""
-    return Demand(pod.selections, nodes)
 
 
 @dataclass(frozen=True)
@@ -152,7 +118,7 @@ class Placement:
         if self.common is None or not zones.isdisjoint(self.common):
             return None
         for other in self.placed:
-            if zones.isdisjoint(other.zones) and not self._has_node_in((zones, other.zones)):
+            if zones.isdisjoint(other.zones):
                 return Objection("VolumesApart", str(other), f"{_ANEW}; {_WAIT}", other.basis)
         return None
 
@@ -190,23 +156,10 @@ class Placement:
         for each in self.placed:
             everything |= each.basis
         if not self.common:
-            together = self._has_node_in(tuple(each.zones for each in self.placed))
-            return None if together else (self.placed[0], self._nothing_common(everything))
+            return self.placed[0], self._nothing_common(everything)
         all_of_them = Placed("its volumes can only be used together", self.common, everything)
         objection = self.objection(self.common)
         return None if objection is None else (all_of_them, objection)
-
-    def _has_node_in(self, places: tuple[Zones, ...]) -> bool:
-        """Whether a known node may be in all: one key calls its zone otherwise than another."""
-        known = self._had.get(places)
-        if known is None:
-            known = any(all(map(node.may_be_in, places)) for node in self.demand.kinds)
-            self._had[places] = known
-        return known
-
-    @cached_property
-    def _had(self) -> dict[tuple[Zones, ...], bool]:
-        return {}
 
     def _nothing_common(self, everything: Basis) -> Objection:
         others = " and ".join(str(each) for each in self.placed[1:MOST_LISTED])
@@ -214,12 +167,14 @@ class Placement:
         return Objection("VolumesApart", clause, f"{_ANEW}; {_WAIT}", everything)
 
 
-def placement_of(pod: Pod, placed: Sequence[Placed], readings: Readings) -> Placement:
-    """Put together what holds a pod somewhere."""
+def placement_of(
+    pod: Pod, placed: Sequence[Placed], readings: Readings, *, selections: bool = True
+) -> Placement:
+    """Put together what holds a pod somewhere; ``selections``: also its choice of nodes."""
     common = frozenset.intersection(*(each.zones for each in placed)) if placed else None
     node_name, field = pod.node_name, "spec.nodeName"
-    if not node_name:
+    if not node_name and selections:
         node_name, field = pod.pinned_to, "matchFields metadata.name"
-    demand = demand_of(pod, readings.allowing.values())
+    demand = Demand(pod.selections if selections else ())
     node_zone = readings.zone_of(node_name)
     return Placement(tuple(placed), node_name, field, node_zone, demand, common)

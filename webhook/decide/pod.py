@@ -1,70 +1,110 @@
-"""Decide whether a new pod could ever be where its volumes are.
+"""Decide whether a new pod could ever be where its volumes are, and may have them.
 
 It is refused when the objects prove that it could not: volumes in different zones, a node in
 another zone, demands on its node that exclude every zone of a volume. What is only likely is a
 warning. What is not known, like a claim that does not exist yet or one of another driver, is let
 through.
-Source: Kubernetes 1.36 scheduler plugins VolumeBinding and VolumeZone, which would leave such a pod
-pending for ever; a pod with ``nodeName`` passes neither.
+
+A controller's pod is refused only where the scheduler would let it start: a refusal makes a
+ReplicaSet wait up to 1,000 s before it tries again, where a pod that is Pending runs within a
+second of the mend (measured on Kubernetes 1.36.3).
+Source: Kubernetes 1.36 scheduler plugins VolumeBinding and VolumeZone, which leave such a pod
+pending for ever; a pod with ``nodeName`` passes neither, and an inline volume is nothing to them.
 """
 
 from collections.abc import Iterator
 from itertools import islice
 
 from provisioner.model.sentences import listed
-from webhook.decide.nodes import keys_disagree
-from webhook.decide.placement import Placement, placement_of
-from webhook.decide.pod_volumes import PodVolumes, Use, placed, volumes_of, wanted_for
-from webhook.decide.readings import NO_OBJECT, Basis, Readings, Wanted
-from webhook.model import pod as pods
-from webhook.model.review import Answer, Json, allow, deny
+from webhook.decide.placement import Objection, Placed, Placement, placement_of
+from webhook.decide.pod_volumes import PodVolumes, Use, placed, volumes_of
+from webhook.decide.readings import Basis, Readings, Verdict, Wanted
+from webhook.model.pod import Pod
+from webhook.model.review import Answer, allow, deny
 from webhook.model.views import ClassView
 
 # A pod may name thousands of volumes; nobody reads as many warnings, and the API server cuts them
-# off at 4 KiB in all. Each hint is another zone to hold against all terms of the pod, which may be
-# thousands too.
+# off at 4 KiB in all. Each hint is another zone to hold against all terms of the pod.
 _MOST_WARNINGS = 8
 _MOST_LOOKED_AT = 64
 _MOST_HINTS = 8
+# Labels and values that a pod asks of its node. Nobody writes as many; each is gone through for
+# every zone of a volume, three times before a denial.
+MOST_PARTS = 1_000
+_BACKOFF = (
+    "; its controller tries again after up to 16 minutes, at once after kubectl rollout restart"
+)
 
 
-def wanted(pod: Json, namespace: str) -> Wanted:
+def wanted(pod: Pod, namespace: str) -> Wanted:
     """The objects that say where a pod's volumes are; also for a pod that is being bound.
 
     Claims of ephemeral volumes are among them, once the pod has a name. ``namespace`` is the
     request's: the pod may leave its own out.
     """
-    return wanted_for(volumes_of(pods.read(pod), namespace))
+    return volumes_of(pod, namespace).wanted
 
 
-def judge(pod: Json, readings: Readings, *, namespace: str) -> Answer:
-    """Refuse a pod that could never run where its volumes are, warn if it is not likely to run."""
-    read = pods.read(pod)
-    volumes = volumes_of(read, namespace)
+def judge(pod: Pod, readings: Readings, *, namespace: str, strict: bool = False) -> Verdict:
+    """Refuse a pod that could never run where its volumes are, warn if it is not likely to run.
+
+    ``strict``: one that asks more of its node than is read is refused too.
+    """
+    volumes = volumes_of(pod, namespace)
     if not volumes.uses and not volumes.inline:
-        return allow("NothingToDo")
-    placement = placement_of(read, placed(volumes, readings, pod_is_there=False), readings)
+        return Verdict(allow("NothingToDo"))
+    taken = _anothers(pod, volumes, readings, namespace)
+    if taken is not None:
+        return taken
+    is_readable = pod.parts <= MOST_PARTS
+    found_volumes = placed(volumes, readings, pod_is_there=False)
+    placement = placement_of(pod, found_volumes, readings, selections=is_readable)
     found = placement.conflict()
     if found is not None:
-        volume, objection = found
-        sentence = f"{read.title}: {volume}, but {objection.clause}; {objection.fix}"
-        return deny(objection.why, sentence, code=403)
+        return _conflicting(pod, placement, *found)
+    if not is_readable:
+        return Verdict(_too_many_parts(pod, strict=strict))
     doubts = islice(_doubts(volumes, placement, readings), _MOST_WARNINGS)
-    warnings = [f"{read.title}: {each}" for each in doubts]
+    warnings = [f"{pod.title}: {each}" for each in doubts]
     if warnings:
-        return allow("ZonesInDoubt", warnings=warnings)
-    return allow("ZonesAgree" if placement.placed else "NothingToDo")
+        return Verdict(allow("ZonesInDoubt", warnings=warnings))
+    return Verdict(allow("ZonesAgree" if placement.placed else "NothingToDo"))
 
 
-def rests_on(pod: Json, readings: Readings, *, namespace: str) -> Basis:
-    """The objects that prove the denial of ``judge`` on the same readings; empty without one."""
-    read = pods.read(pod)
-    found_volumes = placed(volumes_of(read, namespace), readings, pod_is_there=False)
-    found = placement_of(read, found_volumes, readings).conflict()
-    if found is None:
-        return NO_OBJECT
-    volume, objection = found
-    return volume.basis | objection.basis
+def _anothers(pod: Pod, volumes: PodVolumes, readings: Readings, namespace: str) -> Verdict | None:
+    """Whose claim it is, is not told: the id may be guessed."""
+    for volume_id in volumes.inline:
+        holder = readings.holder_of(volume_id, namespace)
+        if holder:
+            sentence = (
+                f"{pod.title}: its inline volume {volume_id} backs a claim of another namespace; "
+                "only pods of that namespace may use it: use a claim and a volume of your own"
+            )
+            basis = Basis(volumes=frozenset({holder}))
+            return Verdict(deny("VolumeOfAnotherNamespace", sentence, code=403), basis)
+    return None
+
+
+def _conflicting(pod: Pod, placement: Placement, volume: Placed, objection: Objection) -> Verdict:
+    basis = volume.basis | objection.basis
+    sentence = f"{pod.title}: {volume}, but {objection.clause}"
+    is_held_back = not pod.node_name and all(each.basis.volumes for each in placement.placed)
+    if not pod.is_controlled:
+        return Verdict(deny(objection.why, f"{sentence}; {objection.fix}", code=403), basis)
+    if is_held_back:
+        warning = f"{sentence}; it stays Pending until that changes: {objection.fix}"
+        return Verdict(allow(f"{objection.why}HeldByScheduler", warnings=[warning]))
+    return Verdict(deny(objection.why, f"{sentence}; {objection.fix}{_BACKOFF}", code=403), basis)
+
+
+def _too_many_parts(pod: Pod, *, strict: bool) -> Answer:
+    what = (
+        f"{pod.title}: its nodeSelector and required node affinity have more than {MOST_PARTS:,} "
+        "labels and values"
+    )
+    if strict:
+        return deny("TooManyParts", f"{what}, which ebs-webhook does not read; name fewer")
+    return allow("TooManyParts", warnings=[f"{what}, so they were not held against its volumes"])
 
 
 def _doubts(volumes: PodVolumes, placement: Placement, readings: Readings) -> Iterator[str]:
@@ -87,11 +127,10 @@ def _doubts_about_claim(use: Use, placement: Placement, readings: Readings) -> I
     if not use.is_made_for_pod:
         name, volume = readings.volume_of(use.claim_key)
         if name:
-            is_nowhere = volume is not None and volume.zones == frozenset()
-            if is_nowhere and not keys_disagree(placement.demand.kinds):
+            if volume is not None and volume.zones == frozenset():
                 yield (
-                    f'{use.title} is bound to persistentvolume "{name}", whose nodeAffinity '
-                    "contradicts itself, so that no node can use it; create it anew"
+                    f"{use.title} is bound to a persistentvolume whose nodeAffinity contradicts "
+                    "itself, so that no node can use it; have it created anew"
                 )
             return
         claim = readings.claims.get(use.claim_key)

@@ -33,6 +33,15 @@ class PodVolumes:
     uses: tuple[Use, ...]
     inline: Mapping[str, str]
 
+    @property
+    def wanted(self) -> Wanted:
+        """The objects that say where these volumes are."""
+        return Wanted(
+            claims=tuple(use.claim_key for use in self.uses if use.claim_key),
+            classes=tuple(use.class_name for use in self.uses if use.class_name),
+            inline=self.inline,
+        )
+
 
 def volumes_of(pod: Pod, namespace: str) -> PodVolumes:
     """Read the volumes of a pod in this namespace."""
@@ -60,15 +69,6 @@ def _use(pod: Pod, volume: PodVolume, namespace: str) -> Use | None:
     return Use(title, key, is_made_for_pod=True, class_name=volume.ephemeral.class_name)
 
 
-def wanted_for(volumes: PodVolumes) -> Wanted:
-    """The objects that say where these volumes are."""
-    return Wanted(
-        claims=tuple(use.claim_key for use in volumes.uses if use.claim_key),
-        classes=tuple(use.class_name for use in volumes.uses if use.class_name),
-        inline=volumes.inline,
-    )
-
-
 def placed(volumes: PodVolumes, readings: Readings, *, pod_is_there: bool) -> list[Placed]:
     """The volumes whose zones are known.
 
@@ -89,11 +89,13 @@ def placed(volumes: PodVolumes, readings: Readings, *, pod_is_there: bool) -> li
 
 
 def _bound(use: Use, readings: Readings) -> Placed | None:
+    # No volume id and no name of a persistent volume: who may make a pod may not read those, and
+    # an id is all that it takes to use the volume.
     name, volume = readings.volume_of(use.claim_key)
     if volume is None or not volume.zones:
         return None
     return Placed(
-        f"{use.title} is bound to volume {volume.volume_id}",
+        f"{use.title} is bound to a volume",
         volume.zones,
         Basis(claims=frozenset({use.claim_key}), volumes=frozenset({name})),
     )

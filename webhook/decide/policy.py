@@ -1,13 +1,12 @@
-"""What a review is answered when no rule could answer it, and what may not leave as it is.
+"""What a review is answered when no rule could answer it.
 
 A webhook that cannot tell must not stop the cluster: it lets the object through and says so. With
 ``--strict`` it refuses instead, in a way that makes clients try again by themselves.
 """
 
-from dataclasses import replace
 from enum import StrEnum
 
-from webhook.model.patch import PatchError, applied
+from webhook.decide.documents import inside
 from webhook.model.review import Answer, Request, allow, deny
 
 # Plural and group of what each path is for; a subresource stands behind a slash.
@@ -17,10 +16,11 @@ SUBJECTS = {
     "/validate/persistentvolumeclaims": {("", "persistentvolumeclaims")},
     "/validate/pods": {("", "pods")},
     "/validate/bindings": {("", "pods/binding"), ("", "bindings")},
-    "/validate/volumeattachments": {("storage.k8s.io", "volumeattachments")},
     "/validate/storageclasses": {("storage.k8s.io", "storageclasses")},
 }
-_MUTATING = "/mutate/"
+# Of a persistent volume's required node affinity; a pod's is bounded by its own rule.
+MOST_EXPRESSIONS = 500
+_TERMS = ("spec", "nodeAffinity", "required", "nodeSelectorTerms")
 # Paths that only ever warn: there is nothing that a refusal would protect, strict or not.
 _ADVISORY = {"/validate/persistentvolumeclaims"}
 _WITHOUT_OBJECT = {"DELETE", "CONNECT"}
@@ -32,16 +32,13 @@ class Trouble(StrEnum):
     ERROR = "InternalError"
     BUDGET = "BudgetExhausted"
     LOAD = "Overloaded"
-    SIZE = "TooManyParts"
-    PATCH = "PatchUnusable"
 
 
+_TOO_MUCH = "TooManyParts"
 _SENTENCES = {
     Trouble.ERROR: "it failed by an error of its own, which is in its log",
     Trouble.BUDGET: "it found no answer in the time that the API server gives it",
     Trouble.LOAD: "it has too many reviews to answer at once",
-    Trouble.SIZE: "the object has more parts than it reads",
-    Trouble.PATCH: "its own change to the object could not be applied",
 }
 
 
@@ -57,6 +54,42 @@ def unchecked(trouble: Trouble, *, strict: bool) -> Answer:
         message = f"ebs-webhook could not check this and is strict: {sentence}; try again"
         return deny(trouble, message, code=503, retry_after_s=1)
     return allow(trouble, warnings=[f"ebs-webhook let this through unchecked: {sentence}"])
+
+
+def unread(sentence: str, *, strict: bool) -> Answer:
+    """Answer a review of an object that is too much to look at; trying again would not help.
+
+    Args:
+        sentence: the bound that it is beyond.
+        strict: refuse it.
+    """
+    if strict:
+        message = (
+            f"ebs-webhook could not check this and is strict: {sentence}, which it does not read"
+        )
+        return deny(_TOO_MUCH, message)
+    return allow(_TOO_MUCH, warnings=[f"ebs-webhook let this through unchecked: {sentence}"])
+
+
+def too_much(request: Request) -> str:
+    """Which bound an object is beyond, "" for none.
+
+    Not of a pod: that nobody takes another tenant's volume is checked whatever else it says.
+    """
+    terms = inside(request.object, *_TERMS)
+    if isinstance(terms, list):
+        weight = len(terms) + sum(map(_weight, terms[:MOST_EXPRESSIONS]))
+        if weight > MOST_EXPRESSIONS:
+            return f"its node affinity has more than {MOST_EXPRESSIONS} terms and expressions"
+    return ""
+
+
+def _weight(term: object) -> int:
+    """How many expressions a term has; for each, more than twenty values count as more."""
+    listed = [inside(term, name) for name in ("matchExpressions", "matchFields")]
+    expressions = [each for one in listed if isinstance(one, list) for each in one]
+    values = (inside(each, "values") for each in expressions[:MOST_EXPRESSIONS])
+    return len(expressions) + sum(len(one) // 20 for one in values if isinstance(one, list))
 
 
 def beyond(path: str, request: Request) -> Answer | None:
@@ -75,22 +108,3 @@ def beyond(path: str, request: Request) -> Answer | None:
     if request.operation in _WITHOUT_OBJECT:
         return allow("NothingToDo")
     return allow("NoObject", warnings=["ebs-webhook was asked about an object and got none"])
-
-
-def sendable(path: str, request: Request, answer: Answer, *, strict: bool) -> Answer:
-    """The answer as it may be sent: a patch only from a mutating path, and only if it applies.
-
-    The API server turns a patch that it cannot apply into an internal error of the user's request,
-    whatever the failure policy (measured on 1.36.3), and so does it with one of a validating
-    webhook, if the policy is Fail.
-    """
-    if not answer.patch or not answer.allowed:
-        return answer
-    try:
-        if not path.startswith(_MUTATING):
-            raise PatchError(f"{path} must not change anything")
-        applied(request.object or {}, answer.patch)
-    except (ValueError, RecursionError):  # a PatchError, or a pointer to nothing at all
-        instead = unchecked(Trouble.PATCH, strict=strict)
-        return replace(instead, warnings=(*answer.warnings, *instead.warnings))
-    return answer

@@ -6,9 +6,10 @@ only them into new ``Readings`` and judges again. What was not read is unknown, 
 refused for what is unknown.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from webhook.model.review import Answer
 from webhook.model.views import ClaimView, ClassView, NodeView, VolumeView
 
 
@@ -18,14 +19,12 @@ class Wanted:
 
     Attributes:
         claims: keys, ``namespace/name``.
-        volumes: names of persistent volumes.
         classes: names of StorageClasses.
         inline: EBS volumes that are named without a persistent volume: id to the zone that the
             user says it is in, "" for none. Only EC2 knows the truth.
     """
 
     claims: tuple[str, ...] = ()
-    volumes: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     inline: Mapping[str, str] = field(default_factory=dict)
 
@@ -40,8 +39,6 @@ class Readings:
         classes: StorageClasses for EBS, by name; those of other drivers are left out.
         nodes: by name.
         zones: of EBS volumes named inline, id to zone, as EC2 has told it; never a user's hint.
-        bystanders: nodes, by name, for which something may be let through, but nothing refused;
-            None for ``nodes``.
     """
 
     claims: Mapping[str, ClaimView | None] = field(default_factory=dict)
@@ -49,18 +46,34 @@ class Readings:
     classes: Mapping[str, ClassView | None] = field(default_factory=dict)
     nodes: Mapping[str, NodeView | None] = field(default_factory=dict)
     zones: Mapping[str, str] = field(default_factory=dict)
-    bystanders: Mapping[str, NodeView | None] | None = None
-
-    @property
-    def allowing(self) -> Mapping[str, NodeView | None]:
-        """The nodes for which something may be let through."""
-        return self.nodes if self.bystanders is None else self.bystanders
 
     def volume_of(self, claim_key: str) -> tuple[str, VolumeView | None]:
-        """The persistent volume that a claim is bound to: its name ("" for none) and view."""
+        """The persistent volume that a claim is bound to: its name ("" for none) and view.
+
+        Only where both name each other: whoever makes a claim can write into it that it is bound,
+        to a persistent volume that is another tenant's.
+        Source: Kubernetes 1.36 pkg/controller/volume/persistentvolume ``syncUnboundClaim``: a bound
+        persistent volume has the uid of its claim.
+        """
         claim = self.claims.get(claim_key)
         name = claim.volume_name if claim is not None else ""
-        return name, self.volumes.get(name) if name else None
+        if claim is None or not name:
+            return "", None
+        volume = self.volumes.get(name)
+        if volume is not None and (not claim.uid or volume.claim_uid != claim.uid):
+            return "", None
+        return name, volume
+
+    def holder_of(self, volume_id: str, namespace: str) -> str:
+        """A persistent volume that gives this EBS volume to a claim of another namespace, or ""."""
+        for name, volume in self.volumes.items():
+            if (
+                volume is not None
+                and volume.volume_id == volume_id
+                and volume.claim_namespace not in ("", namespace)
+            ):
+                return name
+        return ""
 
     def zone_of(self, node_name: str) -> str | None:
         """The zone of a node, None if nothing tells."""
@@ -77,15 +90,13 @@ class Readings:
     def only(self, basis: "Basis") -> "Readings":
         """These readings without all that a denial does not rest on.
 
-        What EC2 has told stays: a volume never changes its zone. So do the nodes for which another
-        reason was none.
+        What EC2 has told stays: a volume never changes its zone.
         """
         return Readings(
             claims={key: self.claims.get(key) for key in basis.claims},
             volumes={name: self.volumes.get(name) for name in basis.volumes},
             nodes={name: self.nodes.get(name) for name in basis.nodes},
             zones=self.zones,
-            bystanders=self.allowing,
         )
 
 
@@ -112,26 +123,38 @@ class Basis:
 NO_OBJECT = Basis()
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a rule answers, and the objects that prove it if that is a denial."""
+
+    answer: Answer
+    basis: Basis = NO_OBJECT
+
+
 def gathered(
     wanted: Wanted,
     *,
     claim: Callable[[str], ClaimView | None],
     volume: Callable[[str], VolumeView | None],
+    backed_by: Callable[[str], Sequence[str]],
     storage_class: Callable[[str], ClassView | None],
     nodes: Mapping[str, NodeView | None],
     zones: Mapping[str, str] | None = None,
 ) -> Readings:
-    """Look up what is wanted, then what the claims found name: volumes of bound, classes of others.
+    """Look up what is wanted, then what follows from it.
 
-    The nodes are handed on as they are; ``zones`` are those of ``wanted.inline`` that EC2 told.
+    That is the persistent volumes of bound claims and of inline volumes (``backed_by``: their names
+    by EBS volume), and the classes of other claims. The nodes are handed on as they are; ``zones``
+    are those of ``wanted.inline`` that EC2 told.
     """
     claims = {key: claim(key) for key in wanted.claims}
     found = [view for view in claims.values() if view is not None]
     volumes = {view.volume_name for view in found if view.volume_name}
+    volumes.update(name for volume_id in wanted.inline for name in backed_by(volume_id))
     classes = {view.class_name for view in found if view.class_name and not view.volume_name}
     return Readings(
         claims=claims,
-        volumes={name: volume(name) for name in volumes.union(wanted.volumes)},
+        volumes={name: volume(name) for name in volumes},
         classes={name: storage_class(name) for name in classes.union(wanted.classes)},
         nodes=nodes,
         zones=zones or {},

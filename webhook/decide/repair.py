@@ -1,19 +1,19 @@
 """What a persistent volume that already exists lacks.
 
 The rule is the one of creation, as far as Kubernetes still allows it: labels can be written at any
-time, a node affinity only while there is none, and a wrong one only be told about.
+time, a node affinity while there is none. A wrong one can be corrected only where the API server
+has the feature gate MutablePVNodeAffinity; else it is told about.
+Source: Kubernetes KEP-5381, alpha in 1.35.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from provisioner.model.zone import ZONE_LABEL
 from webhook.decide import affinity, labels
 from webhook.decide.documents import inside
-from webhook.decide.nodes import unmet
-from webhook.decide.persistent_volume import labels_of
+from webhook.decide.persistent_volume import Found, labels_of
 from webhook.model.review import Json
-from webhook.model.views import NodeView
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,64 +23,66 @@ class Repair:
     Attributes:
         labels: to write, the missing ones and those that were wrong; None takes one away.
         node_affinity: to set as ``spec.nodeAffinity``; None to leave it as it is.
-        warning: the message of a Warning event; "" for none.
+        correction: to set in place of a wrong ``spec.nodeAffinity``, where that is allowed.
+        warning: the message of a Warning event, where it is not; "" for none.
         resource_version: of the object that was looked at.
     """
 
     labels: Mapping[str, str | None] = field(default_factory=dict)
     node_affinity: Json | None = None
+    correction: Json | None = None
     warning: str = ""
     resource_version: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.labels or self.node_affinity or self.warning)
 
-    @property
-    def merge_patch(self) -> Json | None:
-        """The body of a merge patch; None when there is nothing to write.
+    def merge_patch(self, *, correct: bool = False) -> Json | None:
+        """The body of a merge patch, with the correction or without; None for nothing to write.
 
         It is refused as a conflict when the object has changed or is another of the same name.
         """
-        if not self.labels and self.node_affinity is None:
+        node_affinity = self.node_affinity or (self.correction if correct else None)
+        if not self.labels and node_affinity is None:
             return None
         body: Json = {"metadata": {"resourceVersion": self.resource_version}}
         if self.labels:
             body["metadata"]["labels"] = dict(self.labels)
-        if self.node_affinity is not None:
-            body["spec"] = {"nodeAffinity": self.node_affinity}
+        if node_affinity is not None:
+            body["spec"] = {"nodeAffinity": node_affinity}
         return body
 
 
 def lacking(
     persistent_volume: Json,
     volume_id: str,
-    zone: str,
+    place: Found,
     writable: Mapping[str, str],
-    key: str = ZONE_LABEL,
-    *,
-    nodes: Collection[NodeView] = (),
+    keys: Sequence[str] = (ZONE_LABEL,),
 ) -> Repair:
     """What it takes until a persistent volume says where its volume is.
 
     Args:
         persistent_volume: as the API server has it, one for which ``source_of`` found something.
         volume_id: that volume.
-        zone: where EC2 has it.
+        place: where EC2 has it.
         writable: ``labels.writable`` of that zone.
-        key: ``labels.zone_key`` of that zone.
-        nodes: ``nodes.running_driver_in`` that zone.
+        keys: ``labels.zone_keys`` of that zone.
     """
     if inside(persistent_volume, "metadata", "deletionTimestamp") is not None:
         return Repair()
     written = labels_of(persistent_volume)
+    right = affinity.affinity_of(place.zone, keys, place.outpost_arn)
     bare = inside(persistent_volume, "spec", "nodeAffinity") is None
+    wrong = _wrong(persistent_volume, place)
     return Repair(
         labels={
             **labels.missing(written, writable),
-            **labels.corrected(written, zone, writable, nodes),
+            **labels.corrected(written, place.zone, writable),
         },
-        node_affinity=affinity.affinity_of(zone, key) if bare else None,
-        warning=_warning(persistent_volume, volume_id, zone, nodes),
+        node_affinity=right if bare else None,
+        correction=_corrected(persistent_volume, place, keys, right) if wrong else None,
+        warning=_warning(volume_id, place.zone, wrong) if wrong else "",
         resource_version=inside(persistent_volume, "metadata", "resourceVersion") or "",
     )
 
@@ -94,21 +96,32 @@ def fought_over(keys: Iterable[str], zone: str) -> str:
     )
 
 
-def _warning(
-    persistent_volume: Json, volume_id: str, zone: str, nodes: Collection[NodeView]
-) -> str:
+def _wrong(persistent_volume: Json, place: Found) -> str:
+    """In words, what is wrong with its node affinity; "" for nothing."""
     terms = affinity.terms_in(persistent_volume)
-    others = affinity.elsewhere(terms, zone, nodes)
-    if affinity.excludes(terms, zone, nodes):
-        wrong = f"{affinity.verdict(terms, zone)}, so no pod can mount it"
-    elif others:
-        wrong = f"also allows {affinity.listed(others)}, where no pod can mount it"
-    elif why := unmet(terms, nodes):
-        wrong = f"{why}, so no pod can mount it"
-    else:
-        return ""
+    if affinity.excludes(terms, place.zone):
+        return f"{affinity.verdict(terms, place.zone)}, so no pod can mount it"
+    if others := affinity.elsewhere(terms, place.zone):
+        return f"also allows {affinity.listed(others)}, where no pod can mount it"
+    if affinity.is_off(place.outpost_arn, terms):
+        outpost = place.outpost_arn.rpartition("/")[2]
+        return f"also allows nodes off Outpost {outpost}, where no pod can mount it"
+    return ""
+
+
+def _corrected(persistent_volume: Json, place: Found, keys: Sequence[str], right: Json) -> Json:
+    """What else the terms ask of a node stays, where they allow the zone at all."""
+    terms = affinity.terms_in(persistent_volume)
+    if affinity.excludes(terms, place.zone) or affinity.is_off(place.outpost_arn, terms):
+        return right
+    confined, _ = affinity.confined(terms, place.zone, keys)
+    return {"required": {"nodeSelectorTerms": confined}}
+
+
+def _warning(volume_id: str, zone: str, wrong: str) -> str:
     return (
-        f"volume {volume_id} is in {zone}, but spec.nodeAffinity {wrong}, and Kubernetes never lets"
-        " it be changed: set persistentVolumeReclaimPolicy to Retain, delete the claim and this "
-        f"persistentvolume, and create both again with zone {zone} or without nodeAffinity"
+        f"volume {volume_id} is in {zone}, but spec.nodeAffinity {wrong}, and this API server does "
+        "not let it be changed (feature gate MutablePVNodeAffinity): set "
+        "persistentVolumeReclaimPolicy to Retain, delete the claim and this persistentvolume, and "
+        f"create both again with zone {zone} or without nodeAffinity"
     )

@@ -7,6 +7,7 @@ and the zones stay readable.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from provisioner.model.zone import OUTPOST_KEYS
 from webhook.model.review import Answer, cut
 from webhook.model.views import VolumeView
 
@@ -94,11 +95,12 @@ class Sentences:
         """Warning: the node affinity lets pods run where they cannot mount the volume."""
         return cut(f"{self._wide(zone, others)}, where no pod can mount it")
 
-    def unmet(self, zone: str, why: str) -> str:
-        """Warning: no node is there that the node affinity lets pods run on."""
+    def off_outpost(self, outpost_arn: str) -> str:
+        """Warning: the node affinity lets pods run off the Outpost that the volume is on."""
+        outpost = shortened(outpost_arn.rpartition("/")[2])
         return cut(
-            f"{self._subject}: volume {self._volume} is in {zone}, but spec.nodeAffinity {why}; it "
-            "can never be changed"
+            f"{self._subject}: volume {self._volume} is on Outpost {outpost}, but nodeAffinity "
+            f"does not ask for {OUTPOST_KEYS[-1]} {outpost}; leave nodeAffinity out"
         )
 
     def wrong_hint(self, zone: str, hint: str) -> str:
@@ -141,10 +143,10 @@ def explained(
         seen: the zone that EC2 has told of a volume, "" if it was not asked.
     """
     wrong = [
-        f'EC2 has volume {view.volume_id} in {zone}: persistentvolume "{name}" is wrong to allow '
+        f"EC2 has that volume in {zone}: its persistentvolume is wrong to allow "
         f"{' or '.join(sorted(view.zones))} only, and has to be created anew with the right "
         "nodeAffinity"
-        for name, view in volumes.items()
+        for view in volumes.values()
         if view is not None and view.zones
         if (zone := seen(view.volume_id)) and zone not in view.zones
     ]

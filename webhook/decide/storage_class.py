@@ -34,14 +34,10 @@ def judge(document: Json, nodes: Collection[NodeView] | None, *, driver: str) ->
     located = None if nodes is None else [_located(view) for view in set(nodes)]
     found = class_check.findings(storage_class, located)
     subject = f'storageclass "{storage_class.name}"'
-    if impossible := class_check.impossibilities(found):
-        return deny("ImpossibleClass", f"{subject} can never work: {'; '.join(impossible)}")
-    doubts = class_check.doubts(found)
-    refusals = class_check.refusals(found)
-    warnings = [
-        *(f"{subject}: ebs-provisioner refuses its claims: {each}" for each in refusals),
-        *(f"{subject}: {each}" for each in doubts),
-    ]
+    if found.impossible:
+        why = "; ".join(found.impossible)
+        return deny("ImpossibleClass", f"{subject} can never work: {why}")
+    warnings = [f"{subject}: {each}" for each in found.doubts]
     return allow("ClassInDoubt" if warnings else "ClassSound", warnings=warnings)
 
 

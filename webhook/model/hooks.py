@@ -22,6 +22,29 @@ _WANTS_A_NEW_VOLUME = (
     'has(object.spec.storageClassName) && object.spec.storageClassName != "" && '
     '(!has(object.spec.volumeName) || object.spec.volumeName == "")'
 )
+_BY_HAND = [
+    {
+        "name": "not-made-by-a-provisioner",
+        "expression": "!(request.userInfo.username in ["
+        ' "system:serviceaccount:ebs-provisioner:ebs-provisioner-controller",'
+        ' "system:serviceaccount:kube-system:ebs-csi-controller-sa"])',
+    }
+]
+_RELABEL = [
+    {
+        "name": "a-label-of-its-place-changes",
+        "expression": "!has(object.metadata.deletionTimestamp) && "
+        '["topology.kubernetes.io/zone", "topology.kubernetes.io/region",'
+        ' "topology.ebs.csi.aws.com/zone", "failure-domain.beta.kubernetes.io/zone",'
+        ' "failure-domain.beta.kubernetes.io/region"]'
+        " .exists(key, object.metadata.?labels[?key] != oldObject.metadata.?labels[?key])",
+    },
+    {
+        "name": "not-by-the-repairs",
+        "expression": "request.userInfo.username !="
+        ' "system:serviceaccount:ebs-provisioner:ebs-webhook"',
+    },
+]
 _HAS_VOLUMES = (
     "has(object.spec.volumes) && object.spec.volumes.exists(v, "
     "has(v.persistentVolumeClaim) || has(v.ephemeral) || has(v.awsElasticBlockStore))"
@@ -31,13 +54,7 @@ _HAS_VOLUMES = (
 def configurations(
     name: str, client_config: Callable[[str], Json], *, driver: str
 ) -> dict[str, Json]:
-    """Both webhook configurations, whole but for their caBundle, by kind.
-
-    Args:
-        name: of both objects.
-        client_config: how the API server reaches a path of ours, as ``clientConfig`` says it.
-        driver: name of the CSI driver whose persistent volumes are reviewed.
-    """
+    """Both webhook configurations, whole but for their caBundle, by kind."""
     on_ebs = _condition(
         "on-ebs",
         "has(object.spec.awsElasticBlockStore) || "
@@ -48,16 +65,21 @@ def configurations(
     }
     guarded = _namespaces(_ZONE_GUARD, "In", ["enforce"])
     label = _hook("label.persistentvolumes", _created("persistentvolumes", scope="Cluster"), 5)
-    label |= on_ebs | {"reinvocationPolicy": "IfNeeded"}
-    check = _hook("persistentvolumes", _created("persistentvolumes", scope="Cluster"), 5) | on_ebs
+    made = {"matchConditions": [*on_ebs["matchConditions"], *_BY_HAND]}
+    label |= made | {"reinvocationPolicy": "IfNeeded"}
+    check = _hook("persistentvolumes", _created("persistentvolumes", scope="Cluster"), 5) | made
     claims = _hook("persistentvolumeclaims", _created("persistentvolumeclaims"), 2)
     claims |= _condition("wants-a-new-volume", _WANTS_A_NEW_VOLUME) | {"namespaceSelector": outside}
     pods = _hook("pods", _created("pods"), 2) | {"namespaceSelector": outside}
     pods |= _condition("has-volumes-that-may-be-on-ebs", _HAS_VOLUMES)
-    bindings = _hook("bindings", _created("pods/binding", "bindings"), 3)
-    bindings["namespaceSelector"] = {"matchExpressions": [*outside["matchExpressions"], guarded]}
+    bindings = _hook("bindings", _created("pods/binding", "bindings"), 3) | {
+        "namespaceSelector": {"matchExpressions": [*outside["matchExpressions"], guarded]}
+    }
     reached = {
-        MUTATING: [label | {"clientConfig": client_config("/mutate/persistentvolumes")}],
+        MUTATING: [
+            each | {"clientConfig": client_config("/mutate/persistentvolumes")}
+            for each in (label, _relabelling(on_ebs))
+        ],
         VALIDATING: [
             check | {"clientConfig": client_config("/validate/persistentvolumes")},
             claims | {"clientConfig": client_config("/validate/persistentvolumeclaims")},
@@ -67,6 +89,13 @@ def configurations(
         ],
     }
     return {kind: _configuration(kind, name, hooks) for kind, hooks in reached.items()}
+
+
+def _relabelling(on_ebs: Json) -> Json:
+    hook = _hook("relabel.persistentvolumes", _created("persistentvolumes", scope="Cluster"), 5)
+    hook["rules"][0]["operations"] = ["UPDATE"]
+    hook["matchConditions"] = [*on_ebs["matchConditions"], *_RELABEL]
+    return hook | {"reinvocationPolicy": "IfNeeded"}
 
 
 def _of_classes(driver: str) -> Json:

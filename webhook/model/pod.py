@@ -16,6 +16,7 @@ class Owner(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One of ``metadata.ownerReferences``."""
 
     kind: str | None = None
+    controller: bool | None = None
 
 
 class PodMeta(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
@@ -67,6 +68,26 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             return ""
         names = {_node_of(term) for term in self.spec.required_terms} if self.spec else set()
         return names.pop() if len(names) == 1 else ""
+
+    @property
+    def is_controlled(self) -> bool:
+        """Whether a controller made it, and will make another one if this is refused."""
+        owners = (self.metadata and self.metadata.owner_references) or ()
+        return any(owner.controller for owner in owners)
+
+    @property
+    def parts(self) -> int:
+        """How many labels and values it asks of its node."""
+        if self.spec is None:
+            return 0
+        expressions = (
+            each
+            for term in self.spec.required_terms
+            for each in (*(term.match_expressions or ()), *(term.match_fields or ()))
+        )
+        selected = len(self.spec.node_selector or ())
+        terms = len(self.spec.required_terms)
+        return selected + terms + sum(1 + len(each.values or ()) for each in expressions)
 
     @property
     def volumes(self) -> list[PodVolume]:

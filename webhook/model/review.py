@@ -75,14 +75,6 @@ class _Outline(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     request: _Head | None = None
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation of a JSON Patch (RFC 6902); ``value`` is that of ``add`` only."""
-
-    path: str
-    value: Any = msgspec.UNSET
-    op: Literal["add", "remove"] = "add"
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a review is answered; ``allow`` and ``deny`` make them.
@@ -94,7 +86,7 @@ class Answer:
         code: of a denial, the HTTP status that the user's client sees.
         retry_after_s: of a denial, when the client should try again by itself.
         warnings: shown to the user whatever the outcome.
-        patch: of an allowed review.
+        patch: of an allowed review, the operations of a JSON Patch (RFC 6902).
         audit: annotations of the audit log, by key without a slash.
     """
 
@@ -104,12 +96,12 @@ class Answer:
     code: int = 0
     retry_after_s: int | None = None
     warnings: tuple[str, ...] = ()
-    patch: tuple[Operation, ...] = ()
+    patch: tuple[Json, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
 
 
 def allow(
-    why: str, *, warnings: Sequence[str] = (), patch: Sequence[Operation] = (), **audit: str
+    why: str, *, warnings: Sequence[str] = (), patch: Sequence[Json] = (), **audit: str
 ) -> Answer:
     """Let an object through."""
     return Answer(allowed=True, why=why, warnings=tuple(warnings), patch=tuple(patch), audit=audit)
@@ -140,10 +132,19 @@ _REASONS = {403: "Forbidden", 422: "Invalid", 503: "ServiceUnavailable"}
 def is_bulky(body: bytes) -> bool:
     """Whether a review has more than MOST_PARTS objects, lists and members of either.
 
-    Such a one would take up to thirty times its size to decode. What looks like them within text
-    counts too.
+    Such a one would take up to thirty times its size to decode. What only looks like them, within
+    text, does not count; it is left out only where it matters, which is rare.
     """
-    return len(body) > MOST_PARTS and sum(map(body.count, (b"{", b"[", b","))) > MOST_PARTS
+    if len(body) <= MOST_PARTS or _separators(body) <= MOST_PARTS:
+        return False
+    plain = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    if plain.count(b'"') > 5 * MOST_PARTS:  # a part has two texts at most
+        return True
+    return _separators(b"".join(plain.split(b'"')[::2])) > MOST_PARTS
+
+
+def _separators(text: bytes) -> int:
+    return sum(map(text.count, (b"{", b"[", b",")))
 
 
 def decode(body: bytes, *, whole: bool = True) -> Request:

@@ -20,10 +20,12 @@ class ClaimView:
     Attributes:
         volume_name: ``spec.volumeName`` once it is bound (``bind-completed``), else "".
         class_name: its StorageClass, "" for none.
+        uid: its own, by which a persistent volume names it.
     """
 
     volume_name: str
     class_name: str
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +36,14 @@ class VolumeView:
         volume_id: the EBS volume, bare.
         zones: the zones in which its node affinity lets pods run, or for lack of one the label of
             an in-tree one; None when nothing that counts is said about zones.
+        claim_namespace: where its claim is, or was (``claimRef``), "" for none.
+        claim_uid: of that claim, "" for none, or while it is only reserved for one.
     """
 
     volume_id: str
     zones: Zones | None
+    claim_namespace: str = ""
+    claim_uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

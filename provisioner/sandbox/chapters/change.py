@@ -45,13 +45,6 @@ _WITH_CLASS = (
     '{"spec": {"volumeAttributesClassName": "busy", '
     '"resources": {"requests": {"storage": "20Gi"}}}}'
 )
-# Kubernetes before 1.34 has no VolumeAttributesClasses unless somebody switched them on; the stock
-# driver took these annotations before there were any.
-_WITH_ANNOTATIONS = (
-    '{"metadata": {"annotations": {"ebs.csi.aws.com/volumeType": "gp3", '
-    '"ebs.csi.aws.com/iops": "4000", "ebs.csi.aws.com/throughput": "250"}}, '
-    '"spec": {"resources": {"requests": {"storage": "20Gi"}}}}'
-)
 
 _WANTED = {"VolumeType": "gp3", "Size": 20, "Iops": 4000, "Throughput": 250}
 
@@ -63,21 +56,19 @@ async def tell(stage: Stage) -> None:
         SandboxError: a step was not seen.
     """
     teller = stage.teller
+    if not await stage.serves("storage.k8s.io/v1", "volumeattributesclasses"):
+        teller.aside("This Kubernetes has no VolumeAttributesClasses; 1.34 and later have them.")
+        return
     teller.manifest(_LEDGER)
     stage.leave("storageclass", "of-old")
     await teller.kubectl("apply", "-f", "-", text=_LEDGER)
     claim = await teller.until("the claim is Bound", lambda: stage.bound("ledger"))
-    has_classes = await stage.serves("storage.k8s.io/v1", "volumeattributesclasses")
-    if has_classes:
-        teller.manifest(_BUSY)
-        stage.leave("volumeattributesclass", "busy")
-        await teller.kubectl("apply", "-f", "-", text=_BUSY)
-    else:
-        teller.aside("This Kubernetes has no VolumeAttributesClasses: the annotations do it.")
+    teller.manifest(_BUSY)
+    stage.leave("volumeattributesclass", "busy")
+    await teller.kubectl("apply", "-f", "-", text=_BUSY)
     before = await stage.calls("ModifyVolume")
-    wish = _WITH_CLASS if has_classes else _WITH_ANNOTATIONS
-    await teller.kubectl("patch", "pvc", "ledger", f"--patch={wish}")
-    volume = await _changed(stage, claim["spec"]["volumeName"], "busy" if has_classes else None)
+    await teller.kubectl("patch", "pvc", "ledger", f"--patch={_WITH_CLASS}")
+    volume = await _changed(stage, claim["spec"]["volumeName"])
     sent = await stage.calls("ModifyVolume") - before
     if sent != 1:
         raise SandboxError(f"one ModifyVolume was to do it, and {sent} were sent")
@@ -86,7 +77,7 @@ async def tell(stage: Stage) -> None:
     stage.show_tags(volume)
 
 
-async def _changed(stage: Stage, name: str, attributes_class: str | None) -> Json:
+async def _changed(stage: Stage, name: str) -> Json:
     """Look until EC2 and the claim have it all; the volume."""
 
     async def changed() -> Json | None:
@@ -99,7 +90,7 @@ async def _changed(stage: Stage, name: str, attributes_class: str | None) -> Jso
         status = (await stage.api.get(f"{CLAIMS}/ledger"))["status"]
         known = status.get("currentVolumeAttributesClassName")
         capacity: str = status["capacity"]["storage"]
-        return (capacity, known) == ("20Gi", attributes_class)
+        return (capacity, known) == ("20Gi", "busy")
 
     await stage.teller.until("the claim says so too: no file system has to grow first", told)
     return volume

@@ -33,6 +33,7 @@ KUBELET: Final = "kubelet"
 PLUGIN: Final = "node-plugin"
 
 _WITHOUT_CONTAINERD_S: Final = 10.0
+_BEGUN_S: Final = 3.0
 READY_TIMEOUT_S: Final = 60.0
 
 LABEL: Final = "ebs-provisioner.io/sandbox-node"
@@ -87,7 +88,7 @@ class RealNode:
         self.host = Host(folder, (*needed, here), self._lost)
         self.host.revive = self._revive
         self._turn = asyncio.Lock()
-        self._containerd_killed_s = -math.inf
+        self._containerd_killed_s = self._plugin_started_s = -math.inf
         self._reviving: set[asyncio.Task[None]] = set()
         for part in (CONTAINERD, KUBELET, PLUGIN):
             self.host.log_of(part, self.log(part))
@@ -160,6 +161,7 @@ class RealNode:
             # The rights of a pod of the DaemonSet: root's, its account's, and container.py's view.
             environment = own.environment() | environment | {"PYTHONDONTWRITEBYTECODE": "1"}
             environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = self._metadata_endpoint
+            self._plugin_started_s = time.monotonic()
         if part == KUBELET:
             self._kubelet_since = dt.datetime.now(dt.UTC)
         # Killed, it takes the mkfs or fsck that it runs with it, as its container would.
@@ -182,19 +184,25 @@ class RealNode:
             await self.start(part)
 
     def _revive(self, part: str, status: int) -> bool:
-        """Start a kubelet again that found no containerd when it began, as systemd does."""
-        since_s = time.monotonic() - self._containerd_killed_s
-        if part != KUBELET or status != 1 or since_s > _WITHOUT_CONTAINERD_S:
+        """Start a part again that has ended by itself.
+
+        A kubelet that found no containerd when it began, as systemd does; a plugin that had begun,
+        as the kubelet does with its container.
+        """
+        now_s = time.monotonic()
+        is_late = now_s - self._containerd_killed_s <= _WITHOUT_CONTAINERD_S
+        had_begun = now_s - self._plugin_started_s > _BEGUN_S
+        if status != 1 or not (is_late if part == KUBELET else part == PLUGIN and had_begun):
             return False
-        task = asyncio.create_task(self._start_kubelet_again(), name=f"kubelet of {self.name}")
+        task = asyncio.create_task(self._start_again(part), name=f"{part} of {self.name}")
         self._reviving.add(task)
         task.add_done_callback(self._revived)
         return True
 
-    async def _start_kubelet_again(self) -> None:
+    async def _start_again(self, part: str) -> None:
         async with self._turn:  # until then a containerd that is being restarted answers
-            if not self.host.runs(KUBELET):
-                await self.start(KUBELET)
+            if not self.host.runs(part):
+                await self.start(part)
 
     def _revived(self, task: asyncio.Task[None]) -> None:
         self._reviving.discard(task)

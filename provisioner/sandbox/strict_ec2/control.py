@@ -37,6 +37,8 @@ what its keys ask, ``reset`` before all others:
   creation, as with a KMS key that cannot be used.
 - ``copies_in_progress`` (5), ``fast_restore_snapshots`` (5) and ``initialization_rate_limit_mibps``
   (5,000) of a region.
+- ``refused_keys``: ``{access key: code}``, such as ExpiredToken; ``accounts``: ``{access key:
+  account id}``, which has volumes and instances of its own (all other keys are of one account).
 - ``token_per_zone``: false makes a client token in another zone a mismatch, not a second volume.
 - ``advance_s``: moves the clock on: what would have happened by then has happened. null sets it
   right again: what is under way takes as much longer.
@@ -79,6 +81,8 @@ _PLAIN: Final = (
     "modification_window_s",
     "modification_refusal",
     "token_per_zone",
+    "refused_keys",
+    "accounts",
     "hang_max_s",
     "log",
 )

@@ -13,6 +13,7 @@ import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -24,6 +25,7 @@ from provisioner.sandbox.strict_ec2.disk_changes import POINT_IN_TIME
 from provisioner.sandbox.strict_ec2.errors import Ec2Error, throttled
 from provisioner.sandbox.strict_ec2.faults import Fault, take
 from provisioner.sandbox.strict_ec2.moto_door import MotoDoor, Reply
+from provisioner.sandbox.strict_ec2.motos import ACCOUNT
 from provisioner.sandbox.strict_ec2.world import World
 
 _SCOPE: Final = re.compile(r"Credential=([^/,\s]+)/\d+/([^/]+)/([^/]+)/aws4_request")
@@ -63,19 +65,29 @@ class Front:
         if scope is None:
             denied = "AWS was not able to validate the provided access credentials"
             return _response(_refusal(Ec2Error("AuthFailure", denied, status=401)))
-        region = scope[2]
-        reply = await self._ec2(
-            request, action, flat, region, lambda: self._act(request, body, action, flat, region)
-        )
-        return _response(reply)
+        key, region = scope[1], scope[2]
+        if code := self._world.settings.refused_keys.get(key):
+            refused = "The security token included in the request is not accepted"
+            return _response(_refusal(Ec2Error(code, refused, status=401)))
+        act = partial(self._act, request, body, action, flat, (self._account(key), region))
+        return _response(await self._ec2(request, action, flat, region, act))
+
+    def _account(self, key: str) -> str:
+        return self._world.settings.accounts.get(key, ACCOUNT)
 
     def _act(
-        self, request: web.BaseRequest, body: bytes, action: str, flat: dict[str, str], region: str
+        self,
+        request: web.BaseRequest,
+        body: bytes,
+        action: str,
+        flat: dict[str, str],
+        place: tuple[str, str],
     ) -> Reply:
         self._world.advance()
+        account, region = place
         if action in ACTIONS and not self._moto.enforces_iam():
-            return self._moto.by_rule(self._world, action, flat, region)
-        return self._moto.answer(request, body, ec2=True)
+            return self._moto.by_rule(self._world, account, action, flat, region)
+        return self._moto.answer(request, body, account=account, ec2=True)
 
     async def _ec2(
         self,

@@ -42,9 +42,11 @@ class MotoDoor:
         server = motos.werkzeug_app
         self._app = server.DomainDispatcherApplication(server.create_backend_app)
 
-    def by_rule(self, world: World, action: str, flat: dict[str, str], region: str) -> Reply:
+    def by_rule(
+        self, world: World, account: str, action: str, flat: dict[str, str], region: str
+    ) -> Reply:
         """Carry out a call by our rules, past moto's request handling."""
-        status, body = carry_out(world, motos.ACCOUNT, region, action, flat)
+        status, body = carry_out(world, account, region, action, flat)
         return Reply(status, "text/xml;charset=UTF-8", body.encode())
 
     def enforces_iam(self) -> bool:
@@ -54,9 +56,12 @@ class MotoDoor:
             >= motos.settings.INITIAL_NO_AUTH_ACTION_COUNT
         )
 
-    def answer(self, request: web.BaseRequest, body: bytes, *, ec2: bool = False) -> Reply:
-        """Let moto answer."""
+    def answer(
+        self, request: web.BaseRequest, body: bytes, *, account: str = "", ec2: bool = False
+    ) -> Reply:
+        """Let moto answer, for an account other than by the key if one is given."""
         headers = [(k, v) for k, v in request.headers.items() if k.lower() not in _HOP_BY_HOP]
+        headers += [("x-moto-account-id", account)] if account not in {"", motos.ACCOUNT} else []
         environ = EnvironBuilder(
             method=request.method,
             path=request.path,

@@ -109,6 +109,9 @@ class Settings:
     failing_snapshots: int = 0
     # ids that an image uses
     snapshots_in_use: list[str] = field(default_factory=list)
+    # by access key: the code with which its calls are refused, and whose account it is of
+    refused_keys: dict[str, str] = field(default_factory=dict)
+    accounts: dict[str, str] = field(default_factory=dict)
     hang_max_s: float = 120.0
     log: bool = False
 

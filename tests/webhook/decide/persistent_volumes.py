@@ -1,12 +1,21 @@
 """Persistent volumes as the webhook gets them: JSON of which any optional part may be missing."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import jsonpatch
 from hypothesis import strategies as st
 
 from provisioner.model.driver import EBS_DRIVER
-from provisioner.model.node_affinity import BETA_REGION_LABEL, REGION_KEYS, REGION_LABEL, region_of
+from provisioner.model.node_affinity import (
+    BETA_REGION_LABEL,
+    REGION_KEYS,
+    REGION_LABEL,
+    expressions_of,
+    names_zone,
+    region_of,
+    terms_of,
+)
 from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_KEYS, ZONE_LABEL
 from webhook.model.review import Json
 
@@ -64,6 +73,24 @@ def a_pv(
 def terms_in(persistent_volume: Json) -> list[Json]:
     terms: list[Json] = persistent_volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
     return terms
+
+
+def applied(document: Json, patch: Iterable[Json]) -> Json:
+    """The document after a JSON patch."""
+    changed: Json = jsonpatch.apply_patch(document, list(patch))
+    return changed
+
+
+def has_words(persistent_volume: Json) -> bool:
+    """Whether its affinity asks for a zone by a name that is none of AWS's."""
+    required = (persistent_volume["spec"].get("nodeAffinity") or {}).get("required")
+    return any(
+        each["key"] in ZONE_KEYS
+        and each["operator"] == "In"
+        and not all(map(names_zone, each.get("values") or []))
+        for term in terms_of(required)
+        for each in expressions_of(term)
+    )
 
 
 # Strategies.

@@ -77,12 +77,14 @@ def known(
     claim to its class. There is a node in each of three zones unless ``nodes`` are given.
     """
     bound, unbound = bound or {}, unbound or {}
-    claims = {f"{SHOP}/{name}": ClaimView(f"pv-{name}", "fast") for name in bound}
+    claims = {f"{SHOP}/{name}": ClaimView(f"pv-{name}", "fast", f"uid-{name}") for name in bound}
     claims |= {f"{SHOP}/{name}": ClaimView("", of) for name, of in unbound.items()}
     return Readings(
         claims=claims,
         volumes={
-            f"pv-{name}": VolumeView(f"vol-{name}", None if at is None else frozenset(at))
+            f"pv-{name}": VolumeView(
+                f"vol-{name}", None if at is None else frozenset(at), SHOP, f"uid-{name}"
+            )
             for name, at in bound.items()
         },
         classes=dict(classes or {}),

@@ -2,7 +2,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.model.driver import EBS_DRIVER
 from tests.webhook.decide.pods import (
     SHOP,
     ZONE,
@@ -18,6 +17,7 @@ from tests.webhook.decide.pods import (
 )
 from webhook.decide import binding as rule
 from webhook.decide.readings import Basis, Readings
+from webhook.model import pod as pods
 from webhook.model.review import Json
 
 
@@ -28,23 +28,12 @@ def a_binding(node: str | None = "node-b", kind: str | None = "Node") -> Json:
     }
 
 
-def an_attachment(source: Json | None, node: str = "node-b", attacher: str = EBS_DRIVER) -> Json:
-    spec = {"attacher": attacher, "nodeName": node, "source": source}
-    return {"metadata": {"name": "csi-1"}, "spec": spec}
-
-
 def judged(binding, pod, readings):
-    return rule.judge(binding, pod, readings, namespace=SHOP)
+    return rule.judge(binding, pods.read(pod), readings, namespace=SHOP).answer
 
 
-def judged_attachment(attachment, readings):
-    return rule.judge_attachment(attachment, readings, driver=EBS_DRIVER)
-
-
-IN_PV = {"persistentVolumeName": "pv-data"}
-INLINE = {
-    "inlineVolumeSpec": {"csi": {"driver": EBS_DRIVER, "volumeHandle": "vol-0a1"}},
-}
+def basis_of(binding, pod, readings):
+    return rule.judge(binding, pods.read(pod), readings, namespace=SHOP).basis
 
 
 def test_a_binding_to_a_node_in_another_zone_is_refused():
@@ -52,9 +41,9 @@ def test_a_binding_to_a_node_in_another_zone_is_refused():
 
     assert (answer.allowed, answer.why, answer.code) == (False, "NodeElsewhere", 403)
     assert answer.message == (
-        'pod "web" cannot be bound: claim "data" is bound to volume vol-data in us-east-1a, but '
-        'node "node-b" is in us-east-1b; bind it to a node in us-east-1a; the scheduler does so '
-        "when the persistentvolume has the right nodeAffinity"
+        'pod "web" cannot be bound: one of its volumes is in us-east-1a, but node "node-b" is in '
+        "us-east-1b; bind it to a node in us-east-1a; the scheduler does so when the volume's "
+        "persistentvolume has the right nodeAffinity"
     )
 
 
@@ -114,12 +103,12 @@ def test_a_denied_binding_rests_on_node_claim_and_volume():
     pod = a_pod(*claimed("logs", "data"))
     readings = known({"logs": [B], "data": [A]})
 
-    assert rule.rests_on(a_binding(), pod, readings, namespace=SHOP) == Basis(
+    assert basis_of(a_binding(), pod, readings) == Basis(
         claims=frozenset({"shop/data"}),
         volumes=frozenset({"pv-data"}),
         nodes=frozenset({"node-b"}),
     )
-    assert rule.rests_on(a_binding("node-x"), pod, readings, namespace=SHOP) == Basis()
+    assert basis_of(a_binding("node-x"), pod, readings) == Basis()
 
 
 @given(
@@ -135,76 +124,9 @@ def test_a_binding_is_refused_just_when_a_volume_cannot_be_used_in_the_nodes_zon
     pod = a_pod(*claimed(*names))
 
     answer = judged(a_binding(node), pod, readings)
-    basis = rule.rests_on(a_binding(node), pod, readings, namespace=SHOP)
+    basis = basis_of(a_binding(node), pod, readings)
 
     at = {"node-a": A, "node-b": B, "node-c": C}.get(node)
     strangers = [each for each in zones if each and at and at not in each]
     assert answer.allowed == (not strangers)
     assert judged(a_binding(node), pod, readings.only(basis)).allowed == answer.allowed
-
-
-def test_an_attachment_to_a_node_in_another_zone_is_refused():
-    answer = judged_attachment(an_attachment(IN_PV), known({"data": [A]}))
-
-    assert (answer.allowed, answer.why, answer.code) == (False, "NodeElsewhere", 403)
-    assert answer.message == (
-        'volumeattachment "csi-1" would fail: volume vol-data of persistentvolume "pv-data" is in '
-        'us-east-1a, but node "node-b" is in us-east-1b; delete the pod that uses it on that node, '
-        "and let it be scheduled to us-east-1a"
-    )
-
-
-def test_an_attachment_of_an_inline_volume_to_a_node_in_another_zone_is_refused():
-    answer = judged_attachment(an_attachment(INLINE), known(zones={"vol-0a1": A}))
-
-    assert not answer.allowed
-    assert "volume vol-0a1 is in us-east-1a, but node" in answer.message
-
-
-@pytest.mark.parametrize(
-    ("attachment", "why"),
-    [
-        pytest.param(an_attachment(IN_PV, "node-a"), "ZonesAgree", id="same zone"),
-        pytest.param(an_attachment(IN_PV, "new"), "ZonesAgree", id="unknown node"),
-        pytest.param(an_attachment(IN_PV, attacher="efs"), "NothingToDo", id="another driver"),
-        pytest.param(an_attachment({"persistentVolumeName": "nfs"}), "NothingToDo", id="no EBS"),
-        pytest.param(an_attachment(INLINE), "NothingToDo", id="inline, zone not known"),
-        pytest.param(an_attachment({"inlineVolumeSpec": {}}), "NothingToDo", id="inline, no csi"),
-        pytest.param(an_attachment({"persistentVolumeName": "odd"}), "NothingToDo", id="no zones"),
-        pytest.param(an_attachment({}), "NothingToDo", id="no source"),
-        pytest.param(an_attachment(None), "NothingToDo", id="null source"),
-        pytest.param({}, "NothingToDo", id="empty"),
-    ],
-)
-def test_an_attachment_that_is_not_proved_wrong_passes(attachment, why):
-    readings = known({"data": [A]})
-    volumes = {**readings.volumes, "odd": known({"odd": None}).volumes["pv-odd"]}
-
-    answer = judged_attachment(attachment, Readings(volumes=volumes, nodes=readings.nodes))
-
-    assert (answer.allowed, answer.why) == (True, why)
-
-
-@pytest.mark.parametrize(
-    ("source", "volumes", "inline_ids"),
-    [
-        pytest.param(IN_PV, ("pv-data",), {}, id="persistent volume"),
-        pytest.param(INLINE, (), {"vol-0a1": ""}, id="inline"),
-        pytest.param({}, (), {}, id="none"),
-    ],
-)
-def test_an_attachment_asks_for_its_volume(source, volumes, inline_ids):
-    wanted = rule.wanted_by_attachment(an_attachment(source), EBS_DRIVER)
-
-    assert (wanted.volumes, wanted.inline) == (volumes, inline_ids)
-
-
-def test_a_denied_attachment_rests_on_volume_and_node():
-    attachment = an_attachment(IN_PV)
-    readings = known({"data": [A]})
-
-    basis = rule.attachment_rests_on(attachment, readings, driver=EBS_DRIVER)
-
-    assert basis == Basis(volumes=frozenset({"pv-data"}), nodes=frozenset({"node-b"}))
-    assert not judged_attachment(attachment, readings.only(basis)).allowed
-    assert rule.attachment_rests_on({}, readings, driver=EBS_DRIVER) == Basis()

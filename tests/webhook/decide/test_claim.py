@@ -104,7 +104,7 @@ def test_allowed_topologies_that_leave_no_zone_are_warned_of():
 def test_a_clone_whose_source_is_pinned_to_another_zone_is_warned_of():
     assert warnings_of(a_clone(), known({"old": [C]}, classes=of_class(zones=[A, B]))) == [
         (
-            'claim "data": it is a clone of claim "old", whose volume vol-old is in us-east-1c, but '
+            'claim "data": it is a clone of claim "old", whose volume is in us-east-1c, but '
             'class "fast" only allows us-east-1a or us-east-1b; a clone lies in its source\'s zone: '
             "restore a snapshot instead, or have the class clone across zones by the annotation "
             'ebs-provisioner.io/clone-across-zones: "true"'

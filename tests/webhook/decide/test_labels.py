@@ -3,7 +3,7 @@ import pytest
 from provisioner.model.node_affinity import BETA_REGION_LABEL, REGION_LABEL
 from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_LABEL
 from tests.webhook.decide.persistent_volumes import CHINA, GOV, LOCAL, A, B
-from webhook.decide.labels import contradicting, missing, writable, zone_key
+from webhook.decide.labels import contradicting, corrected, missing, writable, zone_keys
 from webhook.model.views import NodeView
 
 
@@ -61,25 +61,35 @@ def test_a_zone_of_unknown_form_gives_no_empty_region():
     assert writable("moon", [a_node("moon", region="")]) == {ZONE_LABEL: "moon"}
 
 
+CURRENT, OWN, EITHER = (ZONE_LABEL,), (EBS_ZONE_LABEL,), (ZONE_LABEL, EBS_ZONE_LABEL)
+
+
 @pytest.mark.parametrize(
-    ("nodes", "key"),
+    ("nodes", "keys"),
     [
-        pytest.param([], ZONE_LABEL, id="no node"),
-        pytest.param([a_node()], ZONE_LABEL, id="a cloud controller"),
-        pytest.param([a_node(zone_key=EBS_ZONE_LABEL)], EBS_ZONE_LABEL, id="the driver's key only"),
-        pytest.param([a_node(zone_key=EBS_ZONE_LABEL), a_node()], ZONE_LABEL, id="one has both"),
+        pytest.param([a_node()], CURRENT, id="a cloud controller"),
+        pytest.param([a_node(zone_key=EBS_ZONE_LABEL)], OWN, id="the driver's key only"),
+        pytest.param([a_node(zone_key=EBS_ZONE_LABEL), a_node()], CURRENT, id="one has both"),
         pytest.param(
             [a_node(zone_key=EBS_ZONE_LABEL), a_node(B), a_node(has_driver=False)],
-            EBS_ZONE_LABEL,
-            id="others do not count",
+            OWN,
+            id="others do not count while it has nodes",
         ),
-        pytest.param([a_node(zone_key=BETA_ZONE_LABEL)], ZONE_LABEL, id="an old key only"),
-        pytest.param([a_rack()], EBS_ZONE_LABEL, id="a rack under the current key"),
-        pytest.param([a_rack(), a_node()], ZONE_LABEL, id="a rack beside a node with the zone"),
+        pytest.param([a_node(zone_key=BETA_ZONE_LABEL)], CURRENT, id="an old key only"),
+        pytest.param([a_rack()], OWN, id="a rack under the current key"),
+        pytest.param([a_rack(), a_node()], CURRENT, id="a rack beside a node with the zone"),
+        # No node of the zone: it was scaled to zero, or the cluster is being built.
+        pytest.param([], EITHER, id="no node at all"),
+        pytest.param([a_node(B)], CURRENT, id="all others have the current key"),
+        pytest.param([a_node(B, zone_key=EBS_ZONE_LABEL)], EITHER, id="none of the others has"),
+        pytest.param(
+            [a_node(B), a_node(GOV, zone_key=EBS_ZONE_LABEL)], EITHER, id="they do not agree"
+        ),
+        pytest.param([a_node(B, has_driver=False)], EITHER, id="none runs the driver"),
     ],
 )
-def test_an_affinity_names_the_zone_under_a_key_that_nodes_there_have(nodes, key):
-    assert zone_key(A, nodes) == key
+def test_an_affinity_names_the_zone_under_keys_that_the_next_node_there_has(nodes, keys):
+    assert zone_keys(A, nodes) == keys
 
 
 def test_only_labels_that_are_not_there_are_missing():
@@ -116,6 +126,8 @@ def test_a_label_that_names_another_place_contradicts(key, value):
         pytest.param({BETA_REGION_LABEL: "dc-1"}, id="the same with a number"),
         pytest.param({REGION_LABEL: "acme-east-1"}, id="one that looks like one of AWS"),
         pytest.param({REGION_LABEL: "us-east-1-prod"}, id="one that begins like one of AWS"),
+        pytest.param({ZONE_LABEL: "rack-7"}, id="a rack"),
+        pytest.param({REGION_LABEL: "us-east1"}, id="what may be a word"),
         pytest.param({"app": B}, id="another key"),
     ],
 )
@@ -125,3 +137,10 @@ def test_any_other_label_stays(written):
 
 def test_of_a_zone_of_unknown_form_no_region_is_known_to_contradict():
     assert contradicting({REGION_LABEL: "us-west-2", ZONE_LABEL: A}, "moon") == {ZONE_LABEL: "moon"}
+
+
+def test_a_label_that_contradicts_becomes_the_truth_or_goes_where_nodes_lack_it():
+    written = {BETA_ZONE_LABEL: B, REGION_LABEL: "us-west-2"}
+
+    assert corrected(written, A, {ZONE_LABEL: A}) == {BETA_ZONE_LABEL: A, REGION_LABEL: None}
+    assert corrected(written, A, BOTH) == {BETA_ZONE_LABEL: A, REGION_LABEL: "us-east-1"}

@@ -1,8 +1,10 @@
 import pytest
 
+from provisioner.decide.persistent_volume import zone_affinity
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.node_affinity import REGION_LABEL
 from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_LABEL
+from tests.builders import a_volume
 from tests.webhook.decide.persistent_volumes import (
     CHINA,
     DISK,
@@ -15,6 +17,7 @@ from tests.webhook.decide.persistent_volumes import (
     C,
     a_pv,
     affinity,
+    applied,
     has,
     in_zone,
     on_node,
@@ -27,11 +30,10 @@ from webhook.decide.persistent_volume import (
     Missing,
     Source,
     mutate,
+    relabel,
     source_of,
-    truth_of_own_affinity,
     validate,
 )
-from webhook.model.patch import applied
 
 LABELS = {ZONE_LABEL: A, REGION_LABEL: "us-east-1"}
 
@@ -98,38 +100,6 @@ def test_what_names_no_volume_is_let_through_untouched():
 def test_a_zone_is_never_empty():
     with pytest.raises(ValueError, match="is empty"):
         Found("")
-
-
-# The provisioner's own.
-
-
-@pytest.mark.parametrize(
-    ("persistent_volume", "truth"),
-    [
-        pytest.param(a_pv(in_zone(A)), Found(A), id="one term"),
-        pytest.param(a_pv(in_zone(A, key=EBS_ZONE_LABEL)), Found(A), id="the driver's key"),
-        pytest.param(a_pv(term(has(ZONE_LABEL, A), has(OUTPOST, "op-1"))), Found(A), id="Outpost"),
-        pytest.param(
-            a_pv(in_zone(A), in_zone(A, key=BETA_ZONE_LABEL)), Found(A), id="twice the same zone"
-        ),
-        pytest.param(a_pv(in_zone(A), in_zone(B)), None, id="two zones"),
-        pytest.param(a_pv(in_zone("")), None, id="an empty zone"),
-        pytest.param(a_pv(term(has(ZONE_ID, "use1-az1"))), None, id="a zone id only"),
-        pytest.param(a_pv(), None, id="no affinity"),
-    ],
-)
-def test_the_provisioner_has_said_the_zone_if_its_affinity_names_just_one(persistent_volume, truth):
-    assert truth_of_own_affinity(persistent_volume) == truth
-
-
-def test_what_the_provisioner_made_gains_labels_and_nothing_else():
-    made = a_pv(in_zone(A))
-    truth = truth_of_own_affinity(made) or Missing()
-
-    answer = mutate(made, truth, LABELS, strict=True)
-
-    assert [each.path for each in answer.patch] == ["/metadata/labels"]
-    assert validate(applied(made, answer.patch), truth, strict=True).why == "Consistent"
 
 
 # Labels.
@@ -317,7 +287,7 @@ APPENDED = (
         pytest.param([], (), id="nothing that a manifest would take back"),
         pytest.param([in_zone(A)], (), id="nothing to narrow"),
         pytest.param([term(has(DISK, "ssd")), on_node("n1")], APPENDED, id="two terms alike"),
-        pytest.param([{}], APPENDED, id="an empty term"),
+        pytest.param([{}], (), id="an empty term"),
         pytest.param(
             [on_node("n1"), term(has(BETA_ZONE_LABEL, A, B))],
             (APPENDED[0].replace(ZONE_LABEL, BETA_ZONE_LABEL), *APPENDED),
@@ -348,12 +318,6 @@ def test_an_empty_term_beside_another_lets_no_node_in_and_stays_so():
     ]
 
 
-def test_a_null_among_the_terms_does_not_shift_the_others():
-    after = mutated(with_affinity(affinity(None, on_node("n1"))))
-
-    assert terms_in(after) == [None, on_node("n1") | in_zone(A)]
-
-
 def test_zones_that_an_alternative_allows_in_vain_are_closed_with_a_warning():
     wide = a_pv(in_zone(A), in_zone(B, C))
 
@@ -381,7 +345,6 @@ MANY = [f"us-east-1{letter}" for letter in "bcdefg"]
         pytest.param([in_zone(B), in_zone(C)], f"only allows {B} or {C}", id="terms"),
         pytest.param([in_zone(B, key=EBS_ZONE_LABEL)], f"only allows {B}", id="driver's key"),
         pytest.param([in_zone(B, key=BETA_ZONE_LABEL)], f"only allows {B}", id="beta key"),
-        pytest.param([in_zone("")], 'only allows ""', id="an empty zone"),
         pytest.param(
             [in_zone(*MANY)], f"only allows {B} or {C} or us-east-1d or 3 more", id="many"
         ),
@@ -442,6 +405,97 @@ def test_the_zone_in_an_in_tree_id_is_a_hint_that_nobody_believes(hint, warnings
     found = a_pv(in_zone(A), handle=f"aws://{hint}/{VOLUME}", in_tree=True)
 
     assert validate(found, Found(A), strict=True).warnings == warnings
+
+
+# Keys, words and Outposts.
+
+BOTH_KEYS = (ZONE_LABEL, EBS_ZONE_LABEL)
+
+
+def test_while_nobody_knows_the_key_of_the_next_node_each_has_a_term():
+    def mutated_with_both(*terms):
+        answer = mutate(a_pv(*terms), Found(A), {}, strict=False, keys=BOTH_KEYS)
+        return terms_in(applied(a_pv(*terms), answer.patch))
+
+    assert mutated_with_both() == [in_zone(A), in_zone(A, key=EBS_ZONE_LABEL)]
+    assert mutated_with_both(term(has(DISK, "ssd")), in_zone(A, B, key=EBS_ZONE_LABEL)) == [
+        term(has(DISK, "ssd"), has(ZONE_LABEL, A)),
+        term(has(DISK, "ssd"), has(EBS_ZONE_LABEL, A)),
+        term(has(EBS_ZONE_LABEL, A, B), has(EBS_ZONE_LABEL, A)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(has(ZONE_LABEL, "rack-7"), [], id="a rack under the only key"),
+        pytest.param(has(ZONE_LABEL, "rack-7", A, B), [], id="a rack among zones"),
+        pytest.param(has(BETA_ZONE_LABEL, "rack-7"), [has(ZONE_LABEL, A)], id="an old key"),
+        pytest.param(has(REGION_LABEL, "home"), [has(ZONE_LABEL, A)], id="a Region's word"),
+    ],
+)
+def test_a_word_of_the_clusters_own_is_allowed_and_never_contradicted(before, after):
+    pv = a_pv(term(before))
+
+    assert terms_in(mutated(pv)) == [term(before, *after)]
+    assert validate(mutated(pv), Found(A), strict=True).why == "Consistent"
+
+
+ARN = "arn:aws:outposts:us-east-1:123456789012:outpost/op-0a1"
+ON_OUTPOST = [
+    has(ZONE_LABEL, A),
+    has("topology.ebs.csi.aws.com/region", "us-east-1"),
+    has("topology.ebs.csi.aws.com/partition", "aws"),
+    has("topology.ebs.csi.aws.com/account-id", "123456789012"),
+    has(OUTPOST, "op-0a1"),
+]
+
+
+@pytest.mark.parametrize("terms", [[], [{}]])
+def test_a_volume_on_an_outpost_gets_the_affinity_that_the_provisioner_writes(terms):
+    answer = mutate(a_pv(*terms), Found(A, ARN), LABELS, strict=False)
+    after = applied(a_pv(*terms), answer.patch)
+
+    assert terms_in(after) == [term(*ON_OUTPOST)]
+    assert after["spec"]["nodeAffinity"] == zone_affinity(a_volume(zone=A, outpost_arn=ARN))
+    assert validate(after, Found(A, ARN), strict=True).why == "Consistent"
+
+
+def test_terms_that_let_a_pod_off_the_volumes_outpost_are_left_alone_and_warned_of():
+    pv = a_pv(term(has(DISK, "ssd")), labels=LABELS)
+
+    assert mutate(pv, Found(A, ARN), LABELS, strict=False).patch == ()
+    assert validate(pv, Found(A, ARN), strict=True).warnings == (
+        f'persistentvolume "data": volume {VOLUME} is on Outpost op-0a1, but nodeAffinity does not ask for {OUTPOST} op-0a1; leave nodeAffinity out',
+    )
+
+
+def test_terms_that_ask_for_the_volumes_outpost_are_narrowed_like_any():
+    pv = a_pv(term(has(OUTPOST, "op-0a1")))
+    answer = mutate(pv, Found(A, ARN), {}, strict=False)
+
+    assert terms_in(applied(pv, answer.patch)) == [term(has(OUTPOST, "op-0a1"), has(ZONE_LABEL, A))]
+
+
+# A change of one that is there.
+
+
+def test_of_one_that_is_changed_only_the_labels_are_corrected():
+    wrong = a_pv(in_zone(B), labels={ZONE_LABEL: B})
+
+    answer = relabel(wrong, Found(A), LABELS)
+
+    after = applied(wrong, answer.patch)
+    assert after["metadata"]["labels"] == LABELS
+    assert after["spec"] == wrong["spec"]
+    assert answer.warnings == (
+        f'persistentvolume "data": volume {VOLUME} is in {A}, but label {ZONE_LABEL} says {B}; the label was corrected',
+    )
+
+
+def test_a_change_is_never_refused_for_a_doubt():
+    assert relabel(a_pv(), Doubt("why"), {}).allowed
+    assert relabel(a_pv(), Missing(), LABELS).patch == ()
 
 
 # Volumes that EC2 does not show.

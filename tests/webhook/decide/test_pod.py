@@ -1,3 +1,6 @@
+import dataclasses
+import time
+
 import pytest
 
 from tests.webhook.decide.pods import (
@@ -20,15 +23,20 @@ from tests.webhook.decide.pods import (
 )
 from webhook.decide import pod as rule
 from webhook.decide.readings import Basis, Readings
+from webhook.model import pod as pods
 from webhook.model.review import WARNING_MOST_CHARACTERS, cut
-from webhook.model.views import ClaimView, ClassView, NodeView
+from webhook.model.views import ClaimView, ClassView, NodeView, VolumeView
 
 ZONAL = {"zonal": ClassView(waits=True, zones=frozenset({A}))}
 FREE = {"free": ClassView(waits=True, zones=None)}
 
 
-def judged(pod, readings):
-    return rule.judge(pod, readings, namespace=SHOP)
+def judged(pod, readings, *, namespace=SHOP, **more):
+    return rule.judge(pods.read(pod), readings, namespace=namespace, **more).answer
+
+
+def basis_of(pod, readings):
+    return rule.judge(pods.read(pod), readings, namespace=SHOP).basis
 
 
 def let_through(pod, readings, *, why="ZonesAgree"):
@@ -49,8 +57,8 @@ def test_two_volumes_in_different_zones_are_refused_with_both_named():
 
     assert (answer.allowed, answer.why, answer.code) == (False, "VolumesApart", 403)
     assert answer.message == (
-        'pod "web": claim "data" is bound to volume vol-data in us-east-1a, but claim "logs" is '
-        "bound to volume vol-logs in us-east-1b; create one of them anew in the other's zone from "
+        'pod "web": claim "data" is bound to a volume in us-east-1a, but claim "logs" is '
+        "bound to a volume in us-east-1b; create one of them anew in the other's zone from "
         "a snapshot; a class with volumeBindingMode WaitForFirstConsumer keeps a pod's new volumes "
         "together"
     )
@@ -63,7 +71,7 @@ def test_a_node_in_another_zone_than_a_volume_is_refused():
 
     assert (answer.allowed, answer.why, answer.code) == (False, "NodeElsewhere", 403)
     assert answer.message == (
-        'pod "web": claim "data" is bound to volume vol-data in us-east-1a, but spec.nodeName is '
+        'pod "web": claim "data" is bound to a volume in us-east-1a, but spec.nodeName is '
         '"node-b", a node in us-east-1b; leave spec.nodeName out, or name a node in us-east-1a'
     )
 
@@ -73,7 +81,7 @@ def test_a_node_selector_for_another_zone_is_refused():
 
     assert (answer.allowed, answer.why, answer.code) == (False, "SelectorElsewhere", 403)
     assert answer.message == (
-        'pod "web": claim "data" is bound to volume vol-data in us-east-1a, but the pod\'s '
+        'pod "web": claim "data" is bound to a volume in us-east-1a, but the pod\'s '
         "nodeSelector or required node affinity leaves only us-east-1b; let the pod run in "
         "us-east-1a, or create the volume from a snapshot in us-east-1b"
     )
@@ -196,14 +204,14 @@ def test_demands_that_exclude_the_only_common_zone_are_refused():
 
     assert (answer.allowed, answer.why) == (False, "SelectorElsewhere")
     assert "its volumes can only be used together in us-east-1b, but" in answer.message
-    assert rule.rests_on(pod, readings, namespace=SHOP).claims == {"shop/a", "shop/b"}
+    assert basis_of(pod, readings).claims == {"shop/a", "shop/b"}
 
 
 def test_claims_are_those_of_the_pods_namespace():
     pod = a_pod(*claimed("data"), selector={ZONE: B})
 
-    assert not rule.judge(pod, known({"data": [A]}), namespace=SHOP).allowed
-    assert rule.judge(pod, known({"data": [A]}), namespace="other").allowed
+    assert not judged(pod, known({"data": [A]})).allowed
+    assert judged(pod, known({"data": [A]}), namespace="other").allowed
 
 
 def test_a_pod_that_is_yet_to_be_named_is_refused_by_the_beginning_of_its_name():
@@ -215,7 +223,7 @@ def test_a_pod_that_is_yet_to_be_named_is_refused_by_the_beginning_of_its_name()
 def test_claims_of_ephemeral_volumes_bear_the_names_of_pod_and_volume():
     pod = a_pod(*claimed("data"), ephemeral("scratch"), ephemeral("more", None), inline("vol-1"))
 
-    wanted = rule.wanted(pod, SHOP)
+    wanted = rule.wanted(pods.read(pod), SHOP)
 
     assert wanted.claims == ("shop/data", "shop/web-scratch", "shop/web-more")
     assert wanted.classes == ("zonal",)
@@ -223,7 +231,7 @@ def test_claims_of_ephemeral_volumes_bear_the_names_of_pod_and_volume():
 
 
 def test_an_ephemeral_volume_of_a_pod_without_a_name_has_no_claim_yet():
-    wanted = rule.wanted(a_pod(ephemeral(), name=None), SHOP)
+    wanted = rule.wanted(pods.read(a_pod(ephemeral(), name=None)), SHOP)
 
     assert wanted.claims == ()
     assert wanted.classes == ("zonal",)
@@ -250,7 +258,7 @@ def test_an_ephemeral_volume_whose_class_allows_no_zone_of_the_pod_is_warned_of(
     [
         pytest.param(a_pod(*claimed("new"), selector={ZONE: B}), "only us-east-1b", id="selector"),
         pytest.param(a_pod(*claimed("new"), node="node-b"), "a node in us-east-1b", id="node"),
-        pytest.param(a_pod(*claimed("new", "logs")), "vol-logs in us-east-1b", id="other volume"),
+        pytest.param(a_pod(*claimed("new", "logs")), 'claim "logs" is bound', id="other volume"),
     ],
 )
 def test_a_class_that_allows_no_zone_of_the_pod_is_warned_of(pod, clause):
@@ -278,7 +286,7 @@ def test_a_zone_without_a_node_that_takes_pods_is_warned_of():
     nodes = {"n": a_node_view(A, schedulable=False), "m": a_node_view(B), "gone": None}
 
     assert warning_of(a_pod(*claimed("data")), known({"data": [A]}, nodes=nodes)) == (
-        'pod "web": claim "data" is bound to volume vol-data in us-east-1a, but no node in '
+        'pod "web": claim "data" is bound to a volume in us-east-1a, but no node in '
         "us-east-1a takes pods now; it stays Pending until one does"
     )
 
@@ -326,8 +334,8 @@ def test_a_volume_that_no_node_can_use_is_warned_of():
     warning = warning_of(a_pod(*claimed("data")), known({"data": []}))
 
     assert warning == (
-        'pod "web": claim "data" is bound to persistentvolume "pv-data", whose nodeAffinity '
-        "contradicts itself, so that no node can use it; create it anew"
+        'pod "web": claim "data" is bound to a persistentvolume whose nodeAffinity contradicts '
+        "itself, so that no node can use it; have it created anew"
     )
 
 
@@ -370,7 +378,7 @@ def test_a_denial_rests_on_the_two_volumes_that_are_apart_and_nothing_else():
     pod = a_pod(*claimed("other", "data", "logs"), node="node-a")
     readings = known({"other": [A, B], "data": [A], "logs": [B]})
 
-    assert rule.rests_on(pod, readings, namespace=SHOP) == Basis(
+    assert basis_of(pod, readings) == Basis(
         claims=frozenset({"shop/data", "shop/logs"}), volumes=frozenset({"pv-data", "pv-logs"})
     )
 
@@ -378,7 +386,7 @@ def test_a_denial_rests_on_the_two_volumes_that_are_apart_and_nothing_else():
 def test_a_denial_for_a_node_rests_on_that_node_too():
     pod = a_pod(*claimed("data"), node="node-b")
 
-    assert rule.rests_on(pod, known({"data": [A]}), namespace=SHOP) == Basis(
+    assert basis_of(pod, known({"data": [A]})) == Basis(
         claims=frozenset({"shop/data"}),
         volumes=frozenset({"pv-data"}),
         nodes=frozenset({"node-b"}),
@@ -386,7 +394,7 @@ def test_a_denial_for_a_node_rests_on_that_node_too():
 
 
 def test_without_a_denial_nothing_needs_to_be_read_again():
-    assert rule.rests_on(a_pod(*claimed("a")), known({"a": [A]}), namespace=SHOP) == Basis()
+    assert basis_of(a_pod(*claimed("a")), known({"a": [A]})) == Basis()
 
 
 @pytest.mark.parametrize(
@@ -400,7 +408,7 @@ def test_without_a_denial_nothing_needs_to_be_read_again():
 def test_what_a_live_reading_does_not_confirm_passes(live):
     pod = a_pod(*claimed("data", "logs"))
     cached = known({"data": [A], "logs": [B]})
-    basis = rule.rests_on(pod, cached, namespace=SHOP)
+    basis = basis_of(pod, cached)
 
     assert not judged(pod, cached.only(basis)).allowed
     assert judged(pod, live.only(basis)).allowed
@@ -474,3 +482,152 @@ def test_a_node_is_in_the_zone_that_its_view_tells():
     nodes = {"n": NodeView((), B, schedulable=True, has_driver=False)}
 
     assert not judged(a_pod(*claimed("data"), node="n"), known({"data": [A]}, nodes=nodes)).allowed
+
+
+def test_no_message_tells_an_id_or_a_name_that_the_pod_does_not():
+    readings = known({"data": [A], "logs": [B], "odd": []})
+    answers = [
+        judged(a_pod(*claimed("data", "logs")), readings),
+        judged(a_pod(*claimed("data"), selector={ZONE: B}), readings),
+        judged(a_pod(*claimed("odd")), readings),
+        judged(a_pod(*claimed("data")), known({"data": [A]}, nodes={"n": a_node_view(B)})),
+    ]
+
+    said = "\n".join(each.message + "\n".join(each.warnings) for each in answers)
+
+    assert said.count("claim") >= 4
+    assert "vol-" not in said
+    assert "pv-" not in said
+
+
+def test_a_claim_that_only_says_that_it_is_bound_says_nothing_of_anothers_volume():
+    bound = known({"data": [A]})
+    forged = dataclasses.replace(
+        bound, claims={"shop/mine": ClaimView("pv-data", "fast", "uid-mine")}
+    )
+
+    assert let_through(a_pod(*claimed("mine"), selector={ZONE: B}), forged, why="NothingToDo")
+
+
+# An inline volume may be somebody else's.
+
+OF_BANK = {"pv-ledger": VolumeView("vol-0a1", frozenset({A}), "bank", "uid-ledger")}
+
+
+def test_an_inline_volume_that_backs_a_claim_of_another_namespace_is_refused():
+    pod = a_pod(inline("aws://us-east-1a/vol-0a1"))
+    readings = Readings(volumes=OF_BANK)
+
+    answer = judged(pod, readings)
+
+    assert (answer.allowed, answer.why, answer.code) == (False, "VolumeOfAnotherNamespace", 403)
+    assert answer.message == (
+        'pod "web": its inline volume vol-0a1 backs a claim of another namespace; only pods of that '
+        "namespace may use it: use a claim and a volume of your own"
+    )
+    assert basis_of(pod, readings) == Basis(volumes=frozenset({"pv-ledger"}))
+    assert not judged(pod, readings.only(basis_of(pod, readings))).allowed
+
+
+@pytest.mark.parametrize(
+    "volumes",
+    [
+        pytest.param({}, id="nobody's"),
+        pytest.param({"pv-ledger": None}, id="gone"),
+        pytest.param({"pv": VolumeView("vol-0a1", frozenset({A}))}, id="bound to no claim"),
+        pytest.param({"pv": VolumeView("vol-0a1", frozenset({A}), SHOP, "u")}, id="its own"),
+        pytest.param({"pv": VolumeView("vol-0a2", frozenset({A}), "bank", "u")}, id="another"),
+    ],
+)
+def test_an_inline_volume_that_is_nobody_elses_passes(volumes):
+    assert let_through(a_pod(inline("vol-0a1")), Readings(volumes=volumes), why="NothingToDo")
+
+
+# A controller makes its pod again, but not soon.
+
+
+def controlled(pod, kind="ReplicaSet"):
+    pod["metadata"]["ownerReferences"] = [{"kind": kind, "name": "web", "controller": True}]
+    return pod
+
+
+def test_a_controllers_pod_that_the_scheduler_holds_back_is_only_warned_of():
+    readings = known({"data": [A], "logs": [B]})
+
+    answer = judged(controlled(a_pod(*claimed("data", "logs"))), readings)
+
+    assert (answer.allowed, answer.why) == (True, "VolumesApartHeldByScheduler")
+    assert answer.warnings[0].startswith(
+        'pod "web": claim "data" is bound to a volume in us-east-1a, but claim "logs" is bound to a '
+        "volume in us-east-1b; it stays Pending until that changes: create one of them anew"
+    )
+    assert basis_of(controlled(a_pod(*claimed("data", "logs"))), readings) == Basis()
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(a_pod(*claimed("data"), node="node-b"), id="past the scheduler"),
+        pytest.param(a_pod(inline("vol-0a1"), selector={ZONE: B}), id="an inline volume"),
+        pytest.param(a_pod(*claimed("data"), inline("vol-0b2")), id="beside an inline volume"),
+    ],
+)
+def test_a_controllers_pod_that_would_start_is_refused_and_told_when_it_is_tried_again(pod):
+    readings = known({"data": [A]}, zones={"vol-0a1": A, "vol-0b2": B})
+
+    answer = judged(controlled(pod), readings)
+
+    assert not answer.allowed
+    assert answer.message.endswith(
+        "; its controller tries again after up to 16 minutes, at once after kubectl rollout restart"
+    )
+
+
+def test_a_pod_that_is_owned_but_controlled_by_nobody_is_refused():
+    pod = a_pod(*claimed("data"), selector={ZONE: B})
+    pod["metadata"]["ownerReferences"] = [{"kind": "Workflow", "name": "web"}]
+
+    assert not judged(pod, known({"data": [A]})).allowed
+
+
+# Nobody writes a thousand labels into a pod.
+
+
+def demanding(count):
+    expression = {"key": ZONE, "operator": "In", "values": [B]}
+    return a_pod(*claimed("data", "logs"), terms=[{"matchExpressions": [expression]}] * count)
+
+
+def test_a_pod_that_asks_more_of_its_node_than_is_read_is_let_through_unless_strict():
+    readings = known({"data": [A], "logs": [A]})
+
+    assert judged(demanding(333), readings).why == "SelectorElsewhere"
+    lenient, strict = (
+        judged(demanding(334), readings),
+        judged(demanding(334), readings, strict=True),
+    )
+
+    assert (lenient.allowed, lenient.why) == (True, "TooManyParts")
+    assert "1,000 labels and values" in lenient.warnings[0]
+    assert (strict.allowed, strict.code, strict.retry_after_s) == (False, 422, None)
+    assert judged(demanding(334), known({"data": [A], "logs": [B]})).why == "VolumesApart"
+
+
+def test_a_pod_with_a_few_thousand_expressions_costs_no_time():
+    pod = pods.read(demanding(7_500))
+    readings = known({"data": [A], "logs": [A]})
+
+    began = time.process_time()
+    for _ in range(10):
+        rule.judge(pod, readings, namespace=SHOP)
+
+    assert time.process_time() - began < 0.5
+
+
+def test_a_word_of_the_clusters_own_for_a_zone_refuses_nothing():
+    readings = known({"data": [A]}, nodes={})
+
+    assert judged(a_pod(*claimed("data"), selector={ZONE: "rack-7"}), readings).allowed
+    assert judged(
+        a_pod(*claimed("data"), terms=[term(EBS_ZONE, "In", B, "rack-7")]), readings
+    ).allowed

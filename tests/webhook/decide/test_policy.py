@@ -2,24 +2,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.webhook.front_world import PODS, VOLUMES, review
 from webhook.decide import policy
 from webhook.decide.policy import Trouble
-from webhook.model.patch import add, applied
-from webhook.model.review import Json, Operation, Request, allow, decode, deny, encode
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
-DOCUMENTS = st.dictionaries(st.text(max_size=3), JSON, max_size=4)
-POINTERS = st.lists(st.sampled_from("/ab01-~") | st.text(max_size=2), max_size=5).map("".join)
+from webhook.model.review import Request, decode
 
 
 def request_for(resource: str = "pods", **parts: Any) -> Request:
@@ -56,7 +43,6 @@ def test_refuses_it_for_now_when_strict(trouble: Trouble) -> None:
         (PODS, "pods", ""),
         ("/validate/bindings", "pods", "binding"),
         ("/validate/bindings", "bindings", ""),
-        ("/validate/volumeattachments", "storage.k8s.io/volumeattachments", ""),
         ("/validate/persistentvolumeclaims", "persistentvolumeclaims", ""),
         (VOLUMES, "persistentvolumes", ""),
         ("/some/path/of/a/test", "configmaps", ""),
@@ -87,45 +73,3 @@ def test_a_review_without_an_object_is_let_through(operation: str, why: str, war
 
     assert answer is not None
     assert (answer.allowed, answer.why, len(answer.warnings)) == (True, why, warnings)
-
-
-def test_a_patch_that_applies_is_sent() -> None:
-    answer = allow("Labelled", patch=[add({}, "metadata", "labels")])
-
-    assert policy.sendable(VOLUMES, request_for(), answer, strict=False) is answer
-
-
-@pytest.mark.parametrize("strict", [False, True])
-def test_a_patch_without_its_parent_is_not_sent(*, strict: bool) -> None:
-    answer = allow("Labelled", warnings=["w"], patch=[add("z", "metadata", "labels", "zone")])
-
-    sent = policy.sendable(VOLUMES, request_for(), answer, strict=strict)
-
-    assert (sent.allowed, sent.why, sent.patch) == (not strict, Trouble.PATCH, ())
-    assert sent.warnings[0] == "w"
-
-
-def test_a_validating_path_sends_no_patch() -> None:
-    answer = allow("Labelled", patch=[add({}, "metadata", "labels")])
-
-    assert policy.sendable(PODS, request_for(), answer, strict=False).why == Trouble.PATCH
-
-
-def test_a_denial_stays_as_it_is() -> None:
-    answer = deny("ZoneConflict", "no")
-
-    assert policy.sendable(PODS, request_for(), answer, strict=False) is answer
-
-
-@given(
-    document=DOCUMENTS,
-    patch=st.lists(st.builds(Operation, path=POINTERS, value=JSON), max_size=4),
-)
-def test_whatever_a_patch_is_what_is_sent_applies(document: Json, patch: list[Operation]) -> None:
-    sent = policy.sendable(
-        VOLUMES, request_for(object=document), allow("Labelled", patch=patch), strict=False
-    )
-
-    applied(document, sent.patch)
-    assert encode("u", sent)
-    assert bool(sent.patch) == (sent.why == "Labelled" and bool(patch))

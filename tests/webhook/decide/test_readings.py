@@ -1,5 +1,5 @@
 from tests.webhook.decide.pods import A, B, a_node_view, known
-from webhook.decide.readings import NO_OBJECT, Basis, Readings, Wanted, gathered
+from webhook.decide.readings import Basis, Readings, Wanted, gathered
 from webhook.model.views import ClaimView, ClassView, VolumeView
 
 CLAIMS = {"shop/data": ClaimView("pv-1", "fast"), "shop/new": ClaimView("", "slow")}
@@ -13,6 +13,7 @@ def gathered_for(wanted, **more):
         wanted,
         claim=CLAIMS.get,
         volume=VOLUMES.get,
+        backed_by=lambda volume_id: ("pv-2",) if volume_id == "vol-9" else (),
         storage_class=CLASSES.get,
         nodes=NODES,
         **more,
@@ -31,9 +32,9 @@ def test_volumes_of_bound_claims_and_classes_of_others_are_gathered():
 
 
 def test_what_is_named_outright_is_gathered():
-    readings = gathered_for(Wanted(volumes=("pv-2", "nfs"), classes=("fast",)), zones={"vol-9": A})
+    readings = gathered_for(Wanted(inline={"vol-9": ""}, classes=("fast",)), zones={"vol-9": A})
 
-    assert readings.volumes == {"pv-2": VOLUMES["pv-2"], "nfs": None}
+    assert readings.volumes == {"pv-2": VOLUMES["pv-2"]}
     assert readings.classes == {"fast": CLASSES["fast"]}
     assert readings.zones == {"vol-9": A}
 
@@ -47,9 +48,7 @@ def test_readings_are_cut_down_to_what_a_denial_rests_on():
         volumes={"pv-data": readings.volumes["pv-data"]},
         nodes={"node-b": readings.nodes["node-b"]},
         zones={"vol-9": A},
-        bystanders=readings.nodes,
     )
-    assert readings.only(NO_OBJECT).only(basis).allowing == readings.nodes
 
 
 def test_a_claim_that_is_not_bound_has_no_volume_whatever_else_is_known():

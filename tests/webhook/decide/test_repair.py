@@ -11,6 +11,7 @@ from tests.webhook.decide.persistent_volumes import (
     B,
     a_pv,
     affinity,
+    applied,
     has,
     in_zone,
     labels_to_write,
@@ -18,20 +19,21 @@ from tests.webhook.decide.persistent_volumes import (
     term,
     zones,
 )
+from webhook.decide.affinity import affinity_of
 from webhook.decide.persistent_volume import Found, mutate
 from webhook.decide.repair import Repair, lacking
-from webhook.model.patch import applied
 
 LABELS = {ZONE_LABEL: A, REGION_LABEL: "us-east-1"}
+ARN = "arn:aws:outposts:us-east-1:123456789012:outpost/op-0a1"
 FIX = (
-    ", and Kubernetes never lets it be changed: set persistentVolumeReclaimPolicy to Retain, delete"
-    f" the claim and this persistentvolume, and create both again with zone {A} or without "
-    "nodeAffinity"
+    ", and this API server does not let it be changed (feature gate MutablePVNodeAffinity): set "
+    "persistentVolumeReclaimPolicy to Retain, delete the claim and this persistentvolume, and "
+    f"create both again with zone {A} or without nodeAffinity"
 )
 
 
 def lacking_in_a(persistent_volume, labels=LABELS):
-    return lacking(persistent_volume, VOLUME, A, labels)
+    return lacking(persistent_volume, VOLUME, Found(A), labels)
 
 
 def merged(document, patch):
@@ -46,7 +48,7 @@ def merged(document, patch):
 def test_one_that_missed_the_webhook_gets_labels_and_affinity():
     repair = lacking_in_a(a_pv())
 
-    assert repair.merge_patch == {
+    assert repair.merge_patch() == {
         "metadata": {"resourceVersion": "7", "labels": LABELS},
         "spec": {"nodeAffinity": affinity(in_zone(A))},
     }
@@ -54,13 +56,13 @@ def test_one_that_missed_the_webhook_gets_labels_and_affinity():
 
 
 def test_one_with_affinity_gets_labels_only():
-    assert lacking_in_a(a_pv(in_zone(A))).merge_patch == {
+    assert lacking_in_a(a_pv(in_zone(A))).merge_patch() == {
         "metadata": {"resourceVersion": "7", "labels": LABELS}
     }
 
 
 def test_one_with_labels_gets_affinity_only():
-    assert lacking_in_a(a_pv(labels=LABELS)).merge_patch == {
+    assert lacking_in_a(a_pv(labels=LABELS)).merge_patch() == {
         "metadata": {"resourceVersion": "7"},
         "spec": {"nodeAffinity": affinity(in_zone(A))},
     }
@@ -77,8 +79,8 @@ def test_a_wrong_label_is_removed_where_nodes_lack_the_right_one():
 
     repair = lacking_in_a(wrong, {ZONE_LABEL: A})
 
-    assert (repair.merge_patch or {})["metadata"]["labels"] == {REGION_LABEL: None}
-    assert merged(wrong, repair.merge_patch)["metadata"]["labels"] == {ZONE_LABEL: A}
+    assert (repair.merge_patch() or {})["metadata"]["labels"] == {REGION_LABEL: None}
+    assert merged(wrong, repair.merge_patch())["metadata"]["labels"] == {ZONE_LABEL: A}
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_one_that_lacks_nothing_is_left_alone(persistent_volume):
     repair = lacking_in_a(persistent_volume)
 
     assert not repair
-    assert repair.merge_patch is None
+    assert repair.merge_patch() is None
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_an_affinity_that_can_no_longer_be_corrected_is_told_about(terms, wrong)
 
     assert repair
     assert repair.warning == f"volume {VOLUME} is in {A}, but spec.nodeAffinity {wrong}{FIX}"
-    assert repair.merge_patch is None
+    assert repair.merge_patch() is None
 
 
 def test_labels_are_written_beside_a_wrong_affinity_for_backups_read_them():
@@ -134,10 +136,11 @@ def test_labels_are_written_beside_a_wrong_affinity_for_backups_read_them():
 def test_a_repaired_one_lacks_nothing_more(data, zone, persistent_volume):
     labels = data.draw(labels_to_write(zone))
 
-    repair = lacking(persistent_volume, VOLUME, zone, labels)
-    after = merged(persistent_volume, repair.merge_patch or {})
+    repair = lacking(persistent_volume, VOLUME, Found(zone), labels)
+    after = merged(persistent_volume, repair.merge_patch() or {})
 
-    assert lacking(after, VOLUME, zone, labels) == Repair(
+    assert lacking(after, VOLUME, Found(zone), labels) == Repair(
+        correction=repair.correction,
         warning=repair.warning,
         resource_version=(after.get("metadata") or {}).get("resourceVersion") or "",
     )
@@ -149,9 +152,46 @@ def test_what_was_created_through_the_webhook_needs_no_repair(data, zone, persis
     answer = mutate(persistent_volume, Found(zone), labels, strict=False)
 
     if answer.why in {"Labelled", "NothingToDo"}:
-        assert not lacking(applied(persistent_volume, answer.patch), VOLUME, zone, labels)
+        assert not lacking(applied(persistent_volume, answer.patch), VOLUME, Found(zone), labels)
+
+
+@pytest.mark.parametrize(
+    ("terms", "place", "right"),
+    [
+        pytest.param([in_zone(B)], Found(A), [in_zone(A)], id="wrong"),
+        pytest.param([{}], Found(A), [in_zone(A)], id="an empty term"),
+        pytest.param(
+            [term(has(DISK, "ssd"), has(ZONE_LABEL, A, B))],
+            Found(A),
+            [term(has(DISK, "ssd"), has(ZONE_LABEL, A, B), has(ZONE_LABEL, A))],
+            id="too wide",
+        ),
+        pytest.param(
+            [in_zone(A)],
+            Found(A, ARN),
+            affinity_of(A, outpost_arn=ARN)["required"]["nodeSelectorTerms"],
+            id="off its Outpost",
+        ),
+    ],
+)
+def test_where_the_api_server_lets_it_change_a_wrong_affinity_is_made_right(terms, place, right):
+    repair = lacking(a_pv(*terms, labels=LABELS), VOLUME, place, LABELS)
+    after = merged(a_pv(*terms, labels=LABELS), repair.merge_patch(correct=True))
+
+    assert after["spec"]["nodeAffinity"] == affinity(*right)
+    assert not lacking(after, VOLUME, place, LABELS)
+
+
+@given(st.data(), zones, persistent_volumes())
+def test_a_corrected_one_lacks_nothing_more(data, zone, persistent_volume):
+    labels = data.draw(labels_to_write(zone))
+    repair = lacking(persistent_volume, VOLUME, Found(zone), labels)
+
+    after = merged(persistent_volume, repair.merge_patch(correct=True) or {})
+
+    assert not lacking(after, VOLUME, Found(zone), labels)
 
 
 @given(zones, persistent_volumes())
 def test_an_event_about_it_fits_into_one(zone, persistent_volume):
-    assert len(lacking(persistent_volume, VOLUME, zone, {}).warning) <= 1024
+    assert len(lacking(persistent_volume, VOLUME, Found(zone), {}).warning) <= 1024

@@ -1,4 +1,4 @@
-"""No rule for pods, bindings, attachments and claims raises, whatever it is given."""
+"""No rule for pods, bindings and claims raises, whatever it is given."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from provisioner.model.driver import EBS_DRIVER
 from tests.webhook.decide.pods import SHOP, ZONE, A, B, known
 from webhook.decide import binding, claim, pod
+from webhook.model import pod as model
 from webhook.model.review import Json, encode
 from webhook.model.views import ClassView
 
@@ -69,8 +70,6 @@ spec = record(
     affinity=affinity,
     volumes=perhaps(st.lists(volume, min_size=1, max_size=4)),
 )
-csi = record(driver=texts, volumeHandle=texts)
-source = record(persistentVolumeName=texts, inlineVolumeSpec=record(csi=csi))
 
 # What reaches a rule is an object of some kind.
 objects = st.dictionaries(st.text(max_size=5), rubbish)
@@ -84,9 +83,6 @@ def an_object(**parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Json]:
 pods = an_object(metadata=metadata, spec=spec)
 claims = an_object(metadata=metadata, spec=claim_spec)
 bindings = an_object(metadata=metadata, target=record(kind=st.just("Node"), name=texts))
-attachments = an_object(
-    metadata=metadata, spec=record(attacher=st.just(EBS_DRIVER), nodeName=texts, source=source)
-)
 
 
 def is_an_answer(answer: Any) -> bool:
@@ -96,24 +92,18 @@ def is_an_answer(answer: Any) -> bool:
 
 @given(pods)
 def test_any_pod_is_answered(found):
-    wanted = pod.wanted(found, SHOP)
+    read = model.read(found)
+    wanted = pod.wanted(read, SHOP)
 
     assert all(key.startswith(f"{SHOP}/") for key in wanted.claims)
-    assert is_an_answer(pod.judge(found, READINGS, namespace=SHOP))
-    pod.rests_on(found, READINGS, namespace=SHOP)
+    assert is_an_answer(pod.judge(read, READINGS, namespace=SHOP).answer)
 
 
 @given(bindings, pods)
 def test_any_binding_of_any_pod_is_answered(found, bound):
-    assert is_an_answer(binding.judge(found, bound, READINGS, namespace=SHOP))
-    binding.rests_on(found, bound, READINGS, namespace=SHOP)
+    verdict = binding.judge(found, model.read(bound), READINGS, namespace=SHOP)
 
-
-@given(attachments)
-def test_any_attachment_is_answered(found):
-    binding.wanted_by_attachment(found, EBS_DRIVER)
-    assert is_an_answer(binding.judge_attachment(found, READINGS, driver=EBS_DRIVER))
-    binding.attachment_rests_on(found, READINGS, driver=EBS_DRIVER)
+    assert is_an_answer(verdict.answer)
 
 
 @given(claims)
