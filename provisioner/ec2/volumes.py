@@ -65,7 +65,7 @@ class Volumes:
         return None
 
     async def delete(self, volume_id: str, *, gate: Gate | None = None) -> None:
-        """Send one DeleteVolume; a volume that is not there counts as deleted.
+        """Send one DeleteVolume; what is not there, or no volume at all, counts as deleted.
 
         Args:
             volume_id: the volume.
@@ -74,6 +74,8 @@ class Volumes:
         Raises:
             Ec2Error: VOLUME_IN_USE, PERMISSION_DENIED, …; ``outcome`` UNKNOWN if it may be gone.
         """
+        if not is_volume_id(volume_id):
+            return
         try:
             await self._calls.call("DeleteVolume", {"VolumeId": volume_id}, gate=gate)
         except Ec2Error as failure:

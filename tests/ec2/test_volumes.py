@@ -93,6 +93,14 @@ async def test_deleting_what_is_not_there_is_done(volumes: Volumes) -> None:
     assert await volumes.describe([made.volume_id]) == {}
 
 
+async def test_what_is_no_volume_is_deleted_without_a_word_to_ec2(
+    volumes: Volumes, strict_ec2: StrictEc2
+) -> None:
+    await volumes.delete("local-ebs://dev/xvdbz")
+
+    assert "DeleteVolume" not in strict_ec2.counts()
+
+
 async def test_volumes_are_found_by_all_of_their_tags(volumes: Volumes) -> None:
     wanted = await volumes.create(a_request("1", cluster="a", mark="x"))
     await volumes.create(a_request("2", cluster="b", mark="x"))
