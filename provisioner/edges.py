@@ -25,7 +25,6 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.metrics import Metrics
 from provisioner.reconcile.caches import Caches
-from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from provisioner.reconcile.node_writes import NodeWrites
 from provisioner.settings import Settings
@@ -39,7 +38,6 @@ class Edges:
         settings: the options.
         client: the API server.
         caches: what it has, as far as we were told.
-        live: lists where a cache is no proof.
         events: what people are told.
         metrics: what is counted.
         volumes: EBS volumes.
@@ -62,7 +60,6 @@ class Edges:
     settings: Settings
     client: KubeClient
     caches: Caches
-    live: LiveLists
     events: EventRecorder
     metrics: Metrics
     volumes: Volumes
@@ -95,7 +92,7 @@ class Edges:
 
         ``component`` is what events name as their source.
         """
-        volumes, live = Volumes(calls), LiveLists(client)
+        volumes = Volumes(calls)
         modifications, snapshots = Modifications(calls), Snapshots(calls)
         watchers = Watchers.over(volumes, modifications, snapshots, metrics)
         caches = Caches(client, metrics, settings.driver)
@@ -103,7 +100,6 @@ class Edges:
             settings=settings,
             client=client,
             caches=caches,
-            live=live,
             events=EventRecorder(client, component, metrics),
             metrics=metrics,
             volumes=volumes,
@@ -117,7 +113,7 @@ class Edges:
             volume_reads=VolumeReads(volumes, watchers.pace),
             modification_reads=ModificationReads(modifications, watchers.pace),
             snapshot_lookups=SnapshotLookUps(snapshots, watchers.pace),
-            marks=Marks(volumes, live, cluster_id=settings.cluster_id),
+            marks=Marks(volumes, caches, cluster_id=settings.cluster_id),
             node_writes=NodeWrites(client, caches.nodes),
             instance_lookups=InstanceLookUps(calls, settings.cluster_id, watchers.pace),
             instance_types=InstanceTypes(calls, watchers.pace),
@@ -127,5 +123,5 @@ class Edges:
         """End what is under way behind the edges; whoever waits for it is cancelled."""
         reads = (self.volume_reads, self.modification_reads, self.snapshot_lookups)
         of_nodes = (self.instances, self.instance_lookups, self.instance_types)
-        for edge in (self.live, self.lookups, self.zone_names, *of_nodes, *reads):
+        for edge in (self.lookups, self.zone_names, *of_nodes, *reads):
             await edge.close()

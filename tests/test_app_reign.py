@@ -17,11 +17,11 @@ from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.volume import Volume
-from provisioner.reconcile.live import LiveLists, Snapshot
 from provisioner.reconcile.marks import Marks
 from provisioner.settings import Settings
 from tests.builders import a_claim, a_volume, an_ec2_error
 from tests.ec2.virtual_time import Clock, in_virtual_time
+from tests.reconcile.edges import CurrentCaches
 from tests.test_app import NAMES, LeaseApi, Process
 
 NOW = datetime.now(UTC)
@@ -60,7 +60,7 @@ def a_life(
         controller = process.controller
         controller.settings = Settings(leader_elect=elects)
         controller.marks = controller.orphans._marks = Marks(
-            cast("Volumes", Finds(find)), cast("LiveLists", NothingNamed()), cluster_id="prod"
+            cast("Volumes", Finds(find)), CurrentCaches(), cluster_id="prod"
         )
         for claim in (OLDER, YOUNGER):
             controller.caches.claims._store.apply(claim)
@@ -86,13 +86,6 @@ class Finds:
 
     async def untag(self, *_: object) -> dict[str, Ec2Error]:
         return {}
-
-
-class NothingNamed:
-    """Live lists without any object."""
-
-    async def snapshot(self) -> Snapshot:
-        return Snapshot(1, {}, {}, {})
 
 
 with_and_without_election = pytest.mark.parametrize("elects", [True, False])

@@ -12,18 +12,24 @@ import yaml
 from provisioner.kube import lease
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.node_affinity import labels_in
-from tests.webhook.services import by_service
+from provisioner.sandbox import installation
 from webhook import app
 from webhook import settings as names
 from webhook.cli import serve
 from webhook.decide import policy
-from webhook.model import hooks as model_hooks
 from webhook.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 MANIFESTS = ROOT / "manifests"
 FOLDER = MANIFESTS / "webhook"
 OTHERS = ("webhook-zone-guard", "webhook-caller-token")
+ZONE_AND_REGION_LABELS = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "topology.ebs.csi.aws.com/zone",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
 PREFIX = "EBS_WEBHOOK_SERVE_"
 
 KUSTOMIZATION: dict[str, Any] = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
@@ -290,6 +296,19 @@ def test_what_the_webhook_keeps_is_applied_empty():
     assert the("Lease").keys() == {"apiVersion", "kind", "metadata"}
 
 
+# -- the policy
+
+
+def test_the_account_is_held_to_the_labels_that_the_code_writes():
+    policy_of = the("ValidatingAdmissionPolicy")["spec"]
+    (named,) = policy_of["variables"]
+
+    assert json.loads(named["expression"]) == [*ZONE_AND_REGION_LABELS]
+    assert {*ZONE_AND_REGION_LABELS} == labels_in("us-east-1a").keys()
+    assert policy_of["failurePolicy"] == "Fail"
+    assert "system:serviceaccount:ebs-provisioner:ebs-webhook" in str(policy_of["matchConditions"])
+
+
 # -- the webhooks
 
 
@@ -314,11 +333,12 @@ def test_a_webhook_points_at_a_path_for_what_it_is_about(hook: Json):
     assert rule["operations"] == (["UPDATE"] if hook["name"].startswith("relabel.") else ["CREATE"])
 
 
-def test_the_code_registers_the_same_webhooks_by_url_as_the_manifests_by_service():
-    service = by_service(names.NAME, names.NAMESPACE)
-
-    for kind, whole in model_hooks.configurations(names.NAME, service, driver=EBS_DRIVER).items():
-        assert whole == the(kind)
+def test_the_sandbox_has_the_same_webhooks_asked_by_url():
+    for configuration in installation.configurations_by_url("https://127.0.0.1:9443"):
+        applied = the(configuration["kind"])
+        for hook, by_service in zip(configuration["webhooks"], applied["webhooks"], strict=True):
+            path = by_service["clientConfig"]["service"]["path"]
+            assert hook == by_service | {"clientConfig": {"url": f"https://127.0.0.1:9443{path}"}}
 
 
 def test_every_path_has_a_webhook():

@@ -32,7 +32,6 @@ from webhook.handlers import Handlers
 from webhook.keeper import Keeper
 from webhook.lookup import ZoneLookup
 from webhook.metrics import WebhookMetrics
-from webhook.model import hooks
 from webhook.repairs import Repairs
 from webhook.server import Front, Limits
 from webhook.settings import LEASE, NAME, Settings
@@ -64,8 +63,8 @@ class Webhook:
             metrics,
             namespace=settings.namespace,
             secret=settings.tls_secret,
-            names=_names(settings),
-            registration=_registration(settings, client),
+            names=Names.of_service(settings.service, settings.namespace, settings.tls_names),
+            registration=Configurations(client, name=NAME) if settings.tls_manage else None,
         )
         handlers = Handlers(
             client,
@@ -106,9 +105,7 @@ class Webhook:
         """Why no API server should ask here, "" when nothing speaks against it."""
         if not self._caches.is_synced:
             return "the caches are not filled yet"
-        if not self._keeper.ready.is_set():
-            return "there is no certificate yet that API servers trust"
-        return self._front.problem()
+        return self._keeper.problem() or self._front.problem()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Answer reviews until ``stop`` is set, and those that are under way then.
@@ -176,18 +173,3 @@ async def run(settings: Settings) -> None:
             ready=webhook.not_ready,
         )
         await webhook.run(stop)
-
-
-def _names(settings: Settings) -> Names:
-    if settings.url:
-        return Names.of_url(settings.url)
-    return Names.of_service(settings.service, settings.namespace)
-
-
-def _registration(settings: Settings, client: KubeClient) -> Configurations | None:
-    if not settings.tls_manage:
-        return None
-    whole = None
-    if settings.url:
-        whole = hooks.configurations(NAME, hooks.by_url(settings.url), driver=settings.driver)
-    return Configurations(client, name=NAME, whole=whole)

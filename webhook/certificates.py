@@ -1,20 +1,28 @@
-"""Certificates as others' bytes hold them: read, and looked at as the API server will.
+"""Certificates: read from others' bytes as the API server will look at them, and our own made.
 
-Bytes are never trusted: whatever is no certificate or key is left out or named in one sentence.
+Bytes are never trusted: what is no certificate or key is left out or named in one sentence. What
+is made is ECDSA on P-256, as PEM. Go's verification, which is the API server's, wants the names as
+SubjectAlternativeName and ignores the common name.
 """
 
 import ipaddress
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
-from urllib.parse import urlsplit
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+# The clock that signs may be an hour ahead, and the one that checks an hour behind.
+_BACKDATED = timedelta(days=1)
+_LEAF_LASTS = timedelta(days=90)
+_AUTHORITY_LASTS = timedelta(days=3650)
 
 _BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 # What cryptography raises for bytes that are no certificate or key, or an odd one.
@@ -44,19 +52,11 @@ class Names:
     ips: tuple[str, ...] = ()
 
     @classmethod
-    def of_service(cls, service: str, namespace: str) -> "Names":
-        """As the API server calls a service, and as people do."""
+    def of_service(cls, service: str, namespace: str, more: Iterable[str] = ()) -> "Names":
+        """As the API server calls a service, as people do, and any other hosts or addresses."""
         host = f"{service}.{namespace}.svc"
-        return cls(dns=(host, f"{host}.cluster.local"))
-
-    @classmethod
-    def of_url(cls, url: str) -> "Names":
-        """As the API server calls the host of a URL."""
-        host = urlsplit(url).hostname or ""
-        try:
-            return cls(ips=(str(ipaddress.ip_address(host)),))
-        except ValueError:
-            return cls(dns=(host,))
+        ips = [each for each in more if _is_address(each)]
+        return cls((host, f"{host}.cluster.local", *(set(more) - {*ips})), tuple(ips))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,14 @@ class Leaf:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A new certificate and its key, as PEM."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+
 @lru_cache(maxsize=64)
 def authorities(bundle: bytes) -> tuple[Authority, ...]:
     """The certificates in a bundle, each once, in their order; what is none is left out."""
@@ -118,6 +126,69 @@ def authorities(bundle: bytes) -> tuple[Authority, ...]:
 def bundle(of: Iterable[Authority]) -> bytes:
     """Authorities as one document, which ``authorities`` reads again."""
     return b"".join(authority.pem for authority in of)
+
+
+def signing_key(key: bytes, known: Iterable[Authority]) -> Authority:
+    """Which authority a private key belongs to.
+
+    Raises:
+        CertificateError: it cannot be read, or to none of these that may sign.
+    """
+    public = _spki(_ec_key(key).public_key())
+    for authority in known:
+        mine = _spki(authority.certificate.public_key()) == public
+        if mine and _may_sign(authority.certificate):
+            return authority
+    raise CertificateError("the private key is not that of an authority in ca.crt")
+
+
+def new_authority(now: datetime) -> "Made":
+    """An authority, with a key that may sign."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    serial = x509.random_serial_number()
+    # Alike names would make two authorities hard to tell apart for people.
+    name = _name(f"ebs-webhook authority {serial % 2**32:08x}")
+    public, until = key.public_key(), now + _AUTHORITY_LASTS
+    certificate = (
+        _draft(name, name, public, serial, now=now, until=until)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return Made(certificate.public_bytes(Encoding.PEM), _pem(key))
+
+
+def signed(names: Names, authority: Authority, key: bytes, now: datetime) -> "Made":
+    """A server certificate.
+
+    Args:
+        names: who it is made out to; at least one.
+        authority: who signs.
+        key: its private key, PEM, which ``signing_key`` has taken.
+        now: wall clock, UTC.
+    """
+    mine = ec.generate_private_key(ec.SECP256R1())
+    alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in names.dns]
+    alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in names.ips]
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(_ec_key(key).public_key())
+    until = min(now + _LEAF_LASTS, authority.certificate.not_valid_after_utc)
+    draft = _draft(
+        _name("ebs-webhook"),
+        authority.certificate.subject,
+        mine.public_key(),
+        x509.random_serial_number(),
+        now=now,
+        until=until,
+    )
+    certificate = (
+        draft.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(issuer, critical=False)
+        .sign(_ec_key(key), hashes.SHA256())
+    )
+    return Made(certificate.public_bytes(Encoding.PEM), _pem(mine))
 
 
 def read_leaf(chain: bytes, key: bytes) -> Leaf:
@@ -195,3 +266,65 @@ def _fingerprint(certificate: x509.Certificate) -> str:
 def _spki(public: object) -> bytes:
     found: bytes = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined]
     return found
+
+
+def _ec_key(key: bytes) -> ec.EllipticCurvePrivateKey:
+    try:
+        found = serialization.load_pem_private_key(key, password=None)
+    except _ODD as error:
+        raise CertificateError("the private key cannot be read") from error
+    if not isinstance(found, ec.EllipticCurvePrivateKey):
+        raise CertificateError("the private key is of a kind that is not made here")
+    return found
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    kind = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(Encoding.PEM, kind, serialization.NoEncryption())
+
+
+def _draft(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public: ec.EllipticCurvePublicKey,
+    serial: int,
+    *,
+    now: datetime,
+    until: datetime,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(serial)
+        .not_valid_before(now - _BACKDATED)
+        .not_valid_after(until)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])

@@ -4,7 +4,6 @@ import asyncio
 import functools
 import re
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 
@@ -15,7 +14,6 @@ from webhook.settings import (
     LISTEN,
     NAME,
     NAMESPACE,
-    NAMESPACE_BY_URL,
     TLS_SECRET,
     Settings,
 )
@@ -42,26 +40,6 @@ class _Address(click.ParamType[str]):
         return text
 
 
-class _Url(click.ParamType[str]):
-    """``https://host:port``, as a webhook configuration may name it."""
-
-    name = "url"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        text = str(value)
-        try:
-            parts = urlsplit(text)
-            plain = bool(parts.scheme == "https" and parts.hostname and parts.port)
-        except ValueError:
-            plain = False
-        # The API server takes neither a user, a query nor a fragment; the paths are ours.
-        if not plain or not re.fullmatch(r"https://[^/?#@\s\\]+/?", text):
-            self.fail(f"{text[:80]!r} is not of the form https://HOST:PORT", param, ctx)
-        return text.rstrip("/")
-
-
 @click.group("ebs-webhook", context_settings={"auto_envvar_prefix": "EBS_WEBHOOK"})
 @click.version_option(package_name="ebs-provisioner")
 def commands() -> None:
@@ -70,18 +48,19 @@ def commands() -> None:
 
 @commands.command()
 @_option("--kubeconfig", help="Else KUBECONFIG, else the pod's own cluster.")
-@_option("--listen", type=_Address(), help=f"Where to serve HTTPS. [default: {LISTEN}]")
 @_option(
-    "--url",
-    type=_Url(),
-    help="https://127.0.0.1:PORT, for a sandbox: the process applies both webhook configurations"
-    " by itself with this address, and listens there if --listen says nothing else.",
+    "--listen",
+    type=_Address(),
+    default=LISTEN,
+    show_default=True,
+    help="Where to serve HTTPS.",
 )
 @_option(
     "--namespace",
     type=options.DnsName(),
-    help=f"Of the Secret, the lease and the Service. [default: {NAMESPACE}, with --url"
-    f" {NAMESPACE_BY_URL}]",
+    default=NAMESPACE,
+    show_default=True,
+    help="Of the Secret, the lease and the Service.",
 )
 @_option("--service", type=options.DnsName(), default=NAME, show_default=True)
 @_option("--driver-name", type=options.DnsName(), default=EBS_DRIVER, show_default=True)
@@ -100,6 +79,12 @@ def commands() -> None:
     help="Raised EC2 quotas, such as DescribeVolumes=200:50.",
 )
 @_option("--tls-secret", type=options.DnsName(), default=TLS_SECRET, show_default=True)
+@_option(
+    "--tls-name",
+    default="",
+    help="Further hosts and addresses in the certificate, separated by commas: where webhook"
+    " configurations name a url in place of the Service.",
+)
 @_option(
     "--tls-manage",
     type=bool,
@@ -138,15 +123,15 @@ def commands() -> None:
 def serve(
     *,
     kubeconfig: str | None,
-    listen: str | None,
-    url: str | None,
-    namespace: str | None,
+    listen: str,
+    namespace: str,
     service: str,
     driver_name: str,
     strict: bool,
     region: str | None,
     ec2_rate: str,
     tls_secret: str,
+    tls_name: str,
     tls_manage: bool,
     client_ca_file: Path | None,
     client_name: str,
@@ -156,24 +141,20 @@ def serve(
     log_level: str,
 ) -> None:
     """Answer the API server's reviews (run as a Deployment)."""
-    if url and not tls_manage:
-        raise click.UsageError(
-            "--url applies the webhook configurations: it needs --tls-manage=true"
-        )
     if client_name and client_ca_file is None:
         raise click.UsageError("--client-name says nothing without --client-ca-file")
     logs.configure(log_format, log_level)
     settings = Settings(
         kubeconfig=kubeconfig,
-        listen=listen or (urlsplit(url).netloc if url else LISTEN),
-        url=url or "",
-        namespace=namespace or (NAMESPACE_BY_URL if url else NAMESPACE),
+        listen=listen,
+        namespace=namespace,
         service=service,
         driver=driver_name,
         strict=strict,
         region=region,
         ec2_rates=ec2_rate,
         tls_secret=tls_secret,
+        tls_names=tuple(sorted(_separated(tls_name))),
         tls_manage=tls_manage,
         callers=Callers(
             authority=_text(client_ca_file, "--client-ca-file"),

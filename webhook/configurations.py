@@ -1,9 +1,7 @@
-"""Both webhook configurations: that they carry the bundle, and nothing older than it.
+"""Both webhook configurations: which authorities they carry.
 
-They are not ours: somebody applies the manifests, and may patch them. Of each webhook we own one
-field, ``caBundle``, by server-side apply, addressed by the webhook's name. With ``--url`` there is
-nobody else, so they are written whole: a field that somebody owns besides us (``service``) cannot
-be taken away by an apply.
+They are not ours: somebody applies the manifests, and may patch them. Of each webhook we write one
+field, ``caBundle``, by server-side apply, addressed by the webhook's name.
 
 A write names the version that was read, and the caller reads the Secret after the configurations.
 So a replica that is behind never puts an old bundle over a newer one: whoever wrote the newer one
@@ -11,7 +9,7 @@ has changed the version, or has been read.
 """
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +21,6 @@ from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject
 from webhook import certificates
 from webhook.certificates import Authority
-from webhook.model import hooks
 from webhook.model.review import Json
 
 FIELD_MANAGER = "ebs-webhook"
@@ -39,10 +36,18 @@ class WebhookConfiguration(KubeObject, frozen=True, rename="camel", gc=False, kw
 
 _GROUP = "admissionregistration.k8s.io"
 MUTATING_CONFIGURATIONS = Resource(
-    _GROUP, "v1", "mutatingwebhookconfigurations", hooks.MUTATING, WebhookConfiguration
+    _GROUP,
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    WebhookConfiguration,
 )
 VALIDATING_CONFIGURATIONS = Resource(
-    _GROUP, "v1", "validatingwebhookconfigurations", hooks.VALIDATING, WebhookConfiguration
+    _GROUP,
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    WebhookConfiguration,
 )
 BOTH = (MUTATING_CONFIGURATIONS, VALIDATING_CONFIGURATIONS)
 
@@ -73,16 +78,11 @@ class Configurations:
     Args:
         client: to the API server.
         name: of both.
-        whole: both as they are to be, by kind, without caBundle (see ``webhook.model.hooks``);
-            None if the manifests make them.
     """
 
-    def __init__(
-        self, client: KubeClient, *, name: str, whole: Mapping[str, Json] | None = None
-    ) -> None:
+    def __init__(self, client: KubeClient, *, name: str) -> None:
         self._client = client
         self.name = name
-        self._whole = whole
         self._missed: set[str] = set()
 
     async def read(self) -> tuple[Registered, ...]:
@@ -94,61 +94,28 @@ class Configurations:
         mutating = await self._find(MUTATING_CONFIGURATIONS)
         return mutating, await self._find(VALIDATING_CONFIGURATIONS)
 
-    def carry(self, found: Sequence[Registered], bundle: bytes) -> bool:
-        """Whether no webhook is trusted by anything but this bundle, and all is as it should be."""
-        return all(self._wanted(each, bundle) is None for each in found)
-
     async def publish(self, found: Sequence[Registered], bundle: bytes) -> None:
         """Write the bundle where it is not yet.
 
         Raises:
-            KubeError: CONFLICT or OBJECT_EXISTS when one has changed since it was read.
+            KubeError: CONFLICT when one has changed since it was read.
         """
-        for each in found:
-            wanted = self._wanted(each, bundle)
-            if wanted is None:
-                continue
-            await self._write(each, wanted)
-            log.info("published the bundle", kind=each.resource.kind, name=self.name)
-
-    def _wanted(self, found: Registered, bundle: bytes) -> list[Json] | None:
-        """The webhooks to be written, None if nothing is to be."""
         text = base64.b64encode(bundle).decode()
-        if self._whole is None:
-            if all(carried == bundle for carried in found.bundles):
-                return None
-            return [
-                {"name": webhook["name"], "clientConfig": {"caBundle": text}}
-                for webhook in found.webhooks
-            ]
-        webhooks = [
-            webhook | {"clientConfig": webhook["clientConfig"] | {"caBundle": text}}
-            for webhook in self._whole[found.resource.kind]["webhooks"]
-        ]
-        # The API server adds defaults, but never another way to reach a webhook.
-        same = _holds(found.webhooks, webhooks) and all(
-            there["clientConfig"].keys() == webhook["clientConfig"].keys()
-            for there, webhook in zip(found.webhooks, webhooks, strict=True)
-        )
-        return None if found.version and same else webhooks
-
-    async def _write(self, found: Registered, webhooks: list[Json]) -> None:
-        kind = found.resource
-        body: Json = {
-            "apiVersion": kind.api_version,
-            "kind": kind.kind,
-            "metadata": {"name": self.name, "resourceVersion": found.version},
-            "webhooks": webhooks,
-        }
-        if self._whole is None:
+        for each in found:
+            if all(carried == bundle for carried in each.bundles):
+                continue
+            kind = each.resource
+            body: Json = {
+                "apiVersion": kind.api_version,
+                "kind": kind.kind,
+                "metadata": {"name": self.name, "resourceVersion": each.version},
+                "webhooks": [
+                    {"name": webhook["name"], "clientConfig": {"caBundle": text}}
+                    for webhook in each.webhooks
+                ],
+            }
             await self._client.patch(kind, self.name, body, kind=Patch.APPLY, manager=FIELD_MANAGER)
-        elif found.version:
-            # A merge patch replaces an array as a whole.
-            await self._client.patch(kind, self.name, body, kind=Patch.MERGE)
-        else:
-            labels = self._whole[kind.kind]["metadata"]["labels"]
-            body["metadata"] = {"name": self.name, "labels": labels}
-            await self._client.create(kind, body)
+            log.info("published the bundle", kind=kind.kind, name=self.name)
 
     async def _find(self, kind: Resource[WebhookConfiguration]) -> Registered:
         try:
@@ -163,7 +130,7 @@ class Configurations:
 
     def _miss(self, kind: Resource[WebhookConfiguration]) -> None:
         """Nobody asks us then, and nobody's trust is at stake."""
-        if self._whole is None and kind.kind not in self._missed:
+        if kind.kind not in self._missed:
             self._missed.add(kind.kind)
             log.warning("there is no such webhook configuration", kind=kind.kind, name=self.name)
 
@@ -183,17 +150,3 @@ def trusted_by_all(found: Sequence[Registered], fingerprints: Iterable[str]) -> 
 
 def _bundle_of(webhook: Json) -> bytes:
     return base64.b64decode((webhook.get("clientConfig") or {}).get("caBundle") or "")
-
-
-def _holds(there: Any, wanted: Any) -> bool:
-    """Whether a document says all that is wanted; it may say more, but not in a list."""
-    match wanted:
-        case dict():
-            return isinstance(there, dict) and all(
-                key in there and _holds(there[key], value) for key, value in wanted.items()
-            )
-        case list():
-            same_length = isinstance(there, Sequence) and len(there) == len(wanted)
-            return same_length and all(map(_holds, there, wanted))
-        case _:
-            return bool(there == wanted)

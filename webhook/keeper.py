@@ -8,10 +8,12 @@ Nothing is remembered but since when something has been so, and which certificat
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from math import inf
 from typing import Any
 
 import structlog
@@ -20,8 +22,8 @@ from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.informer import Informer
 from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.meta import KubeObject
-from webhook import configurations, tls_secret
-from webhook.certificates import Authority, Names
+from webhook import certificates, configurations, tls_secret
+from webhook.certificates import Authority, CertificateError, Names
 from webhook.configurations import (
     MUTATING_CONFIGURATIONS,
     VALIDATING_CONFIGURATIONS,
@@ -29,21 +31,92 @@ from webhook.configurations import (
     Registered,
 )
 from webhook.decide import rotation
-from webhook.decide.rotation import Make, Prepare, Publish, Seen, Step, Wait, Waits
+from webhook.decide.rotation import Pair, Publish, Seen, Step, Wait, Waits
 from webhook.metrics import WebhookMetrics
-from webhook.served import Served
 from webhook.tls import Contexts
-from webhook.tls_secret import SECRETS, Changes, Held, Secret
+from webhook.tls_secret import CERTIFICATE, KEY, SECRETS, Changes, Held, Secret
 
 # After a step, until the next look; doubled while one follows the other without rest, as when
 # somebody undoes each.
 _PACE_S, _PACE_MOST_S = 0.02, 5.0
 _CALM_S = 10.0
 _BACKOFF_BASE_S, _BACKOFF_CAP_S = 0.1, 10.0
+# A replica that has not heard of the API server for so long is not asked by others either: its
+# caches are old, and it would not see a new certificate.
+_DEAF_S = 300.0
 # Of what several replicas do at once, all but one are refused.
 _OVERTAKEN = frozenset({Reason.CONFLICT, Reason.OBJECT_EXISTS})
 
 log = structlog.get_logger(__name__)
+
+
+class Served:
+    """The certificate in use.
+
+    Attributes:
+        pair: what is served of a Secret that is ours; None as long as nothing is.
+    """
+
+    def __init__(self, contexts: Contexts, metrics: WebhookMetrics) -> None:
+        self._contexts = contexts
+        self._metrics = metrics
+        self._foreign: tuple[bytes, bytes] | None = None
+        self.pair: Pair | None = None
+
+    def take(self, held: Held, seen: Seen, now: datetime, waits: Waits) -> tuple[Held, float]:
+        """Serve what a Secret of ours names, as soon as that is right.
+
+        Returns:
+            The Secret's content, without a pair that TLS refuses; and in how many seconds to ask
+            again, infinity if there is nothing to be waited for.
+        """
+        pair = held.content.serving
+        if pair is None:
+            return held, inf
+        if self.pair is not None and pair.fingerprint == self.pair.fingerprint:
+            return held, inf
+        in_s = rotation.load_in_s(pair, self.pair, seen, now, waits)
+        if in_s > 0:
+            return held, in_s
+        try:
+            self._contexts.load(held.data[CERTIFICATE], held.data[KEY])
+        except StorageError as error:
+            problems = (*held.content.problems, error.message)
+            return replace(
+                held, content=replace(held.content, serving=None, problems=problems)
+            ), inf
+        self.pair = pair
+        self._note(pair.not_after, pair.fingerprint)
+        return held, inf
+
+    def follow(self, data: Mapping[str, bytes | None], names: Names, now: datetime) -> None:
+        """Serve what somebody else has put into the Secret; what is odd about it is only told.
+
+        Raises:
+            StorageError: it cannot be served; what was served before goes on.
+        """
+        chain, key = data.get(CERTIFICATE) or b"", data.get(KEY) or b""
+        if self._foreign == (chain, key):
+            return
+        if not chain or not key:
+            message = f"the Secret does not hold both {CERTIFICATE} and {KEY}"
+            raise StorageError(Reason.CERTIFICATE_UNUSABLE, message)
+        self._contexts.load(chain, key)
+        self._foreign = chain, key
+        try:
+            leaf = certificates.read_leaf(chain, key)
+        except CertificateError as error:
+            log.warning("serving a certificate that cannot be understood", error=str(error))
+            return
+        if lacking := leaf.lacks(names):
+            log.warning("the certificate is not made out to all names", lacking=lacking)
+        if not leaf.not_before <= now < leaf.not_after:
+            log.warning("the certificate is not valid now", until=leaf.not_after.isoformat())
+        self._note(leaf.not_after, leaf.fingerprint)
+
+    def _note(self, not_after: datetime, fingerprint: str) -> None:
+        self._metrics.certificate_expiry.set(not_after.timestamp())
+        log.info("serving a certificate", sha256=fingerprint, until=not_after.isoformat())
 
 
 class Keeper:
@@ -62,7 +135,7 @@ class Keeper:
 
     Attributes:
         ready: set once a certificate is served, and trusted by all webhook configurations if that
-            is ours to see to. It stays set.
+            is ours to see to. It stays set; ``problem`` also tells when the API server is away.
     """
 
     def __init__(
@@ -87,13 +160,23 @@ class Keeper:
         self._registration = registration
         self._waits = waits or Waits()
         self._now = now
-        self._trusted, self._named = _Since(), _Since()
-        self._made_at = self._stepped_at = float("-inf")
+        self._trusted = _Since()
+        self._made_at: dict[str, float] = {}
+        self._stepped_at = self._heard_at = -inf
         self._pace_s = _PACE_S
         self._failures = 0
         self._said = ""
         self._changed = asyncio.Event()
         self.ready = asyncio.Event()
+
+    def problem(self) -> str:
+        """Why no API server should ask here, "" when nothing speaks against it."""
+        if not self.ready.is_set():
+            return "there is no certificate yet that API servers trust"
+        deaf_s = asyncio.get_running_loop().time() - self._heard_at
+        if deaf_s > _DEAF_S:
+            return f"the API server has not been reached for {deaf_s:.0f} s"
+        return ""
 
     async def run(self) -> None:
         """Keep on until cancelled."""
@@ -135,6 +218,7 @@ class Keeper:
                 await asyncio.sleep(self._backoff_s())
             else:
                 self._failures = 0
+                self._heard_at = asyncio.get_running_loop().time()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
                         await self._changed.wait()
@@ -146,6 +230,7 @@ class Keeper:
             message = f"there is no Secret {self._namespace}/{self._secret}"
             raise StorageError(Reason.OBJECT_NOT_FOUND, message)
         self._served.follow(secret.data or {}, self._names, self._now())
+        self._heard_at = asyncio.get_running_loop().time()
         self.ready.set()
         self._said = ""
         return self._waits.check_s
@@ -159,15 +244,17 @@ class Keeper:
         except KubeError as error:
             failure = error
         # After the configurations, see there.
-        secret = await self._read()
-        held, now = tls_secret.read(secret, self._names), self._now()
+        secret, now = await self._read(), self._now()
+        held = tls_secret.read(secret, self._names, now)
         if failure is not None:
             if self._served.pair is None:
                 self._served.take(held, Seen(), now, self._waits)
             raise failure
-        seen = self._look(registration, found, held, now)
+        seen = self._look(found, held, now)
         held, serve_in_s = self._served.take(held, seen, now, self._waits)
-        if self._served.pair is not None and seen.carried:
+        served = self._served.pair
+        if served is not None and served.valid_at(now) and seen.trusts(served.authority):
+            self._heard_at = asyncio.get_running_loop().time()
             self.ready.set()
         decided = rotation.decide(held.content, seen, now, self._waits)
         if isinstance(decided, Wait):
@@ -176,7 +263,8 @@ class Keeper:
         if isinstance(step, Wait):
             return self._spread(min(step.seconds, serve_in_s))
         if isinstance(step, Publish):
-            await self._counted(step, registration.publish(found, held.bundle))
+            bundle = held.bundle(step.authorities)
+            await self._counted(step, registration.publish(found, bundle))
         else:
             trusted = self._ours_first(configurations.authorities_in(found))
             changes = tls_secret.after(step, held, self._names, now, trusted)
@@ -184,24 +272,14 @@ class Keeper:
         await asyncio.sleep(self._next_pace_s())
         return 0.0
 
-    def _look(
-        self,
-        registration: Configurations,
-        found: tuple[Registered, ...],
-        held: Held,
-        now: datetime,
-    ) -> Seen:
-        """What is so now, and for how long it has been."""
-        at_s = asyncio.get_running_loop().time()
-        serving, served = held.content.serving, self._served.pair
-        asked = {*held.content.authorities, *([served.authority] if served else [])}
-        named = self._named.note([serving.fingerprint] if serving else [], at_s)
+    def _look(self, found: tuple[Registered, ...], held: Held, now: datetime) -> Seen:
+        """What is trusted now, and for how long it has been."""
+        at_s, served = asyncio.get_running_loop().time(), self._served.pair
+        asked = {*held.content.known, *([served.authority] if served else [])}
         there = configurations.authorities_in(found)
         return Seen(
-            carried=registration.carry(found, held.bundle),
             found={authority.fingerprint for authority in there if not authority.expired(now)},
             trusted_s=self._trusted.note(configurations.trusted_by_all(found, asked), at_s),
-            serving_s=named.get(serving.fingerprint, 0.0) if serving else 0.0,
         )
 
     def _ours_first(self, trusted: list[Authority]) -> list[Authority]:
@@ -210,9 +288,12 @@ class Keeper:
         return sorted(trusted, key=lambda each: not served or each.fingerprint != served.authority)
 
     def _restrained(self, step: Step) -> Step:
-        """A step, but no more than one new certificate in so long: no race with who spoils it."""
-        rest_s = self._made_at + self._waits.settle_s - asyncio.get_running_loop().time()
-        if rest_s <= 0 or not isinstance(step, Make | Prepare):
+        """A step, but each that makes something once in so long: no race with who spoils it."""
+        if isinstance(step, Wait | Publish):
+            return step
+        made_at = self._made_at.get(type(step).__name__, -inf)
+        rest_s = made_at + self._waits.settle_s - asyncio.get_running_loop().time()
+        if rest_s <= 0:
             return step
         self._tell_once(step.why or "the certificate is gone again", retry_in_s=round(rest_s, 1))
         return Wait(rest_s)
@@ -225,8 +306,8 @@ class Keeper:
             self._metrics.certificate_steps.labels(name, error.reason.value).inc()
             raise
         self._metrics.certificate_steps.labels(name, "ok").inc()
-        if isinstance(step, Make | Prepare):
-            self._made_at = asyncio.get_running_loop().time()
+        if not isinstance(step, Wait | Publish):
+            self._made_at[name] = asyncio.get_running_loop().time()
             if step.why:
                 log.warning("replaced what could not be used", step=name, found=step.why)
                 return
@@ -259,7 +340,7 @@ class Keeper:
         )
 
     def _spread(self, wait_s: float) -> float:
-        """Hours are spread, so that replicas do not all look in the same second."""
+        """Looks are spread, so that replicas do not all look in the same second."""
         return wait_s * (random.uniform(0.8, 1.0) if wait_s >= self._waits.check_s else 1.0)  # noqa: S311 -- no secret
 
     def _next_pace_s(self) -> float:

@@ -10,9 +10,6 @@ NAME = "ebs-webhook"  # of the Service and of both webhook configurations
 NAMESPACE = "ebs-provisioner"
 TLS_SECRET = "ebs-webhook-tls"  # noqa: S105 -- a name
 LEASE = "ebs-webhook-repairs"
-
-# With --url nothing of manifests/webhook need be there, so neither need its namespace.
-NAMESPACE_BY_URL = "default"
 LISTEN = ":8443"
 
 
@@ -23,8 +20,6 @@ class Settings:
     Attributes:
         kubeconfig: None for ``KUBECONFIG``, else the pod's own cluster.
         listen: "host:port", ":port" for all interfaces; port 0 chooses a free one.
-        url: base URL for webhook configurations that the process applies by itself; "" when they
-            name the Service and are made by the manifests.
         namespace: of the Secret, the lease and the Service.
         service: in whose name certificates are made out.
         driver: whose volumes these are, besides in-tree ones.
@@ -32,6 +27,7 @@ class Settings:
         region: None for AWS_REGION and boto3's own settings.
         ec2_rates: raised quotas, as the controller takes them.
         tls_secret: name of the certificates' Secret.
+        tls_names: further hosts and addresses in certificates.
         tls_manage: False when somebody else, such as cert-manager, writes that Secret.
         callers: who may ask; everybody by default.
         metrics_address: of /metrics, /healthz, /readyz; "" for none.
@@ -42,7 +38,6 @@ class Settings:
 
     kubeconfig: str | None = None
     listen: str = LISTEN
-    url: str = ""
     namespace: str = NAMESPACE
     service: str = NAME
     driver: str = EBS_DRIVER
@@ -50,6 +45,7 @@ class Settings:
     region: str | None = None
     ec2_rates: str = ""
     tls_secret: str = TLS_SECRET
+    tls_names: tuple[str, ...] = ()
     tls_manage: bool = True
     callers: Callers = field(default_factory=Callers)
     metrics_address: str = ""

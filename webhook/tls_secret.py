@@ -1,11 +1,13 @@
 """The Secret of the certificates: how its bytes are read, and what each step writes into it.
 
 =================  =================================================================
-``ca.crt``         the bundle: every authority that API servers are to trust
+``ca.crt``         the bundle: every authority that API servers have trusted
+``ca.key``         of that which signs
 ``tls.crt, .key``  what every replica serves
-``next.crt, .key`` what it will serve next; only while that is being published
-``retired.crt``    what the bundle held besides, before it was pruned
 =================  =================================================================
+
+Whoever can read it could serve in our place with ``tls.key`` alone, so a key that signs gives
+nobody more: only our own webhook configurations trust what it signs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,24 +19,14 @@ import msgspec
 
 from provisioner.kube.resources import Resource
 from provisioner.model.meta import KubeObject
-from webhook import certificates, issuing
+from webhook import certificates
 from webhook.certificates import Authority, CertificateError, Names
-from webhook.decide.rotation import (
-    MOST_AUTHORITIES,
-    Adopt,
-    Content,
-    Make,
-    Pair,
-    Prepare,
-    Prune,
-    Swap,
-)
-from webhook.issuing import Issued
+from webhook.decide.rotation import MOST_AUTHORITIES, Adopt, Content, Make, Pair, Sign
 
-BUNDLE = "ca.crt"
+BUNDLE, AUTHORITY_KEY = "ca.crt", "ca.key"
 CERTIFICATE, KEY = "tls.crt", "tls.key"
-NEXT_CERTIFICATE, NEXT_KEY = "next.crt", "next.key"
-RETIRED = "retired.crt"
+# Of releases that threw each authority's key away.
+_FORMER = ("next.crt", "next.key", "retired.crt")
 # For people: nothing reads it.
 ANNOTATION = "ebs-provisioner.io/certificates"
 
@@ -60,7 +52,7 @@ class Held:
 
     Attributes:
         content: what the rules ask about it.
-        authorities: of the bundle, in its order.
+        authorities: of the bundle, in its order, unless expired.
         data: the bytes under our keys.
     """
 
@@ -68,41 +60,44 @@ class Held:
     authorities: tuple[Authority, ...]
     data: Mapping[str, bytes] = field(repr=False)
 
-    @property
-    def bundle(self) -> bytes:
-        """What the webhook configurations are to carry."""
-        return certificates.bundle(self.authorities)
+    def bundle(self, fingerprints: Iterable[str]) -> bytes:
+        """Some of the authorities, as the webhook configurations carry them."""
+        wanted = {*fingerprints}
+        return certificates.bundle(each for each in self.authorities if each.fingerprint in wanted)
 
 
-def read(secret: Secret | None, names: Names) -> Held:
+def read(secret: Secret | None, names: Names, now: datetime) -> Held:
     """What a Secret holds, whatever somebody has put into it; None for one that is not there.
 
     Args:
         secret: as the API server shows it.
         names: who a certificate has to be made out to.
+        now: wall clock, UTC.
     """
     stored = (secret.data if secret is not None else None) or {}
     data = {name: value for name, value in stored.items() if value}
-    known = certificates.authorities(data.get(BUNDLE, b""))
-    serving, spoilt = _pair(data, CERTIFICATE, KEY, known, names)
-    upcoming, spoilt_upcoming = _pair(data, NEXT_CERTIFICATE, NEXT_KEY, known, names)
-    no_bundle = f"{BUNDLE}: it holds no certificate" if BUNDLE in data and not known else ""
-    content = Content(
-        serving=serving,
-        upcoming=upcoming,
-        authorities=tuple(authority.fingerprint for authority in known),
-        retired=frozenset(
-            authority.fingerprint for authority in certificates.authorities(data.get(RETIRED, b""))
-        ),
-        tidy=certificates.bundle(known) == data.get(BUNDLE, b""),
-        problems=tuple(filter(None, (no_bundle, spoilt, spoilt_upcoming))),
-        spoilt_upcoming=bool(spoilt_upcoming),
-    )
-    return Held(content, known, data)
+    every = certificates.authorities(data.get(BUNDLE, b""))
+    known = tuple(each for each in every if not each.expired(now))
+    problems = [f"{BUNDLE}: it holds no certificate"] if BUNDLE in data and not every else []
+    authority = serving = None
+    try:
+        if AUTHORITY_KEY in data:
+            found = certificates.signing_key(data[AUTHORITY_KEY], every)
+            ends = found.certificate.not_valid_before_utc, found.certificate.not_valid_after_utc
+            authority = Pair(found.fingerprint, found.fingerprint, *ends)
+    except CertificateError as error:
+        problems.append(f"{AUTHORITY_KEY}: {error}")
+    try:
+        if CERTIFICATE in data or KEY in data:
+            serving = _usable(data.get(CERTIFICATE, b""), data.get(KEY, b""), every, names)
+    except CertificateError as error:
+        problems.append(f"{CERTIFICATE}: {error}")
+    fingerprints = tuple(each.fingerprint for each in known)
+    return Held(Content(authority, serving, fingerprints, tuple(problems)), known, data)
 
 
 def after(
-    step: Make | Prepare | Adopt | Swap | Prune,
+    step: Make | Adopt | Sign,
     held: Held,
     names: Names,
     now: datetime,
@@ -115,48 +110,19 @@ def after(
         held: what the Secret holds.
         names: who a new certificate is made out to.
         now: wall clock, UTC.
-        trusted: what the webhook configurations trust, for ``Adopt``; first what must not be left
-            out, should there be no room for all.
+        trusted: what the webhook configurations trust; first what must not be left out, should
+            there be no room for all.
     """
-    match step:
-        case Make() | Prepare():
-            return _renewed(step, held, issuing.issue(names, now), now)
-        case Adopt():
-            retired = held.content.retired
-            strangers = [each for each in trusted if each.fingerprint not in retired]
-            return {BUNDLE: _bundle([*held.authorities, *strangers], now)}
-        case Swap():
-            return {
-                CERTIFICATE: held.data[NEXT_CERTIFICATE],
-                KEY: held.data[NEXT_KEY],
-                NEXT_CERTIFICATE: None,
-                NEXT_KEY: None,
-            }
-        case Prune():
-            serving = held.content.serving
-            needed = serving.authority if serving is not None else ""
-            kept = [each for each in held.authorities if each.fingerprint == needed]
-            rest = [each for each in held.authorities if each.fingerprint != needed]
-            return {BUNDLE: certificates.bundle(kept), RETIRED: certificates.bundle(rest)}
-
-
-def _renewed(step: Make | Prepare, held: Held, issued: Issued, now: datetime) -> Changes:
-    if isinstance(step, Prepare):
-        trusted = [*certificates.authorities(issued.authority), *held.authorities]
-        return {
-            BUNDLE: _bundle(trusted, now),
-            NEXT_CERTIFICATE: issued.certificate,
-            NEXT_KEY: issued.key,
-            RETIRED: None,
-        }
-    return {
-        BUNDLE: issued.authority,
-        CERTIFICATE: issued.certificate,
-        KEY: issued.key,
-        NEXT_CERTIFICATE: None,
-        NEXT_KEY: None,
-        RETIRED: None,
-    }
+    changes: Changes = {name: None for name in _FORMER if name in held.data}
+    if isinstance(step, Make):
+        made = certificates.new_authority(now)
+        beside = [*certificates.authorities(made.certificate), *trusted, *held.authorities]
+        return changes | {BUNDLE: _bundle(beside, now), AUTHORITY_KEY: made.key}
+    if isinstance(step, Adopt):
+        changes[BUNDLE] = _bundle([*held.authorities, *trusted], now)
+    key = held.data[AUTHORITY_KEY]
+    leaf = certificates.signed(names, certificates.signing_key(key, held.authorities), key, now)
+    return changes | {CERTIFICATE: leaf.certificate, KEY: leaf.key}
 
 
 def created(name: str, changes: Changes, what: str, now: datetime) -> Json:
@@ -172,22 +138,6 @@ def patched(secret: Secret, changes: Changes, what: str, now: datetime) -> Json:
     version = secret.metadata.resource_version
     metadata = {"resourceVersion": version, "annotations": _told(what, now)}
     return {"metadata": metadata, "data": msgspec.to_builtins(changes)}
-
-
-def _pair(
-    data: Mapping[str, bytes],
-    certificate: str,
-    key: str,
-    known: tuple[Authority, ...],
-    names: Names,
-) -> tuple[Pair | None, str]:
-    """A pair, or why there is none; "" if nothing is there."""
-    if certificate not in data and key not in data:
-        return None, ""
-    try:
-        return _usable(data.get(certificate, b""), data.get(key, b""), known, names), ""
-    except CertificateError as error:
-        return None, f"{certificate}: {error}"
 
 
 def _usable(certificate: bytes, key: bytes, known: tuple[Authority, ...], names: Names) -> Pair:

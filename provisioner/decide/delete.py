@@ -1,7 +1,7 @@
 """Decide what a persistent volume needs at its end: finalizers, DeleteVolume, nothing.
 
-``decide`` looks at caches and only ever *proposes* a deletion; ``confirm`` looks at lists fetched
-live after the call was granted, right before DeleteVolume, and has the last word.
+``decide`` looks at caches and only ever *proposes* a deletion; ``confirm`` looks at what the API
+server had after the call was granted, right before DeleteVolume, and has the last word.
 Source: sig-storage-lib v13 ``shouldDelete``, external-provisioner 6.3 ``Delete``.
 """
 

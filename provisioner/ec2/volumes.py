@@ -85,7 +85,20 @@ class Volumes:
     async def find(
         self, *, tags: Mapping[str, str | None], background: bool = False
     ) -> list[Volume]:
-        """All volumes that carry all of these tags, read to the last page.
+        """``find_pages``, read to the last page.
+
+        Raises:
+            Ec2Error: any page failed; there is no partial answer.
+        """
+        found: dict[str, Volume] = {}  # a volume that changes between pages can come twice
+        async for page in self.find_pages(tags=tags, background=background):
+            found.update((volume.volume_id, volume) for volume in page)
+        return list(found.values())
+
+    async def find_pages(
+        self, *, tags: Mapping[str, str | None], background: bool = False
+    ) -> AsyncIterator[list[Volume]]:
+        """All volumes that carry all of these tags, page by page.
 
         A new volume may be missing for some seconds (EC2 is eventually consistent).
 
@@ -94,17 +107,15 @@ class Volumes:
             background: nobody waits for it.
 
         Raises:
-            Ec2Error: any page failed; there is no partial answer.
+            Ec2Error: a page failed.
         """
         wanted = [
             one_of("tag-key", [key]) if value is None else one_of(f"tag:{key}", [value])
             for key, value in tags.items()
         ]
         params = {"Filters": wanted, "MaxResults": PAGE}
-        found: dict[str, Volume] = {}  # a volume that changes between pages can come twice
         async for page in self._pages(params, background=background):
-            found.update((volume.volume_id, volume) for volume in page if _has(volume, tags))
-        return list(found.values())
+            yield [volume for volume in page if _has(volume, tags)]
 
     async def find_any(self, key: str, values: Sequence[str]) -> list[Volume]:
         """All volumes whose tag has one of these values: 200 values a call, read to the last page.

@@ -111,6 +111,27 @@ class KubeClient:
                 return reader.listing()
             query["continue"] = token
 
+    async def page(
+        self,
+        resource: Resource[T],
+        *,
+        most: int,
+        namespace: str = "",
+        field_selector: str = "",
+        keep: Callable[[T], Any] = whole,
+    ) -> tuple[Listing[T], bool]:
+        """The first objects, at most so many, as they are now, and whether these are all.
+
+        The listing's version is the newest that there is, of whatever kind: a list that asks for
+        no version is never older than the request (API concepts, "Resource versions").
+        """
+        query = {"limit": str(most)} | _selected(field_selector)
+        attempt = _attempt("list", resource, "", namespace)
+        reader = wire.PageReader(resource, keep)
+        path = resource.path(namespace=namespace)
+        token = reader.read(await self._send(attempt, "GET", path, query=query))
+        return reader.listing(), not token
+
     async def create(
         self,
         resource: Resource[T],

@@ -3,12 +3,22 @@
 Under load the API server closes watches often (ten times in one run of 1,000 claims); the watch
 then goes on from the last version seen, without a new list and without losing a change. Only
 410 Gone leads to a new list, whose differences, lost deletions included, are told like any change.
+
+A cache is behind by an unknown time, so what it lacks is no proof; ``catch_up`` makes it one at a
+price that does not grow with what there is. The API server tells its newest version (the first
+object of a list), and the watch is waited for until it has passed that. Where nothing of the kind
+changes, a watch of three seconds is opened beside it: the API server tells each watch two seconds
+before its end how far it has come. Measured with 1.36.3, 3,000 volumes: 0.6 ms of its CPU for the
+question, 0.7 to 1.6 s until the answer; the long watch is told once a minute only. An API server
+tells no more than it has asked etcd for, which a question to another one of them, or an etcd before
+3.5.13, does not have it do: then the kind is listed whole (KEP-2340, KEP-956).
 """
 
 import asyncio
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from contextvars import Context
 from typing import Generic
 
 import structlog
@@ -16,8 +26,8 @@ import structlog
 from provisioner.kube import wire
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import Projection, Resource, T, whole
-from provisioner.kube.store import Handler, Indexer, Store
-from provisioner.kube.wire import WatchLine
+from provisioner.kube.store import Handler, Indexer, Store, is_above, is_past
+from provisioner.kube.wire import Listing, WatchLine
 from provisioner.metrics import SharedMetrics
 from provisioner.model.errors import KubeError, Reason, StorageError
 
@@ -26,6 +36,13 @@ _WATCH_MIN_S, _WATCH_MAX_S = 300, 600
 # client-go waits up to 30 s; new claims would wait as long after an API server has come back.
 _BACKOFF_BASE_S, _BACKOFF_CAP_S = 0.2, 10.0
 _TOO_SHORT_S = 1.0  # a watch that ends sooner and showed nothing is a failure
+# ``catch_up``: so many objects are simply listed; 5 ms of the API server's CPU.
+_FEW = 500
+_GATHER_S, _PACE_S = 0.02, 0.25
+# So long a kind that changes all the time is given to show it by itself.
+_SOON_S, _SOON_LOOKS = 0.1, 10
+_SHORT_WATCH_S, _SHORT_WATCHES = 3, 4
+_LOOK_S = 75.0
 
 log = structlog.get_logger(__name__)
 
@@ -61,6 +78,13 @@ class Informer(Generic[T]):
         self._store: Store[T] = Store(indexers or {})
         self._failures = 0
         self._expired = False
+        self._listing = asyncio.Lock()  # what lists or watches beside ``run`` excludes its lists
+        self._looking = asyncio.Lock()
+        self._asked = self._answered = 0  # tickets of ``catch_up``
+        self._look_failed: StorageError | None = None
+        self._rests_until = 0.0
+        self._watching: asyncio.Timeout | None = None
+        self._listed = asyncio.Event()  # and nothing asks for another list
         self.synced = asyncio.Event()
 
     def get(self, key: str) -> T | None:
@@ -83,6 +107,112 @@ class Informer(Generic[T]):
         """
         self._store.subscribe(handler)
 
+    def hold_back(self) -> None:
+        """Have those who subscribe from now on told by ``introduce`` only."""
+        self._store.hold_back()
+
+    async def introduce(self) -> None:
+        """Tell those who were held back what is here; others on the loop go on meanwhile."""
+        await _in_slices(self._store.introducing())
+
+    @property
+    def unreadable(self) -> Collection[str]:
+        """Objects that are there, but cannot be read: what the cache has of them may be old."""
+        return self._store.unreadable
+
+    async def catch_up(self) -> None:
+        """Return once the cache has whatever was written before this call: as good as a list.
+
+        One look serves all who asked before it began; one more is for those who come meanwhile.
+
+        Raises:
+            KubeError: that cannot be told.
+        """
+        self._asked += 1
+        ticket = self._asked
+        async with self._looking:
+            if ticket > self._answered:
+                await self._answer()
+            failure = self._look_failed
+        if failure is not None:
+            raise failure.with_traceback(None)
+
+    async def _answer(self) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(_GATHER_S, self._rests_until - loop.time()))
+        asked, self._look_failed = self._asked, None
+        self._rests_until = loop.time() + _PACE_S
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                # Its log lines are not about whoever asked first.
+                await loop.create_task(self._look(), context=Context())
+        except StorageError as failure:
+            self._look_failed = failure
+        except TimeoutError:
+            message = f"the API server did not show the newest {self._resource.plural} in time"
+            self._look_failed = KubeError(Reason.TIMED_OUT, message)
+        self._answered = asked
+
+    async def _look(self) -> None:
+        await self.synced.wait()
+        async with self._listing:
+            known = self._store.version
+            page, is_all = await self._newest(_FEW if len(self._store.values()) < _FEW else 1)
+            at = page.resource_version
+            if is_all and is_above(at, self._store.version):
+                self._store.replace(page)
+        if is_above(known, at):
+            await self._list_again()  # etcd was restored: what the cache has is of another world
+        await self._pass(at)
+
+    async def _newest(self, most: int) -> tuple[Listing[T], bool]:
+        return await self._client.page(
+            self._resource,
+            most=most,
+            namespace=self._namespace,
+            field_selector=self._field_selector,
+            keep=self._keep,
+        )
+
+    async def _pass(self, version: str) -> None:
+        """Return once all changes up to a version are known."""
+        for _ in range(_SHORT_WATCHES):
+            if await self._is_past(version):
+                return
+            await self._newest(1)  # has one API server more ask etcd
+            async with self._listing:
+                await self._watch_shortly(version)
+        if not await self._is_past(version):
+            began_s = _now_s()
+            await self._list_again()
+            self._rests_until = 2 * _now_s() - began_s  # half of the time is for others
+
+    async def _list_again(self) -> None:
+        """Have the watch ended, and wait for the list in its place."""
+        self._expired = True
+        self._listed.clear()
+        if self._watching is not None and not self._watching.expired():
+            self._watching.reschedule(0.0)
+        await self._listed.wait()
+
+    async def _is_past(self, version: str) -> bool:
+        """Whether the watch has passed a version, or does so in a moment."""
+        for _ in range(_SOON_LOOKS):
+            if is_past(self._store.version, version):
+                return True
+            await asyncio.sleep(_SOON_S / _SOON_LOOKS)
+        return is_past(self._store.version, version)
+
+    async def _watch_shortly(self, version: str) -> None:
+        try:
+            async with asyncio.timeout(2 * _SHORT_WATCH_S):
+                await self._watch(_SHORT_WATCH_S, until=version)
+        except TimeoutError:
+            pass  # it was not ended when it should have been
+        except KubeError as failure:
+            if failure.reason is not Reason.EXPIRED:
+                raise
+
     def observe(self, obj: T) -> None:
         """Take the answer to an own write at once, so that nobody acts on the state before it.
 
@@ -98,9 +228,10 @@ class Informer(Generic[T]):
             wait_s: float | None = None
             try:
                 if self._expired or not self._store.version:
-                    await self._relist()
+                    async with self._listing:
+                        await self._relist()
                     seen = self._store.version
-                await self._watch()
+                await self._follow()
             except KubeError as exc:
                 wait_s = self._after_failure(exc)
             except Exception:  # a bug here must not blind the process for good
@@ -116,6 +247,18 @@ class Informer(Generic[T]):
             if wait_s is not None:
                 await asyncio.sleep(max(wait_s, self._backoff_s()))
 
+    async def _follow(self) -> None:
+        """Watch until the server ends it, or a list is wanted in its place."""
+        self._watching = limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                await self._watch(random.randint(_WATCH_MIN_S, _WATCH_MAX_S))  # noqa: S311 -- no secret
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        finally:
+            self._watching = None
+
     async def _relist(self) -> None:
         kind = self._resource.kind
         listing = await self._client.list(
@@ -126,17 +269,18 @@ class Informer(Generic[T]):
         )
         self._metrics.relists.labels(kind).inc()
         self._metrics.unreadable.labels(kind).inc(listing.unreadable)
-        self._store.replace(listing)
+        await _in_slices(self._store.replacing(listing))
         self._expired = False
+        self._listed.set()
         if not self.synced.is_set():
             log.info("cache filled", kind=kind, objects=len(listing.items))
             self.synced.set()
 
-    async def _watch(self) -> None:
+    async def _watch(self, timeout_s: int, *, until: str = "") -> None:
         lines = self._client.watch(
             self._resource,
             resource_version=self._store.version,
-            timeout_s=random.randint(_WATCH_MIN_S, _WATCH_MAX_S),  # noqa: S311 -- no secret
+            timeout_s=timeout_s,
             namespace=self._namespace,
             field_selector=self._field_selector,
         )
@@ -145,6 +289,8 @@ class Informer(Generic[T]):
             async for line in lines:
                 events.inc()
                 self._take(line)
+                if is_past(self._store.version, until):
+                    return
 
     def _take(self, line: WatchLine) -> None:
         if line.type == "BOOKMARK":
@@ -159,6 +305,8 @@ class Informer(Generic[T]):
             seen = wire.decode_metadata(line.object)
             if line.type == "DELETED":
                 self._store.remove(seen.key, seen.metadata.resource_version)
+            else:
+                self._store.unreadable.add(seen.key)
             self._advance(seen.metadata.resource_version)
             return
         kept = None if line.type == "DELETED" else self._keep(obj)
@@ -170,7 +318,7 @@ class Informer(Generic[T]):
 
     def _advance(self, version: str) -> None:
         if version:
-            self._store.version = version
+            self._store.advance(version)
 
     def _after_failure(self, exc: StorageError) -> float:
         """Log a failure; how long to wait at least, in seconds."""
@@ -186,3 +334,13 @@ class Informer(Generic[T]):
         ceiling = min(_BACKOFF_CAP_S, _BACKOFF_BASE_S * 2.0 ** min(self._failures, 16))
         self._failures += 1
         return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 -- no secret
+
+
+async def _in_slices(work: Iterator[None]) -> None:
+    """Do a piece of work with a pass of the event loop between its slices."""
+    for _ in work:
+        await asyncio.sleep(0)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

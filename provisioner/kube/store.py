@@ -4,16 +4,20 @@ No I/O. Versions are etcd revisions, which the API promises to be comparable (KE
 is no number is never taken for newer.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Generic
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Generic, TypeVar
 
 import structlog
 
 from provisioner.kube.resources import T, key_of
 from provisioner.kube.wire import Listing
 
+U = TypeVar("U")
 Indexer = Callable[[T], Iterable[str]]
 Handler = Callable[[T | None, T | None], None]
+
+# Objects that are taken in, or told to subscribers, before others may go on: some milliseconds.
+SLICE = 250
 
 log = structlog.get_logger(__name__)
 
@@ -64,6 +68,10 @@ class Store(Generic[T]):
         self._indexers = dict(indexers)
         self._indexes = {name: Index() for name in indexers}
         self._handlers: list[Handler[T]] = []
+        self._waiting: list[Handler[T]] | None = None  # for ``introducing``
+        self._newcomers: list[Handler[T]] = []
+        self._untold: dict[str, None] = {}  # what the newcomers have not been told yet
+        self.unreadable: set[str] = set()  # there, in a form that cannot be read
         self.version = ""  # up to here all changes of all objects are known
 
     def get(self, key: str) -> T | None:
@@ -80,21 +88,62 @@ class Store(Generic[T]):
 
     def subscribe(self, handler: Handler[T]) -> None:
         """Tell a handler (None, object) for all that is there, then of each change."""
+        if self._waiting is not None:
+            self._waiting.append(handler)
+            return
         for obj in list(self._objects.values()):
             _tell(handler, None, obj)
         self._handlers.append(handler)
 
+    def hold_back(self) -> None:
+        """Have those who subscribe from now on told by ``introducing`` only."""
+        self._waiting = []
+
+    def introducing(self) -> Iterator[None]:
+        """Tell those who were held back what is there, a slice of objects at a time.
+
+        What changes between two slices is told to them as it was, then as it is.
+        """
+        self._newcomers, self._waiting = self._waiting or [], None
+        self._untold = dict.fromkeys(self._objects if self._newcomers else ())
+        for keys in _slices(list(self._untold)):
+            for key in keys:
+                if key in self._untold:
+                    self._introduce(key, self._objects[key])
+            yield
+        self._handlers += self._newcomers
+        self._newcomers = []
+
+    def _introduce(self, key: str, obj: T) -> None:
+        del self._untold[key]
+        for handler in self._newcomers:
+            _tell(handler, None, obj)
+
+    def advance(self, version: str) -> None:
+        """All changes up to this version are known; never backwards, see ``apply``."""
+        if not is_past(self.version, version):
+            self.version = version
+
     def apply(self, obj: T) -> None:
-        """A watch showed this object."""
-        old = self._objects.get(key_of(obj))
+        """A watch showed this object.
+
+        Two watches may run beside each other; of what the other one has shown already, an object
+        that is not here was deleted since.
+        """
+        key = key_of(obj)
+        self.unreadable.discard(key)
+        old = self._objects.get(key)
+        if old is None and is_past(self.version, obj.metadata.resource_version):
+            return
         if old is None or is_newer(obj, old):
             self._put(old, obj)
 
     def remove(self, key: str, version: str) -> None:
         """A watch showed that an object was deleted at this version."""
+        self.unreadable.discard(key)
         old = self._objects.get(key)
         # An object that was made again under the name, and observed already, is a newer one.
-        if old is not None and not _above(old.metadata.resource_version, version):
+        if old is not None and not is_above(old.metadata.resource_version, version):
             self._drop(key, old)
 
     def observe(self, obj: T) -> None:
@@ -104,26 +153,39 @@ class Store(Generic[T]):
         since, so it is not brought back.
         """
         old = self._objects.get(key_of(obj))
-        if old is None and not _above(obj.metadata.resource_version, self.version):
+        if old is None and not is_above(obj.metadata.resource_version, self.version):
             return
         if old is None or is_newer(obj, old):
             self._put(old, obj)
 
     def replace(self, listing: Listing[T]) -> None:
         """Take a full list in place of everything; tell the differences, lost deletions too."""
+        for _ in self.replacing(listing):
+            pass
+
+    def replacing(self, listing: Listing[T]) -> Iterator[None]:
+        """``replace``, a slice of objects at a time; its version is known at the end."""
         at = listing.resource_version
         # Versions that run backwards mean a restored etcd: nothing known before counts.
-        restored = _above(self.version, at)
-        found = {key_of(obj): obj for obj in listing.items}
-        kept = set(listing.unreadable_keys)  # there, in a form we cannot read: keep what we had
-        for key, old in list(self._objects.items()):
-            observed_since = not restored and _above(old.metadata.resource_version, at)
-            if key not in found and key not in kept and not observed_since:
-                self._drop(key, old)
-        for key, obj in found.items():
-            known = self._objects.get(key)
-            if known is None or is_newer(obj, known) or (restored and obj != known):
-                self._put(known, obj)
+        restored = is_above(self.version, at)
+        here = set(listing.unreadable_keys)  # in a form we cannot read: keep what we had
+        for objects in _slices(listing.items):
+            here.update(key_of(obj) for obj in objects)
+            yield
+        for keys in _slices(list(self._objects)):
+            for key in keys:
+                old = self._objects[key]
+                observed_since = not restored and is_above(old.metadata.resource_version, at)
+                if key not in here and not observed_since:
+                    self._drop(key, old)
+            yield
+        for objects in _slices(listing.items):
+            for obj in objects:
+                known = self._objects.get(key_of(obj))
+                if known is None or is_newer(obj, known) or (restored and obj != known):
+                    self._put(known, obj)
+            yield
+        self.unreadable = set(listing.unreadable_keys)
         self.version = at
 
     def _put(self, old: T | None, new: T) -> None:
@@ -138,26 +200,33 @@ class Store(Generic[T]):
                     index.remove(value, key)
                 for value in after:
                     index.add(value, key)
-        self._tell_all(old, new)
+        self._tell_all(key, old, new)
 
     def _drop(self, key: str, old: T) -> None:
         del self._objects[key]
         for name, indexer in self._indexers.items():
             for value in indexer(old):
                 self._indexes[name].remove(value, key)
-        self._tell_all(old, None)
+        self._tell_all(key, old, None)
 
-    def _tell_all(self, old: T | None, new: T | None) -> None:
-        for handler in self._handlers:
+    def _tell_all(self, key: str, old: T | None, new: T | None) -> None:
+        if key in self._untold and old is not None:
+            self._introduce(key, old)
+        for handler in (*self._handlers, *self._newcomers):
             _tell(handler, old, new)
 
 
 def is_newer(obj: T, known: T) -> bool:
     """Whether an object is a later version of the one that is known."""
-    return _above(obj.metadata.resource_version, known.metadata.resource_version)
+    return is_above(obj.metadata.resource_version, known.metadata.resource_version)
 
 
-def _above(version: str, other: str) -> bool:
+def is_past(version: str, other: str) -> bool:
+    """Whether all that happened up to the other version is known at a version."""
+    return version.isdecimal() and other.isdecimal() and int(version) >= int(other)
+
+
+def is_above(version: str, other: str) -> bool:
     """Whether a version is later than another; "" is before all, no number is never later."""
     if not version.isdecimal():
         return False
@@ -170,3 +239,7 @@ def _tell(handler: Handler[T], old: T | None, new: T | None) -> None:
     except Exception:  # one subscriber's mistake must not stop the cache for all others
         changed = new or old
         log.exception("a subscriber failed", key=changed.key if changed else "")
+
+
+def _slices(items: Sequence[U]) -> Iterator[Sequence[U]]:
+    return (items[at : at + SLICE] for at in range(0, len(items), SLICE))

@@ -1,6 +1,7 @@
 """The cached world: one informer a kind, and live reads where "not here" is not proof enough."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -28,6 +29,7 @@ from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.node import CsiNode, Node
+from provisioner.model.node_affinity import REGION_LABEL, region_of
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.pod import Pod, using_claims
 from provisioner.model.storage_class import StorageClass
@@ -100,6 +102,7 @@ class Caches:
         self._discovered = asyncio.Event()
         # Asked for by every claim that binds at once, and hardly ever another.
         self._places: frozenset[Place] | None = None
+        self._without_region: frozenset[str] = frozenset()  # zones; found with the places
         self.nodes.subscribe(self._node_changed)
         self.csi_nodes.subscribe(self._registration_changed)
 
@@ -179,18 +182,59 @@ class Caches:
         return self._discovered.is_set() and all(i.synced.is_set() for i in self._first)
 
     async def refresh(self) -> None:
-        """Take in what live lists show, for all that a leader writes."""
-        for resource, informer in self._kinds.items():
-            if resource not in _WRITTEN or informer not in self._served:
-                continue
-            try:
-                listing = await self._client.list(resource)
-            except KubeError:
-                if await self._is_served(resource):
-                    raise
-                continue  # its CRD is gone, and all objects with it
-            for found in listing.items:
-                informer.observe(found)
+        """Take in all that was written before this call, of all that a leader writes.
+
+        Raises:
+            KubeError: that cannot be told.
+        """
+        await asyncio.gather(*(self._refresh(resource) for resource in _WRITTEN))
+
+    async def _refresh(self, resource: Resource[Any]) -> None:
+        informer = self._kinds[resource]
+        if not informer.synced.is_set():
+            return  # not served, or not yet
+        try:
+            await informer.catch_up()
+        except KubeError:
+            if await self._is_served(resource):
+                raise
+            # Its CRD is gone, and all objects with it.
+
+    async def certain(self, *informers: Informer[Any]) -> None:
+        """Return once what these caches lack is proof: it did not exist before this call.
+
+        Raises:
+            KubeError: that cannot be told; nobody may conclude anything.
+        """
+        await asyncio.gather(*(informer.catch_up() for informer in informers))
+        odd = sorted(key for informer in informers for key in informer.unreadable)
+        if odd:
+            message = (
+                f"{odd[0]} cannot be read (see the log line about it), so it is not certain "
+                "which volumes are in use; nothing is deleted meanwhile"
+            )
+            raise KubeError(Reason.UNREADABLE, message)
+
+    async def nobody_names(self, volume_id: str) -> None:
+        """The last look before a volume without a persistent volume is deleted.
+
+        Raises:
+            KubeError: a persistent volume names it, or that cannot be told.
+        """
+        await self.certain(self.persistent_volumes)
+        named = self.persistent_volumes.keyed("volume", volume_id)
+        if named:
+            name = min(each.name for each in named)
+            message = f"persistentvolume {name} names volume {volume_id}, so it is kept"
+            raise KubeError(Reason.CONFLICT, message)
+
+    async def introduce(self, subscribe: Callable[[], None]) -> None:
+        """Have many subscribe, and tell them what is here, while others on the loop go on."""
+        for informer in self._kinds.values():
+            informer.hold_back()
+        subscribe()
+        for informer in self._kinds.values():
+            await informer.introduce()
 
     async def _is_served(self, resource: Resource[Any]) -> bool:
         """Whether a kind is still there, as far as that can be told; CRDs can be deleted."""
@@ -259,16 +303,30 @@ class Caches:
             self._places = self._registered_places()
         return self._places
 
+    def have_region_label(self, zone: str) -> bool:
+        """Whether the driver runs on nodes of a zone, and all of these carry their Region."""
+        return any(place.zone == zone for place in self.registered_places()) and (
+            zone not in self._without_region
+        )
+
     def _registered_places(self) -> frozenset[Place]:
         found = set()
+        without_region = set()
         for csi_node in self.csi_nodes.values():
             node = self.nodes.get(csi_node.name)
             if node is not None and csi_node.driver(self._driver) is not None:
-                found.add(place_of(node.labels))
+                place = place_of(node.labels)
+                found.add(place)
+                if place is not None and node.labels.get(REGION_LABEL) != region_of(place.zone):
+                    without_region.add(place.zone)
+        self._without_region = frozenset(without_region)
         return frozenset(place for place in found if place is not None)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        before, after = (place_of(node.labels) if node else None for node in (old, new))
+        before, after = (
+            (place_of(node.labels), node.labels.get(REGION_LABEL)) if node else None
+            for node in (old, new)
+        )
         if before != after:
             self._places = None
 

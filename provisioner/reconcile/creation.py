@@ -27,7 +27,6 @@ from provisioner.model.volume import Volume
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.claim_events import ClaimEvents
 from provisioner.reconcile.failover import place_of
-from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from provisioner.reconcile.zone_state import ZoneState
 from provisioner.settings import Settings
@@ -60,7 +59,6 @@ class Creations:
         lookups: NameLookUps,
         watcher: VolumeWatcher,
         marks: Marks,
-        live: LiveLists,
         events: ClaimEvents,
         metrics: Metrics,
         zone_state: ZoneState,
@@ -74,7 +72,6 @@ class Creations:
         self._lookups = lookups
         self._watcher = watcher
         self._marks = marks
-        self._live = live
         self._events = events
         self._metrics = metrics
         self._zone_state = zone_state
@@ -209,7 +206,7 @@ class Creations:
         """Delete a volume that cannot serve its claim, unless somebody else has taken it."""
         log.warning("volume discarded", volume=volume.volume_id, why=why)
         await self._volumes.delete(
-            volume.volume_id, gate=lambda: self._live.nobody_names(volume.volume_id)
+            volume.volume_id, gate=lambda: self._caches.nobody_names(volume.volume_id)
         )
 
     def _fail(
@@ -253,7 +250,11 @@ class Creations:
     async def _save(self, uid: str, attempt: Attempt, volume: Volume) -> None:
         plan = attempt.plan
         body = pv_manifest.manifest(
-            plan, volume, driver=self._settings.driver, identity=self._identity
+            plan,
+            volume,
+            driver=self._settings.driver,
+            identity=self._identity,
+            labels_region=self._caches.have_region_label(volume.zone),
         )
         try:
             saved = await self._client.create(PERSISTENT_VOLUMES, body)

@@ -1,9 +1,8 @@
 """Delete: the end of a persistent volume and of its volume.
 
-The cache only proposes, and a list of the last seconds lets the deletion wait for its turn. Once
-the limiter has granted the call, right before it is sent, lists begun after that have to confirm
-that nothing is attached and that no other object names the volume; then the object itself is read
-again and must still want it.
+The cache only proposes. Once the limiter has granted the call, right before it is sent, the caches
+take in all that was written until then (``Informer.catch_up``), and have to confirm that the object
+still wants it, that nothing is attached, and that no other object names the volume.
 """
 
 import asyncio
@@ -28,14 +27,13 @@ from provisioner.model.persistent_volume import (
     finalizer_of_attacher,
 )
 from provisioner.reconcile.caches import Caches
-from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 
 log = structlog.get_logger(__name__)
 
 
 class _NotConfirmedError(Exception):
-    """The live lists contradict the cache; ``decision`` is what they say."""
+    """The cache was behind; ``decision`` is by what the API server had."""
 
     def __init__(self, decision: rules.Decision) -> None:
         super().__init__("the cache was behind")
@@ -53,7 +51,6 @@ class Deleter:
         caches: Caches,
         volumes: Volumes,
         marks: Marks,
-        live: LiveLists,
         events: EventRecorder,
         metrics: Metrics,
     ) -> None:
@@ -62,7 +59,6 @@ class Deleter:
         self._caches = caches
         self._volumes = volumes
         self._marks = marks
-        self._live = live
         self._events = events
         self._metrics = metrics
         self._refused_at_s: dict[str, float] = {}
@@ -139,8 +135,7 @@ class Deleter:
     async def _delete(self, found: PersistentVolume, volume_id: str) -> None:
         began_s = asyncio.get_running_loop().time()
         try:
-            await self._confirm(found)
-            await self._volumes.delete(volume_id, gate=lambda: self._reread(found))
+            await self._volumes.delete(volume_id, gate=lambda: self._look_again(found))
         except StorageError as error:
             raise self._told(found, error) from error
         self._marks.forget(volume_id)
@@ -155,66 +150,25 @@ class Deleter:
         self._metrics.flow_seconds.labels("delete").observe(took_s)
         log.info("volume deleted")
 
-    async def _confirm(self, proposed: PersistentVolume) -> None:
-        """Let lists confirm a deletion before it waits for its turn.
-
-        While the API server is away, deletions so take no places from other calls.
+    async def _look_again(self, proposed: PersistentVolume) -> None:
+        """The last look, right before DeleteVolume is sent.
 
         Raises:
             _NotConfirmedError: the API server says otherwise.
             KubeError: it could not be asked, so nothing is deleted.
         """
-        decision = await self._by_live_lists(proposed, since=proposed.metadata.resource_version)
-        if not isinstance(decision, rules.Delete):
-            # A list of the last seconds may be from before what has woken us, such as the end of an
-            # attachment; nothing would wake us again.
-            decision = await self._by_live_lists(proposed, since=None)
-        if not isinstance(decision, rules.Delete):
-            raise _NotConfirmedError(decision)
-
-    async def _reread(self, proposed: PersistentVolume) -> None:
-        """The last look, right before DeleteVolume is sent: the lists, and the object itself.
-
-        Raises:
-            _NotConfirmedError: the API server says otherwise.
-            KubeError: it could not be asked, so nothing is deleted.
-        """
-        # What was made while we waited for our turn, or a moment ago, may be in no cache: whoever
-        # rescues a volume by a persistent volume of its own is told by the API server that it is.
-        decision = await self._by_live_lists(proposed, since=None)
-        if not isinstance(decision, rules.Delete):
-            raise _NotConfirmedError(decision)
-        try:
-            live = await self._client.get(PERSISTENT_VOLUMES, proposed.name)
-        except KubeError as error:
-            if error.reason is not Reason.OBJECT_NOT_FOUND:
-                raise
-            live = None
+        # Whoever rescues a volume by a persistent volume of its own is told by the API server that
+        # it is, and a cache may be behind that.
+        await self._caches.certain(self._caches.persistent_volumes, self._caches.attachments)
         decision = rules.confirm(
             proposed,
-            live,
+            self._caches.persistent_volumes.get(proposed.name),
             driver=self._driver,
             attachments=self._caches.attachments.keyed("persistent_volume", proposed.name),
             namesakes=self._namesakes(proposed),
         )
         if not isinstance(decision, rules.Delete):
             raise _NotConfirmedError(decision)
-
-    async def _by_live_lists(
-        self, proposed: PersistentVolume, *, since: str | None
-    ) -> rules.Decision:
-        snapshot = await self._live.snapshot(since=since)
-        live = snapshot.persistent_volumes.get(proposed.name)
-        named = snapshot.names_by_volume.get(proposed.volume_id(self._driver) or "", frozenset())
-        if live is not None:
-            self._caches.persistent_volumes.observe(live)
-        return rules.confirm(
-            proposed,
-            live,
-            driver=self._driver,
-            attachments=snapshot.attachments_by_persistent_volume.get(proposed.name, ()),
-            namesakes=named - {proposed.name},
-        )
 
     async def _delete_object(self, found: PersistentVolume) -> PersistentVolume | None:
         try:

@@ -10,7 +10,7 @@ off, and the sweep touches none of these, with or without their marks.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import structlog
 
@@ -18,8 +18,8 @@ from provisioner.ec2.volumes import Volumes
 from provisioner.model import tags
 from provisioner.model.errors import NEEDS_HUMAN, Reason, StorageError
 from provisioner.model.volume import Volume
+from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.lineage import Lineage
-from provisioner.reconcile.live import LiveLists
 
 _GATHER_S = 0.25  # so long a batch is gathered: one DeleteTags then serves many volumes
 _BATCH = 500
@@ -40,9 +40,9 @@ class Marks:
         lineage: for which volumes a mark proves anything.
     """
 
-    def __init__(self, volumes: Volumes, live: LiveLists, *, cluster_id: str) -> None:
+    def __init__(self, volumes: Volumes, caches: Caches, *, cluster_id: str) -> None:
         self._volumes = volumes
-        self._live = live
+        self._caches = caches
         self._cluster_id = cluster_id
         self._marked: set[str] = set()
         self._unowned: dict[str, Volume] = {}
@@ -85,8 +85,15 @@ class Marks:
         return self._unowned.get(name)
 
     async def settled(self) -> None:
-        """Return once no volume is marked any more that was named at the start."""
+        """Return once no volume is marked any more that was named at the start.
+
+        One whose mark may not be taken off is waited for no longer; see ``is_left_behind``.
+        """
         await self._settled.wait()
+
+    def is_left_behind(self, volume_id: str) -> bool:
+        """Whether it was named at the start, and is marked still: its mark proves nothing."""
+        return volume_id in self._left_behind
 
     def note(self, volume_id: str) -> None:
         """A volume was created with the mark."""
@@ -166,7 +173,7 @@ class Marks:
     async def _learn(self) -> None:
         wanted = {**tags.of_cluster(self._cluster_id), tags.UNCLAIMED: None}
         found = await self._volumes.find(tags=wanted)
-        named = (await self._live.snapshot()).named_volume_ids if found else frozenset()
+        named = await self._named(found)
         self.lineage.found(v for v in found if v.volume_id not in self._marked)
         self._marked |= {volume.volume_id for volume in found}
         self._learned_at_s = self._now()
@@ -184,6 +191,14 @@ class Marks:
         for wake in self._waiting.values():
             wake()
         self._waiting.clear()
+
+    async def _named(self, found: Collection[Volume]) -> frozenset[str]:
+        """Those that a persistent volume names, by what the API server has now."""
+        persistent_volumes = self._caches.persistent_volumes
+        if found:
+            await self._caches.certain(persistent_volumes)
+        ids = (volume.volume_id for volume in found)
+        return frozenset(each for each in ids if persistent_volumes.keyed("volume", each))
 
     async def _clear_batch(self) -> None:
         batch = self._next_batch()
@@ -224,7 +239,13 @@ class Marks:
         self._denied.pop(volume_id, None)  # the last one among those too
         self._denied[volume_id] = self._now() + again_s, denial
         asyncio.get_running_loop().call_later(again_s, self._work.set)
-        log.warning("a volume's mark may not be taken off", volume=volume_id, error=denial.message)
+        log.warning(
+            "a volume's mark may not be taken off; until it is, it is not attached, and the sweep "
+            "for orphans leaves it alone",
+            volume=volume_id,
+            error=denial.message,
+        )
+        self._unmarked([])
         for wake in waiters.values():
             wake()
 
@@ -262,7 +283,7 @@ class Marks:
 
     def _unmarked(self, volume_ids: Iterable[str]) -> None:
         self._left_behind.difference_update(volume_ids)
-        if self._learned.is_set() and not self._left_behind:
+        if self._learned.is_set() and self._left_behind <= self._denied.keys():
             self._settled.set()
 
     @staticmethod

@@ -32,7 +32,6 @@ from provisioner.reconcile.claim_events import ClaimEvents
 from provisioner.reconcile.consumers import WaitingPods
 from provisioner.reconcile.creation import TELL_AFTER_S, Creations
 from provisioner.reconcile.failover import FailOver
-from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from provisioner.reconcile.no_room import ELSEWHERE_S, NoRoom
 from provisioner.reconcile.pins import Pins
@@ -63,7 +62,6 @@ class Provisioner:
         zone_names: ZoneNames,
         watcher: VolumeWatcher,
         marks: Marks,
-        live: LiveLists,
         events: EventRecorder,
         metrics: Metrics,
     ) -> None:
@@ -100,7 +98,6 @@ class Provisioner:
             lookups=lookups,
             watcher=watcher,
             marks=marks,
-            live=live,
             events=self._events,
             metrics=metrics,
             zone_state=zone_state,

@@ -73,16 +73,14 @@ async def install(plane: ControlPlane, manifests: Path = MANIFESTS) -> Account:
 
 
 async def install_webhook(plane: ControlPlane) -> Account:
-    """Apply the webhook's manifests and what they lean on, and let it register itself.
+    """Apply the webhook's manifests and what they lean on; ``register_webhook`` has it asked.
 
     Raises:
         SandboxError: as for ``install``.
     """
     namespace = MANIFESTS / "namespace.yaml"
     await kubectl(plane, "apply", "--server-side", "-f", str(namespace))
-    account = await install(plane, MANIFESTS / "webhook")
-    await let_webhook_register(plane)
-    return account
+    return await install(plane, MANIFESTS / "webhook")
 
 
 async def install_node(plane: ControlPlane) -> Account:
@@ -94,22 +92,29 @@ async def install_node(plane: ControlPlane) -> Account:
     return await install(plane, MANIFESTS / "node")
 
 
-async def let_webhook_register(plane: ControlPlane) -> None:
-    """Make its two configurations, if they are not there: it may fill them, but make none.
+async def register_webhook(plane: ControlPlane, url: str) -> None:
+    """Apply its two configurations, with an address in place of a Service that leads nowhere.
+
+    Args:
+        plane: whose API server is to ask.
+        url: ``https://HOST:PORT`` of the webhook.
 
     Raises:
-        SandboxError: the API server cannot be reached.
+        SandboxError: the API server cannot be reached, or refuses them.
     """
-    both = [
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": f"{kind}WebhookConfiguration",
-            "metadata": {"name": WEBHOOK},
-        }
-        for kind in ("Mutating", "Validating")
-    ]
-    # An apply owns what it names, so what a webhook has filled in stays.
-    await kubectl(plane, "apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(both))
+    both = configurations_by_url(url)
+    # What a webhook has filled in stays: an apply owns what it names.
+    arguments = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+    await kubectl(plane, *arguments, text=yaml.safe_dump_all(both))
+
+
+def configurations_by_url(url: str) -> list[dict[str, Any]]:
+    """Both webhook configurations of the manifests, reached at this address."""
+    file = MANIFESTS / "webhook" / "webhooks.yaml"
+    both: list[dict[str, Any]] = list(yaml.safe_load_all(file.read_text()))
+    for webhook in (each for configuration in both for each in configuration["webhooks"]):
+        webhook["clientConfig"] = {"url": url + webhook["clientConfig"]["service"]["path"]}
+    return both
 
 
 async def unregister_webhook(plane: ControlPlane) -> None:

@@ -216,7 +216,7 @@ class Sandbox:
         await self.crew.unless_failed(leads, START_TIMEOUT_S, "the first election")
 
     async def start_webhook(self, *options: str, name: str = "webhook") -> None:
-        """Run a webhook that registers itself, and wait until API servers are sent to it.
+        """Run a webhook, have API servers sent to it, and wait until it is ready.
 
         Args:
             options: more arguments of ``ebs-webhook serve``.
@@ -226,12 +226,13 @@ class Sandbox:
             SandboxError: it died or did not get ready.
         """
         assert self.webhook_kubeconfig is not None, "install_webhook comes first"
-        await installation.let_webhook_register(self.plane)
+        address = f"127.0.0.1:{control_plane.free_port()}"
+        await installation.register_webhook(self.plane, f"https://{address}")
         await self._start(
             name,
             *("webhook.cli", "serve"),
             *("--kubeconfig", str(self.webhook_kubeconfig)),
-            *("--url", f"https://127.0.0.1:{control_plane.free_port()}"),
+            *("--listen", address, "--tls-name", "127.0.0.1"),
             *("--namespace", installation.WEBHOOK_NAMESPACE),
             *options,
         )

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import copy
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -12,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from provisioner.model.driver import EBS_DRIVER
 from provisioner.sandbox.control_plane import free_port
+from provisioner.sandbox.installation import configurations_by_url
 from tests.bench.hands import BenchError
 from tests.bench.webhook_load import HOST
 from tests.bench.webhook_null import APART
@@ -21,16 +20,15 @@ from tests.bench.webhook_numbers import Spread, blocks
 from tests.bench.webhook_reviews import Reviews, claim_name, pod
 from tests.bench.webhook_world import CONFIGURATIONS, PODS, SECRETS, Meter, serving, unconfigure
 from tests.bench.world import World
-from webhook import issuing, tls_secret
+from tests.webhook import pairs
+from tests.webhook.pairs import Issued
+from webhook import tls_secret
 from webhook.certificates import Names
-from webhook.issuing import Issued
-from webhook.model import hooks
-from webhook.settings import NAME
 
 WITHOUT, NULL, OURS = "without", "null", "ours"
 SECRET = "bench-tls"
 # So that both configurations are ours to make and remove.
-_UNMANAGED = ("--namespace", "default", "--tls-secret", SECRET, "--tls-manage=false")
+_UNMANAGED = ("--tls-secret", SECRET, "--tls-manage=false")
 # A garbage collection of the API server lasts for some hundred pods: it has to hit every way.
 _BLOCK = 25
 _WARM_UP = 5
@@ -90,7 +88,7 @@ class Created:
 async def creating(made: World, reviews: Reviews) -> AsyncIterator["Creations"]:
     """Both webhooks running, none of them configured."""
     now = datetime.now(UTC)
-    issued = issuing.issue(Names(ips=(HOST,)), now)
+    issued = pairs.issue(Names(ips=(HOST,)), now)
     pair: tls_secret.Changes = {
         tls_secret.CERTIFICATE: issued.certificate,
         tls_secret.KEY: issued.key,
@@ -177,12 +175,10 @@ class Creations:
 
 def _hooks(port: int, authority: bytes) -> Hooks:
     """Both configurations for a webhook at this port."""
-    by_url = hooks.by_url(f"https://{HOST}:{port}")
-    found = copy.deepcopy(hooks.configurations(NAME, by_url, driver=EBS_DRIVER))
-    for configuration in found.values():
-        for hook in configuration["webhooks"]:
-            hook["clientConfig"]["caBundle"] = base64.b64encode(authority).decode()
-    return found
+    found = configurations_by_url(f"https://{HOST}:{port}")
+    for hook in (each for configuration in found for each in configuration["webhooks"]):
+        hook["clientConfig"]["caBundle"] = base64.b64encode(authority).decode()
+    return {configuration["kind"]: configuration for configuration in found}
 
 
 async def _start_null(made: World, issued: Issued) -> int:

@@ -92,8 +92,7 @@ def _notes(found: Webhook) -> list[str]:
     memory = f"Memory: peak {found.memory.peak_mib:.1f} MiB; ready {found.ready_s:.1f} s after its start."
     rotation = (
         f"Rotation: {rotated.connections:,} connections, each trusting only the caBundle of its"
-        f" moment; the waits of a rotation shortened to {HASTY.settle_s:g} s and"
-        f" {HASTY.prune_after_s:g} s; p99 {rotated.took.p99:.2f} ms."
+        f" moment; a new authority, its wait shortened to {HASTY.settle_s:g} s; p99 {rotated.took.p99:.2f} ms."
     )
     creation = (
         "Creation, in turn without a webhook configured, with one that lets everything through"

@@ -19,6 +19,7 @@ import msgspec
 from provisioner.model.node_affinity import REGION_LABEL
 from provisioner.model.zone import ZONE_LABEL
 from provisioner.sandbox.control_plane import free_port
+from provisioner.sandbox.installation import configurations_by_url
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS
 from tests.bench import null_bodies, processes
 from tests.bench.hands import BenchError
@@ -27,14 +28,14 @@ from tests.bench.phases import CLAIMS, CLASS, VOLUMES, claim
 from tests.bench.webhook_load import HOST
 from tests.bench.webhook_reviews import SPECIMEN, Reviews, claim_name
 from tests.bench.world import REGION, ZONES, Contestant, World, world
-from webhook.model import hooks
-from webhook.settings import NAME, NAMESPACE_BY_URL
+from webhook.settings import NAME
 
 PODS = "/api/v1/namespaces/default/pods"
-SECRETS = f"/api/v1/namespaces/{NAMESPACE_BY_URL}/secrets"
+NAMESPACE = "default"
+SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 CONFIGURATIONS = {
-    hooks.MUTATING: "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
-    hooks.VALIDATING: "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+    "MutatingWebhookConfiguration": "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 }
 PER_NODE = 24
 _IMPORT = (
@@ -43,7 +44,6 @@ _IMPORT = (
 )
 _READY = "serving a certificate"
 _AT_ONCE = 4
-_NAMESPACE = "default"
 
 
 @dataclass(slots=True)
@@ -113,7 +113,9 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """``ebs-webhook serve`` in a world, ready, with nothing left to do."""
     port, probes = free_port(), f"{HOST}:{free_port()}"
-    where = ("--url", f"https://{HOST}:{port}") if by_url else ("--listen", f"{HOST}:{port}")
+    for body in configurations_by_url(f"https://{HOST}:{port}") if by_url else ():
+        await made.hands.send("POST", CONFIGURATIONS[body["kind"]], body)
+    where = ("--listen", f"{HOST}:{port}", "--tls-name", HOST, "--namespace", NAMESPACE)
     arguments = ("serve", *where, "--metrics-address", probes, *options)
     async with asyncio.TaskGroup() as tasks:  # a webhook that ends is told at once
         tasks.create_task(made.start(Contestant("webhook", module, arguments, _READY)))
@@ -185,7 +187,7 @@ def _volumes(volumes: list[tuple[str, str]]) -> Iterator[tuple[str, str, Any]]:
     for number, (volume_id, zone) in enumerate(volumes):
         name = _volume_name(number)
         meta = {
-            "namespace": _NAMESPACE,
+            "namespace": NAMESPACE,
             "name": claim_name(number),
             "uid": name.removeprefix("pvc-"),
             "resourceVersion": "1",

@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.control_plane import until
-from provisioner.sandbox.installation import let_webhook_register, unregister_webhook
+from provisioner.sandbox.installation import unregister_webhook
 from provisioner.sandbox.up import Sandbox
 from tests.cluster import audit, real_pods
 from tests.cluster.background import Background
@@ -129,7 +129,6 @@ def webhook(background: Background) -> Iterator[WebhookReplica]:
 
     async def started() -> WebhookReplica:
         sandbox = await installed(background)
-        await let_webhook_register(sandbox.plane)
         return await WebhookReplica(sandbox).__aenter__()
 
     replica = asyncio.run(started())

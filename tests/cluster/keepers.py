@@ -24,18 +24,19 @@ from provisioner.sandbox.control_plane import free_port
 from tests.cluster import hands
 from tests.cluster.mortal_keeper import Order
 from tests.cluster.replicas import eventually
-from webhook import certificates, issuing
+from tests.webhook import pairs
+from tests.webhook.pairs import Issued
+from webhook import certificates
 from webhook.certificates import Names
-from webhook.issuing import Issued
-from webhook.model import hooks
 from webhook.model.review import Json
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 PLURALS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 # Minutes in a cluster; here what is waited for takes milliseconds, and a machine that stalls does so
 # for a second or two.
-WAITS = {"settle_s": 2.5, "prune_after_s": 3.0, "check_s": 5.0}
+WAITS = {"settle_s": 2.5, "check_s": 5.0}
 _LOAD_S = 0.03
+NAMES = Names(ips=("127.0.0.1",))
 
 
 class Nursery:
@@ -130,12 +131,15 @@ class Keep:
     replicas: list[Replica] = field(default_factory=list)
     asked: int = 0
     failures: list[str] = field(default_factory=list)
+    _applied: bool = False
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     # -- replicas
 
     async def replica(self, **more: Any) -> Replica:
         """Begin a life; ``more`` as ``Order`` takes it."""
+        if not self._applied:
+            await self.apply()
         stem = self.folder / f"{self.name}-{next(self._numbers)}"
         settings: dict[str, Any] = {
             "kubeconfig": str(self.kubeconfig),
@@ -145,7 +149,6 @@ class Keep:
             "port": self.port,
             "log": f"{stem}.log",
             "ready": f"{stem}.ready",
-            "whole": self.table({"url": f"https://127.0.0.1:{self.port}/review"}),
             "waits": WAITS,
         }
         order = Order(**settings | more)
@@ -153,12 +156,20 @@ class Keep:
         self.replicas.append(born)
         return born
 
-    def table(self, client_config: Json) -> dict[str, Json]:
+    async def apply(self, **query: str) -> None:
+        """As a GitOps tool applies the manifests: all fields but caBundle."""
+        self._applied = True
+        for plural, body in zip(PLURALS, self.table().values(), strict=True):
+            path = f"{CONFIGURATIONS}/{plural}/{self.name}"
+            await self.api.patch(path, body, kind="apply", fieldManager="gitops", **query)
+
+    def table(self, *others: str) -> dict[str, Json]:
         """Both configurations. ``Fail``: a review that goes wrong is a refused ConfigMap."""
+        url = f"https://127.0.0.1:{self.port}/review"
         webhook = {
             "name": f"{self.name}.keep.example",
             "admissionReviewVersions": ["v1"],
-            "clientConfig": client_config,
+            "clientConfig": {"url": url},
             "rules": [
                 {
                     "apiGroups": [""],
@@ -178,9 +189,9 @@ class Keep:
                 "apiVersion": "admissionregistration.k8s.io/v1",
                 "kind": kind,
                 "metadata": {"name": self.name, "labels": {"keep": self.name}},
-                "webhooks": [webhook],
+                "webhooks": [webhook, *(webhook | {"name": each} for each in others)],
             }
-            for kind in (hooks.MUTATING, hooks.VALIDATING)
+            for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
         }
 
     # -- what is there
@@ -213,7 +224,7 @@ class Keep:
         }
 
     async def settled(self) -> dict[str, bytes]:
-        """Wait until one young chain is served, and it alone is trusted; the Secret then."""
+        """Wait until one young chain of an authority that can sign is served, and it is trusted."""
 
         async def is_settled() -> dict[str, bytes] | None:
             try:
@@ -223,8 +234,10 @@ class Keep:
                 return None
             known = certificates.authorities(secret["ca.crt"])
             young = leaf.not_after - datetime.now(UTC) > timedelta(days=80)
-            alone = len(known) == 1 and bundles == {secret["ca.crt"]} and "next.crt" not in secret
-            return secret if young and alone and certificates.signer(leaf, known) else None
+            signs = certificates.signing_key(secret["ca.key"], known)
+            trusted = all(signs in certificates.authorities(each) for each in bundles)
+            good = young and trusted and "next.crt" not in secret
+            return secret if good and certificates.signer(leaf, known) == signs else None
 
         found: dict[str, bytes] = await eventually("the certificates are settled", is_settled)
         return found
@@ -275,9 +288,14 @@ class Keep:
 
 def issued(age_days: float = 0) -> Issued:
     """A certificate for 127.0.0.1 that was made so long ago: it lasts for 90 days."""
-    return issuing.issue(Names(ips=("127.0.0.1",)), datetime.now(UTC) - timedelta(days=age_days))
+    return pairs.issue(NAMES, datetime.now(UTC) - timedelta(days=age_days))
 
 
 def data_of(pair: Issued) -> dict[str, bytes]:
-    """A Secret with this certificate."""
+    """A Secret with this certificate, and the key of its authority."""
+    return former(pair) | {"ca.key": pair.authority_key}
+
+
+def former(pair: Issued) -> dict[str, bytes]:
+    """A Secret of a release that threw that key away."""
     return {"ca.crt": pair.authority, "tls.crt": pair.certificate, "tls.key": pair.key}

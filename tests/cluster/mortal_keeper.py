@@ -33,7 +33,6 @@ from webhook.decide.rotation import Waits
 from webhook.keeper import Keeper
 from webhook.metrics import WebhookMetrics
 from webhook.model import review
-from webhook.model.review import Json
 from webhook.tls import Contexts
 
 BEFORE, AFTER = "dies before the send", "dies before the reply"
@@ -48,7 +47,6 @@ class Order:
     Attributes:
         port: where it listens on 127.0.0.1, perhaps beside others.
         registration: name of both configurations; "" if they and the Secret are somebody else's.
-        whole: both as they are to be, by kind; None if somebody else makes them.
         off_s: how far its wall clock is off.
         at: label of the request ("PATCH secrets #1") at which its fate comes, "" for a long life.
     """
@@ -60,7 +58,6 @@ class Order:
     port: int
     log: str
     ready: str
-    whole: dict[str, Json] | None = None
     dns: tuple[str, ...] = ()
     waits: dict[str, float] = field(default_factory=dict)
     off_s: float = 0.0
@@ -101,7 +98,7 @@ async def live(order: Order) -> None:
     await credentials.load()
     contexts, off = Contexts(), timedelta(seconds=order.off_s)
     async with KubeClient(MortalTransport(credentials, order)) as client:
-        configurations = Configurations(client, name=order.registration, whole=order.whole)
+        configurations = Configurations(client, name=order.registration)
         keeper = Keeper(
             client,
             contexts,

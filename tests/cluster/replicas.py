@@ -180,14 +180,22 @@ class Replica:
 
 
 class WebhookReplica(Replica):
-    """The same of the webhook; unless told not to, it registers itself under one address."""
+    """The same of the webhook; unless told not to, API servers are told of its one address."""
 
     def __init__(
         self, sandbox: Sandbox, *options: str, registers: bool = True, name: str = "webhook"
     ) -> None:
         super().__init__(sandbox, *options, name=name)
-        url = f"https://127.0.0.1:{control_plane.free_port()}"
-        self._registration = ("--url", url) if registers else ()
+        self._registers = f"127.0.0.1:{control_plane.free_port()}" if registers else ""
+
+    async def __aenter__(self) -> Self:
+        await self.register()
+        return await super().__aenter__()
+
+    async def register(self) -> None:
+        """Have API servers ask this replica, unless it is one that is not to be told of."""
+        if self._registers:
+            await installation.register_webhook(self._sandbox.plane, f"https://{self._registers}")
 
     def _program(self) -> tuple[str, ...]:
         assert self._sandbox.webhook_kubeconfig is not None
@@ -195,5 +203,6 @@ class WebhookReplica(Replica):
             *("webhook.cli", "serve"),
             *("--kubeconfig", str(self._sandbox.webhook_kubeconfig)),
             *("--namespace", installation.WEBHOOK_NAMESPACE),
-            *self._registration,
+            *(("--listen", self._registers) if self._registers else ()),
+            *("--tls-name", "127.0.0.1"),
         )

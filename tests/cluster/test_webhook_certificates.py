@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 
-from tests.cluster.keepers import PLURALS, Keep, data_of, issued
+from tests.cluster.keepers import NAMES, PLURALS, Keep, data_of, former, issued
 from tests.cluster.mortal_keeper import AFTER, BEFORE
 from tests.cluster.replicas import eventually
+from tests.webhook import pairs
+from webhook import certificates
 
 DUE, FRESH, EXPIRED = issued(70), issued(), issued(100)
+AGED = pairs.reissue(issued(2500), datetime.now(UTC), NAMES)
 
 
 def steps(keep: Keep, step: str) -> int:
@@ -29,32 +33,34 @@ async def test_three_that_begin_at_once_agree_on_one(keep: Keep) -> None:
     assert [replica.warnings for replica in replicas] == [[], [], []]
 
 
-async def test_a_rotation_under_load_fails_no_review_even_with_clocks_an_hour_off(
-    keep: Keep,
+@pytest.mark.parametrize(
+    ("secret", "taken"),
+    [(data_of(DUE), (0, 1, 1)), (former(FRESH), (1, 1, 1)), (data_of(AGED), (1, 1, 1))],
+    ids=["certificate", "former release", "authority"],
+)
+async def test_a_renewal_under_load_fails_no_review_even_with_clocks_an_hour_off(
+    keep: Keep, secret: dict[str, bytes], taken: tuple[int, int, int]
 ) -> None:
-    await keep.put_secret(data_of(DUE))
+    await keep.put_secret(secret)
     for off_s in (-3600.0, 3600.0):
         await (await keep.replica(off_s=off_s)).ready()
     async with keep.load():
         settled = await keep.settled()
 
-    assert settled["tls.crt"] != DUE.certificate
+    assert settled["tls.crt"] != secret["tls.crt"]
     assert keep.failures == []
-    assert keep.asked > 20
-    assert steps(keep, "Swap") == steps(keep, "Prune") == 1
+    assert tuple(steps(keep, each) for each in ("Make", "Publish", "Sign")) == taken
     assert await keep.ask() == ""
 
 
-POSTS = [f"POST {plural} #1" for plural in PLURALS]
-FIRST, SECOND = ([f"PATCH {plural} #{n}" for plural in PLURALS] for n in (1, 2))
-# Registered; prepared, published, swapped, pruned, published.
-PHASES = [*POSTS, "PATCH secrets #1", *FIRST, "PATCH secrets #2", "PATCH secrets #3", *SECOND]
+# A new authority, published, and a certificate of it.
+PHASES = ["PATCH secrets #1", *(f"PATCH {plural} #1" for plural in PLURALS), "PATCH secrets #2"]
 
 
 async def died_and_resumed(keep: Keep, at: str, fate: str) -> str:
     """What was wrong in the story of one death, "" for nothing."""
     if at != "POST secrets #1":
-        await keep.put_secret(data_of(DUE))
+        await keep.put_secret(former(DUE))
     mortal = await keep.replica(at=at, fate=fate)
     async with keep.load():
         await mortal.ended()
@@ -62,7 +68,7 @@ async def died_and_resumed(keep: Keep, at: str, fate: str) -> str:
         asked = keep.asked
         settled = await keep.settled()
         await eventually("more reviews", lambda: keep.asked > asked + 3)
-    # Before anything is registered nobody is asked, and while all are dead nobody answers.
+    # While all are dead nobody answers.
     problems = keep.distrust
     if settled["tls.crt"] == DUE.certificate:
         problems.append("nothing was rotated")
@@ -104,7 +110,10 @@ async def test_rubbish_is_replaced_under_load_and_fails_no_review(
         async with keep.load():
             await keep.put_secret(data)
             changed = await keep.settled()
-        assert (changed["tls.crt"] == FRESH.certificate) is (data == data_of(FRESH))
+        known = certificates.authorities(changed["ca.crt"])
+        assert (certificates.authorities(FRESH.authority)[0] in known) is (
+            data in (data_of(FRESH), data_of(FRESH) | {"tls.key": DUE.key})
+        )
         return keep
 
     told = await asyncio.gather(*(story(data) for data in RUBBISH.values()))
@@ -123,5 +132,5 @@ async def test_rubbish_at_the_start_is_replaced_with_a_warning(keep: Keep) -> No
     await keep.settled()
 
     assert await keep.ask() == ""
-    (warning,) = replica.warnings
+    warning = replica.warnings[0]
     assert warning["found"] == "tls.crt: the private key is not that of the certificate"

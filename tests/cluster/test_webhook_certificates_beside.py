@@ -14,21 +14,11 @@ from provisioner.sandbox.up import Sandbox
 from tests.cluster.background import Background
 from tests.cluster.keepers import CONFIGURATIONS, PLURALS, Keep, data_of, issued
 from tests.cluster.replicas import eventually
-from tests.webhook.services import by_service
 from webhook.configurations import Configurations
-from webhook.model import hooks
 from webhook.model.review import Json
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 DUE, FRESH = issued(70), issued()
-
-
-async def apply(keep: Keep, **query: str) -> None:
-    """As a GitOps tool applies the manifests: all fields but caBundle."""
-    table = keep.table({"url": f"https://127.0.0.1:{keep.port}/review"})
-    for plural, body in zip(PLURALS, table.values(), strict=True):
-        path = f"{CONFIGURATIONS}/{plural}/{keep.name}"
-        await keep.api.patch(path, body, kind="apply", fieldManager="gitops", **query)
 
 
 async def an_account_with_rights_by_name(
@@ -70,15 +60,15 @@ async def test_beside_a_gitops_tool_with_rights_by_name_only(
     background: Background, api: Api, namespace: str, keep: Keep
 ) -> None:
     await keep.put_secret({})
-    await apply(keep)
+    await keep.apply()
     kubeconfig = await an_account_with_rights_by_name(background, api, namespace, keep)
-    replica = await keep.replica(kubeconfig=kubeconfig, whole=None)
+    replica = await keep.replica(kubeconfig=kubeconfig)
     await replica.ready()
     settled = await keep.settled()
     assert await keep.ask() == ""
 
     # Applied again it takes nothing away from us, and a bundle taken away by force is back at once.
-    await apply(keep)
+    await keep.apply()
     assert await keep.bundles() == {settled["ca.crt"]}
     for plural in PLURALS:
         path = f"{CONFIGURATIONS}/{plural}/{keep.name}"
@@ -107,14 +97,14 @@ async def test_beside_a_gitops_tool_with_rights_by_name_only(
 async def test_a_foreign_secret_is_only_read(keep: Keep) -> None:
     one, two = issued(), issued()
     await keep.put_secret(data_of(one))
-    await apply(keep)
+    await keep.apply()
     for plural in PLURALS:
         path = f"{CONFIGURATIONS}/{plural}/{keep.name}"
         (webhook,) = (await keep.api.get(path))["webhooks"]
         bundle = base64.b64encode(one.authority + two.authority).decode()
         webhook["clientConfig"]["caBundle"] = bundle
         await keep.api.patch(path, {"webhooks": [webhook]})
-    replica = await keep.replica(registration="", whole=None)
+    replica = await keep.replica(registration="")
     await replica.ready()
     async with keep.load():
         await eventually("some reviews", lambda: keep.asked > 5)
@@ -132,41 +122,14 @@ async def test_a_foreign_secret_is_only_read(keep: Keep) -> None:
     assert await keep.secret() == data_of(two)
 
 
-@pytest.mark.parametrize("by_url", [False, True], ids=["applied", "whole"])
-async def test_an_old_reading_cannot_undo_a_newer_bundle(
-    sandbox: Sandbox, keep: Keep, *, by_url: bool
-) -> None:
-    await apply(keep)
-    whole = keep.table({"url": f"https://127.0.0.1:{keep.port}/review"}) if by_url else None
+async def test_an_old_reading_cannot_undo_a_newer_bundle(sandbox: Sandbox, keep: Keep) -> None:
+    await keep.apply()
     async with await KubeClient.connect(kubeconfig=str(sandbox.plane.kubeconfig)) as client:
-        ours = Configurations(client, name=keep.name, whole=whole)
+        ours = Configurations(client, name=keep.name)
         old = await ours.read()
         await ours.publish(old, FRESH.authority)
         with pytest.raises(KubeError) as caught:
             await ours.publish(old, DUE.authority)
 
         assert caught.value.reason is Reason.CONFLICT
-        assert ours.carry(await ours.read(), FRESH.authority)
     assert await keep.bundles() == {FRESH.authority}
-
-
-async def test_the_table_is_taken_by_the_api_server_and_a_service_replaced(
-    sandbox: Sandbox, keep: Keep
-) -> None:
-    """What ``--url`` registers, where the manifests were applied before."""
-    before = hooks.configurations(
-        keep.name, by_service("nowhere", "default"), driver="keep.example"
-    )
-    for plural, body in zip(PLURALS, before.values(), strict=True):
-        await keep.api.create(f"{CONFIGURATIONS}/{plural}", body)
-    table = hooks.configurations(
-        keep.name, hooks.by_url("https://127.0.0.1:9"), driver="keep.example"
-    )
-    async with await KubeClient.connect(kubeconfig=str(sandbox.plane.kubeconfig)) as client:
-        ours = Configurations(client, name=keep.name, whole=table)
-        await ours.publish(await ours.read(), FRESH.authority)
-
-        # With all defaults that the API server adds, it is what was wanted.
-        assert ours.carry(await ours.read(), FRESH.authority)
-    found = await keep.api.get(f"{CONFIGURATIONS}/{PLURALS[1]}/{keep.name}")
-    assert {*found["webhooks"][0]["clientConfig"]} == {"url", "caBundle"}

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import aiohttp
 
 from provisioner.sandbox.api import Api
-from provisioner.sandbox.installation import MANIFESTS, let_webhook_register, unregister_webhook
+from provisioner.sandbox.installation import MANIFESTS, unregister_webhook
 from provisioner.sandbox.kubectl import kubectl
 from tests.cluster.hands import PVS, items
 from tests.cluster.replicas import WebhookReplica, eventually
@@ -25,8 +25,8 @@ from tests.cluster.webhook_hands import (
     complete,
     is_complete,
 )
+from tests.webhook.pairs import issue
 from webhook.certificates import Names
-from webhook.issuing import issue
 
 EVENTS = "/api/v1/namespaces/default/events"
 
@@ -39,7 +39,7 @@ async def test_created_by_kubectl_before_during_and_after_an_outage_all_get_labe
     await store.api.patch(LEASE, {"spec": None})  # as it was before there was any webhook
     assert not is_complete(await store.create("before", store.volume(A)))
 
-    await let_webhook_register(store.sandbox.plane)
+    await webhook.register()
     webhook.begin()
     await webhook.ready()
     assert is_complete(await store.create("beside", store.volume(A)))
@@ -105,6 +105,7 @@ async def test_strict_it_refuses_meanwhile_and_says_when_to_try_again(
             assert is_complete(await store.persistent_volume("data", volume))
     finally:
         store.hand.watch()
+        await webhook.register()
         await store.api.patch(LEASE, {"spec": None})  # the dead would hold it for 15 s
         webhook.begin()
         await webhook.ready()
@@ -140,7 +141,7 @@ async def test_registered_by_the_manifests_it_adds_what_it_is_trusted_by_and_not
                 assert await trusted(store, path)
     finally:
         await unregister_webhook(plane)
-        await let_webhook_register(plane)
+        await webhook.register()
         await store.api.patch(LEASE, {"spec": None})  # the dead would hold it for 15 s
         webhook.begin()
         await webhook.ready()
@@ -169,7 +170,7 @@ async def test_with_somebody_elses_certificate_it_serves_that_and_writes_nothing
             assert [hook for hook in hooks if "caBundle" in hook["clientConfig"]] == []
     finally:
         await unregister_webhook(plane)
-        await let_webhook_register(plane)
+        await webhook.register()
         await store.api.patch(SECRET, {"data": None})
         await store.api.patch(LEASE, {"spec": None})
         webhook.begin()

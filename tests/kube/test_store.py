@@ -2,7 +2,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from provisioner.kube.store import Store
+from provisioner.kube.store import SLICE, Store
 from provisioner.kube.wire import Listing
 from provisioner.model.meta import KubeObject, ObjectMeta
 
@@ -181,3 +181,91 @@ def test_versions_that_run_backwards_mean_a_restored_etcd(
 
     assert told.changes == [("900", None), ("5", "4")]
     assert store.version == "30"
+
+
+def many(count: int, version: str = "5") -> list[KubeObject]:
+    return [an_object(f"obj-{n}", version) for n in range(count)]
+
+
+def test_a_long_list_is_taken_in_a_slice_at_a_time_and_its_version_last(told: Told) -> None:
+    store: Store[KubeObject] = Store({"zone": zone_of})
+    store.subscribe(told)
+
+    most, before = 0, 0
+    for _ in store.replacing(Listing(many(10 * SLICE), "10")):
+        most, before = max(most, len(told.changes) - before), len(told.changes)
+        assert store.version == ""
+
+    assert most == SLICE
+    assert (store.version, len(store.values())) == ("10", 10 * SLICE)
+
+
+def test_what_is_written_while_a_list_is_taken_in_is_kept(store: Store[KubeObject]) -> None:
+    for n, _ in enumerate(store.replacing(Listing(many(3 * SLICE), "20"))):
+        if n == 1:
+            store.observe(an_object("mine", "21"))
+            store.observe(an_object(f"obj-{3 * SLICE - 1}", "22"))
+
+    assert store.get("mine") is not None
+    assert version_of(store.get(f"obj-{3 * SLICE - 1}")) == "22"
+    assert store.get("a") is None
+
+
+def test_those_held_back_are_told_a_slice_of_objects_at_a_time() -> None:
+    store: Store[KubeObject] = Store({})
+    store.replace(Listing(many(4 * SLICE), "10"))
+    first, second = Told(), Told()
+    store.hold_back()
+    store.subscribe(first)
+    store.subscribe(second)
+    assert first.changes == []
+
+    told_by_then = [len(first.changes) for _ in store.introducing()]
+
+    assert told_by_then == [SLICE, 2 * SLICE, 3 * SLICE, 4 * SLICE]
+    assert first.changes == second.changes == [(None, "5")] * (4 * SLICE)
+    later = Told()
+    store.subscribe(later)
+    assert len(later.changes) == 4 * SLICE
+
+
+def test_what_changes_before_its_turn_is_told_as_it_was_and_then_as_it_is() -> None:
+    store: Store[KubeObject] = Store({})
+    store.replace(Listing(many(2 * SLICE), "10"))
+    held_back = Told()
+    store.hold_back()
+    store.subscribe(held_back)
+    store.apply(an_object("obj-0", "11"))  # nothing is told before the introduction has begun
+    introducing = store.introducing()
+    next(introducing)
+    held_back.changes.clear()
+
+    store.apply(an_object(f"obj-{2 * SLICE - 1}", "12"))
+    store.remove(f"obj-{2 * SLICE - 2}", "13")
+    store.apply(an_object("new", "14"))
+    changed = [(None, "5"), ("5", "12"), (None, "5"), ("5", None), (None, "14")]
+    assert held_back.changes == changed
+
+    held_back.changes.clear()
+    assert list(introducing) == [None]
+    assert held_back.changes == [(None, "5")] * (SLICE - 2)
+    store.apply(an_object("obj-0", "15"))
+    assert held_back.changes[-1] == ("11", "15")
+
+
+def test_an_object_of_the_past_is_not_brought_back_by_a_watch(store: Store[KubeObject]) -> None:
+    store.apply(an_object("gone", "9"))
+    store.advance("9")
+
+    assert store.get("gone") is None
+    assert store.version == "10"
+
+
+def test_what_cannot_be_read_is_known_until_it_can_or_is_gone(store: Store[KubeObject]) -> None:
+    store.replace(Listing([], "11", unreadable_keys=("a", "b", "c")))
+    store.apply(an_object("a", "12"))
+    store.remove("b", "13")
+    assert store.unreadable == {"c"}
+
+    store.replace(Listing([], "14"))
+    assert store.unreadable == set()

@@ -32,7 +32,6 @@ from provisioner.model.persistent_volume import VolumeAttributes
 from provisioner.reconcile.attach import Attacher
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.initialization import DataWaits
-from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from tests.builders import (
     ATTACHER_FINALIZER,
@@ -87,7 +86,7 @@ class AttachWorld:
             attachments=self.ec2,
             watcher=self.watcher,
             data=DataWaits(self.arrivals, cast("EventRecorder", self.events)),
-            marks=Marks(volumes, cast("LiveLists", None), cluster_id=""),
+            marks=Marks(volumes, self.caches, cluster_id=""),
             metrics=metrics,
         )
         self.attacher.queue._random = lambda: 1.0  # the longest waits after a failure

@@ -9,10 +9,13 @@ from typing import Any, cast
 
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Sighting, Watcher
+from provisioner.kube.client import KubeClient
 from provisioner.kube.events import Regarding
 from provisioner.metrics import Metrics
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.volume import CreateRequest, Volume, VolumeState
+from provisioner.reconcile.caches import Caches
+from tests.builders import DRIVER
 
 
 @dataclass
@@ -78,6 +81,17 @@ class Ec2:
         if self.failure is not None:
             raise self.failure
         self.deleted.append(volume_id)
+
+
+class CurrentCaches(Caches):
+    """Caches that are never behind. ``news``: what happens right before they are asked for proof."""
+
+    def __init__(self, kube: object = None) -> None:
+        super().__init__(cast("KubeClient", kube), Metrics(), DRIVER)
+        self.news: Callable[[], None] = lambda: None
+
+    async def certain(self, *_: object) -> None:
+        self.news()
 
 
 class PromptWatcher(Watcher[Volume]):

@@ -23,7 +23,6 @@ from provisioner.model.meta import KubeObject
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import Volume
 from provisioner.reconcile.caches import Caches
-from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from provisioner.reconcile.provision import Provisioner
 from provisioner.settings import Settings
@@ -167,7 +166,6 @@ class SourceWorld:
         metrics = Metrics()
         self.caches = self.kube.caches = Caches(kube, metrics, DRIVER)
         self.fill(claim, storage_class or a_class())
-        live = LiveLists(kube)
         self.provisioner = Provisioner(
             settings=Settings(cluster_id=cluster_id),
             identity="test",
@@ -179,8 +177,7 @@ class SourceWorld:
             snapshots=cast("Snapshots", self.snapshots),
             zone_names=ZoneNames(cast("Ec2Calls", None)),
             watcher=PromptWatcher(self.ec2, metrics),
-            marks=Marks(volumes, live, cluster_id=""),
-            live=live,
+            marks=Marks(volumes, self.caches, cluster_id=""),
             events=cast("EventRecorder", self.events),
             metrics=metrics,
         )

@@ -23,7 +23,6 @@ from provisioner.reconcile.attach import Attacher
 from provisioner.reconcile.attachment_memory import now_s
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.initialization import DataWaits
-from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from tests.builders import (
     ATTACHER_FINALIZER,
@@ -67,7 +66,7 @@ class World:
                 Watcher[Initialization](cast("Any", None), metrics=metrics),
                 cast("EventRecorder", None),
             ),
-            marks=Marks(volumes, cast("LiveLists", None), cluster_id=""),
+            marks=Marks(volumes, self.caches, cluster_id=""),
             metrics=metrics,
         )
         for attachment in attachments:

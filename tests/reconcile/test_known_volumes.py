@@ -73,7 +73,7 @@ def test_what_was_found_a_while_ago_is_used_only_if_it_is_still_there(*, is_ther
 
 
 class Named:
-    """Live lists in which a persistent volume has come to name the volume."""
+    """Caches in which a persistent volume has come to name the volume."""
 
     def __init__(self, *, is_named: bool) -> None:
         self.is_named = is_named
@@ -89,7 +89,8 @@ async def test_one_that_is_too_small_is_deleted_with_a_word_unless_somebody_name
 ):
     claim = a_claim(node="node-1", size="4Gi")
     world = knowing(claim)
-    monkeypatch.setattr(world.provisioner.creations, "_live", Named(is_named=is_named))
+    named = Named(is_named=is_named)
+    monkeypatch.setattr(world.caches, "nobody_names", named.nobody_names)
     world.kube.answers = [annotated(claim, "8", **{PINNED_ZONE: claim.pin(ZONE)})]
 
     with pytest.raises(StorageError):

@@ -8,7 +8,6 @@ from typing import cast
 
 from provisioner.ec2.volumes import Volumes
 from provisioner.model.reign import Reign
-from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from tests.builders import VOLUME, a_claim, a_volume
 from tests.reconcile.test_marks import MARKED, World
@@ -32,7 +31,7 @@ async def begun(marks: Marks) -> Reign:
 
 
 def marks_of(world: World, cluster_id: str = "prod") -> Marks:
-    return Marks(cast("Volumes", world), cast("LiveLists", world), cluster_id=cluster_id)
+    return Marks(cast("Volumes", world), world.caches, cluster_id=cluster_id)
 
 
 async def test_claims_that_were_there_are_older_though_the_clock_of_the_api_server_is_ahead():

@@ -30,7 +30,6 @@ from provisioner.reconcile.attach import Attacher
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.delete import Deleter
 from provisioner.reconcile.initialization import DataWaits
-from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from provisioner.reconcile.orphans import OrphanSweep
 from provisioner.reconcile.provision import Provisioner
@@ -78,8 +77,8 @@ class Flows:
             of_claim(a_persistent_volume("pv-1", finalizers=()))
         )
         self.caches.attachments._store.apply(an_attachment("csi-1", persistent_volume="pv-1"))
-        live, watcher = LiveLists(kube), Watcher(volumes, metrics=self.metrics)
-        marks = Marks(volumes, live, cluster_id="")
+        watcher = Watcher(volumes, metrics=self.metrics)
+        marks = Marks(volumes, self.caches, cluster_id="")
         shared: Any = {
             "client": kube,
             "caches": self.caches,
@@ -96,11 +95,10 @@ class Flows:
             snapshots=Snapshots(cast("Ec2Calls", None)),
             zone_names=ZoneNames(cast("Ec2Calls", None)),
             watcher=watcher,
-            live=live,
             events=events,
             **shared,
         )
-        self.deleter = Deleter(driver=DRIVER, volumes=volumes, live=live, events=events, **shared)
+        self.deleter = Deleter(driver=DRIVER, volumes=volumes, events=events, **shared)
         ec2 = Attachments(cast("Ec2Calls", None))
         self.attacher = Attacher(
             driver=DRIVER,
@@ -197,7 +195,7 @@ async def sweeps_that_end_at_once(**options: Any) -> list[str]:
         client=flows,
         volumes=flows,
         marks=flows,
-        live=flows,
+        caches=flows,
         creations=flows,
         metrics=Metrics(),
     )

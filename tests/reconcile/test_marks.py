@@ -20,10 +20,10 @@ from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, Reason, StorageError
 from provisioner.model.reign import Reign
 from provisioner.model.volume import Volume
-from provisioner.reconcile.live import LiveLists, Snapshot
 from provisioner.reconcile.marks import Marks
 from tests.builders import VOLUME, a_volume, an_ec2_error
 from tests.ec2.virtual_time import Clock, in_virtual_time
+from tests.reconcile.edges import CurrentCaches
 
 MADE_AT = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 MARKED = a_volume(tags={tags.UNCLAIMED: "Delete", tags.VOLUME_NAME: "pvc-1"}, created_at=MADE_AT)
@@ -41,6 +41,7 @@ class World:
         self.forbidden: Container[str] = ()
         self.is_away = {"find": False, "untag": False}
         self.calls = 0
+        self.caches = CurrentCaches()
 
     async def find(self, **_: object) -> list[Volume]:
         if self.is_away["find"]:
@@ -63,9 +64,6 @@ class World:
             raise an_ec2_error(Reason.REPLY_LOST)
         self.untagged += volume_ids
 
-    async def snapshot(self) -> Snapshot:
-        return Snapshot(1, {}, {}, {})
-
 
 def denial(*volume_ids: str) -> Ec2Error:
     text = f"not {volume_ids[0]}" if len(volume_ids) == 1 else f"not these {len(volume_ids)}"
@@ -79,7 +77,7 @@ class Everything(Container[str]):
 
 @asynccontextmanager
 async def running(world: World, reign: Reign | None = SINCE_THEN) -> AsyncIterator[Marks]:
-    marks = Marks(cast("Volumes", world), cast("LiveLists", world), cluster_id="prod")
+    marks = Marks(cast("Volumes", world), world.caches, cluster_id="prod")
     marks.lineage.reign = reign
     task = asyncio.create_task(marks.run())
     try:

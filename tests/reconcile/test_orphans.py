@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient
-from provisioner.kube.wire import Listing
 from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, KubeError, Reason, StorageError
 from provisioner.model.reign import Reign
 from provisioner.model.volume import Volume
 from provisioner.reconcile.creation import Creations
-from provisioner.reconcile.live import LiveLists, Snapshot
 from provisioner.reconcile.marks import Marks
 from provisioner.reconcile.orphans import OrphanSweep
 from provisioner.settings import Settings
-from tests.builders import a_volume
+from tests.builders import a_claim, a_persistent_volume, a_volume
 from tests.ec2.virtual_time import Clock, in_virtual_time
+from tests.reconcile.edges import CurrentCaches
 
 NOW = datetime.now(UTC)
 HOUR = timedelta(hours=1)
@@ -49,18 +49,35 @@ class World:
 
     volumes: list[Volume]
     may_untag: bool = True
+    forbidden: Collection[str] = ()
     named_meanwhile: Collection[str] = ()
     shows_late: bool = False
     deleted: list[str] = field(default_factory=list)
     untagged: list[str] = field(default_factory=list)
     attempts: dict[str, Any] = field(default_factory=dict)
+    finds: int = 0
+    pages_at: list[float] = field(default_factory=list)
 
-    async def find(self, *, background: bool = False, **_: object) -> list[Volume]:
-        return [] if self.shows_late and not background else self.volumes
+    def __post_init__(self) -> None:
+        self.caches = CurrentCaches()
+        self.caches.nobody_names = self.nobody_names  # type: ignore[method-assign]
+
+    async def find(self, *, tags: Any, background: bool = False) -> list[Volume]:
+        self.finds += 1
+        if self.shows_late and not background:
+            return []
+        return [volume for volume in self.volumes if tags.keys() <= volume.tags.keys()]
+
+    async def find_pages(self, *, tags: Any, background: bool) -> AsyncIterator[list[Volume]]:
+        for at in range(0, len(self.volumes), 2):
+            self.pages_at.append(asyncio.get_running_loop().time())
+            yield self.volumes[at : at + 2]
 
     async def untag(self, volume_ids: Sequence[str], _: str) -> dict[str, Ec2Error]:
         if not self.may_untag:
             raise StorageError(Reason.PERMISSION_DENIED, "no ec2:DeleteTags", retry_after_s=60.0)
+        if any(volume_id in self.forbidden for volume_id in volume_ids):
+            raise StorageError(Reason.PERMISSION_DENIED, "not this one", retry_after_s=60.0)
         self.untagged += volume_ids
         return {}
 
@@ -68,28 +85,22 @@ class World:
         await gate()
         self.deleted.append(volume_id)
 
-    async def snapshot(self) -> Snapshot:
-        return Snapshot(1, {}, {}, {})
-
     async def nobody_names(self, volume_id: str) -> None:
         if volume_id in self.named_meanwhile:
             raise KubeError(Reason.CONFLICT, f"{volume_id} is named")
 
-    async def list(self, *_: object) -> Listing[Any]:
-        return Listing([], "1", ())
-
 
 async def life(world: World, reign: Reign | None, lasts_s: float, metrics: Metrics) -> None:
     """One leader's marks and sweeps."""
-    volumes, live = cast("Volumes", world), cast("LiveLists", world)
-    marks = Marks(volumes, live, cluster_id="prod")
+    volumes = cast("Volumes", world)
+    marks = Marks(volumes, world.caches, cluster_id="prod")
     marks.lineage.reign = reign
     sweep = OrphanSweep(
         settings=Settings(cluster_id="prod"),
         client=cast("KubeClient", world),
         volumes=volumes,
         marks=marks,
-        live=live,
+        caches=world.caches,
         creations=cast("Creations", world),
         metrics=metrics,
     )
@@ -165,3 +176,136 @@ def test_the_last_look_keeps_what_an_object_has_come_to_name_and_nothing_else():
     lives(world, 60.0)
 
     assert world.deleted == [other.volume_id]
+
+
+def test_where_nothing_is_wrong_a_sweep_is_one_call_and_the_inventory_is_taken_once_an_hour():
+    owned = a_volume("vol-00000000000000000", tags=BEFORE.tags, created_at=BEFORE.created_at)
+    volumes = [
+        replace(owned, volume_id=f"vol-{n:017x}", tags=without_mark(owned)) for n in range(6)
+    ]
+    world = World(volumes)
+    for volume in volumes:
+        named = a_persistent_volume(volume.volume_id, handle=volume.volume_id)
+        world.caches.persistent_volumes._store.apply(named)
+    asked_for_proof: list[None] = []
+    world.caches.news = lambda: asked_for_proof.append(None)
+
+    lives(world, 2 * 3600.0 - 1)
+
+    learned = 1
+    assert world.finds - learned == 2 * 12
+    assert len(world.pages_at) == 2 * 3
+    assert world.pages_at[1] - world.pages_at[0] >= 1  # EC2 and our memory have a rest
+    assert world.pages_at[3] - world.pages_at[0] == pytest.approx(3600, rel=0.01)
+    assert asked_for_proof == []  # the caches know them all
+
+
+def test_a_volume_without_a_mark_is_reported_once_for_as_long_as_it_is_there():
+    world = World([replace(SINCE, tags=without_mark(SINCE))])
+
+    counted = lives(world, 3 * 3600.0)
+
+    assert counted("reported") == 1
+    assert world.deleted == []
+
+
+@pytest.mark.parametrize("owner", ["persistent volume by id", "persistent volume by name", "claim"])
+def test_an_owner_of_whom_the_caches_have_not_heard_keeps_a_volume(owner):
+    uid = "0c5a1b2e-7f00-4a7e-9d61-3b1f00000001"
+    orphan = replace(SINCE, tags={**SINCE.tags, tags.VOLUME_NAME: f"pvc-{uid}"})
+    world = World([orphan])
+    caches = world.caches
+
+    def turns_up() -> None:
+        if owner == "claim":
+            caches.claims._store.apply(a_claim(uid=uid))
+        elif owner == "persistent volume by id":
+            named = a_persistent_volume("imported", handle=orphan.volume_id)
+            caches.persistent_volumes._store.apply(named)
+        else:
+            caches.persistent_volumes._store.apply(a_persistent_volume(f"pvc-{uid}"))
+
+    caches.news = turns_up
+
+    lives(world, 60.0)
+
+    assert world.deleted == []
+
+
+def test_a_sweep_that_cannot_tell_what_is_owned_touches_nothing():
+    world = World([SINCE, replace(BEFORE, tags=without_mark(BEFORE))])
+
+    def cannot_tell() -> None:
+        raise KubeError(Reason.UNREADABLE, "a claim cannot be read")
+
+    world.caches.news = cannot_tell
+
+    counted = lives(world, 600.0)
+
+    assert world.deleted == []
+    assert counted("reported") == 0
+
+
+class Creates:
+    """An API server that answers in one way to whoever creates a persistent volume."""
+
+    def __init__(self, answer: KubeError | None) -> None:
+        self.answer = answer
+        self.bodies: list[Any] = []
+
+    async def create(self, _: object, body: Any) -> None:
+        self.bodies.append(body)
+        if self.answer is not None:
+            raise self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "retained"),
+    [
+        (None, 1),
+        (KubeError(Reason.OBJECT_EXISTS, "somebody was faster"), 0),
+        (KubeError(Reason.FORBIDDEN, "no"), 0),
+    ],
+)
+def test_a_volume_to_be_kept_is_put_under_a_persistent_volume_and_only_then_unmarked(
+    answer, retained
+):
+    kept = an_orphan("vol-0000000000000000e", STOCK_LED_UNTIL + HOUR / 2, "Retain")
+    uid = "0c5a1b2e-7f00-4a7e-9d61-3b1f00000001"
+    kept = replace(kept, tags={**kept.tags, tags.VOLUME_NAME: f"pvc-{uid}"})
+    world, api = World([kept]), Creates(answer)
+    world.create = api.create  # type: ignore[attr-defined]
+
+    with capture_logs() as logs:
+        counted = lives(world, 60.0)
+
+    assert len(api.bodies) == 1
+    assert counted("retained") == retained
+    assert world.untagged == [kept.volume_id] * retained
+    failed = [entry for entry in logs if entry["event"] == "cannot end an orphan yet"]
+    assert len(failed) == (answer is not None and answer.reason is Reason.FORBIDDEN)
+
+
+def test_one_named_volume_whose_mark_may_not_be_taken_off_does_not_keep_the_sweep_from_others():
+    named = an_orphan("vol-0000000000000000f", STOCK_LED_UNTIL + HOUR / 2)
+    world = World([named, SINCE], forbidden={named.volume_id})
+    rescue = a_persistent_volume("rescue", handle=named.volume_id)
+    world.caches.persistent_volumes._store.apply(rescue)
+
+    async def story(_: Clock) -> None:
+        living = asyncio.create_task(life(world, OURS_SINCE, 3600.0, Metrics()))
+        await asyncio.sleep(30)
+        # What its mark proves is in doubt, so it stays though its object goes.
+        world.caches.persistent_volumes._store.remove(rescue.name, "9999")
+        await living
+
+    with capture_logs() as logs:
+        in_virtual_time(story)
+
+    assert set(world.deleted) == {SINCE.volume_id}
+    told = {entry["event"] for entry in logs if entry.get("volume") == named.volume_id}
+    assert any("the sweep for orphans leaves it alone" in event for event in told)
+
+
+def without_mark(volume: Volume) -> dict[str, str]:
+    return {key: value for key, value in volume.tags.items() if key != tags.UNCLAIMED}

@@ -22,7 +22,6 @@ from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, UNKNOWN_ZONE, Cl
 from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason, StorageError
 from provisioner.model.volume import VolumeState
 from provisioner.reconcile.caches import Caches
-from provisioner.reconcile.live import LiveLists
 from provisioner.reconcile.marks import Marks
 from provisioner.reconcile.provision import Provisioner
 from provisioner.settings import Settings
@@ -63,9 +62,8 @@ class World:
         ):
             self.caches.nodes._store.apply(a_node(name, zone=zone))
             self.caches.csi_nodes._store.apply(a_csi_node(name, instance=instance))
-        live = LiveLists(kube)
         self.watcher = PromptWatcher(self.ec2, metrics)
-        self.marks = Marks(volumes, live, cluster_id=cluster_id)
+        self.marks = Marks(volumes, self.caches, cluster_id=cluster_id)
         self.provisioner = Provisioner(
             settings=Settings(),
             identity="test",
@@ -78,7 +76,6 @@ class World:
             zone_names=ZoneNames(cast("Ec2Calls", None)),
             watcher=self.watcher,
             marks=self.marks,
-            live=live,
             events=cast("EventRecorder", self.events),
             metrics=metrics,
         )
@@ -356,7 +353,7 @@ async def test_the_volume_of_a_claim_that_is_gone_is_deleted_if_its_object_is_re
     async def nobody_names(volume_id: str) -> None:
         looked_for.append(volume_id)
 
-    monkeypatch.setattr(world.provisioner.creations._live, "nobody_names", nobody_names)
+    monkeypatch.setattr(world.caches, "nobody_names", nobody_names)
 
     await world.provisioner.reconcile(UID)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -23,7 +23,6 @@ from webhook.configurations import Configurations
 from webhook.decide.rotation import Waits
 from webhook.keeper import Keeper
 from webhook.metrics import WebhookMetrics
-from webhook.model.review import Json
 from webhook.tls import Contexts
 
 
@@ -57,12 +56,11 @@ class Replica:
         *,
         off_s: float = 0.0,
         fates: Callable[[str], str] = lambda _: "",
-        whole: Mapping[str, Json] | None = None,
         managed: bool = True,
         waits: Waits = WAITS,
     ) -> None:
         self.world, self.name = world, name
-        self._off, self._fates, self._whole = timedelta(seconds=off_s), fates, whole
+        self._off, self._fates = timedelta(seconds=off_s), fates
         self._managed, self._waits = managed, waits
         self.lives = 0
         self.ready_s: float | None = None
@@ -75,7 +73,7 @@ class Replica:
         self.edge = Edge(self.world, self._fates)
         self.contexts, self.metrics = Shown(self.world), WebhookMetrics()
         client = self.edge.client
-        registration = Configurations(client, name=NAME, whole=self._whole)
+        registration = Configurations(client, name=NAME)
         self.keeper = Keeper(
             client,
             self.contexts,

@@ -26,11 +26,9 @@ from provisioner.kube import wire
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.model.errors import KubeError, Outcome, Reason
 from tests.ec2.virtual_time import Clock
-from tests.webhook.pairs import NAMES, NOW
-from tests.webhook.services import by_service
+from tests.webhook.pairs import NAMES, NOW, Issued
+from tests.webhook.services import configurations
 from webhook.decide.rotation import Waits
-from webhook.issuing import Issued
-from webhook.model import hooks
 from webhook.model.review import Json
 
 NAMESPACE, SECRET, NAME = "web", "tls", "ebs-webhook"
@@ -115,11 +113,11 @@ class World:
         self.check()
         return obj
 
-    def register(self, service: str = "ebs-webhook") -> None:
+    def register(self) -> None:
         """Apply the manifests: no webhook is trusted by anything yet."""
-        table = hooks.configurations(NAME, by_service(service, NAMESPACE), driver="d")
-        self.put(MUTATING, NAME, table[hooks.MUTATING])
-        self.put(VALIDATING, NAME, table[hooks.VALIDATING])
+        table = configurations()
+        self.put(MUTATING, NAME, table["MutatingWebhookConfiguration"])
+        self.put(VALIDATING, NAME, table["ValidatingWebhookConfiguration"])
 
     def trust(self, bundle: bytes) -> None:
         """Somebody writes what every webhook is trusted by."""
@@ -272,8 +270,13 @@ class Edge:
         await asyncio.sleep(self.world.rng.uniform(0.0, self.world.slow_s))
 
 
-def data_of(serving: Issued, upcoming: Issued | None = None) -> dict[str, bytes]:
-    """A Secret before a rotation, or with the next pair in it."""
+def data_of(serving: Issued) -> dict[str, bytes]:
+    """A Secret whose authority signs."""
+    return former(serving) | {"ca.key": serving.authority_key}
+
+
+def former(serving: Issued, upcoming: Issued | None = None) -> dict[str, bytes]:
+    """A Secret of releases that threw each authority's key away, perhaps with its next pair."""
     data = {"ca.crt": serving.authority, "tls.crt": serving.certificate, "tls.key": serving.key}
     if upcoming is not None:
         data["ca.crt"] = upcoming.authority + serving.authority

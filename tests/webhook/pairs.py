@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
@@ -12,15 +12,39 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from webhook import certificates, issuing
+from webhook import certificates
 from webhook.certificates import Leaf, Names
-from webhook.issuing import Issued
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 NAMES = Names(
     dns=("ebs-webhook.ebs-provisioner.svc", "ebs-webhook.ebs-provisioner.svc.cluster.local"),
     ips=("127.0.0.1", "::1"),
 )
+
+
+@dataclass(frozen=True)
+class Issued:
+    """A server certificate, its key, and the authority that signed it with its key, as PEM."""
+
+    authority: bytes
+    certificate: bytes
+    key: bytes
+    authority_key: bytes = b""
+
+
+def issue(names: Names, now: datetime) -> Issued:
+    """A certificate of an authority of its own, made at this time."""
+    made = certificates.new_authority(now)
+    (authority,) = certificates.authorities(made.certificate)
+    leaf = certificates.signed(names, authority, made.key, now)
+    return Issued(made.certificate, leaf.certificate, leaf.key, made.key)
+
+
+def reissue(of: Issued, now: datetime, names: Names = NAMES) -> Issued:
+    """A later certificate of the same authority."""
+    (authority,) = certificates.authorities(of.authority)
+    leaf = certificates.signed(names, authority, of.authority_key, now)
+    return replace(of, certificate=leaf.certificate, key=leaf.key)
 
 
 @dataclass(frozen=True)
@@ -32,7 +56,7 @@ class Made:
 
 
 def a_pair(names: Names = NAMES, now: datetime = NOW) -> Made:
-    issued = issuing.issue(names, now)
+    issued = issue(names, now)
     return Made(issued, certificates.read_leaf(issued.certificate, issued.key))
 
 

@@ -68,16 +68,6 @@ def settings_of(monkeypatch: Patch, *options: str) -> Settings:
         ("--listen", "https://host:1", "is no address"),
         ("--listen", "", "is no address"),
         ("--metrics-address", "nowhere", "is no address"),
-        ("--url", "http://127.0.0.1:8443", "is not of the form https://"),
-        ("--url", "https://127.0.0.1", "is not of the form https://"),
-        ("--url", "https://127.0.0.1:0", "is not of the form https://"),
-        ("--url", "https://127.0.0.1:99999", "is not of the form https://"),
-        ("--url", "https://me@127.0.0.1:8443", "is not of the form https://"),
-        ("--url", "https://127.0.0.1:8443/path", "is not of the form https://"),
-        ("--url", "https://127.0.0.1:8443?timeout=5s", "is not of the form https://"),
-        ("--url", "https://127.0.0.1:8443#here", "is not of the form https://"),
-        ("--url", "https://[::1:8443", "is not of the form https://"),
-        ("--url", "", "is not of the form https://"),
         ("--namespace", "Not-A-Name", "is no DNS name"),
         ("--service", "", "is no DNS name"),
         ("--driver-name", "ebs..com", "is no DNS name"),
@@ -110,14 +100,6 @@ def test_an_unknown_option_or_command_is_one_line(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_url_without_certificates_of_our_own_is_refused(
-    monkeypatch: Patch, capsys: Captured
-) -> None:
-    assert run(monkeypatch, "serve", "--url=https://127.0.0.1:9443", "--tls-manage=false") == 2
-    assert "--url" in (told := capsys.readouterr().err)
-    assert told.count("\n") == 1
-
-
 @pytest.mark.parametrize("command", [(), ("serve",)])
 def test_help_needs_nothing_and_succeeds(
     monkeypatch: Patch, capsys: Captured, command: tuple[str, ...]
@@ -130,29 +112,11 @@ def test_without_options_it_is_the_manifests_webhook(monkeypatch: Patch) -> None
     assert settings_of(monkeypatch) == Settings()
 
 
-def test_with_a_url_it_needs_nothing_of_the_manifests(monkeypatch: Patch) -> None:
-    settings = settings_of(monkeypatch, "--url=https://127.0.0.1:9443/")
-
-    assert settings.url == "https://127.0.0.1:9443"
-    assert settings.listen == "127.0.0.1:9443"
-    assert settings.namespace == "default"
-
-
-def test_what_is_said_beside_a_url_counts(monkeypatch: Patch) -> None:
-    settings = settings_of(
-        monkeypatch, "--url=https://[::1]:9443", "--listen=:8443", "--namespace=mine"
-    )
-
-    assert settings.url == "https://[::1]:9443"
-    assert (settings.listen, settings.namespace) == (":8443", "mine")
-
-
 @pytest.mark.parametrize(
     ("option", "value", "field", "expected"),
     [
         ("kubeconfig", "/somewhere", "kubeconfig", "/somewhere"),
         ("listen", ":1", "listen", ":1"),
-        ("url", "https://a:1", "url", "https://a:1"),
         ("namespace", "here", "namespace", "here"),
         ("service", "mine", "service", "mine"),
         ("driver-name", "ebs.example.com", "driver", "ebs.example.com"),
@@ -160,6 +124,7 @@ def test_what_is_said_beside_a_url_counts(monkeypatch: Patch) -> None:
         ("region", "eu-central-1", "region", "eu-central-1"),
         ("ec2-rate", "*=x2", "ec2_rates", "*=x2"),
         ("tls-secret", "theirs", "tls_secret", "theirs"),
+        ("tls-name", "b, 127.0.0.1", "tls_names", ("127.0.0.1", "b")),
         ("tls-manage", "false", "tls_manage", False),
         ("metrics-address", ":2", "metrics_address", ":2"),
     ],
@@ -184,7 +149,7 @@ def test_the_environment_is_held_to_the_same_rules(monkeypatch: Patch, capsys: C
 
 
 def test_an_empty_setting_in_the_environment_is_none(monkeypatch: Patch) -> None:
-    for option in ("URL", "LISTEN", "NAMESPACE", "REGION", "METRICS_ADDRESS"):
+    for option in ("TLS_NAME", "LISTEN", "NAMESPACE", "REGION", "METRICS_ADDRESS"):
         monkeypatch.setenv(f"EBS_WEBHOOK_SERVE_{option}", "")
 
     assert settings_of(monkeypatch) == Settings()

@@ -7,33 +7,32 @@ from typing import Any
 import pytest
 
 from provisioner.model.errors import KubeError, Reason
+from tests.webhook import pairs
 from tests.webhook.certificate_world import MUTATING, NAME, VALIDATING, Edge, World
 from tests.webhook.pairs import NAMES, NOW
-from tests.webhook.services import by_service
-from webhook import certificates, configurations, issuing
+from tests.webhook.services import configurations as table
+from webhook import certificates, configurations
 from webhook.configurations import Configurations
-from webhook.model import hooks
 from webhook.model.review import Json
 
-A, B = (issuing.issue(NAMES, NOW).authority for _ in range(2))
-WHOLE = hooks.configurations(NAME, hooks.by_url("https://127.0.0.1:9443"), driver="d")
+A, B = (pairs.issue(NAMES, NOW).authority for _ in range(2))
 
 
 class Story:
     """One of us, and an API server that the manifests were applied to."""
 
-    def __init__(self, whole: dict[str, Json] | None = None, *, registered: bool = True) -> None:
+    def __init__(self, *, registered: bool = True) -> None:
         self.world = World(lambda: 0.0, slow_s=0.0)
         if registered:
             self.world.register()
         self.edge = Edge(self.world)
-        self.ours = Configurations(self.edge.client, name=NAME, whole=whole)
+        self.ours = Configurations(self.edge.client, name=NAME)
 
     async def publish(self, bundle: bytes) -> None:
         await self.ours.publish(await self.ours.read(), bundle)
 
     async def carries(self, bundle: bytes) -> bool:
-        return self.ours.carry(await self.ours.read(), bundle)
+        return all(each == bundle for one in await self.ours.read() for each in one.bundles)
 
     def webhooks(self, plural: str) -> list[Json]:
         found: list[Json] = self.world.objects[plural, NAME]["webhooks"]
@@ -74,7 +73,10 @@ async def test_only_the_bundle_is_sent_so_that_nothing_else_is_owned(
     monkeypatch.setattr(Edge, "patch", noted)
     await Story().publish(A)
 
-    assert [body["kind"] for body in sent] == [hooks.MUTATING, hooks.VALIDATING]
+    assert [body["kind"] for body in sent] == [
+        "MutatingWebhookConfiguration",
+        "ValidatingWebhookConfiguration",
+    ]
     for body in sent:
         assert body.keys() == {"apiVersion", "kind", "metadata", "webhooks"}
         assert body["metadata"].keys() == {"name", "resourceVersion"}
@@ -105,8 +107,7 @@ async def test_an_old_reading_cannot_undo_a_newer_write():
 
 async def test_a_configuration_that_is_not_there_is_not_made():
     story = Story(registered=False)
-    table = hooks.configurations(NAME, by_service("s", "n"), driver="d")
-    story.world.put(MUTATING, NAME, table[hooks.MUTATING])
+    story.world.put(MUTATING, NAME, table()["MutatingWebhookConfiguration"])
 
     await story.publish(A)
 
@@ -139,69 +140,3 @@ async def test_a_webhook_with_parts_missing_is_trusted_by_nothing(odd: Json | No
     found = await story.ours.read()
 
     assert [each.bundles for each in found] == [[b"", b""], [] if odd is None else [b""]]
-
-
-async def test_by_url_both_are_made_whole():
-    story = Story(WHOLE, registered=False)
-
-    assert not await story.carries(A)
-    await story.publish(A)
-
-    assert await story.carries(A)
-    for plural, kind in ((MUTATING, hooks.MUTATING), (VALIDATING, hooks.VALIDATING)):
-        assert story.webhooks(plural) == carrying(WHOLE[kind]["webhooks"], A)
-        labels = story.world.objects[plural, NAME]["metadata"]["labels"]
-        assert labels["app.kubernetes.io/component"] == "webhook"
-
-
-async def test_by_url_the_service_of_the_manifests_is_replaced():
-    story = Story(WHOLE)
-
-    await story.publish(A)
-
-    assert story.webhooks(MUTATING) == carrying(WHOLE[hooks.MUTATING]["webhooks"], A)
-    assert story.webhooks(VALIDATING) == carrying(WHOLE[hooks.VALIDATING]["webhooks"], A)
-
-
-def with_defaults(webhook: Json) -> Json:
-    return webhook | {"matchPolicy": "Equivalent", "objectSelector": {}}
-
-
-def without_conditions(webhook: Json) -> Json:
-    return {key: value for key, value in webhook.items() if key != "matchConditions"}
-
-
-def by_service_too(webhook: Json) -> Json:
-    return webhook | {"clientConfig": webhook["clientConfig"] | {"service": {"name": "other"}}}
-
-
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [
-        pytest.param(with_defaults, True, id="what the API server adds"),
-        pytest.param(without_conditions, False, id="something is gone"),
-        pytest.param(by_service_too, False, id="reached in another way"),
-        pytest.param(lambda webhook: webhook | {"timeoutSeconds": 30}, False, id="another timeout"),
-    ],
-)
-async def test_by_url_a_change_is_undone_and_a_default_is_none(changed: Any, *, expected: bool):
-    story = Story(WHOLE)
-    await story.publish(A)
-    configuration = story.world.objects[VALIDATING, NAME]
-    configuration["webhooks"] = [changed(webhook) for webhook in configuration["webhooks"]]
-
-    assert await story.carries(A) is expected
-    await story.publish(A)
-    assert await story.carries(A)
-
-
-async def test_by_url_two_that_begin_at_once_do_not_disturb_each_other():
-    story = Story(WHOLE, registered=False)
-    both = await story.ours.read(), await story.ours.read()
-
-    await story.ours.publish(both[0], A)
-    with pytest.raises(KubeError) as caught:
-        await story.ours.publish(both[1], B)
-
-    assert caught.value.reason is Reason.OBJECT_EXISTS
-    assert await story.carries(A)

@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from provisioner.model.errors import KubeError, Reason
+from tests.webhook import pairs
 from tests.webhook.certificate_replicas import a_replica, authorities, steps, told, warnings
 from tests.webhook.certificate_world import (
     MUTATING,
@@ -23,14 +24,31 @@ from tests.webhook.certificate_world import (
     Edge,
     World,
     data_of,
+    former,
 )
 from tests.webhook.pairs import NAMES, NOW
-from webhook import certificates, issuing
-from webhook.model import hooks
+from webhook import certificates
 
-FRESH = issuing.issue(NAMES, NOW)
-DUE = issuing.issue(NAMES, NOW - timedelta(days=70))
+FRESH = pairs.issue(NAMES, NOW)
+DUE = pairs.issue(NAMES, NOW - timedelta(days=70))
+AGED = pairs.reissue(pairs.issue(NAMES, NOW - timedelta(days=2500)), NOW)
 HOUR_S = 3600.0
+
+
+class Refusing(Edge):
+    """What ``refused`` names ("get secrets", …) may not be done."""
+
+    refused: frozenset[str] = frozenset()
+
+    async def get(self, resource: Any, name: str, namespace: str = "") -> Any:
+        if f"get {resource.plural}" in self.refused:
+            raise KubeError(Reason.FORBIDDEN, f"you may not read {resource.plural}")
+        return await super().get(resource, name, namespace)
+
+    async def create(self, resource: Any, body: Any, namespace: str = "") -> Any:
+        if f"create {resource.plural}" in self.refused:
+            raise KubeError(Reason.FORBIDDEN, f"you may not make {resource.plural}")
+        return await super().create(resource, body, namespace)
 
 
 # -- the beginning
@@ -48,7 +66,7 @@ def test_the_first_replica_makes_serves_and_publishes(*, made: bool):
         assert replica.chain == world.secret["tls.crt"]
         assert replica.ready_s is not None
         assert replica.ready_s < 2
-        assert steps(replica) == {"Make": 1, "Publish": 1}
+        assert steps(replica) == {"Make": 1, "Publish": 1, "Sign": 1}
         expiry = replica.metrics.certificate_expiry._value.get()
         assert expiry == pytest.approx((NOW + timedelta(days=90)).timestamp(), abs=60)
         assert warnings(logs) == []
@@ -96,29 +114,35 @@ def test_without_configurations_nobody_has_to_trust_it_yet():
     told(story)
 
 
-def test_by_url_it_registers_itself():
-    whole = hooks.configurations(NAME, hooks.by_url("https://127.0.0.1:9443"), driver="d")
+# -- a rotation
 
+
+def test_a_certificate_is_renewed_by_one_write_and_served_by_all_at_once():
     async def story(world: World) -> None:
-        del world.objects[MUTATING, NAME], world.objects[VALIDATING, NAME]
-        await a_replica(world, whole=whole)
+        world.put_secret(data_of(DUE))
+        world.trust(DUE.authority)
+        replicas = [await a_replica(world, name=name) for name in ("one", "two")]
+        await asyncio.sleep(1)
 
-        assert world.bundles == {world.secret["ca.crt"]}
-        webhook, _ = world.objects[MUTATING, NAME]["webhooks"]
-        assert webhook["clientConfig"]["url"] == "https://127.0.0.1:9443/mutate/persistentvolumes"
+        assert [replica.chain for replica in replicas] == [world.secret["tls.crt"]] * 2
+        assert world.secret["tls.crt"] != DUE.certificate
+        assert world.bundles == {DUE.authority}
+        assert world.writes == ["MERGE secrets #1"]
 
     told(story)
 
 
-# -- a rotation
-
-
-def test_a_rotation_goes_in_order_and_takes_its_time():
+@pytest.mark.parametrize("secret", [former(FRESH), data_of(AGED)], ids=["former release", "due"])
+def test_a_new_authority_is_trusted_beside_the_old_one_before_it_is_served(
+    secret: dict[str, bytes],
+):
     at_s: dict[str, float] = {}
 
     async def story(world: World) -> None:
-        world.put_secret(data_of(DUE))
-        replica = await a_replica(world)
+        asyncio.get_running_loop()._clock_resolution = 1e-6  # type: ignore[attr-defined]
+        world.put_secret(secret)
+        world.trust(secret["ca.crt"])
+        replica = await a_replica(world, waits=replace(WAITS, check_s=HOUR_S))
 
         async def until(what: str, holds: Callable[[], bool]) -> None:
             while not holds():
@@ -126,40 +150,65 @@ def test_a_rotation_goes_in_order_and_takes_its_time():
             at_s[what] = world.clock()
 
         old = replica.chain
-        await until("prepared", lambda: "next.crt" in world.secret)
-        upcoming = world.secret["next.crt"]
+        await until("made", lambda: "ca.key" in world.secret and len(authorities(world)) == 2)
         await until("published", lambda: world.bundles == {world.secret["ca.crt"]})
         assert replica.chain == old
-        await until("swapped", lambda: world.secret["tls.crt"] == upcoming)
+        await until("signed", lambda: world.secret["tls.crt"] != secret["tls.crt"])
         await asyncio.sleep(1)
-        assert replica.chain == upcoming
-        await until("pruned", lambda: len(authorities(world)) == 1)
-        await until("forgotten", lambda: world.bundles == {world.secret["ca.crt"]})
-        await asyncio.sleep(2 * HOUR_S)
+        assert replica.chain == world.secret["tls.crt"] != old
+        await until("forgotten", lambda: world.bundles != {world.secret["ca.crt"]})
+        await asyncio.sleep(HOUR_S)
 
-        assert steps(replica) == {"Prepare": 1, "Publish": 3, "Swap": 1, "Prune": 1}
-        assert world.secret.keys() == {"ca.crt", "tls.crt", "tls.key", "retired.crt"}
+        (bundle,) = world.bundles
+        assert [each.fingerprint for each in certificates.authorities(bundle)] == (
+            authorities(world)[:1]
+        )
+        assert steps(replica) == {"Make": 1, "Publish": 2, "Sign": 1}
 
     told(story)
 
-    assert list(at_s) == ["prepared", "published", "swapped", "pruned", "forgotten"]
-    assert at_s["swapped"] - at_s["published"] == pytest.approx(WAITS.settle_s, abs=1)
-    assert at_s["pruned"] - at_s["swapped"] == pytest.approx(WAITS.prune_after_s, abs=1)
+    assert list(at_s) == ["made", "published", "signed", "forgotten"]
+    assert at_s["signed"] - at_s["published"] == pytest.approx(WAITS.settle_s, abs=1)
+    assert at_s["forgotten"] - at_s["signed"] == pytest.approx(2 * 24 * HOUR_S, rel=0.05)
 
 
-def test_nobody_has_to_touch_it_for_a_year():
+def test_nobody_has_to_touch_it_for_ten_years():
     async def story(world: World) -> None:
         # In doubles, a nanosecond is lost beside a year.
         asyncio.get_running_loop()._clock_resolution = 1e-6  # type: ignore[attr-defined]
-        rarely = replace(WAITS, check_s=24 * HOUR_S)
+        rarely = replace(WAITS, check_s=7 * 24 * HOUR_S)
         replica = await a_replica(world, waits=rarely)
-        await asyncio.sleep(365 * 24 * HOUR_S)
+        await asyncio.sleep(10 * 365 * 24 * HOUR_S)
 
         taken = steps(replica)
-        assert taken["Swap"] == taken["Prune"] == taken["Prepare"] == 6
-        assert world.bundles == {world.secret["ca.crt"]}
+        assert (taken["Make"], taken["Publish"]) == (2, 3)
+        assert 60 <= taken["Sign"] <= 62
+        assert len(world.bundles) == 1
         leaf = certificates.read_leaf(replica.chain, world.secret["tls.key"])
-        assert leaf.not_after - world.now > timedelta(days=30)
+        assert leaf.not_after - world.now > timedelta(days=29)
+
+    told(story)
+
+
+def test_who_has_not_heard_of_the_api_server_for_minutes_is_not_ready(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("tests.webhook.certificate_replicas.Edge", Refusing)
+
+    async def story(world: World) -> None:
+        replica = await a_replica(world)
+        await asyncio.sleep(HOUR_S)
+        assert replica.keeper.problem() == ""
+
+        monkeypatch.setattr(Refusing, "refused", frozenset({"get secrets", f"get {MUTATING}"}))
+        await asyncio.sleep(200)
+        assert replica.keeper.problem() == ""
+        await asyncio.sleep(200)
+        assert "the API server has not been reached for" in replica.keeper.problem()
+
+        monkeypatch.setattr(Refusing, "refused", frozenset())
+        await asyncio.sleep(60)
+        assert replica.keeper.problem() == ""
 
     told(story)
 
@@ -180,9 +229,10 @@ def test_a_bundle_that_somebody_took_away_is_back_at_once():
     told(story)
 
 
-def test_a_swap_waits_for_a_bundle_that_was_away():
+def test_a_new_authority_that_was_taken_away_has_to_settle_again():
     async def story(world: World) -> None:
-        world.put_secret(data_of(FRESH, issuing.issue(NAMES, NOW)))
+        world.put_secret(former(FRESH))
+        world.trust(FRESH.authority)
         replica = await a_replica(world)
         await asyncio.sleep(WAITS.settle_s - 10)
         world.register()
@@ -196,22 +246,6 @@ def test_a_swap_waits_for_a_bundle_that_was_away():
 
 
 # -- an API server that says no
-
-
-class Refusing(Edge):
-    """What ``refused`` names ("get secrets", …) may not be done."""
-
-    refused: frozenset[str] = frozenset()
-
-    async def get(self, resource: Any, name: str, namespace: str = "") -> Any:
-        if f"get {resource.plural}" in self.refused:
-            raise KubeError(Reason.FORBIDDEN, f"you may not read {resource.plural}")
-        return await super().get(resource, name, namespace)
-
-    async def create(self, resource: Any, body: Any, namespace: str = "") -> Any:
-        if f"create {resource.plural}" in self.refused:
-            raise KubeError(Reason.FORBIDDEN, f"you may not make {resource.plural}")
-        return await super().create(resource, body, namespace)
 
 
 def test_a_deleted_secret_that_it_may_not_make_is_asked_for_once(
@@ -267,7 +301,7 @@ def test_a_reply_that_is_lost_is_found_in_what_is_read_next():
     async def story(world: World) -> None:
         replica = await a_replica(world, fates=fates)
 
-        assert len(world.writes) == 3
+        assert len(world.writes) == 4
         assert replica.chain == world.secret["tls.crt"]
 
     told(story)

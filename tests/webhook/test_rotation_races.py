@@ -16,6 +16,7 @@ from datetime import timedelta
 import pytest
 
 from tests.ec2.virtual_time import Clock, in_virtual_time
+from tests.webhook import pairs
 from tests.webhook.certificate_replicas import Replica
 from tests.webhook.certificate_world import (
     AFTER,
@@ -24,36 +25,47 @@ from tests.webhook.certificate_world import (
     WAITS,
     World,
     data_of,
+    former,
 )
 from tests.webhook.pairs import NAMES, NOW
-from webhook import certificates, issuing
+from webhook import certificates
 
-OLD = issuing.issue(NAMES, NOW - timedelta(days=70))
-NEXT = issuing.issue(NAMES, NOW)
-SWAPPED = data_of(NEXT) | {"ca.crt": NEXT.authority + OLD.authority}
-PRUNED = data_of(NEXT) | {"retired.crt": OLD.authority}
-ROTATION_S = WAITS.settle_s + WAITS.prune_after_s
+OLD = pairs.issue(NAMES, NOW - timedelta(days=70))
+NEXT = pairs.issue(NAMES, NOW)
+# A certificate that is due, and an authority whose key is gone or that is due.
+ANCIENT = pairs.issue(NAMES, NOW - timedelta(days=2500))
+FORMER = {
+    "former release": former(OLD),
+    "former release, publishing": former(OLD, NEXT),
+    "former release, swapped": former(NEXT) | {"ca.crt": NEXT.authority + OLD.authority},
+    "former release, pruned": former(NEXT) | {"retired.crt": OLD.authority},
+}
+ROTATION_S = WAITS.settle_s + 300
 BEGINNINGS = {
     "empty": {},
     "due": data_of(OLD),
-    "publishing": data_of(OLD, NEXT),
-    "swapped": SWAPPED,
-    "pruned": PRUNED,
+    "authority due": data_of(ANCIENT) | {"tls.crt": OLD.certificate, "tls.key": OLD.key},
     "replaced": data_of(NEXT),
+    **FORMER,
 }
+BEGINNINGS["authority due"]["ca.crt"] += OLD.authority
 FATES = ("", BEFORE, AFTER, LOST)
 
 
 def settled(world: World) -> None:
-    """All agree on one young chain, and it alone is trusted."""
+    """All agree on one young chain of one authority that can sign, and it is trusted."""
     secret = world.secret
-    (authority,) = certificates.authorities(secret["ca.crt"])
+    known = certificates.authorities(secret["ca.crt"])
+    authority = certificates.signing_key(secret["ca.key"], known)
     leaf = certificates.read_leaf(secret["tls.crt"], secret["tls.key"])
 
-    assert certificates.signer(leaf, [authority]) == authority
+    assert certificates.signer(leaf, known) == authority
     assert leaf.not_after - world.now > timedelta(days=80)
-    assert "next.crt" not in secret
-    assert world.bundles == {secret["ca.crt"]}
+    assert authority.certificate.not_valid_after_utc - world.now > timedelta(days=3000)
+    assert secret.keys() == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+    for bundle in world.bundles:
+        assert authority in certificates.authorities(bundle)
+        assert {*certificates.authorities(bundle)} <= {*known}
     living = [replica for replica in world.replicas if replica.alive]
     assert living
     assert {replica.chain for replica in living} == {secret["tls.crt"]}
@@ -69,8 +81,11 @@ class Story:
         if data := BEGINNINGS[beginning]:
             self.world.put_secret(data)
             # What the one before had published by then.
-            before = beginning in {"due", "publishing", "replaced"}
-            self.world.trust(OLD.authority if before else SWAPPED["ca.crt"])
+            unpublished = beginning in {"replaced", "former release, publishing"}
+            both = NEXT.authority + OLD.authority
+            pruned = beginning == "former release, pruned"
+            published = both if pruned else data["ca.crt"]
+            self.world.trust(OLD.authority if unpublished else published)
         self.replicas: list[Replica] = []
         self.calm = asyncio.Event()
 
@@ -144,10 +159,11 @@ def test_three_that_begin_at_the_same_moment_agree_on_one(seed: int):
     world = in_virtual_time(tell)
 
     assert world.outages == []
-    # Three may make a certificate, one may save it; every webhook is written to once.
+    # Three may make an authority, one may save it; every webhook is written to once.
     assert sorted(label.partition(" #")[0] for label in world.writes) == [
         "APPLY mutatingwebhookconfigurations",
         "APPLY validatingwebhookconfigurations",
+        "MERGE secrets",
         "create secrets",
     ]
 
@@ -169,19 +185,15 @@ def requests_of(beginning: str) -> list[str]:
 
 
 PATCHES = "APPLY mutatingwebhookconfigurations", "APPLY validatingwebhookconfigurations"
-FIRST, SECOND = ([f"{patch} #{n}" for patch in PATCHES] for n in (1, 2))
+PUBLISHED = [f"{patch} #1" for patch in PATCHES]
 WALK = {
-    "empty": ["create secrets #1", *FIRST],
-    # Prepare, publish, swap, prune, publish.
-    "due": [
-        "MERGE secrets #1",
-        *FIRST,
-        "MERGE secrets #2",
-        "MERGE secrets #3",
-        *SECOND,
-    ],
-    # Adopt, publish, prune, publish.
-    "replaced": ["MERGE secrets #1", *FIRST, "MERGE secrets #2", *SECOND],
+    # Make, publish, sign.
+    "empty": ["create secrets #1", *PUBLISHED, "MERGE secrets #1"],
+    "due": ["MERGE secrets #1"],
+    "authority due": ["MERGE secrets #1", *PUBLISHED, "MERGE secrets #2"],
+    "former release": ["MERGE secrets #1", *PUBLISHED, "MERGE secrets #2"],
+    # Adopt, publish.
+    "replaced": ["MERGE secrets #1", *PUBLISHED],
 }
 STEPS = [(beginning, label) for beginning, labels in WALK.items() for label in labels]
 
@@ -227,9 +239,10 @@ def test_whatever_is_done_to_the_secret_meanwhile(seed: int):
         {},
         {"tls.crt": b"rubbish", "tls.key": b"rubbish"},
         data_of(OLD) | {"tls.key": NEXT.key},
-        data_of(issuing.issue(NAMES, NOW)),
-        data_of(OLD, NEXT) | {"next.key": OLD.key},
-        SWAPPED | {"ca.crt": b""},
+        data_of(pairs.issue(NAMES, NOW)),
+        data_of(OLD) | {"ca.key": NEXT.authority_key},
+        *FORMER.values(),
+        data_of(NEXT) | {"ca.crt": b""},
     ]
 
     async def tell(clock: Clock) -> World:

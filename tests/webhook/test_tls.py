@@ -13,9 +13,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from provisioner.model.errors import Reason, StorageError
 from tests.webhook import pairs
-from tests.webhook.pairs import NAMES, self_signed
-from webhook import issuing
-from webhook.issuing import Issued
+from tests.webhook.pairs import NAMES, Issued, self_signed
 from webhook.tls import Callers, Contexts
 
 HOST = NAMES.dns[0]
@@ -195,7 +193,7 @@ def a_locked_key(issued: Issued) -> bytes:
     return key.private_bytes(Encoding.PEM, serialization.PrivateFormat.PKCS8, locked)
 
 
-GOOD, OTHER = issuing.issue(NAMES, NOW), issuing.issue(NAMES, NOW)
+GOOD, OTHER = pairs.issue(NAMES, NOW), pairs.issue(NAMES, NOW)
 WEAK = self_signed(NAMES, NOW, rsa_bits=1024)
 UNUSABLE = {
     "nothing": (b"", b""),

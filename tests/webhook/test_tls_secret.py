@@ -8,22 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.webhook.pairs import NAMES, NOW, a_pair, self_signed
-from webhook import certificates, issuing, tls_secret
+from tests.webhook import pairs
+from tests.webhook.pairs import NAMES, NOW, Issued, a_pair, self_signed
+from webhook import certificates, tls_secret
 from webhook.certificates import Names
-from webhook.decide.rotation import Adopt, Make, Pair, Prepare, Prune, Swap
-from webhook.issuing import Issued
+from webhook.decide.rotation import Adopt, Make, Pair, Sign
 from webhook.tls_secret import Changes, Held, Secret
 
 Data = Mapping[str, bytes | None]
 
-A, B = issuing.issue(NAMES, NOW), issuing.issue(NAMES, NOW)
-IDLE: Changes = {"ca.crt": A.authority, "tls.crt": A.certificate, "tls.key": A.key}
-PUBLISHING = IDLE | {
-    "ca.crt": B.authority + A.authority,
-    "next.crt": B.certificate,
-    "next.key": B.key,
+A, B = pairs.issue(NAMES, NOW), pairs.issue(NAMES, NOW)
+IDLE: Changes = {
+    "ca.crt": A.authority,
+    "ca.key": A.authority_key,
+    "tls.crt": A.certificate,
+    "tls.key": A.key,
 }
+FORMER = {"next.crt": B.certificate, "next.key": B.key, "retired.crt": B.authority}
 
 
 def a_secret(data: Data, version: str = "7") -> Secret:
@@ -35,12 +36,13 @@ def a_secret(data: Data, version: str = "7") -> Secret:
 
 
 def held(data: Data, names: Names = NAMES) -> Held:
-    return tls_secret.read(a_secret(data), names)
+    return tls_secret.read(a_secret(data), names, NOW)
 
 
-def after(step: Make | Prepare | Adopt | Swap | Prune, data: Data) -> Held:
+def after(step: Make | Adopt | Sign, data: Data, trusted: bytes = b"") -> Held:
     """The Secret after a step, as it is read again."""
-    changed = {**data, **tls_secret.after(step, held(data), NAMES, NOW)}
+    found = certificates.authorities(trusted)
+    changed = {**data, **tls_secret.after(step, held(data), NAMES, NOW, found)}
     return held({key: value for key, value in changed.items() if value is not None})
 
 
@@ -55,11 +57,11 @@ def authority(issued: Issued) -> str:
 
 @pytest.mark.parametrize("data", [None, {}, {"tls.crt": b"", "tls.key": None}])
 def test_an_empty_secret_is_no_rubbish(data: Changes | None):
-    found = held(data) if data is not None else tls_secret.read(None, NAMES)
+    found = held(data) if data is not None else tls_secret.read(None, NAMES, NOW)
 
-    assert found.content.serving is None
+    assert (found.content.authority, found.content.serving) == (None, None)
     assert found.content.problems == ()
-    assert found.bundle == b""
+    assert found.content.known == ()
 
 
 def test_a_secret_is_read():
@@ -68,13 +70,14 @@ def test_a_secret_is_read():
     assert found.content.serving == Pair(
         fingerprint(A), authority(A), NOW - timedelta(days=1), NOW + timedelta(days=90)
     )
-    assert found.content.upcoming is None
-    assert found.content.tidy
-    assert found.bundle == A.authority
+    assert found.content.authority == Pair(
+        authority(A), authority(A), NOW - timedelta(days=1), NOW + timedelta(days=3650)
+    )
+    assert found.bundle(found.content.known) == A.authority
 
 
 def test_no_key_is_ever_shown():
-    shown = repr([held(PUBLISHING), a_secret(PUBLISHING)])
+    shown = repr([held(IDLE), a_secret(IDLE), certificates.new_authority(NOW)])
 
     assert "PRIVATE" not in shown
     assert "web/tls" in shown
@@ -87,21 +90,53 @@ def test_no_key_is_ever_shown():
         ({"tls.key": B.key}, "tls.crt: the private key is not that of the certificate"),
         ({"tls.key": None}, "tls.crt: the private key cannot be read"),
         ({"tls.crt": b"x"}, "tls.crt: the certificate cannot be read"),
-        ({"ca.crt": B.authority}, "tls.crt: no authority in ca.crt has signed the certificate"),
+        (
+            {"tls.crt": B.certificate, "tls.key": B.key},
+            "tls.crt: no authority in ca.crt has signed the certificate",
+        ),
     ],
 )
 def test_what_cannot_be_served_is_told(spoilt: Changes, expected: str):
     content = held(IDLE | spoilt).content
 
-    assert content.serving is None
-    assert content.problems == (expected,)
+    assert (content.serving, content.problems) == (None, (expected,))
+    assert content.authority is not None
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "expected"),
+    [
+        ({"ca.key": b"x"}, "ca.key: the private key cannot be read"),
+        (
+            {"ca.key": B.authority_key},
+            "ca.key: the private key is not that of an authority in ca.crt",
+        ),
+        ({"ca.key": A.key}, "ca.key: the private key is not that of an authority in ca.crt"),
+        (
+            {"ca.key": self_signed(NAMES, NOW, rsa_bits=1024).key},
+            "ca.key: the private key is of a kind that is not made here",
+        ),
+    ],
+)
+def test_what_cannot_sign_is_told(spoilt: Changes, expected: str):
+    content = held(IDLE | spoilt).content
+
+    assert (content.authority, content.problems) == (None, (expected,))
+    assert content.serving is not None
+
+
+def test_the_key_of_a_certificate_in_the_bundle_that_may_not_sign_signs_nothing():
+    by_hand = self_signed(NAMES, NOW)
+
+    content = held({"ca.crt": by_hand.certificate, "ca.key": by_hand.key}).content
+
+    assert content.authority is None
 
 
 def test_a_bundle_of_rubbish_is_told():
     content = held(IDLE | {"ca.crt": b"rubbish"}).content
 
     assert content.problems[0] == "ca.crt: it holds no certificate"
-    assert not content.tidy
 
 
 def test_a_certificate_for_other_names_cannot_be_served():
@@ -110,21 +145,14 @@ def test_a_certificate_for_other_names_cannot_be_served():
     assert content.problems == ("tls.crt: the certificate is not made out to elsewhere.web.svc",)
 
 
-def test_a_spoilt_next_one_harms_nothing_else():
-    content = held(PUBLISHING | {"next.key": A.key}).content
+def test_a_certificate_ends_with_its_authority():
+    issued = pairs.issue(NAMES, NOW - timedelta(days=3640))
+    again = pairs.reissue(issued, NOW)
 
-    assert content.serving is not None
-    assert content.upcoming is None
-    assert content.spoilt_upcoming
+    found = held({"ca.crt": again.authority, "tls.crt": again.certificate, "tls.key": again.key})
 
-
-def test_an_authority_that_ends_first_ends_the_pair():
-    issued = issuing.issue(NAMES, NOW - timedelta(days=300))
-
-    pair = held({"ca.crt": issued.authority, "tls.crt": issued.certificate, "tls.key": issued.key})
-
-    assert pair.content.serving is not None
-    assert pair.content.serving.not_after == NOW - timedelta(days=210)
+    assert found.content.serving is not None
+    assert found.content.serving.not_after == NOW + timedelta(days=10)
 
 
 def test_a_self_signed_certificate_is_no_authority_of_itself():
@@ -138,91 +166,64 @@ def test_a_self_signed_certificate_is_no_authority_of_itself():
     assert held(data).content.serving is None
 
 
-def test_a_new_pair_takes_the_place_of_all_that_is_there():
-    found = after(Make(), {"ca.crt": A.authority, "tls.crt": b"rubbish", "next.key": b"rubbish"})
+def test_a_new_authority_stands_before_all_that_is_known_or_trusted():
+    other = pairs.issue(NAMES, NOW)
 
-    assert found.content.serving is not None
-    assert found.content.problems == ()
-    assert found.content.authorities == (found.content.serving.authority,)
-    assert found.data.keys() == {"ca.crt", "tls.crt", "tls.key"}
+    found = after(Make(), IDLE | FORMER, B.authority + other.authority + A.authority)
 
-
-def test_what_the_configurations_trust_is_adopted_each_once():
-    trusted = certificates.authorities(A.authority + B.authority) * 2
-
-    changes = tls_secret.after(Adopt(), held(IDLE), NAMES, NOW, trusted)
-
-    assert changes == {"ca.crt": A.authority + B.authority}
+    assert found.content.authority is not None
+    assert found.content.known == (
+        found.content.authority.fingerprint,
+        *(authority(each) for each in (B, other, A)),
+    )
+    assert found.content.serving == held(IDLE).content.serving
+    assert found.data.keys() == IDLE.keys()
 
 
-def test_an_authority_that_has_expired_is_not_adopted():
-    old = issuing.issue(NAMES, NOW - timedelta(days=366))
-    trusted = certificates.authorities(old.authority)
+def test_an_authority_that_has_expired_is_known_no_more():
+    old = pairs.issue(NAMES, NOW - timedelta(days=3651))
 
-    assert tls_secret.after(Adopt(), held(IDLE), NAMES, NOW, trusted) == {"ca.crt": A.authority}
+    found = after(Make(), {"ca.crt": old.authority + A.authority}, old.authority)
+
+    assert found.content.known[1:] == (authority(A),)
 
 
 def test_a_bundle_does_not_grow_for_ever():
-    strangers = b"".join(issuing.issue(NAMES, NOW).authority for _ in range(30))
+    strangers = b"".join(pairs.issue(NAMES, NOW).authority for _ in range(30))
+
+    found = after(Make(), IDLE, strangers)
+
     trusted = certificates.authorities(strangers)
-
-    changes = tls_secret.after(Adopt(), held(IDLE), NAMES, NOW, trusted)
-
-    known = certificates.authorities(changes["ca.crt"] or b"")
-    assert [each.fingerprint for each in known] == [
-        authority(A),
-        *(each.fingerprint for each in trusted[:9]),
-    ]
+    assert found.content.known[1:] == tuple(each.fingerprint for each in trusted[:9])
 
 
-def test_the_steps_of_a_rotation():
-    prepared = after(Prepare(), IDLE)
-    swapped = after(Swap(), dict(prepared.data))
-    pruned = after(Prune(), dict(swapped.data))
+def test_what_is_adopted_is_trusted_beside_and_a_new_certificate_is_signed():
+    found = after(Adopt(), IDLE | FORMER, A.authority + B.authority)
 
-    before, upcoming = prepared.content.serving, prepared.content.upcoming
-    assert before is not None
-    assert upcoming is not None
-    assert before.fingerprint == fingerprint(A)
-    assert prepared.content.authorities == (upcoming.authority, before.authority)
-
-    assert swapped.content.serving == upcoming
-    assert swapped.content.authorities == prepared.content.authorities
-
-    assert pruned.content.serving == upcoming
-    assert pruned.content.authorities == (upcoming.authority,)
-    assert pruned.data.keys() == {*IDLE, "retired.crt"}
-    assert pruned.content.retired == {before.authority}
-    assert pruned.content.tidy
+    assert found.content.known == (authority(A), authority(B))
+    assert found.content.serving is not None
+    assert found.content.serving.authority == authority(A)
+    assert found.content.serving.fingerprint != fingerprint(A)
 
 
-def test_what_was_pruned_is_remembered_until_the_next_rotation():
-    swapped = dict(after(Swap(), PUBLISHING).data)
-    pruned = dict(after(Prune(), swapped).data)
+def test_a_new_certificate_is_signed_by_the_authority_that_is_there():
+    found = after(Sign(), IDLE | FORMER | {"tls.crt": b"rubbish"})
 
-    assert after(Prepare(), pruned).content.retired == set()
-    assert after(Make(), pruned).content.retired == set()
-
-
-def test_what_others_trust_is_adopted_unless_it_was_pruned():
-    other = issuing.issue(NAMES, NOW)
-    pruned = dict(after(Prune(), dict(after(Swap(), PUBLISHING).data)).data)
-    trusted = certificates.authorities(A.authority + B.authority + other.authority)
-
-    changes = tls_secret.after(Adopt(), held(pruned), NAMES, NOW, trusted)
-
-    assert changes == {"ca.crt": B.authority + other.authority}
+    assert found.content.serving is not None
+    assert found.content.serving.authority == authority(A)
+    assert found.data["ca.crt"] == A.authority
+    assert found.data.keys() == IDLE.keys()
 
 
 def test_a_write_names_what_was_read_and_touches_nothing_else():
     changes: Changes = {"tls.crt": b"new", "next.crt": None}
 
-    body = tls_secret.patched(a_secret(IDLE), changes, "Swap", NOW)
+    body = tls_secret.patched(a_secret(IDLE), changes, "Sign", NOW)
 
     assert body == {
         "metadata": {
             "resourceVersion": "7",
-            "annotations": {"ebs-provisioner.io/certificates": "Swap 2026-06-01T12:00:00Z"},
+            "annotations": {"ebs-provisioner.io/certificates": "Sign 2026-06-01T12:00:00Z"},
         },
         "data": {"tls.crt": "bmV3", "next.crt": None},
     }
@@ -237,20 +238,22 @@ def test_a_secret_that_is_not_there_is_made():
 
 VALUES = st.one_of(
     st.binary(max_size=40),
-    st.sampled_from([value for value in PUBLISHING.values() if value]),
+    st.sampled_from([value for value in (IDLE | FORMER).values() if value]),
     st.sampled_from([A.key, B.key, A.authority]).map(lambda pem: pem[: len(pem) // 2]),
 )
-KEYS = st.sampled_from([*PUBLISHING, "other", ""])
+KEYS = st.sampled_from([*IDLE, *FORMER, "other", ""])
 
 
 @given(st.dictionaries(KEYS, VALUES))
-def test_whatever_a_secret_holds_a_new_pair_makes_it_good(data: dict[str, Any]):
-    found = after(Make(), data)
+def test_whatever_a_secret_holds_two_steps_make_it_good(data: dict[str, Any]):
+    made = after(Make(), data)
+    found = after(Sign(), dict(made.data)).content
 
-    assert found.content.serving is not None
-    assert found.content.serving.valid_at(NOW)
-    assert found.content.problems == ()
-    assert found.content.authorities[0] == found.content.serving.authority
+    assert found.authority is not None
+    assert found.serving is not None
+    assert found.serving.authority == found.authority.fingerprint == found.known[0]
+    assert found.serving.valid_at(NOW)
+    assert found.problems == ()
 
 
 def test_certificates_of_one_name_differ():

@@ -1,26 +1,24 @@
 """The certificates' next step: what the one Secret holds, and what the API server trusts.
 
-The Secret is the only state. Its content tells the phase, so a crash anywhere is resumed by
-whoever looks next, and no word beside the keys can contradict them::
+The Secret is the only state: an authority with its key, a certificate that it signed, and in the
+bundle all authorities that were ever trusted and have not expired. Its content says what is next,
+so a crash anywhere is resumed by whoever looks next.
 
-    serving                          trusted: serving         idle
-    serving, next                    trusted: both            publishing: next is not served yet
-    next in the place of serving     trusted: both            swapped: the old authority remains
-    serving                          trusted: serving         pruned, which is idle again
+A certificate is renewed from the same authority, which everybody trusts already: nothing has to be
+waited for. A new authority (every seven years, or where its key is gone) is published beside the
+old one first. Three rules keep every handshake good:
 
-Three rules keep every handshake good:
+- A certificate of another authority is served only after all webhook configurations have trusted
+  that for ``settle_s``: API servers follow those by a watch of their own. Each replica counts it on
+  its own monotonic clock.
+- The configurations trust an older authority for a day at least after nothing of it is in the
+  Secret; replicas follow the Secret by a watch. It stays in the Secret's bundle, so that who looks
+  later knows that it was dropped, and does not take it for a stranger.
+- What the configurations trust and the Secret does not know is taken into it before anything is
+  published: a Secret that somebody has put into the place of ours knows nothing of what replicas
+  serve at that moment.
 
-- A certificate is served only after all webhook configurations have trusted its authority for
-  ``settle_s``: API servers follow those by a watch of their own.
-- An authority is dropped only after its successor has been served for ``prune_after_s``: replicas
-  follow the Secret by a watch.
-- A bundle is published only when it holds all that the configurations trust, but for what was
-  dropped in that way: a Secret that somebody has put into the place of ours knows nothing of what
-  replicas serve at that moment.
-
-The times are counted by each replica itself, on its own monotonic clock, from when it first saw
-something to be so: what another replica's wall clock wrote is never compared with ours. The wall
-clock decides about validity only, in which an hour is nothing.
+The wall clock decides about days only, in which an hour is nothing.
 """
 
 from collections.abc import Mapping
@@ -30,6 +28,11 @@ from datetime import datetime, timedelta
 
 # A bundle only grows where the Secret is spoilt again and again; API servers read all of it.
 MOST_AUTHORITIES = 10
+# Certificates are valid from a day before they were made.
+_BESIDE = timedelta(days=2)
+# So long the configurations may trust more than they must: two replicas whose clocks differ must
+# not write against each other.
+_EITHER = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +41,21 @@ class Waits:
 
     Attributes:
         settle_s: an authority is published, until a certificate of it is served.
-        prune_after_s: a certificate is served, until the authority before it is dropped. A replica
-            that cannot reach the API server for longer goes on with what is no longer trusted.
-        check_s: at most between two looks; nothing but time makes a certificate old.
+        check_s: at most between two looks.
     """
 
     settle_s: float = 60.0
-    prune_after_s: float = 600.0
-    check_s: float = 3600.0
+    check_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A certificate with its key that could be served: they match, all names are in it.
+    """A certificate whose key is at hand: an authority that may sign, or one that may be served.
 
     Attributes:
         fingerprint: of the certificate.
-        authority: fingerprint of the authority that signed it, one of the bundle's.
-        not_before, not_after: from when, and until when, both are valid.
+        authority: fingerprint of the authority that signed it; of an authority its own.
+        not_before, not_after: from when, and until when, it and its authority are valid.
     """
 
     fingerprint: str
@@ -78,41 +78,31 @@ class Content:
     """What the Secret holds.
 
     Attributes:
-        serving: what every replica is to serve; None if there is nothing that could be served.
-        upcoming: what is to be served next; None likewise.
-        authorities: fingerprints of the bundle's, in their order.
-        retired: fingerprints of those that were dropped last.
-        tidy: whether the bundle holds nothing else.
+        authority: what signs; None if there is nothing that could.
+        serving: what every replica is to serve; None likewise.
+        known: fingerprints of all authorities in the bundle that have not expired, in their order.
         problems: what is there and cannot be used, a sentence each.
-        spoilt_upcoming: whether one of them is about what is to be served next.
     """
 
+    authority: Pair | None = None
     serving: Pair | None = None
-    upcoming: Pair | None = None
-    authorities: tuple[str, ...] = ()
-    retired: AbstractSet[str] = frozenset()
-    tidy: bool = True
+    known: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    spoilt_upcoming: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What this replica has seen so far.
+    """What this replica has seen so far of the webhook configurations.
 
     Attributes:
-        carried: whether all webhook configurations carry exactly the Secret's bundle now.
         found: fingerprints of all authorities that some webhook is trusted by now, and that have
             not expired.
         trusted_s: for how long all of them have trusted an authority, by its fingerprint, in
             seconds; one that is not trusted by all now is not in it.
-        serving_s: for how long the Secret has named what is to be served, in seconds.
     """
 
-    carried: bool = False
     found: AbstractSet[str] = frozenset()
     trusted_s: Mapping[str, float] | None = None
-    serving_s: float = 0.0
 
     def trusts_s(self, authority: str) -> float:
         """For how long an authority has been trusted everywhere, in seconds; 0 if it is not."""
@@ -125,21 +115,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Make:
-    """Write a new pair as what is served, in the place of all that is there.
+    """Write a new authority, before those that are known or trusted.
 
     Attributes:
-        why: what is wrong with the Secret, "" if it is only empty.
-    """
-
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Prepare:
-    """Write a new pair as what is served next, and its authority into the bundle.
-
-    Attributes:
-        why: what is wrong with the one that is there, "" if the time has come.
+        why: what is wrong with the one that is there, "" if there is none or its time has come.
     """
 
     why: str = ""
@@ -147,22 +126,30 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Write into the bundle what the webhook configurations trust besides."""
+    """Write into the bundle what the configurations trust besides, and a new certificate.
+
+    A new one, so that for days nothing of what is trusted is dropped.
+    """
+
+    why: str = "the webhook configurations trust what the Secret does not know"
 
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Write the bundle into the webhook configurations."""
+    """Write these authorities into the webhook configurations."""
+
+    authorities: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
-    """Write what is to be served next as what is served."""
+class Sign:
+    """Write a new certificate.
 
+    Attributes:
+        why: what is wrong with the one that is there, "" if there is none or its time has come.
+    """
 
-@dataclass(frozen=True, slots=True)
-class Prune:
-    """Write a bundle that trusts nothing but what is served."""
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +159,7 @@ class Wait:
     seconds: float
 
 
-Step = Make | Prepare | Adopt | Publish | Swap | Prune | Wait
+Step = Make | Adopt | Publish | Sign | Wait
 
 
 def decide(content: Content, seen: Seen, now: datetime, waits: Waits) -> Step:
@@ -180,29 +167,33 @@ def decide(content: Content, seen: Seen, now: datetime, waits: Waits) -> Step:
 
     Args:
         content: what it holds.
-        seen: what the webhook configurations carry, and for how long things have been so.
+        seen: what the webhook configurations trust.
         now: wall clock, UTC.
         waits: how long what.
     """
-    serving, upcoming = content.serving, content.upcoming
-    if serving is None or not serving.valid_at(now):
-        return _rescue(content, seen, now)
-    if not seen.carried:
-        return _publish(content, seen)
-    if content.spoilt_upcoming:
-        return Prepare("; ".join(content.problems))
-    if upcoming is not None and now >= upcoming.not_after:
-        return Prepare(_outside(upcoming, now))
-    if upcoming is not None:
-        return _once(
-            Swap(),
-            max(waits.settle_s - seen.trusts_s(upcoming.authority), _until_valid(upcoming, now)),
-            waits,
-        )
-    if content.authorities != (serving.authority,) or not content.tidy:
-        served_s = min(seen.serving_s, seen.trusts_s(serving.authority))
-        return _once(Prune(), waits.prune_after_s - served_s, waits)
-    return _once(Prepare(), (serving.due - now).total_seconds(), waits)
+    authority, serving = content.authority, content.serving
+    problems = "; ".join(content.problems)
+    if authority is None:
+        return Make(problems)
+    if not authority.valid_at(now):
+        return Make(_outside("authority", authority, now))
+    if now >= authority.due:
+        return Make()
+    if seen.found - {*content.known} and len(content.known) < MOST_AUTHORITIES:
+        return Adopt()
+    needed, allowed = _to_be_trusted(content, authority, now)
+    if not (all(map(seen.trusts, needed)) and seen.found <= allowed):
+        return Publish(tuple(each for each in content.known if each in allowed))
+    if serving is None:
+        return Sign(problems)
+    if not serving.valid_at(now):
+        return Sign(_outside("certificate", serving, now))
+    if now >= serving.due:
+        return Sign()
+    left_s = (min(serving.due, authority.due) - now).total_seconds()
+    if serving.authority != authority.fingerprint:
+        left_s = waits.settle_s - seen.trusts_s(authority.fingerprint)
+    return Sign() if left_s <= 0 else Wait(min(left_s, waits.check_s))
 
 
 def load_in_s(pair: Pair, loaded: Pair | None, seen: Seen, now: datetime, waits: Waits) -> float:
@@ -218,37 +209,27 @@ def load_in_s(pair: Pair, loaded: Pair | None, seen: Seen, now: datetime, waits:
         now: wall clock, UTC.
         waits: how long what.
     """
-    if loaded is None or loaded.fingerprint == pair.fingerprint:
+    if loaded is None or loaded.authority == pair.authority:
         return 0.0
     if not loaded.valid_at(now) or not seen.trusts(loaded.authority):
         return 0.0
     return max(0.0, waits.settle_s - seen.trusts_s(pair.authority))
 
 
-def _rescue(content: Content, seen: Seen, now: datetime) -> Step:
-    """Nothing in the Secret can be served."""
-    upcoming = content.upcoming
-    if upcoming is not None and upcoming.valid_at(now):
-        return Swap() if seen.trusts(upcoming.authority) else _publish(content, seen)
-    if content.serving is None:
-        return Make("; ".join(content.problems))
-    return Make(_outside(content.serving, now))
+def _to_be_trusted(
+    content: Content, authority: Pair, now: datetime
+) -> tuple[AbstractSet[str], AbstractSet[str]]:
+    """Which authorities the configurations have to trust, and which they may."""
+    everybody, alone, serving = {*content.known}, {authority.fingerprint}, content.serving
+    if serving is None or serving.authority != authority.fingerprint:
+        return everybody, everybody
+    if now < authority.not_before + _BESIDE:
+        return everybody, everybody
+    youngest = max(authority.not_before, serving.not_before)
+    return (alone, everybody) if now < youngest + _BESIDE + _EITHER else (alone, alone)
 
 
-def _publish(content: Content, seen: Seen) -> Step:
-    strangers = seen.found - {*content.authorities} - content.retired
-    return Adopt() if strangers and len(content.authorities) < MOST_AUTHORITIES else Publish()
-
-
-def _once(step: Step, in_s: float, waits: Waits) -> Step:
-    return step if in_s <= 0 else Wait(min(in_s, waits.check_s))
-
-
-def _until_valid(pair: Pair, now: datetime) -> float:
-    return (pair.not_before - now) / timedelta(seconds=1)
-
-
-def _outside(pair: Pair, now: datetime) -> str:
+def _outside(what: str, pair: Pair, now: datetime) -> str:
     if now < pair.not_before:
-        return f"the certificate is not valid before {pair.not_before:%Y-%m-%d %H:%M} UTC"
-    return f"the certificate has expired at {pair.not_after:%Y-%m-%d %H:%M} UTC"
+        return f"the {what} is not valid before {pair.not_before:%Y-%m-%d %H:%M} UTC"
+    return f"the {what} has expired at {pair.not_after:%Y-%m-%d %H:%M} UTC"

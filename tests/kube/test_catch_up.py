@@ -1,0 +1,226 @@
+"""A cache that catches up is as good as a list, and costs the same however much there is."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+
+from provisioner.kube.client import KubeClient
+from provisioner.kube.informer import Informer
+from provisioner.kube.resources import PERSISTENT_VOLUMES
+from provisioner.metrics import Metrics
+from provisioner.model.errors import KubeError, Reason
+from provisioner.model.persistent_volume import PersistentVolume
+from tests.builders import a_persistent_volume
+from tests.ec2.virtual_time import Clock, in_virtual_time
+from tests.kube.behind import Behind, after
+
+MANY = 600
+Story = Callable[[Behind, Informer[PersistentVolume]], Coroutine[Any, Any, None]]
+
+
+def told(story: Story, api: Behind, *, objects: int) -> None:
+    """A story of a cache that was filled, with an API server that is asked from then on."""
+
+    async def whole(_: Clock) -> None:
+        for n in range(objects):
+            api.put(PERSISTENT_VOLUMES, a_persistent_volume(f"pv-{n}"))
+        informer = Informer(cast("KubeClient", api), PERSISTENT_VOLUMES, Metrics())
+        following = asyncio.create_task(informer.run())
+        await informer.synced.wait()
+        await asyncio.sleep(1)
+        api.asked.clear()
+        api.asked_at.clear()
+        api.carried = 0
+        await story(api, informer)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    in_virtual_time(whole)
+
+
+def names(informer: Informer[PersistentVolume]) -> set[str]:
+    return {each.name for each in informer.values()}
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def test_a_few_objects_are_listed_at_once() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        began_s = now_s()
+        api.end(PERSISTENT_VOLUMES, a_persistent_volume("pv-0"))
+        api.put(PERSISTENT_VOLUMES, a_persistent_volume("new"))
+
+        await informer.catch_up()
+
+        assert names(informer) == {"pv-1", "pv-2", "new"}
+        assert api.asked == ["page of 500"]
+        assert now_s() - began_s < 0.1
+
+    told(story, Behind(), objects=3)
+
+
+def test_where_the_watch_shows_changes_soon_nothing_is_listed() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        api.put(PERSISTENT_VOLUMES, a_persistent_volume("new"))
+
+        await informer.catch_up()
+
+        assert "new" in names(informer)
+        assert (api.asked, api.carried) == (["page of 1"], 1)
+
+    told(story, Behind(lag_s=0.05), objects=MANY)
+
+
+def test_a_quiet_kind_is_proven_by_a_short_watch() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        began_s = now_s()
+        api.version += 1  # something of another kind has changed
+
+        await informer.catch_up()
+
+        assert api.asked.count("short watch") == 1
+        assert "list" not in api.asked
+        assert api.carried <= 2
+        assert now_s() - began_s < 3
+
+    told(story, Behind(lag_s=0.05), objects=MANY)
+
+
+def test_where_nothing_at_all_has_changed_the_question_is_the_answer() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        await informer.catch_up()
+
+        assert api.asked == ["page of 1"]
+
+    told(story, Behind(), objects=MANY)
+
+
+def test_what_the_long_watch_keeps_back_is_seen_all_the_same() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        api.end(PERSISTENT_VOLUMES, a_persistent_volume("pv-0"))
+        api.put(PERSISTENT_VOLUMES, a_persistent_volume("new"))
+
+        await informer.catch_up()
+
+        assert "new" in names(informer)
+        assert "pv-0" not in names(informer)
+        assert "list" not in api.asked
+
+    told(story, Behind(), objects=MANY)
+
+
+def test_a_long_watch_that_comes_later_does_not_bring_back_what_was_deleted() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        seen: list[tuple[bool, bool]] = []
+        informer.subscribe(lambda old, new: seen.append((old is not None, new is not None)))
+        seen.clear()
+        passing = api.put(PERSISTENT_VOLUMES, a_persistent_volume("passing"))
+        api.end(PERSISTENT_VOLUMES, passing)
+
+        await informer.catch_up()
+        await asyncio.sleep(30)
+
+        assert "passing" not in names(informer)
+        assert seen == [(False, True), (True, False)]
+
+    told(story, Behind(lag_s=10), objects=MANY)
+
+
+def test_an_api_server_that_does_not_tell_how_far_it_is_has_the_kind_listed() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        api.version += 1
+
+        await informer.catch_up()
+
+        assert api.asked.count("list") == 1
+
+    told(story, Behind(has_bookmarks=False), objects=MANY)
+
+
+def test_versions_that_run_backwards_have_the_kind_listed() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        del api.objects["persistentvolumes", "pv-0"]
+        api.version -= 3  # etcd was restored
+
+        await informer.catch_up()
+
+        assert api.asked.count("list") == 1
+        assert "pv-0" not in names(informer)
+
+    told(story, Behind(), objects=MANY)
+
+
+def test_a_thousand_who_ask_share_looks_that_began_after_each_had_asked() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        async def ask(n: int) -> None:
+            await asyncio.sleep(n * 0.002)
+            asked_at = now_s()
+            made = api.put(PERSISTENT_VOLUMES, a_persistent_volume(f"made-{n}"))
+            await informer.catch_up()
+            assert informer.get(made.name) is not None
+            assert any(asked_at <= at <= now_s() for at in api.asked_at)
+
+        await asyncio.gather(*(ask(n) for n in range(1000)))
+
+        assert len(api.asked_at) <= 2 / 0.25 + 2
+        assert min(b - a for a, b in itertools.pairwise(api.asked_at)) > 0.2
+
+    told(story, Behind(lag_s=0.02, takes_s=0.1), objects=MANY)
+
+
+def test_a_failure_is_told_to_all_who_asked_and_to_nobody_after_it() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        api.failure = KubeError(Reason.UNREACHABLE, "the API server is away")
+        asking = [asyncio.create_task(informer.catch_up()) for _ in range(100)]
+        await asyncio.sleep(1.1)
+        api.failure = None
+
+        ends = await asyncio.gather(*asking, return_exceptions=True)
+        assert {type(end) for end in ends} == {KubeError}
+        assert len(api.asked) == 1
+        await informer.catch_up()
+
+    told(story, Behind(takes_s=1), objects=MANY)
+
+
+def test_who_gives_up_leaves_the_others_their_look() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        first = asyncio.create_task(informer.catch_up())
+        second = asyncio.create_task(informer.catch_up())
+        after(1, first.cancel)
+
+        await second
+
+        assert first.cancelled()
+
+    told(story, Behind(takes_s=2), objects=MANY)
+
+
+@pytest.mark.parametrize("objects", [3, MANY])
+def test_an_api_server_that_hangs_is_not_waited_for_for_ever(objects: int) -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        api.takes_s = 10_000
+        with pytest.raises(KubeError, match="newest persistentvolumes") as caught:
+            await informer.catch_up()
+        assert caught.value.reason is Reason.TIMED_OUT
+
+    told(story, Behind(), objects=objects)
+
+
+def test_an_older_version_of_what_is_there_is_not_taken_for_newer() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        found = api.objects["persistentvolumes", "pv-0"]
+        api.put(PERSISTENT_VOLUMES, found)
+        newest = api.put(PERSISTENT_VOLUMES, found)
+        await informer.catch_up()
+        await asyncio.sleep(30)
+        assert informer.get("pv-0") == newest
+
+    told(story, Behind(lag_s=5), objects=MANY)
