@@ -120,7 +120,7 @@ async def measure(cluster: Cluster) -> None:
     controller = Controller(Settings(cluster_id="bench"), kube, kube, calls, metrics)
     _tell("imported", 0.0)
     following = asyncio.create_task(controller.caches.run())
-    controller.leases.acquire = _nobody_else  # type: ignore[method-assign]
+    cast("Any", controller.leases).acquire = _nobody_else
     await _step("caches filled", controller._elected())
     resting_mib = _tell("caches at rest", 0.0)
     cluster.asked.clear()
