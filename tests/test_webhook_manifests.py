@@ -22,7 +22,7 @@ from webhook.settings import Settings
 ROOT = Path(__file__).parents[1]
 MANIFESTS = ROOT / "manifests"
 FOLDER = MANIFESTS / "webhook"
-OTHERS = ("webhook-zone-guard", "webhook-caller-token")
+OTHERS = ("webhook-zone-guard", "webhook-caller-token", "webhook-host-network")
 PREFIX = "EBS_WEBHOOK_SERVE_"
 
 KUSTOMIZATION: dict[str, Any] = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
@@ -397,8 +397,9 @@ def test_bindings_are_guarded_where_the_namespace_says_so_and_in_the_overlay_unl
         for each in widened["namespaceSelector"]["matchExpressions"]
         if each["key"] == "kubernetes.io/metadata.name"
     )
-    nodes = "ebs-provisioner-node"  # with the webhook down each of its binds would wait for it
-    assert {"kube-system", "kube-public", "kube-node-lease", names.NAMESPACE, nodes} == set(system)
+    # With the webhook down each bind of these would wait for it.
+    ours = {names.NAMESPACE, "ebs-provisioner-node", "ebs-webhook"}
+    assert {"kube-system", "kube-public", "kube-node-lease", *ours} == set(system)
 
 
 def test_growing_and_changing_never_asks_the_webhook():
