@@ -6,6 +6,7 @@ just the next decision.
 Source: external-attacher 4.12 pkg/controller/csi_handler.go; EC2 AttachVolume and DetachVolume.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -14,6 +15,7 @@ from provisioner.model.attachment import BLANK, NODE_ID, VOLUME_ID, Attachment
 from provisioner.model.errors import Reason
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
+from provisioner.model.pod import Pod
 from provisioner.model.volume import AttachmentState, Volume
 
 STUCK_S = 90.0  # aws-ebs-csi-driver #2833: an attachment that takes longer will not come
@@ -288,6 +290,38 @@ def _after_detach(target: Target, call: Call, seen: Volume, waited_s: float) -> 
     again_s = SEND_AGAIN_S if call.uncertain or call.refused else STUCK_S
     leaving = there.state in (AttachmentState.DETACHING, AttachmentState.BUSY)
     return Wait(target.volume_id) if leaving or waited_s < again_s else Detach(target)
+
+
+def holders_of(persistent_volumes: Iterable[PersistentVolume]) -> frozenset[str]:
+    """The namespaces of the claims that these have, or had."""
+    claims = (each.spec.claim_ref for each in persistent_volumes)
+    return frozenset(claim.namespace for claim in claims if claim is not None and claim.namespace)
+
+
+def strangers_use(
+    volume_id: str, node_name: str, holders: frozenset[str], pods: Iterable[Pod]
+) -> Refuse | None:
+    """Why an inline volume that backs claims is not attached; None if only their pods name it.
+
+    An attachment does not say which pod it is for, so all that name the volume on the node count.
+    Where none does, the pod is gone, or not seen: it is looked at again. What is told reaches the
+    events of the pod, so nothing of the holder is in it.
+
+    Args:
+        volume_id: what the attachment names inline.
+        node_name: where it is wanted.
+        holders: ``holders_of`` the persistent volumes on it, at least one.
+        pods: those of the node.
+    """
+    users = {pod.metadata.namespace for pod in pods if volume_id in pod.inline_volumes}
+    if users and users <= holders:
+        return None
+    who = "a pod of another namespace names it" if users else "no pod of that namespace names it"
+    return Refuse(
+        Reason.NOT_YOUR_VOLUME,
+        f"volume {volume_id} backs a claim, and {who} on node {node_name} (awsElasticBlockStore): "
+        "it is only attached for pods of the claim's namespace; use a claim",
+    )
 
 
 def named_volume(

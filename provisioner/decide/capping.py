@@ -68,6 +68,19 @@ def depends_on_region(volume_type: str, iops: int | None) -> bool:
     return iops is not None and iops > EVERYWHERE.get(volume_type, iops)
 
 
+def raised(fitted: Fitted, volume_type: str) -> str | None:
+    """What the claim's user is told of more IOPS than the class asks for; None without any.
+
+    The stock driver raises them on every change, without a word.
+    """
+    if fitted.given <= fitted.asked:
+        return None
+    return (
+        f"the class asks for {fitted.asked} IOPS, the volume gets {fitted.given}: those of type "
+        f"{volume_type} have no fewer"
+    )
+
+
 def told(fitted: Fitted, volume_type: str, size_gib: int, *, has: int | None = None) -> str | None:
     """What the claim's user is told; None when nothing was taken away.
 

@@ -93,6 +93,8 @@ class StatusEdit:
     def cannot_change(self, name: str, reason: str, message: str, *, for_good: bool) -> None:
         """EC2 has refused the class; ``for_good``: only another wish helps."""
         self._modify(name, ModifyStatus.INFEASIBLE if for_good else ModifyStatus.IN_PROGRESS)
+        if for_good:
+            self._set(MODIFYING, message=f'Modifying volume to "{name}" failed. Waiting for retry.')
         self._set(MODIFY_ERROR, reason=reason, message=message)
 
     def changed(self, name: str) -> None:

@@ -306,7 +306,10 @@ def _asked(content: VolumeSnapshotContent) -> tuple[object, ...]:
 
 
 def _is_of_group(content: VolumeSnapshotContent) -> bool:
-    """Whether it was made with others at once, by somebody who makes groups: EBS does not."""
+    """Whether it was made with others at once: whoever makes groups takes and deletes them.
+
+    EC2 can (CreateSnapshots, of the volumes of one instance); neither we nor the stock driver do.
+    """
     status = content.status
     return GROUP_HANDLE in content.annotations or bool(
         status is not None and status.volume_group_snapshot_handle

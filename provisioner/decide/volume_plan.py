@@ -8,14 +8,13 @@ Source: EC2 API ModifyVolume and EBS user guide "Modify a volume" (read 2026-11-
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
-from provisioner.decide import modification_limits as limits
 from provisioner.decide.capping import Fitted
 from provisioner.decide.wanted_shape import Wanted, agrees, difference, fault_of, wanted_shape
 from provisioner.model.attributes import Attributes
-from provisioner.model.budget import Ledger, name_of
+from provisioner.model.budget import MOST, Ledger, name_of
 from provisioner.model.modification import (
     Modification,
     ModificationState,
@@ -23,6 +22,7 @@ from provisioner.model.modification import (
     Shape,
     shape_of,
 )
+from provisioner.model.tags import MOST as MOST_TAGS
 from provisioner.model.volume import Volume
 from provisioner.model.volume_type import LARGEST_NUMBER
 
@@ -35,6 +35,9 @@ class Wish(StrEnum):
 
 
 BOTH = frozenset(Wish)
+# EC2 tells the latest modification for years. One as old as this is no news about what is wanted.
+_OLD = timedelta(days=7)
+_THEN = "wishes of size and class that come meanwhile are carried out with it, as one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,11 @@ class View:
         size_gib: the size that is wanted; None for none.
         attributes: what else is wanted; None for nothing.
         tags: that the attributes ask for, rendered.
-        following: tags that tell how IOPS follow the size; later growth reads them, so they are
-            written only once the volume has the attributes.
-        in_force: what the class asks for that the volume has already; None without one.
-        ceiling: the most IOPS that EC2 gives in the region, None if that is not known.
+        following: tags that tell how IOPS follow the size; later growth reads them.
+        unfollowed: EC2 has refused those; the volume has the attributes without them.
+        ceiling: the most IOPS that EC2 gives in the region, as it has said in a refusal.
         refused: wishes that EC2 has refused alone, and that are not to be tried now.
         alone: both together were refused.
-        bare: the size was refused with the IOPS that follow it; it goes without them.
         limited_until: so long EC2 takes no modification, as it has said itself.
         told_failed: the failed modification that its user was told of, "" for none.
     """
@@ -68,11 +69,10 @@ class View:
     attributes: Attributes | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     following: Mapping[str, str] = field(default_factory=dict)
-    in_force: Attributes | None = None
+    unfollowed: bool = False
     ceiling: int | None = None
     refused: frozenset[Wish] = frozenset()
     alone: bool = False
-    bare: bool = False
     limited_until: datetime | None = None
     told_failed: str = ""
 
@@ -91,7 +91,10 @@ class InDoubt:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """EC2 has what these wishes ask for; ``size_gib`` is what the volume has."""
+    """EC2 has what these wishes ask for; ``size_gib`` is what the volume has.
+
+    ``fitted``: the IOPS that the attributes ask for, and what the volume got of them.
+    """
 
     wishes: frozenset[Wish]
     size_gib: int
@@ -125,12 +128,13 @@ class Impossible:
 class Tag:
     """Tags to be written and keys to be removed; EC2 counts neither as a modification.
 
-    ``is_last``: EC2 has the shape that the class asks for, and nothing but these is left.
+    The volume has the shape that the class asks for: of a class that EC2 refuses nothing is left.
+    ``is_optional``: they tell only how IOPS follow the size later.
     """
 
     add: Mapping[str, str]
-    remove: tuple[str, ...]
-    is_last: bool = False
+    remove: tuple[str, ...] = ()
+    is_optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +183,6 @@ def decide(view: View) -> Step:
     fault = _fault(view, volume, has, wishes)
     if fault is not None:
         return fault
-    tag = _tags(view, volume) if Wish.ATTRIBUTES in wishes else None
-    if tag is not None:
-        return tag
     return _sending(view, has, wanted, wishes)
 
 
@@ -203,28 +204,27 @@ def _running(view: View, volume: Volume, latest: Modification) -> Await:
     wishes = _open(view)
     wanted = _wanted(view, volume, shape_of(volume), wishes)
     is_wanted = not wishes or agrees(latest.target, wanted)
-    return Await("" if is_wanted else limits.running(latest))
+    return Await("" if is_wanted else _running_message(latest))
 
 
 def _fulfilled(view: View, volume: Volume, has: Shape) -> Done | Tag | None:
     done = set()
-    fitted = following = None
+    tag = fitted = None
     if view.size_gib is not None and has.size_gib >= view.size_gib:
         done.add(Wish.SIZE)
-    if view.attributes is not None and _tags(view, volume) is None:
-        wanted = _wanted(
-            replace(view, bare=True), volume, has, (BOTH - view.refused) | {Wish.ATTRIBUTES}
-        )
+    if view.attributes is not None:
         # IOPS for each GiB are those of the size that comes.
-        agreed = agrees(replace(has, size_gib=wanted.size_gib), wanted)
-        following = _lacking(view.following, volume) if agreed else None
-        if agreed and not following:
-            done.add(Wish.ATTRIBUTES)
-            fitted = wanted.fitted
+        size_gib = 0 if Wish.SIZE in view.refused else view.size_gib or 0
+        grown = replace(has, size_gib=max(has.size_gib, size_gib))
+        wanted = wanted_shape(
+            grown, {}, size_gib=None, attributes=view.attributes, ceiling=view.ceiling
+        )
+        if agrees(grown, wanted):
+            tag, fitted = _tags(view, view.attributes, volume), wanted.fitted
+            done |= {Wish.ATTRIBUTES} if tag is None else set()
     if done:
-        return Done(frozenset(done), has.size_gib, fitted)
-    is_open = Wish.ATTRIBUTES not in view.refused
-    return Tag(following, (), is_last=True) if following and is_open else None
+        return Done(frozenset(done), has.size_gib, fitted if Wish.ATTRIBUTES in done else None)
+    return tag if Wish.ATTRIBUTES not in view.refused else None
 
 
 def _open(view: View) -> frozenset[Wish]:
@@ -241,10 +241,9 @@ def _open(view: View) -> frozenset[Wish]:
 def _wanted(view: View, volume: Volume, has: Shape, wishes: frozenset[Wish]) -> Wanted:
     return wanted_shape(
         has,
-        {} if view.bare else volume.tags,
+        volume.tags,
         size_gib=view.size_gib if Wish.SIZE in wishes else None,
         attributes=view.attributes if Wish.ATTRIBUTES in wishes else None,
-        in_force=None if view.bare else view.in_force,
         ceiling=view.ceiling,
     )
 
@@ -256,19 +255,25 @@ def _fault(view: View, volume: Volume, has: Shape, wishes: frozenset[Wish]) -> I
         return Impossible(
             Wish.SIZE, f"{size_gib} GiB is more than EC2 could be asked for; ask for less"
         )
-    if Wish.ATTRIBUTES not in wishes:
+    asks = view.attributes
+    if Wish.ATTRIBUTES not in wishes or asks is None:
         return None
     message = fault_of(_wanted(view, volume, has, wishes), has)
+    after = (volume.tags.keys() | view.tags.keys()) - set(asks.deleted_tags)
+    count = sum(not key.startswith("aws:") for key in after)  # AWS's own do not count
+    if message is None and count > MOST_TAGS:
+        message = f"the volume would have {count} tags, EC2 allows {MOST_TAGS}; remove some"
     return Impossible(Wish.ATTRIBUTES, message) if message is not None else None
 
 
-def _tags(view: View, volume: Volume) -> Tag | None:
-    asks = view.attributes
-    if asks is None:
-        return None
+def _tags(view: View, asks: Attributes, volume: Volume) -> Tag | None:
+    """What is to be written; what is optional alone, for the policy may refuse it."""
     add = _lacking(view.tags, volume)
     remove = tuple(key for key in asks.deleted_tags if key in volume.tags)
-    return Tag(add, remove) if add or remove else None
+    if add or remove:
+        return Tag(add, remove)
+    following = {} if view.unfollowed else _lacking(view.following, volume)
+    return Tag(following, is_optional=True) if following else None
 
 
 def _lacking(tags: Mapping[str, str], volume: Volume) -> dict[str, str]:
@@ -288,10 +293,51 @@ def _sending(view: View, has: Shape, wanted: Wanted, wishes: frozenset[Wish]) ->
         )
     if latest is not None and latest.state is ModificationState.FAILED:
         name = name_of(latest)
-        if name != view.told_failed and limits.has_failed_in(latest, has, wanted, view.now):
+        if name != view.told_failed and has_failed_in(latest, has, wanted, view.now):
             why = f": {latest.message.rstrip('. ')}" if latest.message else ""
             return Failed(name, f"the modification has failed in EC2{why}; it is tried again")
-    until = limits.not_before(view.ledger, latest, view.now, view.limited_until)
+    until = not_before(view.ledger, latest, view.now, view.limited_until)
     if until is not None:
         return WaitUntil(*until)
     return Send(request, wishes, wanted.fitted)
+
+
+def not_before(
+    ledger: Ledger, latest: Modification | None, now: datetime, limited_until: datetime | None
+) -> tuple[datetime, str] | None:
+    """Until when EC2 takes no other modification, and why; None when it would take one now.
+
+    ``limited_until``: what it has said itself, which counts more than what we have counted.
+    """
+    if limited_until is not None and limited_until > now:
+        why = "EC2 takes no other modification of the volume for now, as it says itself"
+        return limited_until, _waits(limited_until, why)
+    more_at = ledger.more_at(latest, now)
+    if ledger.left(latest, now) or more_at is None:
+        return None
+    why = f"EC2 takes {MOST} modifications of a volume in 24 hours, and they are used up"
+    return more_at, _waits(more_at, why)
+
+
+def _waits(until: datetime, why: str) -> str:
+    return f"it waits until {until:%Y-%m-%d %H:%M:%S} UTC: {why}; {_THEN}"
+
+
+def _running_message(latest: Modification) -> str:
+    """What is said while a modification runs that is not the one that is wanted."""
+    began = f", since {latest.started_at:%Y-%m-%d %H:%M:%S} UTC" if latest.started_at else ""
+    return (
+        f"a modification of the volume is under way{began}; EC2 takes the next one when that is "
+        "completed, which can take hours"
+    )
+
+
+def has_failed_in(latest: Modification, has: Shape, wanted: Wanted, now: datetime) -> bool:
+    """Whether a failed modification was for what is wanted now, not for something long forgotten.
+
+    What came later may be wanted besides: its size is enough to know it by.
+    """
+    if latest.started_at is not None and now - latest.started_at > _OLD:
+        return False
+    is_its_size = latest.target.size_gib == wanted.size_gib > has.size_gib
+    return is_its_size or agrees(latest.target, wanted)

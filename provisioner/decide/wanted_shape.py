@@ -1,7 +1,8 @@
 """What a volume is to become, when it is to grow and its attributes are to change at once.
 
 Source: aws-ebs-csi-driver v1.64 pkg/cloud/cloud.go ``ResizeOrModifyDisk`` for IOPS that follow the
-size; EC2 API ModifyVolume for what a change of type leaves (read 2026-11-21).
+size, and are raised to the type's least on every change; EC2 API ModifyVolume for what a change of
+type leaves (read 2026-11-21).
 """
 
 from collections.abc import Mapping
@@ -39,7 +40,6 @@ def wanted_shape(
     *,
     size_gib: int | None,
     attributes: Attributes | None,
-    in_force: Attributes | None = None,
     ceiling: int | None = None,
 ) -> Wanted:
     """The shape that fulfils both wishes; a volume never shrinks.
@@ -49,7 +49,6 @@ def wanted_shape(
         has_tags: of the volume; they tell whether its IOPS follow its size.
         size_gib: the size that is wanted, None for whatever it has.
         attributes: what else is wanted, None for nothing.
-        in_force: the class that the volume has already, None without one.
         ceiling: the most IOPS that EC2 gives the type in the region, None if that is not known.
     """
     asks = attributes or Attributes()
@@ -58,10 +57,9 @@ def wanted_shape(
     asked = _asked_iops(asks, size)
     fitted = None
     if asked is not None and volume_type in VOLUME_TYPES:
-        fitted = fit(volume_type, size, asked, raises_to_minimum=False, ceiling=ceiling)
+        fitted = fit(volume_type, size, asked, raises_to_minimum=True, ceiling=ceiling)
     elif asked is None and volume_type == has.volume_type and size > has.size_gib:
-        kept = in_force.iops if in_force is not None and attributes is None else None
-        fitted = _raised(has, size, kept or _following(asks, has_tags, size), ceiling)
+        fitted = _raised(has, size, _following(asks, has_tags, size), ceiling)
     iops = fitted.given if fitted is not None else asked
     throughput = asks.throughput_mibps
     if iops is None and _leaves_gp2(has, volume_type):

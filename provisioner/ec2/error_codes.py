@@ -8,6 +8,7 @@ public issues; see the strict EC2 of the sandbox.
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from provisioner.model.errors import Outcome, Reason
@@ -126,7 +127,11 @@ _MOMENT = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)\d*\s*(Z|UTC|GMT|[+-]\d\d:?\d\d)?",
     re.IGNORECASE,
 )
-_WHILE = re.compile(r"\b(\d+)\s*(second|minute|hour)s?\b", re.IGNORECASE)
+_SPAN = r"(\d+)\s*(second|minute|hour)s?\b"
+_PROMISE = re.compile(
+    rf"\b(?:again|retry|wait)\b[^.]{{0,20}}?\b(?:in|after)\s+{_SPAN}", re.IGNORECASE
+)
+_BETWEEN = re.compile(rf"\bwait (?:for )?(?:at least )?{_SPAN}", re.IGNORECASE)
 _UNITS_S = {"second": 1.0, "minute": 60.0, "hour": 3600.0}
 
 
@@ -142,22 +147,47 @@ def classify(code: str, text: str, status: int) -> tuple[Reason, Outcome]:
     return reason, Outcome.NOTHING
 
 
-def told_time(text: str) -> tuple[datetime | None, float | None]:
-    """From when on EC2 would do it, or after how many seconds, if a refusal's text says so.
+@dataclass(frozen=True, slots=True)
+class ToldTime:
+    """What a refusal's text tells about time; all None where it tells nothing.
 
-    Read leniently, since nobody documents the text: a date with a time (UTC if it does not say),
-    else a number of hours, minutes or seconds.
+    Attributes:
+        at: from when on EC2 would do it.
+        after_s: after so many seconds, counted from now.
+        between_s: so long EC2 wants between two of them.
+    """
+
+    at: datetime | None = None
+    after_s: float | None = None
+    between_s: float | None = None
+
+
+def told_time(text: str) -> ToldTime:
+    """When EC2 would do what it refuses, if the text says so.
+
+    Only a date with a time (UTC if it does not say), or "again in 3 hours", is a promise. AWS's own
+    "Wait at least 6 hours between modifications per EBS volume." names the rule, not what is left
+    of it, and any other number of hours may be the length of a window. Read leniently, since AWS
+    documents that a text comes, and not which.
+    Source: that text is quoted in sodafoundation/strato #1094; EBS user guide "Modify a volume",
+    "Limitations" (read 2026-11-22).
     """
     for found in _MOMENT.finditer(text):
         day, time, zone = found.groups()
         zone = "+00:00" if zone is None or zone.isalpha() else zone
         try:
-            return datetime.fromisoformat(f"{day}T{time}{zone}").astimezone(UTC), None
+            return ToldTime(at=datetime.fromisoformat(f"{day}T{time}{zone}").astimezone(UTC))
         except ValueError:
             continue  # such as the 31st of a month of 30 days
-    if (span := _WHILE.search(text)) is not None:
-        return None, float(span.group(1)) * _UNITS_S[span.group(2).lower()]
-    return None, None
+    if (promise := _PROMISE.search(text)) is not None:
+        return ToldTime(after_s=_seconds(promise))
+    if (between := _BETWEEN.search(text)) is not None:
+        return ToldTime(between_s=_seconds(between))
+    return ToldTime()
+
+
+def _seconds(span: re.Match[str]) -> float:
+    return float(span.group(1)) * _UNITS_S[span.group(2).lower()]
 
 
 def _matching(table: _Table, code: str, text: str) -> Reason | None:

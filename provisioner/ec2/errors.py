@@ -21,7 +21,7 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 
 from provisioner.ec2.credentials import NoUsableCredentialsError
-from provisioner.ec2.error_codes import THROTTLES, classify, told_time
+from provisioner.ec2.error_codes import THROTTLES, ToldTime, classify, told_time
 from provisioner.model.errors import Ec2Error, Outcome, Reason
 
 R = Reason
@@ -168,9 +168,10 @@ def _explained(
     if advice is not None and (helps := advice(action, code, text)):
         message = f"{message}; {helps}"
     again_s = _SOON_S if code == "ConcurrentTagAccess" else _RETRY_AFTER_S.get(reason)
-    retry_at = None
+    told = ToldTime()
     if reason is R.MODIFICATION_LIMIT:
-        retry_at, again_s = told_time(text)
+        told = told_time(text)
+        again_s = told.after_s
     return Ec2Error(
         reason,
         message,
@@ -178,7 +179,8 @@ def _explained(
         code=code,
         outcome=outcome,
         retry_after_s=again_s,
-        retry_at=retry_at,
+        retry_at=told.at,
+        between_s=told.between_s,
     )
 
 

@@ -29,8 +29,9 @@ class Modifications:
             gate: the last look, right before the call is sent (see ``Ec2Calls.call``).
 
         Raises:
-            Ec2Error: MODIFICATION_RUNNING, MODIFICATION_LIMIT (``retry_at`` or ``retry_after_s`` if
-                EC2 tells it), INVALID_REQUEST, QUOTA_EXCEEDED, VOLUME_NOT_FOUND, VOLUME_STATE, …;
+            Ec2Error: MODIFICATION_RUNNING, MODIFICATION_LIMIT (``retry_at``, ``retry_after_s`` or
+                ``between_s`` if EC2 tells it), INVALID_REQUEST, QUOTA_EXCEEDED, VOLUME_NOT_FOUND,
+                VOLUME_STATE, …;
                 ``outcome`` UNKNOWN if it may have begun.
         """
         answer = await self._calls.call("ModifyVolume", _modify_params(request), gate=gate)

@@ -109,9 +109,13 @@ class Leases:
         else:
             await self._try_all(HeldLease.attest)
 
-    async def acquire(self) -> None:
-        """Wait until all leases are ours."""
-        while not await self._take_all():
+    async def acquire(self, fit: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Wait until all leases are ours; ``fit`` is waited for before each try."""
+        while True:
+            if fit is not None:
+                await fit()
+            if await self._take_all():
+                break
             await self._give_back_if_stuck()
             await asyncio.sleep(self._until_next_try_s())
         self._incomplete_since = None

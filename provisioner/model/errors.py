@@ -47,6 +47,7 @@ class Reason(StrEnum):
     DEVICE_IN_USE = "DeviceInUse"
     INSTANCE_FULL = "AttachmentLimitExceeded"
     ZONE_MISMATCH = "ZoneMismatch"
+    NOT_YOUR_VOLUME = "VolumeOfAnotherNamespace"
     NEVER_MODIFIED = "VolumeNeverModified"
     MODIFICATION_RUNNING = "ModificationRunning"
     MODIFICATION_LIMIT = "ModificationLimitReached"
@@ -73,6 +74,7 @@ class Reason(StrEnum):
     UNREADABLE = "UnreadableAnswer"
     # Ours: refused before anything is sent.
     NOT_LEADING = "NotLeading"
+    WRONG_CLOUD = "WrongRegionOrAccount"
     CERTIFICATE_UNUSABLE = "CertificateUnusable"
     INVALID_CLAIM = "InvalidClaim"
     INVALID_CLASS = "InvalidClass"
@@ -98,6 +100,7 @@ class Reason(StrEnum):
     PROGRAM_MISSING = "ProgramMissing"
     # Done, but not quite as asked.
     IOPS_CAPPED = "IopsCapped"
+    IOPS_RAISED = "IopsRaised"
 
 
 # Nothing that waiting cures: the user is told even if it is only a look that fails.
@@ -139,6 +142,7 @@ class Ec2Error(StorageError):
         code: EC2's own error code ("" when no answer was understood).
         action: the API action, for example "CreateVolume".
         retry_at: from when on EC2 says that it would do it; None if it does not say.
+        between_s: so long it wants between two of them; None if it does not say.
     """
 
     def __init__(
@@ -151,11 +155,13 @@ class Ec2Error(StorageError):
         outcome: Outcome = Outcome.NOTHING,
         retry_after_s: float | None = None,
         retry_at: datetime | None = None,
+        between_s: float | None = None,
     ) -> None:
         super().__init__(reason, message, outcome=outcome, retry_after_s=retry_after_s)
         self.action = action
         self.code = code
         self.retry_at = retry_at
+        self.between_s = between_s
 
 
 class KubeError(StorageError):

@@ -45,6 +45,11 @@ EXPLAINED: Mapping[Reason, Explained] = {
         "region, or for its size.",
         "Nothing, if they suffice. Else a larger claim or another type, as the message says.",
     ),
+    R.IOPS_RAISED: Explained(
+        "The VolumeAttributesClass asks for fewer IOPS than volumes of its type have at least: the "
+        "volume has that many.",
+        "Nothing.",
+    ),
     R.PERMISSION_DENIED: Explained(
         "The role may not do this in AWS.",
         "Allow the action that the message names; `manifests/iam/` has the whole policy.",
@@ -99,6 +104,11 @@ EXPLAINED: Mapping[Reason, Explained] = {
         "The volume and the instance are in different zones.",
         "Correct the PersistentVolume's `nodeAffinity`, which can only be made anew; the webhook "
         "fills it in.",
+    ),
+    R.NOT_YOUR_VOLUME: Explained(
+        "A pod names a volume by its id (`awsElasticBlockStore`) that backs a claim of another "
+        "namespace, or no pod on the node names it.",
+        "Use a claim in the pod's own namespace; `manifests/no-inline-volumes` forbids such pods.",
     ),
     R.NEVER_MODIFIED: Explained("The volume was never modified.", "Nothing."),
     R.MODIFICATION_RUNNING: Explained(
@@ -184,6 +194,11 @@ EXPLAINED: Mapping[Reason, Explained] = {
     ),
     R.NOT_LEADING: Explained(
         "This replica has lost its leases.", "Nothing: the one that has them goes on."
+    ),
+    R.WRONG_CLOUD: Explained(
+        "EC2 is asked in another region or account than the cluster's, so what it does not know "
+        "may well be there.",
+        "Correct the region, or the controller's role, as the message says; it goes on by itself.",
     ),
     R.CERTIFICATE_UNUSABLE: Explained(
         "The webhook's Secret holds no usable certificate and key.",

@@ -248,7 +248,11 @@ class Creations:
     async def _save(self, uid: str, attempt: Attempt, volume: Volume) -> None:
         plan = attempt.plan
         body = pv_manifest.manifest(
-            plan, volume, driver=self._settings.driver, identity=self._identity
+            plan,
+            volume,
+            driver=self._settings.driver,
+            identity=self._identity,
+            labels_region=self._caches.have_region_label(volume.zone),
         )
         try:
             saved = await self._client.create(PERSISTENT_VOLUMES, body)

@@ -15,21 +15,18 @@ from provisioner.decide import attributes as attribute_rules
 from provisioner.decide import expand
 from provisioner.decide.volume_plan import Wish
 from provisioner.edges import Edges
-from provisioner.kube.queue import OUTAGE, KeyedQueue
+from provisioner.kube.queue import KeyedQueue
 from provisioner.model.claim import Claim
 from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.meta import KubeObject
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_attributes_class import VolumeAttributesClass
-from provisioner.reconcile.modify_look import Look
-from provisioner.reconcile.modify_memory import Known, Readings, loop_s
-from provisioner.reconcile.modify_node import NodePauses
+from provisioner.reconcile.modify_memory import Known, Look, NodePauses, Readings, loop_s
 from provisioner.reconcile.modify_record import ModifyRecord
-from provisioner.reconcile.modify_steps import AGAIN_S, ModifySteps
+from provisioner.reconcile.modify_steps import AGAIN_S, TELL_AGAIN_S, ModifySteps
 
 _CONFLICT_S = (0.2, 5.0)
 _MOST_STEPS = 12
-_PASSES = frozenset({Reason.MODIFICATION_RUNNING, Reason.VOLUME_STATE})
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +54,7 @@ class Modifier:
         self._readings = Readings(edges)
         self._pauses = NodePauses()
         self._record = ModifyRecord(edges)
-        self.queue = KeyedQueue("modify", self.reconcile, edges.metrics, soon=OUTAGE | _PASSES)
+        self.queue = KeyedQueue("modify", self.reconcile, edges.metrics)
         self._steps = ModifySteps(
             edges, self._readings, self._record, is_same=self._is_same, wake=self.queue.add
         )
@@ -67,10 +64,6 @@ class Modifier:
         self._caches.claims.subscribe(self._claim_changed)
         self._caches.attributes_classes.subscribe(self._class_changed)
         self._caches.persistent_volumes.subscribe(self._persistent_volume_changed)
-
-    async def close(self) -> None:
-        """Stop asking EC2 for what nobody waits for any more."""
-        await self._steps.close()
 
     async def reconcile(self, uid: str) -> float | None:
         """Move one claim a step on; seconds until the next look, None once settled."""
@@ -200,12 +193,11 @@ class Modifier:
 
     def _tell_forbidden(self, claim: Claim, known: Known, error: KubeError) -> None:
         """No way on without people, and the claim itself cannot say so."""
-        text = f"{error.reason}: {error.message}"
-        if error.reason in (Reason.FORBIDDEN, Reason.REJECTED) and known.told != text:
-            known.told = text
+        if error.reason in (Reason.FORBIDDEN, Reason.REJECTED):
             is_class = claim.attributes_class_name or claim.modify_status is not None
-            wish = Wish.ATTRIBUTES if is_class else Wish.SIZE
-            self._record.tell_failed(claim, frozenset({wish}), text)
+            wishes = frozenset({Wish.ATTRIBUTES if is_class else Wish.SIZE})
+            text = f"{error.reason}: {error.message}"
+            self._record.tell_failed(claim, known.news(text, wishes, TELL_AGAIN_S), text)
 
     def _is_same(self, claim: Claim) -> bool:
         """Whether the claim still wants what it wanted when it was seen."""

@@ -1,19 +1,24 @@
-"""What this process knows about one claim whose volume is to grow or to change."""
+"""One claim whose volume is to grow or to change: what this process knows, and one look at it."""
 
 import asyncio
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal
 
+from provisioner.decide import attributes as attribute_rules
+from provisioner.decide import expand, volume_plan
 from provisioner.decide.attributes import ModifyStatus
 from provisioner.decide.expand import ResizeStatus
-from provisioner.decide.volume_plan import Wish
+from provisioner.decide.volume_plan import View, Wish
 from provisioner.ec2.watchers import Watchers
 from provisioner.edges import Edges
 from provisioner.model.budget import IN_DOUBT_S, Ledger, name_of
 from provisioner.model.claim import Claim
 from provisioner.model.errors import StorageError
-from provisioner.model.modification import Modification
+from provisioner.model.modification import Modification, ModificationState
+from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume
 
 FRESH_S = 30.0
@@ -22,6 +27,9 @@ GATHER_S = 1.0
 # While the watcher looks at the modification, a volume need not be looked at as often.
 _FRESH_WATCHED_S = 300.0
 _NOT_BEFORE_S = 1.0
+# No shorter, or what is left by a hair of rounding is waited for in circles.
+_LEAST_S = 0.1
+_NODE_PAUSE_S, _NODE_PAUSE_MOST_S = 5.0, 1800.0
 
 
 @dataclass(slots=True)
@@ -49,17 +57,17 @@ class Known:
         begun: the wishes whose target in the claim's status may be under way.
         inherited_until_s: so long (loop time) a process before us may turn out to have sent it.
         alone: both wishes together were refused; ``together`` is why.
-        bare: why the size was refused with the IOPS that follow it; it goes without them then.
+        ceiling: the most IOPS that EC2 gives, as it has said when it refused more.
+        unfollowed: why the tags that tell how IOPS follow the size could not be written.
         volume: as it was read last; ``latest`` its latest modification.
         read_at_s: when (loop time); None: not yet, or it is out of date.
         refusals: by wish.
         limited_until: EC2 takes no modification before.
-        limit_guesses: how often in a row EC2 did not say until when.
+        limit_is_guess: it does not say until when.
         told_failed: the failed modification that was told.
-        told: what was told last, so that it is told once; ``told_wishes``: of which wishes;
-            ``told_found``: of a class or annotations that cannot be had.
+        told: what was told last of each wish, and when (loop time).
+        told_found: what was told of a class or annotations that cannot be had.
         missing_since_s: since when EC2 does not show the volume.
-        disputes: refusals in a row because of a modification that EC2 does not show.
         conflicts: writes in a row that found the claim or its object changed.
         unwritten: notes in a row that could not be written.
     """
@@ -71,19 +79,18 @@ class Known:
     inherited_until_s: float = 0.0
     alone: bool = False
     together: StorageError | None = None
-    bare: StorageError | None = None
+    ceiling: int | None = None
+    unfollowed: StorageError | None = None
     volume: Volume | None = None
     latest: Modification | None = None
     read_at_s: float | None = None
     refusals: dict[Wish, Refusal] = field(default_factory=dict)
     limited_until: datetime | None = None
-    limit_guesses: int = 0
+    limit_is_guess: bool = False
     told_failed: str = ""
-    told: str = ""
-    told_wishes: frozenset[Wish] = frozenset()
+    told: dict[Wish, tuple[str, float]] = field(default_factory=dict)
     told_found: str = ""
     missing_since_s: float | None = None
-    disputes: int = 0
     conflicts: int = 0
     unwritten: int = 0
 
@@ -118,7 +125,8 @@ class Known:
         for wish, target in zip(Wish, targets, strict=True):
             if wish in self.refusals and self.refusals[wish].target != target:
                 del self.refusals[wish]
-        self.targets, self.alone, self.together, self.bare = targets, False, None, None
+        self.targets, self.alone, self.together = targets, False, None
+        self.ceiling = self.unfollowed = None
 
     def forget_class(self) -> None:
         """Forget refusals of the class: another one has its name by now."""
@@ -131,26 +139,31 @@ class Known:
         times = self.refusals[wish].times + 1 if wish in self.refusals else 1
         self.refusals[wish] = Refusal(target, error, loop_s() + again_s, times)
         self.begun -= {wish}
-        if wish is Wish.SIZE:
-            self.bare = None
 
     def sent(self, begun: Modification, now_s: float) -> None:
         """EC2 has taken a modification."""
         self.latest, self.read_at_s = begun, now_s
-        self.limited_until, self.limit_guesses, self.told = None, 0, ""
-        self.disputes = self.unwritten = 0
+        self.limited_until, self.limit_is_guess, self.unwritten = None, False, 0
+        self.told.clear()
 
-    def news(self, message: str, wishes: frozenset[Wish]) -> frozenset[Wish]:
-        """The wishes of which this was not told yet; it is from now on."""
-        before = self.told_wishes if self.told == message else frozenset[Wish]()
-        self.told, self.told_wishes = message, before | wishes
-        return wishes - before
+    def news(
+        self, message: str, wishes: frozenset[Wish], again_s: float = math.inf
+    ) -> frozenset[Wish]:
+        """The wishes of which this is to be told now; it counts as told from now on.
+
+        ``again_s``: so long after it was told it is told once more.
+        """
+        now_s = loop_s()
+        last = {wish: self.told.get(wish, ("", now_s)) for wish in wishes}
+        new = {w for w, (text, at_s) in last.items() if text != message or now_s - at_s >= again_s}
+        self.told |= dict.fromkeys(new, (message, now_s))
+        return frozenset(new)
 
     def held_for_s(self) -> float | None:
         """Seconds until the first of the refused wishes is tried again."""
         now_s = loop_s()
         left = [each.until_s - now_s for each in self.refusals.values()]
-        return max(0.0, min(left)) if left else None
+        return max(_LEAST_S, min(left)) if left else None
 
     @property
     def refused(self) -> frozenset[Wish]:
@@ -200,6 +213,123 @@ class Readings:
     def leave(self, uid: str, volume_id: str) -> None:
         """It is waited for no more."""
         self._watchers.modifications.forget(volume_id, f"modify {uid}")
+
+
+@dataclass(slots=True)
+class _NodeRefusal:
+    """``until_s``: None while the node is asked again; ``request`` is the size that was wanted."""
+
+    request: str
+    until_s: float | None
+    times: int = 1
+
+
+class NodePauses:
+    """How long a node that cannot grow a file system is left alone before it is asked again.
+
+    Kubelet says NodeResizeInfeasible and acts no more until the status is NodeResizePending. Said
+    back at once, each would answer the other for ever.
+    """
+
+    def __init__(self) -> None:
+        self._refusals: dict[str, _NodeRefusal] = {}
+
+    def left_s(self, claim: Claim) -> float:
+        """Seconds until its node may be asked again, 0.0 for now; to be told of every status."""
+        uid, status, request = claim.uid, claim.resize_status, claim.requested_storage
+        known = self._refusals.get(uid)
+        if status != ResizeStatus.NODE_INFEASIBLE:
+            if not status:
+                self.forget(uid)
+            elif known is not None:
+                known.until_s = None
+            return 0.0
+        if known is None:
+            known = self._refusals[uid] = _NodeRefusal(request, loop_s() + _NODE_PAUSE_S)
+        elif known.request != request:
+            known.request, known.times, known.until_s = request, 0, loop_s()
+        elif known.until_s is None:
+            pause_s = min(_NODE_PAUSE_S * 4.0 ** min(known.times, 8), _NODE_PAUSE_MOST_S)
+            known.until_s, known.times = loop_s() + pause_s, known.times + 1
+        return max(0.0, (known.until_s or 0.0) - loop_s())
+
+    def forget(self, uid: str) -> None:
+        """It has grown, or the claim is gone."""
+        self._refusals.pop(uid, None)
+
+
+# Go on at once; or the next look in so many seconds, None: when woken.
+Next = Literal[True] | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at one claim; what it wants is ``grow``, ``change`` or both.
+
+    ``is_bound``: something else is wanted by now than what may be under way.
+    """
+
+    claim: Claim
+    persistent_volume: PersistentVolume
+    volume_id: str
+    known: Known
+    grow: expand.Grow | None
+    change: attribute_rules.Change | None
+    is_bound: bool = False
+
+    @property
+    def wishes(self) -> frozenset[Wish]:
+        """What is wanted."""
+        wanted = {Wish.SIZE: self.grow is not None, Wish.ATTRIBUTES: self.change is not None}
+        return frozenset(wish for wish in Wish if wanted[wish])
+
+
+def view_of(
+    look: Look,
+    change: attribute_rules.Change | None,
+    tags: Mapping[str, str],
+    ledger: Ledger,
+    now: datetime,
+) -> View:
+    """What the plan is made from; ``change`` with its ``tags`` may be less than is wanted."""
+    known = look.known
+    return View(
+        volume=known.volume,
+        latest=known.latest,
+        ledger=ledger,
+        now=now,
+        size_gib=look.grow.size_gib if look.grow else None,
+        attributes=change.attributes if change else None,
+        tags=tags,
+        following=attribute_rules.following_of(change),
+        unfollowed=known.unfollowed is not None,
+        ceiling=known.ceiling,
+        refused=known.refused,
+        alone=known.alone,
+        limited_until=known.limited_until,
+        told_failed=known.told_failed,
+    )
+
+
+def is_under_way(view: View, step: volume_plan.Step) -> bool:
+    """Whether what the claim's status names is being carried out, is done, or may be either."""
+    known = volume_plan.InDoubt | volume_plan.Done | volume_plan.Tag | volume_plan.Gone
+    if isinstance(step, known):
+        return True
+    return view.latest is not None and view.latest.state is ModificationState.MODIFYING
+
+
+def released(known: Known) -> Next:
+    """It was never begun, or nothing came of it: what is wanted by now counts.
+
+    A process before us, or the stock resizer, may have sent it a moment ago without a note.
+    """
+    now_s, until_s = loop_s(), known.inherited_until_s
+    if known.read_at_s is None or known.read_at_s < until_s:
+        known.read_at_s = None
+        return until_s - now_s if until_s > now_s else True
+    known.begun = frozenset()
+    return True
 
 
 def loop_s() -> float:

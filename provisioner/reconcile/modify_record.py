@@ -148,7 +148,7 @@ class ModifyRecord:
         name: str | None,
         for_good: bool,
     ) -> None:
-        """A wish was refused; ``for_good``: only another wish helps."""
+        """Conditions of a wish that was refused; ``for_good``: only another wish helps."""
         text = f"{error.reason}: {error.message}"
         if wish is Wish.SIZE and grow is not None:
             await self.write(
@@ -161,7 +161,6 @@ class ModifyRecord:
                     name, error.reason.value, error.message, for_good=for_good
                 ),
             )
-        self.tell_failed(claim, frozenset({wish}), text)
 
     async def class_missing(self, claim: Claim, name: str) -> None:
         """Its class does not exist; said when that is found."""

@@ -1,25 +1,42 @@
-"""The steps towards one plan for a volume, each carried out and written down."""
+"""The steps towards one plan for a volume, each carried out and written down.
 
-from collections.abc import Callable
+What EC2 refuses is sorted: one bad wish never holds the other up.
+"""
+
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
 import structlog
 
 from provisioner.decide import attributes as attribute_rules
-from provisioner.decide import volume_plan
-from provisioner.decide.volume_plan import Wish
+from provisioner.decide import capping, volume_plan
+from provisioner.decide.volume_plan import BOTH, Wish
+from provisioner.ec2.ceilings import ceiling_in
 from provisioner.edges import Edges
-from provisioner.model.budget import Ledger, asked
+from provisioner.kube.queue import OUTAGE
+from provisioner.model.budget import asked
 from provisioner.model.claim import Claim
-from provisioner.model.errors import NEEDS_HUMAN, Reason, StorageError
+from provisioner.model.errors import (
+    NEEDS_HUMAN,
+    Ec2Error,
+    KubeError,
+    Outcome,
+    Reason,
+    StorageError,
+)
 from provisioner.model.volume import is_volume_id
-from provisioner.reconcile.modify_ceiling import ModifyCeiling
-from provisioner.reconcile.modify_look import Look, Next, is_under_way, released, view_of
-from provisioner.reconcile.modify_memory import Readings, loop_s
+from provisioner.reconcile.modify_memory import (
+    Look,
+    Next,
+    Readings,
+    is_under_way,
+    loop_s,
+    released,
+    view_of,
+)
 from provisioner.reconcile.modify_record import ModifyRecord, utc_now
-from provisioner.reconcile.modify_refusals import ModifyRefusals
 from provisioner.reconcile.modify_sending import ChangedError, ModifySending, ledger_of
 
 AGAIN_S = 1.0
@@ -30,14 +47,46 @@ _LOOK_MOST = timedelta(hours=1)
 # A volume may be missing from one description; a bound one hardly for as long as this.
 _MISSING_S = 60.0
 _MISSING_AGAIN_S = 5.0
-# No way on without people: told though nothing was refused yet.
-_FOR_PEOPLE = NEEDS_HUMAN | {Reason.FORBIDDEN, Reason.REJECTED}
 # What is not begun any more for a claim that is being deleted.
 _NEW = volume_plan.Send | volume_plan.Tag | volume_plan.WaitUntil | volume_plan.Failed
 _NO_TIME = (
     "EC2 takes no further modification of the volume for now and does not say until when; it is "
-    "tried again every few hours"
+    "tried again every hour"
 )
+
+# Nothing that waiting cures: the claim or its class has to change. Tried again all the same, as AWS
+# raises its limits.
+FOR_GOOD = frozenset(
+    {
+        Reason.INVALID_REQUEST,
+        Reason.INVALID_CLASS,
+        Reason.INVALID_CLAIM,
+        Reason.NOT_SUPPORTED,
+        Reason.TYPE_NOT_IN_ZONE,
+        Reason.VOLUME_NOT_FOUND,
+    }
+)
+# EC2 has looked at what was wanted, and said no to that.
+_OF_THE_WISH = FOR_GOOD | {Reason.QUOTA_EXCEEDED, Reason.ZONE_OUT_OF_CAPACITY, Reason.KEY_UNUSABLE}
+# Nobody has refused: somebody was away, or did not know us.
+_NOBODY = OUTAGE | {Reason.NOT_LEADING}
+_PASSES = (Reason.MODIFICATION_RUNNING, Reason.VOLUME_STATE)
+# Tags that cannot be written, whenever it is tried.
+OF_TAGS = _OF_THE_WISH | {Reason.PERMISSION_DENIED}
+FOR_GOOD_AGAIN_S = 1800.0  # as aws-ebs-csi-driver's chart has the stock resizer do it
+_AGAIN_S, _AGAIN_MOST_S = 60.0, 600.0
+# A modification that fails in EC2 counts all the same: some of the day's are left for who corrects
+# his wish.
+_FAILED_AGAIN_S = (30.0, 3600.0, 6 * 3600.0)
+# Where EC2 does not say when it takes the next one.
+_LIMIT_AGAIN = timedelta(hours=1)
+_LIMIT_LEAST = timedelta(minutes=1)  # its clock and ours may differ
+# Known to pass soon: somebody modifies or tags the volume at this moment.
+_SOON_AGAIN_S = 5.0
+_LOST_AGAIN_S = 1.0
+_UNWRITTEN = 3  # an API server that restarts is nothing to tell the user of a claim
+# Events live for an hour: what lasts is told again before.
+TELL_AGAIN_S = 1800.0
 
 log = structlog.get_logger(__name__)
 
@@ -60,15 +109,10 @@ class ModifySteps:
         self._readings = readings
         self._record = record
         self._wake = wake
-        self._ceiling = ModifyCeiling(edges, record)
         self._sending = ModifySending(edges, record, is_same=is_same)
         self._refusals = ModifyRefusals(edges, record)
         self._waiting: set[str] = set()
         edges.metrics.modifications_waiting.set_function(lambda: len(self._waiting))
-
-    async def close(self) -> None:
-        """Stop asking EC2 for what nobody waits for any more."""
-        await self._ceiling.close()
 
     def forget(self, uid: str) -> None:
         """Nothing is wanted of the claim's volume any more."""
@@ -82,9 +126,9 @@ class ModifySteps:
         """
         try:
             return await self._take(look)
-        except StorageError as error:
-            if error.reason in _FOR_PEOPLE:
-                self._refusals.tell(look, look.wishes - look.known.refused, error)
+        except Ec2Error as error:
+            if error.reason in NEEDS_HUMAN:
+                await self._refusals.cannot_look(look, error)
             raise
 
     async def _take(self, look: Look) -> Next:
@@ -93,17 +137,16 @@ class ModifySteps:
         if not is_volume_id(look.volume_id):
             return await self._refusals.no_volume(look)
         ledger = ledger_of(look.persistent_volume, look.volume_id)
-        await self._read(look, ledger)
+        await self._readings.refresh(look.volume_id, known, ledger)
         change = look.change
         try:
             tags = attribute_rules.tags_of(change, look.claim)
         except ValueError as error:
             if Wish.ATTRIBUTES not in known.refused:
                 broken = StorageError(Reason.INVALID_CLASS, str(error))
-                return await self._refusals.refuse(look, Wish.ATTRIBUTES, broken)
+                return await self._refusals.refuse(look, {Wish.ATTRIBUTES}, broken)
             change, tags = None, {}
         view = view_of(look, change, tags, ledger, now)
-        view = await self._ceiling.looked_up(look.claim, view)
         step = volume_plan.decide(view)
         if look.is_bound and not is_under_way(view, step):
             return released(known)
@@ -135,7 +178,7 @@ class ModifySteps:
             case volume_plan.Impossible(wish=wish, message=message):
                 is_size = wish is Wish.SIZE
                 reason = Reason.INVALID_CLAIM if is_size else Reason.INVALID_CLASS
-                return await self._refusals.refuse(look, wish, StorageError(reason, message))
+                return await self._refusals.refuse(look, {wish}, StorageError(reason, message))
             case volume_plan.Tag():
                 return await self._tag(look, step)
             case volume_plan.WaitUntil():
@@ -163,10 +206,11 @@ class ModifySteps:
         known.sent(begun, loop_s())
         self._watch(look, anew=True)
         log.info("volume modified", asked=asked(step.request), state=begun.state.value)
-        self._ceiling.tell(self._now(look), known, step)
+        if Wish.ATTRIBUTES not in step.wishes:
+            self._tell_iops(look, step.fitted, step.request.size_gib or 0)
         together, known.together = known.together, None
         if together is not None and Wish.ATTRIBUTES not in step.wishes:
-            return await self._refusals.refuse(look, Wish.ATTRIBUTES, together)
+            return await self._refusals.refuse(look, {Wish.ATTRIBUTES}, together)
         return True
 
     async def _done(self, look: Look, step: volume_plan.Done) -> Next:
@@ -179,13 +223,38 @@ class ModifySteps:
             name=change.name if change is not None else None,
             size_gib=step.size_gib,
         )
-        known.begun, known.told = known.begun - step.wishes, ""
+        known.begun -= step.wishes
         for wish in step.wishes:
             known.refusals.pop(wish, None)
+            known.told.pop(wish, None)
+        self._tell_iops(look, step.fitted, step.size_gib)
+        if change is not None and known.unfollowed is not None:
+            self._tell_unfollowed(look, known.unfollowed)
         took_s = loop_s() - known.wished_at_s
         self._metrics.flow_seconds.labels("modify").observe(took_s)
         log.info("volume has what was wanted", wishes=sorted(step.wishes), in_s=round(took_s, 2))
         return True
+
+    def _tell_iops(self, look: Look, fitted: capping.Fitted | None, size_gib: int) -> None:
+        """Say so where a volume gets other IOPS than were asked for."""
+        volume, change = look.known.volume, look.change
+        if fitted is None or volume is None:
+            return
+        asked_type = change.attributes.volume_type if change is not None else None
+        volume_type, claim = asked_type or volume.volume_type, self._now(look)
+        if (text := capping.told(fitted, volume_type, size_gib)) is not None:
+            text = f"{Reason.IOPS_CAPPED}: {text}"
+            self._record.tell(claim, "VolumeModify", text, warning=True)
+        elif (text := capping.raised(fitted, volume_type)) is not None:
+            self._record.tell(claim, "VolumeModify", f"{Reason.IOPS_RAISED}: {text}")
+
+    def _tell_unfollowed(self, look: Look, error: StorageError) -> None:
+        """The volume has its class; only later growth is other than that asks for."""
+        text = (
+            f"{error.reason}: the volume has the class, but when it grows later, its IOPS stay as "
+            f"they are, for the tags that say otherwise could not be written: {error.message}"
+        )
+        self._record.tell(self._now(look), "VolumeModify", text, warning=True)
 
     async def _await(self, look: Look, message: str) -> Next:
         wishes = look.wishes - look.known.refused
@@ -199,7 +268,7 @@ class ModifySteps:
     async def _wait_until(self, look: Look, step: volume_plan.WaitUntil) -> Next:
         known = look.known
         wishes = look.wishes - known.refused
-        is_guess = known.limit_guesses > 0 and step.at == known.limited_until
+        is_guess = known.limit_is_guess and step.at == known.limited_until
         message = _NO_TIME if is_guess else step.message
         await self._begin(look, wishes, message)
         news = known.news(message, wishes)
@@ -221,8 +290,10 @@ class ModifySteps:
             if step.add:
                 await self._volumes.tag([look.volume_id], step.add)
         except StorageError as error:
+            if step.is_optional and error.reason in OF_TAGS:
+                known.unfollowed = error
+                return True
             return await self._refusals.of_tags(look, error)
-        known.disputes = 0
         if volume is not None:
             has = {key: value for key, value in volume.tags.items() if key not in step.remove}
             known.volume = replace(volume, tags=has | dict(step.add))
@@ -242,19 +313,8 @@ class ModifySteps:
             f"EC2 does not know volume {look.volume_id} of persistentvolume "
             f"{look.persistent_volume.name}; somebody has deleted it: restore a snapshot",
         )
-        for wish in sorted(look.wishes):
-            await self._refusals.refuse(look, wish, error)
+        await self._refusals.refuse(look, look.wishes, error)
         return known.held_for_s()
-
-    async def _read(self, look: Look, ledger: Ledger) -> None:
-        """What EC2 has; why it cannot be told is on the claim, where only people can help."""
-        try:
-            await self._readings.refresh(look.volume_id, look.known, ledger)
-        except StorageError as error:
-            if error.reason in NEEDS_HUMAN:
-                wishes = look.wishes - look.known.refused
-                await self._begin(look, wishes, f"{error.reason}: {error.message}")
-            raise
 
     def _watch(self, look: Look, *, anew: bool = False) -> None:
         """Have the claim looked at when its modification has changed; not one that is gone."""
@@ -274,3 +334,163 @@ class ModifySteps:
     def _now(self, look: Look) -> Claim:
         """The claim as it is by now: we have written to it since it was seen."""
         return self._caches.claim(look.claim.uid) or look.claim
+
+
+class ModifyRefusals:
+    """Sorts refusals: about time, about the plan, about one wish, about us."""
+
+    def __init__(self, edges: Edges, record: ModifyRecord) -> None:
+        self._caches = edges.caches
+        self._metrics = edges.metrics
+        self._record = record
+
+    async def after(self, look: Look, step: volume_plan.Send, error: StorageError) -> float | bool:
+        """What to do after a ModifyVolume that brought an error; as ``ModifySteps.take``.
+
+        Raises:
+            StorageError: the same: nobody has refused; it goes on after a while.
+        """
+        known = look.known
+        if isinstance(error, KubeError):
+            self._unwritten(look, step, error)
+            raise error
+        known.read_at_s, known.unwritten = None, 0
+        if error.outcome is Outcome.UNKNOWN:
+            log.warning("the reply to ModifyVolume was lost", error=error.message)
+            return _LOST_AGAIN_S
+        if error.reason in _NOBODY:
+            raise error
+        if error.reason is Reason.MODIFICATION_LIMIT:
+            _limit(look, error)
+            return True
+        if error.reason is Reason.VOLUME_NOT_FOUND:
+            known.volume = None
+            return True
+        ceiling = ceiling_in(error) if isinstance(error, Ec2Error) else None
+        if ceiling is not None and known.ceiling is None and step.request.iops is not None:
+            known.ceiling = ceiling
+            log.info("learned how many IOPS this region gives", iops=ceiling)
+            return True
+        if error.reason in _OF_THE_WISH and step.wishes == BOTH:
+            known.alone, known.together = True, error
+            log.warning("refused together; each goes alone", error=error.message)
+            return True
+        return await self.refuse(look, step.wishes, error)
+
+    async def of_tags(self, look: Look, error: StorageError) -> bool:
+        """What to do after tags could not be written: a size does not wait for them.
+
+        Raises:
+            StorageError: the same: nobody has refused; it goes on after a while.
+        """
+        if error.outcome is Outcome.UNKNOWN or error.reason in _NOBODY:
+            raise error
+        return await self.refuse(look, {Wish.ATTRIBUTES}, error)
+
+    async def cannot_look(self, look: Look, error: StorageError) -> None:
+        """EC2 may not be asked about the volume: on the claim, where people have to help."""
+        for wish in sorted(look.wishes - look.known.refused):
+            await self._say(look, wish, error)
+
+    async def failed(self, look: Look, error: StorageError) -> bool:
+        """What was begun has failed in EC2: told, and tried again less and less often."""
+        known = look.known
+        for wish in look.wishes - known.refused:
+            before = known.refusals.get(wish)
+            times = before.times if before is not None else 0
+            self._set_aside(
+                look, wish, error, _FAILED_AGAIN_S[min(times, len(_FAILED_AGAIN_S) - 1)]
+            )
+        await self.write(look)
+        return True
+
+    async def no_volume(self, look: Look) -> float | None:
+        """What the stock driver has for a disk of a node, say: EC2 need not be asked."""
+        error = StorageError(
+            Reason.NOT_SUPPORTED,
+            f"persistentvolume {look.persistent_volume.name} names {look.volume_id[:100]!r}, which "
+            "is no id of an EBS volume: EC2 can neither grow nor change it",
+        )
+        await self.refuse(look, look.wishes - look.known.refused, error)
+        return look.known.held_for_s()
+
+    async def refuse(self, look: Look, wishes: Iterable[Wish], error: StorageError) -> bool:
+        """Set wishes aside, all until one time, and say why; any other one goes on."""
+        refusals = look.known.refusals.values()
+        times = max(
+            (each.times for each in refusals if each.error.reason is error.reason), default=0
+        )
+        first_s = _SOON_AGAIN_S if error.reason in _PASSES else _AGAIN_S
+        again_s = min((error.retry_after_s or first_s) * 2.0 ** min(times, 8), _AGAIN_MOST_S)
+        for wish in wishes:
+            self._set_aside(
+                look, wish, error, FOR_GOOD_AGAIN_S if error.reason in FOR_GOOD else again_s
+            )
+        await self.write(look)
+        return True
+
+    async def write(self, look: Look) -> None:
+        """Say why wishes were set aside, where that could not be written down yet."""
+        for wish, refusal in list(look.known.refusals.items()):
+            if not refusal.is_written and wish in look.wishes:
+                await self._say(look, wish, refusal.error)
+                refusal.is_written = True
+
+    async def _say(self, look: Look, wish: Wish, error: StorageError) -> None:
+        """Write why a wish is not had into the claim's conditions; the event not too often.
+
+        External-resizer sets ModifyVolumeError and ControllerResizeError at every error.
+        """
+        claim = self._caches.claim(look.claim.uid) or look.claim
+        await self._record.refused(
+            claim,
+            wish,
+            error,
+            grow=look.grow,
+            name=look.change.name if look.change is not None else None,
+            for_good=error.reason in FOR_GOOD,
+        )
+        text = f"{error.reason}: {error.message}"
+        self._record.tell_failed(
+            claim, look.known.news(text, frozenset({wish}), TELL_AGAIN_S), text
+        )
+
+    def _set_aside(self, look: Look, wish: Wish, error: StorageError, again_s: float) -> None:
+        look.known.refuse(wish, error, again_s)
+        self._metrics.flow_failures.labels("modify", error.reason.value).inc()
+        log.warning("refused", wish=wish.value, reason=error.reason.value, error=error.message)
+
+    def _unwritten(self, look: Look, step: volume_plan.Send, error: KubeError) -> None:
+        """The note could not be written, so nothing was sent."""
+        if error.reason in (Reason.CONFLICT, Reason.OBJECT_NOT_FOUND):
+            return
+        look.known.unwritten += 1
+        log.warning("cannot note what is to be sent", error=error.message)
+        if look.known.unwritten >= _UNWRITTEN:
+            text = f"{error.reason}: {error.message}"
+            news = look.known.news(text, step.wishes, TELL_AGAIN_S)
+            self._record.tell_failed(look.claim, news, text)
+
+
+def _limit(look: Look, error: StorageError) -> None:
+    """Note when EC2 takes another modification, as far as it says so; else it is tried hourly."""
+    known, now = look.known, utc_now()
+    at = None
+    if isinstance(error, Ec2Error) and error.retry_at is not None:
+        at = max(error.retry_at.astimezone(UTC), now + _LIMIT_LEAST)
+    elif error.retry_after_s is not None:
+        at = now + max(timedelta(seconds=error.retry_after_s), _LIMIT_LEAST)
+    elif isinstance(error, Ec2Error) and error.between_s is not None:
+        began = _began(look)
+        at = began + timedelta(seconds=error.between_s) if began is not None else None
+    known.limit_is_guess = at is None or at <= now
+    known.limited_until = now + _LIMIT_AGAIN if at is None or at <= now else at
+
+
+def _began(look: Look) -> datetime | None:
+    """When the latest modification began: as EC2 says, or as we have noted it."""
+    latest = look.known.latest
+    if latest is not None and latest.started_at is not None:
+        return latest.started_at
+    starts = ledger_of(look.persistent_volume, look.volume_id).starts
+    return starts[-1].at if starts else None

@@ -73,7 +73,11 @@ async def limited(cluster: Cluster, for_hours: Started) -> AsyncIterator[Started
     """
     async with a_place(cluster) as place:
         pv, volume_id = await growing.a_volume(place, volumeMode="Block")
-        await cluster.control(modification_budget=1, modification_window_s=20.0)
+        await cluster.control(
+            modification_budget=1,
+            modification_window_s=20.0,
+            modification_refusal="You can modify volume {volume_id} again after {next_at}.",
+        )
         await by_hand(place, volume_id, Iops=4_000)
         await is_completed(place, volume_id)
         await growing.ask(place, "24Gi")

@@ -86,6 +86,8 @@ async def test_in_its_hosts_network_its_pod_is_let_in_by_the_namespaces_level(
     namespaces = {each["metadata"].get("namespace", "") for each in every}
     assert namespaces == {"", "default", there}
     assert "NetworkPolicy" not in objects
+    (held,) = objects["ValidatingAdmissionPolicy"]["spec"]["matchConditions"]
+    assert f'"system:serviceaccount:{there}:{account["metadata"]["name"]}"' in held["expression"]
 
 
 async def test_controller_and_webhook_and_guards_make_one_kustomization(

@@ -146,7 +146,29 @@ def test_a_refused_class_is_told(for_good, status):
     edit = edited(a_claim(), ("cannot_change", ("gold", "Why", "no"), {"for_good": for_good}))
 
     assert edit.status["modifyVolumeStatus"]["status"] == status
-    assert edit.status["conditions"] == [new("ModifyVolumeError", "no", "Why")]
+    failed = 'Modifying volume to "gold" failed. Waiting for retry.'
+    assert edit.status["conditions"] == [
+        *([new("ModifyingVolume", failed)] if for_good else []),
+        new("ModifyVolumeError", "no", "Why"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "status"),
+    [("20Gi", "ControllerResizeInfeasible"), ("19Gi", "ControllerResizeInProgress")],
+    ids=["the same size again", "another size"],
+)
+def test_a_new_try_begins_without_the_errors_of_the_one_before(size: str, status: str):
+    claim = a_claim(
+        allocated_resources={"storage": size},
+        allocated_resource_statuses={"storage": status},
+        conditions=[true("ControllerResizeError"), true("FileSystemResizePending")],
+    )
+
+    edit = edited(claim, ("growing", ("20Gi",), {}))
+
+    gone_ = [gone("FileSystemResizePending"), gone("ControllerResizeError")]
+    assert edit.status["conditions"] == [*gone_, new("Resizing")]
 
 
 def test_a_class_that_is_had_leaves_nothing_behind():

@@ -166,12 +166,15 @@ def test_ec2_s_own_refusal_counts_more_than_what_we_have_counted():
     assert step == WaitUntil(until, step.message)  # type: ignore[union-attr]
 
 
-def test_tags_come_first_and_cost_no_modification():
+def test_tags_come_once_the_volume_has_the_rest_and_cost_no_modification():
+    """A class that EC2 refuses leaves none of its tags behind."""
     volume = replace(VOLUME, tags={"team": "a", "old": "x"})
     asks = Attributes(iops=4000, deleted_tags=("old", "never"))
 
-    step = decide(view(volume=volume, attributes=asks, tags={"team": "b"}))
-    assert step == Tag({"team": "b"}, ("old",))
+    assert isinstance(decide(view(volume=volume, attributes=asks, tags={"team": "b"})), Send)
+    has = replace(volume, iops=4000)
+    tag = decide(view(volume=has, attributes=asks, tags={"team": "b"}))
+    assert tag == Tag({"team": "b"}, ("old",))
 
     only_tags = decide(view(attributes=Attributes(), tags={"team": "b"}))
     assert only_tags == Tag({"team": "b"}, ())
@@ -181,12 +184,27 @@ def test_tags_come_first_and_cost_no_modification():
     )
 
 
-def test_tags_do_not_wait_for_the_budget():
+def test_tags_alone_do_not_wait_for_the_budget():
     starts = tuple(Start(NOW - timedelta(hours=each), "x") for each in (23, 10, 5, 1))
 
-    step = decide(view(attributes=FAST, tags={"team": "b"}, ledger=Ledger(starts)))
+    step = decide(view(attributes=Attributes(), tags={"team": "b"}, ledger=Ledger(starts)))
 
     assert isinstance(step, Tag)
+
+
+@pytest.mark.parametrize(("removed", "fits"), [((), False), (("k0",), True)])
+def test_more_tags_than_ec2_allows_are_found_before_the_volume_is_modified(
+    removed: tuple[str, ...], *, fits: bool
+):
+    full = replace(VOLUME, tags={f"k{number}": "v" for number in range(50)} | {"aws:a": "b"})
+    asks = replace(FAST, deleted_tags=removed)
+
+    step = decide(view(volume=full, attributes=asks, tags={"k1": "x", "team": "b"}))
+
+    assert isinstance(step, Send) is fits
+    if not fits:
+        assert isinstance(step, Impossible)
+        assert "would have 51 tags, EC2 allows 50" in step.message
 
 
 def test_a_class_that_cannot_be_is_found_before_ec2_is_asked_and_leaves_the_size_alone():

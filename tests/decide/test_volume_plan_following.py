@@ -33,10 +33,21 @@ def test_how_iops_follow_the_size_is_written_once_ec2_has_agreed():
     assert sent.request == request(iops=1000)
 
     has = replace(VOLUME, iops=1000)
-    assert decide(view(has, **asks)) == Tag(WRITTEN, (), is_last=True)
+    assert decide(view(has, **asks)) == Tag(WRITTEN, is_optional=True)
     done = decide(view(replace(has, tags=WRITTEN), **asks))
     assert isinstance(done, Done)
     assert done.wishes == {Wish.ATTRIBUTES}
+
+
+def test_a_class_is_had_without_the_tags_that_ec2_refuses_and_never_without_its_own():
+    has = replace(VOLUME, iops=1000)
+    asks: dict[str, Any] = {"attributes": PER_GIB, "following": WRITTEN, "tags": {"a": "b"}}
+
+    assert decide(view(has, **asks)) == Tag({"a": "b"}, ())  # of its own, and alone
+    assert decide(view(has, **asks, unfollowed=True)) == Tag({"a": "b"}, ())
+    tagged = replace(has, tags={"a": "b"})
+    assert decide(view(tagged, **asks)) == Tag(WRITTEN, is_optional=True)
+    assert isinstance(decide(view(tagged, **asks, unfollowed=True)), Done)
 
 
 def test_a_size_that_is_there_waits_for_no_tags():
@@ -65,16 +76,3 @@ def test_iops_for_each_gib_count_at_the_size_that_comes():
 
     assert isinstance(step, Send)
     assert (step.request, step.wishes) == (request(20, 2000), BOTH)
-
-
-def test_a_size_goes_without_the_iops_that_ec2_has_refused_with_it():
-    has = replace(VOLUME, iops=1000, tags=WRITTEN)
-
-    with_iops, bare = decide(view(has, size_gib=20)), decide(view(has, size_gib=20, bare=True))
-
-    assert isinstance(with_iops, Send)
-    assert with_iops.request == request(20, 2000)
-    assert isinstance(bare, Send)
-    assert bare.request == request(20)
-    of_class = view(VOLUME, size_gib=20, in_force=Attributes(iops=9000), bare=True)
-    assert decide(of_class) == Send(request(20), frozenset({Wish.SIZE}))

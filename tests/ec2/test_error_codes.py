@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.ec2.error_codes import classify, told_time
+from provisioner.ec2.error_codes import ToldTime, classify, told_time
 from provisioner.ec2.errors import refusal, translate
 from provisioner.model.errors import Outcome, Reason
 from tests.ec2.test_errors import refused
@@ -71,21 +71,28 @@ def test_what_changes_snapshots_and_copies_are_refused_for(
     ],
 )
 def test_a_moment_is_found_in_whatever_text(text: str, told: datetime) -> None:
-    assert told_time(text) == (told, None)
+    assert told_time(text) == ToldTime(at=told)
 
 
 @pytest.mark.parametrize(
-    ("text", "after_s"),
+    ("text", "told"),
     [
-        ("Wait at least 6 hours between modifications per EBS volume.", 21600.0),
-        ("Try again in 1 hour", 3600.0),
-        ("Try again in 90 minutes.", 5400.0),
-        ("Try later.", None),
-        ("", None),
+        ("Try again in 1 hour", ToldTime(after_s=3600.0)),
+        ("Try again in 90 minutes.", ToldTime(after_s=5400.0)),
+        ("You can retry after 20 minutes", ToldTime(after_s=1200.0)),
+        (
+            "maximum modification rate. Wait at least 6 hours between modifications per volume.",
+            ToldTime(between_s=21600.0),
+        ),
+        # The length of a window is neither.
+        ("the maximum number of modifications (4) in a rolling 24 hour period", ToldTime()),
+        ("4 modifications are allowed in 24 hours", ToldTime()),
+        ("Try later.", ToldTime()),
+        ("", ToldTime()),
     ],
 )
-def test_a_span_is_found_where_there_is_no_moment(text: str, after_s: float | None) -> None:
-    assert told_time(text) == (None, after_s)
+def test_only_what_is_promised_counts_from_now(text: str, told: ToldTime) -> None:
+    assert told_time(text) == told
 
 
 @given(
@@ -95,7 +102,7 @@ def test_a_span_is_found_where_there_is_no_moment(text: str, after_s: float | No
 def test_any_moment_in_iso_form_is_read(moment: datetime, hours: int) -> None:
     moment = moment.replace(tzinfo=timezone(timedelta(hours=hours)))
 
-    assert told_time(f"again after {moment.isoformat()}.") == (moment, None)
+    assert told_time(f"again after {moment.isoformat()}.") == ToldTime(at=moment)
 
 
 @given(st.text())
@@ -108,7 +115,7 @@ def test_only_the_limit_of_modifications_reads_times() -> None:
     found = translate(refused("IncorrectState", text, by="X"), "X", {})
 
     assert found is not None
-    assert (found.retry_at, found.retry_after_s) == (None, None)
+    assert (found.retry_at, found.retry_after_s, found.between_s) == (None, None, None)
 
 
 def test_a_refusal_inside_a_good_answer_is_one_like_others() -> None:

@@ -118,9 +118,10 @@ async def test_a_second_one_waits_for_the_first(
 
 
 async def test_the_fifth_of_a_day_says_from_when_on_it_is_possible(
-    modifications: Modifications, volumes: Volumes
+    modifications: Modifications, volumes: Volumes, strict_ec2: StrictEc2
 ) -> None:
     one = await a_new(volumes)
+    strict_ec2.control(modification_refusal="You can modify {volume_id} again after {next_at}.")
     for size_gib in (5, 6, 7, 8):
         await modifications.modify(ModifyRequest(one, size_gib=size_gib))
 
@@ -132,6 +133,21 @@ async def test_the_fifth_of_a_day_says_from_when_on_it_is_possible(
     assert caught.value.retry_at is not None
     left = caught.value.retry_at - datetime.now(UTC)
     assert timedelta(hours=23, minutes=50) < left <= timedelta(hours=24)
+
+
+async def test_aws_s_own_words_name_the_time_between_two_and_no_moment(
+    modifications: Modifications, volumes: Volumes, strict_ec2: StrictEc2
+) -> None:
+    one = await a_new(volumes)
+    strict_ec2.control(modification_budget=1)
+    await modifications.modify(ModifyRequest(one, size_gib=8))
+
+    with pytest.raises(Ec2Error) as caught:
+        await modifications.modify(ModifyRequest(one, size_gib=9))
+
+    found = caught.value
+    assert found.reason is Reason.MODIFICATION_LIMIT
+    assert (found.retry_at, found.retry_after_s, found.between_s) == (None, None, 21_600.0)
 
 
 async def test_a_lost_reply_is_not_a_refusal_and_the_latest_one_tells(

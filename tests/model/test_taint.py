@@ -34,6 +34,7 @@ def test_what_is_tolerated_keeps_nobody_away(toleration):
     ],
 )
 def test_what_is_not_tolerated_keeps_away(tolerations):
+    assert [each.covers(GPU) for each in tolerations] == [False] * len(tolerations)
     assert keeps_away([GPU], tolerations) == GPU
 
 

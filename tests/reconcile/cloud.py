@@ -16,6 +16,7 @@ from provisioner.ec2.rates import Rates
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.modification import Initialization
+from provisioner.model.node_affinity import region_of
 from provisioner.model.volume import AttachmentState as State
 from provisioner.model.volume import Instance, Volume
 from tests.builders import ZONE, a_volume
@@ -105,6 +106,11 @@ class Cloud(Ec2Calls):
         self._tokens: dict[str, tuple[float, float]] = {}
         self._placed: dict[str, dict[str, Placed]] = {}  # by volume, by instance
 
+    @property
+    def region(self) -> str:
+        """That of all nodes."""
+        return region_of(ZONE)
+
     def actions(self) -> list[str]:
         """What was sent that changes something, in order."""
         return [action for action, _ in self.sent]
@@ -129,9 +135,10 @@ class Cloud(Ec2Calls):
 
     def _answer(self, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
         if action == "DescribeInstances":
-            return {"Instances": [self._instance(each) for each in params["InstanceIds"]]}
+            ids = params["InstanceIds"] if "InstanceIds" in params else _filtered(params)
+            return {"Instances": [self._instance(each) for each in ids]}
         if action == "DescribeVolumes":
-            ids = params["VolumeIds"] if "VolumeIds" in params else params["Filters"][0]["Values"]
+            ids = params["VolumeIds"] if "VolumeIds" in params else _filtered(params)
             found = [self._volume(each) for each in ids if each not in self.gone]
             return {"Volumes": found, "NextToken": None}
         if action == "DescribeVolumeStatus" and action not in self.refuses:
@@ -191,3 +198,8 @@ class Cloud(Ec2Calls):
             if instance_id in placed and self._state(placed[instance_id]) is not None
         }
         return Instance(instance_id, ZONE, "running", "m5.large", devices)
+
+
+def _filtered(params: Mapping[str, Any]) -> list[str]:
+    ids: list[str] = params["Filters"][0]["Values"]
+    return ids

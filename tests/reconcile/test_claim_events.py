@@ -7,6 +7,7 @@ import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 from msgspec.structs import replace
@@ -163,3 +164,13 @@ def test_a_claim_that_is_left_to_the_next_leader_is_not_told_so():
         return world.events.told
 
     assert in_virtual_time(story) == []
+
+
+def test_what_only_takes_its_time_is_no_warning():
+    recorder = MagicMock()
+    ClaimEvents(recorder).note(CLAIM, "it is this claim's turn soon")
+    ClaimEvents(recorder).failed(CLAIM, an_ec2_error(Reason.COPY_RATE))
+    ClaimEvents(recorder).failed(CLAIM, an_ec2_error(Reason.INVALID_REQUEST))
+
+    warned = [call.kwargs["warning"] for call in recorder.record.call_args_list]
+    assert warned == [False, False, True]

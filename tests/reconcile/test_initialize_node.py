@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from provisioner.decide.initialize_node import LABELS, TAINT
 from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason
@@ -87,11 +88,13 @@ async def test_nodes_are_left_to_a_cloud_controller_that_holds_its_lease(
     world.hold(name, renewed="1")
 
     waits = []
-    for renewed in ("1", "2", "2"):
-        world.hold(name, renewed=renewed)
-        waits.append(await world.flow.reconcile(NAME))
-        now_s[0] += 14
+    with capture_logs() as logs:
+        for renewed in ("1", "2", "2"):
+            world.hold(name, renewed=renewed)
+            waits.append(await world.flow.reconcile(NAME))
+            now_s[0] += 14
     assert all(waits)
+    assert ["holds its lease" in line["event"] for line in logs] == [True]  # said once
     assert (world.cloud.asked, world.api.sent, world.told) == ([], [], [])
 
     now_s[0] += 2  # now it has not been renewed for its duration

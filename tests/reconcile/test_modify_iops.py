@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -85,23 +86,6 @@ def test_growth_takes_no_iops_of_the_claim_s_class_away(monkeypatch: pytest.Monk
     assert (world.cloud.volume.size_gib, world.cloud.volume.iops) == (11, 5000)
 
 
-def test_a_class_that_a_small_volume_could_not_have_whole_is_given_with_growth(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    async def story(world: World) -> None:
-        world.attributes_class("gold", iops="9000")
-        world.ask(attributes="gold")
-        await world.run(1000)
-        world.ask("100Gi")
-        await world.run(1000)
-
-    world = told(story, monkeypatch)
-
-    assert [(each.size_gib, each.iops) for each in world.cloud.sent] == [(None, 5000), (100, 9000)]
-    capped = [text for reason, text in world.told if "IopsCapped" in text]
-    assert len(capped) == 1
-
-
 def test_iops_for_each_gib_are_kept_in_tags_once_the_volume_has_them_and_followed(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -120,27 +104,109 @@ def test_iops_for_each_gib_are_kept_in_tags_once_the_volume_has_them_and_followe
     assert world.claim.current_attributes_class_name == "gold"
 
 
-def test_a_volume_grows_without_the_iops_that_ec2_refuses_and_its_user_hears_of_it(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("size", [None, "20Gi"], ids=["alone", "with a size"])
+def test_a_class_is_had_though_how_iops_follow_the_size_may_not_be_written(
+    size: str | None, monkeypatch: pytest.MonkeyPatch
 ):
     async def story(world: World) -> None:
         world.put("claim", claim_json(mode="Block"))
-        follows = {tags.IOPS_PER_GIB: "500", tags.IOPS_FOLLOW_GROWTH: "true"}
-        assert world.cloud.volume is not None
-        world.cloud.volume = replace(world.cloud.volume, tags=follows)
+        tag = world.cloud.tag
+
+        async def denied(ids: list[str], given: Mapping[str, str]) -> None:
+            if tags.IOPS_PER_GIB in given:
+                raise refusal(Reason.PERMISSION_DENIED, "CreateTags: UnauthorizedOperation")
+            await tag(ids, given)
+
+        monkeypatch.setattr(world.cloud, "tag", denied)
+        asks = {"iopsPerGB": "400", "allowAutoIOPSIncreaseOnModify": "true"}
+        world.attributes_class("gold", **asks, tagSpecification_1="team=a")
+        world.ask(size, "gold")
+        await world.run(60)
+
+    world = told(story, monkeypatch)
+
+    assert world.claim.current_attributes_class_name == "gold"
+    assert not world.conditions
+    assert len(world.cloud.sent) == 1
+    assert world.cloud.tagged == [{"team": "a"}]
+    [warned] = [text for _, text in world.told if "UnauthorizedOperation" in text]
+    assert warned.startswith("PermissionDenied: the volume has the class, but when it grows later")
+    assert "VolumeModifyFailed" not in world.reasons
+
+
+def test_a_class_that_ec2_refuses_leaves_no_tags(monkeypatch: pytest.MonkeyPatch):
+    async def story(world: World) -> None:
+        world.attributes_class("gold", iops="4000", tagSpecification_1="tier=gold")
+        world.cloud.refuses = lambda _: refusal(Reason.INVALID_REQUEST)
+        world.ask(attributes="gold")
+        await world.run(60)
+        world.ask(attributes="")
+        await world.run(60)
+
+    world = told(story, monkeypatch)
+
+    assert "VolumeModifyCanceled" in world.reasons
+    assert world.cloud.tagged == []
+
+
+@pytest.mark.parametrize("has_class", [True, False], ids=["a class", "tags"])
+def test_a_region_s_ceiling_is_learned_from_the_refusal_that_names_it(
+    *, has_class: bool, monkeypatch: pytest.MonkeyPatch
+):
+    async def story(world: World) -> None:
+        world.put("claim", claim_json(mode="Block"))
         world.cloud.refuses = lambda request: (
-            refusal(Reason.QUOTA_EXCEEDED, "no more IOPS") if request.iops else None
+            refusal(
+                Reason.INVALID_REQUEST,
+                f"Volume iops of {request.iops} is too high; maximum is 16000",
+            )
+            if (request.iops or 0) > 16_000
+            else None
         )
-        world.ask("20Gi")
+        if has_class:
+            world.attributes_class("fast", iops="20000")
+        else:
+            follows = {tags.IOPS_PER_GIB: "500", tags.IOPS_FOLLOW_GROWTH: "true"}
+            assert world.cloud.volume is not None
+            world.cloud.volume = replace(world.cloud.volume, tags=follows)
+        world.ask("40Gi", "fast" if has_class else None)
         await world.run(600)
 
     world = told(story, monkeypatch)
 
-    assert [(each.size_gib, each.iops) for each in world.cloud.sent] == [(20, 10_000), (20, None)]
-    assert world.claim.capacity == "20Gi"
-    assert [text for _, text in world.told if "no more IOPS" in text] == [
-        "IopsCapped: the volume grows without more IOPS, which EC2 has refused: no more IOPS"
-    ]
+    assert [each.iops for each in world.cloud.sent] == [20_000, 16_000]
+    assert world.claim.capacity == "40Gi"
+    [capped] = [text for _, text in world.told if "IopsCapped" in text]
+    assert "at most 16000 IOPS in this region" in capped
+    assert "VolumeResizeFailed" not in world.reasons
+
+
+@pytest.mark.parametrize("iops", [3000, 5000], ids=["has them", "has more"])
+@pytest.mark.parametrize(
+    "asks",
+    [
+        {"iops": "1000"},
+        {"type": "gp3", "iopspergb": "10", "allowautoiopsincreaseonmodify": "true"},
+    ],
+    ids=["iops", "for each GiB"],
+)
+def test_too_few_iops_of_a_class_are_raised_as_by_the_stock_driver_and_told(
+    asks: dict[str, str], iops: int, monkeypatch: pytest.MonkeyPatch
+):
+    async def story(world: World) -> None:
+        assert world.cloud.volume is not None
+        world.cloud.volume = replace(world.cloud.volume, iops=iops)
+        world.attributes_class("low", **asks)
+        world.ask(attributes="low")
+        await world.run(600)
+
+    world = told(story, monkeypatch)
+
+    assert [each.iops for each in world.cloud.sent] == [3000][: iops != 3000]
+    assert world.claim.current_attributes_class_name == "low"
+    assert "VolumeModifyFailed" not in world.reasons
+    [raised] = [text for _, text in world.told if "IopsRaised" in text]
+    assert "the volume gets 3000" in raised
 
 
 @pytest.mark.parametrize("size", [None, "20Gi"], ids=["alone", "with a size"])

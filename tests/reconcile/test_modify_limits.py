@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
+from provisioner.ec2.errors import translate
 from provisioner.model.budget import ANNOTATION
-from provisioner.model.errors import Reason
+from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.modification import ModificationState, ModifyRequest
 from tests.reconcile.modify_cloud import VOLUME, refusal
-from tests.reconcile.modify_world import BEGIN, World, has_both, told, wants_both
+from tests.reconcile.modify_world import BEGIN, World, claim_json, has_both, told, wants_both
 
 DAY_S = 24 * 3600.0
 
@@ -64,6 +68,53 @@ def test_ec2_s_own_refusal_is_waited_for_though_nothing_is_noted(monkeypatch: py
     assert len(world.cloud.sent) == 2
     assert world.persistent_volume.capacity == "20Gi"
     assert world.reasons.count("VolumeResizeFailed") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "within_s"),
+    [
+        ("Wait at least 6 hours between modifications per EBS volume.", 15 * 60.0),
+        ("The maximum of 4 modifications in a rolling 24 hour period is reached.", 3660.0),
+    ],
+)
+@pytest.mark.parametrize("is_shown", [True, False], ids=["shown by ec2", "noted only"])
+def test_a_rule_of_ec2_counts_from_the_modification_before_not_from_the_refusal(
+    text: str, within_s: float, *, is_shown: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """A disk that is full again 5 h 50 min later grows after 10 minutes, not after 6 hours."""
+
+    def refuses(world: World) -> Ec2Error | None:
+        began = world.cloud.began
+        if not began or world.now() - began[-1] >= timedelta(hours=6):
+            return None
+        found = translate(_refused(text), "ModifyVolume", {"VolumeId": VOLUME})
+        assert found is not None
+        assert found.reason is Reason.MODIFICATION_LIMIT
+        return found
+
+    async def story(world: World) -> None:
+        world.put("claim", claim_json(mode="Block"))
+        world.cloud.optimizing_s = 60.0
+        world.cloud.refuses = lambda _: refuses(world)
+        world.ask("20Gi")
+        await world.run(5 * 3600.0 + 50 * 60.0)
+        assert world.claim.capacity == "20Gi"
+        if not is_shown:
+            world.cloud.latest_ = None
+            await world.restart()
+        world.ask("30Gi")
+        await world.run(within_s)
+
+    world = told(story, monkeypatch)
+
+    assert world.claim.capacity == "30Gi"
+    assert len(world.cloud.sent) == 3
+
+
+def _refused(text: str) -> ClientError:
+    said = {"Code": "VolumeModificationRateExceeded", "Message": text}
+    answer: Any = {"Error": said, "ResponseMetadata": {"HTTPStatusCode": 400}}
+    return ClientError(answer, "ModifyVolume")
 
 
 def test_a_failed_modification_is_told_and_tried_again(monkeypatch: pytest.MonkeyPatch):
@@ -123,6 +174,7 @@ def test_a_role_without_the_right_is_told_and_nothing_is_marked_impossible(
         world.cloud.refuses = lambda _: refusal(Reason.PERMISSION_DENIED)
         await world.run(60)
         assert world.claim.resize_status == "ControllerResizeInProgress"
+        assert {(each.size_gib, each.iops) for each in world.cloud.sent} == {(20, 4000)}
         world.cloud.refuses = lambda _: None
         await world.run(400)
 

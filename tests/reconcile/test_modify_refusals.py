@@ -9,7 +9,7 @@ import pytest
 from provisioner.kube.resources import PERSISTENT_VOLUMES, Resource
 from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason
 from tests.reconcile.modify_cloud import refusal
-from tests.reconcile.modify_world import World, told, wants_both
+from tests.reconcile.modify_world import World, claim_json, has_both, told, wants_both
 
 HOUR_S, DAY_S = 3600.0, 24 * 3600.0
 
@@ -86,6 +86,87 @@ def test_a_class_refused_together_with_a_size_is_told_though_that_could_not_be_w
     assert world.reasons.count("VolumeModifyFailed") == 1
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        Reason.PERMISSION_DENIED,
+        Reason.CREDENTIALS_INVALID,
+        Reason.KEY_UNUSABLE,
+        Reason.VOLUME_STATE,
+        Reason.MODIFICATION_RUNNING,
+    ],
+)
+def test_what_needs_people_stays_on_the_claim_and_is_told_every_half_hour(
+    reason: Reason, monkeypatch: pytest.MonkeyPatch
+):
+    """Events live for an hour; external-resizer sets its conditions at every error."""
+
+    async def story(world: World) -> None:
+        wants_both(world)
+        world.cloud.refuses = lambda _: Ec2Error(
+            reason, "EC2 says no", action="ModifyVolume", retry_after_s=60.0
+        )
+        await world.run(12 * HOUR_S)
+        for kind in ("ControllerResizeError", "ModifyVolumeError"):
+            condition = world.claim.condition(kind)
+            assert condition is not None
+            assert "EC2 says no" in condition.message
+        assert world.claim.resize_status == "ControllerResizeInProgress"
+        for each in ("VolumeResizeFailed", "VolumeModifyFailed"):
+            assert 16 <= world.reasons.count(each) <= 25
+        claims = [change for kind, change in world.writes if kind == "claim"]
+        assert len(claims) < 10
+        assert len(world.cloud.sent) < 12 * HOUR_S / 60
+        world.cloud.refuses = lambda _: None
+        await world.run(2000)
+
+    assert has_both(told(story, monkeypatch))
+
+
+def test_tags_that_may_not_be_written_are_told_and_hold_no_growth_up(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def story(world: World) -> None:
+        async def denied(*_: Any) -> None:
+            raise Ec2Error(Reason.PERMISSION_DENIED, "may not tag", action="CreateTags")
+
+        monkeypatch.setattr(world.cloud, "tag", denied)
+        world.put("claim", claim_json(mode="Block"))
+        world.cloud.optimizing_s = 10.0
+        world.attributes_class("gold", tagSpecification_1="a=b")
+        world.ask(attributes="gold")
+        await world.run(HOUR_S)
+        condition = world.claim.condition("ModifyVolumeError")
+        assert condition is not None
+        assert (condition.reason, condition.message) == ("PermissionDenied", "may not tag")
+        assert world.reasons.count("VolumeModifyFailed") == 2
+        world.ask("20Gi")
+        await world.run(60)
+        assert world.claim.capacity == "20Gi"
+        world.ask(attributes="")  # and there is a way back
+        await world.run(60)
+        assert "VolumeModifyCanceled" in world.reasons
+
+    told(story, monkeypatch)
+
+
+def test_an_impossible_wish_is_told_by_what_is_impossible(monkeypatch: pytest.MonkeyPatch):
+    async def story(world: World) -> None:
+        world.attributes_class("gold", throughput="2000")
+        world.ask("3000000000Gi", "gold")
+        await world.run(60)
+
+    world = told(story, monkeypatch)
+
+    failed = dict(world.told)
+    assert "InvalidClaim: 3000000000 GiB" in failed["VolumeResizeFailed"]
+    assert failed["VolumeModifyFailed"].startswith("InvalidClass: ")
+    assert world.cloud.sent == []
+    condition = world.claim.condition("ModifyingVolume")
+    assert condition is not None
+    assert "failed. Waiting for retry." in condition.message
+
+
 def test_who_may_not_look_at_ec2_is_told(monkeypatch: pytest.MonkeyPatch):
     async def story(world: World) -> None:
         latest = world.cloud.latest
@@ -96,9 +177,9 @@ def test_who_may_not_look_at_ec2_is_told(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(world.cloud, "latest", denied)
         world.ask("20Gi")
         await world.run(HOUR_S)
-        assert world.reasons == ["Resizing", "VolumeResizeFailed"]
+        assert world.reasons == ["VolumeResizeFailed"] * 2  # events live for an hour
         assert "may not look" in world.told[1][1]
-        condition = world.claim.condition("Resizing")
+        condition = world.claim.condition("ControllerResizeError")
         assert condition is not None
         assert "may not look" in condition.message
         monkeypatch.setattr(world.cloud, "latest", latest)
@@ -113,7 +194,7 @@ def test_who_may_not_write_the_status_of_claims_is_told(monkeypatch: pytest.Monk
             KubeError(Reason.FORBIDDEN, "may not patch") if kind == "claim" else None
         )
         world.ask("20Gi")
-        await world.run(HOUR_S)
+        await world.run(HOUR_S / 4)
 
     world = told(story, monkeypatch)
 
@@ -125,7 +206,7 @@ def test_who_may_not_write_that_a_class_is_missing_is_told(monkeypatch: pytest.M
     async def story(world: World) -> None:
         world.fails_write = lambda *_: KubeError(Reason.FORBIDDEN, "may not patch")
         world.ask(attributes="gold")
-        await world.run(HOUR_S)
+        await world.run(HOUR_S / 4)
 
     assert told(story, monkeypatch).reasons == ["VolumeModifyFailed"]
 
@@ -171,7 +252,8 @@ def test_somebody_who_tags_at_the_same_moment_costs_no_second_modification(
     world = told(story, monkeypatch)
 
     assert [(each.size_gib, each.iops) for each in world.cloud.sent] == [(20, 4000)]
-    assert "VolumeModifyFailed" not in world.reasons
+    assert world.claim.current_attributes_class_name == "gold"
+    assert "ModifyVolumeError" not in world.conditions
 
 
 def test_tags_that_stay_busy_hold_no_size_up(monkeypatch: pytest.MonkeyPatch):
@@ -231,10 +313,10 @@ def test_a_limit_for_which_ec2_gives_no_time_is_told_once_and_tried_now_and_then
         world.cloud.refuses = lambda _: refusal(Reason.MODIFICATION_LIMIT, "no")
         world.ask("20Gi")
         await world.run(DAY_S)
-        assert len(world.cloud.sent) == 6
+        assert len(world.cloud.sent) == 24
         assert world.reasons == ["Resizing", "VolumeResizeFailed"]
         assert "does not say until when" in world.told[1][1]
         world.cloud.refuses = lambda _: None
-        await world.run(6 * HOUR_S)
+        await world.run(HOUR_S)
 
     assert told(story, monkeypatch).persistent_volume.capacity == "20Gi"

@@ -56,9 +56,10 @@ REAL_DELAYS: Final = {
     "snapshot_s": 8.0,
     "initialize_s": 20.0,
 }
+# As AWS says it, quoted in sodafoundation/strato #1094.
 _MODIFICATION_REFUSAL: Final = (
     "You've reached the maximum modification rate per volume limit. "
-    "You can modify volume {volume_id} again after {next_at}."
+    "Wait at least 6 hours between modifications per EBS volume."
 )
 
 
