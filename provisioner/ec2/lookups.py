@@ -7,6 +7,7 @@ An answer is never older than the question: who asks while EC2 is asked is in th
 
 from collections.abc import Mapping
 
+from provisioner.ec2.batches import FILTER_VALUES, ask_about
 from provisioner.ec2.coalescer import Coalescer
 from provisioner.ec2.modifications import Modifications
 from provisioner.ec2.pace import Pace
@@ -14,6 +15,7 @@ from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.model import tags
 from provisioner.model.ebs_snapshot import EbsSnapshot
+from provisioner.model.errors import Ec2Error
 from provisioner.model.modification import Modification
 from provisioner.model.volume import Volume
 
@@ -42,11 +44,14 @@ class NameLookUps:
         """Stop looking."""
         await self._coalescer.close()
 
-    async def _fetch(self, names: list[str]) -> Mapping[str, list[Volume]]:
+    async def _fetch(self, names: list[str]) -> Mapping[str, list[Volume] | Ec2Error]:
         found: dict[str, list[Volume]] = {name: [] for name in names}
-        for volume in await self._volumes.find_any(tags.VOLUME_NAME, names):
-            found[volume.tags[tags.VOLUME_NAME]].append(volume)
-        return found
+
+        async def ask(some: list[str]) -> None:
+            for volume in await self._volumes.find_any(tags.VOLUME_NAME, some):
+                found[volume.tags[tags.VOLUME_NAME]].append(volume)
+
+        return found | await ask_about(names, FILTER_VALUES, ask)
 
 
 class SnapshotLookUps:
@@ -70,11 +75,14 @@ class SnapshotLookUps:
         """Stop looking."""
         await self._coalescer.close()
 
-    async def _fetch(self, names: list[str]) -> Mapping[str, list[EbsSnapshot]]:
+    async def _fetch(self, names: list[str]) -> Mapping[str, list[EbsSnapshot] | Ec2Error]:
         found: dict[str, list[EbsSnapshot]] = {name: [] for name in names}
-        for snapshot in await self._snapshots.find_any(tags.SNAPSHOT_NAME, names):
-            found[snapshot.tags[tags.SNAPSHOT_NAME]].append(snapshot)
-        return found
+
+        async def ask(some: list[str]) -> None:
+            for snapshot in await self._snapshots.find_any(tags.SNAPSHOT_NAME, some):
+                found[snapshot.tags[tags.SNAPSHOT_NAME]].append(snapshot)
+
+        return found | await ask_about(names, FILTER_VALUES, ask)
 
 
 class VolumeReads:
@@ -98,7 +106,7 @@ class VolumeReads:
         """Stop looking."""
         await self._coalescer.close()
 
-    async def _fetch(self, volume_ids: list[str]) -> Mapping[str, Volume | None]:
+    async def _fetch(self, volume_ids: list[str]) -> Mapping[str, Volume | Ec2Error | None]:
         return dict.fromkeys(volume_ids) | await self._volumes.describe(volume_ids)
 
 
@@ -126,5 +134,5 @@ class ModificationReads:
         """Stop looking."""
         await self._coalescer.close()
 
-    async def _fetch(self, volume_ids: list[str]) -> Mapping[str, Modification | None]:
+    async def _fetch(self, volume_ids: list[str]) -> Mapping[str, Modification | Ec2Error | None]:
         return dict.fromkeys(volume_ids) | await self._modifications.latest(volume_ids)

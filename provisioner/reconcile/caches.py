@@ -49,6 +49,8 @@ from provisioner.reconcile.cache_indexes import (
 
 _DISCOVER_AGAIN_S = 2.0
 _MISSING_AGAIN_S = 15.0
+# So long the first list of such a kind may fail; then it is not waited for.
+_OPTIONAL_S = 15.0
 # What a cluster may do without, and may get while we run: CRDs, and what is new in 1.34.
 _OPTIONAL = frozenset({VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS, SNAPSHOT_CLASSES, ATTRIBUTES_CLASSES})
 _WRITTEN = (CLAIMS, PERSISTENT_VOLUMES, ATTACHMENTS, VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS)
@@ -168,13 +170,17 @@ class Caches:
     async def synced(self) -> None:
         """Return once every cache has had its first list: before that nothing may be decided.
 
-        A kind that went meanwhile, as a CRD can, is not waited for.
+        A kind that went meanwhile, as a CRD can, is not waited for; nor is one that can be missing,
+        and cannot be listed: its conversion webhook is away, or we may not list it.
         """
         await self._discovered.wait()
         for resource, informer in self._kinds.items():
             while informer in self._first and not await _is_set(informer.synced):
-                if not await self._is_served(resource):
-                    self._first = tuple(each for each in self._first if each is not informer)
+                if resource in _OPTIONAL and informer.fails_for_s >= _OPTIONAL_S:
+                    _tell_off(resource)
+                elif await self._is_served(resource):
+                    continue
+                self._first = tuple(each for each in self._first if each is not informer)
 
     @property
     def is_synced(self) -> bool:
@@ -196,9 +202,13 @@ class Caches:
         try:
             await informer.catch_up()
         except KubeError:
-            if await self._is_served(resource):
+            if not await self._is_served(resource):
+                return  # its CRD is gone, and all objects with it
+            if resource not in _OPTIONAL:
                 raise
-            # Its CRD is gone, and all objects with it.
+            informer.forget()  # nobody may act on what it was before the leader before us
+            self._first = tuple(each for each in self._first if each is not informer)
+            _tell_off(resource)
 
     async def certain(self, *informers: Informer[Any]) -> None:
         """Return once what these caches lack is proof: it did not exist before this call.
@@ -286,8 +296,8 @@ class Caches:
 
     @property
     def has_snapshots(self) -> bool:
-        """Whether the API server has VolumeSnapshots, as far as it was asked."""
-        return self.snapshots in self._served
+        """Whether the API server has VolumeSnapshots and lets us list them, as far as is known."""
+        return self.snapshots in self._served and self.snapshots.synced.is_set()
 
     async def named_claim(self, namespace: str, name: str) -> Claim | None:
         """A claim; None only when the API server has none of that name."""
@@ -344,6 +354,14 @@ class Caches:
             if error.reason is Reason.OBJECT_NOT_FOUND:
                 return None
             raise
+
+
+def _tell_off(resource: Resource[Any]) -> None:
+    log.warning(
+        "the API server serves a kind, but it cannot be listed; what needs it is off until it can",
+        kind=resource.kind,
+        api=f"{resource.api_version} {resource.plural}",
+    )
 
 
 async def _is_set(event: asyncio.Event) -> bool:
