@@ -13,6 +13,7 @@ from enum import Enum
 from provisioner.model import tags
 from provisioner.model.attachment import BLANK, NODE_ID, VOLUME_ID, Attachment
 from provisioner.model.errors import Reason
+from provisioner.model.ids import is_instance_id, is_volume_id
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
 from provisioner.model.pod import Pod
@@ -169,6 +170,8 @@ def target_to_attach(
             Reason.INVALID_REQUEST,
             f"the volume of attachment {attachment.name} is not one of driver {driver}",
         )
+    if not is_volume_id(volume_id):
+        return _no_volume(volume_id, source.persistent_volume_name)
     if csi_node is None or node is None:
         return Refuse(Reason.OBJECT_NOT_FOUND, f'node "{node_name}" has no Node or CSINode object')
     if node.deleting:
@@ -179,7 +182,26 @@ def target_to_attach(
             Reason.INVALID_REQUEST,
             f"CSINode {node_name} does not contain driver {driver}; is the node plugin running?",
         )
+    if not is_instance_id(registered.node_id):
+        return _no_instance(node_name, registered.node_id)
     return Target(volume_id, registered.node_id)
+
+
+def _no_volume(handle: str, persistent_volume: str | None) -> Refuse:
+    where = f'PersistentVolume "{persistent_volume}"' if persistent_volume else "the pod's volume"
+    return Refuse(
+        Reason.INVALID_REQUEST,
+        f"{where} names {handle[:100]!r}, which is no EBS volume; make it anew with the volume's "
+        "id, such as vol-0123456789abcdef0",
+    )
+
+
+def _no_instance(node_name: str, node_id: str) -> Refuse:
+    return Refuse(
+        Reason.NOT_SUPPORTED,
+        f"node {node_name} is registered as {node_id[:100]!r}, which is no EC2 instance: nothing "
+        "can be attached to it (SageMaker HyperPod nodes are not covered)",
+    )
 
 
 def next_attach_step(

@@ -76,7 +76,10 @@ def chosen(asked: str) -> str:
     """
     name = asked.lower() or DEFAULT
     if name == "ntfs":
-        raise ValueError("file system ntfs is for Windows nodes, and this is a Linux node")
+        raise ValueError(
+            "file system ntfs is for Windows nodes, and this is a Linux node; set fsType to "
+            f"{', '.join(SUPPORTED)}, or keep the pod on Windows nodes with aws-ebs-csi-driver"
+        )
     if name not in SUPPORTED:
         raise ValueError(
             f"file system {asked[:40]!r} is not supported; there are {', '.join(SUPPORTED)}"

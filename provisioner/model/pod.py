@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
+from provisioner.model.ids import is_volume_id
 from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.taint import Toleration
-from provisioner.model.volume import is_volume_id, normalised_handle
+from provisioner.model.volume import normalised_handle
 
 Json = dict[str, Any]
 

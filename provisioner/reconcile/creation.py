@@ -124,7 +124,9 @@ class Creations:
                     await self._save(uid, attempt, volume)
                     return None
                 case creation.Await():
-                    trouble = self._watcher.trouble or creation.late(attempt, missing_for_s)
+                    made = attempt.volume
+                    trouble = self._watcher.trouble_with(made.volume_id) if made else None
+                    trouble = trouble or creation.late(attempt, missing_for_s)
                     if trouble is not None:
                         self._events.failed(attempt.plan.claim, trouble, once=True)
                     return creation.look_again_s(attempt, missing_for_s)

@@ -33,7 +33,10 @@ def test_chooses_the_file_system_that_is_asked_for(asked, name):
     ("asked", "sentence"),
     [
         ("ext2", "file system 'ext2' is not supported; there are ext4, ext3, xfs"),
-        ("ntfs", "file system ntfs is for Windows nodes, and this is a Linux node"),
+        (
+            "ntfs",
+            "file system ntfs is for Windows nodes, and this is a Linux node; set fsType to .+, or .+",
+        ),
         ("ext4; rm", "file system 'ext4; rm' is not supported; there are ext4, ext3, xfs"),
     ],
 )

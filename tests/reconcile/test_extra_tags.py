@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from provisioner.ec2.batches import ask_about
 from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, Reason, StorageError
@@ -25,6 +28,12 @@ if TYPE_CHECKING:
     from provisioner.model.volume import Volume
 
 EVERY_S = 3600.0
+
+
+@pytest.fixture(autouse=True)
+def same_order() -> None:
+    """What is refused is asked for again in a random order."""
+    random.seed(1)
 
 
 @dataclass
@@ -44,7 +53,10 @@ class Ec2:
             raise Ec2Error(Reason.UNREACHABLE, "EC2 is away", action="DescribeVolumes")
         return {each: self.volumes[each] for each in ids if each in self.volumes}
 
-    async def tag(self, ids: Sequence[str], written: Mapping[str, str]) -> None:
+    async def tag(self, ids: Sequence[str], written: Mapping[str, str]) -> dict[str, Ec2Error]:
+        return await ask_about(ids, 500, partial(self._create_tags, written))
+
+    async def _create_tags(self, written: Mapping[str, str], ids: list[str]) -> None:
         self.calls.append((len(ids), dict(written)))
         for each in ids:
             if each in self.refuses:
@@ -150,6 +162,17 @@ async def test_one_volume_that_may_not_be_tagged_does_not_keep_the_others(reason
     assert world.counted("skipped") == 2
 
 
+async def test_one_that_ec2_does_not_describe_does_not_keep_the_others():
+    world = World(500, "env=prod")
+    why = Ec2Error(Reason.INVALID_REQUEST, "no such form", action="DescribeVolumes")
+    world.ec2.volumes[volume_id(7)] = cast("Volume", why)
+
+    await world.extra_tags.round()
+
+    assert len(world.ec2.calls) == 1
+    assert (world.counted("tagged"), world.counted("skipped")) == (499, 1)
+
+
 @pytest.mark.parametrize("bad", [range(4), range(8), range(100, 140), range(0, 1200, 30)])
 async def test_however_many_neighbours_are_refused_all_others_are_tagged(bad: range):
     world = World(1200, "env=prod")
@@ -171,43 +194,16 @@ async def test_a_group_that_is_refused_from_end_to_end_does_not_keep_the_others(
     assert world.tagged("env") == 700
 
 
-async def test_after_groups_that_are_all_refused_a_round_ends_and_the_next_goes_on_behind_them():
-    world = World(4000, "env=prod")
-    world.ec2.refuses = {volume_id(each): Reason.PERMISSION_DENIED for each in range(2000)}
-    with pytest.raises(StorageError):
-        await world.extra_tags.round()
-    assert (world.tagged("env"), len(world.ec2.described) < 12) == (0, True)
-
-    with pytest.raises(StorageError):
-        await world.extra_tags.round()
-
-    assert world.tagged("env") > 1900  # but for those in one group with the last of the refused
-
-
-async def test_what_was_refused_is_tried_alone_and_gets_its_tags_once_it_may():
-    world = World(500, "env=prod")
-    world.ec2.refuses = {volume_id(each): Reason.VOLUME_STATE for each in (7, 8)}
-    await world.extra_tags.round()
-    world.ec2.calls.clear()
-    world.ec2.refuses = {volume_id(8): Reason.VOLUME_STATE}
-
-    await world.extra_tags.round()
-
-    assert [count for count, _ in world.ec2.calls] == [1, 1]
-    assert world.tagged("env") == 499
-    assert list(world.extra_tags._refused) == [volume_id(8)]
-
-
 async def test_nothing_is_remembered_of_volumes_that_are_gone():
     world = World(3, "env=prod")
     world.ec2.refuses = {volume_id(1): Reason.PERMISSION_DENIED}
     await world.extra_tags.round()
-    assert world.extra_tags._told == {volume_id(1)} == set(world.extra_tags._refused)
+    assert world.extra_tags._told == {volume_id(1)}
 
     world.caches.persistent_volumes._store.remove("pvc-1", "")
     await world.extra_tags.round()
 
-    assert (world.extra_tags._told, world.extra_tags._refused) == (set(), {})
+    assert world.extra_tags._told == set()
 
 
 @pytest.mark.parametrize("others", [range(499, 500), range(20, 480)])
@@ -217,12 +213,12 @@ async def test_what_somebody_sets_while_values_of_their_own_are_written_is_left_
     world = World(500, "owner={{.PVCName}}")
     plain = world.ec2.tag
 
-    async def tag(ids: Sequence[str], written: Mapping[str, str]) -> None:
+    async def tag(ids: Sequence[str], written: Mapping[str, str]) -> dict[str, Ec2Error]:
         if not world.ec2.calls:
             for each in map(volume_id, others):
                 has = {**world.ec2.volumes[each].tags, "owner": "alice"}
                 world.ec2.volumes[each] = a_volume(each, tags=has)
-        await plain(ids, written)
+        return await plain(ids, written)
 
     world.ec2.tag = tag  # type: ignore[method-assign]
 
