@@ -191,7 +191,7 @@ class Ec2Calls:
         """Let go of threads and connections; calls under way are not waited for, none leaves."""
         self._closed = True
         self.limiter.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False)
         self._client.close()
 
     async def _again_in_s(
