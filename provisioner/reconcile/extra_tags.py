@@ -1,6 +1,7 @@
 """Extra tags: brought to volumes that were made before ``--extra-tags`` had them.
 
-In the background and seldom: nobody waits for it. What fails is tried again in the next round.
+In the background, seldom, one volume after the other: nobody waits for it, and a volume that may
+not be tagged costs only itself. What fails is tried again in the next round.
 """
 
 import asyncio
@@ -12,30 +13,17 @@ import structlog
 from provisioner.decide import extra_tags as rules
 from provisioner.ec2.batches import chunks
 from provisioner.ec2.volumes import IDS_PER_CALL, Volumes
+from provisioner.kube.queue import OUTAGE
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.reconcile.caches import Caches
 from provisioner.settings import Settings
 
-# What one volume of a batch may be the reason of: the others are found by halves.
-_OF_ONE = frozenset(
-    {
-        Reason.INVALID_REQUEST,
-        Reason.PERMISSION_DENIED,
-        Reason.QUOTA_EXCEEDED,
-        Reason.VOLUME_STATE,  # somebody else writes its tags at this moment
-    }
-)
-# So many single volumes refused in a row, and the rest of their group is left to the next round;
-# so many such groups without one that was tagged, and it is no matter of single volumes.
-_MOST_IN_A_ROW = 4
-_MOST_GROUPS = 3
+# CreateTags has 10 calls a second in the long run, and classes are waited for (``ec2/rates.py``).
+_EACH_S = 0.2
 # Nobody else's tag is overwritten that was there this many writes ago: so old is what was seen.
 _WRITES_PER_LOOK = 8
-# Volumes that were refused alone, and how many of them are tried again in a round, one by one.
-_MOST_REMEMBERED = 10_000
-_AGAIN_PER_ROUND = 50
 
 Tags = tuple[tuple[str, str], ...]
 
@@ -43,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class ExtraTags:
-    """Goes through the volumes of all persistent volumes, 500 at a time."""
+    """Goes through the volumes of all persistent volumes."""
 
     def __init__(
         self, *, settings: Settings, caches: Caches, volumes: Volumes, metrics: Metrics
@@ -52,9 +40,6 @@ class ExtraTags:
         self._caches = caches
         self._volumes = volumes
         self._metrics = metrics
-        self._told: set[str] = set()
-        self._refused: dict[str, None] = {}  # those tried last at the end
-        self._passed = 0  # so many were looked at when the last round ended early
 
     async def run(self) -> None:
         """Go round for ever, if that was asked for and there is something to bring."""
@@ -73,7 +58,7 @@ class ExtraTags:
         """Look at each volume once and add what it lacks.
 
         Raises:
-            StorageError: EC2 could not be asked, or has refused too much.
+            StorageError: EC2 could not be asked.
         """
         named = {
             volume_id: persistent_volume
@@ -81,71 +66,26 @@ class ExtraTags:
             if not persistent_volume.deleting
             and (volume_id := persistent_volume.volume_id(self._settings.driver))
         }
-        self._told &= named.keys()
-        self._refused = {each: None for each in self._refused if each in named}
-        refused_before = list(self._refused)[:_AGAIN_PER_ROUND]
-        tagged, error = await self._go_through(named)
-        for volume_id in refused_before if tagged or error is None else ():
-            self._refused.pop(volume_id, None)
-            tagged += (await self._bring([volume_id], named))[0]
+        tagged, refused = 0, dict[str, str]()
+        for ids in chunks(list(named), IDS_PER_CALL):
+            lacking = await self._lacking(ids, named, refused)
+            for few in chunks(list(lacking), _WRITES_PER_LOOK):
+                lacking = await self._lacking(few, named, refused)
+                for volume_id, missing in lacking.items():
+                    tagged += await self._add(volume_id, missing, refused)
+                    await asyncio.sleep(_EACH_S)
+        self._metrics.extra_tags.labels("tagged").inc(tagged)
+        self._metrics.extra_tags.labels("skipped").inc(len(refused))
         if tagged:
             log.info("brought extra tags to existing volumes", volumes=tagged)
-        if error is not None:
-            raise error
-
-    async def _go_through(
-        self, named: Mapping[str, PersistentVolume]
-    ) -> tuple[int, StorageError | None]:
-        """How many volumes have them now, and why a group was left to the next round."""
-        fresh = [each for each in named if each not in self._refused]
-        begin = self._passed % (len(fresh) or 1)
-        self._passed, tagged, groups, last = 0, 0, 0, None
-        for ids in chunks([*fresh[begin:], *fresh[:begin]], IDS_PER_CALL):
-            count, error = await self._bring(ids, named)
-            tagged += count
-            last = error or last
-            groups = 0 if count or error is None else groups + 1
-            self._passed += len(ids)
-            if groups == _MOST_GROUPS:
-                self._passed += begin
-                return tagged, error
-        self._passed = 0
-        return tagged, last
-
-    async def _bring(
-        self, ids: list[str], named: Mapping[str, PersistentVolume]
-    ) -> tuple[int, StorageError | None]:
-        """The same for one group.
-
-        One volume that may not be tagged does not keep the others: it is found by halves. They are
-        every other volume each, because neighbours have much in common.
-        """
-        tagged, in_a_row, parts = 0, 0, [ids]
-        lacking: dict[str, Tags] = {}
-        writes = 0
-        while parts:
-            if writes == _WRITES_PER_LOOK or parts[0][0] not in lacking:
-                ahead, parts = parts[:_WRITES_PER_LOOK], parts[_WRITES_PER_LOOK:]
-                lacking = await self._lacking([each for part in ahead for each in part], named)
-                parts = [group for part in ahead for group in _alike(part, lacking)] + parts
-                writes = 0
-                continue
-            part = parts.pop(0)
-            error = await self._add(part, lacking[part[0]])
-            writes += 1
-            if error is None:
-                tagged, in_a_row = tagged + len(part), 0
-            elif len(part) > 1:
-                parts[:0] = [part[::2], part[1::2]]
-            else:
-                self._remember(part[0], error.message)
-                in_a_row += 1
-                if in_a_row == _MOST_IN_A_ROW:
-                    return tagged, error
-        return tagged, None
+        if refused:
+            why = next(iter(refused.values()))
+            log.warning(
+                "extra tags cannot be brought to some volumes", volumes=len(refused), first=why
+            )
 
     async def _lacking(
-        self, ids: list[str], named: Mapping[str, PersistentVolume]
+        self, ids: Sequence[str], named: Mapping[str, PersistentVolume], refused: dict[str, str]
     ) -> dict[str, Tags]:
         """What each of the volumes lacks; without those that lack nothing that can be brought."""
         found = await self._volumes.describe(ids, background=True)
@@ -163,39 +103,18 @@ class ExtraTags:
                 case rules.Add(tags=missing):
                     lacking[volume_id] = missing
                 case rules.Skip(message=message):
-                    self._skip(volume_id, message)
+                    refused[volume_id] = message
                 case _:
                     assert_never(decision)
         return lacking
 
-    async def _add(self, ids: list[str], missing: Tags) -> StorageError | None:
-        """Why one of them may not be tagged, None if all have them now."""
+    async def _add(self, volume_id: str, missing: Tags, refused: dict[str, str]) -> bool:
+        """Whether the volume has them now; nobody need be told of one that is refused alone."""
         try:
-            await self._volumes.tag(ids, dict(missing))
+            await self._volumes.tag([volume_id], dict(missing), background=True)
         except StorageError as error:
-            if error.reason not in _OF_ONE:
+            if error.reason in OUTAGE | {Reason.NOT_LEADING}:
                 raise
-            return error
-        self._metrics.extra_tags.labels("tagged").inc(len(ids))
-        return None
-
-    def _remember(self, volume_id: str, message: str) -> None:
-        self._skip(volume_id, message)
-        if len(self._refused) == _MOST_REMEMBERED:
-            del self._refused[next(iter(self._refused))]
-        self._refused[volume_id] = None
-
-    def _skip(self, volume_id: str, message: str) -> None:
-        self._metrics.extra_tags.labels("skipped").inc()
-        if volume_id not in self._told:
-            self._told.add(volume_id)
-            log.warning("extra tags cannot be brought to a volume", error=message)
-
-
-def _alike(ids: Sequence[str], lacking: Mapping[str, Tags]) -> list[list[str]]:
-    """The volumes by what they lack, without those that lack nothing."""
-    groups: dict[Tags, list[str]] = {}
-    for volume_id in ids:
-        if volume_id in lacking:
-            groups.setdefault(lacking[volume_id], []).append(volume_id)
-    return list(groups.values())
+            refused[volume_id] = error.message
+            return False
+        return True

@@ -1,4 +1,4 @@
-"""Extra tags on their way to volumes: few calls, nobody else's volumes, no volume that stops it."""
+"""Extra tags on their way to volumes: nobody else's volumes, and no volume that stops it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from provisioner.metrics import Metrics
 from provisioner.model import tags
@@ -44,7 +45,10 @@ class Ec2:
             raise Ec2Error(Reason.UNREACHABLE, "EC2 is away", action="DescribeVolumes")
         return {each: self.volumes[each] for each in ids if each in self.volumes}
 
-    async def tag(self, ids: Sequence[str], written: Mapping[str, str]) -> None:
+    async def tag(
+        self, ids: Sequence[str], written: Mapping[str, str], *, background: bool
+    ) -> None:
+        assert background
         self.calls.append((len(ids), dict(written)))
         for each in ids:
             if each in self.refuses:
@@ -94,14 +98,16 @@ class World:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
-async def test_many_volumes_are_tagged_by_few_calls():
+def test_all_volumes_are_tagged_in_peace():
     world = World(1200, "env=prod", "team=shop")
 
-    await world.extra_tags.round()
+    async def story(clock: Clock) -> float:
+        await world.extra_tags.round()
+        return clock()
 
-    assert world.ec2.described == [500, 500, 200]
-    both = {"env": "prod", "team": "shop"}
-    assert world.ec2.calls == [(500, both), (500, both), (200, both)]
+    assert in_virtual_time(story) > 120
+    assert world.ec2.described[0] == 500
+    assert world.ec2.calls == [(1, {"env": "prod", "team": "shop"})] * 1200
     assert world.tagged("env") == 1200
     assert world.counted("tagged") == 1200
 
@@ -133,115 +139,71 @@ async def test_volumes_of_others_and_those_that_go_are_left_alone():
     await world.extra_tags.round()
 
     assert world.tagged("env") == 1
-    assert world.ec2.described == [2]  # that which is being deleted is not even looked at
+    assert world.ec2.described[0] == 2  # that which is being deleted is not even looked at
 
 
 @pytest.mark.parametrize(
     "reason", [Reason.PERMISSION_DENIED, Reason.QUOTA_EXCEEDED, Reason.VOLUME_STATE]
 )
-async def test_one_volume_that_may_not_be_tagged_does_not_keep_the_others(reason: Reason):
+def test_one_volume_that_may_not_be_tagged_does_not_keep_the_others(reason: Reason):
     world = World(500, "env=prod")
     world.ec2.refuses = {volume_id(77): reason}
 
-    await world.extra_tags.round()
-    await world.extra_tags.round()
+    for _ in range(2):
+        in_virtual_time(lambda _: world.extra_tags.round())
 
     assert world.tagged("env") == 499
     assert world.counted("skipped") == 2
 
 
-@pytest.mark.parametrize("bad", [range(4), range(8), range(100, 140), range(0, 1200, 30)])
-async def test_however_many_neighbours_are_refused_all_others_are_tagged(bad: range):
-    world = World(1200, "env=prod")
-    world.ec2.refuses = {volume_id(each): Reason.PERMISSION_DENIED for each in bad}
-
-    await world.extra_tags.round()
-
-    assert world.tagged("env") == 1200 - len(bad)
-    assert world.counted("skipped") == len(bad)
-
-
-async def test_a_group_that_is_refused_from_end_to_end_does_not_keep_the_others():
+def test_what_is_refused_is_one_line_a_round_and_costs_no_other_volume():
     world = World(1200, "env=prod")
     world.ec2.refuses = {volume_id(each): Reason.PERMISSION_DENIED for each in range(500)}
 
-    with pytest.raises(StorageError):
-        await world.extra_tags.round()
+    with capture_logs() as logs:
+        in_virtual_time(lambda _: world.extra_tags.round())
 
     assert world.tagged("env") == 700
+    assert world.counted("skipped") == 500
+    [warned] = [line for line in logs if line["log_level"] == "warning"]
+    assert (warned["volumes"], warned["first"]) == (500, f"not {volume_id(0)}")
 
-
-async def test_after_groups_that_are_all_refused_a_round_ends_and_the_next_goes_on_behind_them():
-    world = World(4000, "env=prod")
-    world.ec2.refuses = {volume_id(each): Reason.PERMISSION_DENIED for each in range(2000)}
-    with pytest.raises(StorageError):
-        await world.extra_tags.round()
-    assert (world.tagged("env"), len(world.ec2.described) < 12) == (0, True)
-
-    with pytest.raises(StorageError):
-        await world.extra_tags.round()
-
-    assert world.tagged("env") > 1900  # but for those in one group with the last of the refused
-
-
-async def test_what_was_refused_is_tried_alone_and_gets_its_tags_once_it_may():
-    world = World(500, "env=prod")
-    world.ec2.refuses = {volume_id(each): Reason.VOLUME_STATE for each in (7, 8)}
-    await world.extra_tags.round()
-    world.ec2.calls.clear()
-    world.ec2.refuses = {volume_id(8): Reason.VOLUME_STATE}
-
-    await world.extra_tags.round()
-
-    assert [count for count, _ in world.ec2.calls] == [1, 1]
-    assert world.tagged("env") == 499
-    assert list(world.extra_tags._refused) == [volume_id(8)]
-
-
-async def test_nothing_is_remembered_of_volumes_that_are_gone():
-    world = World(3, "env=prod")
-    world.ec2.refuses = {volume_id(1): Reason.PERMISSION_DENIED}
-    await world.extra_tags.round()
-    assert world.extra_tags._told == {volume_id(1)} == set(world.extra_tags._refused)
-
-    world.caches.persistent_volumes._store.remove("pvc-1", "")
-    await world.extra_tags.round()
-
-    assert (world.extra_tags._told, world.extra_tags._refused) == (set(), {})
+    world.ec2.refuses = {}
+    in_virtual_time(lambda _: world.extra_tags.round())
+    assert world.tagged("env") == 1200
 
 
 @pytest.mark.parametrize("others", [range(499, 500), range(20, 480)])
-async def test_what_somebody_sets_while_values_of_their_own_are_written_is_left_alone(
+def test_what_somebody_sets_while_values_of_their_own_are_written_is_left_alone(
     others: range,
 ):
     world = World(500, "owner={{.PVCName}}")
     plain = world.ec2.tag
 
-    async def tag(ids: Sequence[str], written: Mapping[str, str]) -> None:
+    async def tag(ids: Sequence[str], written: Mapping[str, str], *, background: bool) -> None:
         if not world.ec2.calls:
             for each in map(volume_id, others):
                 has = {**world.ec2.volumes[each].tags, "owner": "alice"}
                 world.ec2.volumes[each] = a_volume(each, tags=has)
-        await plain(ids, written)
+        await plain(ids, written, background=background)
 
     world.ec2.tag = tag  # type: ignore[method-assign]
 
-    await world.extra_tags.round()
+    in_virtual_time(lambda _: world.extra_tags.round())
 
     owners = [volume.tags["owner"] for volume in world.ec2.volumes.values()]
     assert owners.count("alice") == len(others)
     assert world.counted("tagged") == 500 - len(others)
 
 
-@pytest.mark.parametrize("reason", [Reason.PERMISSION_DENIED, Reason.INVALID_REQUEST])
-async def test_when_all_are_refused_a_round_ends_early(reason: Reason):
+async def test_a_round_ends_when_ec2_is_away():
     world = World(500, "env=prod")
-    world.ec2.refuses = dict.fromkeys(world.ec2.volumes, reason)
+    world.ec2.refuses = dict.fromkeys(world.ec2.volumes, Reason.UNREACHABLE)
 
     with pytest.raises(StorageError):
         await world.extra_tags.round()
 
-    assert len(world.ec2.calls) < 20
+    assert len(world.ec2.calls) == 1
 
 
 def test_rounds_follow_each_other_even_when_one_fails():
@@ -254,7 +216,7 @@ def test_rounds_follow_each_other_even_when_one_fails():
         assert (len(world.ec2.described), world.tagged("env")) == (1, 0)
         world.ec2.away = False
         await asyncio.sleep(EVERY_S)
-        assert (len(world.ec2.described), world.tagged("env")) == (2, 3)
+        assert (len(world.ec2.described), world.tagged("env")) == (3, 3)
         going_round.cancel()
         await asyncio.gather(going_round, return_exceptions=True)
 
