@@ -94,7 +94,7 @@ def commands() -> None:
     default="",
     help="Tags volumes as this cluster's own; needed for the sweep for orphans.",
 )
-@click.option("--region", help="Else AWS_REGION.")
+@click.option("--region", help="Else AWS_REGION, else that of the Nodes or of this instance.")
 @click.option("--extra-tags", type=_ExtraTags(), default="", help="Written to every new volume.")
 @click.option(
     "--reconcile-extra-tags/--no-reconcile-extra-tags",

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from provisioner.decide import volumes_table as rules
 from provisioner.decide.volumes_table import Allowance, Seen
+from provisioner.ec2.batches import whole
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.modifications import Modifications
 from provisioner.ec2.snapshots import Snapshots
@@ -79,8 +80,8 @@ async def _look(
     if not wanted:
         return []
     ids = sorted({volume_id for _, volume_id in wanted})
-    volumes = await Volumes(calls).look_for(ids)
-    latest = await Modifications(calls).latest(ids)
+    volumes = whole(await Volumes(calls).look_for(ids))
+    latest = whole(await Modifications(calls).latest(ids))
     pending: dict[str, list[EbsSnapshot]] = {}
     for snapshot in await Snapshots(calls).pending():
         pending.setdefault(snapshot.volume_id, []).append(snapshot)

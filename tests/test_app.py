@@ -14,8 +14,9 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.held_lease import Lease, LeaseSpec
 from provisioner.kube.lease import Leases
 from provisioner.metrics import Metrics
-from provisioner.model.errors import KubeError, Reason
+from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.meta import ObjectMeta
+from provisioner.reconcile.own_cloud import Unfit
 from provisioner.settings import Settings
 from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.reconcile.cloud import Cloud
@@ -81,18 +82,22 @@ class Process:
         client = cast("KubeClient", self.api)
         metrics = Metrics()
         self.controller = Controller(Settings(), client, client, self.cloud, metrics)
-        self.controller.leases = Leases(
-            client,
-            namespace="kube-system",
-            names=NAMES,
-            identity="me",
-            on_lost=self.lost.set,
-            metrics=metrics,
-            clock=clock,
-        )
+        self.controller.leases = leases_of(self, "me", clock)
         monkeypatch.setattr(self.controller.caches, "run", asyncio.Event().wait)
         monkeypatch.setattr(self.controller.caches, "synced", lambda: asyncio.sleep(0))
         monkeypatch.setattr(self.controller.caches, "refresh", lambda: asyncio.sleep(60))
+
+
+def leases_of(process: Process, identity: str, clock: Clock) -> Leases:
+    return Leases(
+        cast("KubeClient", process.api),
+        namespace="kube-system",
+        names=NAMES,
+        identity=identity,
+        on_lost=process.lost.set,
+        metrics=Metrics(),
+        clock=clock,
+    )
 
 
 Story = Callable[[Process, asyncio.Event], Coroutine[Any, Any, None]]
@@ -147,3 +152,65 @@ def test_a_lease_lost_while_the_caches_catch_up_ends_the_process(monkeypatch: py
         stop.set()
 
     assert told(story, monkeypatch).holders == ["", "thief"]
+
+
+def without_credentials(process: Process) -> list[Unfit]:
+    """What is wrong with a process, for the test to change; nothing at first."""
+    wrong: list[Unfit] = []
+
+    async def unfit() -> Unfit | None:
+        return wrong[0] if wrong else None
+
+    process.controller.own_cloud._unfit = unfit  # type: ignore[method-assign]
+    return wrong
+
+
+def test_a_leader_without_credentials_gives_the_leases_to_one_that_has_some(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def story(clock: Clock) -> tuple[float, str]:
+        api = LeaseApi()
+        first = Process(clock, monkeypatch, api)
+        wrong = without_credentials(first)
+        running = asyncio.create_task(first.controller.run(asyncio.Event()))
+        await first.controller.leading.wait()
+        second, stop = Process(clock, monkeypatch, api), asyncio.Event()
+        second.controller.leases = leases_of(second, "other", clock)
+        standing_by = asyncio.create_task(second.controller.run(stop))
+        await asyncio.sleep(100)
+        assert not second.controller.leases.held()
+
+        began_s = clock()
+        wrong.append(Unfit(Reason.CREDENTIALS_INVALID, "no AWS credentials: none are found"))
+        with pytest.raises(StorageError) as caught:
+            await running
+        await second.controller.leading.wait()
+        took_s = clock() - began_s
+        stop.set()
+        await standing_by
+        return took_s, caught.value.message
+
+    took_s, message = in_virtual_time(story)
+
+    assert took_s < 60 + 5 + 60 + 15  # patience, a look, its caches, a try
+    assert "leads no more: no AWS credentials" in message
+
+
+def test_where_no_replica_has_credentials_none_takes_the_leases(monkeypatch: pytest.MonkeyPatch):
+    async def story(clock: Clock) -> LeaseApi:
+        api = LeaseApi()
+        process, stop = Process(clock, monkeypatch, api), asyncio.Event()
+        wrong = without_credentials(process)
+        wrong.append(Unfit(Reason.CREDENTIALS_INVALID, "no AWS credentials: none are found"))
+        running = asyncio.create_task(process.controller.run(stop))
+        await asyncio.sleep(3600)
+        assert api.writes == 0
+
+        wrong.clear()
+        async with asyncio.timeout(70):
+            await process.controller.leading.wait()
+        stop.set()
+        await running
+        return api
+
+    assert in_virtual_time(story).holders == ["", ""]

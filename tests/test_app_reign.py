@@ -14,7 +14,7 @@ from provisioner.app import Controller
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.held_lease import LED_SINCE, Lease, LeaseSpec
 from provisioner.model import tags
-from provisioner.model.errors import Reason
+from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.volume import Volume
 from provisioner.reconcile.marks import Marks
@@ -84,8 +84,8 @@ class Finds:
 
     find: Callable[..., Awaitable[list[Volume]]]
 
-    async def untag(self, *_: object) -> None:
-        return
+    async def untag(self, *_: object) -> dict[str, Ec2Error]:
+        return {}
 
 
 with_and_without_election = pytest.mark.parametrize("elects", [True, False])

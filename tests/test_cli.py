@@ -310,13 +310,12 @@ def test_no_cluster_id_is_fine() -> None:
     [
         (["--kubeconfig={here}/missing", "--region=us-east-1"], "missing"),
         (["--region=us-east-1"], "kubeconfig"),
-        (["--kubeconfig={here}/kubeconfig"], "region"),
         (
             ["--kubeconfig={here}/kubeconfig", "--region=us-east-1", "--metrics-address=nowhere"],
             "nowhere",
         ),
     ],
-    ids=["no such kubeconfig", "no kubeconfig", "no region", "no address"],
+    ids=["no such kubeconfig", "no kubeconfig", "no address"],
 )
 def test_what_is_missing_at_the_start_is_one_line(
     tmp_path: Path, options: list[str], says: str

@@ -1,5 +1,6 @@
 """The manifests, without a cluster: what they grant is what the code calls, and no more."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +19,10 @@ from provisioner.decide import agent_taint, initialize_node
 from provisioner.ec2 import botocore_client
 from provisioner.kube import lease
 from provisioner.model import parameters
+from provisioner.model.attachment_limit import LIMIT_ANNOTATION
 from provisioner.model.driver import EBS_DRIVER
-from provisioner.model.taint import Taint, Toleration, keeps_away
+from provisioner.model.node import OUT_OF_SERVICE_FOR
+from provisioner.model.taint import OUT_OF_SERVICE, Taint, Toleration, keeps_away
 from provisioner.reconcile import cloud_controllers
 from provisioner.settings import Settings
 from tests.calls_in_code import kubernetes_rights
@@ -329,3 +332,14 @@ def test_where_ours_initializes_nodes_they_come_up_on_those_that_are_not(path: s
     with_it = [*tolerated(path), *(each["value"] for each in added)]
     assert keeps_pods_away(initialize_node.TAINT, with_it) == []
     assert keeps_pods_away("example.com/other", with_it) == list(EFFECTS)
+
+
+def test_the_account_is_held_to_what_the_code_writes_on_nodes():
+    variables = the("ValidatingAdmissionPolicy")["spec"]["variables"]
+    keys = {each["name"]: set(json.loads(each["expression"])) for each in variables}
+
+    assert keys == {
+        "taints": {agent_taint.taint_key(EBS_DRIVER), initialize_node.TAINT, OUT_OF_SERVICE.key},
+        "labels": set(initialize_node.LABELS),
+        "annotations": {LIMIT_ANNOTATION, OUT_OF_SERVICE_FOR},
+    }

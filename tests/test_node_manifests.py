@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 MANIFESTS = ROOT / "manifests"
 FOLDER = MANIFESTS / "node"
-COMPONENTS = ("node-host-network", "driver-allocatable", "driver-selinux-mount")
+PATCHES = ("node-host-network", "driver-allocatable", "driver-selinux-mount")
+COMPONENTS = (*PATCHES, "node-kubelet-root")
 KUBELET = str(KUBELET_DIR)
 PREFIX = "EBS_PROVISIONER_NODE_"
 SELECTOR = {"app.kubernetes.io/name": "ebs-provisioner", "app.kubernetes.io/component": "node"}
@@ -246,7 +247,7 @@ async def test_the_probes_are_served():
 # -- components
 
 
-@pytest.mark.parametrize("folder", COMPONENTS)
+@pytest.mark.parametrize("folder", PATCHES)
 def test_components_change_what_is_there(folder: str):
     kustomization = yaml.safe_load((MANIFESTS / folder / "kustomization.yaml").read_text())
     patched = [
@@ -257,6 +258,19 @@ def test_components_change_what_is_there(folder: str):
 
     assert kustomization["kind"] == "Component"
     assert {(each["kind"], each["metadata"]["name"]) for each in patched} <= there
+
+
+def test_another_folder_of_the_kubelet_is_named_once():
+    component = yaml.safe_load((MANIFESTS / "node-kubelet-root/kustomization.yaml").read_text())
+    (generator,), (replacement,) = component["configMapGenerator"], component["replacements"]
+    (own,) = KUSTOMIZATION["configMapGenerator"]
+    option, _, folder = generator["literals"][0].partition("=")
+
+    assert (generator["name"], generator["behavior"]) == (own["name"], "merge")
+    assert replacement["source"]["fieldPath"] == f"data.{option}"
+    context = node.make_context(node.name, ["--node-name=node-1", f"--kubelet-dir={folder}"])
+    assert option == f"{PREFIX}KUBELET_DIR"
+    assert context.params["kubelet_dir"] == Path(folder)
 
 
 def test_the_limit_is_asked_for_no_more_often_than_the_api_server_allows():

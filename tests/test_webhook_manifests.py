@@ -22,7 +22,14 @@ from webhook.settings import Settings
 ROOT = Path(__file__).parents[1]
 MANIFESTS = ROOT / "manifests"
 FOLDER = MANIFESTS / "webhook"
-OTHERS = ("webhook-zone-guard", "webhook-caller-token")
+OTHERS = ("webhook-zone-guard", "webhook-caller-token", "webhook-host-network")
+ZONE_AND_REGION_LABELS = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "topology.ebs.csi.aws.com/zone",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
 PREFIX = "EBS_WEBHOOK_SERVE_"
 
 KUSTOMIZATION: dict[str, Any] = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
@@ -73,7 +80,7 @@ def test_every_file_says_what_it_is_for_and_is_applied(folder: str):
     files = {path.name: path.read_text() for path in (MANIFESTS / folder).iterdir()}
     kustomization = yaml.safe_load(files.pop("kustomization.yaml"))
     applied = [*kustomization.get("resources", ())]
-    applied += [patch["path"] for patch in kustomization.get("patches", ())]
+    applied += [patch["path"] for patch in kustomization.get("patches", ()) if "path" in patch]
 
     assert all(text.startswith("# ") for text in files.values())
     assert set(files) == {name for name in applied if "/" not in name}
@@ -289,6 +296,19 @@ def test_what_the_webhook_keeps_is_applied_empty():
     assert the("Lease").keys() == {"apiVersion", "kind", "metadata"}
 
 
+# -- the policy
+
+
+def test_the_account_is_held_to_the_labels_that_the_code_writes():
+    policy_of = the("ValidatingAdmissionPolicy")["spec"]
+    (named,) = policy_of["variables"]
+
+    assert json.loads(named["expression"]) == [*ZONE_AND_REGION_LABELS]
+    assert {*ZONE_AND_REGION_LABELS} == labels_in("us-east-1a").keys()
+    assert policy_of["failurePolicy"] == "Fail"
+    assert "system:serviceaccount:ebs-provisioner:ebs-webhook" in str(policy_of["matchConditions"])
+
+
 # -- the webhooks
 
 
@@ -397,8 +417,9 @@ def test_bindings_are_guarded_where_the_namespace_says_so_and_in_the_overlay_unl
         for each in widened["namespaceSelector"]["matchExpressions"]
         if each["key"] == "kubernetes.io/metadata.name"
     )
-    nodes = "ebs-provisioner-node"  # with the webhook down each of its binds would wait for it
-    assert {"kube-system", "kube-public", "kube-node-lease", names.NAMESPACE, nodes} == set(system)
+    # With the webhook down each bind of these would wait for it.
+    ours = {names.NAMESPACE, "ebs-provisioner-node", "ebs-webhook"}
+    assert {"kube-system", "kube-public", "kube-node-lease", *ours} == set(system)
 
 
 def test_growing_and_changing_never_asks_the_webhook():

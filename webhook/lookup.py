@@ -17,7 +17,8 @@ from provisioner.ec2.batches import FILTER_VALUES
 from provisioner.ec2.coalescer import Coalescer
 from provisioner.ec2.volumes import Volumes
 from provisioner.model.errors import Reason, StorageError
-from provisioner.model.volume import Volume, is_volume_id
+from provisioner.model.ids import is_volume_id
+from provisioner.model.volume import Volume
 from webhook.decide.persistent_volume import Doubt, Found, Missing, Truth
 from webhook.metrics import WebhookMetrics
 
@@ -54,6 +55,7 @@ _WHY = {
 _OTHERWISE = "EC2 could not be asked; the log of the webhook tells why"
 
 V = TypeVar("V")
+_Place = Found | Doubt | StorageError | None
 
 _log = structlog.get_logger(__name__)
 
@@ -189,7 +191,7 @@ class ZoneLookup:
         self._found[volume_id] = found, _now_s()
         return found
 
-    async def _fetch(self, volume_ids: list[str]) -> Mapping[str, Found | Doubt | None]:
+    async def _fetch(self, volume_ids: list[str]) -> Mapping[str, _Place]:
         """One call for up to 200 volumes; None for those that EC2 does not know."""
         await asyncio.sleep(max(0.0, self._paid_until_s - _BURST_S - _now_s()))
         calls = math.ceil(len(volume_ids) / FILTER_VALUES)
@@ -203,9 +205,9 @@ class ZoneLookup:
         return {each: _place_of(volumes.get(each)) for each in volume_ids}
 
 
-def _place_of(volume: Volume | None) -> Found | Doubt | None:
-    if volume is None:
-        return None
+def _place_of(volume: Volume | StorageError | None) -> _Place:
+    if volume is None or isinstance(volume, StorageError):
+        return volume
     if not volume.zone:
         return Doubt(f"EC2 shows {volume.volume_id} without a zone")
     return Found(volume.zone, volume.outpost_arn)

@@ -6,14 +6,17 @@ just the next decision.
 Source: external-attacher 4.12 pkg/controller/csi_handler.go; EC2 AttachVolume and DetachVolume.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
 from provisioner.model import tags
 from provisioner.model.attachment import BLANK, NODE_ID, VOLUME_ID, Attachment
 from provisioner.model.errors import Reason
+from provisioner.model.ids import is_instance_id, is_volume_id
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
+from provisioner.model.pod import Pod
 from provisioner.model.volume import AttachmentState, Volume
 
 STUCK_S = 90.0  # aws-ebs-csi-driver #2833: an attachment that takes longer will not come
@@ -167,6 +170,8 @@ def target_to_attach(
             Reason.INVALID_REQUEST,
             f"the volume of attachment {attachment.name} is not one of driver {driver}",
         )
+    if not is_volume_id(volume_id):
+        return _no_volume(volume_id, source.persistent_volume_name)
     if csi_node is None or node is None:
         return Refuse(Reason.OBJECT_NOT_FOUND, f'node "{node_name}" has no Node or CSINode object')
     if node.deleting:
@@ -177,7 +182,26 @@ def target_to_attach(
             Reason.INVALID_REQUEST,
             f"CSINode {node_name} does not contain driver {driver}; is the node plugin running?",
         )
+    if not is_instance_id(registered.node_id):
+        return _no_instance(node_name, registered.node_id)
     return Target(volume_id, registered.node_id)
+
+
+def _no_volume(handle: str, persistent_volume: str | None) -> Refuse:
+    where = f'PersistentVolume "{persistent_volume}"' if persistent_volume else "the pod's volume"
+    return Refuse(
+        Reason.INVALID_REQUEST,
+        f"{where} names {handle[:100]!r}, which is no EBS volume; make it anew with the volume's "
+        "id, such as vol-0123456789abcdef0",
+    )
+
+
+def _no_instance(node_name: str, node_id: str) -> Refuse:
+    return Refuse(
+        Reason.NOT_SUPPORTED,
+        f"node {node_name} is registered as {node_id[:100]!r}, which is no EC2 instance: nothing "
+        "can be attached to it (SageMaker HyperPod nodes are not covered)",
+    )
 
 
 def next_attach_step(
@@ -288,6 +312,38 @@ def _after_detach(target: Target, call: Call, seen: Volume, waited_s: float) -> 
     again_s = SEND_AGAIN_S if call.uncertain or call.refused else STUCK_S
     leaving = there.state in (AttachmentState.DETACHING, AttachmentState.BUSY)
     return Wait(target.volume_id) if leaving or waited_s < again_s else Detach(target)
+
+
+def holders_of(persistent_volumes: Iterable[PersistentVolume]) -> frozenset[str]:
+    """The namespaces of the claims that these have, or had."""
+    claims = (each.spec.claim_ref for each in persistent_volumes)
+    return frozenset(claim.namespace for claim in claims if claim is not None and claim.namespace)
+
+
+def strangers_use(
+    volume_id: str, node_name: str, holders: frozenset[str], pods: Iterable[Pod]
+) -> Refuse | None:
+    """Why an inline volume that backs claims is not attached; None if only their pods name it.
+
+    An attachment does not say which pod it is for, so all that name the volume on the node count.
+    Where none does, the pod is gone, or not seen: it is looked at again. What is told reaches the
+    events of the pod, so nothing of the holder is in it.
+
+    Args:
+        volume_id: what the attachment names inline.
+        node_name: where it is wanted.
+        holders: ``holders_of`` the persistent volumes on it, at least one.
+        pods: those of the node.
+    """
+    users = {pod.metadata.namespace for pod in pods if volume_id in pod.inline_volumes}
+    if users and users <= holders:
+        return None
+    who = "a pod of another namespace names it" if users else "no pod of that namespace names it"
+    return Refuse(
+        Reason.NOT_YOUR_VOLUME,
+        f"volume {volume_id} backs a claim, and {who} on node {node_name} (awsElasticBlockStore): "
+        "it is only attached for pods of the claim's namespace; use a claim",
+    )
 
 
 def named_volume(

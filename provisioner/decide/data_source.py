@@ -13,9 +13,10 @@ from provisioner.decide.provision import Refuse
 from provisioner.model.claim import BETA_STORAGE_CLASS, Claim, DataSource
 from provisioner.model.data_source import CLAIM_FINALIZER, Source
 from provisioner.model.errors import Reason
+from provisioner.model.ids import is_snapshot_id, is_volume_id
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
-from provisioner.model.volume import GIB, is_volume_id
+from provisioner.model.volume import GIB
 from provisioner.model.volume_snapshot import (
     ALLOW_VOLUME_MODE_CHANGE,
     SOURCE_FINALIZER,
@@ -144,7 +145,7 @@ def _wrong_content(
 def _no_handle(what: str, content: VolumeSnapshotContent) -> Refuse | None:
     # Not what the content was imported from: only its status says that the driver has seen it.
     handle = (content.status.snapshot_handle or "") if content.status is not None else ""
-    if handle.startswith("snap-"):
+    if is_snapshot_id(handle):
         return None
     if handle:
         return _refuse(

@@ -18,6 +18,7 @@ from provisioner.decide.attach import (
     named_volume,
 )
 from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment
+from provisioner.model.ids import is_instance_id, is_volume_id
 from provisioner.model.node import CsiNode
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
 from provisioner.model.volume import AttachmentState, InstanceAttachment
@@ -61,11 +62,12 @@ def next_detach_step(
     """The next step of an attachment that is being deleted.
 
     ``look_first``: a process before us may have asked for the detach already.
-    ``attach_may_be_under_way_until_s``: until when an AttachVolume of an earlier process may still
-    take effect (monotonic seconds).
+    ``attach_may_be_under_way_until_s``: so long an earlier process's call may take effect.
     """
     if finalizer_of_attacher(driver) not in attachment.finalizers:
         return Nothing()
+    if not is_volume_id(target.volume_id) or not is_instance_id(target.instance_id):
+        return _by_no_call(target, view)
     call = view.call
     if call is None and look_first and _may_be_leaving(target, view):
         return Wait(target.volume_id)
@@ -83,10 +85,8 @@ def next_detach_step(
         return Wait(target.volume_id)
     # EC2 says that it is not attached. What was seen attached before is off for good; but an
     # attach that was never seen may still take effect when its reply, or the detach's, was lost.
-    late_s = 0.0
-    if not attachment.attached:
-        lost_until_s = call.sent_at_s + CONSISTENCY_S if call.uncertain else 0.0
-        late_s = max(lost_until_s, attach_may_be_under_way_until_s)
+    lost_until_s = call.sent_at_s + CONSISTENCY_S if call.uncertain else 0.0
+    late_s = max(lost_until_s, attach_may_be_under_way_until_s) if not attachment.attached else 0.0
     return Release(target.volume_id) if now_s >= late_s else Wait(target.volume_id)
 
 
@@ -104,6 +104,28 @@ def is_still_wanted(
     if asked.deleting:
         return False
     return there is None or there.state is not AttachmentState.ATTACHED
+
+
+def _by_no_call(target: Target, view: View) -> Wait | Release:
+    """An attachment that DetachVolume does not take; a look at the volume decides.
+
+    What is no volume is attached nowhere. To SageMaker HyperPod nodes the stock driver attaches
+    volumes by SageMaker's own call, and EC2 shows these attachments without an instance: API
+    VolumeAttachment (read 2026-11-22), ``instanceId`` "returns null" for what AWS manages.
+    """
+    if not is_volume_id(target.volume_id):
+        return Release(target.volume_id)
+    if view.seen is None:
+        is_gone = view.missing_for_s is not None and view.missing_for_s >= GONE_S
+        return Release(target.volume_id) if is_gone else Wait(target.volume_id)
+    if not view.seen.on(""):
+        return Release(target.volume_id)
+    return Wait(
+        target.volume_id,
+        f"volume {target.volume_id} is attached to {target.instance_id[:100]!r}, which is no EC2 "
+        "instance, so it can only be detached by the service that manages it (SageMaker HyperPod); "
+        "detach it there",
+    )
 
 
 def _may_be_leaving(target: Target, view: View) -> bool:

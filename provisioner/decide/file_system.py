@@ -22,6 +22,21 @@ DEFAULT = "ext4"
 SUPPORTED = ("ext4", "ext3", "xfs")
 _EXT = ("ext4", "ext3")
 
+# Named, because defaults change with the programs' versions, and an older kernel does not mount
+# what a newer mkfs makes (aws-ebs-csi-driver issues 2110 and 2690). These are the defaults of
+# e2fsprogs 1.47.0 and xfsprogs 6.1 on Debian 12. xfs has them since Linux 5.10; the older ones are
+# those of aws-ebs-csi-driver's --legacy-xfs, for Linux 5.4 and before.
+_EXT_LATER = "^metadata_csum_seed,^orphan_file"
+_EXT_FEATURES = {
+    "ext4": (
+        "has_journal,extent,huge_file,flex_bg,metadata_csum,64bit,dir_nlink,extra_isize,"
+        f"{_EXT_LATER}"
+    ),
+    "ext3": f"has_journal,{_EXT_LATER}",
+}
+_XFS_FEATURES = "crc=1,finobt=1,rmapbt=0,reflink=1,bigtime=1,inobtcount=1"
+_XFS_OLDER_FEATURES = "crc=1,finobt=1,rmapbt=0,reflink=0,bigtime=0,inobtcount=0"
+
 # So much of a device's beginning has to be read for ``measured``.
 HEAD_BYTES = 4096
 _EXT_SUPERBLOCK = 1024
@@ -61,7 +76,10 @@ def chosen(asked: str) -> str:
     """
     name = asked.lower() or DEFAULT
     if name == "ntfs":
-        raise ValueError("file system ntfs is for Windows nodes, and this is a Linux node")
+        raise ValueError(
+            "file system ntfs is for Windows nodes, and this is a Linux node; set fsType to "
+            f"{', '.join(SUPPORTED)}, or keep the pod on Windows nodes with aws-ebs-csi-driver"
+        )
     if name not in SUPPORTED:
         raise ValueError(
             f"file system {asked[:40]!r} is not supported; there are {', '.join(SUPPORTED)}"
@@ -70,7 +88,11 @@ def chosen(asked: str) -> str:
 
 
 def mkfs_command(
-    file_system: str, attributes: Mapping[str, str], device_path: Path
+    file_system: str,
+    attributes: Mapping[str, str],
+    device_path: Path,
+    *,
+    is_legacy_xfs: bool = False,
 ) -> tuple[str, ...]:
     """The command line that makes a file system.
 
@@ -81,6 +103,7 @@ def mkfs_command(
         file_system: one of ``SUPPORTED``.
         attributes: the persistent volume's ``volumeAttributes``; those for mkfs are used.
         device_path: the device.
+        is_legacy_xfs: whether an xfs is to be mounted by Linux before 5.10, too.
 
     Raises:
         ValueError: one sentence, an attribute has no such value or is not for this file system.
@@ -89,7 +112,10 @@ def mkfs_command(
     fault = formatting_fault(wish, file_system)
     if fault:
         raise ValueError(fault)
-    options = _ext_options(wish) if file_system in _EXT else _xfs_options(wish)
+    if file_system in _EXT:
+        options = _ext_options(wish, _EXT_FEATURES[file_system])
+    else:
+        options = _xfs_options(wish, _XFS_OLDER_FEATURES if is_legacy_xfs else _XFS_FEATURES)
     return (f"mkfs.{file_system}", *options, str(device_path))
 
 
@@ -203,7 +229,7 @@ def _measured_ext(head: bytes) -> Measured | None:
     return Measured(blocks * block_bytes, block_bytes)
 
 
-def _ext_options(wish: Formatting) -> list[str]:
+def _ext_options(wish: Formatting, features: str) -> list[str]:
     # -F: a whole disk has no partition table. -m0: no blocks kept for root, as the stock driver.
     options = ["-F", "-m0", "-E", "nodiscard"]
     for option, value in (
@@ -215,13 +241,13 @@ def _ext_options(wish: Formatting) -> list[str]:
     ):
         options += [option, value] if value else []
     # mke2fs takes the last -O only, so both have to be in one.
-    features = {"bigalloc": wish.ext4_big_alloc, "encrypt": wish.ext4_encryption_support}
-    wanted = ",".join(name for name, is_wanted in features.items() if is_wanted)
-    return [*options, "-O", wanted] if wanted else options
+    more = {"bigalloc": wish.ext4_big_alloc, "encrypt": wish.ext4_encryption_support}
+    wanted = [name for name, is_wanted in more.items() if is_wanted]
+    return [*options, "-O", ",".join([features, *wanted])]
 
 
-def _xfs_options(wish: Formatting) -> list[str]:
-    options = ["-f", "-K"]
+def _xfs_options(wish: Formatting, features: str) -> list[str]:
+    options = ["-f", "-K", "-m", features, "-i", "sparse=1,nrext64=0"]
     options += ["-b", f"size={wish.block_size}"] if wish.block_size else []
     options += ["-i", f"size={wish.inode_size}"] if wish.inode_size else []
     return options

@@ -160,15 +160,18 @@ def consent_value(view: View) -> str:
     return f"yes-erase-{view.volume_id}-{fingerprint}"
 
 
-def _mounts(view: View) -> bool:
+def serves(signature: Signature, wanted: str) -> bool:
     """Whether what is there serves as what is asked for.
 
     The kernel's ext4 mounts ext3 and ext2 too; nothing else is two things at once.
     """
-    found = view.signature.type
-    if view.signature.is_ambivalent:
+    if signature.is_ambivalent:
         return False
-    return found == view.wanted or (view.wanted == "ext4" and found in EXT)
+    return signature.type == wanted or (wanted == "ext4" and signature.type in EXT)
+
+
+def _mounts(view: View) -> bool:
+    return serves(view.signature, view.wanted)
 
 
 def _is_other_file_system(view: View) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 from provisioner.decide import in_tree
 from provisioner.decide.provision import Plan
 from provisioner.model.errors import Reason, StorageError
+from provisioner.model.node_affinity import REGION_LABEL, region_of
 from provisioner.model.persistent_volume import (
     DELETION_SECRET_NAME,
     DELETION_SECRET_NAMESPACE,
@@ -18,11 +19,16 @@ from provisioner.model.zone import ZONE_LABEL, outpost_segments
 Json = dict[str, Any]
 
 
-def manifest(plan: Plan, volume: Volume, *, driver: str, identity: str) -> Json:
+def manifest(
+    plan: Plan, volume: Volume, *, driver: str, identity: str, labels_region: bool = False
+) -> Json:
     """The object to POST. Neither status nor ``bound-by-controller``: the binder writes those.
 
     The zone is the volume's own, not the one that was asked for: it is what the scheduler has to
-    believe.
+    believe. Backups and people look for it in labels, as the plugin PersistentVolumeLabel wrote
+    them. That of the zone keeps no node away that the affinity lets in; that of the Region would
+    keep away each node without it, so it is only written if ``labels_region`` says that all have
+    it (Kubernetes 1.36 pkg/scheduler/framework/plugins/volumezone).
     Source: external-provisioner 6.3 ``Provision``, sig-storage-lib v13 ``provisionClaim``.
     """
     claim, storage_class = plan.claim, plan.storage_class
@@ -48,10 +54,15 @@ def manifest(plan: Plan, volume: Volume, *, driver: str, identity: str) -> Json:
     body: Json = {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
-        "metadata": _metadata(plan),
+        "metadata": _metadata(plan) | {"labels": _labels(volume, labels_region=labels_region)},
         "spec": spec,
     }
     return in_tree.persistent_volume(body) if plan.read_class.is_in_tree else body
+
+
+def _labels(volume: Volume, *, labels_region: bool) -> dict[str, str]:
+    region = region_of(volume.zone) if labels_region else ""
+    return {ZONE_LABEL: volume.zone} | ({REGION_LABEL: region} if region else {})
 
 
 def _metadata(plan: Plan) -> Json:

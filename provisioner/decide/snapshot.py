@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from provisioner.decide.creation import CONSISTENCY_S
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import Outcome, Reason, StorageError
+from provisioner.model.ids import is_snapshot_id
 from provisioner.model.volume import normalised_handle
 from provisioner.model.volume_snapshot import (
     BEING_DELETED,
@@ -175,6 +176,8 @@ def decide(
     resolved = _resolution(content, attempt)
     if resolved is not None:
         return resolved
+    if content.snapshot_id and not is_snapshot_id(content.snapshot_id):
+        return Refuse(_no_snapshot(content))
     if content.snapshot_id:
         if content.is_being_created:
             return Withdraw()
@@ -217,8 +220,8 @@ def _ending(
             return Withdraw()
         if BEING_DELETED not in content.annotations and not owner_is_gone:
             return Nothing()
-    made = content.status.snapshot_handle if content.status else None
-    if content.spec.deletion_policy != DELETE or not made or _is_of_group(content):
+    made = (content.status.snapshot_handle or "") if content.status else ""
+    if content.spec.deletion_policy != DELETE or _is_of_group(content) or not is_snapshot_id(made):
         return Release()
     if namesakes:
         told = (
@@ -239,6 +242,15 @@ def keeps(content: VolumeSnapshotContent, *, owner_is_gone: bool) -> bool:
         return True
     is_ended = BEING_DELETED in content.annotations or owner_is_gone
     return bool(content.snapshot_uid) and not is_ended
+
+
+def _no_snapshot(content: VolumeSnapshotContent) -> StorageError:
+    return StorageError(
+        Reason.NOT_SUPPORTED,
+        f"volumesnapshotcontent {content.name} names {content.snapshot_id[:100]!r}, which is no "
+        "EBS snapshot; make it anew with the snapshot's id, such as snap-0123456789abcdef0",
+        retry_after_s=_ALONE_S,
+    )
 
 
 def _nameless(content: VolumeSnapshotContent) -> StorageError:

@@ -14,8 +14,9 @@ from provisioner.decide.snapshot_class import SnapshotParameters
 from provisioner.model import tags
 from provisioner.model.ebs_snapshot import EVERY_S, EbsSnapshot, SnapshotRequest
 from provisioner.model.errors import Reason, StorageError
+from provisioner.model.ids import is_volume_id
 from provisioner.model.tag_template import Names, TagTemplate
-from provisioner.model.volume import is_volume_id, normalised_handle
+from provisioner.model.volume import normalised_handle
 from provisioner.model.volume_snapshot import (
     CONTENT_FINALIZER,
     VolumeSnapshotClass,

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from provisioner.ec2.batches import chunks, without_missing
+from provisioner.ec2.batches import ask_about
 from provisioner.ec2.calls import Ec2Calls, Gate
 from provisioner.ec2.coalescer import Coalescer
 from provisioner.ec2.devices import DeviceBook
 from provisioner.ec2.limiter import Turn
 from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.ids import is_instance_id
 from provisioner.model.volume import AttachmentState, Instance, InstanceAttachment
 
 IDS_PER_CALL = 100
@@ -106,31 +107,21 @@ class Attachments:
         await self._instances.close()
 
     async def _describe(self, instance_ids: list[str]) -> dict[str, Instance | Ec2Error]:
-        found: dict[str, Instance | Ec2Error] = {}
-        for ids in chunks(instance_ids, IDS_PER_CALL):
-            found.update(await self._describe_known(ids))
-        for missing in set(instance_ids) - found.keys():
-            found[missing] = Ec2Error(
-                Reason.INSTANCE_NOT_FOUND,
-                f"EC2 knows no instance {missing} in this account and Region",
-                action="DescribeInstances",
-            )
-        return found
+        found: dict[str, Instance | Ec2Error] = {each: _unknown(each) for each in instance_ids}
 
-    async def _describe_known(self, ids: list[str]) -> dict[str, Instance]:
-        while ids:
-            try:
-                answer = await self._calls.call("DescribeInstances", {"InstanceIds": ids})
-            except Ec2Error as failure:
-                rest = without_missing(failure, ids, {Reason.INSTANCE_NOT_FOUND})
-                if len(rest) < len(ids):
-                    ids = rest
-                    continue
-                middle = len(ids) // 2  # the text names none of them
-                some = await self._describe_known(ids[:middle])
-                return some | await self._describe_known(ids[middle:])
-            return {instance.instance_id: instance for instance in answer["Instances"]}
-        return {}
+        async def ask(ids: list[str]) -> None:
+            answer = await self._calls.call("DescribeInstances", {"InstanceIds": ids})
+            found.update((instance.instance_id, instance) for instance in answer["Instances"])
+
+        return found | await ask_about(filter(is_instance_id, instance_ids), IDS_PER_CALL, ask)
+
+
+def _unknown(instance_id: str) -> Ec2Error:
+    return Ec2Error(
+        Reason.INSTANCE_NOT_FOUND,
+        f"EC2 knows no instance {instance_id} in this account and Region",
+        action="DescribeInstances",
+    )
 
 
 def _attachment(answer: dict[str, Any], instance_id: str, device: str) -> InstanceAttachment:

@@ -1,11 +1,15 @@
-"""Many ids in one call: cut to size, without those that EC2 does not know, page by page."""
+"""Many things in one call: cut to size, page by page, and none of them costs another its answer.
 
-import re
+EC2 refuses a whole call for one thing in it that it does not like. Whatever its reason is, such a
+call is asked again in parts until the bad one stands alone. Not so for what is no matter of what a
+call names: no credentials, an outage, a quota of calls.
+"""
+
+import random
 from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -13,37 +17,42 @@ from collections.abc import (
 )
 from typing import Any, TypeVar
 
+from provisioner.ec2.errors import is_read
 from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.ids import ids_in
 
 # FilterLimitExceeded: "maximum number of filter values specified on a single call is 200".
 FILTER_VALUES = 200
 PAGE = 500
+# So many refusals in a row find the one of a batch of 500, and some beside it.
+MOST_IN_A_ROW = 16
 
 T = TypeVar("T")
 Call = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
-_IDS = re.compile(r"\b(?:vol|i|snap)-[0-9a-z]+")
+NOT_THERE = frozenset(
+    {
+        Reason.VOLUME_NOT_FOUND,
+        Reason.INSTANCE_NOT_FOUND,
+        Reason.SNAPSHOT_NOT_FOUND,
+        Reason.NEVER_MODIFIED,
+    }
+)
+_OF_THE_CALL = frozenset(
+    {
+        Reason.CREDENTIALS_INVALID,
+        Reason.NOT_LEADING,
+        Reason.REPLY_LOST,
+        Reason.THROTTLED,
+        Reason.TIMED_OUT,
+        Reason.UNREACHABLE,
+    }
+)
 
 
 def chunks(ids: Iterable[str], size: int) -> Iterator[list[str]]:
     """The ids, each once, in lists of at most ``size``."""
     every = list(dict.fromkeys(ids))
     return (every[start : start + size] for start in range(0, len(every), size))
-
-
-def without_missing(failure: Ec2Error, ids: list[str], reasons: Collection[Reason]) -> list[str]:
-    """The ids that EC2 did not complain about when it refused a whole call.
-
-    Nothing is left of a single id; all are, if the text names none of them.
-
-    Raises:
-        Ec2Error: the failure itself, if it has another reason.
-    """
-    if failure.reason not in reasons:
-        raise failure
-    if len(ids) == 1:
-        return []
-    named = set(_IDS.findall(failure.message))
-    return [each for each in ids if each not in named]
 
 
 def one_of(name: str, values: Sequence[str]) -> dict[str, Any]:
@@ -71,62 +80,94 @@ async def pages(call: Call, params: Mapping[str, Any]) -> AsyncIterator[dict[str
             return
 
 
-async def those_that_exist(
-    ids: Sequence[str],
-    size: int,
-    missing: Collection[Reason],
-    *,
-    by_ids: Callable[[list[str]], Awaitable[dict[str, T]]],
-    look_for: Callable[[list[str]], Awaitable[dict[str, T]]],
-) -> dict[str, T]:
-    """What EC2 knows of these ids, ``size`` a call; those that it does not know are absent.
+async def ask_about(
+    things: Iterable[str], size: int, ask: Callable[[list[str]], Awaitable[object]]
+) -> dict[str, Ec2Error]:
+    """Ask EC2 about things by their ids, or by values of a filter, ``size`` a call.
 
-    EC2 refuses a whole call for one unknown id: those that its text names are left out and the
-    others asked for again at once; should that fail too, they are looked for, by a filter, which
-    only leaves out what is not there.
+    Args:
+        things: what cannot be one at all must not be among them (``model/ids.py``).
+        size: the most that EC2 takes in one call.
+        ask: sends one call; it keeps the answer itself.
+
+    Returns:
+        Why, for each that EC2 refuses; but not for those that it does not know.
 
     Raises:
-        Ec2Error: EC2 could not be asked.
+        Ec2Error: EC2 could not be asked, or nothing of a batch passes, whatever the batch is.
+    """
+    refused: dict[str, Ec2Error] = {}
+    for some in chunks(things, size):
+        refused |= await _ask_about(some, ask)
+    return refused
+
+
+async def _ask_about(
+    batch: list[str], ask: Callable[[list[str]], Awaitable[object]]
+) -> dict[str, Ec2Error]:
+    refused: dict[str, Ec2Error] = {}
+    parts, in_a_row, is_any_good = [batch], 0, False
+    while parts:
+        part = parts.pop()
+        try:
+            await ask(part)
+        except Ec2Error as failure:
+            if is_of_the_call(failure):
+                raise
+            parts += _split(part, failure)
+            if failure.reason in NOT_THERE:
+                continue
+            if len(part) == 1:
+                refused[part[0]] = failure
+            in_a_row += 1
+            if in_a_row < MOST_IN_A_ROW:
+                continue
+            if not is_any_good:
+                raise
+            # Asked in another order next time, so none of them waits for ever.
+            return dict.fromkeys((each for rest in parts for each in rest), failure) | refused
+        else:
+            in_a_row, is_any_good = 0, True
+    return refused
+
+
+def whole(answers: Mapping[str, T | Ec2Error]) -> dict[str, T]:
+    """The answers, for whoever wants all of them or none.
+
+    Raises:
+        Ec2Error: EC2 has refused one of them.
     """
     found: dict[str, T] = {}
-    for some in chunks(ids, size):
-        found.update(await _those_that_exist(some, missing, by_ids, look_for))
+    for key, answer in answers.items():
+        if isinstance(answer, Ec2Error):
+            raise answer
+        found[key] = answer
     return found
 
 
-async def _those_that_exist(
-    ids: list[str],
-    missing: Collection[Reason],
-    by_ids: Callable[[list[str]], Awaitable[dict[str, T]]],
-    look_for: Callable[[list[str]], Awaitable[dict[str, T]]],
-) -> dict[str, T]:
-    for _ in range(2):
-        if not ids:
-            return {}
-        try:
-            return await by_ids(ids)
-        except Ec2Error as failure:
-            ids = without_missing(failure, ids, missing)
-    return await look_for(ids)
+def is_of_the_call(failure: Ec2Error) -> bool:
+    """Whether EC2 would have said so whatever the call named.
 
-
-async def on_all(
-    ids: list[str], missing: Collection[Reason], ask: Callable[[list[str]], Awaitable[object]]
-) -> None:
-    """One call for many ids, or without those that are gone by a few more.
-
-    Raises:
-        Ec2Error: not all of the calls succeeded.
+    Rights to look cannot be limited to some things (service authorization reference of EC2: no
+    Describe action has a resource type for that), those to change them can.
     """
-    while ids:
-        try:
-            await ask(ids)
-        except Ec2Error as failure:
-            rest = without_missing(failure, ids, missing)
-            if len(rest) < len(ids):
-                ids = rest
-                continue
-            middle = len(ids) // 2  # the text names none of them
-            await on_all(ids[:middle], missing, ask)
-            await on_all(ids[middle:], missing, ask)
-        return
+    is_denied_look = failure.reason is Reason.PERMISSION_DENIED and is_read(failure.action)
+    return is_denied_look or failure.reason in _OF_THE_CALL
+
+
+def _split(part: list[str], failure: Ec2Error) -> list[list[str]]:
+    """What is to be asked about again; the last one first.
+
+    EC2 may name what it complains of: all that is not there, or one of those that are denied. The
+    others go in halves, of no order: neighbours have much in common.
+    """
+    if len(part) == 1:
+        return []
+    named = ids_in(failure.message)
+    bad, good = [e for e in part if e in named], [e for e in part if e not in named]
+    if bad and failure.reason in NOT_THERE:
+        return [good] if good else []
+    if not good:
+        bad, good = [], bad
+    mixed = random.sample(good, len(good))
+    return [each for each in (bad, mixed[::2], mixed[1::2]) if each]

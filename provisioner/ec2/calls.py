@@ -11,7 +11,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -47,6 +47,8 @@ _URGENCIES = {
 }
 # At the end of a process marks still come off: whoever comes next must find none.
 _LAST_CHANGES = frozenset({"DeleteTags"})
+# What is in another Region or account is answered so.
+_GONE = frozenset({Reason.VOLUME_NOT_FOUND, Reason.INSTANCE_NOT_FOUND, Reason.SNAPSHOT_NOT_FOUND})
 
 # The last look before what cannot be undone.
 Gate = Callable[[], Awaitable[None]]
@@ -60,6 +62,8 @@ class Ec2Calls:
     Attributes:
         may_change: asked right before every call that changes anything; after a suspend, or a
             lease lost while a caller waited its turn, nothing must be sent any more.
+        vouch: waited for before anybody hears that something is not there; it raises what is to be
+            heard instead.
         credentials: what calls are signed with; None for a client that brings its own.
     """
 
@@ -75,6 +79,7 @@ class Ec2Calls:
         self.limiter = limiter
         self.credentials: Credentials | None = None
         self.may_change: Callable[[], bool] = lambda: True
+        self.vouch: Callable[[Ec2Error], Awaitable[None]] | None = None
         self._client = client
         self._stopping = False
         self._looks: set[asyncio.Timeout] = set()
@@ -165,8 +170,7 @@ class Ec2Calls:
             try:
                 return await self._send_until_heard(action, params, urgency, gate=gate, turn=turn)
             except Ec2Error as failure:
-                lost = failure.reason in {Reason.REPLY_LOST, Reason.UNREACHABLE}
-                pause_s = next(again, None) if lost and errors.is_read(action) else None
+                pause_s = await self._again_in_s(action, failure, again)
                 if pause_s is None:
                     raise
                 _log.info("asking EC2 again", action=action, error=failure.message)
@@ -187,8 +191,17 @@ class Ec2Calls:
         """Let go of threads and connections; calls under way are not waited for, none leaves."""
         self._closed = True
         self.limiter.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False)
         self._client.close()
+
+    async def _again_in_s(
+        self, action: str, failure: Ec2Error, pauses: Iterator[float]
+    ) -> float | None:
+        """When a failed call is worth another try, None for never."""
+        if failure.reason in _GONE and self.vouch is not None:
+            await self.vouch(failure)
+        lost = failure.reason in {Reason.REPLY_LOST, Reason.UNREACHABLE}
+        return next(pauses, None) if lost and errors.is_read(action) else None
 
     async def _send_until_heard(
         self,

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from provisioner.ec2.batches import FILTER_VALUES, PAGE, chunks, one_of, pages
+from provisioner.ec2.batches import FILTER_VALUES, PAGE, ask_about, one_of, pages
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.coalescer import Coalescer
 from provisioner.ec2.pace import Pace
+from provisioner.model.errors import Ec2Error
 from provisioner.model.tags import cluster_key
 from provisioner.model.volume import Instance
 
@@ -71,17 +72,20 @@ class InstanceLookUps:
 
     async def _fetch(
         self, name: str, shown: Callable[[Instance], Iterable[str]], values: list[str]
-    ) -> Mapping[str, list[Instance]]:
+    ) -> Mapping[str, list[Instance] | Ec2Error]:
         found: dict[str, dict[str, Instance]] = {value: {} for value in values}
         state = one_of("instance-state-name", [RUNNING])
-        for some in chunks(values, VALUES_PER_CALL):
+
+        async def ask(some: list[str]) -> None:
             params = {"Filters": [one_of(name, some), state, self._tag], "MaxResults": PAGE}
             async for page in pages(self._ask, params):
                 for instance in page["Instances"]:
                     for value in shown(instance):
                         if value in found:
                             found[value][instance.instance_id] = instance
-        return {value: list(each.values()) for value, each in found.items()}
+
+        refused = await ask_about(values, VALUES_PER_CALL, ask)
+        return {value: list(each.values()) for value, each in found.items()} | refused
 
     async def _ask(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return await self._calls.call("DescribeInstances", params)

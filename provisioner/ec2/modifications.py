@@ -1,12 +1,13 @@
 """Modifications of volumes in EC2: begin one, look at the latest ones; nothing is waited for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from provisioner.ec2.batches import FILTER_VALUES, PAGE, chunks, one_of, pages, those_that_exist
+from provisioner.ec2.batches import FILTER_VALUES, PAGE, ask_about, one_of, pages
 from provisioner.ec2.calls import Ec2Calls, Gate
-from provisioner.model.errors import Reason
+from provisioner.model.errors import Ec2Error
+from provisioner.model.ids import is_volume_id
 from provisioner.model.modification import Modification, ModifyRequest
 
 IDS_PER_CALL = 500
@@ -39,46 +40,43 @@ class Modifications:
         return modification
 
     async def latest(
-        self, volume_ids: Sequence[str], *, background: bool = False
-    ) -> dict[str, Modification]:
+        self, volume_ids: Iterable[str], *, background: bool = False
+    ) -> dict[str, Modification | Ec2Error]:
         """The latest modification of each of these volumes; of one never modified there is none.
 
-        By a filter, at most 200 volumes a call: one that was never modified would fail a call by
-        ids for all others.
+        By a filter, at most 200 volumes a call: a call by ids fails for one that was never
+        modified.
 
         Raises:
             Ec2Error: EC2 could not be asked.
         """
-        ask = partial(self._describe, background=background)
-        found: dict[str, Modification] = {}
-        for ids in chunks(volume_ids, FILTER_VALUES):
-            params = {"Filters": [one_of("volume-id", ids)], "MaxResults": PAGE}
-            async for page in pages(ask, params):
-                found.update((each.volume_id, each) for each in page["Modifications"])
-        return found
+        described = partial(self._describe, background=background)
+        found: dict[str, Modification | Ec2Error] = {}
 
-    async def look_for(self, volume_ids: Sequence[str]) -> dict[str, Modification]:
+        async def ask(ids: list[str]) -> None:
+            params = {"Filters": [one_of("volume-id", ids)], "MaxResults": PAGE}
+            async for page in pages(described, params):
+                found.update((each.volume_id, each) for each in page["Modifications"])
+
+        return found | await ask_about(filter(is_volume_id, volume_ids), FILTER_VALUES, ask)
+
+    async def look_for(self, volume_ids: Iterable[str]) -> dict[str, Modification | Ec2Error]:
         """As ``latest``."""
         return await self.latest(volume_ids)
 
-    async def describe(self, volume_ids: Sequence[str]) -> dict[str, Modification]:
+    async def describe(self, volume_ids: Iterable[str]) -> dict[str, Modification | Ec2Error]:
         """As ``latest``, for volumes that have just been modified: by ids, at most 500 a call.
 
         Raises:
             Ec2Error: EC2 could not be asked.
         """
+        found: dict[str, Modification | Ec2Error] = {}
 
-        async def by_ids(ids: list[str]) -> dict[str, Modification]:
+        async def ask(ids: list[str]) -> None:
             answer = await self._describe({"VolumeIds": ids})
-            return {each.volume_id: each for each in answer["Modifications"]}
+            found.update((each.volume_id, each) for each in answer["Modifications"])
 
-        return await those_that_exist(
-            volume_ids,
-            IDS_PER_CALL,
-            {Reason.NEVER_MODIFIED, Reason.VOLUME_NOT_FOUND},
-            by_ids=by_ids,
-            look_for=self.look_for,
-        )
+        return found | await ask_about(filter(is_volume_id, volume_ids), IDS_PER_CALL, ask)
 
     async def _describe(
         self, params: Mapping[str, Any], *, background: bool = False

@@ -1,6 +1,6 @@
 """EBS snapshots in EC2: take, delete, find, describe, make fast, lock; nothing is waited for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -8,11 +8,10 @@ from provisioner.ec2.batches import (
     FILTER_VALUES,
     PAGE,
     Call,
+    ask_about,
     chunks,
-    on_all,
     one_of,
     pages,
-    those_that_exist,
 )
 from provisioner.ec2.calls import Ec2Calls, Gate
 from provisioner.ec2.errors import refusal
@@ -24,6 +23,7 @@ from provisioner.model.ebs_snapshot import (
     SnapshotState,
 )
 from provisioner.model.errors import Ec2Error, Outcome, Reason, StorageError
+from provisioner.model.ids import is_snapshot_id
 
 IDS_PER_CALL = 500
 # Everybody's public snapshots can be seen too, and can carry any tag.
@@ -133,33 +133,28 @@ class Snapshots:
                 raise
 
     async def describe(
-        self, snapshot_ids: Sequence[str], *, background: bool = False
-    ) -> dict[str, EbsSnapshot]:
-        """What EC2 knows of these snapshots; those that it does not know are absent.
+        self, snapshot_ids: Iterable[str], *, background: bool = False
+    ) -> dict[str, EbsSnapshot | Ec2Error]:
+        """What EC2 knows of these snapshots, at most 500 ids a call; absent: it knows no such one.
 
-        At most 500 ids a call (see ``those_that_exist``). Also snapshots that another account
-        shares with ours: who names one by its id means it.
+        Also snapshots that another account shares with ours: who names one by its id means it. One
+        that EC2 refuses to describe costs the others nothing (see ``ask_about``).
 
         Raises:
             Ec2Error: EC2 could not be asked.
         """
+        found: dict[str, EbsSnapshot | Ec2Error] = {}
 
-        async def by_ids(ids: list[str]) -> dict[str, EbsSnapshot]:
+        async def ask(ids: list[str]) -> None:
             params = {"SnapshotIds": ids}
             answer = await self._calls.call("DescribeSnapshots", params, background=background)
-            return {snapshot.snapshot_id: snapshot for snapshot in answer["Snapshots"]}
+            found.update((snapshot.snapshot_id, snapshot) for snapshot in answer["Snapshots"])
 
-        return await those_that_exist(
-            snapshot_ids,
-            IDS_PER_CALL,
-            {Reason.SNAPSHOT_NOT_FOUND},
-            by_ids=by_ids,
-            look_for=lambda ids: self.look_for(ids, background=background),
-        )
+        return found | await ask_about(filter(is_snapshot_id, snapshot_ids), IDS_PER_CALL, ask)
 
     async def look_for(
-        self, snapshot_ids: Sequence[str], *, background: bool = False
-    ) -> dict[str, EbsSnapshot]:
+        self, snapshot_ids: Iterable[str], *, background: bool = False
+    ) -> dict[str, EbsSnapshot | Ec2Error]:
         """As ``describe``, for snapshots that may well not be there: by a filter, ≤ 200 ids a call.
 
         Also what another account shares with ours, perhaps only since the last look; but not
@@ -168,8 +163,13 @@ class Snapshots:
         Raises:
             Ec2Error: EC2 could not be asked.
         """
-        ask = partial(self._describe, background=background, whose=_FOR_US)
-        return await self._filtered("snapshot-id", snapshot_ids, ask)
+        described = partial(self._describe, background=background, whose=_FOR_US)
+        found: dict[str, EbsSnapshot | Ec2Error] = {}
+
+        async def ask(ids: list[str]) -> None:
+            found.update(await self._filtered("snapshot-id", ids, described))
+
+        return found | await ask_about(filter(is_snapshot_id, snapshot_ids), FILTER_VALUES, ask)
 
     async def find_any(
         self, key: str, values: Sequence[str], *, background: bool = False
@@ -208,21 +208,19 @@ class Snapshots:
         answer = await self._calls.call("EnableFastSnapshotRestores", params)
         _check_all("EnableFastSnapshotRestores", snapshot_id, answer)
 
-    async def fast_restores(self, snapshot_ids: Sequence[str]) -> dict[str, dict[str, str]]:
-        """EC2's state of fast restore by snapshot and zone, such as "enabled"; else absent.
+    async def fast_restores(self, snapshot_id: str) -> dict[str, str]:
+        """EC2's state of fast restore of a snapshot by zone, such as "enabled"; else absent.
 
         Raises:
             Ec2Error: any page failed; there is no partial answer.
         """
-        found: dict[str, dict[str, str]] = {}
-        for ids in chunks(snapshot_ids, FILTER_VALUES):
-            params = {"Filters": [one_of("snapshot-id", ids)]}
-            async for page in pages(
-                lambda page: self._calls.call("DescribeFastSnapshotRestores", page), params
-            ):
-                for each in page.get("FastSnapshotRestores", ()):
-                    states = found.setdefault(each["SnapshotId"], {})
-                    states[each["AvailabilityZone"]] = each.get("State", "")
+        found: dict[str, str] = {}
+        params = {"Filters": [one_of("snapshot-id", [snapshot_id])]}
+        async for page in pages(
+            lambda page: self._calls.call("DescribeFastSnapshotRestores", page), params
+        ):
+            for each in page.get("FastSnapshotRestores", ()):
+                found[each["AvailabilityZone"]] = each.get("State", "")
         return found
 
     async def lock(self, snapshot_id: str, request: LockRequest) -> None:
@@ -242,25 +240,15 @@ class Snapshots:
         params = {name: value for name, value in wanted.items() if value is not None}
         await self._calls.call("LockSnapshot", params)
 
-    async def locks(self, snapshot_ids: Sequence[str]) -> dict[str, str]:
-        """EC2's state of the lock of each snapshot that has or had one, such as "governance".
+    async def lock_state(self, snapshot_id: str) -> str:
+        """EC2's state of the lock of a snapshot, such as "governance"; "" if it never had one.
 
         Raises:
-            Ec2Error: any page failed; there is no partial answer.
+            Ec2Error: SNAPSHOT_NOT_FOUND; or EC2 could not be asked.
         """
-        found: dict[str, str] = {}
-
-        async def ask(some: list[str]) -> None:
-            async for page in pages(
-                lambda page: self._calls.call("DescribeLockedSnapshots", page),
-                {"SnapshotIds": some},
-            ):
-                states = page.get("Snapshots", ())
-                found.update((each["SnapshotId"], each.get("LockState", "")) for each in states)
-
-        for ids in chunks(snapshot_ids, FILTER_VALUES):
-            await on_all(ids, {Reason.SNAPSHOT_NOT_FOUND}, ask)
-        return found
+        params = {"SnapshotIds": [snapshot_id]}
+        answer = await self._calls.call("DescribeLockedSnapshots", params)
+        return next((each.get("LockState", "") for each in answer.get("Snapshots", ())), "")
 
     async def _filtered(
         self, name: str, values: Sequence[str], ask: Call

@@ -1,28 +1,20 @@
 """Volumes in EC2: make, copy, try, delete, find, count, describe, tag; nothing is waited for."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
-from provisioner.ec2.batches import (
-    FILTER_VALUES,
-    PAGE,
-    chunks,
-    on_all,
-    one_of,
-    pages,
-    those_that_exist,
-)
+from provisioner.ec2.batches import FILTER_VALUES, PAGE, ask_about, chunks, one_of, pages
 from provisioner.ec2.calls import Ec2Calls, Gate
 from provisioner.ec2.create_params import copy_params, create_params
 from provisioner.ec2.errors import unreadable
 from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.ids import is_volume_id
 from provisioner.model.modification import Initialization
 from provisioner.model.quota import InUse
 from provisioner.model.volume import CreateRequest, Volume
 
 # EC2 devguide "Pagination": up to 1,000 ids a call; aws-ebs-csi-driver sends 500.
 IDS_PER_CALL = 500
-_GONE = frozenset({Reason.VOLUME_NOT_FOUND})
 
 
 class Volumes:
@@ -73,7 +65,7 @@ class Volumes:
         return None
 
     async def delete(self, volume_id: str, *, gate: Gate | None = None) -> None:
-        """Send one DeleteVolume; a volume that is not there counts as deleted.
+        """Send one DeleteVolume; what is not there, or no volume at all, counts as deleted.
 
         Args:
             volume_id: the volume.
@@ -82,6 +74,8 @@ class Volumes:
         Raises:
             Ec2Error: VOLUME_IN_USE, PERMISSION_DENIED, …; ``outcome`` UNKNOWN if it may be gone.
         """
+        if not is_volume_id(volume_id):
+            return
         try:
             await self._calls.call("DeleteVolume", {"VolumeId": volume_id}, gate=gate)
         except Ec2Error as failure:
@@ -157,98 +151,91 @@ class Volumes:
         )
 
     async def describe(
-        self, volume_ids: Sequence[str], *, background: bool = False
-    ) -> dict[str, Volume]:
-        """What EC2 knows of these volumes; those that it does not know are absent.
+        self, volume_ids: Iterable[str], *, background: bool = False
+    ) -> dict[str, Volume | Ec2Error]:
+        """What EC2 knows of these volumes, at most 500 ids a call; absent: it knows no such volume.
 
-        At most 500 ids a call (see ``those_that_exist``).
+        One that EC2 refuses to describe costs the others nothing (see ``ask_about``).
 
         Raises:
             Ec2Error: EC2 could not be asked.
         """
+        found: dict[str, Volume | Ec2Error] = {}
 
-        async def by_ids(ids: list[str]) -> dict[str, Volume]:
-            answer = await self._calls.call(
-                "DescribeVolumes", {"VolumeIds": ids}, background=background
-            )
-            return {volume.volume_id: volume for volume in answer["Volumes"]}
+        async def ask(ids: list[str]) -> None:
+            params = {"VolumeIds": ids}
+            answer = await self._calls.call("DescribeVolumes", params, background=background)
+            found.update((volume.volume_id, volume) for volume in answer["Volumes"])
 
-        return await those_that_exist(
-            volume_ids,
-            IDS_PER_CALL,
-            _GONE,
-            by_ids=by_ids,
-            look_for=lambda ids: self.look_for(ids, background=background),
-        )
+        return found | await ask_about(filter(is_volume_id, volume_ids), IDS_PER_CALL, ask)
 
     async def look_for(
-        self, volume_ids: Sequence[str], *, background: bool = False
-    ) -> dict[str, Volume]:
+        self, volume_ids: Iterable[str], *, background: bool = False
+    ) -> dict[str, Volume | Ec2Error]:
         """As ``describe``, for volumes that may well not be there: by a filter, ≤ 200 ids a call.
 
         Raises:
             Ec2Error: EC2 could not be asked.
         """
-        found: dict[str, Volume] = {}
-        for ids in chunks(volume_ids, FILTER_VALUES):
+        found: dict[str, Volume | Ec2Error] = {}
+
+        async def ask(ids: list[str]) -> None:
             params = {"Filters": [one_of("volume-id", ids)], "MaxResults": PAGE}
             async for page in self._pages(params, background=background):
                 found.update((volume.volume_id, volume) for volume in page)
-        return found
+
+        return found | await ask_about(filter(is_volume_id, volume_ids), FILTER_VALUES, ask)
 
     async def initializations(
-        self, volume_ids: Sequence[str], *, background: bool = False
-    ) -> dict[str, Initialization]:
+        self, volume_ids: Iterable[str], *, background: bool = False
+    ) -> dict[str, Initialization | Ec2Error]:
         """How far these volumes have come to hold what they were made of; absent: EC2 has no such.
 
         Raises:
             Ec2Error: EC2 could not be asked.
         """
-        found: dict[str, Initialization] = {}
+        found: dict[str, Initialization | Ec2Error] = {}
 
-        async def ask(some: list[str]) -> None:
-            params = {"VolumeIds": some}
+        async def ask(ids: list[str]) -> None:
+            params = {"VolumeIds": ids}
             answer = await self._calls.call("DescribeVolumeStatus", params, background=background)
             found.update((each.volume_id, each) for each in answer["Initializations"])
 
-        for ids in chunks(volume_ids, IDS_PER_CALL):
-            await on_all(ids, _GONE, ask)
-        return found
+        return found | await ask_about(filter(is_volume_id, volume_ids), IDS_PER_CALL, ask)
 
     async def tag(
-        self, volume_ids: Sequence[str], tags: Mapping[str, str], *, background: bool = True
-    ) -> None:
-        """Write tags on many volumes; those that are gone do not matter.
+        self, volume_ids: Iterable[str], tags: Mapping[str, str], *, background: bool = True
+    ) -> dict[str, Ec2Error]:
+        """Write tags on many volumes; the same again is harmless.
+
+        Returns:
+            Why, for each volume that may not be tagged; those that are gone do not matter.
 
         Raises:
-            Ec2Error: not all of them could be tagged; the same again is harmless.
+            Ec2Error: EC2 could not be asked, or denies whatever it is asked for.
         """
         written = [{"Key": key, "Value": value} for key, value in tags.items()]
-        for ids in chunks(volume_ids, IDS_PER_CALL):
-            await on_all(
-                ids,
-                _GONE,
-                lambda some: self._calls.call(
-                    "CreateTags", {"Resources": some, "Tags": written}, background=background
-                ),
-            )
 
-    async def untag(self, volume_ids: Sequence[str], *keys: str) -> None:
-        """Remove tags, whatever their values, from many volumes; those that are gone do not matter.
+        async def ask(ids: list[str]) -> None:
+            params = {"Resources": ids, "Tags": written}
+            await self._calls.call("CreateTags", params, background=background)
+
+        return await ask_about(filter(is_volume_id, volume_ids), IDS_PER_CALL, ask)
+
+    async def untag(self, volume_ids: Iterable[str], key: str) -> dict[str, Ec2Error]:
+        """Remove a tag, whatever its value, from many volumes; the same again is harmless.
+
+        Returns:
+            Why, for each volume that may not be untagged; those that are gone do not matter.
 
         Raises:
-            ValueError: no key, by which EC2 would remove all tags.
-            Ec2Error: not all of them could be untagged; the same again is harmless.
+            Ec2Error: EC2 could not be asked, or denies whatever it is asked for.
         """
-        if not keys:
-            raise ValueError("untag without a key")
-        removed = [{"Key": key} for key in keys]
-        for ids in chunks(volume_ids, IDS_PER_CALL):
-            await on_all(
-                ids,
-                _GONE,
-                lambda some: self._calls.call("DeleteTags", {"Resources": some, "Tags": removed}),
-            )
+
+        async def ask(ids: list[str]) -> None:
+            await self._calls.call("DeleteTags", {"Resources": ids, "Tags": [{"Key": key}]})
+
+        return await ask_about(filter(is_volume_id, volume_ids), IDS_PER_CALL, ask)
 
     async def _pages(
         self, params: Mapping[str, Any], *, background: bool = False

@@ -16,7 +16,7 @@ import structlog
 
 from provisioner.ec2.pace import THINGS_A_CALL, Pace
 from provisioner.metrics import Metrics
-from provisioner.model.errors import NEEDS_HUMAN, Reason, StorageError
+from provisioner.model.errors import Reason, StorageError
 
 MISSING_PER_CALL = 200
 TICK_S = 1.0
@@ -29,6 +29,17 @@ EARLY = 0.1
 BACKOFF_S = (1.0, 30.0)
 # EC2 is away for a moment now and then; only after so long somebody should know.
 AWAY_S = 30.0
+# A thing that EC2 refuses to describe is looked at again so seldom.
+REFUSED_AGAIN_S = 60.0
+_PASSES = frozenset(
+    {
+        Reason.NOT_LEADING,
+        Reason.REPLY_LOST,
+        Reason.THROTTLED,
+        Reason.TIMED_OUT,
+        Reason.UNREACHABLE,
+    }
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -39,11 +50,11 @@ T_co = TypeVar("T_co", covariant=True)
 class Looker(Protocol[T_co]):
     """What the watcher needs of ``Volumes``, ``Modifications`` or ``Snapshots``."""
 
-    async def describe(self, ids: list[str], /) -> Mapping[str, T_co]:
-        """Those that exist, of things that should."""
+    async def describe(self, ids: list[str], /) -> Mapping[str, T_co | StorageError]:
+        """Those that exist, of things that should; or why EC2 does not describe one."""
 
-    async def look_for(self, ids: list[str], /) -> Mapping[str, T_co]:
-        """Those that exist, of things that may not."""
+    async def look_for(self, ids: list[str], /) -> Mapping[str, T_co | StorageError]:
+        """Those that exist, of things that may not; or why EC2 does not describe one."""
 
 
 def soon_then_seldom(_found: object, unchanged_s: float, _watched_s: float) -> float:
@@ -78,6 +89,7 @@ class _Watched(Generic[T]):
     changed_at: float
     wakes: dict[str, Callable[[], None]] = field(default_factory=dict)
     sighting: Sighting[T] | None = None
+    refusal: StorageError | None = None  # why the last look did not show it
     missing_since: float | None = None
     woken_at: float = 0.0
     early_s: float = 0.0  # it may be looked at so much earlier, with others that are due
@@ -88,8 +100,8 @@ class Watcher(Generic[T]):
 
     Attributes:
         kind: what they are, in the plural.
-        trouble: why EC2 cannot be looked at, for those whose users wait; None once a look
-            succeeded, and for what passes by itself (throttling, a short outage).
+        trouble: why EC2 cannot be looked at, whatever the thing; None once a look succeeded, and
+            for what passes by itself (throttling, a short outage).
     """
 
     def __init__(
@@ -168,6 +180,11 @@ class Watcher(Generic[T]):
         watched = self._watched.get(thing_id)
         return watched.sighting if watched is not None else None
 
+    def trouble_with(self, thing_id: str) -> StorageError | None:
+        """Why a thing cannot be looked at, for those whose users wait for it."""
+        watched = self._watched.get(thing_id)
+        return (watched and watched.refusal) or self.trouble
+
     def forget(self, thing_id: str, who: str) -> None:
         """Stop looking on behalf of ``who``; the last one to leave ends the describes."""
         watched = self._watched.get(thing_id)
@@ -209,7 +226,7 @@ class Watcher(Generic[T]):
         if self._failing_since is None:
             self._failing_since = now
         away = failure.reason is Reason.UNREACHABLE and now - self._failing_since >= AWAY_S
-        if failure.reason not in NEEDS_HUMAN and not away:
+        if failure.reason in _PASSES and not away:
             return
         # The texts differ by the number of things asked for; the first one stays.
         if self.trouble is None or self.trouble.reason is not failure.reason:
@@ -256,13 +273,19 @@ class Watcher(Generic[T]):
     def _is_missing(self, thing_id: str) -> bool:
         return self._watched[thing_id].missing_since is not None
 
-    def _take_in(self, ids: Iterable[str], found: Mapping[str, T], *, asked_at: float) -> None:
+    def _take_in(
+        self, ids: Iterable[str], found: Mapping[str, T | StorageError], *, asked_at: float
+    ) -> None:
         now = self._clock()
         for thing_id in ids:
             watched = self._watched.get(thing_id)
             if watched is None or watched.since > asked_at:
                 continue  # forgotten meanwhile, or begun anew: this look is too old for it
             thing = found.get(thing_id)
+            if isinstance(thing, StorageError):
+                self._refused(thing_id, watched, thing)
+                continue
+            watched.refusal = None
             if thing is not None:
                 watched.missing_since = None
             elif watched.missing_since is None:
@@ -275,6 +298,15 @@ class Watcher(Generic[T]):
             after_s = self._again_s(thing, now - watched.changed_at, now - watched.since)
             watched.due_at, watched.early_s = now + after_s, after_s * EARLY
         self._remind(now)
+
+    def _refused(self, thing_id: str, watched: "_Watched[T]", why: StorageError) -> None:
+        """EC2 does not describe it, and says nothing of whether it is there."""
+        now = self._clock()
+        is_news = watched.refusal is None or watched.refusal.reason is not why.reason
+        watched.refusal = why if is_news else watched.refusal
+        watched.due_at, watched.early_s = now + REFUSED_AGAIN_S, 0.0
+        if is_news:
+            self._wake(thing_id, watched, now)
 
     def _count(self) -> None:
         self._metrics.in_transition.labels(self.kind).set(len(self._watched))

@@ -13,6 +13,7 @@ from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher, soon_then_seldom
 from provisioner.metrics import Metrics
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
+from provisioner.model.errors import Ec2Error
 from provisioner.model.modification import Initialization, Modification, ModificationState
 from provisioner.model.volume import Volume
 
@@ -97,7 +98,7 @@ class _Initializations:
     def __init__(self, volumes: Volumes) -> None:
         self._volumes = volumes
 
-    async def describe(self, volume_ids: list[str]) -> Mapping[str, Initialization]:
+    async def describe(self, volume_ids: list[str]) -> Mapping[str, Initialization | Ec2Error]:
         return await self._volumes.initializations(volume_ids)
 
     look_for = describe

@@ -78,6 +78,8 @@ class Informer(Generic[T]):
         self._store: Store[T] = Store(indexers or {})
         self._failures = 0
         self._expired = False
+        self._failing_since_s: float | None = None
+        self._told = ""  # the failure that the log has
         self._listing = asyncio.Lock()  # what lists or watches beside ``run`` excludes its lists
         self._looking = asyncio.Lock()
         self._asked = self._answered = 0  # tickets of ``catch_up``
@@ -187,12 +189,30 @@ class Informer(Generic[T]):
             await self._list_again()
             self._rests_until = 2 * _now_s() - began_s  # half of the time is for others
 
-    async def _list_again(self) -> None:
-        """Have the watch ended, and wait for the list in its place."""
+    @property
+    def fails_for_s(self) -> float:
+        """For how long there has been a failure, and no list since; 0 for none."""
+        since_s = self._failing_since_s
+        return 0.0 if since_s is None else asyncio.get_running_loop().time() - since_s
+
+    def forget(self) -> None:
+        """Take what is here for unknown, and the cache for not filled, until the next list.
+
+        It is wanted at once. Whoever has subscribed is told that all of it is gone.
+        """
+        self.synced.clear()
+        self._store.replace(Listing([], ""))
+        self._want_list()
+
+    def _want_list(self) -> None:
         self._expired = True
         self._listed.clear()
         if self._watching is not None and not self._watching.expired():
             self._watching.reschedule(0.0)
+
+    async def _list_again(self) -> None:
+        """Have the watch ended, and wait for the list in its place."""
+        self._want_list()
         await self._listed.wait()
 
     async def _is_past(self, version: str) -> bool:
@@ -271,6 +291,7 @@ class Informer(Generic[T]):
         self._metrics.unreadable.labels(kind).inc(listing.unreadable)
         await _in_slices(self._store.replacing(listing))
         self._expired = False
+        self._failing_since_s, self._told = None, ""
         self._listed.set()
         if not self.synced.is_set():
             log.info("cache filled", kind=kind, objects=len(listing.items))
@@ -326,8 +347,13 @@ class Informer(Generic[T]):
         if exc.reason is Reason.EXPIRED:
             log.info("the watch is too far behind; listing again", kind=kind)
             self._expired = True
-        elif self._failures == 0 or exc.reason not in {Reason.UNREACHABLE, Reason.TIMED_OUT}:
+            return exc.retry_after_s or 0.0
+        is_away = exc.reason in {Reason.UNREACHABLE, Reason.TIMED_OUT}
+        if self._failures == 0 if is_away else exc.message != self._told:
             log.warning("following a kind failed", kind=kind, error=exc.message)
+        self._told = exc.message
+        if self._failing_since_s is None:
+            self._failing_since_s = asyncio.get_running_loop().time()
         return exc.retry_after_s or 0.0
 
     def _backoff_s(self) -> float:

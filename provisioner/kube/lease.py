@@ -91,6 +91,11 @@ class Leases:
         proven = [at for at in began if at is not None]
         return Reign(max(proven)) if len(proven) == len(began) else None
 
+    @property
+    def are_new(self) -> bool:
+        """Whether nobody ever held any of the leases, as far as this process has seen."""
+        return all(lease.is_new for lease in self._leases)
+
     async def look(self) -> None:
         """Without an election: see what the leases prove. What cannot be read proves nothing."""
         await self._try_all(HeldLease.look)
@@ -109,9 +114,13 @@ class Leases:
         else:
             await self._try_all(HeldLease.attest)
 
-    async def acquire(self) -> None:
-        """Wait until all leases are ours."""
-        while not await self._take_all():
+    async def acquire(self, fit: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Wait until all leases are ours; ``fit`` is waited for before each try."""
+        while True:
+            if fit is not None:
+                await fit()
+            if await self._take_all():
+                break
             await self._give_back_if_stuck()
             await asyncio.sleep(self._until_next_try_s())
         self._incomplete_since = None

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from provisioner.model.ids import is_snapshot_id, is_volume_id
+
 # On the claim that is cloned, as external-provisioner 6.3 writes it: either of us takes it off.
 CLAIM_FINALIZER = "provisioner.storage.kubernetes.io/cloning-protection"
 
@@ -38,6 +40,6 @@ def parse(text: str) -> Source | None:
     if size and not (size.isascii() and size.isdecimal()):
         return None
     size_gib = int(size) if size else 0
-    if name.startswith("snap-"):
+    if is_snapshot_id(name):
         return Source(snapshot_id=name, size_gib=size_gib)
-    return Source(volume_id=name, size_gib=size_gib) if name.startswith("vol-") else None
+    return Source(volume_id=name, size_gib=size_gib) if is_volume_id(name) else None

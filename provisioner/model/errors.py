@@ -47,6 +47,7 @@ class Reason(StrEnum):
     DEVICE_IN_USE = "DeviceInUse"
     INSTANCE_FULL = "AttachmentLimitExceeded"
     ZONE_MISMATCH = "ZoneMismatch"
+    NOT_YOUR_VOLUME = "VolumeOfAnotherNamespace"
     NEVER_MODIFIED = "VolumeNeverModified"
     MODIFICATION_RUNNING = "ModificationRunning"
     MODIFICATION_LIMIT = "ModificationLimitReached"
@@ -73,6 +74,7 @@ class Reason(StrEnum):
     UNREADABLE = "UnreadableAnswer"
     # Ours: refused before anything is sent.
     NOT_LEADING = "NotLeading"
+    WRONG_CLOUD = "WrongRegionOrAccount"
     CERTIFICATE_UNUSABLE = "CertificateUnusable"
     INVALID_CLAIM = "InvalidClaim"
     INVALID_CLASS = "InvalidClass"

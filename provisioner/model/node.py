@@ -13,7 +13,7 @@ OUT_OF_SERVICE_FOR = "ebs-provisioner.io/out-of-service-for"
 
 _READY = "Ready"
 # aws:///us-east-1a/i-0123 of a cloud controller; some leave out the zone or the cloud.
-_INSTANCE_ID = re.compile(r"(?:^|/)(i-[0-9a-z]+)$")
+_INSTANCE_ID = re.compile(r"(?:^|/)(i-[0-9a-f]+)$")
 
 
 class NodeSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):

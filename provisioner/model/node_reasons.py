@@ -26,7 +26,8 @@ OF_THE_NODE: Mapping[Reason, Explained] = {
     ),
     R.DEVICE_BUSY: Explained(
         "Something on the node other than this plugin uses the device.",
-        "Free it: a mount by hand, LVM, RAID or multipath have it.",
+        "Free it: a mount by hand, LVM, RAID or multipath have it, or a container with a file of "
+        "it open that was mounted otherwise (`fsType`, `ro`) before.",
     ),
     R.DEVICE_READ_ONLY: Explained(
         "The device does not take writes, and the pod wants to write.",

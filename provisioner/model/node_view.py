@@ -16,7 +16,7 @@ from provisioner.model.taint import Taint
 from provisioner.model.volume import normalised_handle
 
 # aws:///us-east-1a/i-0123 of a cloud controller; some leave out the zone or the cloud.
-_INSTANCE_ID = re.compile(r"(?:^|/)(i-[0-9a-z]+)$")
+_INSTANCE_ID = re.compile(r"(?:^|/)(i-[0-9a-f]+)$")
 # What kubelet and kube-controller-manager write before a CSI volume's handle.
 _CSI = "kubernetes.io/csi/"
 

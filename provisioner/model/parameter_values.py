@@ -8,7 +8,8 @@ import re
 from provisioner.model.refusal import RefusedHereError
 from provisioner.model.volume_type import DEFAULT_TYPE, LARGEST_NUMBER, VOLUME_TYPES
 
-FILE_SYSTEMS = ("ext4", "ext3", "xfs", "ntfs")
+FILE_SYSTEMS = ("ext4", "ext3", "xfs")
+OF_WINDOWS = "ntfs"
 
 # Source: EC2 API CreateVolume, KmsKeyId: a key's id or ARN, an alias or its ARN (2026-11-21).
 _KEY = re.compile(
@@ -79,6 +80,11 @@ def file_system(text: str) -> str | None:
     The stock driver makes volumes for any text; raw devices of them work.
     """
     lowered = text.strip().lower()
+    if lowered == OF_WINDOWS:
+        raise RefusedHereError(
+            "is for Windows nodes, whose volumes nothing here can format or mount; use "
+            f"{', '.join(FILE_SYSTEMS)}, or aws-ebs-csi-driver for claims of Windows pods"
+        )
     if lowered and lowered not in FILE_SYSTEMS:
         known = ", ".join(FILE_SYSTEMS)
         raise RefusedHereError(f"is no file system that can be made; there are {known}")

@@ -111,7 +111,6 @@ _TAKES: dict[str, frozenset[str]] = {
     "ext4": _EXT3 | {"ext4bigalloc", "ext4clustersize", "ext4encryptionsupport"},
     "ext3": _EXT3,
     "xfs": _XFS,
-    "ntfs": frozenset(),
 }
 
 

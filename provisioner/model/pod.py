@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
+from provisioner.model.ids import is_volume_id
 from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.taint import Toleration
-from provisioner.model.volume import is_volume_id, normalised_handle
+from provisioner.model.volume import normalised_handle
 
 Json = dict[str, Any]
 
@@ -181,6 +182,12 @@ class Pod(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
         return self.spec.tolerations or []
 
     @property
+    def inline_volumes(self) -> frozenset[str]:
+        """The ids of the EBS volumes that it names without a claim."""
+        inline = (each.aws_elastic_block_store for each in self.spec.volumes or ())
+        return frozenset(each.volume_id for each in inline if each and each.volume_id)
+
+    @property
     def claim_keys(self) -> tuple[str, ...]:
         """``namespace/name`` of its claims, those of its ephemeral volumes included.
 
@@ -194,6 +201,11 @@ class Pod(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
             elif volume.ephemeral is not None and volume.name:
                 names.append(f"{self.name}-{volume.name}")
         return tuple(f"{self.metadata.namespace}/{name}" for name in dict.fromkeys(names))
+
+
+def naming_volumes(pod: Pod) -> Pod | None:
+    """What is looked at of a pod for the EBS volumes that it names itself; nothing without any."""
+    return pod if pod.inline_volumes else None
 
 
 def using_claims(pod: Pod) -> Pod | None:

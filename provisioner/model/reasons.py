@@ -105,6 +105,11 @@ EXPLAINED: Mapping[Reason, Explained] = {
         "Correct the PersistentVolume's `nodeAffinity`, which can only be made anew; the webhook "
         "fills it in.",
     ),
+    R.NOT_YOUR_VOLUME: Explained(
+        "A pod names a volume by its id (`awsElasticBlockStore`) that backs a claim of another "
+        "namespace, or no pod on the node names it.",
+        "Use a claim in the pod's own namespace; `manifests/no-inline-volumes` forbids such pods.",
+    ),
     R.NEVER_MODIFIED: Explained("The volume was never modified.", "Nothing."),
     R.MODIFICATION_RUNNING: Explained(
         "The volume's last modification is not completed: EC2 takes the next one then.",
@@ -189,6 +194,11 @@ EXPLAINED: Mapping[Reason, Explained] = {
     ),
     R.NOT_LEADING: Explained(
         "This replica has lost its leases.", "Nothing: the one that has them goes on."
+    ),
+    R.WRONG_CLOUD: Explained(
+        "EC2 is asked in another region or account than the cluster's, so what it does not know "
+        "may well be there.",
+        "Correct the region, or the controller's role, as the message says; it goes on by itself.",
     ),
     R.CERTIFICATE_UNUSABLE: Explained(
         "The webhook's Secret holds no usable certificate and key.",

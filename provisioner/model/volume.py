@@ -1,14 +1,13 @@
 """Volumes and instances as EC2 tells them: frozen views, and the request that makes a volume."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-GIB = 1024**3
+from provisioner.model.ids import is_volume_id
 
-_VOLUME_ID = re.compile(r"vol-[0-9a-z]+")
+GIB = 1024**3
 
 
 class VolumeState(StrEnum):
@@ -121,11 +120,6 @@ class Instance:
     devices: Mapping[str, str] = field(default_factory=dict)  # device name -> volume id or ""
     private_dns_name: str = ""
     private_addresses: tuple[str, ...] = ()  # IPv4, the primary one of each interface
-
-
-def is_volume_id(text: str) -> bool:
-    """Whether the text has the form of an EBS volume id."""
-    return _VOLUME_ID.fullmatch(text) is not None
 
 
 def normalised_handle(handle: str) -> str:

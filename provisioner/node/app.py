@@ -36,7 +36,7 @@ from provisioner.node.mounts import Mounts
 from provisioner.node.operations import Operations
 from provisioner.node.paths import Paths
 from provisioner.node.patience import Patience
-from provisioner.node.programs import Programs
+from provisioner.node.programs import Programs, check_kernel
 from provisioner.node.publish import Publisher
 from provisioner.node.registration import Registration
 from provisioner.node.requests import Requests
@@ -197,7 +197,7 @@ def _work(
     patience: Patience,
     growth: Growth,
 ) -> _Work:
-    flushes = Flushes(programs, mounts)
+    flushes, is_legacy = Flushes(programs, mounts), settings.legacy_xfs
     mounted = Mounted(devices, mounts, paths, settings.roots)
     return _Work(
         stager=Stager(
@@ -205,7 +205,7 @@ def _work(
             programs=programs,
             devices=devices,
             attached_here=attached_here,
-            formatter=Formatter(programs, devices, consents, patience),
+            formatter=Formatter(programs, devices, consents, patience, is_legacy_xfs=is_legacy),
             mounts=mounts,
             growth=growth,
             paths=paths,
@@ -232,6 +232,7 @@ async def run(settings: NodeSettings) -> None:
     Raises:
         StorageError: it cannot start; one clear line.
     """
+    check_kernel()
     memory.keep_small()
     stop = process.stop_on_signals()
     async with AsyncExitStack() as stack:

@@ -54,7 +54,8 @@ class ClaimedDevice:
             if error.errno == errno.EBUSY:
                 raise NodeError(
                     Reason.DEVICE_BUSY,
-                    f"device {path} is in use: it is mounted, or held by LVM, MD or device mapper, "
+                    f"device {path} is in use: it is mounted in another mount namespace (of a "
+                    "container that has a file of it open), or held by LVM, MD or device mapper, "
                     "or an mkfs is still at work on it; it is tried again",
                 ) from error
             raise unreadable(path, error) from error

@@ -59,6 +59,11 @@ class _Folder(click.ParamType[Path]):
     type=click.IntRange(min=0),
     help="How many attachments are not for volumes of claims, instead of those that are found.",
 )
+@click.option(
+    "--legacy-xfs/--no-legacy-xfs",
+    default=False,
+    help="Make an xfs without reflink, bigtime and inobtcount, for nodes with Linux before 5.10.",
+)
 @click.option("--kube-server", default="", help="URL of the API server; else the pod's own.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="With --kube-server.")
 @click.option("--ca-file", type=click.Path(path_type=Path), help="With --kube-server of https.")
@@ -81,6 +86,7 @@ def node(
     metrics_address: str,
     volume_attach_limit: int | None,
     reserved_volume_attachments: int | None,
+    legacy_xfs: bool,
     kube_server: str,
     token_file: Path | None,
     ca_file: Path | None,
@@ -101,6 +107,7 @@ def node(
         driver=driver_name,
         kubelet_dir=kubelet_dir,
         metrics_address=metrics_address,
+        legacy_xfs=legacy_xfs,
         limits=_limits(volume_attach_limit, reserved_volume_attachments),
     )
     if ctx.invoked_subcommand is None:

@@ -138,6 +138,10 @@ class Devices:
                 "tried again",
             )
 
+    def is_live(self, device: Device) -> bool:
+        """Whether its file system is mounted somewhere, in another mount namespace at least."""
+        return sysfs.is_live(self._roots, device.number)
+
     async def volumes(self) -> frozenset[str]:
         """The EBS volumes that this machine sees, by links and serials; NVMe only.
 

@@ -2,10 +2,13 @@
 
 A kubelet that is killed before it unstages forgets the volume (it looks for those of its pods'
 folders only), so it may be detached while its file system is still mounted: what the pod wrote has
-to be on the volume by then. A disk that hangs must not keep the pod, though.
+to be on the volume by then. That takes such a kubelet longer than a pod's end waits here, and what
+is not done by then runs on by itself: neither a disk that hangs nor one with much to write keeps a
+pod, or the next one on this node, for long.
 """
 
 import asyncio
+import re
 from contextvars import Context
 from dataclasses import dataclass
 
@@ -17,11 +20,14 @@ from provisioner.node.mounts import Mounts
 from provisioner.node.programs import Programs, Ran
 
 log = structlog.get_logger(__name__)
-FLUSH_S = 30.0
+FLUSH_S = 10.0
+SETTLED_S = 30.0
 # The major number of file systems without a disk, such as the one that a device's node is on.
 _NO_DISK = "0:"
 # Where a kubelet has volumes staged: Kubernetes 1.36 pkg/volume/csi/csi_attacher.go.
 _STAGED = "/globalmount"
+# And where pods have them: pkg/volume/csi/csi_mounter.go ``GetPath``.
+_SHOWN = re.compile(r"/pods/[^/]+/volumes/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +43,18 @@ class Flushes:
         programs: run it.
         mounts: what is mounted.
         patience_s: how long one is waited for, in seconds; then it runs on by itself.
+        settled_s: how long one that runs is waited for before an unmount, in seconds.
     """
 
-    def __init__(self, programs: Programs, mounts: Mounts, *, patience_s: float = FLUSH_S) -> None:
+    def __init__(
+        self,
+        programs: Programs,
+        mounts: Mounts,
+        *,
+        patience_s: float = FLUSH_S,
+        settled_s: float = SETTLED_S,
+    ) -> None:
+        self._settled_s = settled_s
         self._programs = programs
         self._mounts = mounts
         self._patience_s = patience_s
@@ -48,13 +63,18 @@ class Flushes:
     async def flush(self, path: str) -> None:
         """Bring all that was written to a mounted file system to its disk; a failure is logged.
 
-        Nothing is to be done where nothing is mounted, or no disk, or nothing can be written.
+        Nothing is to be done where nothing is mounted, or no disk, or nothing can be written; nor
+        where another pod has it still, for then the kubelet remembers it, and that pod's end has it
+        done.
 
         Raises:
             NodeError: PROGRAM_MISSING; MOUNT_FAILED, the kernel's table cannot be read.
         """
         mount = self._mounts.at(path)
         if mount is None or mount.is_read_only_everywhere or mount.number.startswith(_NO_DISK):
+            return
+        shown = mount_table.of_device(mount.number, self._mounts.table())
+        if any(each.path != path and _SHOWN.search(each.path) for each in shown):
             return
         while (before := self._running.get(mount.number)) is not None:
             if not await self._has_ended(before, path):
@@ -67,9 +87,9 @@ class Flushes:
             log.warning("could not be written to its disk", path=path, said=ran.essence)
 
     async def settled(self, mount: Mount) -> None:
-        """Wait, as long as for a new one, for a flush that still runs: it holds the mount busy."""
+        """Wait for a flush that still runs: it holds the mount busy."""
         if (running := self._running.get(mount.number)) is not None:
-            await asyncio.wait({running.task}, timeout=self._patience_s)
+            await asyncio.wait({running.task}, timeout=self._settled_s)
 
     def _begin(self, number: str, path: str) -> _Flush:
         loop = asyncio.get_running_loop()

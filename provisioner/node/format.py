@@ -30,6 +30,7 @@ from provisioner.decide.format import (
     Refuse,
     View,
     next_step,
+    serves,
 )
 from provisioner.decide.signatures import BLKID, Signature, is_unfinished, read_signature
 from provisioner.decide.signatures import HEAD_BYTES as SUPERBLOCK_BYTES
@@ -63,10 +64,14 @@ class FileSystemWish:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is on the device now; ``is_new``: it was made just now."""
+    """What is on the device now.
+
+    ``is_new``: it was made just now; ``is_live``: it is mounted in another mount namespace.
+    """
 
     file_system: str
-    is_new: bool
+    is_new: bool = False
+    is_live: bool = False
 
 
 class Consents(Protocol):
@@ -88,11 +93,19 @@ class Formatter:
         devices: looks once more before anything is written.
         consents: asked only about a volume that would be refused.
         patience: works on devices.
+        is_legacy_xfs: whether an xfs is to be mounted by Linux before 5.10, too.
     """
 
     def __init__(
-        self, programs: Programs, devices: Devices, consents: Consents, patience: Patience
+        self,
+        programs: Programs,
+        devices: Devices,
+        consents: Consents,
+        patience: Patience,
+        *,
+        is_legacy_xfs: bool = False,
     ) -> None:
+        self._is_legacy_xfs = is_legacy_xfs
         self._programs = programs
         self._devices = devices
         self._consents = consents
@@ -111,7 +124,12 @@ class Formatter:
                 DEVICE_NOT_FOUND, WRONG_DEVICE, FORMAT_FAILED, INVALID_REQUEST;
                 TIMED_OUT, the disk hangs.
         """
-        claimed = await self._claim(device)
+        try:
+            claimed = await self._claim(device)
+        except NodeError as error:
+            if error.reason is Reason.DEVICE_BUSY and await self._is_live(device, wish):
+                return Found(wish.name, is_live=True)
+            raise
         try:
             view = await self._view(claimed, device, wish, origin)
             while True:
@@ -125,7 +143,7 @@ class Formatter:
                     case Mount():
                         if step.clears_mark:
                             await self._on(device, lambda: format_mark.clear(claimed, device))
-                        return Found(step.file_system, is_new=False)
+                        return Found(step.file_system)
                     case Format():
                         return await self._format(claimed, device, wish, step)
                     case _:
@@ -173,6 +191,26 @@ class Formatter:
                 "again",
             )
         return claimed
+
+    async def _is_live(self, device: Device, wish: FileSystemWish) -> bool:
+        """Whether what is asked for is mounted in another mount namespace, and may be here too.
+
+        There somebody has a file of it open, such as an agent with kubelet's folder in its own
+        container. Nothing is written before the mount then, and at the mount the kernel gives the
+        file system that it has already, or refuses.
+        """
+        if not self._devices.is_live(device):
+            return False
+        signature = await self._signature(device)
+        if not serves(signature, wish.name):
+            return False
+        log.warning(
+            "mounting what is in use in another mount namespace",
+            volume=device.volume_id,
+            device=str(device.path),
+            file_system=signature.type,
+        )
+        return True
 
     async def _on(
         self,
@@ -249,7 +287,9 @@ class Formatter:
         self, claimed: ClaimedDevice, device: Device, wish: FileSystemWish, step: Format
     ) -> Found:
         try:
-            command = mkfs_command(wish.name, wish.options, device.path)
+            command = mkfs_command(
+                wish.name, wish.options, device.path, is_legacy_xfs=self._is_legacy_xfs
+            )
             check_block_size(wish.name, wish.options, page_bytes=mmap.PAGESIZE)
         except ValueError as error:
             raise NodeError(

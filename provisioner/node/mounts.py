@@ -1,8 +1,9 @@
 """Mounts and unmounts, by mount(8) and umount(8), and knows what is mounted.
 
 The programs and not the system calls: users write mountOptions in mount(8)'s language, and one that
-hangs blocks neither the event loop nor a thread. What was asked for is then compared with the
-kernel's table: exit codes alone are not believed. Nothing is ever unmounted lazily or by force.
+hangs blocks neither the event loop nor a thread. That something was mounted is then seen in the
+kernel's table of our mount namespace: exit codes alone are not believed. Nothing is ever unmounted
+lazily or by force.
 """
 
 import os
@@ -114,7 +115,11 @@ class Mounts:
     async def bind(self, source: str | Path, path: str, *, read_only: bool) -> None:
         """Show a directory, or a file, at another path too.
 
-        A failure leaves nothing at the path.
+        A failure leaves nothing at the path. Read-only it is in our mount namespace alone: a flag
+        that is set later does not reach the copies that other namespaces have of a mount, and
+        mount(8) sets it before only from util-linux 2.39 on (Debian 12 has 2.38). What holds a pod
+        is the same flag that the kubelet has the runtime set on the container's own mount; so it is
+        with aws-ebs-csi-driver.
 
         Raises:
             NodeError: MOUNT_FAILED, PROGRAM_MISSING.

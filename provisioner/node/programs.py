@@ -80,6 +80,23 @@ class Running:
     lasting_s: float
 
 
+def check_kernel() -> None:
+    """See that the kernel can tell of a program's end.
+
+    Raises:
+        NodeError: NOT_SUPPORTED, it cannot.
+    """
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError as error:
+        raise NodeError(
+            Reason.NOT_SUPPORTED,
+            f"the kernel of this node, Linux {os.uname().release}, gives no pidfd "
+            f"({error.strerror}): the node plugin needs Linux 5.3, and 5.10 for xfs without "
+            "--legacy-xfs; or a seccomp profile refuses pidfd_open",
+        ) from error
+
+
 class Programs:
     """Runs programs; knows which are running.
 

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
+from provisioner.decide.file_system import chosen
 from provisioner.model.errors import NodeError, Reason
+from provisioner.model.ids import is_volume_id
 from provisioner.model.node_requests import (
     AccessMode,
     Capability,
@@ -21,9 +23,8 @@ from provisioner.model.node_requests import (
     Unpublish,
     Unstage,
 )
-from provisioner.model.parameters import FILE_SYSTEMS
 from provisioner.model.sentences import printable
-from provisioner.model.volume import is_volume_id, normalised_handle
+from provisioner.model.volume import normalised_handle
 from provisioner.node.wire import csi_pb2
 
 _MODES = csi_pb2.VolumeCapability.AccessMode.Mode
@@ -192,9 +193,10 @@ def _capability(
         )
     if asked.mount.volume_mount_group:
         _refuse("volume_mount_group is not supported; the kubelet sets the group by itself")
-    if asked.mount.fs_type and asked.mount.fs_type not in FILE_SYSTEMS:
-        able = ", ".join(FILE_SYSTEMS)
-        _refuse(f"file system {_shown(asked.mount.fs_type)} is not supported; supported: {able}")
+    try:
+        chosen(asked.mount.fs_type)
+    except ValueError as error:
+        _refuse(str(error))
     return Capability(
         is_block=is_block,
         file_system=asked.mount.fs_type,

@@ -26,6 +26,7 @@ class NodeSettings:
         metadata_endpoint: URL of the instance metadata service; "" for AWS's own.
         asks_metadata: whether the instance metadata service may be asked at all.
         kubelet_dir: the kubelet's root directory, absolute and normalised.
+        legacy_xfs: whether an xfs is made for Linux before 5.10, too.
         limits: what is said about the number of volumes, instead of what is found.
         drain_s: how long calls and programs have to end after SIGTERM.
     """
@@ -37,6 +38,7 @@ class NodeSettings:
     driver: str = EBS_DRIVER
     kubelet_dir: Path = KUBELET_DIR
     metrics_address: str = ""
+    legacy_xfs: bool = False
     limits: LimitOptions = field(default_factory=LimitOptions)
     drain_s: float = 85.0
     roots: Roots = field(default_factory=Roots)

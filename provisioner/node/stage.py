@@ -169,7 +169,8 @@ class Stager:
         else:
             origin = request.publish_context.get(MADE_FROM, "")
             found = await self._formatter.ensure(device, wish, origin)
-            if not found.is_new and not wish.read_only:
+            # A live one cannot be checked, and was before its first mount.
+            if not (found.is_new or found.is_live or wish.read_only):
                 await self._check(device, wish.name)
         await self._paths.make_directory(path)
         options = mounting.mount_options(wish.name, request.capability)
@@ -216,8 +217,8 @@ class Stager:
             raise NodeError(
                 Reason.MOUNT_FAILED,
                 f"the file system of volume {device.volume_id} has ended after an error of its "
-                f"disk, and is still mounted at {', '.join(others)}; delete the pods of these "
-                "paths, then it is checked and mounted anew",
+                f"disk, and is still mounted at {', '.join(others) or 'another mount namespace'}; "
+                "delete the pods that have it there, then it is checked and mounted anew",
             )
         return seen.mount
 

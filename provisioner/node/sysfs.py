@@ -24,6 +24,16 @@ def serial(roots: Roots, number: str) -> str | None:
         return None
 
 
+def is_live(roots: Roots, number: str) -> bool:
+    """Whether the kernel has a file system of a device mounted somewhere: in any mount namespace.
+
+    The folder is there from the mount until the last one who uses it has left. Source: Linux 6.18
+    fs/ext4/sysfs.c ``ext4_register_sysfs``, fs/xfs/xfs_super.c ``xfs_fs_fill_super``.
+    """
+    name = os.path.basename(os.path.realpath(roots.sys / "dev" / "block" / number))  # noqa: PTH119
+    return any((roots.sys / "fs" / each / name).exists() for each in ("ext4", "xfs"))
+
+
 def is_partition(roots: Roots, number: str) -> bool:
     """Whether a device is a partition."""
     return (roots.sys / "dev" / "block" / number / "partition").exists()

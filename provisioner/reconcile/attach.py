@@ -17,12 +17,13 @@ from provisioner.ec2.limiter import Turn
 from provisioner.ec2.watchers import VolumeWatcher
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.queue import OUTAGE, KeyedQueue
-from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES
+from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES, PODS
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment, attachment_metadata
 from provisioner.model.errors import Outcome, Reason, StorageError
 from provisioner.model.node import CsiNode
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
+from provisioner.model.pod import naming_volumes
 from provisioner.reconcile.attachment_memory import (
     AttachmentMemory,
     NoLongerWantedError,
@@ -154,6 +155,8 @@ class Attacher:
         )
         if isinstance(target, rules.Refuse):
             raise StorageError(target.reason, target.message)
+        if not pv_name and attachment.uid not in self._memory.calls:
+            await self._refuse_strangers(attachment.spec.node_name, target.volume_id)
         prepared = False
         while True:
             view = self._memory.view(attachment, target.volume_id)
@@ -179,6 +182,17 @@ class Attacher:
                     return None
                 case _:
                     return await self._wait(attachment, step)
+
+    async def _refuse_strangers(self, node_name: str, volume_id: str) -> None:
+        """Nobody gets another tenant's volume by naming its id in a pod."""
+        holders = rules.holders_of(self._caches.persistent_volumes.keyed("volume", volume_id))
+        if not holders:
+            return
+        on_node = f"spec.nodeName={node_name}"
+        pods = await self._client.list(PODS, field_selector=on_node, keep=naming_volumes)
+        refusal = rules.strangers_use(volume_id, node_name, holders, pods.items)
+        if refusal is not None:
+            raise StorageError(refusal.reason, refusal.message)
 
     async def _hold(
         self, persistent_volume: PersistentVolume | None, step: rules.Prepare

@@ -169,7 +169,7 @@ class AttachmentMemory:
     ) -> None:
         """Watch; tell why EC2 cannot be looked at, or else the error."""
         self.watch(attachment, volume_id)
-        error = self._watcher.trouble or error
+        error = self._watcher.trouble_with(volume_id) or error
         if error is not None:
             await self.report(attachment, error)
 

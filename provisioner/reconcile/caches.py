@@ -29,6 +29,7 @@ from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.node import CsiNode, Node
+from provisioner.model.node_affinity import REGION_LABEL, region_of
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.pod import Pod, using_claims
 from provisioner.model.storage_class import StorageClass
@@ -48,6 +49,8 @@ from provisioner.reconcile.cache_indexes import (
 
 _DISCOVER_AGAIN_S = 2.0
 _MISSING_AGAIN_S = 15.0
+# So long the first list of such a kind may fail; then it is not waited for.
+_OPTIONAL_S = 15.0
 # What a cluster may do without, and may get while we run: CRDs, and what is new in 1.34.
 _OPTIONAL = frozenset({VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS, SNAPSHOT_CLASSES, ATTRIBUTES_CLASSES})
 _WRITTEN = (CLAIMS, PERSISTENT_VOLUMES, ATTACHMENTS, VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS)
@@ -101,6 +104,7 @@ class Caches:
         self._discovered = asyncio.Event()
         # Asked for by every claim that binds at once, and hardly ever another.
         self._places: frozenset[Place] | None = None
+        self._without_region: frozenset[str] = frozenset()  # zones; found with the places
         self.nodes.subscribe(self._node_changed)
         self.csi_nodes.subscribe(self._registration_changed)
 
@@ -166,13 +170,17 @@ class Caches:
     async def synced(self) -> None:
         """Return once every cache has had its first list: before that nothing may be decided.
 
-        A kind that went meanwhile, as a CRD can, is not waited for.
+        A kind that went meanwhile, as a CRD can, is not waited for; nor is one that can be missing,
+        and cannot be listed: its conversion webhook is away, or we may not list it.
         """
         await self._discovered.wait()
         for resource, informer in self._kinds.items():
             while informer in self._first and not await _is_set(informer.synced):
-                if not await self._is_served(resource):
-                    self._first = tuple(each for each in self._first if each is not informer)
+                if resource in _OPTIONAL and informer.fails_for_s >= _OPTIONAL_S:
+                    _tell_off(resource)
+                elif await self._is_served(resource):
+                    continue
+                self._first = tuple(each for each in self._first if each is not informer)
 
     @property
     def is_synced(self) -> bool:
@@ -194,9 +202,13 @@ class Caches:
         try:
             await informer.catch_up()
         except KubeError:
-            if await self._is_served(resource):
+            if not await self._is_served(resource):
+                return  # its CRD is gone, and all objects with it
+            if resource not in _OPTIONAL:
                 raise
-            # Its CRD is gone, and all objects with it.
+            informer.forget()  # nobody may act on what it was before the leader before us
+            self._first = tuple(each for each in self._first if each is not informer)
+            _tell_off(resource)
 
     async def certain(self, *informers: Informer[Any]) -> None:
         """Return once what these caches lack is proof: it did not exist before this call.
@@ -284,8 +296,8 @@ class Caches:
 
     @property
     def has_snapshots(self) -> bool:
-        """Whether the API server has VolumeSnapshots, as far as it was asked."""
-        return self.snapshots in self._served
+        """Whether the API server has VolumeSnapshots and lets us list them, as far as is known."""
+        return self.snapshots in self._served and self.snapshots.synced.is_set()
 
     async def named_claim(self, namespace: str, name: str) -> Claim | None:
         """A claim; None only when the API server has none of that name."""
@@ -301,16 +313,30 @@ class Caches:
             self._places = self._registered_places()
         return self._places
 
+    def have_region_label(self, zone: str) -> bool:
+        """Whether the driver runs on nodes of a zone, and all of these carry their Region."""
+        return any(place.zone == zone for place in self.registered_places()) and (
+            zone not in self._without_region
+        )
+
     def _registered_places(self) -> frozenset[Place]:
         found = set()
+        without_region = set()
         for csi_node in self.csi_nodes.values():
             node = self.nodes.get(csi_node.name)
             if node is not None and csi_node.driver(self._driver) is not None:
-                found.add(place_of(node.labels))
+                place = place_of(node.labels)
+                found.add(place)
+                if place is not None and node.labels.get(REGION_LABEL) != region_of(place.zone):
+                    without_region.add(place.zone)
+        self._without_region = frozenset(without_region)
         return frozenset(place for place in found if place is not None)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        before, after = (place_of(node.labels) if node else None for node in (old, new))
+        before, after = (
+            (place_of(node.labels), node.labels.get(REGION_LABEL)) if node else None
+            for node in (old, new)
+        )
         if before != after:
             self._places = None
 
@@ -328,6 +354,14 @@ class Caches:
             if error.reason is Reason.OBJECT_NOT_FOUND:
                 return None
             raise
+
+
+def _tell_off(resource: Resource[Any]) -> None:
+    log.warning(
+        "the API server serves a kind, but it cannot be listed; what needs it is off until it can",
+        kind=resource.kind,
+        api=f"{resource.api_version} {resource.plural}",
+    )
 
 
 async def _is_set(event: asyncio.Event) -> bool:

@@ -1,6 +1,7 @@
 """The pods that wait for claims, and what the cluster says of where they can run."""
 
 import asyncio
+from dataclasses import dataclass, field
 
 from provisioner.decide import consumers as rules
 from provisioner.decide.clone import place_of
@@ -30,8 +31,8 @@ class WaitingPods:
         self._reads = reads
         self._caches = caches
         self._driver = driver
-        # Those of each class's newest revision; a look at every node would cost each claim 0.1 s.
-        self._homes: dict[str, tuple[ReadClass, tuple[rules.Home, ...]]] = {}
+        # A look at each of 10,000 nodes would cost each claim 0.1 s.
+        self._homes: dict[str, _Homes] = {}
         caches.nodes.subscribe(self._node_changed)
         caches.csi_nodes.subscribe(self._registration_changed)
 
@@ -92,13 +93,17 @@ class WaitingPods:
         return Consumers(self.pods(claim), homes, tuple(ties.volumes.values()), made)
 
     def homes(self, read_class: ReadClass) -> tuple[rules.Home, ...]:
-        """The nodes that could take a volume of a class: a look at every node after a change."""
+        """The nodes, sorted by name, that could take a volume of a class.
+
+        Only those are looked at that have changed.
+        """
         known = self._homes.get(read_class.name)
-        if known is None or known[0] is not read_class:
-            nodes = [(n, self._caches.csi_nodes.get(n.name)) for n in self._caches.nodes.values()]
-            known = read_class, rules.homes(read_class, self._driver, nodes)
-            self._homes[read_class.name] = known
-        return known[1]
+        if known is None or known.read_class is not read_class:
+            known = self._homes[read_class.name] = _Homes(read_class)
+            known.changed.update(node.name for node in self._caches.nodes.values())
+        if known.changed:
+            known.look(self._driver, self._caches)
+        return known.found
 
     def pods(self, claim: Claim) -> tuple[Pod, ...]:
         """The pending pods that use a claim, but for those on their way out."""
@@ -124,12 +129,17 @@ class WaitingPods:
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if old is None or new is None or _told(old) != _told(new):
-            self._homes.clear()
+            self._changed(old, new)
 
     def _registration_changed(self, old: CsiNode | None, new: CsiNode | None) -> None:
         before, after = (each and each.driver(self._driver) for each in (old, new))
         if (before is None) is not (after is None):
-            self._homes.clear()
+            self._changed(old, new)
+
+    def _changed(self, old: Node | CsiNode | None, new: Node | CsiNode | None) -> None:
+        changed = new or old
+        for known in self._homes.values():
+            known.changed.add(changed.name if changed is not None else "")
 
     async def _read(self, name: str) -> PlacedVolume | None:
         """One that is gone holds nobody any more."""
@@ -139,6 +149,23 @@ class WaitingPods:
             if error.reason is Reason.OBJECT_NOT_FOUND:
                 return None
             raise
+
+
+@dataclass(slots=True)
+class _Homes:
+    """What is known of the nodes, of one revision of a class."""
+
+    read_class: ReadClass
+    found: tuple[rules.Home, ...] = ()
+    changed: set[str] = field(default_factory=set)
+
+    def look(self, driver: str, caches: Caches) -> None:
+        here = [node for name in self.changed if (node := caches.nodes.get(name)) is not None]
+        nodes = [(node, caches.csi_nodes.get(node.name)) for node in here]
+        kept = [home for home in self.found if home.node.name not in self.changed]
+        changed = rules.homes(self.read_class, driver, nodes)
+        self.found = tuple(sorted((*kept, *changed), key=lambda home: home.node.name))
+        self.changed.clear()
 
 
 def _told(node: Node) -> tuple[object, ...]:

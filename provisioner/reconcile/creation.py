@@ -124,7 +124,9 @@ class Creations:
                     await self._save(uid, attempt, volume)
                     return None
                 case creation.Await():
-                    trouble = self._watcher.trouble or creation.late(attempt, missing_for_s)
+                    made = attempt.volume
+                    trouble = self._watcher.trouble_with(made.volume_id) if made else None
+                    trouble = trouble or creation.late(attempt, missing_for_s)
                     if trouble is not None:
                         self._events.failed(attempt.plan.claim, trouble, once=True)
                     return creation.look_again_s(attempt, missing_for_s)
@@ -248,7 +250,11 @@ class Creations:
     async def _save(self, uid: str, attempt: Attempt, volume: Volume) -> None:
         plan = attempt.plan
         body = pv_manifest.manifest(
-            plan, volume, driver=self._settings.driver, identity=self._identity
+            plan,
+            volume,
+            driver=self._settings.driver,
+            identity=self._identity,
+            labels_region=self._caches.have_region_label(volume.zone),
         )
         try:
             saved = await self._client.create(PERSISTENT_VOLUMES, body)

@@ -290,9 +290,8 @@ class Crossings:
                 log.info("deleted the snapshot of a clone", snapshot=snapshot_id)
             self._left_over.discard(snapshot_id)
 
-    async def _describe(self, ids: list[str]) -> Mapping[str, EbsSnapshot | None]:
-        found = await self._snapshots.describe(ids)
-        return {each: found.get(each) for each in ids}
+    async def _describe(self, ids: list[str]) -> Mapping[str, EbsSnapshot | StorageError | None]:
+        return dict.fromkeys(ids) | await self._snapshots.describe(ids)
 
 
 def _now_s() -> float:

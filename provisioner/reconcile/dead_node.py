@@ -15,10 +15,11 @@ import structlog
 from provisioner.decide import dead_node as rules
 from provisioner.decide.dead_node import Declare, Leave, Step
 from provisioner.decide.node_patch import Operation
+from provisioner.ec2.batches import is_of_the_call
 from provisioner.edges import Edges
 from provisioner.kube.resources import ATTACHMENTS, CSI_NODES, NODES, PODS
 from provisioner.model.attachment import Attachment
-from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
+from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason, StorageError
 from provisioner.model.node import OUT_OF_SERVICE_FOR, CsiNode, Node
 from provisioner.model.volume import Instance
 from provisioner.reconcile.dead_node_words import DeadNodeWords
@@ -130,17 +131,17 @@ class DeadNodes:
     async def _states(self, ids: Collection[str]) -> rules.States:
         """What EC2 says of these instances; those asked for at once share calls.
 
+        Of those that it does not know, or refuses to describe, nothing is said.
+
         Raises:
-            StorageError: EC2 could not be asked about one of them.
+            StorageError: EC2 could not be asked.
         """
         looks = (self._instances.instance(each) for each in sorted(ids))
         states = {}
         for found in await asyncio.gather(*looks, return_exceptions=True):
             if isinstance(found, Instance):
                 states[found.instance_id] = found.state
-            elif not isinstance(found, StorageError) or (
-                found.reason is not Reason.INSTANCE_NOT_FOUND
-            ):
+            elif not isinstance(found, Ec2Error) or is_of_the_call(found):
                 raise found
         return states
 

@@ -21,6 +21,7 @@ from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import ATTACHMENTS
 from provisioner.model.attachment import Attachment, attachment_name
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
+from provisioner.model.ids import is_instance_id
 from provisioner.model.persistent_volume import finalizer_of_attacher
 from provisioner.reconcile.attachment_memory import AttachmentMemory, NoLongerWantedError, now_s
 from provisioner.reconcile.caches import Caches
@@ -116,6 +117,13 @@ class Detacher:
                 Reason.OBJECT_NOT_FOUND,
                 f"cannot tell from which instance to detach: node {attachment.spec.node_name} has "
                 "no CSINode entry and nothing was recorded; check the volume in EC2, then remove "
+                "the attachment's finalizer",
+            )
+        if not volume_id and not is_instance_id(instance_id):
+            raise StorageError(
+                Reason.NOT_SUPPORTED,
+                f"cannot tell which volume to detach from {instance_id[:100]!r}, which is no EC2 "
+                "instance: its PersistentVolume is gone; look for the volume in EC2, then remove "
                 "the attachment's finalizer",
             )
         if not volume_id:

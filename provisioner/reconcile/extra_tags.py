@@ -1,27 +1,23 @@
 """Extra tags: brought to volumes that were made before ``--extra-tags`` had them.
 
-In the background, seldom, one volume after the other: nobody waits for it, and a volume that may
-not be tagged costs only itself. What fails is tried again in the next round.
+In the background and seldom: nobody waits for it. What fails is tried again in the next round.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import assert_never
 
 import structlog
 
 from provisioner.decide import extra_tags as rules
-from provisioner.ec2.batches import chunks
+from provisioner.ec2.batches import chunks, is_of_the_call
 from provisioner.ec2.volumes import IDS_PER_CALL, Volumes
-from provisioner.kube.queue import OUTAGE
 from provisioner.metrics import Metrics
-from provisioner.model.errors import Reason, StorageError
+from provisioner.model.errors import Ec2Error, StorageError
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.reconcile.caches import Caches
 from provisioner.settings import Settings
 
-# CreateTags has 10 calls a second in the long run, and classes are waited for (``ec2/rates.py``).
-_EACH_S = 0.2
 # Nobody else's tag is overwritten that was there this many writes ago: so old is what was seen.
 _WRITES_PER_LOOK = 8
 
@@ -31,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class ExtraTags:
-    """Goes through the volumes of all persistent volumes."""
+    """Goes through the volumes of all persistent volumes, 500 at a time."""
 
     def __init__(
         self, *, settings: Settings, caches: Caches, volumes: Volumes, metrics: Metrics
@@ -40,6 +36,7 @@ class ExtraTags:
         self._caches = caches
         self._volumes = volumes
         self._metrics = metrics
+        self._told: set[str] = set()
 
     async def run(self) -> None:
         """Go round for ever, if that was asked for and there is something to bring."""
@@ -58,7 +55,7 @@ class ExtraTags:
         """Look at each volume once and add what it lacks.
 
         Raises:
-            StorageError: EC2 could not be asked.
+            StorageError: EC2 could not be asked, or denies all volumes of some group.
         """
         named = {
             volume_id: persistent_volume
@@ -66,31 +63,43 @@ class ExtraTags:
             if not persistent_volume.deleting
             and (volume_id := persistent_volume.volume_id(self._settings.driver))
         }
-        tagged, refused = 0, dict[str, str]()
-        for ids in chunks(list(named), IDS_PER_CALL):
-            lacking = await self._lacking(ids, named, refused)
-            for few in chunks(list(lacking), _WRITES_PER_LOOK):
-                lacking = await self._lacking(few, named, refused)
-                for volume_id, missing in lacking.items():
-                    tagged += await self._add(volume_id, missing, refused)
-                    await asyncio.sleep(_EACH_S)
-        self._metrics.extra_tags.labels("tagged").inc(tagged)
-        self._metrics.extra_tags.labels("skipped").inc(len(refused))
+        self._told &= named.keys()
+        tagged, denial = 0, None
+        for ids in chunks(named, IDS_PER_CALL):
+            try:
+                tagged += await self._bring(ids, named)
+            except Ec2Error as error:
+                if is_of_the_call(error):
+                    raise
+                denial = error  # nothing of this group may be tagged
         if tagged:
             log.info("brought extra tags to existing volumes", volumes=tagged)
-        if refused:
-            why = next(iter(refused.values()))
-            log.warning(
-                "extra tags cannot be brought to some volumes", volumes=len(refused), first=why
-            )
+        if denial is not None:
+            raise denial
+
+    async def _bring(self, ids: list[str], named: Mapping[str, PersistentVolume]) -> int:
+        """How many of them have the tags now that lacked some."""
+        tagged = 0
+        while ids:
+            groups: dict[Tags, list[str]] = {}
+            for volume_id, missing in (await self._lacking(ids, named)).items():
+                groups.setdefault(missing, []).append(volume_id)
+            writes = list(groups.items())
+            for missing, group in writes[:_WRITES_PER_LOOK]:
+                tagged += await self._add(group, missing)
+            ids = [each for _, group in writes[_WRITES_PER_LOOK:] for each in group]
+        return tagged
 
     async def _lacking(
-        self, ids: Sequence[str], named: Mapping[str, PersistentVolume], refused: dict[str, str]
+        self, ids: list[str], named: Mapping[str, PersistentVolume]
     ) -> dict[str, Tags]:
         """What each of the volumes lacks; without those that lack nothing that can be brought."""
         found = await self._volumes.describe(ids, background=True)
         lacking: dict[str, Tags] = {}
         for volume_id, volume in found.items():
+            if isinstance(volume, Ec2Error):
+                self._skip(volume_id, volume.message)
+                continue
             decision = rules.decide(
                 volume,
                 named[volume_id],
@@ -103,18 +112,22 @@ class ExtraTags:
                 case rules.Add(tags=missing):
                     lacking[volume_id] = missing
                 case rules.Skip(message=message):
-                    refused[volume_id] = message
+                    self._skip(volume_id, message)
                 case _:
                     assert_never(decision)
         return lacking
 
-    async def _add(self, volume_id: str, missing: Tags, refused: dict[str, str]) -> bool:
-        """Whether the volume has them now; nobody need be told of one that is refused alone."""
-        try:
-            await self._volumes.tag([volume_id], dict(missing), background=True)
-        except StorageError as error:
-            if error.reason in OUTAGE | {Reason.NOT_LEADING}:
-                raise
-            refused[volume_id] = error.message
-            return False
-        return True
+    async def _add(self, ids: list[str], missing: Tags) -> int:
+        """How many of them have the tags now."""
+        refused = await self._volumes.tag(ids, dict(missing))
+        for volume_id, error in refused.items():
+            self._skip(volume_id, error.message)
+        tagged = len(ids) - len(refused)
+        self._metrics.extra_tags.labels("tagged").inc(tagged)
+        return tagged
+
+    def _skip(self, volume_id: str, message: str) -> None:
+        self._metrics.extra_tags.labels("skipped").inc()
+        if volume_id not in self._told:
+            self._told.add(volume_id)
+            log.warning("extra tags cannot be brought to a volume", error=message)

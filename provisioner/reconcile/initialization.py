@@ -91,7 +91,7 @@ class DataWaits:
 
     def _tell(self, wait: _Wait, found: Initialization | None) -> None:
         """Say so once, once more when EC2 tells how far it is, and why it cannot be asked."""
-        trouble = self._watcher.trouble
+        trouble = self._watcher.trouble_with(wait.volume.volume_id)
         message = rules.sentence(wait.volume, found)
         topic = "" if found is None or found.progress_percent is None else "how far it is"
         if trouble is not None:

@@ -26,8 +26,7 @@ _BATCH = 500
 _AGAIN_S = 2.0  # after a confirmation, descriptions may show the mark for a while
 _RETRY_S = 1.0
 _FRESH_S = 30.0  # so long what was learned at the start is taken for true
-# So many denials in a row are no matter of single volumes (nine find the one of a full batch).
-_MOST_DENIALS = 12
+_DENIED_AGAIN_S = 60.0
 
 _Waiters = dict[str, Callable[[], None]]  # who -> its wake
 
@@ -47,6 +46,7 @@ class Marks:
         self._cluster_id = cluster_id
         self._marked: set[str] = set()
         self._unowned: dict[str, Volume] = {}
+        self._found_some = False
         self._learned_at_s = 0.0
         self._learned = asyncio.Event()
         self._answered = asyncio.Event()  # learned, or not to be learned before somebody acts
@@ -61,7 +61,6 @@ class Marks:
         # What may not be untagged, as it seemed the last time: until when nobody asks for it again,
         # and why.
         self._denied: dict[str, tuple[float, StorageError]] = {}
-        self._denials = 0
         self._work = asyncio.Event()
         self._waiting: _Waiters = {}
         self._cleared = asyncio.Event()
@@ -80,11 +79,23 @@ class Marks:
         Raises:
             StorageError: it cannot be told before somebody acts.
         """
+        await self._known()
+        return self._unowned.get(name)
+
+    async def found_some(self) -> bool:
+        """Whether any volume was marked at the start, so that one of ours has led before.
+
+        Raises:
+            StorageError: it cannot be told before somebody acts.
+        """
+        await self._known()
+        return self._found_some
+
+    async def _known(self) -> None:
         await self._answered.wait()
         why = self._trouble
         if why is not None and not self._learned.is_set():
             raise StorageError(why.reason, why.message, retry_after_s=why.retry_after_s)
-        return self._unowned.get(name)
 
     async def settled(self) -> None:
         """Return once no volume is marked any more that was named at the start.
@@ -177,6 +188,7 @@ class Marks:
         found = await self._volumes.find(tags=wanted)
         named = await self._named(found)
         self.lineage.found(v for v in found if v.volume_id not in self._marked)
+        self._found_some = any(volume.volume_id not in self._marked for volume in found)
         self._marked |= {volume.volume_id for volume in found}
         self._learned_at_s = self._now()
         self._left_behind = {v.volume_id for v in found if v.volume_id in named}
@@ -207,12 +219,19 @@ class Marks:
         if not batch:
             self._work.clear()
             return
-        self._denials = 0
+        was_denied = self._is_denied_everything()
         try:
-            await self._untag(batch)
+            refused = await self._volumes.untag(batch, tags.UNCLAIMED)
         except StorageError as error:
             log.warning("cannot take marks off yet", volumes=len(batch), error=error.message)
             await self._pause(error)
+            return
+        for volume_id, denial in refused.items():
+            self._set_aside(volume_id, denial)
+        if len(refused) < len(batch):
+            self._confirm([each for each in batch if each not in refused])
+        elif was_denied:
+            await self._pause(refused[batch[0]])
 
     def _next_batch(self) -> list[str]:
         """Those that may be asked for; one alone while everything is denied.
@@ -224,36 +243,13 @@ class Marks:
         most = 1 if self._is_denied_everything() else _BATCH
         return [*(v for v in self._to_clear if v not in self._denied), *again][:most]
 
-    async def _untag(self, batch: list[str]) -> None:
-        """Take marks off. What may not be untagged is found by halves, and set aside.
-
-        Raises:
-            StorageError: EC2 could not be asked, or denies whatever it is asked for.
-        """
-        try:
-            await self._volumes.untag(batch, tags.UNCLAIMED)
-        except StorageError as error:
-            if error.reason is not Reason.PERMISSION_DENIED:
-                raise
-            self._denials += 1
-            if len(batch) == 1:
-                self._set_aside(batch[0], error)
-            if self._denials > _MOST_DENIALS or self._is_denied_everything():
-                raise
-            if len(batch) > 1:
-                await self._untag(batch[: len(batch) // 2])
-                await self._untag(batch[len(batch) // 2 :])
-        else:
-            self._denials = 0
-            self._confirm(batch)
-
     def _set_aside(self, volume_id: str, denial: StorageError) -> None:
         """Go on without it for a while; it is the last one then."""
         waiters = self._to_clear.pop(volume_id, None)
         if waiters is None:
             return  # deleted meanwhile
         self._to_clear[volume_id] = waiters
-        again_s = denial.retry_after_s or _RETRY_S
+        again_s = denial.retry_after_s or _DENIED_AGAIN_S
         self._denied.pop(volume_id, None)  # the last one among those too
         self._denied[volume_id] = self._now() + again_s, denial
         asyncio.get_running_loop().call_later(again_s, self._work.set)

@@ -13,6 +13,7 @@ import structlog
 from provisioner.decide import attributes as attribute_rules
 from provisioner.decide import capping, volume_plan
 from provisioner.decide.volume_plan import BOTH, Wish
+from provisioner.ec2.batches import whole
 from provisioner.ec2.ceilings import ceiling_in
 from provisioner.edges import Edges
 from provisioner.kube.queue import OUTAGE
@@ -26,7 +27,7 @@ from provisioner.model.errors import (
     Reason,
     StorageError,
 )
-from provisioner.model.volume import is_volume_id
+from provisioner.model.ids import is_volume_id
 from provisioner.reconcile.modify_memory import (
     Look,
     Next,
@@ -285,9 +286,9 @@ class ModifySteps:
         await self._begin(look, look.wishes - known.refused)
         try:
             for key in step.remove:
-                await self._volumes.untag([look.volume_id], key)
+                whole(await self._volumes.untag([look.volume_id], key))
             if step.add:
-                await self._volumes.tag([look.volume_id], step.add)
+                whole(await self._volumes.tag([look.volume_id], step.add))
         except StorageError as error:
             if step.is_optional and error.reason in OF_TAGS:
                 known.unfollowed = error

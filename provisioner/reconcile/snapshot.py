@@ -210,8 +210,9 @@ class Snapshotter:
         look = rules.follow(content, self._taking.attempt(content), seen, missing_for_s)
         match look:
             case rules.Await(again_s=again_s):
-                if watcher.trouble is not None:
-                    self._events.warn(content, watcher.trouble)
+                trouble = watcher.trouble_with(snapshot_id)
+                if trouble is not None:
+                    self._events.warn(content, trouble)
                 return again_s
             case rules.Prepare():
                 return await self._taking.prepare(content, snapshot_id)

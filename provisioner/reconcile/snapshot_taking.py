@@ -224,8 +224,8 @@ class Taking:
         """Enable fast restores, and note on the content that nothing is left to be asked for."""
         try:
             if zones and not is_new:
-                states = await self._snapshots.fast_restores([snapshot_id])
-                zones = classes.slow_zones(zones, states.get(snapshot_id, {}))
+                states = await self._snapshots.fast_restores(snapshot_id)
+                zones = classes.slow_zones(zones, states)
             if zones:
                 await self._snapshots.enable_fast_restore(snapshot_id, zones)
                 log.info("snapshot made fast", snapshot=snapshot_id, zones=zones)
@@ -241,7 +241,7 @@ class Taking:
         return content if WISHES not in content.annotations else await self._writer.grant(content)
 
     async def _lock(self, snapshot_id: str, lock: LockRequest, *, is_new: bool) -> None:
-        if is_new or snapshot_id not in await self._snapshots.locks([snapshot_id]):
+        if is_new or not await self._snapshots.lock_state(snapshot_id):
             await self._snapshots.lock(snapshot_id, lock)
             log.info("snapshot locked", snapshot=snapshot_id, mode=lock.mode)
 

@@ -35,7 +35,8 @@ def arguments(binaries: Path, kubeconfig: Path) -> list[str]:
         # By default what failed is looked at again after up to five minutes: stories would be told
         # at its pace, not at that of the controller under test.
         "--retry-interval-max=2s",
-        # EBS takes no snapshots of groups. Else it would wait 30 s for their kinds before it works.
+        # No driver here takes snapshots of groups (EC2's CreateSnapshots). With them it would wait
+        # 30 s for their kinds before it works.
         "--feature-gates=CSIVolumeGroupSnapshot=false",
     ]
 

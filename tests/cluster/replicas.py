@@ -183,10 +183,16 @@ class WebhookReplica(Replica):
     """The same of the webhook; unless told not to, API servers are told of its one address."""
 
     def __init__(
-        self, sandbox: Sandbox, *options: str, registers: bool = True, name: str = "webhook"
+        self,
+        sandbox: Sandbox,
+        *options: str,
+        registers: bool = True,
+        name: str = "webhook",
+        address: str = "",
     ) -> None:
         super().__init__(sandbox, *options, name=name)
-        self._registers = f"127.0.0.1:{control_plane.free_port()}" if registers else ""
+        address = address or f"127.0.0.1:{control_plane.free_port()}"
+        self._registers = address if registers else ""
 
     async def __aenter__(self) -> Self:
         await self.register()

@@ -145,6 +145,24 @@ async def test_each_changes_nothing_but_its_own(sandbox: Sandbox, tmp_path: Path
     assert changed
 
 
+async def test_another_folder_of_the_kubelet_is_the_same_everywhere(
+    sandbox: Sandbox, tmp_path: Path, applied: str
+):
+    folder = mine(tmp_path, resources=["", "node"], components=["node-kubelet-root"])
+    await kubectl(sandbox.plane, "apply", "-f", str(MANIFESTS / "namespace.yaml"))
+    await kubectl(sandbox.plane, "apply", "-k", str(folder), "--dry-run=server")
+
+    found = await rendered(sandbox, folder)
+
+    [options] = [each["data"] for each in found if name_of(each)[1].startswith(f"{NAMESPACE}-")]
+    kubelet = options["EBS_PROVISIONER_NODE_KUBELET_DIR"]
+    [spec] = [each["spec"]["template"]["spec"] for each in found if each["kind"] == "DaemonSet"]
+    on_host = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"]}
+    assert paths_in(spec) == {kubelet, "/dev"}
+    assert on_host == {"kubelet": kubelet, "dev": "/dev"}
+    assert kubelet != "/var/lib/kubelet"
+
+
 async def test_the_option_of_selinux_works_beside_the_stock_node_plugin(
     sandbox: Sandbox, tmp_path: Path
 ):

@@ -61,6 +61,35 @@ async def test_a_dry_run_on_the_server_accepts_every_object(
     assert len(accepted.splitlines()) == len(objects)
 
 
+async def test_in_its_hosts_network_its_pod_is_let_in_by_the_namespaces_level(
+    sandbox: Sandbox, tmp_path: Path
+):
+    folder = mine(tmp_path, resources=["webhook"], components=["webhook-host-network"])
+    objects = {each["kind"]: each for each in await rendered(sandbox, folder)}
+    namespace, deployment = objects["Namespace"], objects["Deployment"]
+    there = namespace["metadata"]["name"]
+    account = objects["ServiceAccount"]
+    pod = {"apiVersion": "v1", "kind": "Pod", **deployment["spec"]["template"]}
+    pod["metadata"] |= {"name": "one", "namespace": there}
+    assert pod["spec"]["hostNetwork"]
+    try:
+        for needed in (namespace, account):
+            text = yaml.safe_dump(needed)
+            await kubectl(sandbox.plane, "apply", "--server-side", "-f", "-", text=text)
+        dry_run = ("create", "--dry-run=server", "-o", "name", "-f", "-")
+        made = await kubectl(sandbox.plane, *dry_run, text=yaml.safe_dump(pod))
+    finally:
+        await kubectl(sandbox.plane, "delete", "namespace", there, "--wait=false")
+
+    assert made.strip() == "pod/one"
+    every = await rendered(sandbox, folder)
+    namespaces = {each["metadata"].get("namespace", "") for each in every}
+    assert namespaces == {"", "default", there}
+    assert "NetworkPolicy" not in objects
+    (held,) = objects["ValidatingAdmissionPolicy"]["spec"]["matchConditions"]
+    assert f'"system:serviceaccount:{there}:{account["metadata"]["name"]}"' in held["expression"]
+
+
 async def test_controller_and_webhook_and_guards_make_one_kustomization(
     sandbox: Sandbox, applied: str, tmp_path: Path
 ):

@@ -71,16 +71,12 @@ async def test_what_the_scheduler_holds_back_anyway_runs_as_soon_as_it_can(store
     kind, body = a_controller("replicasets")
     await store.api.create(f"/apis/apps/v1/namespaces/{store.namespace}/{kind}", body)
 
-    async def pending() -> bool:
+    async def why() -> str:
         found = await items(store.api, pods_of(store.namespace))
         conditions = [c for each in found for c in each["status"].get("conditions", ())]
-        return any(
-            each["type"] == "PodScheduled" and "volume node affinity conflict" in each["message"]
-            for each in conditions
-            if each["status"] == "False"
-        )
+        return next((each["message"] for each in conditions if each["status"] == "False"), "")
 
-    await eventually("the scheduler says why the pod waits", pending)
+    assert "affinity" in await eventually("the scheduler says why the pod waits", why)
 
 
 async def test_an_inline_volume_of_another_namespaces_claim_is_refused(store: Store):

@@ -158,6 +158,36 @@ def test_the_volume_is_found_in_every_form(attachment, persistent_volume):
             f"CSINode node-1 does not contain driver {DRIVER}",
             id="no driver",
         ),
+        pytest.param(
+            {"persistent_volume": a_persistent_volume(handle="vol-o123")},
+            Reason.INVALID_REQUEST,
+            f"PersistentVolume \"pvc-{UID}\" names 'vol-o123', which is no EBS volume",
+            id="no id",
+        ),
+        pytest.param(
+            {"persistent_volume": a_persistent_volume(handle="local-ebs://dev/xvdbz")},
+            Reason.INVALID_REQUEST,
+            "names 'local-ebs://dev/xvdbz', which is no EBS volume",
+            id="a node-local volume",
+        ),
+        pytest.param(
+            {
+                "attachment": an_attachment(
+                    persistent_volume=None,
+                    inline=PersistentVolumeSpec(csi=CsiSource(driver=DRIVER, volume_handle="foo")),
+                ),
+                "persistent_volume": None,
+            },
+            Reason.INVALID_REQUEST,
+            "the pod's volume names 'foo', which is no EBS volume",
+            id="no id inline",
+        ),
+        pytest.param(
+            {"csi_node": a_csi_node(instance="hyperpod-ab12-i-0123456789abcdef0")},
+            Reason.NOT_SUPPORTED,
+            "node node-1 is registered as 'hyperpod-ab12-i-0123456789abcdef0', which is no EC2",
+            id="a HyperPod node",
+        ),
     ],
 )
 def test_an_attachment_that_cannot_be_is_refused_before_anything_is_held(how, reason, sentence):

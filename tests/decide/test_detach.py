@@ -297,3 +297,67 @@ def test_after_a_take_over_a_detach_that_is_under_way_is_not_sent_again(state):
 )
 def test_after_a_take_over_ec2_is_asked_where_a_look_does_not_settle_it(view):
     assert step(view, look_first=True) == Detach(TARGET)
+
+
+@pytest.mark.parametrize("handle", ["foo", "local-ebs://dev/xvdbz", "vol-data", "snap-1", "vol-"])
+@pytest.mark.parametrize("look_first", [True, False])
+def test_what_is_no_volume_is_let_go_without_a_word_to_ec2(handle: str, *, look_first: bool):
+    odd = next_detach_step(
+        GOING,
+        Target(handle, INSTANCE),
+        driver=DRIVER,
+        view=View(),
+        now_s=0.0,
+        look_first=look_first,
+        attach_may_be_under_way_until_s=60.0,
+    )
+
+    assert odd == Release(handle)
+
+
+HYPERPOD = Target(VOLUME, "hyperpod-ab12-i-0123456789abcdef0")
+
+
+@pytest.mark.parametrize(
+    ("view", "let_go"),
+    [
+        (View(), False),
+        (View(missing_for_s=GONE_S - 1), False),
+        (View(missing_for_s=GONE_S), True),
+        (View(seen=a_volume()), True),
+        (View(seen=a_volume(on={INSTANCE: State.ATTACHED})), True),
+        (View(seen=a_volume(on={"": State.DETACHED})), True),
+        (View(seen=a_volume(on={"": State.ATTACHED})), False),
+        (View(seen=a_volume(on={"": State.DETACHING})), False),
+    ],
+)
+def test_off_a_node_that_is_no_instance_a_volume_is_let_go_once_ec2_shows_it_free(
+    view: View, *, let_go: bool
+):
+    """The stock driver attaches to HyperPod nodes by another service's call."""
+    found = next_detach_step(
+        GOING,
+        HYPERPOD,
+        driver=DRIVER,
+        view=view,
+        now_s=0.0,
+        look_first=False,
+        attach_may_be_under_way_until_s=0.0,
+    )
+
+    assert found == Release(VOLUME) if let_go else isinstance(found, Wait)
+
+
+def test_who_waits_for_such_a_node_hears_what_would_help():
+    found = next_detach_step(
+        GOING,
+        HYPERPOD,
+        driver=DRIVER,
+        view=View(seen=a_volume(on={"": State.ATTACHED})),
+        now_s=0.0,
+        look_first=False,
+        attach_may_be_under_way_until_s=0.0,
+    )
+
+    assert isinstance(found, Wait)
+    assert "can only be detached by the service that manages it" in found.message

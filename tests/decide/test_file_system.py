@@ -1,6 +1,7 @@
 """Command lines of mkfs, fsck and growing; exit codes; sizes in superblocks."""
 
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,12 @@ from provisioner.model.parameters import Formatting, parse
 
 DEVICE = Path("/dev/nvme1n1")
 EXT = ("-F", "-m0", "-E", "nodiscard")
+LATER = "^metadata_csum_seed,^orphan_file"
+EXT4 = "has_journal,extent,huge_file,flex_bg,metadata_csum,64bit,dir_nlink,extra_isize," + LATER
+XFS = (
+    *("-f", "-K", "-m", "crc=1,finobt=1,rmapbt=0,reflink=1,bigtime=1,inobtcount=1"),
+    *("-i", "sparse=1,nrext64=0"),
+)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +33,10 @@ def test_chooses_the_file_system_that_is_asked_for(asked, name):
     ("asked", "sentence"),
     [
         ("ext2", "file system 'ext2' is not supported; there are ext4, ext3, xfs"),
-        ("ntfs", "file system ntfs is for Windows nodes, and this is a Linux node"),
+        (
+            "ntfs",
+            "file system ntfs is for Windows nodes, and this is a Linux node; set fsType to .+, or .+",
+        ),
         ("ext4; rm", "file system 'ext4; rm' is not supported; there are ext4, ext3, xfs"),
     ],
 )
@@ -38,13 +48,13 @@ def test_refuses_other_file_systems(asked, sentence):
 @pytest.mark.parametrize(
     ("name", "attributes", "options"),
     [
-        ("ext4", {}, EXT),
-        ("ext3", {"blocksize": "1024"}, (*EXT, "-b", "1024")),
-        ("xfs", {}, ("-f", "-K")),
+        ("ext4", {}, (*EXT, "-O", EXT4)),
+        ("ext3", {"blocksize": "1024"}, (*EXT, "-b", "1024", "-O", f"has_journal,{LATER}")),
+        ("xfs", {}, XFS),
         (
             "xfs",
             {"blocksize": "1024", "inodesize": "1024"},
-            ("-f", "-K", "-b", "size=1024", "-i", "size=1024"),
+            (*XFS, "-b", "size=1024", "-i", "size=1024"),
         ),
         (
             "ext4",
@@ -59,12 +69,12 @@ def test_refuses_other_file_systems(asked, sentence):
             },
             (
                 *(*EXT, "-b", "4096", "-I", "512", "-i", "8192", "-N", "200192", "-C", "16384"),
-                *("-O", "bigalloc,encrypt"),
+                *("-O", f"{EXT4},bigalloc,encrypt"),
             ),
         ),
-        ("ext4", {"ext4encryptionsupport": "true"}, (*EXT, "-O", "encrypt")),
-        ("ext4", {"ext4bigalloc": "false", "blocksize": ""}, EXT),
-        ("ext4", {"partition": "1", "blockattachuntilinitialized": "true"}, EXT),
+        ("ext4", {"ext4encryptionsupport": "true"}, (*EXT, "-O", f"{EXT4},encrypt")),
+        ("ext4", {"ext4bigalloc": "false", "blocksize": ""}, (*EXT, "-O", EXT4)),
+        ("ext4", {"partition": "1", "blockattachuntilinitialized": "true"}, (*EXT, "-O", EXT4)),
     ],
 )
 def test_the_command_line_that_makes_a_file_system(name, attributes, options):
@@ -219,11 +229,49 @@ def test_counts_the_upper_bits_of_ext_only_where_they_mean_something(
     assert rules.measured(bytes(head)) == Measured(size_bytes, 1024 if attributes else 4096)
 
 
-def head_of_new(image, name, attributes, size_mib):
+# Features of superblocks that a kernel has to know to mount it, or to write to it. Source: Linux 6.18
+# fs/ext4/ext4.h EXT4_FEATURE_*, fs/xfs/libxfs/xfs_format.h XFS_SB_FEAT_*.
+EXT4_INCOMPAT = 0x2 | 0x40 | 0x80 | 0x200  # filetype, extents, 64bit, flex_bg
+EXT4_RO_COMPAT = 0x1 | 0x2 | 0x8 | 0x20 | 0x40 | 0x400  # up to metadata_csum
+XFS_INCOMPAT, XFS_LEGACY_INCOMPAT = 0x1 | 0x2 | 0x8, 0x1 | 0x2  # ftype, sparse inodes, bigtime
+XFS_RO_COMPAT, XFS_LEGACY_RO_COMPAT = 0x1 | 0x4 | 0x8, 0x1  # finobt, reflink, inobtcount
+
+
+@pytest.mark.parametrize("size_mib", [600, 20_000])
+@pytest.mark.parametrize(
+    ("name", "features"),
+    [
+        ("ext4", (EXT4_INCOMPAT, EXT4_RO_COMPAT)),
+        ("ext3", (0x2, 0x1 | 0x2)),  # filetype; sparse_super, large_file
+    ],
+)
+def test_an_ext_needs_no_newer_kernel_whatever_version_makes_it(tmp_path, name, features, size_mib):
+    head = head_of_new(tmp_path / "image", name, {}, size_mib)
+
+    assert struct.unpack_from("<II", head, 1024 + 0x60) == features
+
+
+@pytest.mark.parametrize(
+    ("is_legacy", "features"),
+    [
+        (False, (XFS_RO_COMPAT, XFS_INCOMPAT, 0)),
+        (True, (XFS_LEGACY_RO_COMPAT, XFS_LEGACY_INCOMPAT, 0)),
+    ],
+)
+@pytest.mark.parametrize("size_mib", [600, 20_000])
+def test_an_xfs_needs_linux_5_10_or_an_older_one_where_that_is_asked_for(
+    tmp_path, size_mib, is_legacy, features
+):
+    head = head_of_new(tmp_path / "image", "xfs", {}, size_mib, is_legacy_xfs=is_legacy)
+
+    assert struct.unpack_from(">III", head, 212) == features
+
+
+def head_of_new(image, name, attributes, size_mib, **how):
     """The head of a file system of the real mkfs on a sparse file, the other witness of formats."""
     with image.open("wb") as file:
         file.truncate(size_mib << 20)
-    command = rules.mkfs_command(name, attributes, image)
+    command = rules.mkfs_command(name, attributes, image, **how)
     program = shutil.which(command[0], path="/usr/sbin:/sbin:/usr/bin:/bin")
     if program is None:
         pytest.skip(f"there is no {command[0]} on this machine")

@@ -20,7 +20,7 @@ def written(claim=None, storage_class=None, volume=None):
     )
 
 
-def test_the_object_has_exactly_the_fields_of_external_provisioner():
+def test_the_object_has_the_fields_of_external_provisioner_and_the_label_of_its_zone():
     storage_class = a_class(mount_options=["noatime"], reclaim_policy="Retain")
     claim = a_claim(size="30Gi", volume_mode="Filesystem")
 
@@ -36,6 +36,7 @@ def test_the_object_has_exactly_the_fields_of_external_provisioner():
                 "volume.kubernetes.io/provisioner-deletion-secret-name": "",
                 "volume.kubernetes.io/provisioner-deletion-secret-namespace": "",
             },
+            "labels": {"topology.kubernetes.io/zone": "us-east-1c"},  # what that one leaves out
             "finalizers": ["external-provisioner.volume.kubernetes.io/finalizer"],
         },
         "spec": {
@@ -95,6 +96,17 @@ def test_the_zone_is_the_one_where_the_volume_really_is():  # race 4
     body = written(volume=a_volume(zone="us-east-1f"))
 
     assert body["spec"]["nodeAffinity"] == zone_affinity(a_volume(zone="us-east-1f"))
+
+
+def test_the_region_is_a_label_only_where_all_nodes_have_it():
+    body = manifest(
+        a_plan(), a_volume(zone="us-west-2-lax-1a"), driver=DRIVER, identity="i", labels_region=True
+    )
+
+    assert body["metadata"]["labels"] == {
+        "topology.kubernetes.io/zone": "us-west-2-lax-1a",
+        "topology.kubernetes.io/region": "us-west-2",
+    }
 
 
 def test_a_volume_on_an_outpost_is_for_nodes_on_it():

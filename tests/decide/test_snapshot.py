@@ -74,7 +74,7 @@ def decide(content: v.VolumeSnapshotContent, attempt: Attempt = NEW, **given: ob
         # The handle is known: nothing that was in doubt matters any more.
         (a_content(annotations=BEING_CREATED, status=PENDING), LOOKING, Withdraw()),
         (a_content(status=PENDING), NEW, Follow(SNAPSHOT)),
-        (a_content(given="snap-given"), NEW, Follow("snap-given")),
+        (a_content(given="snap-0b1e"), NEW, Follow("snap-0b1e")),
         (a_content(status=READY), NEW, Nothing()),
         (a_content(annotations=BEING_CREATED, status=READY), NEW, Withdraw()),
     ],
@@ -83,6 +83,17 @@ def test_a_content_gets_a_snapshot(
     content: v.VolumeSnapshotContent, attempt: Attempt, step: rules.Step
 ):
     assert decide(content, attempt) == step
+
+
+@pytest.mark.parametrize("handle", ["snapshot-0abc", "vol-0123", "snap-monday", "snap-"])
+def test_a_handle_that_is_no_snapshots_is_refused_on_its_content_and_ends_without_ec2(handle: str):
+    step = decide(a_content(given=handle))
+
+    assert isinstance(step, rules.Refuse)
+    assert f"names {handle!r}, which is no EBS snapshot" in step.error.message
+    assert decide(ending(given=handle, owner=UNBOUND)) == Release()
+    told = ending(given=handle, status=a_content_status(handle), annotations=BEING_DELETED)
+    assert decide(told) == Release()
 
 
 def ending(**given: object) -> v.VolumeSnapshotContent:
@@ -110,9 +121,9 @@ def ending(**given: object) -> v.VolumeSnapshotContent:
         (ending(annotations=BEING_DELETED | BEING_CREATED), NEW, Withdraw()),
         (ending(annotations=BEING_DELETED | BEING_CREATED, status=PENDING), NEW, Withdraw()),
         # Given, and bound to nothing yet: an administrator may take it away.
-        (ending(given="snap-given", owner=UNBOUND, status=READY), NEW, Delete(SNAPSHOT)),
-        (ending(given="snap-given", owner=UNBOUND), NEW, Release()),
-        (ending(given="snap-given", status=READY), NEW, Nothing()),
+        (ending(given="snap-0b1e", owner=UNBOUND, status=READY), NEW, Delete(SNAPSHOT)),
+        (ending(given="snap-0b1e", owner=UNBOUND), NEW, Release()),
+        (ending(given="snap-0b1e", status=READY), NEW, Nothing()),
         # A member of a group is deleted with it.
         (
             ending(status=READY, annotations=BEING_DELETED | {v.GROUP_HANDLE: "g"}),
@@ -147,7 +158,7 @@ def test_a_content_goes_without_its_snapshot_if_another_one_names_it():
         (ending(policy=v.RETAIN), True),
         (ending(policy=v.RETAIN, annotations=BEING_DELETED), True),
         (ending(annotations=BEING_DELETED), False),
-        (ending(given="snap-given", owner=UNBOUND), False),
+        (ending(given="snap-0b1e", owner=UNBOUND), False),
     ],
 )
 def test_which_contents_keep_the_snapshot_of_another(
@@ -163,7 +174,7 @@ def test_one_that_waits_for_the_end_of_its_volumesnapshot_keeps_it():
 
 contents = st.builds(
     a_content,
-    given=st.sampled_from([None, "snap-given"]),
+    given=st.sampled_from([None, "snap-0b1e"]),
     policy=st.sampled_from([v.DELETE, v.RETAIN, "", "Keep"]),
     status=st.sampled_from([None, PENDING, READY, a_content_status(None)]),
     annotations=st.lists(

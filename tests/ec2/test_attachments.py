@@ -3,6 +3,7 @@ import asyncio
 import pytest
 
 from provisioner.ec2.attachments import Attachments
+from provisioner.ec2.batches import whole
 from provisioner.ec2.volumes import Volumes
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.volume import AttachmentState, VolumeState
@@ -75,7 +76,7 @@ async def test_attaches_and_detaches(
     assert (attaching.instance_id, attaching.device) == (instance_id, NAME)
 
     strict_ec2.control(advance_s=61)
-    seen = (await volumes.describe([volume_id]))[volume_id]
+    seen = whole(await volumes.describe([volume_id]))[volume_id]
     assert seen.state is VolumeState.IN_USE
     attached = seen.on(instance_id)
     assert attached is not None
@@ -86,7 +87,7 @@ async def test_attaches_and_detaches(
     assert detaching.state is AttachmentState.DETACHING
 
     strict_ec2.control(advance_s=61)
-    assert (await volumes.describe([volume_id]))[volume_id].on(instance_id) is None
+    assert whole(await volumes.describe([volume_id]))[volume_id].on(instance_id) is None
 
 
 async def test_a_name_in_use_is_told_from_other_bad_values(

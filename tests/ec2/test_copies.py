@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from provisioner.ec2.batches import whole
 from provisioner.ec2.create_params import copy_params
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
@@ -71,7 +72,7 @@ async def test_a_copy_is_made_in_one_call_with_its_own_tags(
     assert (made.volume_type, made.iops, made.throughput_mibps) == ("gp3", 4000, 250)
     assert made.tags == {"Name": "copy", "team": "a"}
     assert strict_ec2.counts()["CopyVolumes"] == 1
-    described = (await volumes.describe([made.volume_id]))[made.volume_id]
+    described = whole(await volumes.describe([made.volume_id]))[made.volume_id]
     assert described.source_volume_id == source.volume_id
 
 
@@ -145,7 +146,7 @@ async def test_how_far_a_restored_volume_is(
     made = (await volumes.create(restored)).volume_id
     strict_ec2.control(advance_s=300.0)
 
-    found = await volumes.initializations([made, GONE, source.volume_id])
+    found = whole(await volumes.initializations([made, GONE, source.volume_id]))
 
     assert found.keys() == {made, source.volume_id}
     assert (found[made].is_complete, found[made].state) == (False, "initializing")
@@ -154,7 +155,7 @@ async def test_how_far_a_restored_volume_is(
     assert (found[source.volume_id].state, found[source.volume_id].is_complete) == ("", False)
 
     strict_ec2.control(advance_s=301.0)
-    assert (await volumes.initializations([made]))[made].is_complete
+    assert whole(await volumes.initializations([made]))[made].is_complete
 
 
 async def test_no_initialization_is_asked_for_of_nothing(

@@ -3,6 +3,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from provisioner.ec2.batches import whole
 from provisioner.ec2.modifications import Modifications
 from provisioner.ec2.volumes import Volumes
 from provisioner.model.errors import Ec2Error, Outcome, Reason
@@ -37,16 +38,16 @@ async def test_all_that_can_change_changes_by_one_call(
     assert begun.target == Shape(160, "io2", 5000, None)
     assert begun.original == NEW
     assert begun.started_at is not None
-    assert shape_of((await volumes.describe([one]))[one]) == NEW
+    assert shape_of(whole(await volumes.describe([one]))[one]) == NEW
 
     strict_ec2.control(advance_s=4.0)
-    latest = (await modifications.latest([one]))[one]
+    latest = whole(await modifications.latest([one]))[one]
     assert latest.state is ModificationState.OPTIMIZING
     assert 0 <= latest.progress_percent < 100
-    assert shape_of((await volumes.describe([one]))[one]) == begun.target
+    assert shape_of(whole(await volumes.describe([one]))[one]) == begun.target
 
     strict_ec2.control(advance_s=20.0)
-    latest = (await modifications.latest([one]))[one]
+    latest = whole(await modifications.latest([one]))[one]
     assert (latest.state, latest.progress_percent) == (ModificationState.COMPLETED, 100)
     assert latest.ended_at is not None
 
@@ -56,7 +57,7 @@ async def test_what_is_not_asked_for_stays(modifications: Modifications, volumes
 
     await modifications.modify(ModifyRequest(one, throughput_mibps=250))
 
-    assert (await modifications.latest([one]))[one].target == Shape(4, "gp3", 3000, 250)
+    assert whole(await modifications.latest([one]))[one].target == Shape(4, "gp3", 3000, 250)
 
 
 async def test_a_failed_modification_tells_why(
@@ -66,7 +67,7 @@ async def test_a_failed_modification_tells_why(
     one = await a_new(volumes)
     await modifications.modify(ModifyRequest(one, size_gib=8))
 
-    failed = (await modifications.latest([one]))[one]
+    failed = whole(await modifications.latest([one]))[one]
 
     assert failed.state is ModificationState.FAILED
     assert failed.message
@@ -109,7 +110,7 @@ async def test_a_second_one_waits_for_the_first(
     strict_ec2.control(delays=seconds)
     one = await a_new(volumes)
     await modifications.modify(ModifyRequest(one, size_gib=8))
-    assert (await modifications.latest([one]))[one].state == state
+    assert whole(await modifications.latest([one]))[one].state == state
 
     with pytest.raises(Ec2Error) as caught:
         await modifications.modify(ModifyRequest(one, size_gib=9))
@@ -160,7 +161,7 @@ async def test_a_lost_reply_is_not_a_refusal_and_the_latest_one_tells(
         await modifications.modify(ModifyRequest(one, size_gib=8))
 
     assert caught.value.outcome is Outcome.UNKNOWN
-    assert (await modifications.latest([one]))[one].target.size_gib == 8
+    assert whole(await modifications.latest([one]))[one].target.size_gib == 8
     assert strict_ec2.counts()["ModifyVolume"] == 1
 
 
@@ -170,10 +171,10 @@ async def test_one_that_was_never_modified_does_not_fail_its_neighbours(
     one, never = await a_new(volumes), await a_new(volumes, "two")
     await modifications.modify(ModifyRequest(one, size_gib=8))
 
-    assert (await modifications.latest([never, one, GONE])).keys() == {one}
+    assert whole(await modifications.latest([never, one, GONE])).keys() == {one}
     assert strict_ec2.counts()["DescribeVolumesModifications"] == 1
-    assert (await modifications.describe([never, one])).keys() == {one}
-    assert (await modifications.describe([one, GONE, never])).keys() == {one}
+    assert whole(await modifications.describe([never, one])).keys() == {one}
+    assert whole(await modifications.describe([one, GONE, never])).keys() == {one}
     assert await modifications.describe([never]) == {}
     assert await modifications.latest([]) == {}
 
@@ -185,5 +186,5 @@ async def test_many_are_asked_for_200_a_call(
     await modifications.modify(ModifyRequest(one, size_gib=8))
     many = [f"vol-{number:017x}" for number in range(400)]
 
-    assert (await modifications.latest([*many, one])).keys() == {one}
+    assert whole(await modifications.latest([*many, one])).keys() == {one}
     assert strict_ec2.counts()["DescribeVolumesModifications"] == 3

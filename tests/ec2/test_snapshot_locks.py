@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from provisioner.ec2.batches import whole
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.model.ebs_snapshot import LockRequest, SnapshotRequest, SnapshotState
@@ -35,12 +36,12 @@ async def test_fast_restore_is_enabled_in_each_zone_and_again_without_harm(
     await snapshots.enable_fast_restore(one, [A, B])
     await snapshots.enable_fast_restore(one, [A])
 
-    found = await snapshots.fast_restores([one, two, GONE])
-    assert found.keys() == {one}
-    assert found[one].keys() == {A, B}
-    assert "enabled" not in found[one].values()
+    found = await snapshots.fast_restores(one)
+    assert found.keys() == {A, B}
+    assert "enabled" not in found.values()
+    assert await snapshots.fast_restores(two) == {}
     strict_ec2.control(advance_s=120.0)
-    assert await snapshots.fast_restores([one]) == {one: {A: "enabled", B: "enabled"}}
+    assert await snapshots.fast_restores(one) == {A: "enabled", B: "enabled"}
 
 
 async def test_a_refusal_for_a_zone_is_an_error_though_the_answer_is_a_good_one(
@@ -60,7 +61,7 @@ async def test_a_snapshot_goes_with_its_fast_restores(snapshots: Snapshots, one:
     await snapshots.enable_fast_restore(one, [A, B])
     await snapshots.delete(one)
 
-    assert await snapshots.fast_restores([one]) == {}
+    assert await snapshots.fast_restores(one) == {}
     assert await snapshots.describe([one]) == {}
 
 
@@ -83,12 +84,12 @@ async def test_a_lock_is_seen_and_keeps_the_snapshot(
 ) -> None:
     await snapshots.lock(one, LockRequest("governance", duration_days=2))
 
-    assert await snapshots.locks([one, two]) == {one: "governance"}
-    assert await snapshots.locks([GONE, one]) == {one: "governance"}
+    assert await snapshots.lock_state(one) == "governance"
+    assert not await snapshots.lock_state(two)
     with pytest.raises(Ec2Error) as caught:
         await snapshots.delete(one)
     assert caught.value.reason is Reason.SNAPSHOT_LOCKED
-    assert (await snapshots.describe([one]))[one].state is SnapshotState.COMPLETED
+    assert whole(await snapshots.describe([one]))[one].state is SnapshotState.COMPLETED
 
 
 async def test_a_lock_in_compliance_mode_cools_off_first(
@@ -99,9 +100,9 @@ async def test_a_lock_in_compliance_mode_cools_off_first(
 
     await snapshots.lock(one, request)
 
-    assert await snapshots.locks([one]) == {one: "compliance-cooloff"}
+    assert await snapshots.lock_state(one) == "compliance-cooloff"
     strict_ec2.control(advance_s=3601.0)
-    assert await snapshots.locks([one]) == {one: "compliance"}
+    assert await snapshots.lock_state(one) == "compliance"
 
 
 @pytest.mark.parametrize(
@@ -132,4 +133,4 @@ async def test_a_lost_reply_may_have_locked_it(
         await snapshots.lock(one, LockRequest("governance", duration_days=1))
 
     assert caught.value.outcome is Outcome.UNKNOWN
-    assert await snapshots.locks([one]) == {one: "governance"}
+    assert await snapshots.lock_state(one) == "governance"

@@ -2,6 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from provisioner.ec2.batches import whole
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
@@ -35,7 +36,7 @@ async def test_a_snapshot_is_pending_and_then_completed(
     assert abs(datetime.now(UTC) - made.started_at) < timedelta(minutes=5)
 
     strict_ec2.control(advance_s=9.0)
-    seen = (await snapshots.describe([made.snapshot_id]))[made.snapshot_id]
+    seen = whole(await snapshots.describe([made.snapshot_id]))[made.snapshot_id]
     assert (seen.state, seen.progress_percent) == (SnapshotState.COMPLETED, 100)
     assert (seen.volume_id, seen.tags) == (made.volume_id, made.tags)
 
@@ -46,7 +47,7 @@ async def test_one_that_fails_tells_why(
     strict_ec2.control(failing_snapshots=1)
     made = await taken(snapshots, volumes)
 
-    seen = (await snapshots.describe([made.snapshot_id]))[made.snapshot_id]
+    seen = whole(await snapshots.describe([made.snapshot_id]))[made.snapshot_id]
 
     assert seen.state is SnapshotState.ERROR
     assert seen.message
@@ -142,7 +143,7 @@ async def test_one_unknown_id_does_not_fail_its_neighbours(
 ) -> None:
     one, two = [(await taken(snapshots, volumes, name)).snapshot_id for name in ("one", "two")]
 
-    assert (await snapshots.describe([one, GONE, two])).keys() == {one, two}
+    assert whole(await snapshots.describe([one, GONE, two])).keys() == {one, two}
     assert (await snapshots.look_for([GONE, one])).keys() == {one}
     assert await snapshots.describe([GONE]) == {}
     assert await snapshots.describe([]) == {}

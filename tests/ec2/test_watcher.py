@@ -216,6 +216,7 @@ def test_a_denied_look_is_not_repeated_before_that_is_worth_it() -> None:
         (Reason.UNREACHABLE, 20, False),
         (Reason.UNREACHABLE, 70, True),
         (Reason.CREDENTIALS_INVALID, 1, True),
+        (Reason.INVALID_REQUEST, 1, True),
     ],
 )
 def test_trouble_is_what_does_not_pass_by_itself(
@@ -230,6 +231,34 @@ def test_trouble_is_what_does_not_pass_by_itself(
             return watcher.trouble is not None
 
     assert in_virtual_time(story) is told
+
+
+def test_one_that_ec2_does_not_describe_keeps_no_other_from_being_seen() -> None:
+    async def story(clock: Clock) -> None:
+        ec2, good, bad = Ec2(clock), Waker(clock), Waker(clock)
+        ec2.put(a_volume("vol-1"))
+        refusal = Ec2Error(Reason.INVALID_REQUEST, "no such form", action="DescribeVolumes")
+        ec2.refuses = {"vol-2": refusal}
+        async with running(ec2) as watcher:
+            watcher.watch("vol-1", "create", good)
+            watcher.watch("vol-2", "attach", bad)
+            await asyncio.sleep(10)
+
+            assert watcher.sighting("vol-1") is not None
+            assert watcher.sighting("vol-2") is None  # which says nothing of whether it is there
+            assert watcher.trouble_with("vol-2") is refusal
+            assert (watcher.trouble_with("vol-1"), watcher.trouble) == (None, None)
+            assert (len(good.times), len(bad.times)) == (1, 1)
+            looks = sum(count == 2 for _, count in ec2.looks)
+            assert looks == 1  # it is looked at again more seldom
+
+            ec2.refuses = {}
+            ec2.put(a_volume("vol-2"))
+            await asyncio.sleep(60)
+            assert watcher.sighting("vol-2") is not None
+            assert watcher.trouble_with("vol-2") is None
+
+    in_virtual_time(story)
 
 
 def test_trouble_is_not_told_to_one_who_comes_when_nobody_has_looked_for_long() -> None:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from provisioner.ec2.watcher import Watcher
 from provisioner.metrics import Metrics
+from provisioner.model.errors import StorageError
 from provisioner.model.volume import Volume
 from tests.ec2.virtual_time import Clock
 
@@ -18,13 +19,15 @@ class Ec2:
         self.volumes: dict[str, Volume] = {}
         self.looks: list[tuple[float, int]] = []
         self.failure: Exception | None = None
+        self.refuses: dict[str, StorageError] = {}
         self.takes_s = 0.1
 
-    async def describe(self, volume_ids: list[str]) -> Mapping[str, Volume]:
+    async def describe(self, volume_ids: list[str]) -> Mapping[str, Volume | StorageError]:
         self.looks.append((self.clock(), len(volume_ids)))
         if self.failure is not None:
             raise self.failure
-        shown = {each: self.volumes[each] for each in volume_ids if each in self.volumes}
+        known: dict[str, Volume | StorageError] = {**self.volumes, **self.refuses}
+        shown = {each: known[each] for each in volume_ids if each in known}
         await asyncio.sleep(self.takes_s)
         return shown
 

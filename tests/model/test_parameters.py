@@ -80,7 +80,10 @@ def test_usual_spellings_of_true_are_true(text):
             {"fstype": "xfs", "bytesPerInode": "1", "numberOfInodes": "2"},
             "bytesPerInode and numberOfInodes is not for xfs; it is for ext4, ext3",
         ),
-        ({"fstype": "ntfs", "blockSize": "4096"}, "blockSize is not for ntfs"),
+        (
+            {"fstype": "ntfs"},
+            "is for Windows nodes, whose volumes nothing here can format or mount",
+        ),
         ({"fstype": "ext3", "ext4EncryptionSupport": "yes"}, "is not for ext3"),
         ({"csi.storage.k8s.io/node-stage-secret-nam": "s"}, "unknown parameter"),
         ({"csi.storage.k8s.io/Node-Stage-Secret-Name": "s"}, "unknown parameter"),

@@ -4,7 +4,6 @@ from hypothesis import strategies as st
 
 from provisioner.model.volume import (
     AttachmentState,
-    is_volume_id,
     normalised_handle,
 )
 from tests.builders import INSTANCE, OTHER_INSTANCE, VOLUME, a_volume
@@ -25,23 +24,6 @@ def test_a_volume_is_not_on_an_instance_that_it_has_left_or_never_saw():
 
     assert left.on(INSTANCE) is None
     assert left.on(OTHER_INSTANCE) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "is_one"),
-    [
-        (VOLUME, True),
-        ("vol-1", True),
-        ("vol-", False),
-        ("snap-1", False),
-        ("vol-1/", False),
-        (" vol-1", False),
-        ("vol-1\n", False),
-        ("", False),
-    ],
-)
-def test_what_has_the_form_of_a_volume_id(text, is_one):
-    assert is_volume_id(text) is is_one
 
 
 @pytest.mark.parametrize(

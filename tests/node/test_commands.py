@@ -58,7 +58,12 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch, told: list[Any]):
     options = ["--driver-name=d.x", "--kubelet-dir=/data/kubelet/", "--metrics-address=:1"]
     kube = ["--kube-server=https://k", "--token-file=/t", "--ca-file=/c"]
 
-    assert run(monkeypatch, "--node-name=n", *options, *kube, "--volume-attach-limit=7") == 0
+    assert (
+        run(
+            monkeypatch, "--node-name=n", *options, *kube, "--volume-attach-limit=7", "--legacy-xfs"
+        )
+        == 0
+    )
 
     (settings,) = told
     assert settings == NodeSettings(
@@ -68,6 +73,7 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch, told: list[Any]):
         driver="d.x",
         kubelet_dir=Path("/data/kubelet"),
         metrics_address=":1",
+        legacy_xfs=True,
         limits=LimitOptions(attach_limit=7),
     )
     assert settings.csi_socket == Path("/data/kubelet/plugins/d.x/csi.sock")

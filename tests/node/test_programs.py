@@ -1,6 +1,7 @@
 """Programs run to their end, whoever waits; real processes throughout."""
 
 import asyncio
+import errno
 import os
 import signal
 import stat
@@ -12,7 +13,7 @@ import pytest
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.operations import Operations
-from provisioner.node.programs import PATH, Programs
+from provisioner.node.programs import PATH, Programs, check_kernel
 
 pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
 SHELL = "/bin/sh"
@@ -260,3 +261,15 @@ def test_is_not_killed_when_the_event_loop_ends(tmp_path):
     gate.write_text("")
 
     assert (done.read_text(), ended.stderr) == ("alive\n", "")
+
+
+def test_a_kernel_that_tells_of_no_programs_end_is_named_at_the_start(monkeypatch):
+    check_kernel()
+
+    def refused(_: int) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(os, "pidfd_open", refused)
+
+    with pytest.raises(NodeError, match=r"gives no pidfd .*: the node plugin needs Linux 5\.3"):
+        check_kernel()

@@ -182,7 +182,7 @@ def test_paths_follow_the_kubelets_root():
         ),
         (capability(MODE.MULTI_NODE_MULTI_WRITER), "only possible for raw block volumes"),
         (capability(MODE.MULTI_NODE_SINGLE_WRITER), "only possible for raw block volumes"),
-        (capability(fs_type="btrfs"), 'file system "btrfs" is not supported; supported: ext4'),
+        (capability(fs_type="btrfs"), "file system 'btrfs' is not supported; there are ext4"),
         (capability(fs_type="ext4 -F"), "is not supported"),
         (capability(mount_flags=["ro", ""]), "mount option"),
         (capability(mount_flags=["a\0b"]), "mount option"),

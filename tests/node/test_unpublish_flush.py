@@ -59,6 +59,18 @@ async def test_a_volume_that_cannot_be_written_any_more_is_taken_away_all_the_sa
     assert not machine.target().exists()
 
 
+async def test_of_pods_that_share_a_volume_the_last_one_waits_for_its_disk(machine):
+    await published(machine, "ext4")
+    await machine.publisher.publish(machine.publish(pod="pod-2"))
+    machine.fake("sync", f"echo run >> {machine.folder}/runs")
+
+    await machine.publisher.unpublish(unpublish(machine))
+    assert not (machine.folder / "runs").exists()
+    await machine.publisher.unpublish(unpublish(machine, "pod-2"))
+
+    assert (machine.folder / "runs").read_text() == "run\n"
+
+
 async def test_nothing_is_brought_to_a_disk_that_is_mounted_read_only(machine):
     machine.attach()
     await machine.stager.stage(machine.stage())
@@ -107,7 +119,7 @@ async def test_a_disk_that_is_slow_is_waited_for_before_it_is_unstaged(machine):
     async with asyncio.timeout(10):
         while not (machine.folder / "runs").exists():  # noqa: ASYNC110 -- a program makes it
             await asyncio.sleep(0.01)
-    unpublishing.cancel()  # the program goes on, as after its 30 s
+    unpublishing.cancel()  # the program goes on, as after its 10 s
     with pytest.raises(asyncio.CancelledError):
         await unpublishing
 
@@ -138,12 +150,12 @@ async def test_a_disk_that_hangs_is_told_as_busy_when_it_is_unstaged(machine):
 
 async def test_a_disk_that_came_back_is_waited_for_again(machine):
     await published(machine, "ext4")
-    await machine.publisher.publish(machine.publish(pod="pod-2"))
     gate = hanging(machine)
     machine.restart(flush_s=0.1)
     await machine.publisher.unpublish(unpublish(machine))
     await asyncio.to_thread(gate.write_text, "")
     await machine.programs.idle()
+    await machine.publisher.publish(machine.publish(pod="pod-2"))
     machine.fake("sync", f"touch {machine.folder}/synced")
 
     await machine.publisher.unpublish(unpublish(machine, "pod-2"))

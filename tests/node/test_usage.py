@@ -121,3 +121,16 @@ async def test_a_look_that_hangs_costs_one_thread_and_no_more(machine):
     back.set()
     machine.patience._patience_s = 5
     assert (await machine.usages.of(stats(machine))).total_bytes > 400 * MIB
+
+
+async def test_a_disk_that_came_back_under_its_name_is_not_the_one_that_is_mounted(machine):
+    disk = machine.attach()
+    await machine.stager.stage(machine.stage())
+    machine.detach(disk, frees_number=False)
+    again = machine.attach(name=disk.node.name)
+    assert again.number != disk.number
+
+    with pytest.raises(NodeError, match=f"device {disk.number} is mounted where") as wrong:
+        await machine.usages.of(Stats(VOLUME, str(machine.staging()), ""))
+
+    assert wrong.value.reason is Reason.WRONG_DEVICE

@@ -15,7 +15,9 @@ from provisioner.ec2.limiter import Grant, Limiter, Turn, Urgency
 from provisioner.ec2.rates import Rates
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.ids import is_instance_id, is_volume_id
 from provisioner.model.modification import Initialization
+from provisioner.model.node_affinity import region_of
 from provisioner.model.volume import AttachmentState as State
 from provisioner.model.volume import Instance, Volume
 from tests.builders import ZONE, a_volume
@@ -28,6 +30,14 @@ CALL_S = 0.2
 ATTACH_S = 2.0
 DETACH_S = 3.0
 INSTANCES = 16
+
+
+def _check_ids(action: str, params: Mapping[str, Any]) -> None:
+    """EC2 refuses a whole call for one id that cannot be one."""
+    for kind, is_one in (("Volume", is_volume_id), ("Instance", is_instance_id)):
+        one = [params[f"{kind}Id"]] if f"{kind}Id" in params else []
+        if odd := [each for each in (*one, *params.get(f"{kind}Ids", ())) if not is_one(each)]:
+            raise Ec2Error(Reason.INVALID_REQUEST, f"Value ({odd[0]}) is invalid", action=action)
 
 
 class SlowLimiter(Limiter):
@@ -85,6 +95,7 @@ class Cloud(Ec2Calls):
         refuses: by action, with what it is refused.
         restored: by volume of a snapshot, when all of its data is there; None is not yet.
         gone: volumes that are not there any more.
+        managed: volumes on a resource that another AWS service manages; EC2 shows no instance.
         estimates: whether EC2 tells how long that takes.
         sent: the actions that change something, in order, and when they arrived.
     """
@@ -99,11 +110,17 @@ class Cloud(Ec2Calls):
         self.refuses: dict[str, Reason] = {}
         self.restored: dict[str, float | None] = {}
         self.gone: set[str] = set()
+        self.managed: set[str] = set()
         self.estimates = True
         self.sent: list[tuple[str, float]] = []
         self.counts: Counter[str] = Counter()
         self._tokens: dict[str, tuple[float, float]] = {}
         self._placed: dict[str, dict[str, Placed]] = {}  # by volume, by instance
+
+    @property
+    def region(self) -> str:
+        """That of all nodes."""
+        return region_of(ZONE)
 
     def actions(self) -> list[str]:
         """What was sent that changes something, in order."""
@@ -128,10 +145,12 @@ class Cloud(Ec2Calls):
         self.counts[action] += 1
 
     def _answer(self, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        _check_ids(action, params)
         if action == "DescribeInstances":
-            return {"Instances": [self._instance(each) for each in params["InstanceIds"]]}
+            ids = params["InstanceIds"] if "InstanceIds" in params else _filtered(params)
+            return {"Instances": [self._instance(each) for each in ids]}
         if action == "DescribeVolumes":
-            ids = params["VolumeIds"] if "VolumeIds" in params else params["Filters"][0]["Values"]
+            ids = params["VolumeIds"] if "VolumeIds" in params else _filtered(params)
             found = [self._volume(each) for each in ids if each not in self.gone]
             return {"Volumes": found, "NextToken": None}
         if action == "DescribeVolumeStatus" and action not in self.refuses:
@@ -174,7 +193,8 @@ class Cloud(Ec2Calls):
     def _on(self, volume_id: str) -> dict[str, State]:
         placed = self._placed.get(volume_id, {})
         states = {instance_id: self._state(each) for instance_id, each in placed.items()}
-        return {instance_id: state for instance_id, state in states.items() if state is not None}
+        shown = {"": State.ATTACHED} if volume_id in self.managed else {}
+        return shown | {each: state for each, state in states.items() if state is not None}
 
     def _state(self, placed: Placed) -> State | None:
         since_s = self._clock() - placed.at_s
@@ -191,3 +211,8 @@ class Cloud(Ec2Calls):
             if instance_id in placed and self._state(placed[instance_id]) is not None
         }
         return Instance(instance_id, ZONE, "running", "m5.large", devices)
+
+
+def _filtered(params: Mapping[str, Any]) -> list[str]:
+    ids: list[str] = params["Filters"][0]["Values"]
+    return ids

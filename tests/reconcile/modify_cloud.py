@@ -151,15 +151,17 @@ class Cloud:
 
     look_for = describe
 
-    async def tag(self, _: list[str], tags: Mapping[str, str]) -> None:
+    async def tag(self, _: list[str], tags: Mapping[str, str]) -> dict[str, Ec2Error]:
         assert self.volume is not None
         self.tagged.append(dict(tags))
         self.volume = replace(self.volume, tags=dict(self.volume.tags) | dict(tags))
+        return {}
 
-    async def untag(self, _: list[str], key: str) -> None:
+    async def untag(self, _: list[str], key: str) -> dict[str, Ec2Error]:
         assert self.volume is not None
         kept = {name: value for name, value in self.volume.tags.items() if name != key}
         self.volume = replace(self.volume, tags=kept)
+        return {}
 
 
 def _error(reason: Reason, message: str, **given: Any) -> Ec2Error:

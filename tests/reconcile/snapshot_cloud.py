@@ -165,10 +165,9 @@ class Ec2:
 
         await self._call("EnableFastSnapshotRestores", enable)
 
-    async def fast_restores(self, ids: Sequence[str]) -> dict[str, dict[str, str]]:
+    async def fast_restores(self, snapshot_id: str) -> dict[str, str]:
         return await self._call(
-            "DescribeFastSnapshotRestores",
-            lambda: {each: dict(self.fast[each]) for each in ids if each in self.fast},
+            "DescribeFastSnapshotRestores", lambda: dict(self.fast.get(snapshot_id, {}))
         )
 
     async def lock(self, snapshot_id: str, request: LockRequest) -> None:
@@ -179,8 +178,9 @@ class Ec2:
 
         await self._call("LockSnapshot", lock)
 
-    async def locks(self, ids: Sequence[str]) -> dict[str, str]:
-        return await self._call(
-            "DescribeLockedSnapshots",
-            lambda: {each: self.locked[each].mode for each in ids if each in self.locked},
-        )
+    async def lock_state(self, snapshot_id: str) -> str:
+        def state() -> str:
+            lock = self.locked.get(snapshot_id)
+            return "" if lock is None else lock.mode
+
+        return await self._call("DescribeLockedSnapshots", state)

@@ -11,11 +11,13 @@ import pytest
 from provisioner.kube import resources
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import Resource
+from provisioner.kube.store import SLICE
 from provisioner.kube.wire import Listing
 from provisioner.metrics import Metrics
+from provisioner.model.claim import Claim
 from provisioner.reconcile import caches as caches_module
 from provisioner.reconcile.caches import Caches
-from tests.builders import DRIVER, a_class, a_csi_node, a_node, a_persistent_volume
+from tests.builders import DRIVER, a_claim, a_class, a_csi_node, a_node, a_persistent_volume
 from tests.reconcile.edges import Kube
 from tests.snapshot_builders import a_snapshot
 
@@ -169,3 +171,28 @@ async def test_a_snapshot_is_asked_for_in_its_own_namespace():
         "volumesnapshotcontents snapcontent-1",
         "volumesnapshotclasses weekly",
     ]
+
+
+async def test_others_on_the_loop_go_on_while_a_large_cluster_is_told_to_those_who_begin_to_work():
+    caches = Caches(cast("KubeClient", Kube()), Metrics(), DRIVER)
+    for n in range(4 * SLICE):
+        caches.claims._store.apply(a_claim(f"claim-{n}", uid=f"uid-{n}"))
+    told: list[str] = []
+    told_between_renewals: list[int] = []
+
+    async def renew() -> None:
+        while True:
+            before = len(told)
+            await asyncio.sleep(0)
+            told_between_renewals.append(len(told) - before)
+
+    renewing = asyncio.create_task(renew())
+
+    def note(_: object, new: Claim | None) -> None:
+        told.append(new.uid if new is not None else "")
+
+    await caches.introduce(lambda: caches.claims.subscribe(note))
+
+    renewing.cancel()
+    assert told == [f"uid-{n}" for n in range(4 * SLICE)]
+    assert max(told_between_renewals) == SLICE

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from provisioner.kube import resources
 from provisioner.kube.client import KubeClient
@@ -17,6 +18,12 @@ from provisioner.reconcile import caches as caches_module
 from provisioner.reconcile.caches import Caches
 from tests.builders import DRIVER
 from tests.reconcile.test_caches import KINDS, SNAPSHOT_KINDS, SlowKube
+from tests.snapshot_builders import a_content
+
+FAILURES = [
+    KubeError(Reason.REPLY_LOST, "conversion webhook for snapshot.storage.k8s.io failed"),
+    KubeError(Reason.FORBIDDEN, "may not list it", status=403),
+]
 
 
 class Kube(SlowKube):
@@ -25,8 +32,14 @@ class Kube(SlowKube):
     def __init__(self) -> None:
         super().__init__(resources.EVENTS)
         self.broken = False
+        self.failures: dict[Resource[Any], KubeError] = {}
+        self.contents: list[Any] = []
 
     async def list(self, resource: Resource[Any], **given: Any) -> Listing[Any]:
+        if resource in self.failures:
+            raise self.failures[resource]
+        if resource is resources.SNAPSHOT_CONTENTS and not self.broken:
+            return Listing(self.contents, "1")
         if resource not in self.kinds or (self.broken and resource in SNAPSHOT_KINDS):
             raise KubeError(Reason.REJECTED, "404 page not found", status=404)
         return await super().list(resource, **given)
@@ -58,17 +71,79 @@ async def test_a_standby_takes_over_though_the_crds_went_meanwhile():
     await asyncio.gather(following, return_exceptions=True)
 
 
-async def test_a_list_that_fails_of_a_kind_that_is_served_keeps_us_from_taking_over():
+@pytest.mark.parametrize(
+    "kind", [*SNAPSHOT_KINDS, resources.ATTRIBUTES_CLASSES], ids=lambda kind: kind.plural
+)
+@pytest.mark.parametrize("failure", FAILURES, ids=["conversion", "rights"])
+async def test_an_optional_kind_that_cannot_be_listed_costs_its_own_feature_only(
+    monkeypatch: pytest.MonkeyPatch, kind: Resource[Any], failure: KubeError
+):
+    monkeypatch.setattr(caches_module, "_DISCOVER_AGAIN_S", 0.01)
+    monkeypatch.setattr(caches_module, "_OPTIONAL_S", 0.3)
     kube = Kube()
+    kube.kinds = tuple({*KINDS, resources.ATTRIBUTES_CLASSES})
+    kube.failures[kind] = failure
+    caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
+    following = asyncio.create_task(caches.run())
+    with capture_logs() as lines:
+        async with asyncio.timeout(5):
+            await caches.synced()
+        await asyncio.sleep(0.5)  # it is asked for again, and fails again
+
+    told = [line for line in lines if line["log_level"] == "warning"]
+    assert [line["event"].partition(";")[0] for line in told] == [
+        "following a kind failed",
+        "the API server serves a kind, but it cannot be listed",
+    ]
+    assert caches.is_synced
+    assert caches.has_snapshots is (kind is not resources.VOLUME_SNAPSHOTS)
+    await caches.refresh()
+
+    kube.failures.clear()
+    async with asyncio.timeout(5):
+        await caches._kinds[kind].synced.wait()
+    assert caches.has_snapshots
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_kind_that_is_needed_is_waited_for_however_long_it_cannot_be_listed(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(caches_module, "_DISCOVER_AGAIN_S", 0.01)
+    monkeypatch.setattr(caches_module, "_OPTIONAL_S", 0.05)
+    kube = Kube()
+    kube.failures[resources.ATTACHMENTS] = FAILURES[1]
+    caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
+    following = asyncio.create_task(caches.run())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await caches.synced()
+
+    assert not caches.is_synced
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_list_that_fails_at_the_takeover_leaves_nothing_old_to_act_on():
+    kube = Kube()
+    kube.contents = [a_content()]
     caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
     following = asyncio.create_task(caches.run())
     async with asyncio.timeout(5):
         await caches.synced()
+        assert len(caches.contents.values()) == 1
         kube.broken = True
 
-        with pytest.raises(KubeError):
-            await caches.refresh()
+        await caches.refresh()
 
+        assert not caches.contents.values()
+        assert not caches.contents.synced.is_set()
+        assert caches.is_synced
+        kube.broken = False
+        await caches.contents.synced.wait()
+
+    assert len(caches.contents.values()) == 1
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
 

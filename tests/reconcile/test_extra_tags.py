@@ -1,15 +1,17 @@
-"""Extra tags on their way to volumes: nobody else's volumes, and no volume that stops it."""
+"""Extra tags on their way to volumes: few calls, nobody else's volumes, no volume that stops it."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from structlog.testing import capture_logs
 
+from provisioner.ec2.batches import ask_about
 from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, Reason, StorageError
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
     from provisioner.model.volume import Volume
 
 EVERY_S = 3600.0
+
+
+@pytest.fixture(autouse=True)
+def same_order() -> None:
+    """What is refused is asked for again in a random order."""
+    random.seed(1)
 
 
 @dataclass
@@ -45,10 +53,10 @@ class Ec2:
             raise Ec2Error(Reason.UNREACHABLE, "EC2 is away", action="DescribeVolumes")
         return {each: self.volumes[each] for each in ids if each in self.volumes}
 
-    async def tag(
-        self, ids: Sequence[str], written: Mapping[str, str], *, background: bool
-    ) -> None:
-        assert background
+    async def tag(self, ids: Sequence[str], written: Mapping[str, str]) -> dict[str, Ec2Error]:
+        return await ask_about(ids, 500, partial(self._create_tags, written))
+
+    async def _create_tags(self, written: Mapping[str, str], ids: list[str]) -> None:
         self.calls.append((len(ids), dict(written)))
         for each in ids:
             if each in self.refuses:
@@ -98,16 +106,14 @@ class World:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
-def test_all_volumes_are_tagged_in_peace():
+async def test_many_volumes_are_tagged_by_few_calls():
     world = World(1200, "env=prod", "team=shop")
 
-    async def story(clock: Clock) -> float:
-        await world.extra_tags.round()
-        return clock()
+    await world.extra_tags.round()
 
-    assert in_virtual_time(story) > 120
-    assert world.ec2.described[0] == 500
-    assert world.ec2.calls == [(1, {"env": "prod", "team": "shop"})] * 1200
+    assert world.ec2.described == [500, 500, 200]
+    both = {"env": "prod", "team": "shop"}
+    assert world.ec2.calls == [(500, both), (500, both), (200, both)]
     assert world.tagged("env") == 1200
     assert world.counted("tagged") == 1200
 
@@ -139,71 +145,99 @@ async def test_volumes_of_others_and_those_that_go_are_left_alone():
     await world.extra_tags.round()
 
     assert world.tagged("env") == 1
-    assert world.ec2.described[0] == 2  # that which is being deleted is not even looked at
+    assert world.ec2.described == [2]  # that which is being deleted is not even looked at
 
 
 @pytest.mark.parametrize(
     "reason", [Reason.PERMISSION_DENIED, Reason.QUOTA_EXCEEDED, Reason.VOLUME_STATE]
 )
-def test_one_volume_that_may_not_be_tagged_does_not_keep_the_others(reason: Reason):
+async def test_one_volume_that_may_not_be_tagged_does_not_keep_the_others(reason: Reason):
     world = World(500, "env=prod")
     world.ec2.refuses = {volume_id(77): reason}
 
-    for _ in range(2):
-        in_virtual_time(lambda _: world.extra_tags.round())
+    await world.extra_tags.round()
+    await world.extra_tags.round()
 
     assert world.tagged("env") == 499
     assert world.counted("skipped") == 2
 
 
-def test_what_is_refused_is_one_line_a_round_and_costs_no_other_volume():
+async def test_one_that_ec2_does_not_describe_does_not_keep_the_others():
+    world = World(500, "env=prod")
+    why = Ec2Error(Reason.INVALID_REQUEST, "no such form", action="DescribeVolumes")
+    world.ec2.volumes[volume_id(7)] = cast("Volume", why)
+
+    await world.extra_tags.round()
+
+    assert len(world.ec2.calls) == 1
+    assert (world.counted("tagged"), world.counted("skipped")) == (499, 1)
+
+
+@pytest.mark.parametrize("bad", [range(4), range(8), range(100, 140), range(0, 1200, 30)])
+async def test_however_many_neighbours_are_refused_all_others_are_tagged(bad: range):
+    world = World(1200, "env=prod")
+    world.ec2.refuses = {volume_id(each): Reason.PERMISSION_DENIED for each in bad}
+
+    await world.extra_tags.round()
+
+    assert world.tagged("env") == 1200 - len(bad)
+    assert world.counted("skipped") == len(bad)
+
+
+async def test_a_group_that_is_refused_from_end_to_end_does_not_keep_the_others():
     world = World(1200, "env=prod")
     world.ec2.refuses = {volume_id(each): Reason.PERMISSION_DENIED for each in range(500)}
 
-    with capture_logs() as logs:
-        in_virtual_time(lambda _: world.extra_tags.round())
+    with pytest.raises(StorageError):
+        await world.extra_tags.round()
 
     assert world.tagged("env") == 700
-    assert world.counted("skipped") == 500
-    [warned] = [line for line in logs if line["log_level"] == "warning"]
-    assert (warned["volumes"], warned["first"]) == (500, f"not {volume_id(0)}")
 
-    world.ec2.refuses = {}
-    in_virtual_time(lambda _: world.extra_tags.round())
-    assert world.tagged("env") == 1200
+
+async def test_nothing_is_remembered_of_volumes_that_are_gone():
+    world = World(3, "env=prod")
+    world.ec2.refuses = {volume_id(1): Reason.PERMISSION_DENIED}
+    await world.extra_tags.round()
+    assert world.extra_tags._told == {volume_id(1)}
+
+    world.caches.persistent_volumes._store.remove("pvc-1", "")
+    await world.extra_tags.round()
+
+    assert world.extra_tags._told == set()
 
 
 @pytest.mark.parametrize("others", [range(499, 500), range(20, 480)])
-def test_what_somebody_sets_while_values_of_their_own_are_written_is_left_alone(
+async def test_what_somebody_sets_while_values_of_their_own_are_written_is_left_alone(
     others: range,
 ):
     world = World(500, "owner={{.PVCName}}")
     plain = world.ec2.tag
 
-    async def tag(ids: Sequence[str], written: Mapping[str, str], *, background: bool) -> None:
+    async def tag(ids: Sequence[str], written: Mapping[str, str]) -> dict[str, Ec2Error]:
         if not world.ec2.calls:
             for each in map(volume_id, others):
                 has = {**world.ec2.volumes[each].tags, "owner": "alice"}
                 world.ec2.volumes[each] = a_volume(each, tags=has)
-        await plain(ids, written, background=background)
+        return await plain(ids, written)
 
     world.ec2.tag = tag  # type: ignore[method-assign]
 
-    in_virtual_time(lambda _: world.extra_tags.round())
+    await world.extra_tags.round()
 
     owners = [volume.tags["owner"] for volume in world.ec2.volumes.values()]
     assert owners.count("alice") == len(others)
     assert world.counted("tagged") == 500 - len(others)
 
 
-async def test_a_round_ends_when_ec2_is_away():
+@pytest.mark.parametrize("reason", [Reason.PERMISSION_DENIED, Reason.INVALID_REQUEST])
+async def test_when_all_are_refused_a_round_ends_early(reason: Reason):
     world = World(500, "env=prod")
-    world.ec2.refuses = dict.fromkeys(world.ec2.volumes, Reason.UNREACHABLE)
+    world.ec2.refuses = dict.fromkeys(world.ec2.volumes, reason)
 
     with pytest.raises(StorageError):
         await world.extra_tags.round()
 
-    assert len(world.ec2.calls) == 1
+    assert len(world.ec2.calls) < 20
 
 
 def test_rounds_follow_each_other_even_when_one_fails():
@@ -216,7 +250,7 @@ def test_rounds_follow_each_other_even_when_one_fails():
         assert (len(world.ec2.described), world.tagged("env")) == (1, 0)
         world.ec2.away = False
         await asyncio.sleep(EVERY_S)
-        assert (len(world.ec2.described), world.tagged("env")) == (3, 3)
+        assert (len(world.ec2.described), world.tagged("env")) == (2, 3)
         going_round.cancel()
         await asyncio.gather(going_round, return_exceptions=True)
 

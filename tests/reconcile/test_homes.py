@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
+import pytest
 
+from provisioner.decide import consumers as rules
 from provisioner.decide.storage_class import ReadClass, read
 from provisioner.kube.client import KubeClient
 from provisioner.metrics import Metrics
+from provisioner.reconcile import consumers
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.consumers import WaitingPods
 from tests.builders import DRIVER, a_class, a_csi_node, a_node, a_term
@@ -80,3 +84,26 @@ def test_each_revision_of_a_class_has_its_own():
     assert world.homes(read(a_class(waits=True, allowed=[a_term(zone=[B])]))) == []
 
     assert world.homes() == [("node-1", A)]
+
+
+def test_after_a_change_only_the_changed_node_is_looked_at(monkeypatch: pytest.MonkeyPatch):
+    world = World()
+    for n in range(2, 50):
+        world.nodes.apply(a_node(f"node-{n}", zone=B, version=str(n)))
+        world.csi_nodes.apply(a_csi_node(f"node-{n}"))
+    looked_at: list[str] = []
+
+    def homes(read_class: ReadClass, driver: str, nodes: Any) -> Any:
+        looked_at.extend(node.name for node, _ in nodes)
+        return rules.homes(read_class, driver, nodes)
+
+    monkeypatch.setattr(consumers, "rules", SimpleNamespace(homes=homes))
+    assert len(world.homes()) == 49
+    looked_at.clear()
+
+    world.nodes.apply(a_node("node-7", zone=A, version="100"))
+    world.csi_nodes.remove("node-8", "")
+
+    assert ("node-7", A) in world.homes()
+    assert len(world.homes()) == 48
+    assert sorted(looked_at) == ["node-7", "node-8"]

@@ -12,11 +12,12 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
+from provisioner.ec2.batches import MOST_IN_A_ROW, ask_about
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.queue import KeyedQueue
 from provisioner.metrics import Metrics
 from provisioner.model import tags
-from provisioner.model.errors import Reason, StorageError
+from provisioner.model.errors import Ec2Error, Reason, StorageError
 from provisioner.model.reign import Reign
 from provisioner.model.volume import Volume
 from provisioner.reconcile.marks import Marks
@@ -49,7 +50,10 @@ class World:
             raise self.denials.pop()
         return self.marked
 
-    async def untag(self, volume_ids: Sequence[str], _: str) -> None:
+    async def untag(self, volume_ids: Sequence[str], _: str) -> dict[str, Ec2Error]:
+        return await ask_about(volume_ids, 500, self._delete_tags)
+
+    async def _delete_tags(self, volume_ids: list[str]) -> None:
         self.calls += 1
         if self.is_away["untag"]:
             raise an_ec2_error(Reason.UNREACHABLE)
@@ -61,9 +65,9 @@ class World:
         self.untagged += volume_ids
 
 
-def denial(*volume_ids: str) -> StorageError:
+def denial(*volume_ids: str) -> Ec2Error:
     text = f"not {volume_ids[0]}" if len(volume_ids) == 1 else f"not these {len(volume_ids)}"
-    return StorageError(Reason.PERMISSION_DENIED, text, retry_after_s=60.0)
+    return Ec2Error(Reason.PERMISSION_DENIED, text, action="DeleteTags", retry_after_s=60.0)
 
 
 class Everything(Container[str]):
@@ -229,7 +233,7 @@ def test_where_nothing_may_be_untagged_ec2_is_asked_once_a_minute_and_all_are_to
 
     at_first, later = in_virtual_time(story)
 
-    assert at_first <= 15
+    assert at_first <= MOST_IN_A_ROW + 1
     assert 55 <= later <= 61
 
 

@@ -112,10 +112,10 @@ def test_a_class_is_had_though_how_iops_follow_the_size_may_not_be_written(
         world.put("claim", claim_json(mode="Block"))
         tag = world.cloud.tag
 
-        async def denied(ids: list[str], given: Mapping[str, str]) -> None:
+        async def denied(ids: list[str], given: Mapping[str, str]) -> dict[str, Ec2Error]:
             if tags.IOPS_PER_GIB in given:
                 raise refusal(Reason.PERMISSION_DENIED, "CreateTags: UnauthorizedOperation")
-            await tag(ids, given)
+            return await tag(ids, given)
 
         monkeypatch.setattr(world.cloud, "tag", denied)
         asks = {"iopsPerGB": "400", "allowAutoIOPSIncreaseOnModify": "true"}

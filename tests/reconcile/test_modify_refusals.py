@@ -238,11 +238,11 @@ def test_somebody_who_tags_at_the_same_moment_costs_no_second_modification(
     async def story(world: World) -> None:
         tag, calls = world.cloud.tag, []
 
-        async def busy_once(ids: list[str], tags: dict[str, str]) -> None:
+        async def busy_once(ids: list[str], tags: dict[str, str]) -> dict[str, Ec2Error]:
             calls.append(ids)
             if len(calls) == 1:
                 raise Ec2Error(Reason.VOLUME_STATE, "busy", action="CreateTags", retry_after_s=1.0)
-            await tag(ids, tags)
+            return await tag(ids, tags)
 
         monkeypatch.setattr(world.cloud, "tag", busy_once)
         world.attributes_class("gold", iops="4000", tagSpecification_1="a=b")

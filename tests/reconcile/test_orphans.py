@@ -15,7 +15,7 @@ from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient
 from provisioner.metrics import Metrics
 from provisioner.model import tags
-from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.model.errors import Ec2Error, KubeError, Reason, StorageError
 from provisioner.model.reign import Reign
 from provisioner.model.volume import Volume
 from provisioner.reconcile.creation import Creations
@@ -73,12 +73,12 @@ class World:
             self.pages_at.append(asyncio.get_running_loop().time())
             yield self.volumes[at : at + 2]
 
-    async def untag(self, volume_ids: Sequence[str], _: str) -> None:
+    async def untag(self, volume_ids: Sequence[str], _: str) -> dict[str, Ec2Error]:
         if not self.may_untag:
             raise StorageError(Reason.PERMISSION_DENIED, "no ec2:DeleteTags", retry_after_s=60.0)
-        if any(volume_id in self.forbidden for volume_id in volume_ids):
-            raise StorageError(Reason.PERMISSION_DENIED, "not this one", retry_after_s=60.0)
-        self.untagged += volume_ids
+        self.untagged += [each for each in volume_ids if each not in self.forbidden]
+        why = Ec2Error(Reason.PERMISSION_DENIED, "no", action="DeleteTags", retry_after_s=60.0)
+        return {each: why for each in volume_ids if each in self.forbidden}
 
     async def delete(self, volume_id: str, *, gate: Callable[[], Awaitable[None]]) -> None:
         await gate()

@@ -6,6 +6,7 @@ from typing import cast
 
 from provisioner.kube.client import KubeClient
 from provisioner.metrics import Metrics
+from provisioner.model.node_affinity import REGION_LABEL
 from provisioner.model.zone import OUTPOST_KEYS, Place
 from provisioner.reconcile.caches import Caches
 from tests.builders import DRIVER, a_csi_node, a_node
@@ -58,3 +59,17 @@ def test_between_changes_nodes_are_not_looked_through_again():
     caches.nodes._store.apply(a_node(labels={"heartbeat": "2"}, version="2"))
 
     assert caches.registered_places() is first
+
+
+def test_a_region_is_labelled_where_all_nodes_with_the_driver_carry_it():
+    caches = Caches(cast("KubeClient", Kube()), Metrics(), DRIVER)
+    for name in ("a1", "a2", "b", "c"):
+        caches.csi_nodes._store.apply(a_csi_node(name))
+    for name, zone, region in (("a1", "a", "us-east-1"), ("b", "b", ""), ("c", "c", "home")):
+        labels = {REGION_LABEL: region} if region else {}
+        caches.nodes._store.apply(a_node(name, zone=f"us-east-1{zone}", labels=labels))
+
+    zones = ("us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d")
+    assert [caches.have_region_label(zone) for zone in zones] == [True, False, False, False]
+    caches.nodes._store.apply(a_node("a2"))
+    assert not caches.have_region_label("us-east-1a")

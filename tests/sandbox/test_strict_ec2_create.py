@@ -200,9 +200,9 @@ def test_a_snapshot_is_not_larger_than_its_volume(lab: Lab) -> None:
 
 
 def test_a_snapshot_that_does_not_exist_is_named(lab: Lab) -> None:
-    expected = ("InvalidSnapshot.NotFound", "The snapshot 'snap-0123' does not exist.")
+    expected = ("InvalidSnapshot.NotFound", "The snapshot 'snap-01234567' does not exist.")
 
-    assert refusal(lab.create, SnapshotId="snap-0123") == expected
+    assert refusal(lab.create, SnapshotId="snap-01234567") == expected
 
 
 _TOO_MANY = [f"k{number}" for number in range(51)]

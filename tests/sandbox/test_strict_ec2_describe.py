@@ -35,10 +35,6 @@ def test_an_id_may_come_twice(lab: Lab) -> None:
     assert len(lab.ec2.describe_volumes(VolumeIds=[volume, volume])["Volumes"]) == 1
 
 
-def test_an_id_that_cannot_be_one_is_refused_as_such(lab: Lab) -> None:
-    assert refusal(lab.look, "vol-nonsense")[0] == "InvalidParameterValue"
-
-
 def test_a_call_names_at_most_a_thousand_ids(lab: Lab) -> None:
     code, _ = refusal(lab.ec2.describe_volumes, VolumeIds=[_ABSENT] * 1001)
 

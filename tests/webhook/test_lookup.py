@@ -245,8 +245,8 @@ def test_after_one_has_waited_in_vain_the_next_ones_do_not_until_ec2_answers_aga
         await asyncio.sleep(2)
         known = await lookup.zone("vol-99", deadline=clock())
         began = clock()
-        ec2.zones["vol-new"] = A
-        new = await lookup.zone("vol-new", deadline=clock() + 4.5)
+        ec2.zones["vol-100"] = A
+        new = await lookup.zone("vol-100", deadline=clock() + 4.5)
         return [sum(waited), known, new]
 
     assert told(ec2, story) == [4.5, Found(A), Found(A)]

@@ -12,7 +12,8 @@ from typing import Any
 
 import jsonpatch
 
-from provisioner.model.volume import is_volume_id, normalised_handle
+from provisioner.model.ids import is_volume_id
+from provisioner.model.volume import normalised_handle
 from provisioner.model.zone import ZONE_LABEL
 from webhook.decide import affinity, labels
 from webhook.decide.documents import inside

@@ -78,6 +78,7 @@ class InstanceMetadata:
         documents = {
             "dynamic/instance-identity/document": json.dumps(document, indent=2),
             "meta-data/instance-id": self.instance_id,
+            "meta-data/placement/availability-zone/": self.zone,
             "meta-data/network/interfaces/macs/": "\n".join(f"{mac}/" for mac in self.macs),
             mapping: "\n".join(self.block_devices),
             **{f"{mapping}{name}": device for name, device in self.block_devices.items()},

@@ -21,7 +21,7 @@ from provisioner.sandbox.strict_ec2 import (
 )
 from provisioner.sandbox.strict_ec2.call import Call
 from provisioner.sandbox.strict_ec2.errors import Ec2Error
-from provisioner.sandbox.strict_ec2.params import Params
+from provisioner.sandbox.strict_ec2.params import Params, check_ids
 from provisioner.sandbox.strict_ec2.world import World
 
 ACTIONS: Final[Mapping[str, Callable[[Call], str]]] = {
@@ -61,6 +61,7 @@ def carry_out(
 ) -> tuple[int, str]:
     """Carry out one call by our rules; return the HTTP status and the XML."""
     try:
+        check_ids(flat)
         backend = _backend(world, account, region)
         return 200, ACTIONS[action](Call(world, backend, Params(flat)))
     except Ec2Error as error:

@@ -7,7 +7,6 @@ from provisioner.sandbox.strict_ec2.call import Call
 from provisioner.sandbox.strict_ec2.errors import volumes_not_found
 from provisioner.sandbox.strict_ec2.filters import VOLUME_FIELDS
 from provisioner.sandbox.strict_ec2.listing import Listing, list_page
-from provisioner.sandbox.strict_ec2.params import check_volume_id
 from provisioner.sandbox.strict_ec2.records import record_of, visible
 from provisioner.sandbox.strict_ec2.render import reply
 from provisioner.sandbox.strict_ec2.render import volume as render_volume
@@ -28,7 +27,7 @@ def volumes_by_id(call: Call, volume_ids: list[str]) -> list[Any]:
     """
     now_s = call.world.now_s()
     known = call.backend.volumes
-    found = [known.get(check_volume_id(each)) for each in volume_ids]
+    found = [known.get(each) for each in volume_ids]
     absent = [
         volume_id
         for volume_id, volume in zip(volume_ids, found, strict=True)

@@ -14,7 +14,7 @@ from provisioner.sandbox.strict_ec2.call import Call
 from provisioner.sandbox.strict_ec2.errors import Ec2Error, instances_not_found
 from provisioner.sandbox.strict_ec2.filters import TAG_FIELDS, Field, text_of
 from provisioner.sandbox.strict_ec2.listing import Listing, list_things
-from provisioner.sandbox.strict_ec2.params import Params
+from provisioner.sandbox.strict_ec2.params import Params, check_ids
 from provisioner.sandbox.strict_ec2.world import World
 
 _MOST_TYPES: Final = 100
@@ -30,6 +30,7 @@ def _answering(world: World, describe: Callable[[Call], dict[str, Any]]) -> Call
     def respond(response: Any) -> Any:
         flat = {name: value[0] for name, value in response.querystring.items()}
         try:
+            check_ids(flat)
             return motos.ActionResult(describe(Call(world, response.ec2_backend, Params(flat))))
         except Ec2Error as error:
             return error.xml(), {"status": error.status}

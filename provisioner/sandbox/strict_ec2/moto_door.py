@@ -1,5 +1,6 @@
 """The way to moto: its WSGI application, called in this process."""
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -59,9 +60,9 @@ class MotoDoor:
     def answer(
         self, request: web.BaseRequest, body: bytes, *, account: str = "", ec2: bool = False
     ) -> Reply:
-        """Let moto answer, for an account other than by the key if one is given."""
+        """Let moto answer, for another account than the usual one if it is given."""
         headers = [(k, v) for k, v in request.headers.items() if k.lower() not in _HOP_BY_HOP]
-        headers += [("x-moto-account-id", account)] if account not in {"", motos.ACCOUNT} else []
+        os.environ["MOTO_ACCOUNT_ID"] = account or motos.ACCOUNT  # what moto looks at first
         environ = EnvironBuilder(
             method=request.method,
             path=request.path,

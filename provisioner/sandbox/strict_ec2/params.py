@@ -6,7 +6,21 @@ from dataclasses import dataclass
 
 from provisioner.sandbox.strict_ec2.errors import Ec2Error, invalid, missing
 
-_VOLUME_ID = re.compile(r"vol-([0-9a-f]{8}|[0-9a-f]{17})")
+_ID = re.compile(r"[a-z]+-([0-9a-f]{8}|[0-9a-f]{17})")
+_WRONG = "Value ({id}) for parameter {parameter} is invalid. Expected: '{prefix}...'."
+_MALFORMED = {
+    "vol-": "InvalidVolumeID.Malformed",
+    "snap-": "InvalidSnapshotID.Malformed",
+    "i-": "InvalidInstanceID.Malformed",
+}
+# Parameters that hold ids, with or without a number after them: prefix, and EC2's name in its text.
+_IDS = {
+    "InstanceId": ("i-", "instanceId"),
+    "SnapshotId": ("snap-", "snapshotId"),
+    "SourceSnapshotId": ("snap-", "sourceSnapshotId"),
+    "SourceVolumeId": ("vol-", "sourceVolumeId"),
+    "VolumeId": ("vol-", "volumeId"),
+}
 _NOT_PART_OF_THE_REQUEST = ("Action", "Version", "ClientToken", "DryRun", "AWSAccessKeyId")
 
 
@@ -93,14 +107,23 @@ class Params:
         return frozenset(rest | {(f"tag:{key}", value or "") for key, value in tags})
 
 
-def check_volume_id(volume_id: str) -> str:
-    """Return a well-formed volume id.
+def check_ids(flat: Mapping[str, str]) -> None:
+    """Refuse a call, whichever, for the first of its ids that cannot be one.
 
-    Raises: ``InvalidParameterValue`` for what cannot be one.
+    Raises: ``InvalidParameterValue`` for the id of another thing or of nothing (quoted in
+    aws-missing-tools #59), ``Invalid…ID.Malformed`` for one that only begins well
+    (cloud-custodian #1738), and for whatever is no instance's (cluster-glue #29).
     """
-    if _VOLUME_ID.fullmatch(volume_id) is None:
-        raise Ec2Error(
-            "InvalidParameterValue",
-            f"Value ({volume_id}) for parameter volumes is invalid. Expected: 'vol-...'.",
-        )
-    return volume_id
+    for name, value in flat.items():
+        parameter, _, number = name.partition(".")
+        if parameter in _IDS and (number or value):
+            prefix, shown = _IDS[parameter]
+            check_id(value, prefix, "volumes" if number and prefix == "vol-" else shown)
+
+
+def check_id(value: str, prefix: str, parameter: str) -> None:
+    """Refuse what is not the id of such a thing; raises as ``check_ids``."""
+    if not value.startswith(prefix) and prefix != "i-":
+        raise invalid(_WRONG.format(id=value, parameter=parameter, prefix=prefix))
+    if not value.startswith(prefix) or _ID.fullmatch(value) is None:
+        raise Ec2Error(_MALFORMED[prefix], f'Invalid id: "{value}"')

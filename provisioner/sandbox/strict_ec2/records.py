@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from provisioner.sandbox.strict_ec2 import motos
-from provisioner.sandbox.strict_ec2.errors import Ec2Error, instance_not_found, volumes_not_found
+from provisioner.sandbox.strict_ec2.errors import instance_not_found, volumes_not_found
 from provisioner.sandbox.strict_ec2.modification import Modification
-from provisioner.sandbox.strict_ec2.params import check_volume_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def find_volume(backend: Any, volume_id: str, now_s: float) -> Any:
 
     Raises: ``InvalidVolume.NotFound``, also for one that is not yet visible.
     """
-    volume = backend.volumes.get(check_volume_id(volume_id))
+    volume = backend.volumes.get(volume_id)
     if volume is None or not visible(volume, now_s):
         raise volumes_not_found([volume_id])
     return volume
@@ -104,10 +103,8 @@ def find_volume(backend: Any, volume_id: str, now_s: float) -> Any:
 def find_instance(backend: Any, instance_id: str) -> Any:
     """Return moto's instance.
 
-    Raises: ``InvalidInstanceID.NotFound``, ``InvalidInstanceID.Malformed``.
+    Raises: ``InvalidInstanceID.NotFound``.
     """
-    if not instance_id.startswith("i-"):
-        raise Ec2Error("InvalidInstanceID.Malformed", f'Invalid id: "{instance_id}"')
     instance = backend.get_instance_by_id(instance_id)
     if instance is None:
         raise instance_not_found(instance_id)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final
 
-from provisioner.sandbox.strict_ec2.errors import Ec2Error, invalid, snapshots_not_found
+from provisioner.sandbox.strict_ec2.errors import Ec2Error, snapshots_not_found
 from provisioner.sandbox.strict_ec2.locks import Lock
 from provisioner.sandbox.strict_ec2.motos import Snapshot, ec2_utils
 
@@ -75,14 +75,8 @@ class FastRestore:
 def find_snapshots(backend: Any, snapshot_ids: list[str], now_s: float) -> list[Any]:
     """Return moto's snapshots.
 
-    Raises: ``InvalidSnapshot.NotFound`` that names those that are not there, or not yet visible;
-    ``InvalidParameterValue`` for what cannot be an id.
+    Raises: ``InvalidSnapshot.NotFound`` that names those that are not there, or not yet visible.
     """
-    for each in snapshot_ids:
-        if ec2_utils.get_prefix(each) != "snap":
-            raise invalid(
-                f"Value ({each}) for parameter snapshotId is invalid. Expected: 'snap-...'."
-            )
     found = [backend.snapshots.get(each) for each in snapshot_ids]
     absent = [
         snapshot_id

@@ -5,6 +5,7 @@ from typing import Any, Final
 from provisioner.sandbox.strict_ec2 import motos
 from provisioner.sandbox.strict_ec2.call import Call
 from provisioner.sandbox.strict_ec2.errors import Ec2Error, dry_run, invalid, missing
+from provisioner.sandbox.strict_ec2.params import check_id
 from provisioner.sandbox.strict_ec2.records import find_instance, find_volume, touch
 from provisioner.sandbox.strict_ec2.render import reply
 from provisioner.sandbox.strict_ec2.snapshot_records import find_snapshot
@@ -103,7 +104,11 @@ def _resources(call: Call) -> list[str]:
 
 
 def _check_exists(call: Call, resource_id: str) -> None:
-    match motos.ec2_utils.get_prefix(resource_id):
+    """Refuse what is not there; what has the form of no id is quoted in terratest #204."""
+    kind = motos.ec2_utils.get_prefix(resource_id)
+    if kind in ("vol", "i", "snap"):
+        check_id(resource_id, f"{kind}-", "resourceIdSet")
+    match kind:
         case "vol":
             find_volume(call.backend, resource_id, call.world.now_s())
         case "i":

@@ -1,0 +1,109 @@
+"""Which Region and account of AWS the cluster is in, as its own objects tell.
+
+EC2 answers NotFound for whatever is in another Region or account: who looks there with the wrong
+settings finds everything deleted and detached.
+"""
+
+import heapq
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from provisioner.model.meta import KubeObject
+from provisioner.model.node import CsiNode, Node
+from provisioner.model.node_affinity import REGION_LABEL, names_region, region_of
+from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.zone import ZONE_KEYS
+
+# Any one of so many, the newest: of older ones EC2 may know none any more.
+_ENOUGH = 100
+_PROVIDER_ZONE = re.compile(r"aws:/*([a-z0-9-]+)/i-[0-9a-z]+$")
+_HANDLE_ZONE = re.compile(r"aws:/*([a-z0-9-]+)/vol-[0-9a-z]+$")
+_EVER = datetime(1, 1, 1, tzinfo=UTC)
+
+_Object = TypeVar("_Object", bound=KubeObject)
+
+
+def regions(nodes: Iterable[Node], volumes: Iterable[PersistentVolume]) -> dict[str, str]:
+    """The Regions that the cluster says it is in, each with one object that says so."""
+    found = regions_of(nodes)
+    for each in () if found else volumes:
+        zone = _zone_of_volume(each)
+        if zone:
+            found.setdefault(region_of(zone), f"PersistentVolume {each.name} is in {zone}")
+    return found
+
+
+def regions_of(nodes: Iterable[Node]) -> dict[str, str]:
+    """The Regions of AWS that Nodes are in, each with one that says so; words of one's own not."""
+    found: dict[str, str] = {}
+    for node in nodes:
+        zone = _zone_of_node(node)
+        region = region_of(zone) if zone else node.labels.get(REGION_LABEL, "")
+        if names_region(region):
+            found.setdefault(region, f"Node {node.name} is in {zone or region}")
+    return found
+
+
+def instance_ids(
+    nodes: Iterable[Node], registered: Callable[[str], CsiNode | None], driver: str
+) -> list[str]:
+    """Instances of the newest nodes; by the registration where a Node names none."""
+    ids = (_instance_id(node, registered(node.name), driver) for node in _newest(nodes))
+    return [each for each in ids if each.startswith("i-")]
+
+
+def volume_ids(volumes: Iterable[PersistentVolume], driver: str) -> list[str]:
+    """Those of the newest persistent volumes."""
+    ids = (each.volume_id(driver) or "" for each in _newest(volumes))
+    return [each for each in ids if each.startswith("vol-")]
+
+
+def wrong_region(region: str, told: Mapping[str, str]) -> str:
+    """Why a client of this Region, which is none of these, does not see what the cluster has."""
+    says = next(iter(told.values()))
+    return (
+        f"EC2 would be asked in {region}, but {says}: correct --region or AWS_REGION, or leave "
+        "both out, and it is found by the Nodes"
+    )
+
+
+def wrong_account(region: str, ids: Sequence[str]) -> str:
+    """What is wrong where EC2 has found none of these, which the cluster knows."""
+    return (
+        f"with these AWS credentials EC2 in {region} knows nothing of what the cluster has "
+        f"({len(ids)} looked for, such as {ids[0]}): give the controller a role of the account "
+        "that the cluster's instances are in"
+    )
+
+
+def _newest(objects: Iterable[_Object]) -> list[_Object]:
+    return heapq.nlargest(
+        _ENOUGH, objects, key=lambda each: each.metadata.creation_timestamp or _EVER
+    )
+
+
+def _instance_id(node: Node, registered: CsiNode | None, driver: str) -> str:
+    registration = registered.driver(driver) if registered is not None else None
+    return node.instance_id or (registration.node_id if registration is not None else "")
+
+
+def _zone_of_node(node: Node) -> str:
+    told = _PROVIDER_ZONE.match(node.spec.provider_id)
+    return _real(told[1]) if told else _labelled(node)
+
+
+def _zone_of_volume(volume: PersistentVolume) -> str:
+    in_tree = volume.spec.aws_elastic_block_store
+    told = _HANDLE_ZONE.match(in_tree.volume_id) if in_tree is not None else None
+    return _real(told[1]) if told else _labelled(volume)
+
+
+def _labelled(each: KubeObject) -> str:
+    return next((zone for key in ZONE_KEYS if (zone := _real(each.labels.get(key, "")))), "")
+
+
+def _real(zone: str) -> str:
+    """The zone, "" for a word that AWS does not use for one."""
+    return zone if names_region(region_of(zone)) else ""

@@ -1,0 +1,357 @@
+"""A large cluster in one process: how long the event loop is blocked, and how much memory it takes.
+
+::
+
+    python -m tests.bench.large 100000 10000 60000   # volumes with claims, nodes, attachments
+
+The controller is the product's; the API server and EC2 answer from generators, in the same process
+and on its clock. A pass of the event loop is measured by its CPU time, so that a busy machine does
+not count: everything that waits, a lease's renewal too, waits for the end of one pass.
+"""
+
+import asyncio
+import gc
+import json
+import logging
+import resource
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, cast
+
+import click
+import structlog
+
+from provisioner.app import Controller
+from provisioner.decide.consumers import Consumers, places
+from provisioner.decide.storage_class import ReadClass, read
+from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.limiter import Limiter
+from provisioner.ec2.rates import parse_rates
+from provisioner.kube import wire
+from provisioner.kube.client import KubeClient
+from provisioner.kube.resources import (
+    ATTACHMENTS,
+    CLAIMS,
+    CSI_NODES,
+    NODES,
+    PERSISTENT_VOLUMES,
+    PODS,
+    STORAGE_CLASSES,
+    Resource,
+)
+from provisioner.kube.wire import Listing, WatchLine
+from provisioner.metrics import Metrics
+from provisioner.model import tags
+from provisioner.model.volume import Volume, VolumeState
+from provisioner.reconcile import orphans
+from provisioner.reconcile.consumers import WaitingPods
+from provisioner.settings import Settings
+from tests.bench.processes import memory_mib
+
+DRIVER, ZONES = "ebs.csi.aws.com", ("us-east-1a", "us-east-1b", "us-east-1c")
+PAGE = 500
+_MADE = "2026-11-20T00:00:00Z"
+_FOLLOWED = (CLAIMS, PERSISTENT_VOLUMES, ATTACHMENTS, NODES, CSI_NODES, STORAGE_CLASSES)
+
+
+class MeasuredLoop(asyncio.SelectorEventLoop):
+    """Notes the CPU seconds of its longest pass."""
+
+    longest_s = 0.0
+
+    def _run_once(self) -> None:
+        began_s = time.thread_time()
+        super()._run_once()  # type: ignore[misc]
+        self.longest_s = max(self.longest_s, time.thread_time() - began_s)
+
+
+class Cluster:
+    """The API server and EC2 of a cluster in which nothing happens."""
+
+    def __init__(self, volumes: int, nodes: int, attachments: int) -> None:
+        self.volumes, self.nodes, self.attachments = volumes, nodes, attachments
+        self.asked: list[str] = []
+
+    async def served(self) -> frozenset[tuple[str, str]]:
+        return frozenset((each.api_version, each.plural) for each in _FOLLOWED)
+
+    async def list(self, resource: Resource[Any], **_: Any) -> Listing[Any]:
+        self.asked.append(f"list {resource.plural}")
+        reader = wire.PageReader(resource)
+        pages = self._pages(resource)
+        while page := await asyncio.to_thread(next, pages, b""):
+            reader.read(page)
+        return reader.listing()
+
+    async def page(
+        self, resource: Resource[Any], *, most: int, **_: Any
+    ) -> tuple[Listing[Any], bool]:
+        self.asked.append(f"page {resource.plural}")
+        return Listing([], "10"), False
+
+    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[WatchLine]:
+        await asyncio.Event().wait()
+        yield cast("WatchLine", None)
+
+    def _pages(self, resource: Resource[Any]) -> Iterator[bytes]:
+        of_kind = {
+            CLAIMS.plural: (self.volumes, _claim),
+            PERSISTENT_VOLUMES.plural: (self.volumes, _persistent_volume),
+            ATTACHMENTS.plural: (self.attachments, lambda n: _attachment(n, self.nodes)),
+            NODES.plural: (self.nodes, _node),
+            CSI_NODES.plural: (self.nodes, _csi_node),
+            STORAGE_CLASSES.plural: (1, _class),
+        }
+        count, make = of_kind.get(resource.plural, (0, _class))
+        for at in range(0, max(count, 1), PAGE):
+            items = [make(n) for n in range(at, min(at + PAGE, count))]
+            more = "more" if at + PAGE < count else ""
+            listing = {"metadata": {"resourceVersion": "10", "continue": more}, "items": items}
+            yield json.dumps(listing).encode()
+
+
+async def measure(cluster: Cluster) -> None:
+    """Fill the caches, take over, settle, sweep; tell each one's longest pass and memory."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    kube, metrics = cast("KubeClient", cluster), Metrics()
+    limiter = Limiter(parse_rates("*=x1000"), metrics=metrics)
+    calls = Ec2Calls(cast("Any", None), limiter=limiter, metrics=metrics)
+    controller = Controller(Settings(cluster_id="bench"), kube, kube, calls, metrics)
+    _tell("imported", 0.0)
+    following = asyncio.create_task(controller.caches.run())
+    cast("Any", controller.leases).acquire = _nobody_else
+    await _step("caches filled", controller._elected())
+    resting_mib = _tell("caches at rest", 0.0)
+    cluster.asked.clear()
+    await _step("caught up", controller._catch_up())
+    assert not any(each.startswith("list") for each in cluster.asked), cluster.asked
+    await _step("taken over", _taken_over(controller))
+    await _step("subscribed", controller.caches.introduce(controller._subscribe))
+    queues = [flow.queue for flow in controller.flows]
+    working = [asyncio.create_task(queue.run()) for queue in queues]
+    await _step("settled", _settled(queues))
+    volumes = cast("Any", controller.orphans._volumes)
+    volumes.find, volumes.find_pages = _nothing, lambda **_: _paged(cluster.volumes)
+    orphans._PAGE_PAUSE_S = 0.01
+    await _step("swept", controller.orphans.sweep())
+    await _step("a class's nodes", _nodes_of_a_class(controller))
+    gc.collect()
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    click.echo(f"peak {peak_mib:.0f} MiB, {peak_mib - resting_mib:.0f} above the caches at rest")
+    for task in (*working, following):
+        task.cancel()
+    await asyncio.gather(*working, following, return_exceptions=True)
+
+
+async def _taken_over(controller: Controller) -> None:
+    controller.leading.set()
+    claims = list(controller.caches.claims.values())
+    controller.marks.lineage.take_over(None, claims)
+    controller.provisioner.takeover.take_over(claims, None)
+    controller.attacher.detacher.take_over()
+    controller.snapshotter.take_over(None)
+
+
+async def _nobody_else(_: object) -> None:
+    return
+
+
+async def _settled(queues: list[Any]) -> None:
+    for _ in range(1200):
+        if not any(queue._ready or queue._running for queue in queues):
+            return
+        await asyncio.sleep(0.1)
+
+
+async def _nodes_of_a_class(controller: Controller) -> None:
+    """What a claim asks whose pod may run on one node only, after a node has changed."""
+    caches = controller.caches
+    storage_class = next(iter(caches.classes.values()))
+    read_class = read(storage_class)
+    assert isinstance(read_class, ReadClass)
+    waiting = WaitingPods(cast("KubeClient", None), caches, DRIVER)
+    homes = waiting.homes(read_class)
+    await asyncio.sleep(0)
+    some = next(iter(caches.nodes.values()))
+    waiting._node_changed(some, None)
+    again = waiting.homes(read_class)
+    assert len(homes) == len(again) == len(caches.nodes.values())
+    await asyncio.sleep(0)
+    selector = {"kubernetes.io/hostname": "nowhere"}
+    pod = {"metadata": {"name": "p", "namespace": "n"}, "spec": {"nodeSelector": selector}}
+    narrow = wire.decode_object(PODS, json.dumps(pod).encode())
+    places(Consumers((narrow,), homes))
+
+
+async def _nothing(**_: Any) -> list[Volume]:
+    return []
+
+
+async def _paged(volumes: int) -> AsyncIterator[list[Volume]]:
+    for at in range(0, volumes, PAGE):
+        yield [_volume(n) for n in range(at, min(at + PAGE, volumes))]
+
+
+async def _step(name: str, work: Any) -> None:
+    loop = cast("MeasuredLoop", asyncio.get_running_loop())
+    await asyncio.sleep(0)
+    loop.longest_s, began_s = 0.0, time.process_time()
+    await work
+    await asyncio.sleep(0)
+    _tell(name, time.process_time() - began_s)
+
+
+def _tell(name: str, cpu_s: float) -> float:
+    resident_mib = memory_mib()[0]
+    loop = cast("MeasuredLoop", asyncio.get_running_loop())
+    click.echo(
+        f"{name:18} {cpu_s:6.1f} CPU-s, longest pass {loop.longest_s * 1000:5.0f} ms, "
+        f"{resident_mib:5.0f} MiB"
+    )
+    return resident_mib
+
+
+def _meta(name: str, n: int, **more: Any) -> dict[str, Any]:
+    uid = f"{n:08x}-7f00-4a7e-9d61-{n:012x}"
+    return {
+        "name": name,
+        "uid": uid,
+        "creationTimestamp": _MADE,
+        "resourceVersion": str(n % 9 + 1),
+    } | more
+
+
+def _claim(n: int) -> dict[str, Any]:
+    annotations = {
+        "pv.kubernetes.io/bind-completed": "yes",
+        "pv.kubernetes.io/bound-by-controller": "yes",
+        "volume.kubernetes.io/storage-provisioner": DRIVER,
+    }
+    size = {"storage": "10Gi"}
+    return {
+        "metadata": _meta(
+            f"data-app-{n}",
+            n,
+            namespace=f"team-{n % 200}",
+            labels={"app": f"app-{n}"},
+            annotations=annotations,
+            finalizers=["kubernetes.io/pvc-protection"],
+        ),
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": size},
+            "storageClassName": "ebs",
+            "volumeName": _name(n),
+        },
+        "status": {"capacity": size, "phase": "Bound"},
+    }
+
+
+def _name(n: int) -> str:
+    return f"pvc-{n:08x}-7f00-4a7e-9d61-{n:012x}"
+
+
+def _persistent_volume(n: int) -> dict[str, Any]:
+    return {
+        "metadata": _meta(
+            _name(n),
+            n,
+            annotations={"pv.kubernetes.io/provisioned-by": DRIVER},
+            finalizers=[
+                "external-provisioner.volume.kubernetes.io/finalizer",
+                "kubernetes.io/pv-protection",
+                "external-attacher/ebs-csi-aws-com",
+            ],
+        ),
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "10Gi"},
+            "claimRef": {
+                "namespace": f"team-{n % 200}",
+                "name": f"data-app-{n}",
+                "uid": _name(n)[4:],
+            },
+            "csi": {"driver": DRIVER, "volumeHandle": f"vol-{n:017x}"},
+            "persistentVolumeReclaimPolicy": "Delete",
+            "storageClassName": "ebs",
+        },
+        "status": {"phase": "Bound"},
+    }
+
+
+def _attachment(n: int, nodes: int) -> dict[str, Any]:
+    return {
+        "metadata": _meta(
+            f"csi-{n:064x}",
+            n,
+            annotations={"ebs-provisioner.io/volume-id": f"vol-{n:017x}"},
+            finalizers=["external-attacher/ebs-csi-aws-com"],
+        ),
+        "spec": {
+            "attacher": DRIVER,
+            "nodeName": f"ip-{n % nodes}.ec2.internal",
+            "source": {"persistentVolumeName": _name(n)},
+        },
+        "status": {"attached": True, "attachmentMetadata": {"devicePath": "/dev/xvdaa"}},
+    }
+
+
+def _node(n: int) -> dict[str, Any]:
+    zone = ZONES[n % len(ZONES)]
+    labels = {
+        "kubernetes.io/hostname": f"ip-{n}.ec2.internal",
+        "kubernetes.io/os": "linux",
+        "node.kubernetes.io/instance-type": "m5.large",
+        "topology.kubernetes.io/zone": zone,
+        "topology.kubernetes.io/region": zone[:-1],
+        "topology.ebs.csi.aws.com/zone": zone,
+    }
+    return {
+        "metadata": _meta(f"ip-{n}.ec2.internal", n, labels=labels),
+        "spec": {"providerID": f"aws:///{zone}/i-{n:017x}"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def _csi_node(n: int) -> dict[str, Any]:
+    driver = {
+        "name": DRIVER,
+        "nodeID": f"i-{n:017x}",
+        "topologyKeys": ["topology.kubernetes.io/zone"],
+        "allocatable": {"count": 25},
+    }
+    return {"metadata": _meta(f"ip-{n}.ec2.internal", n), "spec": {"drivers": [driver]}}
+
+
+def _class(_: int) -> dict[str, Any]:
+    return {
+        "metadata": _meta("ebs", 1),
+        "provisioner": DRIVER,
+        "parameters": {"type": "gp3"},
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+
+
+def _volume(n: int) -> Volume:
+    owner = tags.Owner(f"team-{n % 200}", f"data-app-{n}", _name(n), "Delete")
+    written = dict(tags.of_new_volume(owner, cluster_id="bench", extra={}))
+    del written[tags.UNCLAIMED]
+    return Volume(
+        volume_id=f"vol-{n:017x}",
+        state=VolumeState.IN_USE,
+        size_gib=10,
+        zone=ZONES[n % len(ZONES)],
+        tags=written,
+    )
+
+
+def main() -> None:
+    """Run it."""
+    numbers = [int(text) for text in sys.argv[1:]] or [100_000, 10_000, 60_000]
+    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+        runner.run(measure(Cluster(*numbers)))
+
+
+if __name__ == "__main__":
+    main()

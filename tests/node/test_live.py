@@ -1,0 +1,139 @@
+"""A file system that another mount namespace keeps alive is mounted, not claimed.
+
+As an agent's container does that has kubelet's folder without propagation, and a file of it open.
+"""
+
+import os
+import subprocess
+
+import pytest
+
+from provisioner.model.errors import NodeError, Reason
+from provisioner.model.node_requests import Unstage
+from tests.node.machine import VOLUME, run
+
+pytest_plugins = ("tests.node.machine_fixtures",)
+pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
+
+AGENT = ("unshare", "--mount", "--propagation", "private", "sh", "-c")
+
+
+@pytest.fixture
+def machine(machine):
+    (machine.roots.sys / "fs").symlink_to("/sys/fs")
+    return machine
+
+
+def known_by_its_name(machine, disk):
+    """Its folder in sysfs is a link to the one with the kernel's name for it, as it really is."""
+    by_number = machine.roots.sys / "dev/block" / disk.number
+    own = machine.roots.sys / "devices" / disk.loop.rpartition("/")[2]
+    own.parent.mkdir(exist_ok=True)
+    by_number.rename(own)
+    by_number.symlink_to(own)
+
+
+def held_open(path):
+    """A process in a mount namespace of its own that has a file open."""
+    held = subprocess.Popen(
+        [*AGENT, f"exec 3<{path}; echo; exec sleep 100"], stdout=subprocess.PIPE
+    )
+    assert held.stdout is not None
+    held.stdout.readline()
+    return held
+
+
+def unstage(machine):
+    return Unstage(VOLUME, str(machine.staging()))
+
+
+@pytest.mark.parametrize("file_system", ["ext4", "ext3", "xfs"])
+async def test_it_is_mounted_again_unchecked(machine, file_system):
+    disk = machine.attach()
+    known_by_its_name(machine, disk)
+    await machine.stager.stage(machine.stage(file_system=file_system))
+    (machine.staging() / "file").write_text("written")
+    agent = held_open(machine.staging() / "file")
+    try:
+        await machine.stager.unstage(unstage(machine))
+        assert machine.mounts_below() == []
+        machine.fake("e2fsck", "exit 8")  # as it ends on a device in use
+
+        await machine.stager.stage(machine.stage(file_system=file_system))
+
+        assert (machine.staging() / "file").read_text() == "written"
+    finally:
+        agent.kill()
+        agent.communicate()
+
+
+async def test_another_file_system_than_is_asked_for_is_refused(machine):
+    disk = machine.attach()
+    known_by_its_name(machine, disk)
+    await machine.stager.stage(machine.stage(file_system="xfs"))
+    (machine.staging() / "file").write_text("written")
+    agent = held_open(machine.staging() / "file")
+    try:
+        await machine.stager.unstage(unstage(machine))
+
+        with pytest.raises(NodeError, match="another mount namespace") as refused:
+            await machine.stager.stage(machine.stage(file_system="ext4"))
+    finally:
+        agent.kill()
+        agent.communicate()
+
+    assert refused.value.reason is Reason.DEVICE_BUSY
+    assert machine.mounts_below() == []
+
+
+async def test_for_reading_only_it_is_not_mounted_beside_a_writer(machine):
+    """The kernel refuses: it is one superblock."""
+    disk = machine.attach()
+    known_by_its_name(machine, disk)
+    await machine.stager.stage(machine.stage())
+    (machine.staging() / "file").write_text("written")
+    agent = held_open(machine.staging() / "file")
+    try:
+        await machine.stager.unstage(unstage(machine))
+
+        with pytest.raises(NodeError) as refused:
+            await machine.stager.stage(machine.stage(flags=("ro",)))
+    finally:
+        agent.kill()
+        agent.communicate()
+
+    assert refused.value.reason is Reason.DEVICE_BUSY
+
+
+async def test_one_whose_file_system_has_ended_is_told(machine):
+    disk = machine.attach()
+    known_by_its_name(machine, disk)
+    await machine.stager.stage(machine.stage(file_system="xfs"))
+    (machine.staging() / "file").write_text("written")
+    agent = held_open(machine.staging() / "file")
+    try:
+        run("xfs_io", "-x", "-c", "shutdown", machine.staging())
+        await machine.stager.unstage(unstage(machine))
+
+        with pytest.raises(NodeError, match="another mount namespace") as refused:
+            await machine.stager.stage(machine.stage(file_system="xfs"))
+    finally:
+        agent.kill()
+        agent.communicate()
+
+    assert refused.value.reason is Reason.MOUNT_FAILED
+    assert machine.mounts_below() == []
+
+
+async def test_what_holds_a_device_otherwise_is_not_touched(machine):
+    disk = machine.attach()
+    known_by_its_name(machine, disk)
+    run("mkfs.ext4", "-q", disk.node)
+    held = os.open(disk.node, os.O_RDONLY | os.O_EXCL)
+    try:
+        with pytest.raises(NodeError) as refused:
+            await machine.stager.stage(machine.stage(origin="snap-1"))
+    finally:
+        os.close(held)
+
+    assert refused.value.reason is Reason.DEVICE_BUSY
