@@ -42,7 +42,7 @@ class Lease(KubeObject, frozen=True, rename="camel", kw_only=True):
     spec: LeaseSpec = LeaseSpec()
 
 
-LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease, True)  # noqa: FBT003 -- namespaced
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
 
 
 def boot_clock() -> float:
