@@ -21,6 +21,7 @@ from provisioner.kube.resources import (
     Resource,
 )
 from provisioner.model.claim import Claim
+from provisioner.model.driver import AUTO_MODE_DRIVER
 from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.node_affinity import names_zone, zones_named
@@ -85,7 +86,8 @@ def volume_view(volume: PlacedVolume, driver: str) -> VolumeView | None:
 
     One that is being deleted says nothing of zones: another may take its name.
     """
-    volume_id = volume.volume_id(driver)
+    # Of Auto Mode's it is only read where they are, for pods that use both.
+    volume_id = volume.volume_id(driver) or volume.volume_id(AUTO_MODE_DRIVER)
     if not volume_id:
         return None
     holder = volume.spec.claim_ref

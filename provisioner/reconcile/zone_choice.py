@@ -144,9 +144,9 @@ class ZoneChoice:
         self._fail_over.begin_anew(uid)
 
     async def _choose(self, claim: Claim, read_class: ReadClass, cloned: Volume | None) -> _Found:
-        # Anybody can write an annotation; it counts only where something may have been begun.
-        if claim.pinned_zone and self.may_have_begun(claim):
-            return zones.Chosen(claim.pinned_zone, claim.pinned_outpost_arn)
+        pinned = await self._pinned(claim, read_class)
+        if pinned is not None:
+            return pinned
         given, refusals = self._node_for(claim, read_class), self._fail_over.of(claim.uid)
         if cloned is not None:
             found = await self.beside.choose(claim, read_class, cloned, refusals, node=given)
@@ -165,6 +165,23 @@ class ZoneChoice:
         if is_refused:
             return await self._instead_of_node(claim, read_class, refusals)
         return await self._beside_siblings(claim, read_class, where, node)
+
+    async def _pinned(self, claim: Claim, read_class: ReadClass) -> zones.Chosen | None:
+        """The place that is written to a claim, if it counts.
+
+        Anybody who may edit the claim can write it, so only where something may have been begun,
+        and never where the class lets no volume be. Something may have been begun there all the
+        same, if the class was another one then: our next call has its client token, so EC2 refuses
+        it, and the volume is found.
+        """
+        if not claim.pinned_zone or not self.may_have_begun(claim):
+            return None
+        pin = Place(claim.pinned_zone, claim.pinned_outpost_arn)
+        names = await self._zone_names.by_id() if zones.needs_zone_names(read_class) else None
+        if zones.allows(read_class, pin, names):
+            return zones.Chosen(pin.zone, pin.outpost_arn)
+        log.warning("its class forbids the zone that is written to a claim", zone=pin.zone)
+        return None
 
     def _node_for(self, claim: Claim, read_class: ReadClass) -> tuple[str, bool]:
         """The node that says where the volume has to be, and whether its pods are there already.

@@ -84,6 +84,18 @@ async def test_a_wrong_label_is_overwritten(store: Store):
     assert made["metadata"]["labels"] == {**IN_A, "team": "shop"}
 
 
+async def test_a_wrong_label_that_is_written_again_and_again_does_not_win(store: Store):
+    await store.persistent_volume("data", store.volume(A))
+    path = f"{PVS}/{store.namespace}-data"
+
+    for _ in range(2):
+        answer = await store.api.patch(path, {"metadata": {"labels": {ZONE: B, "app": "shop"}}})
+        assert (answer["metadata"]["labels"][ZONE], answer["metadata"]["labels"]["app"]) == (
+            A,
+            "shop",
+        )
+
+
 async def test_it_is_all_the_same_for_server_side_apply(store: Store):
     body = store.described("data", store.volume(A))
     path = f"{PVS}/{body['metadata']['name']}"

@@ -8,13 +8,17 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import aiohttp
+import pytest
 
+from provisioner.sandbox import api_server
 from provisioner.sandbox.api import Api
+from provisioner.sandbox.control_plane import ControlPlane
 from provisioner.sandbox.installation import MANIFESTS, unregister_webhook
 from provisioner.sandbox.kubectl import kubectl
+from tests.cluster.background import Background
 from tests.cluster.hands import PVS, items
 from tests.cluster.replicas import WebhookReplica, eventually
-from tests.cluster.static import Store
+from tests.cluster.static import Store, pinned
 from tests.cluster.webhook_hands import (
     CONFIGURATIONS,
     LEASE,
@@ -68,6 +72,34 @@ async def test_created_by_kubectl_before_during_and_after_an_outage_all_get_labe
     assert B in event["message"]
     assert event["count"] == 1
     await store.api.delete(f"{EVENTS}/{event['metadata']['name']}")
+
+
+async def restarted(plane: ControlPlane) -> None:
+    await plane.stop_api_server()
+    await plane.start_api_server()
+
+
+async def test_where_the_api_server_lets_an_affinity_change_a_wrong_one_is_corrected(
+    store: Store, webhook: WebhookReplica, background: Background, monkeypatch: pytest.MonkeyPatch
+):
+    plane, usual = store.sandbox.plane, api_server.without_kubelets()
+    gate = "--feature-gates=MutablePVNodeAffinity=true"
+    monkeypatch.setattr(api_server, "without_kubelets", lambda: [*usual, gate])
+    await webhook.kill()
+    try:
+        await background.call(restarted(plane))
+        await store.create("wrong", store.volume(A), B)
+        webhook.begin()
+        await webhook.ready()
+
+        async def corrected() -> bool:
+            return bool((await store.read("wrong"))["spec"]["nodeAffinity"] == pinned(A))
+
+        await eventually("the affinity is that of its zone", corrected, within_s=60)
+    finally:
+        monkeypatch.undo()
+        await background.call(restarted(plane))
+    await webhook.ready()
 
 
 async def test_while_ec2_says_nothing_it_is_let_through_and_repaired_later(

@@ -58,6 +58,50 @@ async def test_a_pin_that_its_author_wrote_counts_for_nothing_that_we_have_begun
     assert zones_asked(world) == [ZONE]
 
 
+@pytest.mark.parametrize(
+    ("allowed", "pin", "asked"),
+    [
+        pytest.param([a_term(zone=[ZONE])], "us-east-1f", ZONE, id="a zone"),
+        pytest.param([a_term(zone=[ZONE])], ZONE, ZONE, id="its own zone"),
+        pytest.param([a_term(zone=["us-east-1f"])], "us-east-1f", "us-east-1f", id="another zone"),
+    ],
+)
+async def test_after_a_take_over_a_pin_counts_only_where_the_class_lets_volumes_be(
+    allowed: list[Any], pin: str, asked: str
+):
+    claim = annotated(a_claim(), "8", **{PINNED_ZONE: a_claim().pin(pin)})
+    world = World(claim)
+    world.provisioner.takeover.begin([claim], from_stranger=False)
+    world.caches.classes._store._objects["fast"] = a_class(allowed=allowed)
+    world.kube.answers = [*([] if pin == asked else [claim]), a_persistent_volume()]
+    world.ec2.answers = [a_volume(zone=asked)]
+
+    await world.provisioner.reconcile(UID)
+
+    assert zones_asked(world) == [asked]
+
+
+async def test_after_a_take_over_no_volume_is_made_on_an_outpost_that_the_class_forbids():
+    arn = "arn:aws:outposts:us-east-1:111122223333:outpost/op-1"
+    claim = annotated(a_claim(), "8", **{PINNED_ZONE: a_claim().pin(ZONE, arn)})
+    world = World(claim)
+    world.provisioner.takeover.begin([claim], from_stranger=False)
+    only = a_term(
+        zone=[ZONE],
+        region=["us-east-1"],
+        partition=["aws"],
+        account=["111122223333"],
+        outpost=["op-2"],
+    )
+    world.caches.classes._store._objects["fast"] = a_class(allowed=[only])
+    world.kube.answers = [claim, a_persistent_volume()]
+    world.ec2.answers = [a_volume()]
+
+    await world.provisioner.reconcile(UID)
+
+    assert [each.outpost_arn for each in world.ec2.requests] == [arn.replace("op-1", "op-2")]
+
+
 async def test_a_pin_of_the_process_before_us_counts_whatever_node_is_chosen_now():  # race 4
     claim = annotated(PINNED, "9", **{SELECTED_NODE: "node-2"})
     world = World(claim)

@@ -36,6 +36,7 @@ class Kube:
     first: Doing | None = None
     version: int = 10
     _watches: dict[str, list[asyncio.Queue[bytes]]] = field(default_factory=dict)
+    _told: list[tuple[str, int, bytes]] = field(default_factory=list)
 
     @property
     def client(self) -> KubeClient:
@@ -68,8 +69,13 @@ class Kube:
         )
         return reader.listing()
 
-    async def watch(self, resource: Any, **_: Any) -> AsyncIterator[wire.WatchLine]:
+    async def watch(
+        self, resource: Any, *, resource_version: str = "", **_: Any
+    ) -> AsyncIterator[wire.WatchLine]:
         lines: asyncio.Queue[bytes] = asyncio.Queue()
+        for plural, version, line in self._told:  # what came between the list and this
+            if plural == resource.plural and version > int(resource_version or 0):
+                lines.put_nowait(line)
         self._watches.setdefault(resource.plural, []).append(lines)
         while True:
             yield msgspec.json.decode(await lines.get(), type=wire.WatchLine)
@@ -86,6 +92,7 @@ class Kube:
 
     def _tell(self, plural: str, kind: str, obj: Json) -> None:
         line = json.dumps({"type": kind, "object": obj}).encode()
+        self._told.append((plural, self.version, line))
         for lines in self._watches.get(plural, ()):
             lines.put_nowait(line)
 

@@ -46,6 +46,19 @@ def test_volumes_of_one_zone_are_let_through_without_a_read():
     assert world.kube.read == []
 
 
+def test_a_volume_of_eks_auto_mode_counts_beside_ours():
+    world = a_world()
+    theirs = a_persistent_volume(
+        "pv-auto", zone=B, claim="shop/auto", driver="ebs.csi.eks.amazonaws.com"
+    )
+    world.kube.put("persistentvolumes", theirs)
+    world.kube.put("persistentvolumeclaims", a_claim("auto", bound="pv-auto"))
+
+    answer = world.answer("pod", a_pod(*claimed("here", "auto")))
+
+    assert (answer.allowed, answer.why) == (False, "VolumesApart")
+
+
 def test_volumes_of_two_zones_are_refused_after_just_these_were_read():
     world = a_world()
 

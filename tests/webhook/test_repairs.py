@@ -16,7 +16,7 @@ from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.kube.lease import Leases
 from provisioner.model.errors import Ec2Error, KubeError, Reason
 from tests.webhook.edges import Ec2, Kube, a_persistent_volume
-from webhook import repairs
+from webhook import lookup, repairs
 from webhook.lookup import ZoneLookup
 from webhook.metrics import WebhookMetrics
 from webhook.model.review import Json
@@ -318,6 +318,22 @@ async def test_a_wrong_affinity_is_corrected_where_the_api_server_lets_it_change
     assert world.labels() == {ZONE: A}
     assert world.events == []
     assert world.count("repaired") == 1
+
+
+async def test_a_repair_waits_for_ec2_where_the_zone_was_forgotten_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(lookup, "_MOST_ZONES", 1)
+    other = "vol-0aaaaaaaaaaaaaaa0"
+    world.ec2.zones[other] = A
+    world.kube.put(PVS, a_pv(), a_pv("two", volume=other))
+
+    async with world.repairing():
+        await world.until(lambda: world.affinity() and world.affinity("two"))
+
+    assert [len(each) for each in world.ec2.asked] == [2, 1]
+    doubts = {"source": "ec2", "outcome": "doubt"}
+    assert not world.metrics.registry.get_sample_value("ebs_webhook_lookups_total", doubts)
 
 
 async def test_what_ec2_did_not_say_is_asked_again(world: World):

@@ -73,16 +73,16 @@ def judge(pod: Pod, readings: Readings, *, namespace: str, strict: bool = False)
 
 def _anothers(pod: Pod, volumes: PodVolumes, readings: Readings, namespace: str) -> Verdict | None:
     """Whose claim it is, is not told: the id may be guessed."""
-    for volume_id in volumes.inline:
-        holder = readings.holder_of(volume_id, namespace)
-        if holder:
-            sentence = (
-                f"{pod.title}: its inline volume {volume_id} backs a claim of another namespace; "
-                "only pods of that namespace may use it: use a claim and a volume of your own"
-            )
-            basis = Basis(volumes=frozenset({holder}))
-            return Verdict(deny("VolumeOfAnotherNamespace", sentence, code=403), basis)
-    return None
+    held = readings.held_outside(namespace) if volumes.inline else {}
+    volume_id = next((each for each in volumes.inline if each in held), None)
+    if volume_id is None:
+        return None
+    sentence = (
+        f"{pod.title}: its inline volume {volume_id} backs a claim of another namespace; only pods "
+        "of that namespace may use it: use a claim and a volume of your own"
+    )
+    basis = Basis(volumes=frozenset({held[volume_id]}))
+    return Verdict(deny("VolumeOfAnotherNamespace", sentence, code=403), basis)
 
 
 def _conflicting(pod: Pod, placement: Placement, volume: Placed, objection: Objection) -> Verdict:

@@ -64,16 +64,16 @@ class Readings:
             return "", None
         return name, volume
 
-    def holder_of(self, volume_id: str, namespace: str) -> str:
-        """A persistent volume that gives this EBS volume to a claim of another namespace, or ""."""
-        for name, volume in self.volumes.items():
-            if (
-                volume is not None
-                and volume.volume_id == volume_id
-                and volume.claim_namespace not in ("", namespace)
-            ):
-                return name
-        return ""
+    def held_outside(self, namespace: str) -> dict[str, str]:
+        """The EBS volumes that back claims of other namespaces, with a persistent volume of each.
+
+        Claims that are gone count: what they wrote is still on the volume.
+        """
+        return {
+            view.volume_id: name
+            for name, view in self.volumes.items()
+            if view is not None and view.claim_namespace not in ("", namespace)
+        }
 
     def zone_of(self, node_name: str) -> str | None:
         """The zone of a node, None if nothing tells."""

@@ -631,3 +631,14 @@ def test_a_word_of_the_clusters_own_for_a_zone_refuses_nothing():
     assert judged(
         a_pod(*claimed("data"), terms=[term(EBS_ZONE, "In", B, "rack-7")]), readings
     ).allowed
+
+
+def test_a_pod_with_thousands_of_volumes_of_either_kind_costs_no_time():
+    names = [f"c{number}" for number in range(3_000)]
+    many = [inline(f"vol-{number:08x}") for number in range(3_000)]
+    pod, readings = pods.read(a_pod(*claimed(*names), *many)), known({key: [A] for key in names})
+
+    began = time.process_time()
+    assert rule.judge(pod, readings, namespace=SHOP).answer.allowed
+
+    assert time.process_time() - began < 0.5
