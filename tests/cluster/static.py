@@ -114,6 +114,8 @@ class Store:
 
     async def cleared(self) -> None:
         """Remove all of it, also what Kubernetes made of it: nobody detaches these volumes."""
+        for kind in ("replicasets", "statefulsets"):  # or they make each pod anew
+            await self.api.delete(f"/apis/apps/v1/namespaces/{self.namespace}/{kind}")
         await self.api.delete(pods_of(self.namespace))
 
         async def no_pods() -> bool:
