@@ -41,8 +41,8 @@ from webhook.tls_secret import CERTIFICATE, KEY, SECRETS, Changes, Held, Secret
 _PACE_S, _PACE_MOST_S = 0.02, 5.0
 _CALM_S = 10.0
 _BACKOFF_BASE_S, _BACKOFF_CAP_S = 0.1, 10.0
-# A replica that has not heard of the API server for so long is not asked by others either: its
-# caches are old, and it would not see a new certificate.
+# A replica that could not read the Secret for so long is not asked by others either: it would not
+# see a new certificate, and its caches are as old.
 _DEAF_S = 300.0
 # Of what several replicas do at once, all but one are refused.
 _OVERTAKEN = frozenset({Reason.CONFLICT, Reason.OBJECT_EXISTS})
@@ -175,7 +175,7 @@ class Keeper:
             return "there is no certificate yet that API servers trust"
         deaf_s = asyncio.get_running_loop().time() - self._heard_at
         if deaf_s > _DEAF_S:
-            return f"the API server has not been reached for {deaf_s:.0f} s"
+            return f"Secret {self._namespace}/{self._secret} could not be read for {deaf_s:.0f} s"
         return ""
 
     async def run(self) -> None:
@@ -218,7 +218,6 @@ class Keeper:
                 await asyncio.sleep(self._backoff_s())
             else:
                 self._failures = 0
-                self._heard_at = asyncio.get_running_loop().time()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
                         await self._changed.wait()
@@ -230,7 +229,6 @@ class Keeper:
             message = f"there is no Secret {self._namespace}/{self._secret}"
             raise StorageError(Reason.OBJECT_NOT_FOUND, message)
         self._served.follow(secret.data or {}, self._names, self._now())
-        self._heard_at = asyncio.get_running_loop().time()
         self.ready.set()
         self._said = ""
         return self._waits.check_s
@@ -254,7 +252,6 @@ class Keeper:
         held, serve_in_s = self._served.take(held, seen, now, self._waits)
         served = self._served.pair
         if served is not None and served.valid_at(now) and seen.trusts(served.authority):
-            self._heard_at = asyncio.get_running_loop().time()
             self.ready.set()
         decided = rotation.decide(held.content, seen, now, self._waits)
         if isinstance(decided, Wait):
@@ -314,12 +311,15 @@ class Keeper:
         log.info("moved the certificates on", step=name)
 
     async def _read(self) -> Secret | None:
+        found: Secret | None = None
         try:
-            return await self._client.get(SECRETS, self._secret, self._namespace)
+            found = await self._client.get(SECRETS, self._secret, self._namespace)
         except KubeError as error:
             if error.reason is not Reason.OBJECT_NOT_FOUND:
                 raise
-            return None
+        # Whatever is wrong with the Secret or the configurations is so for every replica.
+        self._heard_at = asyncio.get_running_loop().time()
+        return found
 
     async def _write(self, secret: Secret | None, changes: Changes, step: Step) -> None:
         what = type(step).__name__

@@ -204,10 +204,22 @@ def test_who_has_not_heard_of_the_api_server_for_minutes_is_not_ready(
         await asyncio.sleep(200)
         assert replica.keeper.problem() == ""
         await asyncio.sleep(200)
-        assert "the API server has not been reached for" in replica.keeper.problem()
+        assert "Secret web/tls could not be read for" in replica.keeper.problem()
 
         monkeypatch.setattr(Refusing, "refused", frozenset())
         await asyncio.sleep(60)
+        assert replica.keeper.problem() == ""
+
+    told(story)
+
+
+def test_an_api_server_that_answers_is_heard_though_it_refuses(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tests.webhook.certificate_replicas.Edge", Refusing)
+
+    async def story(world: World) -> None:
+        replica = await a_replica(world)
+        monkeypatch.setattr(Refusing, "refused", frozenset({f"get {MUTATING}"}))
+        await asyncio.sleep(HOUR_S)
         assert replica.keeper.problem() == ""
 
     told(story)

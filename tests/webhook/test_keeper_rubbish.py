@@ -191,12 +191,26 @@ def test_foreign_rubbish_is_told_and_what_was_served_goes_on():
         spoilt = data_of(FRESH) | {"tls.key": DUE.key}
         with capture_logs() as logs:
             world.put_secret(spoilt)
-            await asyncio.sleep(300)
+            await asyncio.sleep(3600)
 
         assert replica.chain == FRESH.certificate
+        assert replica.keeper.problem() == ""
         (warning,) = warnings(logs)
         assert "KEY_VALUES_MISMATCH" in warning.upper().replace(" ", "_")
         assert world.secret == spoilt
+
+    told(story)
+
+
+def test_without_its_foreign_secret_it_serves_on_and_stays_ready():
+    async def story(world: World) -> None:
+        world.put_secret(data_of(FRESH))
+        replica = await a_replica(world, managed=False)
+        del world.objects["secrets", f"{NAMESPACE}/{SECRET}"]
+        await asyncio.sleep(3600)
+
+        assert replica.chain == FRESH.certificate
+        assert replica.keeper.problem() == ""
 
     told(story)
 
