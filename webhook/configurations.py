@@ -49,7 +49,6 @@ VALIDATING_CONFIGURATIONS = Resource(
     "ValidatingWebhookConfiguration",
     WebhookConfiguration,
 )
-BOTH = (MUTATING_CONFIGURATIONS, VALIDATING_CONFIGURATIONS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,12 +35,6 @@ class GroupVersionResource(msgspec.Struct, frozen=True, kw_only=True):
     resource: str = ""
 
 
-class UserInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """``request.userInfo``, as far as it is used."""
-
-    username: str = ""
-
-
 class _Head(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     uid: str
     operation: str
@@ -48,7 +42,6 @@ class _Head(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     sub_resource: str = ""
     name: str = ""
     namespace: str = ""
-    user_info: UserInfo = UserInfo()
 
 
 class Request(_Head, frozen=True, kw_only=True):
