@@ -124,6 +124,7 @@ def _doubts(volumes: PodVolumes, placement: Placement, readings: Readings) -> It
 
 def _doubts_about_claim(use: Use, placement: Placement, readings: Readings) -> Iterator[str]:
     class_name = use.class_name
+    what = f'{use.title} of class "{class_name}"'
     if not use.is_made_for_pod:
         name, volume = readings.volume_of(use.claim_key)
         if name:
@@ -135,9 +136,9 @@ def _doubts_about_claim(use: Use, placement: Placement, readings: Readings) -> I
             return
         claim = readings.claims.get(use.claim_key)
         class_name = claim.class_name if claim is not None else ""
+        what = use.title  # the pod does not name its class, and whoever asks may not read the claim
     storage_class = readings.classes.get(class_name)
     if storage_class is not None and storage_class.zones:
-        what = f'{use.title} of class "{class_name}"'
         yield from _doubts_about_class(what, storage_class, placement, readings)
 
 
