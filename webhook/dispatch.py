@@ -108,6 +108,8 @@ class Dispatcher:
             too_much = f"the object has more than {review.MOST_PARTS} fields and list entries"
         if too_much:
             answer = policy.unread(too_much, strict=strict)
+        if bulky and path == "/validate/pods" and review.has_inline_ebs(body):
+            answer = policy.unread_inline(too_much)
         if answer is None:
             answer = await self._placed(path, request, started, timeout_s, peer)
             if turn is not None:

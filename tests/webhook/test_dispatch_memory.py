@@ -86,6 +86,21 @@ async def test_what_no_rule_reads_is_not_decoded() -> None:
     assert response == {"uid": "u-1", "allowed": True}
 
 
+@pytest.mark.parametrize("kept", [b'{"volumes":[%s]}', b'{"old":"%s"}'], ids=["field", "text"])
+async def test_a_pod_with_an_inline_volume_is_never_let_through_unread(kept: bytes) -> None:
+    """Whoever adds enough to a pod could else have another tenant's volume."""
+    inline = b'{"awsElasticBlockStore":{"volumeID":"vol-0123456789abcdef0"}}'
+    is_text = kept.startswith(b'{"old"')
+    inline = inline.replace(b'"', rb"\"") if is_text else inline
+    body = filled(b"{}", parts=MOST_PARTS).replace(b'{"data":', kept[:-1] % inline + b',"data":', 1)
+    response = response_of(await dispatcher(fine).answer(PODS, body, LONG_S))
+
+    assert response["allowed"] == is_text
+    if not is_text:
+        assert response["status"]["code"] == 403
+        assert "make the pod smaller" in response["status"]["message"]
+
+
 @pytest.mark.parametrize("text", ["," * 50_001, '\\"{[,' * 20_000, "\\\\" * 30_000 + "," * 50_001])
 async def test_commas_within_text_are_no_parts(text: str) -> None:
     body = msgspec.json.encode(review(object={"metadata": {"annotations": {"x": text}}}))

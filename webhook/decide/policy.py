@@ -71,6 +71,18 @@ def unread(sentence: str, *, strict: bool) -> Answer:
     return allow(_TOO_MUCH, warnings=[f"ebs-webhook let this through unchecked: {sentence}"])
 
 
+def unread_inline(sentence: str) -> Answer:
+    """Refuse a pod with an inline EBS volume that is too much to look at, strict or not.
+
+    Else whoever adds enough to a pod could name a volume of another namespace's claim in it.
+    """
+    message = (
+        f"{sentence}, which ebs-webhook does not read, so it cannot tell whose its inline EBS "
+        "volume (awsElasticBlockStore) is: use a claim, or make the pod smaller"
+    )
+    return deny(_TOO_MUCH, message, code=403)
+
+
 def too_much(request: Request) -> str:
     """Which bound an object is beyond, "" for none.
 

@@ -4,6 +4,7 @@ Source: Kubernetes 1.36 API reference, admission.k8s.io/v1; what the API server 
 was measured on 1.36.3.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -21,6 +22,7 @@ MOST_PARTS = 50_000
 UID_MOST_CHARACTERS = 128
 # Kubernetes 1.36: one warning of more than 256 characters, or 4 KiB in all, is cut off.
 WARNING_MOST_CHARACTERS = 256
+_INLINE_EBS = re.compile(rb'"awsElasticBlockStore"\s*:')
 
 
 class MalformedReviewError(ValueError):
@@ -134,6 +136,11 @@ def is_bulky(body: bytes) -> bool:
     if plain.count(b'"') > 5 * MOST_PARTS:  # a part has two texts at most
         return True
     return _separators(b"".join(plain.split(b'"')[::2])) > MOST_PARTS
+
+
+def has_inline_ebs(body: bytes) -> bool:
+    """Whether an object in a review has such a field; within text its quotes would be escaped."""
+    return _INLINE_EBS.search(body) is not None
 
 
 def _separators(text: bytes) -> int:
