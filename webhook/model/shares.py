@@ -2,7 +2,8 @@
 
 Anybody who reaches the port can ask for more than there is. API servers are a handful of addresses
 with a handful of requests each; so whoever takes most is not an API server, and no number of
-requests from one address takes anything from another.
+requests from one address takes anything from another. Only as many addresses as there are places
+do, and no limit here tells those from API servers: a client certificate does, or the network.
 """
 
 from collections.abc import Callable

@@ -38,6 +38,16 @@ def test_who_has_less_loses_nothing_to_who_has_more():
     assert not any(share.lost for share in mine)
 
 
+def test_a_crowd_of_as_many_addresses_as_there_are_places_leaves_one_place():
+    """README says so: only a client certificate or the network keeps such a crowd out."""
+    it = Shares(10)
+    mine = taken(it, "api-server", 3)
+    for number in range(20):
+        it.take(f"stranger {number}")
+
+    assert [share.lost for share in mine] == [True, True, False]
+
+
 def test_a_large_wish_takes_no_more_than_it_needs():
     it = Shares(100)
     theirs = taken(it, "stranger", 10, size=10)
