@@ -240,7 +240,8 @@ class Ec2Calls:
     async def _look(self, grant: Grant, gate: Gate) -> None:
         """The last look before a call is sent; meanwhile others have its thread."""
         self.limiter.step_aside(grant)
-        limit = asyncio.timeout(GATE_S)
+        # Granted in the very moment in which the process was told to end, it has no time at all.
+        limit = asyncio.timeout(GATE_S if self._refusal(grant.action) is None else 0.0)
         self._looks.add(limit)
         try:
             async with limit:
