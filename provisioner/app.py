@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack, suppress
 import structlog
 
 from provisioner import process
+from provisioner.decide import predecessors
 from provisioner.ec2.botocore_client import our_version
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.rates import parse_rates
@@ -213,7 +214,11 @@ class Controller:
         await self._catch_up()
         reign, claims = self.leases.reign, list(self.caches.claims.values())
         self.marks.lineage.take_over(reign, claims)
-        self.provisioner.takeover.take_over(claims, reign)
+        volumes, attached = self.caches.persistent_volumes, self.caches.attachments
+        is_first = self.leases.are_new and predecessors.left_nothing(
+            volumes.values(), attached.values(), claims, self.settings.driver
+        )
+        self.provisioner.takeover.take_over(claims, reign, is_first=is_first)
         self.attacher.detacher.take_over()
         self.snapshotter.take_over(reign)
         self.leading.set()

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,20 @@ from typing import Any
 import pytest
 
 from provisioner import __file__ as package_file
+from provisioner.decide.attributes import Change, following_of
 from provisioner.ec2.ceilings import tried_tags
 from provisioner.model import tags
+from provisioner.model.attributes import Attributes
 from tests.calls_in_code import ec2_actions
 
 PACKAGE = Path(package_file).parent
 IAM = PACKAGE.parent / "manifests" / "iam"
 POLICIES = ("controller-policy.json", "one-cluster-policy.json")
+OF_ONE_CLUSTER = (
+    "one-cluster-policy.json",
+    "one-cluster-extra-tags-policy.json",
+    "one-cluster-attribute-tags-policy.json",
+)
 PARTITIONS = ("aws", "aws-cn", "aws-us-gov")
 OF_VOLUMES = (
     *("AttachVolume", "DetachVolume", "DeleteVolume"),
@@ -40,7 +48,11 @@ def as_list(value: str | list[str]) -> list[str]:
 
 
 def allows(policy: Policy, action: str, arn: str = "*", **context: Any) -> bool:
-    """IAM's verdict, as far as these policies need it; condition keys by their last part."""
+    """IAM's verdict, as far as these policies need it; condition keys by their last part.
+
+    The key of a tag in a condition's key is "not case-sensitive", values are, those of aws:TagKeys
+    too (IAM user guide, "AWS global condition context keys", read 2026-11-22).
+    """
     return any(
         f"ec2:{action}" in as_list(statement["Action"])
         and any(fnmatchcase(arn, pattern) for pattern in as_list(statement["Resource"]))
@@ -56,8 +68,8 @@ def allows(policy: Policy, action: str, arn: str = "*", **context: Any) -> bool:
 def holds(operator: str, key: str, wanted: list[str], context: dict[str, Any]) -> bool:
     place, _, name = key.partition(":")[2].partition("/")
     found = context.get(place)
-    if isinstance(found, dict):
-        found = found.get(name)
+    if isinstance(found, dict):  # tags: their keys are compared without regard to case
+        found = next((v for k, v in found.items() if k.lower() == name.lower()), None)
     match operator:
         case "Null":
             return (found is None) == (wanted == ["true"])
@@ -151,10 +163,19 @@ def test_a_snapshot_without_tags_may_only_be_read(name: str):
     assert allows(policy, "CreateVolume", snapshot(), ResourceTag={}) is restores_any
 
 
-@pytest.mark.parametrize("owner", [{tags.CLAIM_NAME: "data"}, {tags.CLUSTER: "true"}])
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        ("attribute-tags-policy.json", {tags.CLAIM_NAME: "data"}),
+        ("attribute-tags-policy.json", {tags.CLUSTER: "true"}),
+        ("one-cluster-attribute-tags-policy.json", tags.of_cluster("production")),
+    ],
+)
 @pytest.mark.parametrize("action", ["CreateTags", "DeleteTags"])
-def test_a_class_may_change_tags_but_none_of_ownership(owner: dict[str, str], action: str):
-    policy = rendered("attribute-tags-policy.json")
+def test_a_class_may_change_tags_but_none_of_ownership(
+    name: str, owner: dict[str, str], action: str
+):
+    policy = rendered(name)
 
     assert allows(policy, action, volume(), ResourceTag=owner, TagKeys=["team"])
     assert not allows(policy, action, volume(), ResourceTag={}, TagKeys=["team"])
@@ -189,9 +210,10 @@ def test_no_tag_but_the_mark_can_be_removed(name: str, keys: list[str] | None):
     assert not allows(rendered(name), "DeleteTags", volume(), **context)
 
 
+@pytest.mark.parametrize("name", ["extra-tags-policy.json", "one-cluster-extra-tags-policy.json"])
 @pytest.mark.parametrize("partition", PARTITIONS)
-def test_extra_tags_may_be_brought_to_volumes_of_ours_only(partition: str):
-    policy, ours = rendered("extra-tags-policy.json", partition), our_tags("production")
+def test_extra_tags_may_be_brought_to_volumes_of_ours_only(name: str, partition: str):
+    policy, ours = rendered(name, partition), our_tags("production")
     arn, extra = volume(partition), ["team", "Name"]
 
     assert allows(policy, "CreateTags", arn, ResourceTag=ours, TagKeys=extra)
@@ -200,11 +222,68 @@ def test_extra_tags_may_be_brought_to_volumes_of_ours_only(partition: str):
     assert not allows(policy, "DeleteTags", arn, ResourceTag=ours, TagKeys=extra)
 
 
+@pytest.mark.parametrize("name", ["extra-tags-policy.json", "one-cluster-extra-tags-policy.json"])
 @pytest.mark.parametrize("key", sorted(our_tags("production").keys() - {"Name"}))
-def test_no_tag_of_ownership_may_be_added_afterwards(key: str):
+def test_no_tag_of_ownership_may_be_added_afterwards(name: str, key: str):
     context = {"ResourceTag": our_tags("production"), "TagKeys": ["team", key]}
 
-    assert not allows(rendered("extra-tags-policy.json"), "CreateTags", volume(), **context)
+    assert not allows(rendered(name), "CreateTags", volume(), **context)
+
+
+@pytest.mark.parametrize("of_class", ["", "one-cluster-"])
+@pytest.mark.parametrize("owner", [our_tags("production"), {tags.CLAIM_NAME: "data"}])
+def test_each_tag_that_is_written_on_a_volume_that_is_there_is_allowed(
+    of_class: str, owner: dict[str, str]
+):
+    """A VolumeAttributesClass keeps in tags how IOPS follow the size."""
+    if of_class and tags.CLUSTER not in owner:
+        return  # of no cluster
+    policy = rendered(f"{of_class}attribute-tags-policy.json")
+    asks = Attributes(
+        tag_templates=(tags.parse("team=a"),), iops_per_gib=4, iops_follow_growth=True
+    )
+    change = Change("gold", asks)
+
+    assert set(following_of(change)) == {tags.IOPS_PER_GIB, tags.IOPS_FOLLOW_GROWTH}
+    for keys in (["team"], list(following_of(change)), ["team", *following_of(change)]):
+        assert allows(policy, "CreateTags", volume(), ResourceTag=owner, TagKeys=keys)
+
+
+WAYS_TO_WRITE_A_KEY = (str, str.upper, str.title, str.capitalize, str.swapcase)
+
+
+@pytest.mark.parametrize("write", WAYS_TO_WRITE_A_KEY)
+@pytest.mark.parametrize("action", ["CreateTags", "DeleteTags"])
+def test_one_clusters_role_cannot_make_another_clusters_volume_its_own(
+    write: Callable[[str], str], action: str
+):
+    policy = [statement for name in OF_ONE_CLUSTER for statement in rendered(name)]
+    foreign = our_tags("staging")
+
+    for key in (*tags.of_cluster("production"), tags.CLUSTER, "team"):
+        keys = [write(key)]
+        assert not allows(policy, action, volume(), ResourceTag=foreign, TagKeys=keys)
+
+
+def test_the_files_for_all_clusters_would_let_it_and_are_not_for_such_a_role():
+    """AWS takes ``Kubernetes.io/cluster/…`` for the tag of ownership; README says what goes together."""
+    foreign, stolen = our_tags("staging"), "Kubernetes.io/cluster/production"
+    everywhere = rendered("attribute-tags-policy.json")
+
+    assert allows(everywhere, "CreateTags", volume(), ResourceTag=foreign, TagKeys=[stolen])
+    for action in OF_VOLUMES:
+        policy = rendered("one-cluster-policy.json")
+        assert allows(policy, action, volume(), ResourceTag=foreign | {stolen: "owned"})
+    readme = (IAM / "README.md").read_text()
+    assert "Take the `one-cluster-` files together" in readme
+
+
+def test_a_file_for_one_cluster_names_only_what_is_the_clusters():
+    for name in OF_ONE_CLUSTER:
+        for statement in rendered(name):
+            if statement["Sid"] in {"Describe", "TagWhileCreating"}:
+                continue
+            assert "kubernetes.io/cluster/production" in json.dumps(statement["Condition"])
 
 
 def test_one_clusters_policy_does_not_reach_another_cluster():

@@ -39,7 +39,7 @@ class PodDocument(KubeObject, frozen=True, rename="camel", gc=False, kw_only=Tru
         return {"metadata": {"name": meta.name, "namespace": meta.namespace}, "spec": self.spec}
 
 
-PODS = Resource("", "v1", "pods", "Pod", PodDocument, True)  # noqa: FBT003 -- namespaced
+PODS = Resource("", "v1", "pods", "Pod", PodDocument)
 
 
 class LiveView:

@@ -43,7 +43,7 @@ class Secret(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
         return f"Secret({self.key!r})"
 
 
-SECRETS = Resource("", "v1", "secrets", "Secret", Secret, True)  # noqa: FBT003 -- namespaced
+SECRETS = Resource("", "v1", "secrets", "Secret", Secret)
 
 
 @dataclass(frozen=True, slots=True)

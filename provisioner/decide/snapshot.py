@@ -60,6 +60,7 @@ class Attempt:
         is_new: taken by this process, so nothing was done with it before.
         is_prepared: it is locked as its class asks, and EC2 was asked to make it fast.
         fast_due_s: when to ask EC2 again to make it fast, which it has refused.
+        fast_pause_s: for how long it is not asked after the last refusal.
     """
 
     looking_since_s: float | None = None
@@ -67,6 +68,7 @@ class Attempt:
     is_new: bool = False
     is_prepared: bool = False
     fast_due_s: float = 0.0
+    fast_pause_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,7 +191,7 @@ class Ec2Calls:
         """Let go of threads and connections; calls under way are not waited for, none leaves."""
         self._closed = True
         self.limiter.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False)
         self._client.close()
 
     async def _again_in_s(
@@ -240,7 +240,8 @@ class Ec2Calls:
     async def _look(self, grant: Grant, gate: Gate) -> None:
         """The last look before a call is sent; meanwhile others have its thread."""
         self.limiter.step_aside(grant)
-        limit = asyncio.timeout(GATE_S)
+        # Granted in the very moment in which the process was told to end, it has no time at all.
+        limit = asyncio.timeout(GATE_S if self._refusal(grant.action) is None else 0.0)
         self._looks.add(limit)
         try:
             async with limit:

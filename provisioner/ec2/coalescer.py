@@ -10,7 +10,6 @@ from provisioner.ec2.pace import Pace
 from provisioner.model.errors import StorageError
 
 V = TypeVar("V")
-_FORGET_BEYOND = 1000
 
 
 class Coalescer(Generic[V]):
@@ -121,8 +120,7 @@ class Coalescer(Generic[V]):
         self, batch: dict[str, asyncio.Future[V]], answers: Mapping[str, V | StorageError]
     ) -> None:
         now = self._clock()
-        if len(self._known) > _FORGET_BEYOND:
-            self._known = {k: known for k, known in self._known.items() if self._is_fresh(known)}
+        self._known = {k: known for k, known in self._known.items() if self._is_fresh(known)}
         for key, waiter in batch.items():
             answer = answers[key]
             if isinstance(answer, StorageError):

@@ -5,7 +5,8 @@ tag that the call wrote; so is a snapshot, of which CreateSnapshot takes no toke
 An answer is never older than the question: who asks while EC2 is asked is in the next call.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Generic, TypeVar
 
 from provisioner.ec2.batches import FILTER_VALUES, ask_about
 from provisioner.ec2.coalescer import Coalescer
@@ -15,22 +16,37 @@ from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.model import tags
 from provisioner.model.ebs_snapshot import EbsSnapshot
-from provisioner.model.errors import Ec2Error
+from provisioner.model.errors import Ec2Error, StorageError
 from provisioner.model.modification import Modification
 from provisioner.model.volume import Volume
 
+V = TypeVar("V")
 WINDOW_S = 0.5
 READ_WINDOW_S = 0.05
 
 
-class NameLookUps:
+class _Shared(Generic[V]):
+    """What those who ask within a short window are answered together; nothing is remembered."""
+
+    def __init__(
+        self,
+        fetch: Callable[[list[str]], Awaitable[Mapping[str, V | StorageError]]],
+        window_s: float,
+        pace: Pace | None,
+    ) -> None:
+        self._coalescer = Coalescer[V](fetch, window_s=window_s, fresh_for_s=0.0, pace=pace)
+
+    async def close(self) -> None:
+        """Stop looking; whoever waits is cancelled."""
+        await self._coalescer.close()
+
+
+class NameLookUps(_Shared[list[Volume]]):
     """Volumes by ``CSIVolumeName``, many names a call, at the common pace."""
 
     def __init__(self, volumes: Volumes, pace: Pace | None = None) -> None:
+        super().__init__(self._fetch, WINDOW_S, pace)
         self._volumes = volumes
-        self._coalescer = Coalescer[list[Volume]](
-            self._fetch, window_s=WINDOW_S, fresh_for_s=0.0, pace=pace
-        )
 
     async def find(self, name: str) -> list[Volume]:
         """All volumes with this name: none, or not shown by EC2 yet; usually one.
@@ -39,10 +55,6 @@ class NameLookUps:
             Ec2Error: EC2 could not be asked; that is not a "none".
         """
         return await self._coalescer.get(name)
-
-    async def close(self) -> None:
-        """Stop looking."""
-        await self._coalescer.close()
 
     async def _fetch(self, names: list[str]) -> Mapping[str, list[Volume] | Ec2Error]:
         found: dict[str, list[Volume]] = {name: [] for name in names}
@@ -54,14 +66,12 @@ class NameLookUps:
         return found | await ask_about(names, FILTER_VALUES, ask)
 
 
-class SnapshotLookUps:
+class SnapshotLookUps(_Shared[list[EbsSnapshot]]):
     """EBS snapshots by ``CSIVolumeSnapshotName``, many names a call, at the common pace."""
 
     def __init__(self, snapshots: Snapshots, pace: Pace | None = None) -> None:
+        super().__init__(self._fetch, WINDOW_S, pace)
         self._snapshots = snapshots
-        self._coalescer = Coalescer[list[EbsSnapshot]](
-            self._fetch, window_s=WINDOW_S, fresh_for_s=0.0, pace=pace
-        )
 
     async def find(self, name: str) -> list[EbsSnapshot]:
         """All snapshots with this name: none, or not shown by EC2 yet; usually one.
@@ -70,10 +80,6 @@ class SnapshotLookUps:
             Ec2Error: EC2 could not be asked; that is not a "none".
         """
         return await self._coalescer.get(name)
-
-    async def close(self) -> None:
-        """Stop looking."""
-        await self._coalescer.close()
 
     async def _fetch(self, names: list[str]) -> Mapping[str, list[EbsSnapshot] | Ec2Error]:
         found: dict[str, list[EbsSnapshot]] = {name: [] for name in names}
@@ -85,14 +91,12 @@ class SnapshotLookUps:
         return found | await ask_about(names, FILTER_VALUES, ask)
 
 
-class VolumeReads:
+class VolumeReads(_Shared[Volume | None]):
     """Volumes by id, many a call, at the common pace."""
 
     def __init__(self, volumes: Volumes, pace: Pace | None = None) -> None:
+        super().__init__(self._fetch, READ_WINDOW_S, pace)
         self._volumes = volumes
-        self._coalescer = Coalescer[Volume | None](
-            self._fetch, window_s=READ_WINDOW_S, fresh_for_s=0.0, pace=pace
-        )
 
     async def volume(self, volume_id: str) -> Volume | None:
         """A volume as EC2 shows it now; None if EC2 does not know it (or not yet).
@@ -102,22 +106,16 @@ class VolumeReads:
         """
         return await self._coalescer.get(volume_id)
 
-    async def close(self) -> None:
-        """Stop looking."""
-        await self._coalescer.close()
-
     async def _fetch(self, volume_ids: list[str]) -> Mapping[str, Volume | Ec2Error | None]:
         return dict.fromkeys(volume_ids) | await self._volumes.describe(volume_ids)
 
 
-class ModificationReads:
+class ModificationReads(_Shared[Modification | None]):
     """The latest modifications of volumes by the volume's id, many a call, at the common pace."""
 
     def __init__(self, modifications: Modifications, pace: Pace | None = None) -> None:
+        super().__init__(self._fetch, READ_WINDOW_S, pace)
         self._modifications = modifications
-        self._coalescer = Coalescer[Modification | None](
-            self._fetch, window_s=READ_WINDOW_S, fresh_for_s=0.0, pace=pace
-        )
 
     async def latest(self, volume_id: str) -> Modification | None:
         """The latest modification of a volume; None if it was never modified.
@@ -129,10 +127,6 @@ class ModificationReads:
             Ec2Error: EC2 could not be asked.
         """
         return await self._coalescer.get(volume_id)
-
-    async def close(self) -> None:
-        """Stop looking."""
-        await self._coalescer.close()
 
     async def _fetch(self, volume_ids: list[str]) -> Mapping[str, Modification | Ec2Error | None]:
         return dict.fromkeys(volume_ids) | await self._modifications.latest(volume_ids)

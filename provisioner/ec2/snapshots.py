@@ -216,8 +216,9 @@ class Snapshots:
         """
         found: dict[str, str] = {}
         params = {"Filters": [one_of("snapshot-id", [snapshot_id])]}
-        ask = partial(self._calls.call, "DescribeFastSnapshotRestores")
-        async for page in pages(ask, params):
+        async for page in pages(
+            lambda page: self._calls.call("DescribeFastSnapshotRestores", page), params
+        ):
             for each in page.get("FastSnapshotRestores", ()):
                 found[each["AvailabilityZone"]] = each.get("State", "")
         return found

@@ -119,10 +119,10 @@ class Correlator:
             similar = _Similar()
         _remember(self._similar, group, similar)
         similar.last_at = now
-        if message not in similar.messages and len(similar.messages) >= SIMILAR_MAX:
-            return True
-        similar.messages.add(message)
-        return False
+        is_one = message not in similar.messages and len(similar.messages) >= SIMILAR_MAX
+        if not is_one:
+            similar.messages.add(message)
+        return is_one
 
     def _may_write(self, about: object, now: float) -> bool:
         bucket = self._buckets.get(about)

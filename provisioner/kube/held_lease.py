@@ -42,7 +42,7 @@ class Lease(KubeObject, frozen=True, rename="camel", kw_only=True):
     spec: LeaseSpec = LeaseSpec()
 
 
-LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease, True)  # noqa: FBT003 -- namespaced
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
 
 
 def boot_clock() -> float:
@@ -57,6 +57,8 @@ class HeldLease:
         name: of the Lease object.
         ours: whether the last thing seen was our own record.
         renewed_at: start of the request that last confirmed it, by the boot clock.
+        is_new: whether nobody ever held it, as far as this process has seen: there was none, until
+            we created it.
     """
 
     def __init__(
@@ -80,6 +82,8 @@ class HeldLease:
         self._seen_changing = False
         self.renewed_at = _NEVER
         self.ours = False
+        self.is_new = False
+        self._saw_others = False
         self._tried = False  # to take it: even if that failed, it may have been carried out
         self._since: datetime | None = None  # what we vouch for with each of our writes
 
@@ -112,6 +116,7 @@ class HeldLease:
             if exc.reason is not Reason.OBJECT_NOT_FOUND:
                 raise
             self._seen = None
+            self.is_new = not self._saw_others
         return True
 
     async def take(self) -> bool:
@@ -165,6 +170,8 @@ class HeldLease:
         self._tried = False
 
     def _observe(self, found: Lease) -> None:
+        if not self.ours and found.spec.holder_identity != self._identity:
+            self._saw_others, self.is_new = True, False
         if self._seen is None or found.spec != self._seen.spec:
             self._seen_at = self._clock()
             # The first sight of a record does not tell when it was written.

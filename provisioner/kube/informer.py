@@ -183,7 +183,8 @@ class Informer(Generic[T]):
                 return
             await self._newest(1)  # has one API server more ask etcd
             async with self._listing:
-                await self._watch_shortly(version)
+                if self.synced.is_set():  # else it was forgotten meanwhile
+                    await self._watch_shortly(version)
         if not await self._is_past(version):
             began_s = _now_s()
             await self._list_again()
@@ -195,14 +196,15 @@ class Informer(Generic[T]):
         since_s = self._failing_since_s
         return 0.0 if since_s is None else asyncio.get_running_loop().time() - since_s
 
-    def forget(self) -> None:
+    async def forget(self) -> None:
         """Take what is here for unknown, and the cache for not filled, until the next list.
 
         It is wanted at once. Whoever has subscribed is told that all of it is gone.
         """
-        self.synced.clear()
-        self._store.replace(Listing([], ""))
-        self._want_list()
+        async with self._listing:  # what is half taken in would be half forgotten
+            self.synced.clear()
+            self._store.replace(Listing([], ""))
+            self._want_list()
 
     def _want_list(self) -> None:
         self._expired = True
@@ -218,10 +220,13 @@ class Informer(Generic[T]):
     async def _is_past(self, version: str) -> bool:
         """Whether the watch has passed a version, or does so in a moment."""
         for _ in range(_SOON_LOOKS):
-            if is_past(self._store.version, version):
+            if self._has_all_of(version):
                 return True
             await asyncio.sleep(_SOON_S / _SOON_LOOKS)
-        return is_past(self._store.version, version)
+        return self._has_all_of(version)
+
+    def _has_all_of(self, version: str) -> bool:
+        return self.synced.is_set() and is_past(self._store.version, version)
 
     async def _watch_shortly(self, version: str) -> None:
         try:

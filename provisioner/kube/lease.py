@@ -91,6 +91,11 @@ class Leases:
         proven = [at for at in began if at is not None]
         return Reign(max(proven)) if len(proven) == len(began) else None
 
+    @property
+    def are_new(self) -> bool:
+        """Whether nobody ever held any of the leases, as far as this process has seen."""
+        return all(lease.is_new for lease in self._leases)
+
     async def look(self) -> None:
         """Without an election: see what the leases prove. What cannot be read proves nothing."""
         await self._try_all(HeldLease.look)

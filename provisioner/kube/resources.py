@@ -32,7 +32,6 @@ class Resource(Generic[T]):
         plural: name in URLs and RBAC rules.
         kind: name in objects, log lines and metrics.
         type: what its objects decode into.
-        namespaced: whether its objects live in namespaces.
     """
 
     group: str
@@ -40,7 +39,6 @@ class Resource(Generic[T]):
     plural: str
     kind: str
     type: type[T]
-    namespaced: bool = False
 
     @property
     def api_version(self) -> str:
@@ -74,11 +72,11 @@ class Projection(Generic[T]):
     keep: Callable[[Any], T | None]
 
 
-CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Claim, True)  # noqa: FBT003 -- namespaced
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Claim)
 PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", PersistentVolume)
 # The same objects with their node affinity, which few questions need.
 PLACED_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", PlacedVolume)
-PODS = Resource("", "v1", "pods", "Pod", Pod, True)  # noqa: FBT003 -- namespaced
+PODS = Resource("", "v1", "pods", "Pod", Pod)
 STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", StorageClass)
 ATTRIBUTES_CLASSES = Resource(
     "storage.k8s.io",
@@ -91,21 +89,14 @@ ATTACHMENTS = Resource("storage.k8s.io", "v1", "volumeattachments", "VolumeAttac
 NODES = Resource("", "v1", "nodes", "Node", Node)
 CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", CsiNode)
 _SNAPSHOT = "snapshot.storage.k8s.io"
-VOLUME_SNAPSHOTS = Resource(
-    _SNAPSHOT,
-    "v1",
-    "volumesnapshots",
-    "VolumeSnapshot",
-    VolumeSnapshot,
-    True,  # noqa: FBT003 -- namespaced
-)
+VOLUME_SNAPSHOTS = Resource(_SNAPSHOT, "v1", "volumesnapshots", "VolumeSnapshot", VolumeSnapshot)
 SNAPSHOT_CONTENTS = Resource(
     _SNAPSHOT, "v1", "volumesnapshotcontents", "VolumeSnapshotContent", VolumeSnapshotContent
 )
 SNAPSHOT_CLASSES = Resource(
     _SNAPSHOT, "v1", "volumesnapshotclasses", "VolumeSnapshotClass", VolumeSnapshotClass
 )
-EVENTS = Resource("", "v1", "events", "Event", KubeObject, True)  # noqa: FBT003 -- namespaced
+EVENTS = Resource("", "v1", "events", "Event", KubeObject)
 
 
 def whole(obj: T) -> T | None:

@@ -206,7 +206,7 @@ class Caches:
                 return  # its CRD is gone, and all objects with it
             if resource not in _OPTIONAL:
                 raise
-            informer.forget()  # nobody may act on what it was before the leader before us
+            await informer.forget()  # nobody may act on what it was before the leader before us
             self._first = tuple(each for each in self._first if each is not informer)
             _tell_off(resource)
 

@@ -46,6 +46,7 @@ class Marks:
         self._cluster_id = cluster_id
         self._marked: set[str] = set()
         self._unowned: dict[str, Volume] = {}
+        self._found_some = False
         self._learned_at_s = 0.0
         self._learned = asyncio.Event()
         self._answered = asyncio.Event()  # learned, or not to be learned before somebody acts
@@ -78,11 +79,23 @@ class Marks:
         Raises:
             StorageError: it cannot be told before somebody acts.
         """
+        await self._known()
+        return self._unowned.get(name)
+
+    async def found_some(self) -> bool:
+        """Whether any volume was marked at the start, so that one of ours has led before.
+
+        Raises:
+            StorageError: it cannot be told before somebody acts.
+        """
+        await self._known()
+        return self._found_some
+
+    async def _known(self) -> None:
         await self._answered.wait()
         why = self._trouble
         if why is not None and not self._learned.is_set():
             raise StorageError(why.reason, why.message, retry_after_s=why.retry_after_s)
-        return self._unowned.get(name)
 
     async def settled(self) -> None:
         """Return once no volume is marked any more that was named at the start.
@@ -175,6 +188,7 @@ class Marks:
         found = await self._volumes.find(tags=wanted)
         named = await self._named(found)
         self.lineage.found(v for v in found if v.volume_id not in self._marked)
+        self._found_some = any(volume.volume_id not in self._marked for volume in found)
         self._marked |= {volume.volume_id for volume in found}
         self._learned_at_s = self._now()
         self._left_behind = {v.volume_id for v in found if v.volume_id in named}

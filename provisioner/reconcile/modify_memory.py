@@ -69,7 +69,6 @@ class Known:
         told_found: what was told of a class or annotations that cannot be had.
         missing_since_s: since when EC2 does not show the volume.
         conflicts: writes in a row that found the claim or its object changed.
-        unwritten: notes in a row that could not be written.
     """
 
     wished_at_s: float
@@ -92,7 +91,6 @@ class Known:
     told_found: str = ""
     missing_since_s: float | None = None
     conflicts: int = 0
-    unwritten: int = 0
 
     @classmethod
     def of(cls, claim: Claim) -> "Known":
@@ -143,7 +141,7 @@ class Known:
     def sent(self, begun: Modification, now_s: float) -> None:
         """EC2 has taken a modification."""
         self.latest, self.read_at_s = begun, now_s
-        self.limited_until, self.limit_is_guess, self.unwritten = None, False, 0
+        self.limited_until, self.limit_is_guess = None, False
         self.told.clear()
 
     def news(

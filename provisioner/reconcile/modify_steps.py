@@ -85,7 +85,6 @@ _LIMIT_LEAST = timedelta(minutes=1)  # its clock and ours may differ
 # Known to pass soon: somebody modifies or tags the volume at this moment.
 _SOON_AGAIN_S = 5.0
 _LOST_AGAIN_S = 1.0
-_UNWRITTEN = 3  # an API server that restarts is nothing to tell the user of a claim
 # Events live for an hour: what lasts is told again before.
 TELL_AGAIN_S = 1800.0
 
@@ -353,9 +352,8 @@ class ModifyRefusals:
         """
         known = look.known
         if isinstance(error, KubeError):
-            self._unwritten(look, step, error)
-            raise error
-        known.read_at_s, known.unwritten = None, 0
+            raise error  # what is about to be sent could not be noted, so nothing was
+        known.read_at_s = None
         if error.outcome is Outcome.UNKNOWN:
             log.warning("the reply to ModifyVolume was lost", error=error.message)
             return _LOST_AGAIN_S
@@ -461,26 +459,16 @@ class ModifyRefusals:
         self._metrics.flow_failures.labels("modify", error.reason.value).inc()
         log.warning("refused", wish=wish.value, reason=error.reason.value, error=error.message)
 
-    def _unwritten(self, look: Look, step: volume_plan.Send, error: KubeError) -> None:
-        """The note could not be written, so nothing was sent."""
-        if error.reason in (Reason.CONFLICT, Reason.OBJECT_NOT_FOUND):
-            return
-        look.known.unwritten += 1
-        log.warning("cannot note what is to be sent", error=error.message)
-        if look.known.unwritten >= _UNWRITTEN:
-            text = f"{error.reason}: {error.message}"
-            news = look.known.news(text, step.wishes, TELL_AGAIN_S)
-            self._record.tell_failed(look.claim, news, text)
-
 
 def _limit(look: Look, error: StorageError) -> None:
     """Note when EC2 takes another modification, as far as it says so; else it is tried hourly."""
     known, now = look.known, utc_now()
     at = None
     if isinstance(error, Ec2Error) and error.retry_at is not None:
-        at = max(error.retry_at.astimezone(UTC), now + _LIMIT_LEAST)
+        at = error.retry_at.astimezone(UTC)
+        at = at if at > now else now + _LIMIT_LEAST
     elif error.retry_after_s is not None:
-        at = now + max(timedelta(seconds=error.retry_after_s), _LIMIT_LEAST)
+        at = now + timedelta(seconds=error.retry_after_s)
     elif isinstance(error, Ec2Error) and error.between_s is not None:
         began = _began(look)
         at = began + timedelta(seconds=error.between_s) if began is not None else None

@@ -27,8 +27,8 @@ from provisioner.model.volume_snapshot import WISHES, VolumeSnapshotContent
 from provisioner.reconcile.snapshot_content import CHECK, CREATE, ContentWriter, SnapshotEvents
 
 _SLOWLY_S = 60.0
-# EC2 makes few snapshots of a Region fast, so the one after them may be refused for days.
-_FAST_AGAIN_S = 600.0
+# EC2 makes few snapshots of a Region fast: each night may leave one more that it refuses for ever.
+_FAST_FIRST_S, _FAST_LAST_S = 600.0, 6 * 3600.0
 _LOOKING = (
     f"it is not known whether EC2 has taken the snapshot already; it is looked for, for up to "
     f"{CONSISTENCY_S:.0f} s, before another one is taken"
@@ -204,7 +204,7 @@ class Taking:
         return await self._make_fast(content, snapshot_id, fast_zones, is_new=attempt.is_new)
 
     async def make_fast(self, content: VolumeSnapshotContent, snapshot_id: str) -> Progress:
-        """Ask again, at a steady pace, for what EC2 refused when a snapshot was prepared."""
+        """Ask again, ever more seldom, for what EC2 refused when a snapshot was prepared."""
         due_s = self.attempt(content).fast_due_s - _now_s()
         if due_s <= 0:
             wanted = classes.wishes_on(content)
@@ -230,11 +230,13 @@ class Taking:
                 await self._snapshots.enable_fast_restore(snapshot_id, zones)
                 log.info("snapshot made fast", snapshot=snapshot_id, zones=zones)
         except StorageError as error:
-            due_s = _now_s() + _FAST_AGAIN_S
-            self._keep(content, replace(self.attempt(content), fast_due_s=due_s))
+            attempt = self.attempt(content)
+            pause_s = min(max(2 * attempt.fast_pause_s, _FAST_FIRST_S), _FAST_LAST_S)
+            due_s = _now_s() + pause_s
+            self._keep(content, replace(attempt, fast_due_s=due_s, fast_pause_s=pause_s))
             message = (
                 f"{error.message}; volumes can be made of the snapshot, but are not fast at once; "
-                f"it is asked for again every {_FAST_AGAIN_S / 60:.0f} minutes"
+                f"it is asked for again in {pause_s / 60:.0f} minutes"
             )
             self._events.warn(content, StorageError(error.reason, message))
             return content

@@ -8,6 +8,10 @@ Another controller (the stock driver) wrote nothing down: its volumes are search
 tag, and nothing is begun until EC2 has shown none for as long as it may take to show one. That
 doubt outlives this process: whoever leads next knows from the leases which claims are older than
 the reign of ours, and to a claim without a pin the doubt is written before the first look as well.
+
+Where nothing shows that anybody has led before, neither leases nor objects nor marked volumes, EC2
+is searched all the same, but once. Leases that were deleted right after another controller had sent
+its very first CreateVolume show nothing, nor does EC2 for some seconds: that is not waited for.
 """
 
 import asyncio
@@ -31,6 +35,8 @@ class Takeover:
         self._marks = marks
         self._lookups = lookups
         self._ended_at_s = 0.0  # when another controller may have begun something at last
+        self._began_at_s = 0.0
+        self._is_first = False
         self._claims: set[str] = set()
         self._doubted: set[str] = set()
 
@@ -50,10 +56,17 @@ class Takeover:
         if from_stranger:
             self._doubted |= uids
 
-    def take_over(self, claims: Iterable[Claim], reign: Reign | None) -> None:
-        """Note all claims, by what is proven of who led before; None: nothing is."""
+    def take_over(
+        self, claims: Iterable[Claim], reign: Reign | None, *, is_first: bool = False
+    ) -> None:
+        """Note all claims, by what is proven of who led before; None: nothing is.
+
+        ``is_first``: nothing that the cluster has shows that anybody did.
+        """
+        self._began_at_s, self._is_first = asyncio.get_running_loop().time(), is_first
         if reign is None:
-            self.begin(claims, from_stranger=True)
+            ended_s_ago = CONSISTENCY_S if is_first else 0.0
+            self.begin(claims, from_stranger=True, ended_s_ago=ended_s_ago)
             return
         lasted_s = reign.lasted_s(datetime.now(UTC))
         for claim in claims:
@@ -94,5 +107,8 @@ class Takeover:
         shown = [v for v in await self._lookups.find(name) if v.state not in GOING]
         if shown:
             return min(shown, key=lambda volume: volume.volume_id)
-        waited_s = asyncio.get_running_loop().time() - self._ended_at_s
+        ended_at_s = self._ended_at_s
+        if self._is_first and await self._marks.found_some():
+            ended_at_s = self._began_at_s  # one of ours has led: its leases are gone, its marks not
+        waited_s = asyncio.get_running_loop().time() - ended_at_s
         return LOOK_AGAIN_S if in_doubt and waited_s < CONSISTENCY_S else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import ClassVar
 
 from tests.cluster import hands
@@ -24,13 +25,15 @@ class GrowAndChange(SourceStory):
     )
     GROWN_GIB: ClassVar[int] = 8
     IOPS: ClassVar[int] = 4000
+    ASKS: ClassVar[Mapping[str, str]] = {"iops": "4000"}
+    TAGS: ClassVar[Mapping[str, str]] = {"pace": "fast"}
 
     @property
     def attributes(self) -> str:
         return f"{self.cluster_id}-fast"
 
     async def furnish(self) -> None:
-        parameters = {"iops": str(self.IOPS), "tagSpecification_1": "pace=fast"}
+        parameters = {**self.ASKS, "tagSpecification_1": "pace=fast"}
         body = {"driverName": self.slot.driver, "parameters": parameters}
         await self.world.api.create(
             ATTRIBUTES_CLASSES, {"metadata": {"name": self.attributes}, **body}
@@ -82,7 +85,7 @@ class GrowAndChange(SourceStory):
         assert len(calls) == 1, calls
         volume = (await self.volumes())[self.volume_id]
         assert (volume["Size"], volume["Iops"]) == (self.GROWN_GIB, self.IOPS)
-        assert hands.tags_of(volume)["pace"] == "fast"
+        assert hands.tags_of(volume).items() >= self.TAGS.items()
         status = (await self.world.api.get(self.claim_path))["status"]
         assert status["capacity"]["storage"] == f"{self.GROWN_GIB}Gi"
         assert not status.get("modifyVolumeStatus")
@@ -91,9 +94,18 @@ class GrowAndChange(SourceStory):
 
 
 class GrowBlock(GrowAndChange):
-    """The same of a claim for a raw block, which needs nobody on the node."""
+    """The same of a claim for a raw block, which needs nobody on the node; IOPS follow its size."""
 
     MODE = "Block"
+    ASKS: ClassVar[Mapping[str, str]] = {
+        "iopsPerGB": "500",
+        "allowAutoIOPSIncreaseOnModify": "true",
+    }
+    TAGS: ClassVar[Mapping[str, str]] = {
+        "pace": "fast",
+        "ebs.csi.aws.com/IOPSPerGb": "500",
+        "ebs.csi.aws.com/AllowAutoIOPSIncreaseOnModify": "true",
+    }
 
     def _is_changed(self, claim: Json) -> bool:
         status = claim["status"]

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from provisioner.kube import informer as informer_module
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.kube.held_lease import LEASES
 from provisioner.kube.informer import Informer
 from provisioner.kube.lease import Leases
-from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES, Resource
+from provisioner.kube.resources import ATTACHMENTS, CLAIMS, PERSISTENT_VOLUMES, Resource
 from provisioner.metrics import Metrics
 from provisioner.model.claim import Claim
 from provisioner.model.errors import KubeError, Reason
@@ -131,6 +132,46 @@ async def test_a_watch_ends_with_a_bookmark(client: KubeClient, namespace: str) 
     await client.delete(CLAIMS, namespace, namespace="default")
 
     assert (kinds[0], kinds[-1]) == ("ADDED", "BOOKMARK")
+
+
+async def hangs(_: object) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_a_quiet_kind_is_proven_by_a_watch_of_three_seconds_and_no_list(
+    client: KubeClient, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(informer_module, "_FEW", 0)  # as if there were many
+    metrics, began_s = Metrics(), asyncio.get_running_loop().time()
+    informer = Informer(client, ATTACHMENTS, metrics)
+    async with running(informer.run()):
+        await asyncio.wait_for(informer.synced.wait(), 10)
+        for n in range(3):
+            await client.create(CLAIMS, a_claim(f"other-{n}"), namespace)
+            await informer.catch_up()
+
+    assert asyncio.get_running_loop().time() - began_s < 3 * 6
+    assert metrics.relists.labels(ATTACHMENTS.kind)._value.get() == 1
+
+
+async def test_a_cache_catches_up_with_what_its_own_watch_has_not_shown(
+    client: KubeClient, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(informer_module, "_FEW", 0)
+    monkeypatch.setattr(Informer, "_follow", hangs)
+    metrics = Metrics()
+    informer = Informer(client, CLAIMS, metrics, namespace=namespace)
+    gone = await client.create(CLAIMS, a_claim("gone"), namespace)
+    async with running(informer.run()):
+        await asyncio.wait_for(informer.synced.wait(), 10)
+        await client.delete(CLAIMS, gone.name, namespace=namespace)
+        await client.create(CLAIMS, a_claim("new"), namespace)
+        assert [each.name for each in informer.values()] == ["gone"]
+
+        await informer.catch_up()
+
+        assert [each.name for each in informer.values()] == ["new"]
+    assert metrics.relists.labels(CLAIMS.kind)._value.get() == 1
 
 
 async def test_a_watch_from_too_long_ago_has_expired(client: KubeClient) -> None:

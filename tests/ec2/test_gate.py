@@ -274,3 +274,20 @@ def test_a_call_given_up_during_its_look_or_after_it_holds_nothing(after_s: floa
         return clock()
 
     assert in_virtual_time(story) == pytest.approx(after_s + 0.2)
+
+
+def test_a_look_that_begins_as_the_process_ends_ends_at_once() -> None:
+    async def story(clock: Clock) -> float:
+        calls = made(clock, at_once=1)
+        held = await calls.limiter.acquire("AttachVolume")
+        deleting = asyncio.create_task(calls.call("DeleteVolume", {}, gate=hangs))
+        await asyncio.sleep(1)
+        calls.limiter.give_back(held)  # granted, and not told yet
+        calls.stop_changing()
+        with pytest.raises(Ec2Error) as caught:
+            await deleting
+        assert caught.value.reason is Reason.NOT_LEADING
+        calls.limiter.close()
+        return clock()
+
+    assert in_virtual_time(story) == 1.0

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import cast
 
 import pytest
 
-from provisioner.ec2.lookups import ModificationReads, SnapshotLookUps, VolumeReads
+from provisioner.ec2.lookups import ModificationReads, NameLookUps, SnapshotLookUps, VolumeReads
 from provisioner.ec2.modifications import Modifications
 from provisioner.ec2.pace import PER_S, Pace
 from provisioner.ec2.snapshots import Snapshots
@@ -14,7 +15,7 @@ from provisioner.ec2.volumes import Volumes
 from provisioner.model.ebs_snapshot import SnapshotRequest
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.modification import ModifyRequest
-from provisioner.model.tags import SNAPSHOT_NAME
+from provisioner.model.tags import SNAPSHOT_NAME, VOLUME_NAME
 from provisioner.model.volume import Volume
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from tests.ec2.builders import a_request, a_volume
@@ -82,6 +83,30 @@ async def test_snapshots_are_found_by_their_names(
     assert none == []
     assert strict_ec2.counts()["DescribeSnapshots"] == 1
     await lookups.close()
+
+
+async def test_a_name_is_taken_literally(volumes: Volumes) -> None:
+    for number, name in enumerate(["a?c", "abc"]):
+        tags = ((VOLUME_NAME, name),)
+        await volumes.create(replace(a_request(f"v{number}"), tags=tags))
+    lookups = NameLookUps(volumes, Pace())
+
+    found = await lookups.find("a?c")
+
+    assert [each.tags[VOLUME_NAME] for each in found] == ["a?c"]
+    await lookups.close()
+
+
+async def test_at_the_end_whoever_waits_is_let_go(volumes: Volumes) -> None:
+    lookups = NameLookUps(volumes, Pace())
+    waits = asyncio.create_task(lookups.find("pvc-1"))
+    await asyncio.sleep(0)
+
+    await lookups.close()
+
+    async with asyncio.timeout(1):
+        await asyncio.gather(waits, return_exceptions=True)
+    assert waits.cancelled()
 
 
 class Ec2:

@@ -224,3 +224,43 @@ def test_an_older_version_of_what_is_there_is_not_taken_for_newer() -> None:
         assert informer.get("pv-0") == newest
 
     told(story, Behind(lag_s=5), objects=MANY)
+
+
+def test_a_cache_that_is_forgotten_while_a_list_is_taken_in_is_filled_by_the_next_one() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        for n in range(MANY, 2 * MANY):
+            api.put(PERSISTENT_VOLUMES, a_persistent_volume(f"pv-{n}"))
+
+        halfway = asyncio.Event()
+
+        def count(_: object, new: PersistentVolume | None) -> None:
+            if new is not None and len(informer.values()) == MANY + MANY // 2:
+                halfway.set()
+
+        informer.subscribe(count)
+        listing = asyncio.create_task(informer._list_again())
+        await halfway.wait()
+        await informer.forget()
+        await informer.synced.wait()
+        await listing
+
+        assert len(informer.values()) == 2 * MANY
+        assert api.asked.count("list") == 2
+
+    told(story, Behind(), objects=MANY)
+
+
+def test_who_asks_a_cache_that_is_forgotten_meanwhile_is_answered_by_its_next_list() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        api.version += 1
+        asking = asyncio.create_task(informer.catch_up())
+        await asyncio.sleep(0.05)
+        api.takes_s = 10
+        await informer.forget()
+        informer._advance(str(api.version))  # the long watch ends with one more bookmark
+
+        await asking
+
+        assert len(informer.values()) == MANY
+
+    told(story, Behind(), objects=MANY)

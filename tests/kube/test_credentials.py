@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from kubernetes.aio.config import incluster_config, kube_config
 from structlog.testing import capture_logs
 
@@ -15,6 +16,7 @@ from provisioner.kube.resources import PERSISTENT_VOLUMES
 from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.sandbox import credentials as keys
 from tests.kube.apiserver import ApiServer, document, status
+from tests.kube.conftest import kubeconfig_for
 
 PV = "/api/v1/persistentvolumes/pv-1"
 REFUSED = status(401, "Unauthorized")
@@ -47,6 +49,39 @@ async def test_a_refused_token_is_replaced_by_the_one_in_the_file(
         "Bearer first",
         "Bearer second",
     ]
+
+
+async def test_a_refusal_that_is_still_arriving_holds_no_connection(
+    client: KubeClient, server: ApiServer, tmp_path: Path
+) -> None:
+    async def drips(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(status=401)
+        await answer.prepare(request)
+        await answer.write(b"{")
+        await asyncio.Event().wait()
+        return answer
+
+    server.on("GET", PV, drips, document({}))
+    (tmp_path / "token").write_text("second")
+
+    await client.get(PERSISTENT_VOLUMES, "pv-1")
+
+    assert not client._transport._api.rest_client.pool_manager.connector._acquired
+
+
+async def test_passwords_of_the_users_netrc_are_not_sent_to_the_api_server(
+    server: ApiServer, kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login me password secret\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    kubeconfig.write_text(kubeconfig_for(server.url, {}))
+    server.on("GET", PV, document({}))
+
+    async with await KubeClient.connect(kubeconfig=str(kubeconfig)) as client:
+        await client.get(PERSISTENT_VOLUMES, "pv-1")
+
+    assert "Authorization" not in server.requests[0].headers
 
 
 async def test_a_token_that_expired_is_one_log_line_and_work_goes_on_with_a_new_one(

@@ -262,3 +262,49 @@ async def test_without_an_election_leases_that_cannot_be_read_prove_nothing(
 
     assert leases.reign is None
     assert [line["lease"] for line in logs] == ["two"]
+
+
+async def test_leases_that_we_have_created_were_nobodys(make: Make, cluster: Cluster):
+    leases = make("first")
+    before = leases.are_new
+    async with asyncio.timeout(5):
+        await leases.acquire()
+
+    assert (before, leases.are_new) == (False, True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_one_lease_that_was_there_shows_that_somebody_led(
+    make: Make, cluster: Cluster, name: str
+):
+    cluster.put(name, holderIdentity="", leaseDurationSeconds=1, renewTime="lately")
+    leases = make("second")
+    async with asyncio.timeout(5):
+        await leases.acquire()
+
+    assert not leases.are_new
+
+
+async def test_leases_that_are_deleted_under_a_standby_are_not_new_to_it(
+    make: Make, cluster: Cluster
+):
+    standby = make("standby")
+    async with asyncio.timeout(5):
+        await make("leader").acquire()
+        await standby.look()
+        cluster.specs.clear()
+        await standby.acquire()
+
+    assert not standby.are_new
+
+
+async def test_without_an_election_leases_that_are_not_there_were_nobodys(
+    make: Make, cluster: Cluster
+):
+    leases = make("alone")
+    await leases.look()
+    before = leases.are_new
+    led_by_ours(cluster)
+    await leases.look()
+
+    assert (before, leases.are_new) == (True, False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
@@ -20,14 +19,19 @@ WRITE_S = 0.01
 
 
 class Kube:
-    """An API server; caches of the process see every change at once, after its reply."""
+    """An API server; caches of the process see every change at once, after its reply.
+
+    Attributes:
+        is_watch_behind: they see none any more, but what the process asks for and writes itself.
+    """
 
     def __init__(self, mortal: Mortal) -> None:
         self.mortal = mortal
         self.objects: dict[str, dict[str, Any]] = {}
         self.caches: Caches | None = None
         self.writes: list[tuple[str, Any]] = []
-        self._versions = itertools.count(10)
+        self.is_watch_behind = False
+        self._version = 10
 
     def put(self, key: str, found: dict[str, Any]) -> dict[str, Any]:
         """Write an object, as whoever; without finalizers, a deleted one goes."""
@@ -35,7 +39,8 @@ class Kube:
         meta = found["metadata"]
         if before == found:
             return found
-        meta["resourceVersion"] = str(next(self._versions))
+        self._version += 1
+        meta["resourceVersion"] = str(self._version)
         self.objects[key] = found
         if meta.get("deletionTimestamp") and not meta.get("finalizers"):
             del self.objects[key]
@@ -43,7 +48,7 @@ class Kube:
         return found
 
     def _tell(self, key: str, found: dict[str, Any]) -> None:
-        if self.caches is None:
+        if self.caches is None or self.is_watch_behind:
             return
         store: Any = self._informer(key)._store
         if key in self.objects:
@@ -79,12 +84,12 @@ class Kube:
 
         return await self.mortal.carry_out(f"get {resource.plural}", WRITE_S, read)
 
-    async def list(self, resource: Resource[Any]) -> Listing[Any]:
-        def read() -> Listing[Any]:
+    async def page(self, resource: Resource[Any], **_: Any) -> tuple[Listing[Any], bool]:
+        def read() -> tuple[Listing[Any], bool]:
             keys = [key for key in self.objects if key.startswith(f"{resource.plural} ")]
-            return Listing([self.decoded(key) for key in keys], "1")
+            return Listing([self.decoded(key) for key in keys], str(self._version)), True
 
-        return await self.mortal.carry_out(f"list {resource.plural}", WRITE_S, read)
+        return await self.mortal.carry_out(f"page of {resource.plural}", WRITE_S, read)
 
     async def patch(
         self, resource: Resource[Any], name: str, body: Any, *, subresource: str = "", **_: Any

@@ -186,7 +186,9 @@ class SourceWorld:
         """Have the caches show what is there."""
         caches = self.caches
         caches._served = list(caches._kinds.values())
-        for informer, found in (
+        for informer in caches._served:
+            informer.synced.set()
+        for cache, found in (
             (caches.claims, claim),
             (caches.claims, a_source()),
             (caches.classes, storage_class),
@@ -194,7 +196,7 @@ class SourceWorld:
             (caches.contents, a_content()),
             (caches.persistent_volumes, its_volume()),
         ):
-            cast("Any", informer)._store.apply(found)
+            cast("Any", cache)._store.apply(found)
         for name, zone, instance in (
             ("node-1", ZONE, "i-1"),
             ("node-2", OTHER_ZONE, OTHER_INSTANCE),

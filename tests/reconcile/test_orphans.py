@@ -76,10 +76,9 @@ class World:
     async def untag(self, volume_ids: Sequence[str], _: str) -> dict[str, Ec2Error]:
         if not self.may_untag:
             raise StorageError(Reason.PERMISSION_DENIED, "no ec2:DeleteTags", retry_after_s=60.0)
-        if any(volume_id in self.forbidden for volume_id in volume_ids):
-            raise StorageError(Reason.PERMISSION_DENIED, "not this one", retry_after_s=60.0)
-        self.untagged += volume_ids
-        return {}
+        self.untagged += [each for each in volume_ids if each not in self.forbidden]
+        why = Ec2Error(Reason.PERMISSION_DENIED, "no", action="DeleteTags", retry_after_s=60.0)
+        return {each: why for each in volume_ids if each in self.forbidden}
 
     async def delete(self, volume_id: str, *, gate: Callable[[], Awaitable[None]]) -> None:
         await gate()

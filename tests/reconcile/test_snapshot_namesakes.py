@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from provisioner.model import volume_snapshot as v
+from provisioner.model.errors import Ec2Error, Reason
 from tests.builders import DELETED_AT
 from tests.reconcile.snapshot_world import World, in_world
 from tests.snapshot_builders import a_content_status
@@ -93,6 +94,29 @@ def test_one_that_only_the_cache_still_has_keeps_nothing():
 
         assert world.ec2.taken == {}
         assert world.events.of_users("SnapshotDeleteError") == []
+
+    in_world(story)
+
+
+def test_one_that_the_cache_does_not_show_yet_keeps_it():
+    """Somebody rescues a snapshot whose deletion EC2 has refused for long."""
+
+    async def story(world: World) -> None:
+        world.begin()
+        name, snapshot_id = await ready(world)
+        why = "an image is made of it"
+        world.ec2.refuses["DeleteSnapshot"] = Ec2Error(
+            Reason.SNAPSHOT_IN_USE, why, action="DeleteSnapshot"
+        )
+        world.delete(1)
+        await world.until(lambda: any(why in told for told in world.events.of_users()))
+        world.kube.is_watch_behind = True
+        other = import_it(world, snapshot_id, v.RETAIN)
+        world.ec2.refuses.clear()
+        await world.until(lambda: world.content(name) is None)
+
+        assert snapshot_id in world.ec2.taken
+        assert f"volumesnapshotcontent {other} names it too" in world.events.of_users()[-1]
 
     in_world(story)
 

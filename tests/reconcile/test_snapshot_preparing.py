@@ -108,12 +108,16 @@ def test_a_fast_restore_that_ec2_refuses_holds_nothing_up_and_is_asked_for_now_a
         assert content.status.error is None
         assert ready_s < 40
         assert len(world.ec2.locked) == 1
-        # Every ten minutes, and told every half hour: the events of a wait live for one.
-        assert 30 < len(world.ec2.actions("EnableFastSnapshotRestores")) < 40
+        # After 10, 20, 40, 80 and 160 minutes: each night may leave one more snapshot that asks.
+        assert len(world.ec2.actions("EnableFastSnapshotRestores")) == 6
         told = world.events.of_users("SnapshotContentCheckandUpdateFailed")
-        assert 6 < len(told) < 15
+        assert len(told) == 6
         assert "volumes can be made of the snapshot" in told[0]
+        assert "asked for again in 10 minutes" in told[0]
+        assert "asked for again in 160 minutes" in told[4]
         assert len(world.ec2.actions("DescribeSnapshots")) < 60
+        await asyncio.sleep(10 * 24 * 3600)
+        assert len(world.ec2.actions("EnableFastSnapshotRestores")) <= 6 + 40
 
     in_world(story)
 

@@ -31,6 +31,9 @@ class Ec2:
     async def unowned(self, _: str) -> Volume | None:
         return self.listed
 
+    async def found_some(self) -> bool:
+        return self.listed is not None
+
     async def find(self, _: str) -> list[Volume]:
         return self.shown
 
@@ -130,3 +133,21 @@ async def test_what_is_certain_is_not_doubted_again():
     takeover.settle(UID)
 
     assert await takeover.volume_of(UNPINNED) is None
+
+
+def first_ever(ec2: Ec2) -> Takeover:
+    takeover = Takeover(cast("Marks", ec2), cast("NameLookUps", ec2))
+    takeover.take_over([UNPINNED], None, is_first=True)
+    return takeover
+
+
+async def test_where_nobody_led_before_ec2_is_searched_once():
+    assert await first_ever(Ec2()).volume_of(UNPINNED) is None
+
+
+async def test_where_nobody_seems_to_have_led_what_ec2_shows_is_taken_all_the_same():
+    assert await first_ever(Ec2(None, MADE)).volume_of(UNPINNED) == MADE
+
+
+async def test_a_marked_volume_of_any_claim_shows_that_one_of_ours_has_led():
+    assert await first_ever(Ec2(MADE)).volume_of(UNPINNED) == LOOK_AGAIN_S
