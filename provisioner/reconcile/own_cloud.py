@@ -30,6 +30,8 @@ LOOK_EVERY_S = 5.0
 GIVE_UP_S = 60.0
 _ASK_S = 10.0
 _VOUCH_AGAIN_S = 60.0
+# A thousand things that are gone at once have it looked for once.
+_DOUBT_HOLDS_S = 5.0
 _ANY = "i-00000000000000000"
 
 log = structlog.get_logger(__name__)
@@ -64,6 +66,8 @@ class OwnCloud:
         self._driver = driver
         self._proven_with: str | None = None  # the access key
         self._proving = asyncio.Lock()
+        self._doubt: Unfit | None = None  # of the last look for a proof
+        self._doubt_until_s = 0.0
         self._untold = ""  # why EC2 could not tell, as the log has it
         self.why_not = ""
 
@@ -96,15 +100,23 @@ class OwnCloud:
         async with self._proving:
             if self._is_proven():
                 return
-            try:
-                unfit = await self._prove()
-            except StorageError as error:
-                unfit = Unfit(error.reason, error.message)
+            unfit = await self._doubted()
         if unfit is not None:
             message = f"{gone.message}; not believed: {unfit.why}"
             raise Ec2Error(
                 unfit.reason, message, action=gone.action, retry_after_s=_VOUCH_AGAIN_S
             ) from gone
+
+    async def _doubted(self) -> Unfit | None:
+        """Why nothing is believed to be gone; looked for again after a few seconds."""
+        loop = asyncio.get_running_loop()
+        if self._doubt is None or loop.time() >= self._doubt_until_s:
+            try:
+                self._doubt = await self._prove()
+            except StorageError as error:
+                self._doubt = Unfit(error.reason, error.message)
+            self._doubt_until_s = loop.time() + _DOUBT_HOLDS_S
+        return self._doubt
 
     async def _unfit(self) -> Unfit | None:
         unfit = await self._without_credentials() or await self._elsewhere()

@@ -163,6 +163,21 @@ async def test_a_proof_is_asked_for_once(made: Any, lab: Lab, strict_ec2: Strict
     assert strict_ec2.counts()["DescribeInstances"] == 1
 
 
+async def test_many_that_are_not_believed_have_it_looked_for_once(
+    made: Any, lab: Lab, strict_ec2: StrictEc2, monkeypatch: pytest.MonkeyPatch
+):
+    strict_ec2.control(accounts={"AKIAOTHER": "210987654321"})
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAOTHER")
+    process = made()
+    process.knows_node(lab.instance())
+    volumes = process.controller.edges.volumes
+
+    for each in [volumes.delete(f"vol-{n:017x}") for n in range(5)]:
+        assert (await refusal(each)).reason is Reason.WRONG_CLOUD
+
+    assert strict_ec2.counts()["DescribeInstances"] == 1
+
+
 async def test_an_ec2_that_cannot_prove_it_is_not_believed(
     made: Any, lab: Lab, strict_ec2: StrictEc2
 ):
