@@ -71,8 +71,9 @@ RACES: dict[int, tuple[str, ...]] = {
     9: (
         "cluster/test_stale_caches.py::test_a_volume_is_not_deleted_under_an_attachment_that_the_cache_lacks",
         "cluster/test_bad_attachments.py::test_a_volume_is_not_deleted_while_an_attachment_names_it",
-        "reconcile/test_delete.py::test_the_end_of_an_attachment_is_not_missed_for_a_list_from_before_it",
-        "reconcile/test_delete_lists.py::test_what_was_accepted_before_the_call_protects_the_volume",
+        "reconcile/test_delete.py::test_a_deletion_that_the_last_look_contradicts_is_not_sent",
+        "reconcile/test_delete_looks.py::test_what_was_accepted_before_a_deletion_had_its_turn_protects_the_volume",
+        "kube/test_catch_up.py::test_where_the_watch_shows_changes_soon_nothing_is_listed",
     ),
     # A detach whose persistent volume was removed by force.
     10: (

@@ -8,8 +8,8 @@ import heapq
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TypeVar
 
+from provisioner.model.ids import is_instance_id, is_volume_id
 from provisioner.model.meta import KubeObject
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.node_affinity import REGION_LABEL, names_region, region_of
@@ -21,18 +21,6 @@ _ENOUGH = 100
 _PROVIDER_ZONE = re.compile(r"aws:/*([a-z0-9-]+)/i-[0-9a-z]+$")
 _HANDLE_ZONE = re.compile(r"aws:/*([a-z0-9-]+)/vol-[0-9a-z]+$")
 _EVER = datetime(1, 1, 1, tzinfo=UTC)
-
-_Object = TypeVar("_Object", bound=KubeObject)
-
-
-def regions(nodes: Iterable[Node], volumes: Iterable[PersistentVolume]) -> dict[str, str]:
-    """The Regions that the cluster says it is in, each with one object that says so."""
-    found = regions_of(nodes)
-    for each in () if found else volumes:
-        zone = _zone_of_volume(each)
-        if zone:
-            found.setdefault(region_of(zone), f"PersistentVolume {each.name} is in {zone}")
-    return found
 
 
 def regions_of(nodes: Iterable[Node]) -> dict[str, str]:
@@ -46,18 +34,32 @@ def regions_of(nodes: Iterable[Node]) -> dict[str, str]:
     return found
 
 
+def regions_of_volumes(volumes: Iterable[PersistentVolume]) -> dict[str, str]:
+    """The Regions that persistent volumes are in, each with one that says so."""
+    found: dict[str, str] = {}
+    for each in volumes:
+        zone = _zone_of_volume(each)
+        if zone:
+            found.setdefault(region_of(zone), f"PersistentVolume {each.name} is in {zone}")
+    return found
+
+
 def instance_ids(
     nodes: Iterable[Node], registered: Callable[[str], CsiNode | None], driver: str
 ) -> list[str]:
     """Instances of the newest nodes; by the registration where a Node names none."""
-    ids = (_instance_id(node, registered(node.name), driver) for node in _newest(nodes))
-    return [each for each in ids if each.startswith("i-")]
+    return _newest(
+        (node, found)
+        for node in nodes
+        if is_instance_id(found := _instance_id(node, registered(node.name), driver))
+    )
 
 
 def volume_ids(volumes: Iterable[PersistentVolume], driver: str) -> list[str]:
-    """Those of the newest persistent volumes."""
-    ids = (each.volume_id(driver) or "" for each in _newest(volumes))
-    return [each for each in ids if each.startswith("vol-")]
+    """Those of the newest persistent volumes that name one."""
+    return _newest(
+        (each, found) for each in volumes if is_volume_id(found := each.volume_id(driver) or "")
+    )
 
 
 def wrong_region(region: str, told: Mapping[str, str]) -> str:
@@ -78,10 +80,12 @@ def wrong_account(region: str, ids: Sequence[str]) -> str:
     )
 
 
-def _newest(objects: Iterable[_Object]) -> list[_Object]:
-    return heapq.nlargest(
-        _ENOUGH, objects, key=lambda each: each.metadata.creation_timestamp or _EVER
+def _newest(named: Iterable[tuple[KubeObject, str]]) -> list[str]:
+    """The ids that the newest objects name."""
+    newest = heapq.nlargest(
+        _ENOUGH, named, key=lambda each: each[0].metadata.creation_timestamp or _EVER
     )
+    return [found for _, found in newest]
 
 
 def _instance_id(node: Node, registered: CsiNode | None, driver: str) -> str:

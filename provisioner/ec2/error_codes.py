@@ -93,6 +93,9 @@ CODES: Mapping[str, Reason] = {
 _TEXTS: _Table = tuple(
     (re.compile(code), re.compile(pattern, re.IGNORECASE), reason)
     for code, pattern, reason in (
+        # Of one thing, with credentials that are valid: EC2 API "Error codes", AuthFailure; text as
+        # in StreisandEffect/streisand #82.
+        (r"AuthFailure", r"\bnot authorized for\b", R.PERMISSION_DENIED),
         (r"IncorrectState", r"is in the '?available'? state", R.NOT_ATTACHED),
         (r"IncorrectState.*", r"\bsnap-|\bsnapshot is\b", R.SNAPSHOT_STATE),
         (r"IncorrectState", r"\binstance\b.*is not 'running'", R.INSTANCE_STATE),

@@ -36,7 +36,7 @@ _WATCH_MIN_S, _WATCH_MAX_S = 300, 600
 # client-go waits up to 30 s; new claims would wait as long after an API server has come back.
 _BACKOFF_BASE_S, _BACKOFF_CAP_S = 0.2, 10.0
 _TOO_SHORT_S = 1.0  # a watch that ends sooner and showed nothing is a failure
-# ``catch_up``: so many objects are simply listed; 5 ms of the API server's CPU.
+# ``catch_up``: so many objects are listed if they are quiet; 5 ms of the API server's CPU.
 _FEW = 500
 _GATHER_S, _PACE_S = 0.02, 0.25
 # So long a kind that changes all the time is given to show it by itself.
@@ -157,38 +157,35 @@ class Informer(Generic[T]):
 
     async def _look(self) -> None:
         await self.synced.wait()
-        async with self._listing:
-            known = self._store.version
-            page, is_all = await self._newest(_FEW if len(self._store.values()) < _FEW else 1)
-            at = page.resource_version
-            if is_all and is_above(at, self._store.version):
-                self._store.replace(page)
-        if is_above(known, at):
+        known = self._store.version
+        version = await self._ask(1)
+        if is_above(known, version):
             await self._list_again()  # etcd was restored: what the cache has is of another world
-        await self._pass(at)
-
-    async def _newest(self, most: int) -> tuple[Listing[T], bool]:
-        return await self._client.page(
-            self._resource,
-            most=most,
-            namespace=self._namespace,
-            field_selector=self._field_selector,
-            keep=self._keep,
-        )
-
-    async def _pass(self, version: str) -> None:
-        """Return once all changes up to a version are known."""
         for _ in range(_SHORT_WATCHES):
             if await self._is_past(version):
                 return
-            await self._newest(1)  # has one API server more ask etcd
-            async with self._listing:
-                if self.synced.is_set():  # else it was forgotten meanwhile
-                    await self._watch_shortly(version)
+            # Also has one API server more ask etcd how far it is.
+            await self._ask(_FEW if len(self._store.values()) < _FEW else 1)
+            await self._watch_shortly(version)
         if not await self._is_past(version):
             began_s = _now_s()
             await self._list_again()
             self._rests_until = 2 * _now_s() - began_s  # half of the time is for others
+
+    async def _ask(self, most: int) -> str:
+        """The newest version. Where there are no more objects than these, they are taken in."""
+        async with self._listing:
+            page, is_all = await self._client.page(
+                self._resource,
+                most=most,
+                namespace=self._namespace,
+                field_selector=self._field_selector,
+                keep=self._keep,
+            )
+            newer = is_above(page.resource_version, self._store.version)
+            if is_all and newer and self.synced.is_set():  # else it was forgotten meanwhile
+                self._store.replace(page)
+        return page.resource_version
 
     @property
     def fails_for_s(self) -> float:
@@ -230,8 +227,9 @@ class Informer(Generic[T]):
 
     async def _watch_shortly(self, version: str) -> None:
         try:
-            async with asyncio.timeout(2 * _SHORT_WATCH_S):
-                await self._watch(_SHORT_WATCH_S, until=version)
+            async with self._listing, asyncio.timeout(2 * _SHORT_WATCH_S):
+                if self.synced.is_set() and not is_past(self._store.version, version):
+                    await self._watch(_SHORT_WATCH_S, until=version)
         except TimeoutError:
             pass  # it was not ended when it should have been
         except KubeError as failure:

@@ -20,6 +20,7 @@ from provisioner.edges import Edges
 from provisioner.kube.resources import ATTACHMENTS, CSI_NODES, NODES, PODS
 from provisioner.model.attachment import Attachment
 from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason, StorageError
+from provisioner.model.ids import is_instance_id
 from provisioner.model.node import OUT_OF_SERVICE_FOR, CsiNode, Node
 from provisioner.model.volume import Instance
 from provisioner.reconcile.dead_node_words import DeadNodeWords
@@ -110,7 +111,9 @@ class DeadNodes:
         for name in names:
             with _alone(name):
                 if name in suspects:
-                    self._tell_unknown(suspects[name], wanted[name] - states.keys(), now_s)
+                    # What is no id of an instance says nothing, not even that it is gone.
+                    unknown = set(filter(is_instance_id, wanted[name] - states.keys()))
+                    self._tell_unknown(suspects[name], unknown, now_s)
                     await self._advance(suspects[name], states)
             with _alone(name):
                 await self._release(name, abandoned.get(name, []), states)

@@ -30,6 +30,8 @@ LOOK_EVERY_S = 5.0
 GIVE_UP_S = 60.0
 _ASK_S = 10.0
 _VOUCH_AGAIN_S = 60.0
+# A thousand things that are gone at once have it looked for once.
+_DOUBT_HOLDS_S = 5.0
 _ANY = "i-00000000000000000"
 
 log = structlog.get_logger(__name__)
@@ -42,10 +44,13 @@ class Unfit:
     Attributes:
         reason: of errors.
         why: for whoever reads the log or asks whether it is ready.
+        is_sure: enough not to work at all. Volumes alone may be left over, or deleted, and Nodes
+            tell nothing before ``--initialize-nodes``, which somebody has to lead for.
     """
 
     reason: Reason
     why: str
+    is_sure: bool = True
 
 
 class OwnCloud:
@@ -61,6 +66,8 @@ class OwnCloud:
         self._driver = driver
         self._proven_with: str | None = None  # the access key
         self._proving = asyncio.Lock()
+        self._doubt: Unfit | None = None  # of the last look for a proof
+        self._doubt_until_s = 0.0
         self._untold = ""  # why EC2 could not tell, as the log has it
         self.why_not = ""
 
@@ -93,15 +100,23 @@ class OwnCloud:
         async with self._proving:
             if self._is_proven():
                 return
-            try:
-                unfit = await self._prove()
-            except StorageError as error:
-                unfit = Unfit(error.reason, error.message)
+            unfit = await self._doubted()
         if unfit is not None:
             message = f"{gone.message}; not believed: {unfit.why}"
             raise Ec2Error(
                 unfit.reason, message, action=gone.action, retry_after_s=_VOUCH_AGAIN_S
             ) from gone
+
+    async def _doubted(self) -> Unfit | None:
+        """Why nothing is believed to be gone; looked for again after a few seconds."""
+        loop = asyncio.get_running_loop()
+        if self._doubt is None or loop.time() >= self._doubt_until_s:
+            try:
+                self._doubt = await self._prove()
+            except StorageError as error:
+                self._doubt = Unfit(error.reason, error.message)
+            self._doubt_until_s = loop.time() + _DOUBT_HOLDS_S
+        return self._doubt
 
     async def _unfit(self) -> Unfit | None:
         unfit = await self._without_credentials() or await self._elsewhere()
@@ -134,21 +149,22 @@ class OwnCloud:
             async with self._proving, asyncio.timeout(_ASK_S):
                 unfit = await self._prove()
         except (StorageError, TimeoutError) as error:
-            return self._unanswered(error)
-        self._untold = ""
-        return unfit
-
-    def _unanswered(self, error: StorageError | TimeoutError) -> Unfit | None:
-        """EC2 does not tell; only credentials that it refuses are a reason not to work."""
-        why = f"EC2 gave no answer in {_ASK_S:.0f} s"
-        if isinstance(error, StorageError):
-            why = error.message
-            if error.reason is Reason.CREDENTIALS_INVALID:
-                return Unfit(error.reason, why)
-        if why != self._untold:
+            unfit = self._unanswered(error)
+        if unfit is not None and unfit.is_sure:
+            return unfit
+        why = unfit.why if unfit is not None else ""
+        if why and why != self._untold:
             log.warning("cannot tell yet whether EC2 is asked in the cluster's account", error=why)
         self._untold = why
         return None
+
+    @staticmethod
+    def _unanswered(error: StorageError | TimeoutError) -> Unfit:
+        """EC2 does not tell; only credentials that it refuses are a reason not to work."""
+        if isinstance(error, StorageError):
+            is_refused = error.reason is Reason.CREDENTIALS_INVALID
+            return Unfit(error.reason, error.message, is_sure=is_refused)
+        return Unfit(Reason.TIMED_OUT, f"EC2 gave no answer in {_ASK_S:.0f} s", is_sure=False)
 
     def _is_proven(self) -> bool:
         return self._proven_with == self._key_id()
@@ -165,9 +181,9 @@ class OwnCloud:
         """
         caches, calls, key_id = self._caches, self._calls, self._key_id()
         nodes, volumes = caches.nodes.values(), caches.persistent_volumes.values()
-        told = own_cloud.regions(nodes, volumes)
-        if told and calls.region not in told:
-            return Unfit(Reason.WRONG_CLOUD, own_cloud.wrong_region(calls.region, told))
+        by_nodes = own_cloud.regions_of(nodes)
+        if by_nodes and calls.region not in by_nodes:
+            return Unfit(Reason.WRONG_CLOUD, own_cloud.wrong_region(calls.region, by_nodes))
         instance_ids = own_cloud.instance_ids(nodes, caches.csi_nodes.get, self._driver)
         found = bool(instance_ids) and await any_instance(calls, instance_ids)
         volume_ids = [] if found else own_cloud.volume_ids(volumes, self._driver)
@@ -176,7 +192,11 @@ class OwnCloud:
             self._proven_with = key_id
         elif instance_ids or volume_ids:
             ids = [*instance_ids, *volume_ids]
-            return Unfit(Reason.WRONG_CLOUD, own_cloud.wrong_account(calls.region, ids))
+            why = own_cloud.wrong_account(calls.region, ids)
+            told = by_nodes or own_cloud.regions_of_volumes(volumes)
+            if told and calls.region not in told:
+                why = own_cloud.wrong_region(calls.region, told)
+            return Unfit(Reason.WRONG_CLOUD, why, is_sure=bool(instance_ids))
         elif calls.credentials is not None:  # what it says is only whether it accepts them
             await any_instance(calls, [_ANY])
         return None

@@ -184,3 +184,50 @@ async def test_a_volume_that_a_pod_itself_names_is_attached_and_detached(house: 
             assert house.state(Workload("old", "", volume_id)) == "available"
     finally:
         house.hand.remove([volume_id])
+
+
+async def test_a_volume_that_backs_another_namespaces_claim_is_not_attached_by_its_id(
+    house: House,
+) -> None:
+    zone = house.sandbox.zones[1]
+    volume_id = str(house.hand.ec2.create_volume(AvailabilityZone=zone, Size=4)["VolumeId"])
+    name = f"{house.namespace}-ledger"
+    persistent_volume = {
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": "4Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "claimRef": {"namespace": "bank", "name": "ledger"},
+            "csi": {"driver": hands.DRIVER, "volumeHandle": volume_id},
+        },
+    }
+    inline = {"volumeID": f"aws:///{volume_id}", "fsType": "ext4"}
+    pod = {
+        "metadata": {"name": "thief"},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "nodeSelector": {ZONE: zone},
+            "containers": [{"name": "main", "image": "main"}],
+            "volumes": [{"name": "data", "awsElasticBlockStore": inline}],
+        },
+    }
+
+    async def told() -> str:
+        found = await hands.items(house.api, ATTACHMENTS)
+        errors = [(each.get("status") or {}).get("attachError") or {} for each in found]
+        messages = [each.get("message", "") for each in errors]
+        return next((each for each in messages if volume_id in each), "")
+
+    try:
+        await house.api.create(PVS, persistent_volume)
+        async with house.replica():
+            await house.api.create(hands.pods_of(house.namespace), pod)
+            message = await eventually("the attachment is refused", told)
+            assert "a pod of another namespace names it" in message
+            assert "bank" not in message
+            assert house.state(Workload("thief", "", volume_id)) == "available"
+            await house.remove_pod("thief")
+    finally:
+        await hands.discard(house.api, f"{PVS}/{name}")
+        house.hand.remove([volume_id])

@@ -60,7 +60,7 @@ def test_another_cloud_and_words_of_ones_own_tell_none(node: Node):
 def test_where_no_node_tells_it_a_volume_does():
     in_tree = a_persistent_volume(handle="aws://eu-west-1a/vol-0123", in_tree=True)
 
-    assert list(own_cloud.regions([on("")], [in_tree])) == ["eu-west-1"]
+    assert list(own_cloud.regions_of_volumes([in_tree])) == ["eu-west-1"]
 
 
 def test_a_region_without_any_is_told_with_one_that_is_elsewhere():
@@ -86,7 +86,31 @@ def test_instances_are_those_of_the_newest_nodes_by_whatever_names_them():
     assert "i-0120" not in found
 
 
-def test_volumes_are_those_that_have_an_id():
-    odd = a_persistent_volume(handle="local-ebs://disk")
+@pytest.mark.parametrize("odd", ["local-ebs://disk", "vol-*", "vol-data", "snap-0123"])
+def test_volumes_are_those_that_have_an_id(odd: str):
+    """None that EC2 could refuse the look for, nor one that means every volume of an account."""
+    named = [a_persistent_volume(handle=odd), a_persistent_volume()]
 
-    assert own_cloud.volume_ids([odd, a_persistent_volume()], DRIVER) == [VOLUME]
+    assert own_cloud.volume_ids(named, DRIVER) == [VOLUME]
+
+
+@pytest.mark.parametrize("odd", ["i-*", "hyperpod-ab12-i-0123", "i-node"])
+def test_instances_are_those_that_have_an_id(odd: str):
+    assert (
+        own_cloud.instance_ids([on("")], lambda name: a_csi_node(name, instance=odd), DRIVER) == []
+    )
+
+
+def test_newer_objects_of_others_hide_none():
+    """Machines elsewhere beside ours, file shares beside our volumes."""
+    nodes = [on("mine://x", name=f"n{age}", age_days=age) for age in range(120)]
+    shares = [a_persistent_volume(f"s{n}", driver="efs.csi.aws.com") for n in range(120)]
+    old = a_persistent_volume()
+    old = replace(old, metadata=replace(old.metadata, creation_timestamp=BORN.replace(year=2020)))
+    shares = [
+        replace(each, metadata=replace(each.metadata, creation_timestamp=BORN)) for each in shares
+    ]
+    last = on("aws:///us-east-1a/i-0abc", age_days=200)
+
+    assert own_cloud.instance_ids([*nodes, last], lambda _: None, DRIVER) == ["i-0abc"]
+    assert own_cloud.volume_ids([*shares, old], DRIVER) == [VOLUME]

@@ -48,6 +48,7 @@ def translated(failure: Exception, action: str, **params: Any) -> Ec2Error:
         ("CreateVolume", "AccessDenied", "no", R.PERMISSION_DENIED),
         ("CreateVolume", "OptInRequired", "no", R.PERMISSION_DENIED),
         ("CreateVolume", "AuthFailure", "no", R.CREDENTIALS_INVALID),
+        ("DeleteSnapshot", "AuthFailure", "Not authorized for snapshot", R.PERMISSION_DENIED),
         ("CreateVolume", "ExpiredTokenException", "expired", R.CREDENTIALS_INVALID),
         ("CreateVolume", "RequestExpired", "Request has expired.", R.CREDENTIALS_INVALID),
         ("CreateVolume", "SignatureDoesNotMatch", "no", R.CREDENTIALS_INVALID),

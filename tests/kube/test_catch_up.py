@@ -51,7 +51,7 @@ def now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-def test_a_few_objects_are_listed_at_once() -> None:
+def test_a_few_quiet_objects_are_listed() -> None:
     async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
         began_s = now_s()
         api.end(PERSISTENT_VOLUMES, a_persistent_volume("pv-0"))
@@ -60,13 +60,14 @@ def test_a_few_objects_are_listed_at_once() -> None:
         await informer.catch_up()
 
         assert names(informer) == {"pv-1", "pv-2", "new"}
-        assert api.asked == ["page of 500"]
-        assert now_s() - began_s < 0.1
+        assert api.asked == ["page of 1", "page of 500"]
+        assert now_s() - began_s < 0.2
 
     told(story, Behind(), objects=3)
 
 
-def test_where_the_watch_shows_changes_soon_nothing_is_listed() -> None:
+@pytest.mark.parametrize("objects", [3, MANY])
+def test_where_the_watch_shows_changes_soon_nothing_is_listed(objects: int) -> None:
     async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
         api.put(PERSISTENT_VOLUMES, a_persistent_volume("new"))
 
@@ -75,7 +76,7 @@ def test_where_the_watch_shows_changes_soon_nothing_is_listed() -> None:
         assert "new" in names(informer)
         assert (api.asked, api.carried) == (["page of 1"], 1)
 
-    told(story, Behind(lag_s=0.05), objects=MANY)
+    told(story, Behind(lag_s=0.05), objects=objects)
 
 
 def test_a_quiet_kind_is_proven_by_a_short_watch() -> None:
@@ -114,6 +115,15 @@ def test_what_the_long_watch_keeps_back_is_seen_all_the_same() -> None:
         assert "list" not in api.asked
 
     told(story, Behind(), objects=MANY)
+
+
+def test_where_there_is_nothing_the_question_is_the_answer_too() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        api.version += 1
+        await informer.catch_up()
+        assert api.asked == ["page of 1"]
+
+    told(story, Behind(), objects=0)
 
 
 def test_a_long_watch_that_comes_later_does_not_bring_back_what_was_deleted() -> None:

@@ -38,16 +38,19 @@ UNREACHABLE = Taint(key="node.kubernetes.io/unreachable", effect="NoExecute", ti
 
 @dataclass
 class Ec2:
-    """``states``: of the instances that it knows; ``failure``: of every look."""
+    """``states``: of the instances that it knows; ``failure``: of every look; ``refuses``: of one."""
 
     states: dict[str, str] = field(default_factory=dict)
     failure: Ec2Error | None = None
+    refuses: dict[str, Ec2Error] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
 
     async def instance(self, instance_id: str) -> Instance:
         self.asked.append(instance_id)
         if self.failure is not None:
             raise self.failure
+        if instance_id in self.refuses:
+            raise self.refuses[instance_id]
         if instance_id not in self.states:
             raise Ec2Error(Reason.INSTANCE_NOT_FOUND, "unknown", action="DescribeInstances")
         return Instance(instance_id, "us-east-1a", self.states[instance_id], "m5.large")

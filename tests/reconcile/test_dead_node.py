@@ -124,6 +124,28 @@ def test_an_instance_that_ec2_does_not_know_proves_nothing_and_is_told_once():
     told(story)
 
 
+def test_a_node_that_is_no_instance_is_left_alone_and_nobody_is_told_to_delete_it():
+    async def story(world: DeadWorld) -> None:
+        world.has_node(instance="hyperpod-ab12-i-0123456789abcdef0")
+        await asyncio.sleep(4000)
+        assert (world.sent, world.told.events) == ([], [])
+
+    told(story)
+
+
+def test_one_instance_that_ec2_refuses_to_describe_keeps_no_other_node_from_its_taint():
+    async def story(world: DeadWorld) -> None:
+        world.ec2.states[INSTANCE] = "terminated"
+        why = Ec2Error(Reason.INVALID_REQUEST, "no such form", action="DescribeInstances")
+        world.ec2.refuses = {OTHER_INSTANCE: why}
+        world.has_node()
+        world.has_node("node-2", instance=OTHER_INSTANCE)
+        await asyncio.sleep(2)
+        assert is_declared(world)
+
+    told(story)
+
+
 def test_of_an_unknown_instance_that_an_attachment_alone_names_the_attachment_is_told():
     async def story(world: DeadWorld) -> None:
         world.ec2.states[OTHER_INSTANCE] = "terminated"

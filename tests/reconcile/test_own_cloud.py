@@ -62,10 +62,11 @@ class Process:
         node = replace(node, spec=NodeSpec(provider_id=f"aws:///{zone}/{instance_id}"))
         self.controller.caches.nodes._store.apply(node)
 
-    def knows_volume(self, volume_id: str) -> None:
-        self.controller.caches.persistent_volumes._store.apply(
-            a_persistent_volume(handle=volume_id)
-        )
+    def knows_volume(self, volume_id: str, zone: str = "us-east-1a") -> None:
+        volume = a_persistent_volume(handle=volume_id)
+        labels = {"topology.kubernetes.io/zone": zone}
+        volume = replace(volume, metadata=replace(volume.metadata, labels=labels))
+        self.controller.caches.persistent_volumes._store.apply(volume)
 
     async def fit(self) -> str:
         """Why it is not, after a while; "" if it is."""
@@ -162,6 +163,21 @@ async def test_a_proof_is_asked_for_once(made: Any, lab: Lab, strict_ec2: Strict
     assert strict_ec2.counts()["DescribeInstances"] == 1
 
 
+async def test_many_that_are_not_believed_have_it_looked_for_once(
+    made: Any, lab: Lab, strict_ec2: StrictEc2, monkeypatch: pytest.MonkeyPatch
+):
+    strict_ec2.control(accounts={"AKIAOTHER": "210987654321"})
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAOTHER")
+    process = made()
+    process.knows_node(lab.instance())
+    volumes = process.controller.edges.volumes
+
+    for each in [volumes.delete(f"vol-{n:017x}") for n in range(5)]:
+        assert (await refusal(each)).reason is Reason.WRONG_CLOUD
+
+    assert strict_ec2.counts()["DescribeInstances"] == 1
+
+
 async def test_an_ec2_that_cannot_prove_it_is_not_believed(
     made: Any, lab: Lab, strict_ec2: StrictEc2
 ):
@@ -203,6 +219,34 @@ async def test_one_node_in_the_region_is_enough(made: Any, lab: Lab):
 
 async def test_a_cluster_that_knows_nothing_of_ec2_yet_may_be_led(made: Any):
     assert await made().fit() == ""
+
+
+@pytest.mark.parametrize(
+    ("zone", "why"),
+    [("us-east-1a", "knows nothing of what the cluster has"), ("eu-west-1a", "is in eu-west-1a")],
+)
+async def test_what_volumes_alone_seem_to_say_keeps_nobody_from_leading(
+    made: Any, zone: str, why: str
+):
+    """They may be deleted or left over; Nodes tell nothing before our ``--initialize-nodes``."""
+    process = made()
+    process.knows_volume("vol-0123456789abcdef0", zone=zone)
+
+    assert await process.fit() == ""
+
+    deletion = await refusal(process.controller.edges.volumes.delete("vol-0123456789abcdef0"))
+    assert deletion.reason is Reason.WRONG_CLOUD
+    assert why in deletion.message
+
+
+async def test_whom_ec2_refuses_does_not_lead_where_volumes_seem_to_be_elsewhere(
+    made: Any, strict_ec2: StrictEc2
+):
+    strict_ec2.control(refused_keys={KEY: "ExpiredToken"})
+    process = made()
+    process.knows_volume("vol-0123456789abcdef0", zone="eu-west-1a")
+
+    assert "ExpiredToken" in await process.fit()
 
 
 async def test_an_ec2_that_does_not_answer_keeps_nobody_from_leading(
