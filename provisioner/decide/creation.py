@@ -199,8 +199,13 @@ def look_again_s(attempt: Attempt, missing_for_s: float | None) -> float | None:
 
 
 def _patience_s(attempt: Attempt) -> float:
-    """For how long a volume that EC2 has named may be unknown to its descriptions."""
-    return CONSISTENCY_S if attempt.is_shown else UNSEEN_S
+    """For how long a volume that EC2 has named may be unknown to its descriptions.
+
+    With a key of its own, it is far more often dropped for that key than late: whoever corrects the
+    key does not wait longer for that.
+    """
+    is_dropped = attempt.is_shown or attempt.plan.request.kms_key_id
+    return CONSISTENCY_S if is_dropped else UNSEEN_S
 
 
 def late(attempt: Attempt, missing_for_s: float | None) -> StorageError | None:

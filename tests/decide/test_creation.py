@@ -207,6 +207,17 @@ def test_a_volume_that_no_description_has_shown_yet_is_waited_for_longer_and_tol
     assert isinstance(next_step(shown, None, CONSISTENCY_S), GiveUp)
 
 
+def test_a_volume_with_a_key_of_its_own_is_not_waited_for_longer():
+    plan = a_plan(
+        storage_class=a_class(parameters={"kmsKeyId": "arn:aws:kms:r:123456789012:key/k"})
+    )
+
+    step = next_step(replace(MADE, plan=plan), None, CONSISTENCY_S)
+
+    assert isinstance(step, GiveUp)
+    assert step.error.reason is Reason.KEY_UNUSABLE
+
+
 @pytest.mark.parametrize(
     ("parameters", "encrypted", "key"),
     [
