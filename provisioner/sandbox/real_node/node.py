@@ -33,7 +33,8 @@ KUBELET: Final = "kubelet"
 PLUGIN: Final = "node-plugin"
 
 _WITHOUT_CONTAINERD_S: Final = 10.0
-_BEGUN_S: Final = 3.0
+_QUICK_END_S: Final = 3.0
+_MOST_QUICK_ENDS: Final = 3
 READY_TIMEOUT_S: Final = 60.0
 
 LABEL: Final = "ebs-provisioner.io/sandbox-node"
@@ -89,6 +90,8 @@ class RealNode:
         self.host.revive = self._revive
         self._turn = asyncio.Lock()
         self._containerd_killed_s = self._plugin_started_s = -math.inf
+        self._is_plugin_known = False
+        self._quick_ends = 0  # of the plugin, in a row
         self._reviving: set[asyncio.Task[None]] = set()
         for part in (CONTAINERD, KUBELET, PLUGIN):
             self.host.log_of(part, self.log(part))
@@ -186,13 +189,16 @@ class RealNode:
     def _revive(self, part: str, status: int) -> bool:
         """Start a part again that has ended by itself.
 
-        A kubelet that found no containerd when it began, as systemd does; a plugin that had begun,
-        as the kubelet does with its container.
+        A kubelet that found no containerd when it began, as systemd does; a plugin that has been
+        registered once, as the kubelet does with its container, unless it ends again and again.
         """
         now_s = time.monotonic()
         is_late = now_s - self._containerd_killed_s <= _WITHOUT_CONTAINERD_S
-        had_begun = now_s - self._plugin_started_s > _BEGUN_S
-        if status != 1 or not (is_late if part == KUBELET else part == PLUGIN and had_begun):
+        if part == PLUGIN:
+            is_quick = now_s - self._plugin_started_s < _QUICK_END_S
+            self._quick_ends = self._quick_ends + 1 if is_quick else 0
+        is_known = self._is_plugin_known and self._quick_ends <= _MOST_QUICK_ENDS
+        if status != 1 or not (is_late if part == KUBELET else part == PLUGIN and is_known):
             return False
         task = asyncio.create_task(self._start_again(part), name=f"{part} of {self.name}")
         self._reviving.add(task)
@@ -222,6 +228,7 @@ class RealNode:
         self._access, self._metadata_endpoint = access, metadata_endpoint
         await self.start(PLUGIN)
         await self.ready()
+        self._is_plugin_known = True
 
     async def ready(self) -> None:
         """Wait until its Node is ready, and its plugin registered if it has one.
