@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -102,8 +102,8 @@ async def full_cluster(parent: Path, binaries: Path, objects: int) -> AsyncItera
         made.ec2.control(latency="none", throttle="none")
         volumes = await asyncio.to_thread(_volumes_in_ec2, made.ec2.endpoint, objects)
         made.ec2.control(latency="real", throttle="documented")
-        await made.hands.send_all(_volumes(volumes))
         await made.hands.send_all(_claims(objects))
+        await made.hands.send_all(_volumes(volumes, await _uids(made)))
         yield made
 
 
@@ -182,14 +182,22 @@ def _volume_name(number: int) -> str:
     return f"pvc-00000000-0000-4000-8000-{number:012}"
 
 
-def _volumes(volumes: list[tuple[str, str]]) -> Iterator[tuple[str, str, Any]]:
+async def _uids(made: World) -> dict[str, str]:
+    """The claims' own, by name: a persistent volume that names another is none of theirs."""
+    found = msgspec.json.decode(await made.hands.send("GET", CLAIMS))
+    return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found["items"]}
+
+
+def _volumes(
+    volumes: list[tuple[str, str]], uids: Mapping[str, str]
+) -> Iterator[tuple[str, str, Any]]:
     """Persistent volumes as our provisioner and this webhook leave them."""
     for number, (volume_id, zone) in enumerate(volumes):
         name = _volume_name(number)
         meta = {
             "namespace": NAMESPACE,
             "name": claim_name(number),
-            "uid": name.removeprefix("pvc-"),
+            "uid": uids[claim_name(number)],
             "resourceVersion": "1",
         }
         spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": CLASS}
