@@ -54,17 +54,20 @@ async def after_a_look(
 ) -> tuple[list[str], float | None]:
     """What a deletion comes to if the API server turns out to have these; None: not the object."""
     caches, ec2 = caches_with(RELEASED), Ec2()
-    kube = Kube(answers=[a_persistent_volume(finalizers=())])
+    answers = [a_persistent_volume(finalizers=())]
+    kube = Kube(objects={RELEASED.name: RELEASED}, answers=answers)
 
     def happens() -> None:
         for each in news:
             if each is None:
+                del kube.objects[RELEASED.name]
                 caches.persistent_volumes._store.remove(RELEASED.name, "9999")
             elif isinstance(each, Attachment):
                 caches.attachments._store.apply(each)
             else:
                 meta = replace(each.metadata, resource_version="9999")
-                caches.persistent_volumes._store.apply(replace(each, metadata=meta))
+                kube.objects[each.name] = replace(each, metadata=meta)
+                caches.persistent_volumes._store.apply(kube.objects[each.name])
 
     caches.news = happens
     async with asyncio.timeout(5):
@@ -97,6 +100,21 @@ async def test_a_deletion_that_the_last_look_contradicts_is_not_sent(news):
         deleted = []
 
     assert deleted == []
+
+
+@pytest.mark.parametrize(
+    "restored",
+    [a_persistent_volume(), a_persistent_volume(phase="Released", policy="Retain")],
+    ids=["bound", "Retain"],
+)
+async def test_an_object_that_a_restored_etcd_has_otherwise_than_the_cache_keeps_its_volume(
+    restored,
+):
+    ec2, kube = Ec2(), Kube(objects={RELEASED.name: restored}, answers=[restored])
+
+    await a_deleter(caches_with(RELEASED), ec2, kube, Events()).reconcile(RELEASED.name)
+
+    assert ec2.deleted == []
 
 
 async def test_both_finalizers_go_by_what_the_delete_answered_not_by_the_cache():  # race 16, race 17
@@ -149,7 +167,7 @@ async def test_a_volume_that_an_object_of_another_driver_names_is_kept_until_tha
 
 async def test_a_deletion_that_is_left_to_the_next_leader_is_told_to_nobody():
     ec2, events = Ec2(failure=an_ec2_error(Reason.NOT_LEADING)), Events()
-    kube = Kube()
+    kube = Kube(objects={RELEASED.name: RELEASED})
 
     with pytest.raises(StorageError):
         await a_deleter(caches_with(RELEASED), ec2, kube, events).reconcile(RELEASED.name)
