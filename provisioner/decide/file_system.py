@@ -186,11 +186,11 @@ def unchecked_reason(said: str) -> Reason:
     return Reason.DEVICE_BUSY if is_used else Reason.FILE_SYSTEM_DAMAGED
 
 
-def grow_command(file_system: str, device_path: Path, mount_path: Path) -> tuple[str, ...] | None:
-    """The command line that grows a mounted file system to its device; None where there is none."""
-    if file_system in (*_EXT, "ext2"):
-        return ("resize2fs", str(device_path))
-    return ("xfs_growfs", "-d", str(mount_path)) if file_system == "xfs" else None
+def grow_command(file_system: str, device_path: Path, mount_path: Path) -> tuple[str, ...]:
+    """The command line that grows a mounted file system, ext or xfs, to its device."""
+    if file_system == "xfs":
+        return ("xfs_growfs", "-d", str(mount_path))
+    return ("resize2fs", str(device_path))
 
 
 def measured(head: bytes) -> Measured | None:

@@ -84,24 +84,25 @@ def mount_options(file_system: str, capability: Capability) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*mode, *others, *own]))
 
 
-def staged(seen: Seen, number: str, *, read_only: bool, is_alone: bool) -> Place:
+def staged(seen: Seen, number: str, *, read_only: bool, has_errors: bool, is_alone: bool) -> Place:
     """What to do at a staging path.
 
-    A file system that the kernel has made read-only after an error heals by the check before the
-    next mount, if nothing else has it mounted.
+    A file system with errors, or one that the kernel has made read-only after an error, heals by
+    the check before the next mount, if nothing else has it mounted.
 
     Args:
         seen: what is there.
         number: "major:minor" of the volume's device.
         read_only: how it is wanted.
+        has_errors: the kernel has found some in it, and it was not checked since.
         is_alone: the device is mounted nowhere else.
     """
     place = _place(seen, number, root="/")
     if place is not Place.DONE or seen.mount is None or read_only:
         return place
-    if not seen.mount.is_read_only:
-        return Place.DONE
-    return Place.STALE if is_alone else Place.READ_ONLY
+    if is_alone and (has_errors or seen.mount.is_read_only):
+        return Place.STALE
+    return Place.READ_ONLY if seen.mount.is_read_only else Place.DONE
 
 
 def published(seen: Seen, staging: Mount, *, read_only: bool) -> Place:

@@ -43,8 +43,9 @@ OF_THE_NODE: Mapping[Reason, Explained] = {
         "Ask for the one that it has, in `csi.fsType` of the PersistentVolume.",
     ),
     R.FILE_SYSTEM_DAMAGED: Explained(
-        "The check of the file system found damage that is not repaired by itself.",
-        "Take a snapshot, then repair it by hand on the device that the message names.",
+        "The check of the file system found damage that is not repaired by itself, or the kernel "
+        "has found errors in it while it was mounted.",
+        "What the message says; take a snapshot before you repair it by hand.",
     ),
     R.FORMAT_FAILED: Explained(
         "Making the file system failed.",

@@ -61,7 +61,7 @@ class Node:
         patience = Patience()
         devices = Devices(settings.roots, patience)
         mounts = Mounts(programs, patience, settings.roots)
-        growth = Growth(programs, patience)
+        growth = Growth(programs, devices, patience)
         self._operations = operations = Operations()
         paths = Paths(patience, settings.kubelet_dir)
         self._forgotten = Forgotten(

@@ -57,7 +57,7 @@ _MAY_BE_MOUNTED = frozenset(
 )
 _MOUNTING = frozenset({"NodeStageVolume", "NodePublishVolume"})
 _OF_MOUNTED = frozenset({"NodeExpandVolume", "NodeGetVolumeStats"})
-_PASSING = frozenset({R.DEVICE_NOT_FOUND, R.WRONG_DEVICE})
+_PASSING = frozenset({R.DEVICE_NOT_FOUND, R.WRONG_DEVICE, R.FILE_SYSTEM_DAMAGED})
 
 
 def code_of(error: Exception, method: str) -> StatusCode:
@@ -71,8 +71,8 @@ def code_of(error: Exception, method: str) -> StatusCode:
             FailedPrecondition that it cannot while in use, which alone lets pods mount it all the
             same (pkg/volume/util/operationexecutor/node_expander.go): so that is what a file system
             gets that cannot grow. Neither is said of a device that may be there again at the next
-            try. After an error that nobody has thought of, it is not
-            known whether a call that mounts has done so.
+            try, nor of a file system with errors, which no further pod is to use. After an error
+            that nobody has thought of, it is not known whether a call that mounts has done so.
     """
     if not isinstance(error, StorageError):
         return StatusCode.UNAVAILABLE if method in _MOUNTING else StatusCode.INTERNAL

@@ -142,6 +142,10 @@ class Devices:
         """Whether its file system is mounted somewhere, in another mount namespace at least."""
         return sysfs.is_live(self._roots, device.number)
 
+    def errors(self, device: Device) -> int:
+        """How many errors the kernel has found in its ext file system since e2fsck mended it."""
+        return sysfs.errors(self._roots, device.number)
+
     async def volumes(self) -> frozenset[str]:
         """The EBS volumes that this machine sees, by links and serials; NVMe only.
 

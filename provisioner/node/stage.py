@@ -140,7 +140,10 @@ class Stager:
         seen = await self._mounts.seen(path)
         elsewhere = mount_table.of_device(device.number, self._mounts.table())
         place = mounting.staged(
-            seen, device.number, read_only=read_only, is_alone=len(elsewhere) == 1
+            *(seen, device.number),
+            read_only=read_only,
+            has_errors=self._devices.errors(device) > 0,
+            is_alone=len(elsewhere) == 1,
         )
         if place is Place.FOREIGN:
             raise ForeignMountError(
@@ -155,7 +158,7 @@ class Stager:
                 Reason.TARGET_BUSY, mounting.read_only_for(device.volume_id, path, others)
             )
         if place is Place.STALE:
-            log.warning("unmounting a dead mount", volume=device.volume_id, path=path)
+            log.warning("unmounting what is dead or damaged", volume=device.volume_id, path=path)
             await self._mounts.unmount(path)
             return None
         return seen.mount if place is Place.DONE else None

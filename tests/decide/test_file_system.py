@@ -169,7 +169,6 @@ def test_the_reason_behind_a_check_that_could_not_be_made(said, reason):
         ("ext4", ("resize2fs", "/dev/nvme1n1")),
         ("ext2", ("resize2fs", "/dev/nvme1n1")),
         ("xfs", ("xfs_growfs", "-d", "/staging")),
-        ("btrfs", None),
     ],
 )
 def test_the_command_line_that_grows(name, command):

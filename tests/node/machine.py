@@ -141,7 +141,7 @@ class Machine:
         self.devices = Devices(self.roots, self.patience, look_every_s=0.05)
         self.mounts = Mounts(self.programs, self.patience, self.roots)
         self.paths = Paths(self.patience, self.kubelet)
-        self.growth = Growth(self.programs, self.patience)
+        self.growth = Growth(self.programs, self.devices, self.patience)
         self.mounted = Mounted(self.devices, self.mounts, self.paths, self.roots)
         here = AttachedHere(self.cluster, self.cluster, self.mounts, self.patience)
         flushes = Flushes(self.programs, self.mounts, patience_s=flush_s, settled_s=3 * flush_s)
@@ -203,6 +203,19 @@ class Machine:
     def link(self, volume_id: str) -> Path:
         name = f"nvme-Amazon_Elastic_Block_Store_{volume_id.replace('-', '')}"
         return self.roots.dev / "disk/by-id" / name
+
+    def known_by_its_name(self, disk: Disk) -> None:
+        """Its folder in sysfs is a link to that with the kernel's name for it, as it really is.
+
+        So the kernel's folders of file systems are found, too.
+        """
+        if not (self.roots.sys / "fs").exists():
+            (self.roots.sys / "fs").symlink_to("/sys/fs")
+        by_number = self.roots.sys / "dev/block" / disk.number
+        own = self.roots.sys / "devices" / disk.loop.rpartition("/")[2]
+        own.parent.mkdir(exist_ok=True)
+        by_number.rename(own)
+        by_number.symlink_to(own)
 
     def fake(self, name: str, script: str) -> None:
         """A program of the test's own in front of the machine's."""

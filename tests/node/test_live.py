@@ -18,21 +18,6 @@ pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
 AGENT = ("unshare", "--mount", "--propagation", "private", "sh", "-c")
 
 
-@pytest.fixture
-def machine(machine):
-    (machine.roots.sys / "fs").symlink_to("/sys/fs")
-    return machine
-
-
-def known_by_its_name(machine, disk):
-    """Its folder in sysfs is a link to the one with the kernel's name for it, as it really is."""
-    by_number = machine.roots.sys / "dev/block" / disk.number
-    own = machine.roots.sys / "devices" / disk.loop.rpartition("/")[2]
-    own.parent.mkdir(exist_ok=True)
-    by_number.rename(own)
-    by_number.symlink_to(own)
-
-
 def held_open(path):
     """A process in a mount namespace of its own that has a file open."""
     held = subprocess.Popen(
@@ -50,7 +35,7 @@ def unstage(machine):
 @pytest.mark.parametrize("file_system", ["ext4", "ext3", "xfs"])
 async def test_it_is_mounted_again_unchecked(machine, file_system):
     disk = machine.attach()
-    known_by_its_name(machine, disk)
+    machine.known_by_its_name(disk)
     await machine.stager.stage(machine.stage(file_system=file_system))
     (machine.staging() / "file").write_text("written")
     agent = held_open(machine.staging() / "file")
@@ -69,7 +54,7 @@ async def test_it_is_mounted_again_unchecked(machine, file_system):
 
 async def test_another_file_system_than_is_asked_for_is_refused(machine):
     disk = machine.attach()
-    known_by_its_name(machine, disk)
+    machine.known_by_its_name(disk)
     await machine.stager.stage(machine.stage(file_system="xfs"))
     (machine.staging() / "file").write_text("written")
     agent = held_open(machine.staging() / "file")
@@ -89,7 +74,7 @@ async def test_another_file_system_than_is_asked_for_is_refused(machine):
 async def test_for_reading_only_it_is_not_mounted_beside_a_writer(machine):
     """The kernel refuses: it is one superblock."""
     disk = machine.attach()
-    known_by_its_name(machine, disk)
+    machine.known_by_its_name(disk)
     await machine.stager.stage(machine.stage())
     (machine.staging() / "file").write_text("written")
     agent = held_open(machine.staging() / "file")
@@ -107,7 +92,7 @@ async def test_for_reading_only_it_is_not_mounted_beside_a_writer(machine):
 
 async def test_one_whose_file_system_has_ended_is_told(machine):
     disk = machine.attach()
-    known_by_its_name(machine, disk)
+    machine.known_by_its_name(disk)
     await machine.stager.stage(machine.stage(file_system="xfs"))
     (machine.staging() / "file").write_text("written")
     agent = held_open(machine.staging() / "file")
@@ -127,7 +112,7 @@ async def test_one_whose_file_system_has_ended_is_told(machine):
 
 async def test_what_holds_a_device_otherwise_is_not_touched(machine):
     disk = machine.attach()
-    known_by_its_name(machine, disk)
+    machine.known_by_its_name(disk)
     run("mkfs.ext4", "-q", disk.node)
     held = os.open(disk.node, os.O_RDONLY | os.O_EXCL)
     try:
