@@ -70,15 +70,16 @@ def code_of(error: Exception, method: str) -> StatusCode:
             NotFound and InvalidArgument of a grow to mean that the volume can never grow so, and
             FailedPrecondition that it cannot while in use, which alone lets pods mount it all the
             same (pkg/volume/util/operationexecutor/node_expander.go): so that is what a file system
-            gets that cannot grow. Neither is said of a device that may be there again at the next
-            try, nor of a file system with errors, which no further pod is to use. After an error
-            that nobody has thought of, it is not known whether a call that mounts has done so.
+            gets that cannot grow. Neither is said of what may succeed at the next try, nor of a
+            file system with errors, which no further pod is to use. After an error that nobody has
+            thought of, it is not known whether a call that mounts has done so.
     """
     if not isinstance(error, StorageError):
         return StatusCode.UNAVAILABLE if method in _MOUNTING else StatusCode.INTERNAL
     if method in _OF_MOUNTED and error.reason is R.VOLUME_NOT_STAGED:
         return StatusCode.NOT_FOUND
-    if method == "NodeExpandVolume" and error.reason in _PASSING:
+    passes = error.reason in _PASSING or error.retry_after_s is not None
+    if method == "NodeExpandVolume" and passes:
         return StatusCode.UNAVAILABLE
     code = CODES.get(error.reason, StatusCode.INTERNAL)
     if method in _MOUNTING and error.outcome is Outcome.UNKNOWN and code not in _MAY_BE_MOUNTED:

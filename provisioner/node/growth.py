@@ -3,6 +3,7 @@
 Restored volumes may be larger than their snapshot's file system, and expanded ones are.
 """
 
+import asyncio
 import os
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +21,7 @@ from provisioner.node.programs import Programs, Ran
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
+_AGAIN_S = 0.5
 _ANEW = (
     "delete the pods of this node that use it: it is checked before it is mounted for the next one"
 )
@@ -58,11 +60,18 @@ class Growth:
         more, which does no harm.
 
         Raises:
-            NodeError: GROW_FAILED; FILE_SYSTEM_DAMAGED, it has errors, by the growth or older ones,
-                or no superblock; DEVICE_NOT_FOUND, TIMED_OUT, PROGRAM_MISSING.
+            NodeError: GROW_FAILED, with ``retry_after_s`` if it has failed in passing, twice;
+                FILE_SYSTEM_DAMAGED, it has errors, by the growth or older ones, or no superblock;
+                DEVICE_NOT_FOUND, TIMED_OUT, PROGRAM_MISSING.
         """
         try:
-            await self._grow(device, mount)
+            try:
+                await self._grow(device, mount)
+            except NodeError as error:
+                if error.retry_after_s is None:
+                    raise
+                await asyncio.sleep(error.retry_after_s)
+                await self._grow(device, mount)
         except NodeError as error:
             self.failed += error.reason in (Reason.GROW_FAILED, Reason.FILE_SYSTEM_DAMAGED)
             raise
@@ -90,11 +99,13 @@ class Growth:
                     f"{device.volume_id} (see its log), and it was not grown: {' '.join(command)} "
                     f"ended with {ran.ending}: {ran.essence}; {_ANEW}",
                 )
+            may_later = rules.may_grow_later(ran.exit_code, ran.said)
             raise NodeError(
                 Reason.GROW_FAILED,
                 f"the file system of volume {device.volume_id} could not be grown from "
                 f"{has.size_bytes} to {size_bytes} bytes: {' '.join(command)} ended with "
-                f"{ran.ending}: {ran.essence}{_hint(ran)}",
+                f"{ran.ending}: {ran.essence}{'; it is tried again' if may_later else _hint(ran)}",
+                retry_after_s=_AGAIN_S if may_later else None,
             )
         log.info(
             "grew a file system",

@@ -190,8 +190,8 @@ class Stager:
     async def _grow(self, device: Device, path: str, mount: Mount) -> None:
         """Grow what is mounted; what cannot grow is used at its old size: its data are whole.
 
-        The kubelet tells the claim: it asks for a growth that is still to come itself, and gets
-        the same answer to that (``codes``).
+        Of a claim that grows the kubelet tells that: it asks for the growth itself, too, and gets
+        the same answer (``codes``). Of a larger restored volume only the log and the metric do.
 
         Raises:
             NodeError: as ``Growth.grow``; GROW_FAILED only if it cannot be used either.

@@ -180,6 +180,41 @@ async def test_what_cannot_grow_is_mounted_at_its_old_size_and_told(machine):
     assert machine.growth.failed == 1  # of this process
 
 
+async def test_a_growth_that_fails_in_passing_is_tried_once_more(machine):
+    disk = machine.attach()
+    run("mkfs.xfs", "-q", disk.node)
+    disk.grow(1024)
+    runs, real = machine.folder / "runs", machine.real("xfs_growfs")
+    # As it ends while another one is at work.
+    fails = "echo xfs_growfs: Resource temporarily unavailable >&2; exit 1"
+    machine.fake(
+        "xfs_growfs",
+        f'echo run >> {runs}; [ -e {runs}.2 ] || {{ touch {runs}.2; {fails}; }}; exec {real} "$@"',
+    )
+
+    await machine.stager.stage(machine.stage(origin="snap-1", file_system="xfs"))
+
+    assert runs.read_text() == "run\nrun\n"
+    assert os.statvfs(machine.staging()).f_blocks * 4096 > 900 * MIB
+
+
+@pytest.mark.parametrize(
+    "ends", ["kill -9 $$", "echo resize2fs: Cannot allocate memory >&2; exit 1"]
+)
+async def test_a_growth_that_may_succeed_next_time_is_asked_for_again(machine, ends):
+    disk = machine.attach()
+    await machine.stager.stage(machine.stage())
+    disk.grow(1024)
+    machine.fake("resize2fs", ends)
+
+    with pytest.raises(NodeError, match="it is tried again") as failed:
+        await machine.expander.expand(Expand(VOLUME, str(machine.staging()), "", 0, 0, None))
+
+    assert failed.value.reason is Reason.GROW_FAILED
+    assert code_of(failed.value, "NodeExpandVolume") is StatusCode.UNAVAILABLE
+    await machine.stager.stage(machine.stage())  # at its old size
+
+
 async def test_an_ext4_without_64_bits_on_a_device_past_16_tib_is_mounted_at_its_old_size(machine):
     """As e2fsprogs 1.42 made them: resize2fs itself refuses."""
     disk = machine.attach()
