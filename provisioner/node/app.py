@@ -72,7 +72,8 @@ class Node:
         metrics.registry.register(self.volumes)
         metrics.programs.set_function(lambda: len(programs.running()))
         metrics.growths_failed.set_function(lambda: growth.failed)
-        self._metadata = Metadata(imds, kube, settings.roots, on_other=self._register_anew)
+        self._is_another = asyncio.Event()
+        self._metadata = Metadata(imds, kube, settings.roots, on_other=self._is_another.set)
         foreign = Foreign(kube, self._metadata, devices.volumes)
         node = NodeService(
             Requests(str(settings.kubelet_dir)),
@@ -101,7 +102,9 @@ class Node:
         """Serve until ``stop`` is set, and then until what was begun has ended.
 
         Where a socket's file is lost, nobody finds us any more: it ends too, and the kubelet starts
-        its container anew.
+        its container anew. Before that it waits for the programs that run, which would be killed
+        with its container. One that hangs with its disk loses nobody anything: it is in the kernel,
+        and would keep the container from ending as well.
 
         Raises:
             NodeError: it cannot listen where the kubelet looks, or not any more.
@@ -113,13 +116,21 @@ class Node:
             log.info("listening", csi=str(self._csi.path), registration=str(self._registry.path))
             async with asyncio.TaskGroup() as tasks:
                 stopping = tasks.create_task(stop.wait(), name="stop")
-                ends = [stopping, *(tasks.create_task(each.lost()) for each in self._sockets)]
+                sockets = [tasks.create_task(each.lost()) for each in (self._csi, self._registry)]
+                ends = [stopping, *sockets]
                 keeping = [
                     tasks.create_task(self._forgotten.keep(), name="forgotten"),
                     tasks.create_task(self._metadata.keep(), name="metadata"),
+                    tasks.create_task(self._keep_registered(), name="registered"),
                 ]
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-                for task in (*ends, *keeping):
+                for task in keeping:
+                    task.cancel()
+                running = [str(each) for each in self._programs.running()]
+                log.info("ending" if stop.is_set() else "a socket is lost", programs=running)
+                ends = [stopping, tasks.create_task(self._programs.idle())]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                for task in sockets + ends:
                     task.cancel()
             if not stop.is_set():
                 raise NodeError(
@@ -130,17 +141,16 @@ class Node:
         finally:
             await self._wind_down()
 
-    @property
-    def _sockets(self) -> tuple[Endpoint, Endpoint]:
-        return self._csi, self._registry
+    async def _keep_registered(self) -> None:
+        """Have the kubelet take back what it wrote of us, and ask again, once that was wrong.
 
-    def _register_anew(self) -> None:
-        """Have the kubelet take back what it wrote of us and ask again: it sees the file go.
-
-        Without it this process ends, and the next one makes it anew. An instance id in CSINode
-        cannot be changed otherwise.
+        It sees the file go and come; an instance id in CSINode cannot be changed otherwise. This
+        process goes on: it knows from the metadata service what another one may have to guess.
         """
-        self._settings.registration_socket.unlink(missing_ok=True)
+        while True:
+            await self._is_another.wait()
+            self._is_another.clear()
+            await self._registry.renew()
 
     async def _wind_down(self) -> None:
         """Take no more calls; those that run get some time, and the programs all that is left.
@@ -151,7 +161,6 @@ class Node:
         until we are back nothing would limit the volumes that are scheduled to this node.
         """
         ends_s = time.monotonic() + self._settings.drain_s
-        log.info("stopping", programs=[str(each) for each in self._programs.running()])
         await self._registry.close(0.0, leave_file=True)
         await self._csi.close(min(_CALLS_S, self._settings.drain_s / 2))
         try:
