@@ -6,6 +6,7 @@ is cleared, it is one stretch that is not cut short by a waiter that leaves; if 
 is killed within it, the mark says so to the next one.
 """
 
+import itertools
 import mmap
 import os
 import threading
@@ -45,6 +46,8 @@ from provisioner.node.unbroken import unbroken
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
+# The number of a file is another one's before its closing ends.
+_CLOSINGS = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +240,7 @@ class Formatter:
         close = partial(os.close, held)
         try:
             await self._patience.call(
-                f"open file {held}", close, what="closing a device", is_bounded=False
+                f"closing {next(_CLOSINGS)}", close, what="closing a device", is_bounded=False
             )
         except NotStartedError:
             close()  # the device is used by what has just ended: this hardly ever blocks
