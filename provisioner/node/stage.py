@@ -52,7 +52,7 @@ class Stager:
         mounts: mount.
         growth: grows restored volumes.
         paths: the kubelet's paths.
-        flushes: may still hold what is to be unmounted.
+        flushes: bring to the disk what was written.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Stager:
         """Unmount a staging path; nothing mounted there, or no such path, is fine.
 
         Raises:
-            NodeError: TARGET_BUSY and others; OPERATION_RUNNING.
+            NodeError: TARGET_BUSY; TIMED_OUT, its disk hangs; and others; OPERATION_RUNNING.
         """
         await self._operations.run(
             request.volume_id,
@@ -181,6 +181,7 @@ class Stager:
         try:
             mount = await self._seen_mounted(device, path)
             if not wish.read_only:
+                _refuse_read_only(device, mount)
                 await self._grow(device, path, mount)
         except NodeError:
             await self._mounts.taken_away(path)
@@ -302,6 +303,18 @@ def _refuse_another(device: Device, mount: Mount, wish: FileSystemWish) -> None:
             Reason.FILE_SYSTEM_MISMATCH,
             f"volume {device.volume_id} is asked for with {wish.name}, and {device.path} is "
             f"mounted as {mount.file_system} at {mount.path}",
+        )
+
+
+def _refuse_read_only(device: Device, mount: Mount) -> None:
+    """Linux 6.15 mounts a file system that ended in ``emergency_ro`` once more, as it is."""
+    if mount.is_read_only:
+        raise NodeError(
+            Reason.DEVICE_BUSY,
+            f"the file system of volume {device.volume_id} ({device.path}) became read-only after "
+            "an error of its disk, and another mount namespace keeps it so: of a container that "
+            "has a file of it open; restart the pods of this node that look into the kubelet's "
+            "folder (agents for logs, backups, scans), then it is checked and mounted anew",
         )
 
 

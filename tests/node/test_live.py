@@ -5,6 +5,7 @@ As an agent's container does that has kubelet's folder without propagation, and 
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -108,6 +109,30 @@ async def test_one_whose_file_system_has_ended_is_told(machine):
 
     assert refused.value.reason is Reason.MOUNT_FAILED
     assert machine.mounts_below() == []
+
+
+async def test_one_that_became_read_only_is_told_with_what_keeps_it(machine):
+    """Linux 6.15 and later mounts it once more, and lets nobody write."""
+    disk = machine.attach()
+    machine.known_by_its_name(disk)
+    await machine.stager.stage(machine.stage(flags=("errors=remount-ro",)))
+    (machine.staging() / "file").write_text("written")
+    agent = held_open(machine.staging() / "file")
+    try:
+        errors = f"/sys/fs/ext4/{disk.loop.rpartition('/')[2]}/trigger_fs_error"
+        Path(errors).write_text("by a test")
+        await machine.stager.unstage(unstage(machine))
+
+        with pytest.raises(NodeError, match="another mount namespace") as refused:
+            await machine.stager.stage(machine.stage(flags=("errors=remount-ro",)))
+    finally:
+        agent.kill()
+        agent.communicate()
+
+    assert refused.value.reason is Reason.DEVICE_BUSY
+    assert machine.mounts_below() == []
+    await machine.stager.stage(machine.stage())
+    (machine.staging() / "file").write_text("written")
 
 
 async def test_what_holds_a_device_otherwise_is_not_touched(machine):
