@@ -61,11 +61,17 @@ class Node:
         patience = Patience()
         devices = Devices(settings.roots, patience)
         mounts = Mounts(programs, patience, settings.roots)
+        flushes = Flushes(programs, mounts)
         growth = Growth(programs, devices, patience)
         self._operations = operations = Operations()
         paths = Paths(patience, settings.kubelet_dir)
         self._forgotten = Forgotten(
-            kube, operations=operations, mounts=mounts, paths=paths, stages=settings.stages
+            kube,
+            operations=operations,
+            mounts=mounts,
+            flushes=flushes,
+            paths=paths,
+            stages=settings.stages,
         )
         few = Patience(collector.PATIENCE_S)
         self.volumes = VolumeCollector(devices, VolumeNames(kube), patience=few)
@@ -86,6 +92,7 @@ class Node:
                 AttachedHere(kube, self._metadata, mounts, patience),
                 operations=operations,
                 mounts=mounts,
+                flushes=flushes,
                 paths=paths,
                 patience=patience,
                 growth=growth,
@@ -202,11 +209,12 @@ def _work(
     *,
     operations: Operations,
     mounts: Mounts,
+    flushes: Flushes,
     paths: Paths,
     patience: Patience,
     growth: Growth,
 ) -> _Work:
-    flushes, is_legacy = Flushes(programs, mounts), settings.legacy_xfs
+    is_legacy = settings.legacy_xfs
     mounted = Mounted(devices, mounts, paths, settings.roots)
     return _Work(
         stager=Stager(

@@ -16,6 +16,7 @@ from provisioner.decide import forgotten
 from provisioner.decide.mount_table import Mount
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.volume import normalised_handle
+from provisioner.node.flush import Flushes
 from provisioner.node.kube import NodeKube
 from provisioner.node.mounts import Mounts
 from provisioner.node.operations import Operations
@@ -41,6 +42,7 @@ class Forgotten:
         kube: reads the Node.
         operations: whose turn it is.
         mounts: what is mounted.
+        flushes: bring to the disk what was written.
         paths: the kubelet's paths.
         stages: the folder in which the kubelet has our volumes staged.
         patience_s: how long a look waits for what it unmounts, in seconds; what takes longer goes
@@ -53,6 +55,7 @@ class Forgotten:
         *,
         operations: Operations,
         mounts: Mounts,
+        flushes: Flushes,
         paths: Paths,
         stages: Path,
         patience_s: float = PATIENCE_S,
@@ -60,6 +63,7 @@ class Forgotten:
         self._kube = kube
         self._operations = operations
         self._mounts = mounts
+        self._flushes = flushes
         self._paths = paths
         self._stages = stages
         self._patience_s = patience_s
@@ -145,6 +149,7 @@ class Forgotten:
         log.warning(
             "unmounting a volume that its kubelet forgot", volume=volume_id, path=mount.path
         )
+        await self._flushes.finish(mount.path)
         await self._mounts.unmount(mount.path)
         await self._paths.remove(volume_id, mount.path)
 

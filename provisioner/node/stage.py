@@ -255,8 +255,7 @@ class Stager:
     async def _unstage(self, request: Unstage) -> None:
         path = await self._paths.real(request.staging_path)
         mount = self._mounts.at(path)
-        if mount is not None:
-            await self._flushes.settled(mount)
+        await self._flushes.finish(path)
         await self._mounts.unmount(path)
         await self._paths.remove(request.volume_id, path)
         if mount is None:

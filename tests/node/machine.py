@@ -144,7 +144,9 @@ class Machine:
         self.growth = Growth(self.programs, self.devices, self.patience)
         self.mounted = Mounted(self.devices, self.mounts, self.paths, self.roots)
         here = AttachedHere(self.cluster, self.cluster, self.mounts, self.patience)
-        flushes = Flushes(self.programs, self.mounts, patience_s=flush_s, settled_s=3 * flush_s)
+        self.flushes = flushes = Flushes(
+            self.programs, self.mounts, patience_s=flush_s, to_its_end_s=3 * flush_s
+        )
         self.stager = Stager(
             operations=self.operations,
             programs=self.programs,

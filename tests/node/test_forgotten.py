@@ -44,6 +44,7 @@ class Kubelet:
             self.kube,
             operations=self.machine.operations,
             mounts=self.machine.mounts,
+            flushes=self.machine.flushes,
             paths=self.machine.paths,
             stages=self.machine.kubelet / STAGES,
             patience_s=patience_s,
@@ -107,6 +108,17 @@ async def test_what_the_kubelet_forgot_is_unmounted_at_the_second_look(kubelet):
 
     assert not kubelet.is_mounted
     assert not kubelet.stage_path.exists()
+
+
+async def test_what_was_written_is_on_its_disk_before_it_is_unmounted(kubelet):
+    machine, order = kubelet.machine, kubelet.machine.folder / "order"
+    for name in ("sync", "umount"):
+        machine.fake(name, f'echo {name} $* >> {order}; exec {machine.real(name)} "$@"')
+
+    await kubelet.looks()
+
+    path = kubelet.stage_path
+    assert order.read_text() == f"sync -f {path}\numount {path}\n"
 
 
 async def test_what_the_kubelet_has_in_use_stays(kubelet):

@@ -135,6 +135,28 @@ async def test_one_that_became_read_only_is_told_with_what_keeps_it(machine):
     (machine.staging() / "file").write_text("written")
 
 
+async def test_what_was_written_is_on_the_disk_once_it_is_unstaged(machine, tmp_path):
+    """An unmount flushes nothing while another mount namespace has the file system."""
+    disk = machine.attach()
+    await machine.stager.stage(machine.stage())
+    (machine.staging() / "file").write_text("written")
+    agent = held_open(machine.staging() / "file")
+    try:
+        await machine.stager.unstage(unstage(machine))
+
+        copy, seen = tmp_path / "copy", tmp_path / "seen"
+        run("cp", "--sparse=always", disk.image, copy)
+        seen.mkdir()
+        run("mount", "-o", "loop", copy, seen)
+        try:
+            assert (seen / "file").read_text() == "written"
+        finally:
+            run("umount", seen)
+    finally:
+        agent.kill()
+        agent.communicate()
+
+
 async def test_what_holds_a_device_otherwise_is_not_touched(machine):
     disk = machine.attach()
     machine.known_by_its_name(disk)
