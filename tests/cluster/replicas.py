@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import aiohttp
@@ -19,6 +19,7 @@ from tests.cluster.background import Background
 START_S = 30.0
 _END_S = 15.0
 _POLL_S = 0.05
+NO_REGION = {"AWS_REGION": "", "AWS_DEFAULT_REGION": ""}
 
 
 async def eventually(what: str, look: Callable[[], Any], within_s: float = 30.0) -> Any:
@@ -56,9 +57,16 @@ class Replica:
     Not in the sandbox's crew, for which a part that ends by itself is the end of everything.
     """
 
-    def __init__(self, sandbox: Sandbox, *options: str, name: str = "replica") -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        *options: str,
+        name: str = "replica",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._sandbox = sandbox
         self._options = options
+        self._environment = environment or {}  # beyond what says where AWS is
         self.name = name
         self.log_file = sandbox.crew.logs / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -96,7 +104,7 @@ class Replica:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=environment | self._sandbox.aws_environment,
+                env={**environment, **self._sandbox.aws_environment, **self._environment},
             )
 
     def _program(self) -> tuple[str, ...]:
@@ -180,7 +188,10 @@ class Replica:
 
 
 class WebhookReplica(Replica):
-    """The same of the webhook; unless told not to, API servers are told of its one address."""
+    """The same of the webhook; unless told not to, API servers are told of its one address.
+
+    Nobody tells it the Region: the sandbox's Nodes do.
+    """
 
     def __init__(
         self,
@@ -190,7 +201,7 @@ class WebhookReplica(Replica):
         name: str = "webhook",
         address: str = "",
     ) -> None:
-        super().__init__(sandbox, *options, name=name)
+        super().__init__(sandbox, *options, name=name, environment=NO_REGION)
         address = address or f"127.0.0.1:{control_plane.free_port()}"
         self._registers = address if registers else ""
 
