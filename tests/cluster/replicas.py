@@ -63,8 +63,10 @@ class Replica:
         *options: str,
         name: str = "replica",
         environment: Mapping[str, str] | None = None,
+        module: str = "provisioner.cli",
     ) -> None:
         self._sandbox = sandbox
+        self._module = module
         self._options = options
         self._environment = environment or {}  # beyond what says where AWS is
         self.name = name
@@ -111,7 +113,7 @@ class Replica:
         """The module to run, and the arguments that it cannot do without."""
         assert self._sandbox.controller_kubeconfig is not None
         return (
-            *("provisioner.cli", "controller"),
+            *(self._module, "controller"),
             *("--kubeconfig", str(self._sandbox.controller_kubeconfig)),
         )
 
@@ -127,6 +129,15 @@ class Replica:
         except (aiohttp.ClientError, TimeoutError):
             return False
         return status == 200
+
+    async def why_not_ready(self) -> str:
+        """What /readyz complains of, "" while nobody answers or it agrees."""
+        assert self.code is None, f"{self.name} ended with {self.code}:\n{self.log[-2000:]}"
+        try:
+            status, text = await self._ask("/readyz")
+        except (aiohttp.ClientError, TimeoutError):
+            return ""
+        return "" if status == 200 else text
 
     async def _ask(self, path: str) -> tuple[int, str]:
         timeout = aiohttp.ClientTimeout(total=2)
