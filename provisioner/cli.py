@@ -105,7 +105,7 @@ def commands() -> None:
 @click.option(
     "--default-fstype",
     type=click.Choice(parameters.FILE_SYSTEMS),
-    default="ext4",
+    default=parameters.DEFAULT_FILE_SYSTEM,
     show_default=True,
 )
 @click.option(
@@ -224,7 +224,7 @@ def classes() -> None:
 @click.option(
     "--default-fstype",
     type=click.Choice(parameters.FILE_SYSTEMS),
-    default="ext4",
+    default=parameters.DEFAULT_FILE_SYSTEM,
     show_default=True,
     help="As the controller has it.",
 )
