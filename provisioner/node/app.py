@@ -124,20 +124,21 @@ class Node:
             async with asyncio.TaskGroup() as tasks:
                 stopping = tasks.create_task(stop.wait(), name="stop")
                 sockets = [tasks.create_task(each.lost()) for each in (self._csi, self._registry)]
-                ends = [stopping, *sockets]
                 keeping = [
                     tasks.create_task(self._forgotten.keep(), name="forgotten"),
                     tasks.create_task(self._metadata.keep(), name="metadata"),
                     tasks.create_task(self._keep_registered(), name="registered"),
                 ]
+                ends = {stopping, *sockets}
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 for task in keeping:
                     task.cancel()
                 running = [str(each) for each in self._programs.running()]
                 log.info("ending" if stop.is_set() else "a socket is lost", programs=running)
-                ends = [stopping, tasks.create_task(self._programs.idle())]
-                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-                for task in sockets + ends:
+                idle = tasks.create_task(self._programs.idle())
+                await asyncio.wait({stopping, idle}, return_when=asyncio.FIRST_COMPLETED)
+                stopping.cancel()
+                for task in (idle, *sockets):
                     task.cancel()
             if not stop.is_set():
                 raise NodeError(
