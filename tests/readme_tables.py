@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from provisioner.decide import mount_options
+from provisioner.decide import mounting
 
 README = Path(__file__).parents[1] / "README.md"
 COMMAND = "python -m tests.readme_tables"
 TABLES: Mapping[str, Callable[[], str]] = {
-    "mount options": mount_options.markdown,
+    "mount options": mounting.markdown,
 }
 
 

@@ -105,7 +105,7 @@ def mkfs_command(
     """The command line that makes a file system.
 
     Nothing is discarded: that takes long on large volumes and would wipe the mark that formatting
-    has begun (``node/format_mark.py``).
+    has begun (``node/claimed.py``).
 
     Args:
         file_system: one of ``SUPPORTED``.

@@ -21,18 +21,136 @@ step: the caller does it and asks again.
 """
 
 import hashlib
+import struct
+import zlib
 from dataclasses import dataclass
 from enum import Enum
 
-from provisioner.decide.blank import Data, Zeros
+from provisioner.decide.blank import MIB, Data, Zeros
 from provisioner.decide.file_system import SUPPORTED
-from provisioner.decide.signatures import EXT, Signature
 from provisioner.model.errors import Reason
 
+# -p: read the device itself, not blkid's cache. Filesystems, RAID members, encrypted volumes, swap
+# and others; partition tables are looked for as well.
+BLKID = ("blkid", "-p", "-u", "filesystem,raid,crypto,other", "-o", "export")
+HEAD_BYTES = 4096  # so much of a device's beginning tells how far a mkfs came
+EXT = frozenset({"ext2", "ext3", "ext4"})
+_FOUND, _NOTHING, _SEVERAL = 0, 2, 8
+_EXT_AT = 1024
+_EXT_MAGIC = 0xEF53
+_EXT_VALID = 1
+_XFS_MAGIC = b"XFSB"
+_XFS_IN_PROGRESS_AT = 126
+MARK_BYTES = 4096
+_LEAST_BYTES = 256 * MIB
+_BEHIND_TABLES_BYTES = 37 * MIB
+_MAGIC = b"ebs-provisioner formatting\n"
+_VERSION = 1
+_ID_BYTES = 32
+_HEAD = struct.Struct(f"<{len(_MAGIC)}sB{_ID_BYTES}sQ")
+_CHECKSUM = struct.Struct("<I")
 CONSENT = "ebs-provisioner.io/format"
 BLANK = "blank"
 UNKNOWN = ""
 _SHOWN_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What blkid recognizes; "" is nothing of that kind.
+
+    Attributes:
+        type: a file system, or "LVM2_member", "crypto_LUKS", "swap" and so on.
+        usage: "filesystem", "raid", "crypto" or "other".
+        partition_table: "dos", "gpt" and so on.
+        uuid: of the file system or its like.
+        is_ambivalent: several signatures are there.
+    """
+
+    type: str = ""
+    usage: str = ""
+    partition_table: str = ""
+    uuid: str = ""
+    is_ambivalent: bool = False
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing at all was recognized."""
+        return not (self.type or self.usage or self.partition_table or self.is_ambivalent)
+
+    def __str__(self) -> str:
+        if self.is_ambivalent:
+            return "several signatures at once"
+        kinds = [self.type or self.usage] if self.type or self.usage else []
+        if self.partition_table:
+            kinds.append(f"a partition table ({self.partition_table})")
+        return " and ".join(kinds) or "nothing that it knows"
+
+
+def read_signature(exit_code: int, output: str) -> Signature:
+    """Read what ``blkid -o export`` has written.
+
+    Raises:
+        ValueError: one sentence, it failed.
+    """
+    if exit_code == _SEVERAL:
+        return Signature(is_ambivalent=True)
+    if exit_code not in (_FOUND, _NOTHING):
+        raise ValueError("blkid could not look")
+    said = dict(line.partition("=")[::2] for line in output.splitlines())
+    return Signature(
+        type=said.get("TYPE", ""),
+        usage=said.get("USAGE", ""),
+        partition_table=said.get("PTTYPE", ""),
+        uuid=said.get("UUID", "") or said.get("PTUUID", ""),
+    )
+
+
+def is_unfinished(file_system: str, head: bytes) -> bool:
+    """Whether a mkfs did not come to its end, and nobody can have mounted what it made.
+
+    An ext file system that is not valid and was never mounted; an xfs in progress.
+
+    Args:
+        file_system: what blkid recognizes.
+        head: the first ``HEAD_BYTES`` of the device.
+    """
+    if file_system in EXT:
+        mounted_at, mounts, magic, state = struct.unpack_from("<I4xH2xHH", head, _EXT_AT + 0x2C)
+        is_new = magic == _EXT_MAGIC and not mounted_at and not mounts
+        return is_new and not state & _EXT_VALID
+    if file_system == "xfs":
+        return head[:4] == _XFS_MAGIC and head[_XFS_IN_PROGRESS_AT] != 0
+    return False
+
+
+def mark_offsets(size_bytes: int) -> tuple[int, ...]:
+    """Where a volume of this size has the mark; nowhere if it is too small to have one.
+
+    The first place is that of all volumes, whatever their size.
+    """
+    if size_bytes < _LEAST_BYTES:
+        return ()
+    return tuple(dict.fromkeys((_of_size(_LEAST_BYTES), _of_size(size_bytes))))
+
+
+def _of_size(size_bytes: int) -> int:
+    return size_bytes * 5 // 8 // MIB * MIB + _BEHIND_TABLES_BYTES
+
+
+def mark_block(volume_id: str, begun_at_s: int) -> bytes:
+    """The block that is written: magic, version, volume, time (Unix), checksum at the end."""
+    head = _HEAD.pack(_MAGIC, _VERSION, volume_id.encode("ascii"), begun_at_s)
+    body = head.ljust(MARK_BYTES - _CHECKSUM.size, b"\0")
+    return body + _CHECKSUM.pack(zlib.crc32(body))
+
+
+def is_mark_of(block: bytes, volume_id: str) -> bool:
+    """Whether a block is a whole mark of this very volume."""
+    if len(block) != MARK_BYTES:
+        return False
+    _, _, _, begun_at_s = _HEAD.unpack_from(block)
+    return block == mark_block(volume_id, begun_at_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from provisioner.decide.device import Candidate, Unfit
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node import nvme, sysfs
 from provisioner.node.patience import Patience
-from provisioner.node.roots import Roots
+from provisioner.node.sysfs import Roots
 
 T = TypeVar("T")
 LOOK_EVERY_S = 0.15

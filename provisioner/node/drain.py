@@ -19,9 +19,9 @@ from provisioner.decide import mount_table
 from provisioner.decide.draining import why_going
 from provisioner.model.errors import KubeError, NodeError, Reason
 from provisioner.model.node_view import NodeView
-from provisioner.node.forgotten import noted_volume
 from provisioner.node.kube import NodeKube
-from provisioner.node.roots import Roots
+from provisioner.node.paths import noted_volume
+from provisioner.node.sysfs import Roots
 
 _AGAIN_S = 1.0
 

@@ -25,7 +25,6 @@ from provisioner.node.programs import Programs, Ran
 
 log = structlog.get_logger(__name__)
 FLUSH_S = 10.0
-TO_ITS_END_S = 30.0
 # The major number of file systems without a disk, such as the one that a device's node is on.
 _NO_DISK = "0:"
 # Where a kubelet has volumes staged: Kubernetes 1.36 pkg/volume/csi/csi_attacher.go.
@@ -46,8 +45,8 @@ class Flushes:
     Args:
         programs: run it.
         mounts: what is mounted.
-        patience_s: how long the end of a pod waits, in seconds; then it runs on by itself.
-        to_its_end_s: how long the last unmount waits for it at a time, in seconds.
+        patience_s: how long the end of a pod waits, in seconds; then it runs on by itself. The last
+            unmount waits three times as long at a time.
     """
 
     def __init__(
@@ -56,12 +55,11 @@ class Flushes:
         mounts: Mounts,
         *,
         patience_s: float = FLUSH_S,
-        to_its_end_s: float = TO_ITS_END_S,
     ) -> None:
         self._programs = programs
         self._mounts = mounts
         self._patience_s = patience_s
-        self._to_its_end_s = to_its_end_s
+        self._to_its_end_s = 3 * patience_s
         self._running: dict[str, _Flush] = {}
 
     async def flush(self, path: str) -> None:

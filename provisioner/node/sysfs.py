@@ -1,9 +1,20 @@
-"""What the kernel says about block devices in ``/sys/dev/block``; small files, read at once."""
+"""Where the machine's devices and its kernel's files are, and what sysfs says of block devices.
+
+Small files, read at once.
+"""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
-from provisioner.node.roots import Roots
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """The mount points of devtmpfs, sysfs and procfs."""
+
+    dev: Path = Path("/dev")
+    sys: Path = Path("/sys")
+    proc: Path = Path("/proc")
 
 
 def serial(roots: Roots, number: str) -> str | None:

@@ -2,7 +2,7 @@ import pytest
 from grpc import StatusCode
 
 from provisioner.model.errors import NodeError, Outcome, Reason
-from provisioner.node.codes import CODES, code_of
+from provisioner.node.server import CODES, code_of
 
 S, R = StatusCode, Reason
 # Kubernetes 1.36 pkg/volume/csi/csi_client.go, isFinalError.

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node import drain as hook
 from provisioner.node.drain import drain
-from provisioner.node.roots import Roots
+from provisioner.node.sysfs import Roots
 from tests.node.kube_server import KubeServer, serving, status
 
 Json = dict[str, Any]

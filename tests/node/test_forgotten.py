@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from provisioner.decide import forgotten as rules
+from provisioner.decide import mount_table as rules
 from provisioner.decide.mount_table import Mount
 from provisioner.model.errors import KubeError
 from provisioner.model.node_requests import Stage, Unpublish
@@ -41,13 +41,7 @@ class Kubelet:
         """The plugin does, with what is on the machine."""
         self.machine.restart()
         self.forgotten = Forgotten(
-            self.kube,
-            operations=self.machine.operations,
-            mounts=self.machine.mounts,
-            flushes=self.machine.flushes,
-            paths=self.machine.paths,
-            stages=self.machine.kubelet / STAGES,
-            patience_s=patience_s,
+            self.kube, self.machine.tools, self.machine.kubelet / STAGES, patience_s=patience_s
         )
 
     def uses(self, *names: str) -> None:
@@ -269,5 +263,5 @@ def mount(mount_id: int, path: str, number: str = "7:1") -> Mount:
 def test_only_stages_of_this_driver_are_looked_at(path):
     stage = mount(1, f"/k/{STAGES}/{DIGEST}/globalmount")
 
-    assert rules.candidates([stage, mount(2, path, "7:2")], f"/k/{STAGES}") == (stage,)
-    assert rules.candidates([stage, mount(2, path)], f"/k/{STAGES}") == ()
+    assert rules.of_no_pod([stage, mount(2, path, "7:2")], f"/k/{STAGES}") == (stage,)
+    assert rules.of_no_pod([stage, mount(2, path)], f"/k/{STAGES}") == ()

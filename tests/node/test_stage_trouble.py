@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.node_requests import AccessMode, Expand, Unpublish, Unstage
-from provisioner.node.codes import code_of
 from provisioner.node.devices import Device
+from provisioner.node.server import code_of
 from tests.node.machine import MIB, OTHER, VOLUME, Disk, Machine, damage, run
 
 pytest_plugins = ("tests.node.machine_fixtures",)

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from provisioner.decide.nvme_statistics import parse
+from provisioner.node.collector import LABELS, PREFIX, Measured, series_of
 from provisioner.node.metrics import NodeMetrics
-from provisioner.node.volume_series import LABELS, PREFIX, Measured, series_of
 from tests.node.statistics_pages import page
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
