@@ -190,7 +190,8 @@ EXPLAINED: Mapping[Reason, Explained] = {
     R.EXPIRED: Explained("A watch was behind for too long.", "Nothing: all is listed again."),
     R.UNREADABLE: Explained(
         "An answer is not of the form that Kubernetes documents.",
-        "The log line about it names the object. Nothing is deleted meanwhile.",
+        "Correct the object that the message names, or delete it; a log line names the field. "
+        "Meanwhile no volume is deleted, or taken over from the controller before.",
     ),
     R.NOT_LEADING: Explained(
         "This replica has lost its leases.", "Nothing: the one that has them goes on."

@@ -38,8 +38,8 @@ class ClaimEvents:
         return True
 
     def cannot_look(self, claim: Claim, error: StorageError) -> None:
-        """EC2 cannot be asked about the claim; told once, and only if somebody has to act."""
-        if error.reason in NEEDS_HUMAN:
+        """What is left of the claim cannot be told; told once, and only if somebody has to act."""
+        if error.reason in NEEDS_HUMAN | {Reason.UNREADABLE}:
             self.failed(claim, error, once=True)
 
     def note(self, claim: Claim, text: str) -> None:
