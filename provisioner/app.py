@@ -83,21 +83,7 @@ class Controller:
         self.own_cloud = OwnCloud(calls, edges.caches, driver)
         calls.vouch = self.own_cloud.vouch
         self.instances, self.watcher = edges.instances, edges.watcher
-        self.provisioner = Provisioner(
-            settings=settings,
-            identity=_provisioner_identity(driver),
-            client=client,
-            caches=edges.caches,
-            volumes=edges.volumes,
-            lookups=edges.lookups,
-            volume_reads=edges.volume_reads,
-            snapshots=edges.snapshots,
-            zone_names=edges.zone_names,
-            watcher=edges.watcher,
-            marks=edges.marks,
-            events=edges.events,
-            metrics=metrics,
-        )
+        self.provisioner = Provisioner(edges, identity=_provisioner_identity(driver))
         self.deleter = Deleter(
             driver=driver,
             client=client,

@@ -95,7 +95,6 @@ LONG_FUNCTIONS = {
     "provisioner/ec2/botocore_client.py": {"connect"},
     "provisioner/node/commands.py": {"node"},
     "provisioner/reconcile/creation.py": {"advance"},
-    "provisioner/reconcile/provision.py": {"__init__"},
     "provisioner/sandbox/up.py": {"start"},
     "webhook/app.py": {"__init__"},
     "webhook/cli.py": {"serve"},
