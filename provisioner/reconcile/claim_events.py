@@ -42,11 +42,11 @@ class ClaimEvents:
 
     @contextmanager
     def looking(self, claim: Claim) -> Iterator[None]:
-        """A search for what is left; why it fails is told once, if somebody has to act."""
+        """EC2 is asked about the claim; that it cannot be is told once, if somebody has to act."""
         try:
             yield
         except StorageError as error:
-            if error.reason in NEEDS_HUMAN | {Reason.UNREADABLE}:
+            if error.reason in NEEDS_HUMAN:
                 self.failed(claim, error, once=True)
             raise
 
