@@ -130,7 +130,12 @@ def _text(field: bytes) -> str:
 
 
 def of_no_pod(table: Sequence[Mount], stages: str) -> tuple[Mount, ...]:
-    """Return staged file systems that are shown to no pod: on their way in, out, or forgotten.
+    """Staged file systems that are shown to no pod: on their way in, out, or forgotten.
+
+    A kubelet that is killed between NodeUnpublish and NodeUnstage finds the volume again by
+    nothing: after its start it looks through the folders of its pods (Kubernetes 1.36
+    pkg/kubelet/volumemanager/reconciler/reconstruct.go). The file system stays mounted for good,
+    and the volume is detached under it.
 
     Args:
         table: all mounts.

@@ -1,7 +1,14 @@
-"""Decide how a volume is mounted, and what to think of what is mounted already.
+"""Decide how a volume is mounted, with which options, and what to think of what is mounted already.
 
-Source: mount(8) of util-linux 2.38; aws-ebs-csi-driver v1.64 pkg/driver/node.go
-``collectMountOptions``; Kubernetes' mount-utils ``IsCorruptedMnt``.
+Options that may be are named, and all others refused. mount(8) and the file systems have options
+that mount another thing than the volume, here or elsewhere, write to a second device (``logdev=``,
+``journal_path=``), or run a program (``helper=``); each release may bring one more, and the plugin
+runs as root for whoever may write a StorageClass.
+
+Source: mount(8) of util-linux 2.38 (libmount/src/optstr.c for how options are parted: a backslash
+takes the meaning from a comma or quote behind it), ext4(5), xfs(5); Linux 6.18 fs/ext4/super.c
+``ext4_param_specs`` and fs/xfs/xfs_super.c ``xfs_fs_parameters``; aws-ebs-csi-driver v1.64
+pkg/driver/node.go ``collectMountOptions``; Kubernetes' mount-utils ``IsCorruptedMnt``.
 """
 
 import errno
@@ -102,7 +109,7 @@ def check(option: str) -> None:
     why = (
         f"{name} has another value, or none, where it can"
         if is_known
-        else "README has the list of those that can (Mount options)"
+        else "docs/reference/mount-options.md has the list of those that can"
     )
     raise ValueError(
         f"mount option {option[:60]!r} cannot be used for volumes; take it out of mountOptions of "
@@ -111,7 +118,7 @@ def check(option: str) -> None:
 
 
 def markdown() -> str:
-    """README's list of them."""
+    """The list of them in docs/reference/mount-options.md."""
     groups = {
         "All file systems": _OF_ALL.split(),
         "ext3 and ext4": _OF_EXT.split(),
