@@ -7,7 +7,7 @@ it has not changed for its own duration as seen from here.
 import asyncio
 
 from provisioner.kube.client import KubeClient
-from provisioner.kube.held_lease import HeldLease, boot_clock
+from provisioner.kube.lease import HeldLease, boot_clock
 
 # The default of k8s.io/cloud-provider, which AWS's uses, and what k3s and RKE2 call theirs.
 LEASES = (
