@@ -26,6 +26,7 @@ _VERBS = {
     # Not of KubeClient, but made of it.
     "Informer": ("list", "watch"),
     "Projection": ("list", "watch"),
+    "find": ("get",),
     "_find": ("get",),
     "patch_status": ("patch",),
 }

@@ -425,6 +425,22 @@ async def patch_status(
     )
 
 
+async def find(
+    client: KubeClient, resource: Resource[T], name: str, namespace: str = ""
+) -> T | None:
+    """An object as it is now; None only when the API server has none of that name.
+
+    Raises:
+        KubeError: it could not be read.
+    """
+    try:
+        return await client.get(resource, name, namespace)
+    except KubeError as error:
+        if error.reason is Reason.OBJECT_NOT_FOUND:
+            return None
+        raise
+
+
 def _attempt(
     verb: str, resource: Resource[T], name: str, namespace: str, subresource: str = ""
 ) -> Attempt:

@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from provisioner.kube.client import KubeClient
+from provisioner.kube.client import KubeClient, find
 from provisioner.kube.informer import Informer
 from provisioner.kube.resources import (
     ATTACHMENTS,
@@ -411,14 +411,7 @@ class Caches:
             self._places = None
 
     async def _find(self, resource: Resource[T], name: str, namespace: str = "") -> T | None:
-        if not name:
-            return None
-        try:
-            return await self._client.get(resource, name, namespace)
-        except KubeError as error:
-            if error.reason is Reason.OBJECT_NOT_FOUND:
-                return None
-            raise
+        return await find(self._client, resource, name, namespace) if name else None
 
 
 def _tell_off(resource: Resource[Any]) -> None:
