@@ -26,21 +26,21 @@ class Parts:
         self.time_left_s: float | None = None
         self.does: Callable[[], Awaitable[None]] = _nothing
 
-    async def stage(self, request: Stage, *, time_left_s: float | None) -> None:
+    async def stage(self, request: Stage, time_left_s: float | None) -> None:
         self.time_left_s = time_left_s
         await self._called(request)
 
-    async def publish(self, request: Publish, *, time_left_s: float | None) -> None:
+    async def publish(self, request: Publish, time_left_s: float | None) -> None:
         self.time_left_s = time_left_s
         await self._called(request)
 
-    async def unstage(self, request: Any) -> None:
+    async def unstage(self, request: Any, _: float | None) -> None:
         await self._called(request)
 
-    async def unpublish(self, request: Any) -> None:
+    async def unpublish(self, request: Any, _: float | None) -> None:
         await self._called(request)
 
-    async def expand(self, request: Expand, *, time_left_s: float | None) -> int:
+    async def expand(self, request: Expand, time_left_s: float | None) -> int:
         self.time_left_s = time_left_s
         await self._called(request)
         return 7
