@@ -28,13 +28,7 @@ ELSEWHERE = "eu-central-1"
 
 
 @pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_EC2_ENDPOINT", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
+def looks_often(aws_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_cloud_module, "LOOK_EVERY_S", 0.01)
 
 
