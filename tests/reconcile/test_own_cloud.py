@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from provisioner.app import Controller
 from provisioner.ec2.calls import Ec2Calls
@@ -250,8 +251,12 @@ async def test_an_ec2_that_does_not_answer_keeps_nobody_from_leading(
     process.knows_node(lab.instance())
     strict_ec2.control(faults=[{"action": "DescribeInstances", "do": "hang"}])
 
-    assert await process.fit() == ""
+    with capture_logs() as logged:
+        assert [await process.fit(), await process.fit()] == ["", ""]
     strict_ec2.reset()
+
+    told = [each for each in logged if "cannot tell yet" in each["event"]]
+    assert [each["error"] for each in told] == ["EC2 gave no answer in 0 s"]
 
 
 async def test_who_has_no_credentials_waits_for_them_and_says_so(
