@@ -15,10 +15,9 @@ from provisioner.decide.claim_status import StatusEdit
 from provisioner.decide.expand import PRE_RESIZE_CAPACITY
 from provisioner.decide.volume_plan import Wish
 from provisioner.edges import Edges
-from provisioner.kube.client import Patch
+from provisioner.kube.client import Patch, patch_status
 from provisioner.kube.events import Regarding
 from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES
-from provisioner.kube.status import patch_status
 from provisioner.model import attributes as class_parameters
 from provisioner.model.claim import Claim
 from provisioner.model.errors import StorageError
