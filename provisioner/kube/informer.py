@@ -196,15 +196,9 @@ class Informer(Generic[T]):
         """The newest version. Where there are no more objects than these, they are taken in."""
         async with self._listing:
             asked_at = self._store.newest
-            page, is_all = await self._client.page(
-                self._resource,
-                most=most,
-                namespace=self._namespace,
-                field_selector=self._field_selector,
-                keep=self._keep,
-            )
+            page = await self._list(most)
             newer = is_above(page.resource_version, self._store.version)
-            if is_all and newer and self.synced.is_set():  # else it was forgotten meanwhile
+            if page.is_all and newer and self.synced.is_set():  # else it was forgotten meanwhile
                 self._store.replace(page, asked_at)
         return page.resource_version
 
@@ -304,12 +298,7 @@ class Informer(Generic[T]):
         kind, store = self.kind, self._store
         asked, asked_at, restores, began_s = self._asked, store.newest, store.restores, _now_s()
         try:
-            listing = await self._client.list(
-                self._resource,
-                namespace=self._namespace,
-                field_selector=self._field_selector,
-                keep=self._keep,
-            )
+            listing = await self._list()
             await _in_slices(store.replacing(listing, asked_at))
         finally:
             self._next_list_s = 2 * _now_s() - began_s
@@ -324,6 +313,15 @@ class Informer(Generic[T]):
             self.synced.set()
         if store.restores > restores:
             self.on_restore()
+
+    async def _list(self, most: int = 0) -> Listing[T]:
+        return await self._client.list(
+            self._resource,
+            namespace=self._namespace,
+            field_selector=self._field_selector,
+            keep=self._keep,
+            most=most,
+        )
 
     async def _watch(self, timeout_s: int, *, until: str = "") -> None:
         lines = self._client.watch(

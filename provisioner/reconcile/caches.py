@@ -274,8 +274,8 @@ class Caches:
         if odd:
             message = (
                 f"{odd[0]} cannot be read (a log line names the field), so it is not certain which "
-                "volumes are in use, and none is deleted or taken over meanwhile: correct the "
-                "object, or delete it"
+                "volumes and snapshots are in use, and none is deleted or taken over meanwhile: "
+                "correct the object, or delete it"
             )
             raise KubeError(Reason.UNREADABLE, message)
 
