@@ -118,12 +118,9 @@ class Caches:
         self.contents = Informer(client, SNAPSHOT_CONTENTS, metrics, indexers=CONTENTS_BY)
         self.snapshot_classes = Informer(client, SNAPSHOT_CLASSES, metrics)
 
-        everything: tuple[Informer[Any], ...] = (
-            *(self.claims, self.persistent_volumes, self.attachments, self.classes),
-            *(self.attributes_classes, self.nodes, self.csi_nodes, self.pods),
-            *(self.snapshots, self.contents, self.snapshot_classes),
-        )
-        self._kinds = {each.resource: each for each in everything}
+        self._kinds: dict[Resource[Any], Informer[Any]] = {
+            each.resource: each for each in vars(self).values() if isinstance(each, Informer)
+        }
         self._restore_told_s = -_RESTORE_HOLDS_S
         for informer in self._kinds.values():
             informer.on_restore = functools.partial(self._restored, informer)
