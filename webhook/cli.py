@@ -1,6 +1,5 @@
 """The command line of ``ebs-webhook``: argv and environment are read here and nowhere else."""
 
-import asyncio
 import functools
 import re
 from pathlib import Path
@@ -166,7 +165,7 @@ def serve(
     from webhook import app  # noqa: PLC0415 -- boto3 and kubernetes cost half a second
 
     try:
-        asyncio.run(app.run(settings))
+        app.run(settings)
     except StorageError as error:
         raise click.ClickException(error.message) from error
 
