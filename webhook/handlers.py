@@ -27,7 +27,8 @@ from webhook.live import PODS, LiveView, TooManyReadsError, get
 from webhook.lookup import ZoneLookup
 from webhook.metrics import WebhookMetrics
 from webhook.model import pod as pods
-from webhook.model.review import Answer, Request, allow, deny
+from webhook.model.pod import Pod
+from webhook.model.review import Answer, Request, RequestOf, allow, deny
 
 # A node attaches some forty volumes; whoever names more of them inline asks EC2 for nothing.
 _MOST_INLINE = 64
@@ -129,11 +130,11 @@ class Handlers:
         readings = view.readings(claim.wanted(document, namespace), {})
         return claim.judge(document, readings, namespace=namespace)
 
-    async def review_pod(self, request: Request, deadline: float) -> Answer:
+    async def review_pod(self, request: RequestOf[Pod], deadline: float) -> Answer:
         """Whether a new pod could be where its volumes are."""
-        read, namespace = pods.read(request.object or {}), request.namespace
+        read, namespace = request.object or Pod(), request.namespace
         case = Case(
-            f"pod {namespace}/{_name_of(request)}",
+            f"pod {namespace}/{request.name or read.name}",
             pod.wanted(read, namespace),
             partial(pod.judge, read, namespace=namespace, strict=self._strict),
         )
