@@ -16,7 +16,7 @@ from webhook.decide.policy import Trouble
 from webhook.metrics import WebhookMetrics
 from webhook.model import pod, review
 from webhook.model.review import Answer, Json, MalformedReviewError, RequestOf
-from webhook.model.shares import Share, Shares
+from webhook.model.shares import PEER, Share, Shares
 
 log = structlog.get_logger(__name__)
 
@@ -96,6 +96,7 @@ class Dispatcher:
                 to EC2 answers a hundred of them at once.
         """
         started = asyncio.get_running_loop().time()
+        PEER.set(peer)
         if path not in self._handlers:
             return Reply(404, b"there is no webhook at this path\n")
         bulky = review.is_bulky(body)
