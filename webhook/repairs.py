@@ -84,7 +84,7 @@ class Repairs:
         self.brake = Brake(label_rest_s)
         self._leases = leases
         self._events = events
-        # Learned from the first refusal; a new process asks again.
+        # Learned from the first refusal; asked anew with everything else, as it may be upgraded.
         self.affinity_is_fixed = False
         # Who was warned of what: once is enough.
         self._warned: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -178,6 +178,7 @@ class _Term:
     async def _look_at_all_again(self) -> None:
         while True:
             await asyncio.sleep(self._of.all_again_s)
+            self._of.affinity_is_fixed = False
             for placed in self._placed.values():
                 self._add(placed.name, ask=True)
 
