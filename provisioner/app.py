@@ -13,6 +13,7 @@ import sys
 import time
 import uuid
 from contextlib import AsyncExitStack, suppress
+from typing import Protocol
 
 import structlog
 
@@ -24,29 +25,47 @@ from provisioner.ec2.rates import parse_rates
 from provisioner.edges import Edges
 from provisioner.kube.client import KubeClient
 from provisioner.kube.lease import Leases
+from provisioner.kube.queue import KeyedQueue
 from provisioner.metrics import Metrics
 from provisioner.model.errors import StorageError
 from provisioner.model.persistent_volume import sanitised
 from provisioner.reconcile.attach import Attacher
+from provisioner.reconcile.dead_node import DeadNodes
 from provisioner.reconcile.delete import Deleter
 from provisioner.reconcile.extra_tags import ExtraTags
-from provisioner.reconcile.flow import Flow, Lasting
 from provisioner.reconcile.initialization import DataWaits
+from provisioner.reconcile.initialize_node import NodeInitializer
 from provisioner.reconcile.modify import Modifier
-from provisioner.reconcile.node_care import NodeCare
+from provisioner.reconcile.node_flows import AgentTaint, AttachmentLimits
 from provisioner.reconcile.orphans import OrphanSweep
-from provisioner.reconcile.own_cloud import OwnCloud, find_region
+from provisioner.reconcile.own_cloud import OwnCloud
 from provisioner.reconcile.provision import Provisioner
 from provisioner.reconcile.snapshot import Snapshotter
+from provisioner.region import Start
 from provisioner.settings import Settings
 
 _LOST_LEASE = 3  # exit code
 _FLUSH_S = 3.0
 _MARKS_S = 5.0
 _CATCH_UP_AGAIN_S = 1.0
-_REGION_AGAIN_S = 10.0
 
 log = structlog.get_logger(__name__)
+
+
+class Flow(Protocol):
+    """Objects of one kind, looked at by key."""
+
+    queue: KeyedQueue
+
+    def subscribe(self) -> None:
+        """Have objects looked at from now on."""
+
+
+class Lasting(Protocol):
+    """Something that runs until it is cancelled."""
+
+    async def run(self) -> None:
+        """Work forever."""
 
 
 class Controller:
@@ -83,21 +102,7 @@ class Controller:
         self.own_cloud = OwnCloud(calls, edges.caches, driver)
         calls.vouch = self.own_cloud.vouch
         self.instances, self.watcher = edges.instances, edges.watcher
-        self.provisioner = Provisioner(
-            settings=settings,
-            identity=_provisioner_identity(driver),
-            client=client,
-            caches=edges.caches,
-            volumes=edges.volumes,
-            lookups=edges.lookups,
-            volume_reads=edges.volume_reads,
-            snapshots=edges.snapshots,
-            zone_names=edges.zone_names,
-            watcher=edges.watcher,
-            marks=edges.marks,
-            events=edges.events,
-            metrics=metrics,
-        )
+        self.provisioner = Provisioner(edges, identity=_provisioner_identity(driver))
         self.deleter = Deleter(
             driver=driver,
             client=client,
@@ -119,7 +124,12 @@ class Controller:
         )
         self.modifier = Modifier(edges)
         self.snapshotter = Snapshotter(edges)
-        self.node_care = NodeCare(edges)
+        self.of_nodes: list[Flow] = [
+            AgentTaint(edges),
+            AttachmentLimits(edges),
+            NodeInitializer(edges),
+        ]
+        self.dead_nodes = DeadNodes(edges)
         self.extra_tags = ExtraTags(
             settings=settings, caches=edges.caches, volumes=edges.volumes, metrics=metrics
         )
@@ -138,7 +148,7 @@ class Controller:
         """What works on objects, one queue each; the first one is ended last."""
         finalizers = self.provisioner.sources.finalizers
         of_volumes: list[Flow] = [self.provisioner, self.deleter, self.attacher, self.modifier]
-        return [*of_volumes, self.snapshotter, finalizers, *self.node_care.flows]
+        return [*of_volumes, self.snapshotter, finalizers, *self.of_nodes]
 
     @property
     def lasting(self) -> list[Lasting]:
@@ -146,7 +156,7 @@ class Controller:
         sources = self.provisioner.sources
         return [
             *(self.edges.watchers, self.marks, self.events, self.orphans, self.extra_tags),
-            *(*self.node_care.lasting, sources.finalizers, sources.crossings),
+            *(self.dead_nodes, sources.finalizers, sources.crossings),
         ]
 
     def still_leading(self) -> bool:
@@ -304,7 +314,7 @@ async def run(settings: Settings) -> None:
         lease_client = await stack.enter_async_context(
             await KubeClient.connect(kubeconfig=settings.kubeconfig)
         )
-        metrics, start = Metrics(), _Start(settings.region)
+        metrics, start = Metrics(), Start(settings.region)
         await process.show(
             stack, settings.metrics_address, registry=metrics.registry, ready=start.not_ready
         )
@@ -314,32 +324,9 @@ async def run(settings: Settings) -> None:
             region=start.region, metrics=metrics, rates=parse_rates(settings.ec2_rates)
         )
         stack.push_async_callback(calls.close)
-        start.controller = Controller(settings, client, lease_client, calls, metrics)
-        await start.controller.run(stop)
-
-
-class _Start:
-    """What the probes see from the first moment on: there is no controller without a Region."""
-
-    def __init__(self, region: str | None) -> None:
-        self.region = region
-        self.controller: Controller | None = None
-        self._why_not = "the AWS region is not known yet"
-
-    def not_ready(self) -> str:
-        return self._why_not if self.controller is None else self.controller.not_ready()
-
-    async def find_region(self, client: KubeClient) -> None:
-        while True:
-            try:
-                self.region = await find_region(client, self.region)
-            except StorageError as error:
-                if error.message != self._why_not:
-                    log.warning("cannot begin yet", error=error.message)
-                self._why_not = error.message
-                await asyncio.sleep(error.retry_after_s or _REGION_AGAIN_S)
-            else:
-                return
+        controller = Controller(settings, client, lease_client, calls, metrics)
+        start.working = controller.not_ready
+        await controller.run(stop)
 
 
 def _provisioner_identity(driver: str) -> str:

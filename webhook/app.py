@@ -25,6 +25,7 @@ from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.kube.lease import Leases
+from provisioner.region import Start
 from webhook.caches import Caches
 from webhook.certificates import Names
 from webhook.configurations import Configurations
@@ -172,9 +173,14 @@ async def _run(settings: Settings, rounds: Rounds) -> None:
         client = await stack.enter_async_context(
             await KubeClient.connect(kubeconfig=settings.kubeconfig)
         )
-        metrics = WebhookMetrics()
+        metrics, start = WebhookMetrics(), Start(settings.region)
+        await process.show(
+            stack, settings.metrics_address, registry=metrics.registry, ready=start.not_ready
+        )
+        if not await process.first(start.find_region(client), stop):
+            return
         calls = Ec2Calls.connect(
-            region=settings.region,
+            region=start.region,
             metrics=metrics,
             rates=parse_rates(settings.ec2_rates),
             at_once=_EC2_AT_ONCE,
@@ -182,10 +188,5 @@ async def _run(settings: Settings, rounds: Rounds) -> None:
         )
         stack.push_async_callback(calls.close)
         webhook = Webhook(settings, client, calls, metrics, rounds)
-        await process.show(
-            stack,
-            settings.metrics_address,
-            registry=metrics.registry,
-            ready=webhook.not_ready,
-        )
+        start.working = webhook.not_ready
         await webhook.run(stop)
