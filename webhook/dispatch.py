@@ -124,6 +124,8 @@ class Dispatcher:
         strict = policy.is_strict(path, strict=self._strict)
         request: RequestOf[Any] = RequestOf(uid=uid, operation="")
         answer = policy.unread(sentence, strict=strict)
+        if path == _PODS:
+            answer = policy.unread_inline(sentence)
         return Reply(200, self._sealed(path, request, answer, asyncio.get_running_loop().time()))
 
     async def aclose(self) -> None:

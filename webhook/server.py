@@ -55,8 +55,8 @@ class Limits:
     """Bounds of one server; sizes in bytes, times in seconds.
 
     Attributes:
-        body: the largest body. The API server takes 3 MiB from a client and writes JSON for what
-            came as protobuf.
+        body: the largest body. What etcd stores, 1.5 MiB of protobuf, is six times as much JSON
+            if all of it is "<".
         small: up to so much a body is a small one; nearly all are.
         bodies: all larger bodies that are being read or answered, together; decoded, the worst of
             them take five times as much.
@@ -73,7 +73,7 @@ class Limits:
         drain_s: while ending, how long answers under way are waited for.
     """
 
-    body: int = 8 << 20
+    body: int = 10 << 20
     small: int = 256 << 10
     bodies: int = 16 << 20
     small_bodies: int = 8 << 20

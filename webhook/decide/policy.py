@@ -73,13 +73,13 @@ def unread(sentence: str, *, strict: bool) -> Answer:
 
 
 def unread_inline(sentence: str) -> Answer:
-    """Refuse a pod with an inline EBS volume that is too much to look at, strict or not.
+    """Refuse a pod that is too much to look at and may have an inline EBS volume, strict or not.
 
     Else whoever adds enough to a pod could name a volume of another namespace's claim in it.
     """
     message = (
-        f"{sentence}, which ebs-webhook does not read, so it cannot tell whose its inline EBS "
-        "volume (awsElasticBlockStore) is: use a claim, or make the pod smaller"
+        f"{sentence}, which ebs-webhook does not read, so it cannot tell whose an inline EBS "
+        "volume of it (awsElasticBlockStore) is: use a claim, or make the pod smaller"
     )
     return deny(_TOO_MUCH, message, code=403)
 
