@@ -304,7 +304,8 @@ class Front:
             task.cancel()
 
         def end(_: object) -> None:
-            leave()
+            if leave is not None:
+                leave()
             self._room.give_back(share)
             self._tasks.discard(task)
 

@@ -1,6 +1,7 @@
 """What the table of the floods says of what was measured."""
 
 from collections import Counter
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -39,7 +40,7 @@ def test_what_was_let_through_and_what_was_wronged_is_told():
 
 
 def test_every_control_stands_behind_what_it_is_for():
-    for before, control in zip(WAYS, WAYS[1:], strict=False):
+    for before, control in pairwise(WAYS):
         if control.is_control:
             assert (before.kind, before.connections) == (control.kind, control.connections)
             assert not before.is_control
