@@ -5,8 +5,9 @@ first come first served, over all actions: while threads are short, a detach tha
 for goes before an attach, that before a deletion, and all before background work. A token is taken
 only when there is a thread too, so that nothing is on its way when a throttle closes the bucket.
 
-A call that needs a last look steps aside with its token: its thread goes to others meanwhile. At
-most a burst of one action is aside at a time, which EC2 takes at once when the looks are over.
+A call whose last look has to wait for somebody steps aside with its token: its thread goes to
+others meanwhile. At most a burst of one action is aside at a time, which EC2 takes at once when the
+looks are over.
 """
 
 import asyncio
@@ -62,7 +63,7 @@ class Turn:
 
     def __init__(self) -> None:
         self._why: Exception | None = None
-        self._waiter: asyncio.Future[Grant] | None = None
+        self._waiter: asyncio.Future[Any] | None = None
 
     def leave(self, why: Exception) -> None:
         """Have ``why`` raised by whoever waits, at once."""
@@ -70,7 +71,7 @@ class Turn:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(why)
 
-    def begin(self, waiter: asyncio.Future[Grant]) -> None:
+    def begin(self, waiter: asyncio.Future[Any]) -> None:
         """Wait by means of ``waiter``; raises ``why`` if the wait was ended before it began."""
         if self._why is not None:
             raise self._why
@@ -171,7 +172,7 @@ class Limiter:
         self._queue(grant.action).aside += 1
         self.release()
 
-    async def step_back(self, grant: Grant, urgency: Urgency) -> bool:
+    async def step_back(self, grant: Grant, urgency: Urgency, turn: Turn | None = None) -> bool:
         """Wait for a thread after the last look.
 
         Returns:
@@ -179,18 +180,20 @@ class Limiter:
             has voided the token, or a thread was long in coming and the look is old by now.
 
         Raises:
-            Exception: what ``dismiss`` ended the wait with; nothing is held any more.
+            Exception: what ended the wait: ``Turn.leave`` or ``dismiss``; nothing is held any more.
         """
         queue = self._queue(grant.action)
         if queue.bucket.has_voided(grant.sent_at):
             self.step_out(grant)
             return False
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        heapq.heappush(queue.looked, (urgency, grant.place, waiter))
-        self._pump()
         limit = asyncio.timeout(LOOK_COUNTS_S)
         has_thread = False
         try:
+            if turn is not None:
+                turn.begin(waiter)
+            heapq.heappush(queue.looked, (urgency, grant.place, waiter))
+            self._pump()
             async with limit:
                 has_thread = await waiter
         except TimeoutError:

@@ -257,7 +257,7 @@ class Attacher:
         turn = self._turns[attachment.uid] = Turn()
         try:
             # Not if it went while the instance was looked at.
-            await self._memory.still_wanted(attachment)
+            self._memory.still_wanted(attachment)
             await self._ec2.attach(
                 target.volume_id,
                 target.instance_id,

@@ -144,7 +144,7 @@ class AttachmentMemory:
             if each.uid != attachment.uid
         ]
 
-    async def still_wanted(self, attachment: Attachment) -> None:
+    def still_wanted(self, attachment: Attachment) -> None:
         """The last look before a call: raises NoLongerWantedError if the wish is gone."""
         now = self._caches.attachments.get(attachment.name)
         if now is None or now.uid != attachment.uid or now.deleting:

@@ -181,7 +181,7 @@ class Detacher:
         self._memory.watch(attachment, target.volume_id, _NOT_BEFORE_S)
         return LOOK_AGAIN_S
 
-    async def _still_wanted(self, attachment: Attachment, target: Target) -> None:
+    def _still_wanted(self, attachment: Attachment, target: Target) -> None:
         """The last look, once the limiter has granted the call."""
         seen = self._memory.view(attachment, target.volume_id).seen
         if not rules.is_still_wanted(

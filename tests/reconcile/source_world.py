@@ -121,7 +121,7 @@ class SnapshotsInEc2:
     searches: int = 0
 
     async def create(self, request: SnapshotRequest, *, gate: Any) -> EbsSnapshot:
-        await gate()
+        gate()
         self.asked.append(request)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
