@@ -207,6 +207,7 @@ class Limiter:
                 self.step_out(grant)
             else:
                 queue.aside -= 1
+                self._pump()  # the next one may look now
         return has_thread
 
     def step_out(self, grant: Grant) -> None:

@@ -363,3 +363,18 @@ def test_whoever_is_in_vain_since_its_look_is_not_sent() -> None:
         calls.limiter.close()
 
     in_virtual_time(story)
+
+
+def test_a_call_that_goes_after_its_look_lets_the_next_one_look() -> None:
+    async def story(clock: Clock) -> list[float]:
+        rates = Rates(exact={"DeleteVolume": Rate(1, 1)})
+        calls = Ec2InVirtualTime(clock, takes_s=20, at_once=AT_ONCE, rates=rates)
+
+        async def look() -> None:
+            await asyncio.sleep(1.5)
+
+        await asyncio.gather(*(calls.call("DeleteVolume", {}, gate=look) for _ in range(2)))
+        calls.limiter.close()
+        return calls.sent_at["DeleteVolume"]
+
+    assert in_virtual_time(story) == pytest.approx([1.5, 3.0])
