@@ -253,10 +253,11 @@ class Limiter:
     def _pump(self) -> None:
         """Let through whoever can go now, and come back when the next token is due."""
         now = self._clock()
+        live = [queue for queue in self._queues.values() if queue.waiting or queue.looked]
         hint = max((queue.bucket.raised for queue in self._queues.values()), default=1.0)
-        for queue in self._queues.values():
+        for queue in live:
             queue.bucket.advance(now, hungry=queue.hungry, hint=hint)
-        while self._free > 0 and (first := self._next()) is not None:
+        while self._free > 0 and (first := _next(live)) is not None:
             queue, heap = first
             _, place, waiter = heapq.heappop(heap)
             self._free -= 1
@@ -265,16 +266,11 @@ class Limiter:
             else:
                 queue.bucket.take()
                 waiter.set_result(Grant(queue.action, now, place))
-        self._look_again()
+        self._look_again(live)
 
-    def _next(self) -> tuple[_Queue, _Waiting] | None:
-        heaps = ((queue, queue.first()) for queue in self._queues.values())
-        ready = [(queue, heap) for queue, heap in heaps if heap is not None]
-        return min(ready, key=lambda each: each[1][0][:2], default=None)
-
-    def _look_again(self) -> None:
+    def _look_again(self, live: list[_Queue]) -> None:
         soonest: float | None = None
-        for queue in self._queues.values():
+        for queue in live:
             # A queue that lacks threads, not tokens, says nothing about the rate.
             queue.hungry = self._free > 0 and queue.lacks_tokens_only
             if queue.hungry:
@@ -286,6 +282,12 @@ class Limiter:
         if soonest is not None:
             delay = min(max(soonest, 0.001), 0.5)  # the rate may have risen by then
             self._timer = asyncio.get_running_loop().call_later(delay, self._pump)
+
+
+def _next(live: list[_Queue]) -> tuple[_Queue, _Waiting] | None:
+    heaps = ((queue, queue.first()) for queue in live)
+    ready = [(queue, heap) for queue, heap in heaps if heap is not None]
+    return min(ready, key=lambda each: each[1][0][:2], default=None)
 
 
 def _head(heap: _Waiting) -> tuple[int, int, "asyncio.Future[Any]"] | None:
