@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from provisioner.model.driver import EBS_DRIVER
+from provisioner.model.parameters import DEFAULT_FILE_SYSTEM
 from provisioner.model.tag_template import TagTemplate
 
 
@@ -26,7 +27,7 @@ class Settings:
     extra_tags: tuple[TagTemplate, ...] = ()
     reconcile_extra_tags: bool = False
     extra_tags_interval_s: float = 3600.0
-    default_file_system: str = "ext4"
+    default_file_system: str = DEFAULT_FILE_SYSTEM
     modify_annotations: bool = False
     leader_elect: bool = True
     lease_namespace: str = "kube-system"

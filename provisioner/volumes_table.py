@@ -23,6 +23,7 @@ from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot
 from provisioner.model.modification import Modification
 from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.region import find_region
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Question:
         namespace: of the claims whose volumes are shown; "" for all volumes.
         kubeconfig: the cluster; None for the usual one.
         driver: whose volumes these are, besides in-tree ones.
-        region: of EC2; None for AWS_REGION.
+        region: of EC2; None for AWS_REGION, or that of the Nodes or of this instance.
     """
 
     namespace: str
@@ -51,8 +52,9 @@ async def answer(question: Question) -> list[str]:
     async with await KubeClient.connect(kubeconfig=question.kubeconfig) as client:
         claims = await client.list(CLAIMS, namespace=question.namespace)
         found = await client.list(PERSISTENT_VOLUMES)
+        region = await find_region(client, question.region)
     wanted = _wanted(found.items, question)
-    calls = Ec2Calls.connect(region=question.region, metrics=Metrics())
+    calls = Ec2Calls.connect(region=region, metrics=Metrics())
     try:
         seen = await _look(calls, wanted, claims.items)
     finally:

@@ -7,7 +7,7 @@ import msgspec
 
 from provisioner.decide.failover import NO_REFUSALS, Moved, for_any_node
 from provisioner.decide.storage_class import ReadClass
-from provisioner.decide.zones import Chosen, NoZone, candidates
+from provisioner.decide.zones import NoZone, candidates
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.node import Node
 from provisioner.model.placed_volume import PlacedVolume
@@ -73,7 +73,7 @@ def zone_at_once(
     claim_name: str,
     registered: Collection[Place],
     zone_names: Mapping[str, str] | None = None,
-) -> Chosen | NoZone:
+) -> Place | NoZone:
     """The zone of a claim that binds at once, which no pod uses and no zone has refused."""
     found = candidates(read_class, registered, zone_names)
     where = found if isinstance(found, NoZone) else for_any_node(found, claim_name, NO_REFUSALS, {})

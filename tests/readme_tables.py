@@ -1,4 +1,4 @@
-"""The tables of README that are made from tables in the code, each between two markers.
+"""The table of README that is made from a table in the code, between two markers.
 
 ::
 
@@ -11,14 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from provisioner.decide import mount_options
-from provisioner.model import parameter_table, reasons
 
 README = Path(__file__).parents[1] / "README.md"
 COMMAND = "python -m tests.readme_tables"
 TABLES: Mapping[str, Callable[[], str]] = {
-    "parameters": parameter_table.markdown,
     "mount options": mount_options.markdown,
-    "reasons": reasons.table,
 }
 
 

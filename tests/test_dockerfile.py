@@ -180,10 +180,20 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert tools.split()[-1] == "hatchling"  # which the venv has too
     command, *words = shlex.split(ours.replace("--prefix=/install", f"--prefix={target}"))
     assert command == "pip"
-    no_network = ("--no-deps", "--no-index", "--quiet")
-    argv = [sys.executable, "-m", command, *words, *no_network]
+    # --ignore-installed, or pip takes this venv's own installation away first, whatever the prefix is.
+    here = ("--no-deps", "--no-index", "--ignore-installed", "--quiet")
+    argv = [sys.executable, "-m", command, *words, *here]
     subprocess.run(argv, cwd=source, check=True, timeout=120)
     return target
+
+
+def test_the_venv_keeps_its_own_installation(prefix: Path):
+    assert prefix.is_dir()
+    own = subprocess.run(
+        [sys.executable, "-m", "pip", "show", "--quiet", "ebs-provisioner"], cwd="/", check=False
+    )
+
+    assert own.returncode == 0
 
 
 def ignored(folder: str, names: list[str]) -> set[str]:

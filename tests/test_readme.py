@@ -27,6 +27,10 @@ def quoted(text: str, pattern: str) -> set[str]:
     return set(re.findall(rf"`({pattern})`", text))
 
 
+def quoted_in_turn(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
+
+
 def first_column(title: str, pattern: str) -> set[str]:
     rows = re.findall(r"^\| (`.+?) \|", section(title), re.MULTILINE)
     return quoted("\n".join(rows), pattern)
@@ -66,6 +70,15 @@ def test_every_parameter_is_in_the_table_and_no_other():
     assert set(parameters.FILE_SYSTEMS) <= quoted(section("StorageClass parameters"), "[^`]+")
 
 
+def test_every_parameter_is_told_in_full_and_in_the_order_of_the_code():
+    rows = re.findall(r"^\| (`.+) \|$", section("StorageClass parameters"), re.MULTILINE)
+    cells = [row.split(" | ") for row in rows if len(row.split(" | ")) == 5]
+
+    assert [name for row in cells for name in quoted_in_turn(row[0])] == list(parameters.NAMES)
+    assert all(cell.strip() for row in cells for cell in row)
+    assert quoted(cells[0][1], "[^`]+") == set(VOLUME_TYPES)
+
+
 def test_every_metric_is_in_the_table_and_no_other():
     families = [each for each in Metrics().registry.collect() if each.name.startswith("ebs_")]
     named = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
@@ -83,6 +96,14 @@ def test_every_metric_of_the_node_plugin_is_in_its_table_and_no_other():
 
 def test_every_finer_reason_is_in_the_table_and_no_other():
     assert first_column("Events", "[A-Z]\\w+") == {reason.value for reason in Reason}
+
+
+def test_every_finer_reason_is_explained_in_whole_sentences():
+    rows = re.findall(r"^\| `\w+` \| (.+) \|$", section("Events"), re.MULTILINE)
+    told = [cell for row in rows for cell in row.split(" | ")]
+
+    assert len(told) >= 2 * len(Reason)
+    assert [cell for cell in told if not re.fullmatch(r"[A-Z`][^|]+\.", cell)] == []
 
 
 def test_the_make_targets_and_folders_exist():

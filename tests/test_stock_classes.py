@@ -11,8 +11,7 @@ import yaml
 from provisioner import __file__ as package_file
 from provisioner.decide.storage_class import read
 from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
-from provisioner.model.parameter_table import FILE_SYSTEM_KEY, SECRET_KEYS, TABLE, TAG_PREFIX
-from provisioner.model.parameters import parse
+from provisioner.model.parameters import FILE_SYSTEM_KEY, SECRET_KEYS, TABLE, TAG_PREFIX, parse
 from tests.builders import a_class
 
 ROOT = Path(package_file).parents[1]

@@ -15,14 +15,12 @@ from provisioner.decide.class_effects import MOST_ABLE, effects, refusal, refusa
 from provisioner.decide.class_zones import Located
 from provisioner.decide.storage_class import ReadClass, read
 from provisioner.decide.zones import NoZone, candidates
-from provisioner.model import parameter_values as values
+from provisioner.model import parameters as values
 from provisioner.model import tags
 from provisioner.model import zone as zones
 from provisioner.model.driver import EBS_DRIVER
-from provisioner.model.errors import Reason
-from provisioner.model.parameter_table import SECRET_KEYS, TABLE
-from provisioner.model.parameters import spelt
-from provisioner.model.refusal import RefusedHereError
+from provisioner.model.errors import Reason, RefusedHereError
+from provisioner.model.parameters import SECRET_KEYS, TABLE, spelt
 from provisioner.model.sentences import listed
 from provisioner.model.storage_class import (
     BINDING_MODES,

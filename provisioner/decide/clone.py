@@ -15,7 +15,7 @@ from provisioner.decide.consumers import Consumers, places, why_nowhere
 from provisioner.decide.failover import AGAIN_S, Moved, Refusals
 from provisioner.decide.provision import Refuse
 from provisioner.decide.storage_class import ReadClass
-from provisioner.decide.zones import Chosen, NoZone, allows
+from provisioner.decide.zones import NoZone, allows
 from provisioner.model.errors import Reason
 from provisioner.model.storage_class import ACROSS_ZONES
 from provisioner.model.volume import Volume, VolumeState
@@ -25,11 +25,6 @@ _OTHER_WAYS = (
     "restore a snapshot of it, or have the class clone across zones by the annotation "
     f'{ACROSS_ZONES}: "true"'
 )
-
-
-def place_of(volume: Volume) -> Place:
-    """Where a volume is."""
-    return Place(volume.zone, volume.outpost_arn)
 
 
 def may_follow(
@@ -73,20 +68,20 @@ def at_once(
     source: Place,
     found: Sequence[Place] | NoZone,
     refusals: Refusals,
-) -> Chosen | NoZone:
+) -> Place | NoZone:
     """The place of a clone that binds at once; ``found``: all that its class allows."""
     if source in refusals.places:
         return _refused(refusals)
     if not read_class.allowed_topologies:
-        return Chosen(source.zone, source.outpost_arn)  # it may lie where no node is any more
+        return source  # it may lie where no node is any more
     if isinstance(found, NoZone):
         return found
     if source in found:
-        return Chosen(source.zone, source.outpost_arn)
-    allowed = ", ".join(_name(each) for each in found)
+        return source
+    allowed = ", ".join(str(each) for each in found)
     return NoZone(
         Reason.NO_ZONE,
-        f"the claim's source is in {_name(source)}, a copy is made in the same zone, and class "
+        f"the claim's source is in {source}, a copy is made in the same zone, and class "
         f"{read_class.name!r} allows {allowed}; {_OTHER_WAYS}",
         retry_after_s=AGAIN_S,
     )
@@ -94,14 +89,14 @@ def at_once(
 
 def for_node(
     node_name: str,
-    where: Chosen,
+    where: Place,
     source: Place,
     consumers: Consumers,
     refusals: Refusals,
     *,
     is_settled: bool,
     is_held: bool = False,
-) -> Chosen | Moved | NoZone:
+) -> Place | Moved | NoZone:
     """The place of a clone whose pod was given a node.
 
     Args:
@@ -115,15 +110,14 @@ def for_node(
     """
     if refusals.exclude(source):
         return _refused(refusals)
-    made = Chosen(source.zone, source.outpost_arn)
-    if where == made and (is_settled or not is_held):
-        return made
-    if where == made:
-        what = f"the claim's source is in {_name(source)}, and a copy is made in the same zone"
+    if where == source and (is_settled or not is_held):
+        return source
+    if where == source:
+        what = f"the claim's source is in {source}, and a copy is made in the same zone"
         return _followed(what, source, consumers)
     what = (
-        f"the claim's source is in {_name(source)}, a copy is made in the same zone, and node "
-        f"{node_name} is in {where.outpost_arn or where.zone}"
+        f"the claim's source is in {source}, a copy is made in the same zone, and node "
+        f"{node_name} is in {where}"
     )
     if is_settled:
         on_it = "where its pod is already, without the scheduler"
@@ -136,8 +130,8 @@ def _followed(what: str, source: Place, consumers: Consumers) -> Moved | NoZone:
     suiting = places(consumers)
     if source in suiting:
         return Moved(
-            Chosen(source.zone, source.outpost_arn),
-            f"{what}; the volume is made in {_name(source)}, where node {suiting[source]} (or "
+            source,
+            f"{what}; the volume is made in {source}, where node {suiting[source]} (or "
             "another one there) can take its pod, which follows its volume",
         )
     if not consumers.pods:
@@ -154,7 +148,7 @@ def _followed(what: str, source: Place, consumers: Consumers) -> Moved | NoZone:
 def _why_not(consumers: Consumers, source: Place) -> str:
     found = {home.place for home in consumers.homes}
     if source not in found:
-        return f"no node in {_name(source)} has the driver and is allowed by the class"
+        return f"no node in {source} has the driver and is allowed by the class"
     return why_nowhere(consumers, found - {source})
 
 
@@ -165,7 +159,3 @@ def _refused(refusals: Refusals) -> NoZone:
         "again",
         retry_after_s=AGAIN_S,
     )
-
-
-def _name(place: Place) -> str:
-    return place.outpost_arn or place.zone

@@ -85,7 +85,7 @@ def is_surely_beside(sibling: Claim, claim: Claim, place: Place) -> bool:
     if sibling.spec.volume_name != sibling.persistent_volume_name:
         return False
     if sibling.pinned_zone:
-        return Place(sibling.pinned_zone, sibling.pinned_outpost_arn) == place
+        return sibling.pinned_place == place
     return sibling.selected_node == claim.selected_node
 
 
@@ -104,8 +104,8 @@ def homes(
         where = zones.for_selected_node(read_class, driver, node.name, node, csi_node)
         if node.deleting or not allow_node(terms, node.labels):
             continue
-        if isinstance(where, zones.Chosen):
-            found.append(Home(node, Place(where.zone, where.outpost_arn)))
+        if isinstance(where, Place):
+            found.append(Home(node, where))
     return tuple(sorted(found, key=lambda home: home.node.name))
 
 

@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from provisioner.decide.consumers import Consumers, places, why_nowhere
-from provisioner.decide.zones import Chosen, NoZone, in_turn
+from provisioner.decide.zones import NoZone, in_turn
 from provisioner.model.errors import Reason
 from provisioner.model.zone import Place
 
@@ -73,7 +73,7 @@ NO_REFUSALS = Refusals()
 class Moved:
     """The volume is made in another place than it would have been; ``why`` is for the user."""
 
-    where: Chosen
+    where: Place
     why: str
 
 
@@ -132,8 +132,8 @@ def _moved(
     place = _first(turned, doubtful)
     whys = "; ".join(each for each in (why, _why(turned, place, refusals, doubtful)) if each)
     return Moved(
-        Chosen(place.zone, place.outpost_arn),
-        f"{whys}; the volume is made in {_name(place)}, where node {suiting[place]} (or another "
+        place,
+        f"{whys}; the volume is made in {place}, where node {suiting[place]} (or another "
         f"one there) can take pod {pod.key}, which follows its volume",
     )
 
@@ -143,7 +143,7 @@ def for_any_node(
     claim_name: str,
     refusals: Refusals,
     doubtful: Mapping[Place, Reason],
-) -> Chosen | Moved | NoZone:
+) -> Place | Moved | NoZone:
     """The place for a claim that binds at once: the candidates in turn, by the claim's name."""
     refused = refusals.places
     left = [place for place in candidates if place not in refused]
@@ -156,11 +156,10 @@ def for_any_node(
         )
     turned = in_turn(candidates, claim_name)
     place = _first([each for each in turned if each not in refused], doubtful)
-    where = Chosen(place.zone, place.outpost_arn)
     if place == turned[0]:
-        return where
+        return place
     why = _why(turned, place, refusals, doubtful)
-    return Moved(where, f"{why}; the volume is made in {_name(place)}")
+    return Moved(place, f"{why}; the volume is made in {place}")
 
 
 def on_that_node(node_name: str, refusals: Refusals) -> NoZone:
@@ -189,12 +188,8 @@ def _why(
 
 
 def _told(places_: Collection[Place], reasons: Mapping[Place, Reason]) -> str:
-    return ", ".join(f"{_name(each)} ({reasons[each]})" for each in sorted(places_))
+    return ", ".join(f"{each} ({reasons[each]})" for each in sorted(places_))
 
 
 def _reason(refusals: Refusals) -> Reason:
     return next(reversed([*refusals.reasons.values()]), Reason.NO_ZONE)
-
-
-def _name(place: Place) -> str:
-    return place.outpost_arn or place.zone

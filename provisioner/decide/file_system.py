@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from provisioner.model import parameter_values as values
+from provisioner.model import parameters as values
 from provisioner.model.errors import Reason
 from provisioner.model.parameters import Formatting, formatting_fault
 

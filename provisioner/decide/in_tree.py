@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from provisioner.model.errors import RefusedHereError
 from provisioner.model.node_affinity import REGION_LABEL, region_of
-from provisioner.model.refusal import RefusedHereError
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import EBS_ZONE_LABEL, ZONE_LABEL, TopologyRequirement, TopologyTerm
 

@@ -20,7 +20,7 @@ from typing import Any
 from provisioner.model import tags
 from provisioner.model.ebs_snapshot import LockRequest
 from provisioner.model.errors import StorageError
-from provisioner.model.parameter_table import TAG_PREFIX
+from provisioner.model.parameters import TAG_PREFIX
 from provisioner.model.tag_template import OF_SNAPSHOT, TagTemplate
 from provisioner.model.volume_snapshot import WISHES, VolumeSnapshotClass, VolumeSnapshotContent
 

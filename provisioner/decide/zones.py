@@ -23,14 +23,6 @@ _ORDINAL = re.compile(r"(?P<base>.*)-(?P<ordinal>[0-9]+)$", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """The volume is made in this zone, or on the Outpost of that ARN, which the zone serves."""
-
-    zone: str
-    outpost_arn: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class NoZone:
     """No zone can be chosen now.
 
@@ -55,7 +47,7 @@ def for_selected_node(
     node_name: str,
     node: Node | None,
     csi_node: CsiNode | None,
-) -> Chosen | NoZone:
+) -> Place | NoZone:
     """The zone, and the Outpost, of the node that the scheduler chose.
 
     ``node`` and ``csi_node`` are None only when the API server itself has none of that name.
@@ -80,7 +72,7 @@ def for_selected_node(
             "node plugin sets it",
         )
     wrong = _is_kept_out(read_class, node_name, node.labels, place.zone)
-    return Chosen(place.zone, place.outpost_arn) if wrong is None else wrong
+    return place if wrong is None else wrong
 
 
 def _is_kept_out(

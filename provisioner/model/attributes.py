@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from provisioner.model import parameter_values as values
+from provisioner.model import parameters as values
 from provisioner.model import tags
-from provisioner.model.parameter_table import SECRET_KEYS, TAG_PREFIX
-from provisioner.model.refusal import RefusedHereError, retold
+from provisioner.model.errors import RefusedHereError, retold
+from provisioner.model.parameters import SECRET_KEYS, TAG_PREFIX
 from provisioner.model.tag_template import TagTemplate
 
 DELETION_PREFIX = "tagDeletion"

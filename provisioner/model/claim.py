@@ -5,6 +5,7 @@ import msgspec
 from provisioner.model import data_source
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.meta import KubeObject
+from provisioner.model.zone import Place
 
 STORAGE_PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 BETA_STORAGE_PROVISIONER = "volume.beta.kubernetes.io/storage-provisioner"
@@ -120,9 +121,9 @@ class Claim(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
         return "" if self.is_in_doubt else self._pin.partition(_OUTPOST_AFTER)[0]
 
     @property
-    def pinned_outpost_arn(self) -> str:
-        """The Outpost on which its volume is being made, or ""."""
-        return self._pin.partition(_OUTPOST_AFTER)[2]
+    def pinned_place(self) -> Place:
+        """The same, with the Outpost on which it is being made."""
+        return Place(self.pinned_zone, self._pin.partition(_OUTPOST_AFTER)[2])
 
     @property
     def is_in_doubt(self) -> bool:

@@ -24,7 +24,10 @@ class Outcome(Enum):
 
 
 class Reason(StrEnum):
-    """Stable CamelCase reasons: in events, in log lines and as metric labels."""
+    """Stable CamelCase reasons: in events, in log lines and as metric labels.
+
+    README says of each what it means and what helps.
+    """
 
     # EC2 refuses; a human or another zone can help.
     ZONE_OUT_OF_CAPACITY = "ZoneOutOfCapacity"
@@ -186,3 +189,16 @@ class KubeError(StorageError):
 
 class NodeError(StorageError):
     """The node plugin cannot do what the kubelet asks; ``node/codes.py`` has the gRPC codes."""
+
+
+class RefusedHereError(ValueError):
+    """A class, or a tag, that only this controller refuses; the message is one sentence.
+
+    aws-ebs-csi-driver 1.64, as its chart installs it, makes volumes of it: in a cluster where that
+    driver leads it is no reason to deny a class.
+    """
+
+
+def retold(error: ValueError, text: str) -> ValueError:
+    """The same refusal in other words."""
+    return RefusedHereError(text) if isinstance(error, RefusedHereError) else ValueError(text)

@@ -2,42 +2,178 @@
 
 Keys ignore case as aws-ebs-csi-driver's do, but for ``csi.storage.k8s.io/fstype`` and the prefix
 ``tagSpecification``. What contradicts itself is refused here; what depends on a claim's size and
-mode is not known here.
-Source: aws-ebs-csi-driver v1.64 docs/parameters.md and pkg/driver/controller.go (read 2026-11-21).
+mode is not known here. README's table says what each does, here and in the stock driver.
+Source: aws-ebs-csi-driver v1.64 docs/parameters.md, docs/tagging.md, pkg/driver/controller.go and
+constants.go; external-provisioner 6.3 for the file system (read 2026-11-21).
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from provisioner.model import tags
-from provisioner.model.parameter_table import (
-    FILE_SYSTEM_KEY,
-    FORMATTING,
-    SECRET_KEYS,
-    SECRET_ROW,
-    TABLE,
-    TAG_PREFIX,
-    TAG_ROW,
-    Row,
-)
-from provisioner.model.parameter_values import FILE_SYSTEMS
-from provisioner.model.refusal import RefusedHereError, retold
+from provisioner.model.errors import RefusedHereError, retold
 from provisioner.model.tag_template import TagTemplate
-from provisioner.model.volume_type import DEFAULT_TYPE
+from provisioner.model.volume_type import DEFAULT_TYPE, LARGEST_NUMBER, VOLUME_TYPES
 
-__all__ = [
-    "FILE_SYSTEMS",
-    "FILE_SYSTEM_KEY",
-    "NAMES",
-    "Formatting",
-    "Parameters",
-    "formatting_fault",
-    "parse",
-]
-
+FILE_SYSTEMS = ("ext4", "ext3", "xfs")
+DEFAULT_FILE_SYSTEM = "ext4"
+OF_WINDOWS = "ntfs"
+FILE_SYSTEM_KEY = "csi.storage.k8s.io/fstype"
+TAG_PREFIX = "tagSpecification"  # with exactly these capitals
+TAG_ROW = f"{TAG_PREFIX}_N"
+# What external-provisioner 6.3 knows under its reserved prefix; pkg/controller/controller.go.
+SECRET_ROW = "csi.storage.k8s.io/…secret-name"  # noqa: S105 -- what a secret is called
+_SECRETS_OF = (
+    *("", "provisioner-", "controller-publish-", "node-stage-", "node-publish-"),
+    *("controller-expand-", "node-expand-", "controller-modify-"),
+)
+SECRET_KEYS = frozenset(
+    f"csi.storage.k8s.io/{of}secret-{part}" for of in _SECRETS_OF for part in ("name", "namespace")
+)
 _RESERVED_NAMESPACE = "csi.storage.k8s.io/"
+_FORMATTING = "formatting."  # before the fields of ``Formatting``
+
+# Source: EC2 API CreateVolume, KmsKeyId: a key's id or ARN, an alias or its ARN (2026-11-21).
+_KEY = re.compile(
+    r"(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:)?alias/[A-Za-z0-9/_-]+"
+    r"|arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+"
+    r"|(mrk-)?[0-9A-Fa-f-]{32,36}"
+)
+_TRUE = frozenset({"true", "t", "1", "yes", "y", "on"})
+_FALSE = frozenset({"false", "f", "0", "no", "n", "off"})
+# Source: EBS user guide "Initialize EBS volumes": 100 to 300 MiB/s (2026-11-21).
+_LEAST_RATE_MIBPS = 100
+
+# How values are read: a ValueError has the end of a sentence that begins with the value.
+
+
+def whole_number(text: str) -> int | None:
+    """A number; zero is "not said", as for the stock driver."""
+    found = re.fullmatch(r"\+?0*([0-9]+)", text.strip(), re.ASCII)
+    if found is None:
+        # The stock driver takes less than nothing for nothing.
+        negative = re.fullmatch(r"-0*[0-9]{1,9}", text, re.ASCII)
+        raise (RefusedHereError if negative else ValueError)("is not a whole number")
+    if len(found[1]) > len(str(LARGEST_NUMBER)) or int(found[1]) > LARGEST_NUMBER:
+        raise ValueError("is more than EC2 could be asked for")
+    return int(found[1]) or None
+
+
+def rate(text: str) -> int | None:
+    """MiB/s of an initialization."""
+    number = whole_number(text)
+    if number is not None and number < _LEAST_RATE_MIBPS:
+        raise ValueError(f"is too slow: EC2 takes {_LEAST_RATE_MIBPS} MiB/s and more")
+    return number
+
+
+def boolean(text: str) -> bool | None:
+    """The usual spellings of yes and no; the stock driver takes any other text for no.
+
+    Empty is "not said": templates of charts leave such values behind.
+    """
+    lowered = text.strip().lower()
+    if not lowered:
+        return None
+    if lowered in _TRUE:
+        return True
+    if lowered in _FALSE:
+        return False
+    raise RefusedHereError('is neither "true" nor "false"')
+
+
+def volume_type(text: str) -> str:
+    """An EBS volume type in any case of letters."""
+    lowered = text.strip().lower() or DEFAULT_TYPE
+    if lowered not in VOLUME_TYPES:
+        raise ValueError(f"is no EBS volume type; there are {', '.join(VOLUME_TYPES)}")
+    return lowered
+
+
+def key(text: str) -> str | None:
+    """A KMS key as EC2 takes it; "" is none."""
+    stripped = text.strip()
+    if stripped and not _KEY.fullmatch(stripped):
+        raise ValueError("is no KMS key: neither an ARN, nor alias/NAME, nor a key's id")
+    return stripped or None
+
+
+def file_system(text: str) -> str | None:
+    """A file system in any case of letters; "" is none.
+
+    The stock driver makes volumes for any text; raw devices of them work.
+    """
+    lowered = text.strip().lower()
+    if lowered == OF_WINDOWS:
+        raise RefusedHereError(
+            "is for Windows nodes, whose volumes nothing here can format or mount; use "
+            f"{', '.join(FILE_SYSTEMS)}, or aws-ebs-csi-driver for claims of Windows pods"
+        )
+    if lowered and lowered not in FILE_SYSTEMS:
+        known = ", ".join(FILE_SYSTEMS)
+        raise RefusedHereError(f"is no file system that can be made; there are {known}")
+    return lowered or None
+
+
+def word(text: str) -> str | None:
+    """A number as ``mkfs`` takes it, perhaps with a unit; "" is none."""
+    stripped = text.strip()
+    if not re.fullmatch(r"[A-Za-z0-9]*", stripped):
+        raise ValueError("is neither a number nor a number with a unit")
+    return stripped or None
+
+
+def ignored(_: str) -> None:
+    """Read nothing: what it says has no effect, or is read elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One parameter.
+
+    ``name`` is its documented spelling, ``also`` another name; ``field`` is one of ``Parameters``,
+    "" for what is read and not used.
+    """
+
+    name: str
+    field: str
+    parser: Callable[[str], object]
+    also: str = ""
+
+
+TABLE: tuple[Row, ...] = (
+    Row("type", "volume_type", volume_type),
+    Row("iops", "iops", whole_number),
+    Row("iopsPerGB", "iops_per_gib", whole_number),
+    Row("allowAutoIOPSPerGBIncrease", "raises_iops_to_minimum", boolean),
+    Row("allowAutoIOPSIncreaseOnModify", "iops_follow_growth", boolean),
+    Row("throughput", "throughput_mibps", whole_number),
+    Row("volumeInitializationRate", "initialization_rate_mibps", rate),
+    Row("encrypted", "encrypted", boolean),
+    Row("kmsKeyId", "kms_key_id", key),
+    Row(FILE_SYSTEM_KEY, "file_system", file_system, also="fstype"),
+    Row("blockSize", f"{_FORMATTING}block_size", word),
+    Row("inodeSize", f"{_FORMATTING}inode_size", word),
+    Row("bytesPerInode", f"{_FORMATTING}bytes_per_inode", word),
+    Row("numberOfInodes", f"{_FORMATTING}number_of_inodes", word),
+    Row("ext4BigAlloc", f"{_FORMATTING}ext4_big_alloc", boolean),
+    Row("ext4ClusterSize", f"{_FORMATTING}ext4_cluster_size", word),
+    Row("ext4EncryptionSupport", f"{_FORMATTING}ext4_encryption_support", boolean),
+    Row("blockAttachUntilInitialized", "attaches_when_initialized", boolean),
+    Row(TAG_ROW, "tag_templates", ignored),
+    Row("blockExpress", "", ignored),  # all io2 volumes are Block Express
+    # EBS needs no secret: none is read, and none is written to the persistent volume.
+    Row(SECRET_ROW, "", ignored, also="csi.storage.k8s.io/…secret-namespace"),
+)
 NAMES = tuple(name for row in TABLE for name in (row.name, row.also) if name)
+_ROWS: dict[str, Row] = {
+    name if name == TAG_ROW or name.startswith(_RESERVED_NAMESPACE) else name.lower(): row
+    for row in TABLE
+    for name in (row.name, row.also)
+    if name
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +322,9 @@ def _read_tag(templates: dict[str, TagTemplate], name: str, text: str) -> None:
 def _checked(fields: dict[str, Any], templates: tuple[TagTemplate, ...]) -> Parameters:
     said = {name: value for name, value in fields.items() if value is not None}
     given = {
-        name.removeprefix(FORMATTING): said.pop(name)
+        name.removeprefix(_FORMATTING): said.pop(name)
         for name in list(said)
-        if name.startswith(FORMATTING)
+        if name.startswith(_FORMATTING)
     }
     read = Parameters(**said, formatting=Formatting(**given), tag_templates=templates)
     if read.iops is not None and read.iops_per_gib is not None:
@@ -207,11 +343,3 @@ def _checked(fields: dict[str, Any], templates: tuple[TagTemplate, ...]) -> Para
 def spelt(attributes: Iterable[str]) -> str:
     """Parameters as users write them, by the names of ``volumeAttributes``."""
     return " and ".join(_ROWS[name].name for name in attributes)
-
-
-_ROWS: dict[str, Row] = {
-    name if name == TAG_ROW or name.startswith(_RESERVED_NAMESPACE) else name.lower(): row
-    for row in TABLE
-    for name in (row.name, row.also)
-    if name
-}

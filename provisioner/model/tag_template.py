@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from provisioner.model.refusal import RefusedHereError
+from provisioner.model.errors import RefusedHereError
 
 __all__ = ["OF_CLAIM", "OF_SNAPSHOT", "Names", "TagTemplate", "parse"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from provisioner.model import tag_template
-from provisioner.model.refusal import RefusedHereError, retold
+from provisioner.model.errors import RefusedHereError, retold
 from provisioner.model.tag_template import OF_CLAIM, Names, TagTemplate
 
 VOLUME_NAME = "CSIVolumeName"

@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from provisioner.model.ids import is_volume_id
+from provisioner.model.zone import Place
 
 GIB = 1024**3
 
@@ -63,6 +64,11 @@ class Volume:
     attachments: tuple[InstanceAttachment, ...] = ()
 
     @property
+    def place(self) -> Place:
+        """Where it is."""
+        return Place(self.zone, self.outpost_arn)
+
+    @property
     def made_from(self) -> str:
         """The snapshot or the volume whose data it began with, "" if it began blank.
 
@@ -107,6 +113,11 @@ class CreateRequest:
     snapshot_id: str | None = None
     source_volume_id: str | None = None
     tags: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def place(self) -> Place:
+        """Where it asks for a volume."""
+        return Place(self.zone, self.outpost_arn or "")
 
 
 @dataclass(frozen=True, slots=True)

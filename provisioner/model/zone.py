@@ -47,6 +47,9 @@ class Place(NamedTuple):
     zone: str
     outpost_arn: str = ""
 
+    def __str__(self) -> str:
+        return self.outpost_arn or self.zone
+
 
 def zone_of(labels: Mapping[str, str]) -> str | None:
     """The zone that a node's labels tell, None if they tell none."""

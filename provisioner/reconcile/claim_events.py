@@ -4,8 +4,11 @@ The reasons are those of external-provisioner 6.3, so that alerts on them go on 
 message begins with our own, finer reason.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from provisioner.kube.events import EventRecorder, Regarding
-from provisioner.model.claim import Claim
+from provisioner.model.claim import CLAIM_KIND, Claim
 from provisioner.model.errors import NEEDS_HUMAN, Reason, StorageError
 
 # EC2 makes only so many at a time.
@@ -37,10 +40,15 @@ class ClaimEvents:
         self._say(claim, text, reason="ProvisioningFailed", warning=True)
         return True
 
-    def cannot_look(self, claim: Claim, error: StorageError) -> None:
-        """EC2 cannot be asked about the claim; told once, and only if somebody has to act."""
-        if error.reason in NEEDS_HUMAN:
-            self.failed(claim, error, once=True)
+    @contextmanager
+    def looking(self, claim: Claim) -> Iterator[None]:
+        """EC2 is asked about the claim; that it cannot be is told once, if somebody has to act."""
+        try:
+            yield
+        except StorageError as error:
+            if error.reason in NEEDS_HUMAN:
+                self.failed(claim, error, once=True)
+            raise
 
     def note(self, claim: Claim, text: str) -> None:
         """A Normal event about what is going on; told once."""
@@ -70,17 +78,5 @@ class ClaimEvents:
 
     def _say(self, claim: Claim, text: str, *, reason: str, warning: bool) -> None:
         self._said[claim.uid] = text
-        meta = claim.metadata
-        self._recorder.record(
-            Regarding(
-                kind="PersistentVolumeClaim",
-                api_version="v1",
-                name=meta.name,
-                namespace=meta.namespace,
-                uid=meta.uid,
-                resource_version=meta.resource_version,
-            ),
-            warning=warning,
-            reason=reason,
-            message=text,
-        )
+        about = Regarding.of(claim, CLAIM_KIND)
+        self._recorder.record(about, warning=warning, reason=reason, message=text)

@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import dataclass, field
 
 from provisioner.decide import consumers as rules
-from provisioner.decide.clone import place_of
 from provisioner.decide.consumers import Consumers, Ties
 from provisioner.decide.data_source import of_claim
 from provisioner.decide.storage_class import ReadClass
@@ -84,7 +83,7 @@ class WaitingPods:
             return {}
         found = await asyncio.gather(*map(self._reads.volume, volume_ids.values()))
         there = zip(volume_ids, found, strict=True)
-        return {key: place_of(volume) for key, volume in there if volume is not None}
+        return {key: volume.place for key, volume in there if volume is not None}
 
     def consumers(self, claim: Claim, ties: Ties, read_class: ReadClass | None = None) -> Consumers:
         """The pods that wait for a claim; with a class, also the nodes that they could run on."""

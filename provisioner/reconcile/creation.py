@@ -14,22 +14,14 @@ import structlog
 from provisioner.decide import capping, creation
 from provisioner.decide import persistent_volume as pv_manifest
 from provisioner.decide.creation import Attempt
-from provisioner.ec2.lookups import NameLookUps
 from provisioner.ec2.usage import Usage
-from provisioner.ec2.volumes import Volumes
-from provisioner.ec2.watchers import VolumeWatcher
-from provisioner.kube.client import KubeClient
+from provisioner.edges import Edges
 from provisioner.kube.resources import PERSISTENT_VOLUMES
-from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.volume import Volume
-from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.claim_events import ClaimEvents
-from provisioner.reconcile.failover import place_of
-from provisioner.reconcile.marks import Marks
-from provisioner.reconcile.zone_state import ZoneState
-from provisioner.settings import Settings
+from provisioner.reconcile.refused_places import RefusedPlaces
 
 TELL_AFTER_S = 5.0  # a claim that is provisioned sooner needs no word that it is
 _NOT_BEFORE_S = 1.25  # EC2's median is 1.5 s (aws-ebs-csi-driver #2021)
@@ -50,33 +42,26 @@ class Creations:
 
     def __init__(
         self,
+        edges: Edges,
         *,
-        settings: Settings,
         identity: str,
-        client: KubeClient,
-        caches: Caches,
-        volumes: Volumes,
-        lookups: NameLookUps,
-        watcher: VolumeWatcher,
-        marks: Marks,
         events: ClaimEvents,
-        metrics: Metrics,
-        zone_state: ZoneState,
+        refused_places: RefusedPlaces,
         wake: Callable[[str], None],
     ) -> None:
-        self._settings = settings
+        self._settings = edges.settings
         self._identity = identity
-        self._client = client
-        self._caches = caches
-        self._volumes = volumes
-        self._lookups = lookups
-        self._watcher = watcher
-        self._marks = marks
+        self._client = edges.client
+        self._caches = edges.caches
+        self._volumes = edges.volumes
+        self._lookups = edges.lookups
+        self._watcher = edges.watcher
+        self._marks = edges.marks
         self._events = events
-        self._metrics = metrics
-        self._zone_state = zone_state
+        self._metrics = edges.metrics
+        self._refused_places = refused_places
         self._wake = wake
-        self.usage = Usage(volumes)
+        self.usage = Usage(edges.volumes)
         self.attempts: dict[str, Attempt] = {}
         self._next_tokens: dict[str, int] = {}  # of claims whose first ones EC2 has burned
 
@@ -172,7 +157,7 @@ class Creations:
             verdict = creation.after_failure(attempt, told, asyncio.get_running_loop().time())
             return self._fail(uid, verdict)
         request = attempt.plan.request
-        self._zone_state.made(place_of(request), request.volume_type)
+        self._refused_places.made(request.place, request.volume_type)
         # An answer of CreateVolume need not list the tags that it has written.
         self._marks.note(volume.volume_id)
         return self._made(uid, attempt, volume)
@@ -184,11 +169,8 @@ class Creations:
 
     async def _look_up(self, uid: str, attempt: Attempt) -> Attempt | float | creation.GiveUp:
         name = attempt.plan.persistent_volume_name
-        try:
+        with self._events.looking(attempt.plan.claim):
             found = await self._lookups.find(name)
-        except StorageError as error:
-            self._events.cannot_look(attempt.plan.claim, error)
-            raise
         verdict = creation.after_look_up(attempt, found, asyncio.get_running_loop().time())
         if isinstance(verdict, creation.GiveUp):
             return self._give_up(uid, verdict)

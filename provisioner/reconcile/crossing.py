@@ -16,15 +16,14 @@ from provisioner.decide.provision import Refuse
 from provisioner.decide.request import tags_of
 from provisioner.decide.storage_class import ReadClass
 from provisioner.ec2.coalescer import Coalescer
-from provisioner.ec2.snapshots import WHY_IT_WAITS, WORTH_TELLING_S, Snapshots, rests_after
+from provisioner.ec2.snapshots import WHY_IT_WAITS, WORTH_TELLING_S, rests_after
+from provisioner.edges import Edges
 from provisioner.model.claim import Claim
 from provisioner.model.data_source import Source
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
 from provisioner.model.errors import Outcome, Reason, StorageError
-from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.claim_events import ClaimEvents
 from provisioner.reconcile.pins import CONFLICT_S, Pins
-from provisioner.settings import Settings
 
 POLL_S = 15.0
 _GATHER_S = 2.0  # who asks within this time shares a DescribeSnapshots
@@ -43,17 +42,15 @@ class Crossings:
 
     def __init__(
         self,
+        edges: Edges,
         *,
-        settings: Settings,
-        caches: Caches,
-        snapshots: Snapshots,
         pins: Pins,
         events: ClaimEvents,
         in_flight: Callable[[], Collection[str]],
     ) -> None:
-        self._settings = settings
-        self._caches = caches
-        self._snapshots = snapshots
+        self._settings = edges.settings
+        self._caches = edges.caches
+        self._snapshots = edges.snapshots
         self._pins = pins
         self._events = events
         self._in_flight = in_flight
@@ -86,11 +83,8 @@ class Crossings:
                 "--cluster-id",
                 settled=True,
             )
-        try:
+        with self._events.looking(claim):
             return await self._snapshot_of(claim, read_class, volume_id, zone)
-        except StorageError as error:
-            self._events.cannot_look(claim, error)
-            raise
 
     async def _snapshot_of(
         self, claim: Claim, read_class: ReadClass, volume_id: str, zone: str

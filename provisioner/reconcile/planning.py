@@ -5,26 +5,26 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 
-from provisioner.decide import born
+from provisioner.decide import born, capping
 from provisioner.decide import provision as rules
 from provisioner.decide.creation import Attempt, inherited, with_volume
-from provisioner.decide.storage_class import ReadClass
-from provisioner.decide.zones import Chosen, NoZone
+from provisioner.decide.storage_class import ReadClass, read
+from provisioner.decide.zones import NoZone
+from provisioner.ec2.ceilings import Ceilings
+from provisioner.edges import Edges
 from provisioner.model.claim import UNKNOWN_ZONE, Claim
-from provisioner.model.errors import StorageError
+from provisioner.model.errors import Reason, StorageError
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import Volume
 from provisioner.model.volume_attributes_class import VolumeAttributesClass
-from provisioner.reconcile.caches import Caches
-from provisioner.reconcile.capping import Capping
+from provisioner.model.zone import Place
 from provisioner.reconcile.claim_events import ClaimEvents
-from provisioner.reconcile.classes import Classes
-from provisioner.reconcile.data_source import Origin
 from provisioner.reconcile.pins import CONFLICT_S, Pins
-from provisioner.reconcile.sources import Sources
+from provisioner.reconcile.sources import Origin, Sources
 from provisioner.reconcile.takeover import Takeover
 from provisioner.reconcile.zone_choice import ZoneChoice
-from provisioner.settings import Settings
+
+_Revision = tuple[str, str]
 
 
 class Planning:
@@ -32,31 +32,32 @@ class Planning:
 
     Attributes:
         classes: as they were read, once a revision.
+        ceilings: the most IOPS that the region gives.
     """
 
     def __init__(
         self,
+        edges: Edges,
         *,
-        settings: Settings,
-        caches: Caches,
         pins: Pins,
         takeover: Takeover,
         zones: ZoneChoice,
-        capping: Capping,
         sources: Sources,
         events: ClaimEvents,
         wake: Callable[[str], None],
     ) -> None:
-        self._settings = settings
-        self._caches = caches
+        settings = self._settings = edges.settings
+        self._caches = edges.caches
         self._pins = pins
         self._takeover = takeover
         self._zones = zones
-        self._capping = capping
         self._sources = sources
         self._events = events
         self._wake = wake
         self.classes = Classes()
+        self.ceilings = Ceilings(
+            edges.volumes, cluster_id=settings.cluster_id, extra_tags=settings.extra_tags
+        )
 
     def subscribe(self) -> None:
         """Have claims looked at whose VolumeAttributesClass was missing."""
@@ -118,12 +119,9 @@ class Planning:
             return origin
         if not claim.pinned_zone or not self._zones.may_have_begun(claim):
             return origin
-        try:
-            if await self._zones.beside.may_follow(claim, read_class, origin.cloned):
+        with self._events.looking(claim):
+            if await self._zones.may_follow(claim, read_class, origin.cloned):
                 return origin
-        except StorageError as error:
-            self._events.cannot_look(claim, error)
-            raise
         begun = await self._sources.begun(claim)
         if begun is not None:
             return begun
@@ -135,7 +133,7 @@ class Planning:
         self,
         claim: Claim,
         read_class: ReadClass,
-        where: Chosen,
+        where: Place,
         made: Volume | None,
         origin: Origin,
     ) -> Attempt | rules.Refuse | float:
@@ -148,7 +146,7 @@ class Planning:
             extra_tags=self._settings.extra_tags,
             default_file_system=self._settings.default_file_system,
         )
-        planned = await self._capping.planned(partial(freeze, claim, source=origin.source))
+        planned = await self._under_ceiling(partial(freeze, claim, source=origin.source))
         if isinstance(planned, rules.Refuse):
             return planned  # before a snapshot is taken for it, or its turn to be copied
         source = await self._sources.source_in(claim, read_class, origin, where)
@@ -156,7 +154,7 @@ class Planning:
             return source
         claim = self._caches.claim(claim.uid) or claim  # what it is made from may be noted on it
         if source is not origin.source:
-            planned = await self._capping.planned(partial(freeze, claim, source=source))
+            planned = await self._under_ceiling(partial(freeze, claim, source=source))
         if isinstance(planned, rules.Refuse):
             return planned
         if not await self._pins.write(claim, where.zone, where.outpost_arn, source):
@@ -169,6 +167,26 @@ class Planning:
             return inherited(attempt, _age_s(claim))  # the process before us may have sent it
         return attempt
 
+    async def _under_ceiling(
+        self, freeze: Callable[..., rules.Plan | rules.Refuse]
+    ) -> rules.Plan | rules.Refuse:
+        """A plan whose IOPS are under the region's ceiling, which EC2 is asked for if need be.
+
+        ``freeze`` makes it, given an ``iops_ceiling`` or none.
+
+        Raises:
+            Ec2Error: EC2 could not be asked, so nothing may be frozen.
+        """
+        planned = freeze()
+        if isinstance(planned, rules.Refuse):
+            return planned
+        request = planned.request
+        if not capping.depends_on_region(request.volume_type, request.iops):
+            return planned
+        with self._events.looking(planned.claim):
+            ceiling = await self.ceilings.of(request)
+        return planned if ceiling is None else freeze(iops_ceiling=ceiling)
+
     async def _made_before_us(self, claim: Claim) -> Volume | float | None:
         """As ``Takeover.volume_of``, with the doubt written to the claim.
 
@@ -179,11 +197,8 @@ class Planning:
             if not await self._pins.write(claim, UNKNOWN_ZONE):
                 return CONFLICT_S
             claim = self._caches.claim(claim.uid) or claim
-        try:
+        with self._events.looking(claim):
             return await self._takeover.volume_of(claim)
-        except StorageError as error:
-            self._events.cannot_look(claim, error)
-            raise
 
     def _read(self, claim: Claim, storage_class: StorageClass) -> ReadClass:
         try:
@@ -191,6 +206,40 @@ class Planning:
         except StorageError as error:
             self._events.failed(claim, error)
             raise
+
+
+class Classes:
+    """Each revision of a class is read once, however many claims name it; the newest is kept."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, tuple[_Revision, ReadClass | str]] = {}
+
+    def read(self, storage_class: StorageClass) -> ReadClass:
+        """The class as it is used.
+
+        Raises:
+            StorageError: INVALID_CLASS, with one sentence.
+        """
+        meta = storage_class.metadata
+        revision = (meta.uid, meta.resource_version)
+        known = self._read.get(storage_class.name)
+        if known is None or known[0] != revision:
+            known = (revision, _read(storage_class))
+            self._read[storage_class.name] = known
+        if isinstance(known[1], str):
+            raise StorageError(Reason.INVALID_CLASS, f"class {storage_class.name!r}: {known[1]}")
+        return known[1]
+
+    def forget(self, name: str) -> None:
+        """The class is gone."""
+        self._read.pop(name, None)
+
+
+def _read(storage_class: StorageClass) -> ReadClass | str:
+    try:
+        return read(storage_class)
+    except ValueError as error:
+        return str(error)
 
 
 def _age_s(claim: Claim) -> float:

@@ -13,34 +13,19 @@ from structlog.contextvars import bind_contextvars
 from provisioner.decide import creation, zones
 from provisioner.decide import provision as rules
 from provisioner.decide.creation import Attempt, GiveUp
-from provisioner.ec2.lookups import NameLookUps, VolumeReads
-from provisioner.ec2.snapshots import Snapshots
-from provisioner.ec2.volumes import Volumes
-from provisioner.ec2.watchers import VolumeWatcher
-from provisioner.ec2.zones import ZoneNames
-from provisioner.kube.client import KubeClient
-from provisioner.kube.events import EventRecorder
+from provisioner.edges import Edges
 from provisioner.kube.queue import KeyedQueue
-from provisioner.metrics import Metrics
 from provisioner.model.claim import Claim, claim_uid_of
 from provisioner.model.errors import StorageError
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
-from provisioner.reconcile.caches import Caches
-from provisioner.reconcile.capping import Capping
 from provisioner.reconcile.claim_events import ClaimEvents
-from provisioner.reconcile.consumers import WaitingPods
 from provisioner.reconcile.creation import TELL_AFTER_S, Creations
-from provisioner.reconcile.failover import FailOver
-from provisioner.reconcile.marks import Marks
-from provisioner.reconcile.no_room import ELSEWHERE_S, NoRoom
 from provisioner.reconcile.pins import Pins
 from provisioner.reconcile.planning import Planning
 from provisioner.reconcile.sources import Sources
 from provisioner.reconcile.takeover import Takeover
-from provisioner.reconcile.zone_choice import ZoneChoice
-from provisioner.reconcile.zone_state import ZoneState
-from provisioner.settings import Settings
+from provisioner.reconcile.zone_choice import ELSEWHERE_S, ZoneChoice
 
 log = structlog.get_logger(__name__)
 
@@ -48,84 +33,34 @@ log = structlog.get_logger(__name__)
 class Provisioner:
     """The flow of claims; keys are claim UIDs, so a claim made anew under its name is another."""
 
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        identity: str,
-        client: KubeClient,
-        caches: Caches,
-        volumes: Volumes,
-        lookups: NameLookUps,
-        volume_reads: VolumeReads,
-        snapshots: Snapshots,
-        zone_names: ZoneNames,
-        watcher: VolumeWatcher,
-        marks: Marks,
-        events: EventRecorder,
-        metrics: Metrics,
-    ) -> None:
-        self._settings = settings
-        self._metrics = metrics
-        self._caches = caches
-        self._events = ClaimEvents(events)
+    def __init__(self, edges: Edges, *, identity: str) -> None:
+        self._settings = edges.settings
+        self._metrics = edges.metrics
+        self._caches = edges.caches
+        events = self._events = ClaimEvents(edges.events)
         self._telling: dict[str, asyncio.TimerHandle] = {}
-        self._pins = Pins(client, caches)
-        self.capping = Capping(volumes, settings, self._events)
-        self.takeover = Takeover(marks, lookups)
-        self.queue = KeyedQueue("provision", self._look, metrics)
+        pins = self._pins = Pins(edges.client, edges.caches)
+        takeover = self.takeover = Takeover(edges.marks, edges.lookups)
+        self.queue = KeyedQueue("provision", self._look, edges.metrics)
+        wake = self.queue.add
         self._looked = asyncio.Event()
-        zone_state = ZoneState(metrics)
-        self._fail_over = FailOver(zone_state)
         self._zones = ZoneChoice(
-            driver=settings.driver,
-            caches=caches,
-            zone_names=zone_names,
-            pins=self._pins,
-            takeover=self.takeover,
-            waiting_pods=WaitingPods(client, caches, settings.driver, volume_reads),
-            fail_over=self._fail_over,
-            events=self._events,
-            wake=self.queue.add,
+            edges, pins=pins, takeover=takeover, events=events, wake=wake, count=self._count
         )
-        self._no_room = NoRoom(self._pins, self._zones, self._events, self._count)
+        refused = self._zones.refused_places
         self.creations = Creations(
-            settings=settings,
-            identity=identity,
-            client=client,
-            caches=caches,
-            volumes=volumes,
-            lookups=lookups,
-            watcher=watcher,
-            marks=marks,
-            events=self._events,
-            metrics=metrics,
-            zone_state=zone_state,
-            wake=self.queue.add,
+            edges, identity=identity, events=events, refused_places=refused, wake=wake
         )
-        self.sources = Sources(
-            settings=settings,
-            client=client,
-            caches=caches,
-            reads=volume_reads,
-            lookups=lookups,
-            snapshots=snapshots,
-            pins=self._pins,
-            events=self._events,
-            metrics=metrics,
-            attempts=self.creations.attempts,
-            wake=self.queue.add,
-        )
+        attempts = self.creations.attempts
+        self.sources = Sources(edges, pins=pins, events=events, attempts=attempts, wake=wake)
         self._planning = Planning(
-            settings=settings,
-            caches=caches,
-            pins=self._pins,
-            takeover=self.takeover,
+            edges,
+            pins=pins,
+            takeover=takeover,
             zones=self._zones,
-            capping=self.capping,
             sources=self.sources,
-            events=self._events,
-            wake=self.queue.add,
+            events=events,
+            wake=wake,
         )
 
     def subscribe(self) -> None:
@@ -158,12 +93,12 @@ class Provisioner:
             self._forget(uid)  # gone while its volume was made: no event of it will come
         if not isinstance(done, GiveUp):
             return done
-        self.capping.learn(asked, done.error)
+        self._planning.ceilings.learn(asked, done.error)
         self.takeover.settle(uid)
         claim = self._caches.claim(uid)
         self._zones.is_open(uid)
         if claim is not None and done.choose_again:
-            return await self._no_room.refused(claim, asked, done.error)
+            return await self._zones.refused(claim, asked, done.error)
         if claim is not None:
             await self._pins.remove(claim)
         if creation.is_next(done):
@@ -172,7 +107,7 @@ class Provisioner:
 
     async def close(self) -> None:
         """Stop asking EC2 for what no claim waits for any more."""
-        await self.capping.close()
+        await self._planning.ceilings.close()
         await self.sources.close()
         await self.creations.usage.close()
 
@@ -260,7 +195,7 @@ class Provisioner:
                 assert_never(decision)
         match planned:
             case zones.NoZone():
-                return await self._no_room.nowhere(claim, planned)
+                return await self._zones.nowhere(claim, planned)
             case rules.Refuse():
                 self._refused(claim, planned)
                 return None

@@ -12,16 +12,15 @@ from weakref import WeakValueDictionary
 import structlog
 
 from provisioner.decide import source_finalizers as rules
-from provisioner.kube.client import KubeClient, Patch
+from provisioner.edges import Edges
+from provisioner.kube.client import Patch
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import CLAIMS, VOLUME_SNAPSHOTS
-from provisioner.metrics import Metrics
 from provisioner.model.claim import CLAIM_KIND, SNAPSHOT_KIND, Claim
 from provisioner.model.data_source import CLAIM_FINALIZER
 from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.model.meta import KubeObject
 from provisioner.model.volume_snapshot import SOURCE_FINALIZER, VolumeSnapshot
-from provisioner.reconcile.caches import Caches
 
 SWEEP_S = 300.0
 _TRIES = 3
@@ -36,23 +35,15 @@ class SourceFinalizers:
     ``in_flight`` gives the keys of the sources from which volumes are being made.
     """
 
-    def __init__(
-        self,
-        *,
-        driver: str,
-        client: KubeClient,
-        caches: Caches,
-        metrics: Metrics,
-        in_flight: Callable[[], Collection[str]],
-    ) -> None:
-        self._driver = driver
-        self._client = client
-        self._caches = caches
+    def __init__(self, edges: Edges, *, in_flight: Callable[[], Collection[str]]) -> None:
+        self._driver = edges.settings.driver
+        self._client = edges.client
+        self._caches = edges.caches
         self._in_flight = in_flight
         # One writer a source: who holds it must not find the finalizer that is being taken off.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._unsure: set[str] = set()  # a write was cut off: the cache may not tell
-        self.queue = KeyedQueue("source finalizers", self.reconcile, metrics)
+        self.queue = KeyedQueue("source finalizers", self.reconcile, edges.metrics)
 
     def subscribe(self) -> None:
         """Have sources looked at when they change, or a claim that names them."""

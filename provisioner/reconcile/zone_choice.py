@@ -1,19 +1,19 @@
 """Zone choice: the zone in which a claim's volume is made, and who has a say in it.
 
-The pin, the chosen node or the class; what EC2 has refused; and the pods that wait for the claim,
-with their other volumes. Between the last answer that a choice rests on and the note of the choice
-nothing is awaited, so that two claims of one pod never choose past each other.
+The pin, the chosen node or the class; what EC2 has refused; what is cloned; and the pods that wait
+for the claim, with their other volumes. Between the last answer that a choice rests on and the note
+of the choice nothing is awaited, so that two claims of one pod never choose past each other.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import structlog
 
-from provisioner.decide import failover, zones
+from provisioner.decide import clone, failover, zones
 from provisioner.decide.consumers import Ties, beside_siblings, is_surely_beside
 from provisioner.decide.storage_class import ReadClass
-from provisioner.ec2.zones import ZoneNames
+from provisioner.edges import Edges
 from provisioner.model.claim import Claim
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.node import CsiNode, Node
@@ -21,15 +21,15 @@ from provisioner.model.pod import Pod
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import CreateRequest, Volume
 from provisioner.model.zone import Place, place_of, zone_of
-from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.claim_events import ClaimEvents
-from provisioner.reconcile.clone_zone import BesideSource
 from provisioner.reconcile.consumers import WaitingPods
-from provisioner.reconcile.failover import FailOver
-from provisioner.reconcile.pins import Pins
+from provisioner.reconcile.pins import CONFLICT_S, Pins
+from provisioner.reconcile.refused_places import RefusedPlaces
 from provisioner.reconcile.takeover import Takeover
 
-_Found = zones.Chosen | zones.NoZone | failover.Moved
+ELSEWHERE_S = -1.0  # look again at once: in another zone
+
+_Found = Place | zones.NoZone | failover.Moved
 
 log = structlog.get_logger(__name__)
 
@@ -37,35 +37,35 @@ log = structlog.get_logger(__name__)
 class ZoneChoice:
     """Chooses zones; remembers the claims that found none, until a node could help them.
 
-    ``wake`` has a claim looked at again.
+    ``wake`` has a claim looked at again. ``count`` logs and counts what is not tried again, with a
+    word on what is done instead.
 
     Attributes:
-        beside: chooses for clones.
+        refused_places: where EC2 has refused volumes.
     """
 
     def __init__(
         self,
+        edges: Edges,
         *,
-        driver: str,
-        caches: Caches,
-        zone_names: ZoneNames,
         pins: Pins,
         takeover: Takeover,
-        waiting_pods: WaitingPods,
-        fail_over: FailOver,
         events: ClaimEvents,
         wake: Callable[[str], None],
+        count: Callable[[StorageError, str], None],
     ) -> None:
-        self._driver = driver
-        self._caches = caches
-        self._zone_names = zone_names
+        self._driver = edges.settings.driver
+        self._caches = edges.caches
+        self._zone_names = edges.zone_names
         self._pins = pins
         self._takeover = takeover
-        self._waiting_pods = waiting_pods
-        self._fail_over = fail_over
-        self.beside = BesideSource(driver, caches, zone_names, waiting_pods, self._ties)
+        self._waiting_pods = WaitingPods(
+            edges.client, edges.caches, self._driver, edges.volume_reads
+        )
+        self.refused_places = RefusedPlaces(edges.metrics)
         self._events = events
         self._wake = wake
+        self._count = count
         self._without_zone: dict[str, frozenset[Place]] = {}  # with where EC2 has refused them
         self._chosen: dict[str, Place] = {}
         self._moved: dict[str, failover.Moved] = {}
@@ -79,7 +79,7 @@ class ZoneChoice:
 
     async def choose(
         self, claim: Claim, read_class: ReadClass, made: Volume | None, cloned: Volume | None
-    ) -> zones.Chosen | zones.NoZone:
+    ) -> Place | zones.NoZone:
         """The zone of a claim for which nothing is under way in this process.
 
         ``made``: what the process before us has made for it; ``cloned``: what it is a copy of.
@@ -88,24 +88,21 @@ class ZoneChoice:
             Ec2Error: the class names zone ids, and EC2 could not be asked which zones they are.
             KubeError: a volume of the claim's pods could not be read.
         """
-        try:
-            found = (
-                await self._choose(claim, read_class, cloned)
-                if made is None
-                else zones.Chosen(made.zone, made.outpost_arn)
-            )
-        except StorageError as error:
-            self._events.cannot_look(claim, error)
-            raise
+        found: _Found
+        if made is not None:
+            found = made.place
+        else:
+            with self._events.looking(claim):
+                found = await self._choose(claim, read_class, cloned)
         self.is_open(claim.uid)
         if isinstance(found, zones.NoZone):
-            self._without_zone[claim.uid] = self._fail_over.of(claim.uid).places
+            self._without_zone[claim.uid] = self.refused_places.of(claim.uid).places
             return self._rested(claim, found)
         if isinstance(found, failover.Moved):
             self._moved[claim.uid] = found
             found = found.where
         self._without_zone.pop(claim.uid, None)
-        self._chosen[claim.uid] = Place(found.zone, found.outpost_arn)
+        self._chosen[claim.uid] = found
         return found
 
     def is_pinned(self, claim: Claim) -> None:
@@ -115,12 +112,48 @@ class ZoneChoice:
             self._events.note(claim, moved.why)
             log.warning("made in another zone", zone=moved.where.zone, why=moved.why)
 
-    def refused(
-        self, claim: Claim, request: CreateRequest, error: StorageError
-    ) -> failover.Refusals:
-        """EC2 has no room for a claim's volume there, and surely none was made; all so far."""
+    async def refused(
+        self, claim: Claim, asked: CreateRequest, error: StorageError
+    ) -> float | None:
+        """EC2 has refused a zone, and surely nothing is left there.
+
+        Another node or another zone is asked for, or the claim waits: the seconds until the next
+        look, None when an event will bring it.
+
+        Raises:
+            KubeError: what was written to the claim cannot be taken back.
+        """
         siblings = {each.uid for each in self._waiting_pods.siblings(claim)}
-        return self._fail_over.refused(claim.uid, request, error, siblings)
+        refusals = self.refused_places.refused(claim.uid, asked, error, siblings)
+        if claim.selected_node and not refusals.exclude(asked.place):
+            if await self._is_elsewhere(claim.selected_node, asked.zone):
+                await self._pins.remove(claim)  # the scheduler's newer choice was not tried yet
+                return CONFLICT_S
+            return await self._choose_again(claim, error)
+        self._pins.settle(claim.uid)
+        self._count(error, "another zone is looked for")
+        return ELSEWHERE_S
+
+    async def nowhere(self, claim: Claim, where: zones.NoZone) -> float | None:
+        """There is no zone for a claim now; answers as ``refused``.
+
+        Raises:
+            StorageError: it has to wait.
+        """
+        again_s = where.retry_after_s
+        error = StorageError(where.reason, where.message, retry_after_s=again_s)
+        self._events.failed(claim, error, once=again_s is not None)
+        if where.choose_again:
+            return await self._choose_again(claim, error)
+        if again_s is not None:  # it was refused wherever it was begun
+            await self._pins.remove(claim)
+        raise error
+
+    async def _choose_again(self, claim: Claim, why: StorageError) -> float | None:
+        if not await self._pins.drop_node(claim):
+            return CONFLICT_S
+        self._count(why, "another node is asked for")
+        return None
 
     def node_of(self, claim: Claim) -> str:
         """The node on which a pod is that needs the claim, "" if the scheduler has to choose."""
@@ -131,7 +164,7 @@ class ZoneChoice:
         self._chosen.pop(uid, None)
         self._moved.pop(uid, None)
 
-    async def is_elsewhere(self, node_name: str, zone: str) -> bool:
+    async def _is_elsewhere(self, node_name: str, zone: str) -> bool:
         """Whether a node is surely in another zone."""
         node = await self._caches.node(node_name)
         of_node = zone_of(node.labels) if node is not None else None
@@ -141,17 +174,17 @@ class ZoneChoice:
         """A claim is bound or gone."""
         self._without_zone.pop(uid, None)
         self.is_open(uid)
-        self._fail_over.begin_anew(uid)
+        self.refused_places.begin_anew(uid)
 
     async def _choose(self, claim: Claim, read_class: ReadClass, cloned: Volume | None) -> _Found:
         pinned = await self._pinned(claim, read_class)
         if pinned is not None:
             return pinned
-        given, refusals = self._node_for(claim, read_class), self._fail_over.of(claim.uid)
+        given, refusals = self._node_for(claim, read_class), self.refused_places.of(claim.uid)
         if cloned is not None:
-            found = await self.beside.choose(claim, read_class, cloned, refusals, node=given)
-            if found is not None:
-                return found
+            found = await self._beside_source(claim, read_class, cloned, refusals, given)
+            if isinstance(found, Place) or not read_class.storage_class.clones_across_zones:
+                return found  # else it comes to any other place by a snapshot
         name, is_settled = given
         if not name:
             return await self._for_any_node(claim, read_class)
@@ -159,14 +192,14 @@ class ZoneChoice:
         where = zones.for_selected_node(read_class, self._driver, name, node, csi_node)
         if node is None or isinstance(where, zones.NoZone):
             return where
-        is_refused = refusals.exclude(Place(where.zone, where.outpost_arn))
+        is_refused = refusals.exclude(where)
         if is_settled:
             return failover.on_that_node(name, refusals) if is_refused else where
         if is_refused:
             return await self._instead_of_node(claim, read_class, refusals)
         return await self._beside_siblings(claim, read_class, where, node)
 
-    async def _pinned(self, claim: Claim, read_class: ReadClass) -> zones.Chosen | None:
+    async def _pinned(self, claim: Claim, read_class: ReadClass) -> Place | None:
         """The place that is written to a claim, if it counts.
 
         Anybody who may edit the claim can write it, so only where something may have been begun,
@@ -176,10 +209,9 @@ class ZoneChoice:
         """
         if not claim.pinned_zone or not self.may_have_begun(claim):
             return None
-        pin = Place(claim.pinned_zone, claim.pinned_outpost_arn)
-        names = await self._zone_names.by_id() if zones.needs_zone_names(read_class) else None
-        if zones.allows(read_class, pin, names):
-            return zones.Chosen(pin.zone, pin.outpost_arn)
+        pin = claim.pinned_place
+        if zones.allows(read_class, pin, await self._names(read_class)):
+            return pin
         log.warning("its class forbids the zone that is written to a claim", zone=pin.zone)
         return None
 
@@ -196,8 +228,7 @@ class ZoneChoice:
         return settled or self.node_of(claim), True
 
     async def _for_any_node(self, claim: Claim, read_class: ReadClass) -> _Found:
-        needs_names = zones.needs_zone_names(read_class)
-        names = await self._zone_names.by_id() if needs_names else None
+        names = await self._names(read_class)
         ties = await self._ties(claim)
         found = zones.candidates(read_class, self._caches.registered_places(), names)
         if isinstance(found, zones.NoZone):
@@ -206,7 +237,7 @@ class ZoneChoice:
         if consumers.are_tied:
             consumers = self._waiting_pods.consumers(claim, ties, read_class)
         candidates = beside_siblings(found, consumers)
-        refusals = self._fail_over.of(claim.uid)
+        refusals = self.refused_places.of(claim.uid)
         return failover.for_any_node(candidates, claim.name, refusals, self._doubtful(read_class))
 
     async def _instead_of_node(
@@ -216,38 +247,79 @@ class ZoneChoice:
         return failover.instead_of_node(consumers, refusals, self._doubtful(read_class))
 
     async def _beside_siblings(
-        self, claim: Claim, read_class: ReadClass, where: zones.Chosen, node: Node
+        self, claim: Claim, read_class: ReadClass, place: Place, node: Node
     ) -> _Found:
         """The place of the chosen node, unless the pods' other volumes are elsewhere by now.
 
         Nothing is read for volumes that are surely there, as they are unless one was moved.
         """
-        place = Place(where.zone, where.outpost_arn)
         siblings = self._waiting_pods.siblings(claim)
         if not siblings:
-            return where
+            return place
         known = all(is_surely_beside(each, claim, place) for each in siblings)
         ties = await self._ties(claim, volumes=not known)
         pods = self._waiting_pods.pods(claim)
         held = [pod for pod in pods if ties.hold(pod, place, node)]
         if not held:
-            return where
+            return place
         consumers = self._waiting_pods.consumers(claim, ties, read_class)
-        refusals, doubtful = self._fail_over.of(claim.uid), self._doubtful(read_class)
+        refusals, doubtful = self.refused_places.of(claim.uid), self._doubtful(read_class)
         found = failover.beside_siblings(node.name, consumers, refusals, doubtful)
         # Where no place suits all pods, the scheduler has chosen the node for one that can run.
         is_for_another = isinstance(found, zones.NoZone) and len(held) < len(pods)
-        return where if is_for_another else found
+        return place if is_for_another else found
+
+    async def may_follow(self, claim: Claim, read_class: ReadClass, cloned: Volume) -> bool:
+        """Whether a clone of a volume may be made in the place that is written to its claim.
+
+        Raises:
+            Ec2Error: the class names zone ids, and EC2 could not be asked which zones they are.
+        """
+        names = await self._names(read_class)
+        return clone.may_follow(read_class, claim.pinned_place, cloned.place, names)
+
+    async def _beside_source(
+        self,
+        claim: Claim,
+        read_class: ReadClass,
+        cloned: Volume,
+        refusals: failover.Refusals,
+        given: tuple[str, bool],
+    ) -> _Found:
+        """The place of a clone of a volume; ``given`` as from ``_node_for``."""
+        name, is_settled = given
+        if not name:
+            names = await self._names(read_class)
+            found = zones.candidates(read_class, self._caches.registered_places(), names)
+            return clone.at_once(read_class, cloned.place, found, refusals)
+        node, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
+        where = zones.for_selected_node(read_class, self._driver, name, node, csi_node)
+        if node is None or isinstance(where, zones.NoZone):
+            return where
+        # Of two clones that can only be beside their sources, neither waits for the other.
+        crosses = read_class.storage_class.clones_across_zones
+        ties = await self._ties(claim, clones=crosses)
+        consumers = self._waiting_pods.consumers(claim, ties, read_class)
+        held = [ties.hold(pod, cloned.place, node) for pod in consumers.pods]
+        # The scheduler may have chosen the node for one of several pods; there is no other place.
+        is_held = any(held) if crosses else bool(held) and all(held)
+        return clone.for_node(
+            name, where, cloned.place, consumers, refusals, is_settled=is_settled, is_held=is_held
+        )
+
+    async def _names(self, read_class: ReadClass) -> Mapping[str, str] | None:
+        """The names of zones by id, where the class names ids."""
+        return await self._zone_names.by_id() if zones.needs_zone_names(read_class) else None
 
     def _rested(self, claim: Claim, where: zones.NoZone) -> zones.NoZone:
         """What EC2 has refused is not asked for again before its time, whoever wakes the claim."""
-        if where.retry_after_s is None or not self._fail_over.of(claim.uid).places:
+        if where.retry_after_s is None or not self.refused_places.of(claim.uid).places:
             return where
-        rest_s = self._fail_over.rest_s(claim.uid)
+        rest_s = self.refused_places.rest_s(claim.uid)
         return replace(where, retry_after_s=min(where.retry_after_s, rest_s))
 
     def _doubtful(self, read_class: ReadClass) -> dict[Place, Reason]:
-        return self._fail_over.doubtful(read_class.parameters.volume_type)
+        return self.refused_places.lately(read_class.parameters.volume_type)
 
     async def _ties(self, claim: Claim, *, volumes: bool = True, clones: bool = True) -> Ties:
         """Where the other volumes of its pods are, or surely will be; last, what is chosen here."""
@@ -266,7 +338,7 @@ class ZoneChoice:
         if chosen is not None:
             return chosen
         if claim.pinned_zone and self.may_have_begun(claim):
-            return Place(claim.pinned_zone, claim.pinned_outpost_arn)
+            return claim.pinned_place
         if claim.is_asked_of(self._driver):
             return None
         # Another driver makes its volume for the node that the scheduler chose, and nowhere else.
@@ -303,7 +375,7 @@ class ZoneChoice:
         """Whoever changes a class wants to see what comes of it."""
         if old is not None and new is not None:
             for claim in self._caches.claims.keyed("class", new.name):
-                self._fail_over.begin_anew(claim.uid)
+                self.refused_places.begin_anew(claim.uid)
 
     def _look_again(self, place: Place | None) -> None:
         """Look at the claims without a zone, but for those that were refused in this place.

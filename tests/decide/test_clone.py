@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from provisioner.decide.clone import at_once, for_node, may_follow, place_of, refusal
+from provisioner.decide.clone import at_once, for_node, may_follow, refusal
 from provisioner.decide.consumers import Consumers
 from provisioner.decide.failover import NO_REFUSALS, Moved, Refusals
 from provisioner.decide.provision import Refuse
 from provisioner.decide.storage_class import read
-from provisioner.decide.zones import Chosen, NoZone
+from provisioner.decide.zones import NoZone
 from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.storage_class import ACROSS_ZONES
@@ -25,18 +25,18 @@ POD = a_pod()
 FREE = Consumers((POD,), nodes())
 OPEN = read(a_class())
 ONLY_B = read(a_class(allowed=[a_term(zone=[B.zone])]))
-IN_A, IN_B = Chosen(A.zone), Chosen(B.zone)
+IN_A, IN_B = A, B
 TWICE = NO_REFUSALS.and_in(A, FULL, others_too=True)
 
 
 def beside(
-    where: Chosen = IN_B,
+    where: Place = IN_B,
     consumers: Consumers = FREE,
     refusals: Refusals = NO_REFUSALS,
     *,
     is_settled: bool = False,
     is_held: bool = False,
-) -> Chosen | Moved | NoZone:
+) -> Place | Moved | NoZone:
     return for_node("node-b", where, A, consumers, refusals, is_settled=is_settled, is_held=is_held)
 
 
@@ -178,7 +178,7 @@ def test_without_a_pod_the_scheduler_chooses_again():
 
 
 def test_the_place_of_a_volume_on_an_outpost():
-    assert place_of(a_volume(outpost_arn="arn:o")) == Place("us-east-1a", "arn:o")
+    assert a_volume(outpost_arn="arn:o").place == Place("us-east-1a", "arn:o")
 
 
 @pytest.mark.parametrize("state", [VolumeState.DELETING, VolumeState.DELETED, None])

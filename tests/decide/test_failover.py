@@ -13,7 +13,7 @@ from provisioner.decide.failover import (
     instead_of_node,
     on_that_node,
 )
-from provisioner.decide.zones import Chosen, NoZone, spread
+from provisioner.decide.zones import NoZone, spread
 from provisioner.model.errors import Reason
 from provisioner.model.zone import Place
 from tests.builders import a_node
@@ -59,7 +59,7 @@ def test_the_volume_is_made_where_a_node_can_take_the_pod():
     moved = instead_of_node(only_c, refused(A), {})
 
     assert isinstance(moved, Moved)
-    assert moved.where == Chosen(C.zone)
+    assert moved.where == C
     for word in ("us-east-1a (ZoneOutOfCapacity)", "us-east-1c", "node-c", "shop/web"):
         assert word in moved.why
 
@@ -106,7 +106,7 @@ def test_a_pod_that_a_volume_keeps_away_from_its_node_gets_the_other_beside_it()
     moved = beside_siblings("node-a", held, NO_REFUSALS, {})
 
     assert isinstance(moved, Moved)
-    assert moved.where == Chosen(C.zone)
+    assert moved.where == C
     assert moved.why == (
         "another volume of its pod is not where node node-a is, which was chosen for it; the "
         "volume is made in us-east-1c, where node node-c (or another one there) can take pod "
@@ -196,7 +196,7 @@ def test_a_claim_that_is_passed_on_is_told_what_its_zone_has_refused_others():
     moved = for_any_node(candidates, name, NO_REFUSALS, {A: NOT_OFFERED})
 
     assert isinstance(moved, Moved)
-    assert moved.where == Chosen(B.zone)
+    assert moved.where == B
     assert moved.why == (
         "EC2 has refused such volumes lately in us-east-1a (VolumeTypeNotInZone); the volume is "
         "made in us-east-1b"
@@ -209,4 +209,4 @@ def test_a_claim_that_was_refused_nowhere_gets_the_zone_that_the_stock_provision
 ):
     place = candidates[spread(name) % len(candidates)]
 
-    assert for_any_node(candidates, name, NO_REFUSALS, {}) == Chosen(place.zone, place.outpost_arn)
+    assert for_any_node(candidates, name, NO_REFUSALS, {}) == place

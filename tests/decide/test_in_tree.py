@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.decide import in_tree, zones
+from provisioner.decide import in_tree
 from provisioner.decide.provision import Nothing, Provision, Refuse, examine
 from provisioner.decide.storage_class import ReadClass, read
 from provisioner.model.claim import MIGRATED_TO, STORAGE_PROVISIONER
@@ -87,7 +87,7 @@ def test_a_volume_that_binds_at_once_is_made_in_one_of_its_zones():
 
     chosen = {zone_at_once(old, f"data-{number}", places) for number in range(4)}
 
-    assert chosen == {zones.Chosen("us-east-1b"), zones.Chosen("us-east-1c")}
+    assert chosen == {Place("us-east-1b"), Place("us-east-1c")}
 
 
 def test_its_own_allowed_topologies_stay():

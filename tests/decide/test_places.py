@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from provisioner.decide.storage_class import read
 from provisioner.decide.zones import (
-    Chosen,
     NoZone,
     candidates,
     for_selected_node,
@@ -53,7 +52,7 @@ def test_an_unknown_zone_id_is_refused_with_those_that_there_are():
 @pytest.mark.parametrize(
     ("allowed", "answer"),
     [
-        pytest.param([a_term(zone_id=["use1-az6"])], Chosen("us-east-1a"), id="its own"),
+        pytest.param([a_term(zone_id=["use1-az6"])], Place("us-east-1a"), id="its own"),
         pytest.param([a_term(zone_id=["use1-az1"])], "use1-az1", id="another"),
         pytest.param(
             [a_term(zone_id=["use1-az1"]), a_term(zone=["us-east-1c"])],
@@ -62,7 +61,7 @@ def test_an_unknown_zone_id_is_refused_with_those_that_there_are():
         ),
         pytest.param(
             [a_term(zone_id=["use1-az1"]), a_term(zone=["us-east-1a"])],
-            Chosen("us-east-1a"),
+            Place("us-east-1a"),
             id="by the other term",
         ),
     ],
@@ -84,7 +83,7 @@ def test_a_volume_for_a_node_on_an_outpost_is_made_there():
 
     found = for_selected_node(read(a_class()), DRIVER, "n", node, a_csi_node())
 
-    assert found == Chosen("us-east-1a", ARN)
+    assert found == Place("us-east-1a", ARN)
 
 
 @pytest.mark.parametrize(
@@ -173,4 +172,4 @@ def test_a_node_that_the_scheduler_may_choose_is_never_refused(terms):
 
     found = for_selected_node(read(a_class(allowed=terms)), DRIVER, "n", node, a_csi_node())
 
-    assert not admits or found == Chosen("us-east-1b", ARN)
+    assert not admits or found == Place("us-east-1b", ARN)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.decide.storage_class import read
-from provisioner.decide.zones import Chosen, NoZone, for_selected_node, spread
+from provisioner.decide.zones import NoZone, for_selected_node, spread
 from provisioner.model.errors import Reason
 from provisioner.model.zone import Place
 from tests.builders import DRIVER, a_class, a_csi_node, a_node, a_term
@@ -19,7 +19,7 @@ def test_a_claim_that_waited_gets_the_zone_of_the_selected_node():
         read(a_class()), DRIVER, "node-1", a_node(zone="us-east-1b"), a_csi_node()
     )
 
-    assert chosen == Chosen("us-east-1b")
+    assert chosen == Place("us-east-1b")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_selected_node_outside_the_allowed_zones_is_refused_with_both_named():
 def test_a_selected_node_is_not_checked_against_keys_that_the_scheduler_checks():
     storage_class = a_class(allowed=[a_term(zone_id=["use1-az1"])])
 
-    assert for_selected_node(read(storage_class), DRIVER, "n", a_node(), a_csi_node()) == Chosen(
+    assert for_selected_node(read(storage_class), DRIVER, "n", a_node(), a_csi_node()) == Place(
         "us-east-1a"
     )
 
@@ -87,7 +87,7 @@ def test_a_claim_that_binds_at_once_is_spread_over_all_usable_zones(allowed, zon
 
     answers = {zone_at_once(read(storage_class), f"data-web-{i}", PLACES) for i in range(6)}
 
-    assert answers == {Chosen(zone) for zone in zones}
+    assert answers == {Place(zone) for zone in zones}
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_successive_ordinals_get_successive_zones(name, first, zones):
     places = [zone_at_once(read(a_class()), claim, registered) for claim in claims]
 
     begin = order.index(places[0].zone)  # type: ignore[union-attr]  # fails the test if it is NoZone
-    assert places == [Chosen(zone) for zone in order[begin:] + order[:begin]]
+    assert places == [Place(zone) for zone in order[begin:] + order[:begin]]
 
 
 @given(names.filter(lambda name: "-" not in name), st.integers(0, 10_000))
@@ -190,4 +190,4 @@ def test_claims_of_one_pod_share_a_zone(stateful_set, ordinal):
 def test_any_name_and_any_zones_give_an_answer(name, zones):
     answer = zone_at_once(read(a_class()), name, set(map(Place, zones)))
 
-    assert answer.zone in zones if isinstance(answer, Chosen) else not zones
+    assert answer.zone in zones if isinstance(answer, Place) else not zones

@@ -114,8 +114,8 @@ def test_a_pin_tells_zone_and_outpost_to_its_own_claim_only(arn):
     pinned = a_claim(annotations={PINNED_ZONE: claim.pin("us-east-1a", arn)})
     of_another = a_claim(uid="another", annotations={PINNED_ZONE: claim.pin("us-east-1a", arn)})
 
-    assert (pinned.pinned_zone, pinned.pinned_outpost_arn) == ("us-east-1a", arn)
-    assert (of_another.pinned_zone, of_another.pinned_outpost_arn) == ("", "")
+    assert pinned.pinned_place == ("us-east-1a", arn)
+    assert of_another.pinned_place == ("", "")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from provisioner.model import tags
-from provisioner.model.refusal import RefusedHereError, retold
+from provisioner.model.errors import RefusedHereError, retold
 
 
 def refusal(text: str) -> ValueError | None:

@@ -2,7 +2,6 @@ import pytest
 from grpc import StatusCode
 
 from provisioner.model.errors import NodeError, Outcome, Reason
-from provisioner.model.node_reasons import OF_THE_NODE
 from provisioner.node.codes import CODES, code_of
 
 S, R = StatusCode, Reason
@@ -14,6 +13,9 @@ MAY_BE_MOUNTED = {
     StatusCode.RESOURCE_EXHAUSTED,
     StatusCode.ABORTED,
 }
+
+REASONS = list(Reason)
+OF_THE_NODE = REASONS[REASONS.index(R.DEVICE_NOT_FOUND) : REASONS.index(R.PROGRAM_MISSING) + 1]
 
 BAD_INPUTS = [
     ("a malformed id, path or file system", R.INVALID_REQUEST, S.INVALID_ARGUMENT),

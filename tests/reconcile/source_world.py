@@ -6,15 +6,16 @@ import asyncio
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.lookups import NameLookUps, VolumeReads
-from provisioner.ec2.snapshots import Snapshots, Turns
+from provisioner.ec2.snapshots import Turns
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.zones import ZoneNames
+from provisioner.edges import Edges
 from provisioner.kube.client import KubeClient
-from provisioner.kube.events import EventRecorder
 from provisioner.metrics import Metrics
 from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
@@ -166,21 +167,21 @@ class SourceWorld:
         metrics = Metrics()
         self.caches = self.kube.caches = Caches(kube, metrics, DRIVER)
         self.fill(claim, storage_class or a_class())
-        self.provisioner = Provisioner(
+        edges = SimpleNamespace(
             settings=Settings(cluster_id=cluster_id),
-            identity="test",
             client=kube,
             caches=self.caches,
             volumes=volumes,
             lookups=NameLookUps(volumes),
             volume_reads=VolumeReads(volumes),
-            snapshots=cast("Snapshots", self.snapshots),
+            snapshots=self.snapshots,
             zone_names=ZoneNames(cast("Ec2Calls", None)),
             watcher=PromptWatcher(self.ec2, metrics),
             marks=Marks(volumes, self.caches, cluster_id=""),
-            events=cast("EventRecorder", self.events),
+            events=self.events,
             metrics=metrics,
         )
+        self.provisioner = Provisioner(cast("Edges", edges), identity="test")
 
     def fill(self, claim: Claim, storage_class: StorageClass) -> None:
         """Have the caches show what is there."""

@@ -6,8 +6,8 @@ import pytest
 from provisioner.decide import storage_class as rules
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.meta import ObjectMeta
-from provisioner.reconcile import classes as module
-from provisioner.reconcile.classes import Classes
+from provisioner.reconcile import planning as module
+from provisioner.reconcile.planning import Classes
 from tests.builders import a_class
 
 

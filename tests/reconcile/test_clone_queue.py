@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from provisioner.reconcile.clone_queue import CloneQueue
+from provisioner.reconcile.sources import CloneQueue
 from tests.builders import a_claim
 
 FIRST, SECOND, THIRD = (a_claim(name, uid=f"uid-{name}") for name in ("a", "b", "c"))

@@ -226,9 +226,10 @@ async def test_nothing_is_remembered_of_a_claim_that_has_its_volume():
 
     world.caches.claims._store.apply(with_volume(world.claim(), "pv"))
 
-    choice, fail_over = world.provisioner._zones, world.provisioner._fail_over
+    choice = world.provisioner._zones
+    places = choice.refused_places
     assert (choice._chosen, choice._without_zone, choice._moved) == ({}, {}, {})
-    assert (fail_over._refusals, fail_over._rests_until_s) == ({}, {})
+    assert (places._refusals, places._rests_until_s) == ({}, {})
 
 
 async def test_that_it_is_made_elsewhere_is_told_once_that_is_written_down():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -18,6 +19,7 @@ from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
 from provisioner.ec2.zones import ZoneNames
+from provisioner.edges import Edges
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.metrics import Metrics
@@ -86,9 +88,8 @@ class Flows:
             "metrics": self.metrics,
         }
         events = cast("EventRecorder", self.events)
-        self.provisioner = Provisioner(
+        edges = SimpleNamespace(
             settings=Settings(),
-            identity="test",
             volumes=volumes,
             lookups=NameLookUps(volumes),
             volume_reads=VolumeReads(volumes),
@@ -98,6 +99,7 @@ class Flows:
             events=events,
             **shared,
         )
+        self.provisioner = Provisioner(cast("Edges", edges), identity="test")
         self.deleter = Deleter(driver=DRIVER, volumes=volumes, events=events, **shared)
         ec2 = Attachments(cast("Ec2Calls", None))
         self.attacher = Attacher(

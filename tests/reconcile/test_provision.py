@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import cast
 
 import msgspec
@@ -11,11 +12,10 @@ import structlog
 
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.lookups import NameLookUps, VolumeReads
-from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.zones import ZoneNames
+from provisioner.edges import Edges
 from provisioner.kube.client import KubeClient
-from provisioner.kube.events import EventRecorder
 from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, UNKNOWN_ZONE, Claim
@@ -64,21 +64,21 @@ class World:
             self.caches.csi_nodes._store.apply(a_csi_node(name, instance=instance))
         self.watcher = PromptWatcher(self.ec2, metrics)
         self.marks = Marks(volumes, self.caches, cluster_id=cluster_id)
-        self.provisioner = Provisioner(
+        edges = SimpleNamespace(
             settings=Settings(),
-            identity="test",
             client=kube,
             caches=self.caches,
             volumes=volumes,
             lookups=NameLookUps(volumes),
             volume_reads=VolumeReads(volumes),
-            snapshots=cast("Snapshots", self.ec2),
+            snapshots=self.ec2,
             zone_names=ZoneNames(cast("Ec2Calls", None)),
             watcher=self.watcher,
             marks=self.marks,
-            events=cast("EventRecorder", self.events),
+            events=self.events,
             metrics=metrics,
         )
+        self.provisioner = Provisioner(cast("Edges", edges), identity="test")
 
 
 def annotated(claim: Claim, version: str, **annotations: str | None) -> Claim:

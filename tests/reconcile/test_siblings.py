@@ -155,7 +155,7 @@ async def test_nothing_is_read_for_two_claims_that_are_made_at_the_same_time():
 async def test_a_volume_that_another_driver_is_about_to_make_ties_the_pod_to_its_node():
     scratch = annotated(LOGS, "9", **{STORAGE_PROVISIONER: "topolvm.io"})
     world = world_of(CHOSEN, of_class(scratch, "topolvm"), pod=POD, a=FULL)
-    world.provisioner._fail_over._state.refused(Place(A), "gp3", FULL)  # one refusal is enough
+    world.provisioner._zones.refused_places.note(Place(A), "gp3", FULL)  # one refusal is enough
 
     with pytest.raises(StorageError) as waits:
         await world.provisioner.reconcile(UID)

@@ -10,7 +10,7 @@ from provisioner.decide.failover import BELIEVED_S
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Reason
 from provisioner.model.zone import Place
-from provisioner.reconcile.zone_state import ZoneState
+from provisioner.reconcile.refused_places import RefusedPlaces
 from tests.ec2.virtual_time import Clock, in_virtual_time
 
 A, B = Place("us-east-1a"), Place("us-east-1b", "arn:aws:outposts:us-east-1:1:outpost/op-1")
@@ -30,12 +30,12 @@ def shown(metrics: Metrics) -> set[tuple[str, ...]]:
 def test_a_refusal_is_believed_for_its_time_and_no_longer(reason):
     async def story(_: Clock) -> list[tuple[object, object]]:
         metrics = Metrics()
-        state = ZoneState(metrics)
+        places = RefusedPlaces(metrics)
         seen: list[tuple[object, object]] = []
-        state.refused(A, "gp3", reason)
+        places.note(A, "gp3", reason)
         for wait_s in (0.0, BELIEVED_S[reason] - 1, 2.0):
             await asyncio.sleep(wait_s)
-            seen.append((state.refusing("gp3"), shown(metrics)))
+            seen.append((places.lately("gp3"), shown(metrics)))
         return seen
 
     *before, after = in_virtual_time(story)
@@ -47,26 +47,26 @@ def test_a_refusal_is_believed_for_its_time_and_no_longer(reason):
 def test_a_refusal_that_comes_again_is_believed_from_then_on_with_its_new_reason():
     async def story(_: Clock) -> tuple[object, object]:
         metrics = Metrics()
-        state = ZoneState(metrics)
-        state.refused(A, "gp3", NOT_OFFERED)
+        places = RefusedPlaces(metrics)
+        places.note(A, "gp3", NOT_OFFERED)
         await asyncio.sleep(BELIEVED_S[NOT_OFFERED] - 1)
-        state.refused(A, "gp3", FULL)
+        places.note(A, "gp3", FULL)
         await asyncio.sleep(2)
-        return state.refusing("gp3"), shown(metrics)
+        return places.lately("gp3"), shown(metrics)
 
     assert in_virtual_time(story) == ({A: FULL}, {("us-east-1a", "gp3", FULL)})
 
 
 async def test_types_and_places_are_apart_and_a_volume_ends_it():
     metrics = Metrics()
-    state = ZoneState(metrics)
-    state.refused(A, "gp3", FULL)
-    state.refused(A, "io2", NOT_OFFERED)
-    state.refused(B, "gp3", FULL)
+    places = RefusedPlaces(metrics)
+    places.note(A, "gp3", FULL)
+    places.note(A, "io2", NOT_OFFERED)
+    places.note(B, "gp3", FULL)
 
-    state.made(A, "gp3")
-    state.made(A, "st1")
+    places.made(A, "gp3")
+    places.made(A, "st1")
 
-    assert state.refusing("gp3") == {B: FULL}
-    assert state.refusing("io2") == {A: NOT_OFFERED}
+    assert places.lately("gp3") == {B: FULL}
+    assert places.lately("io2") == {A: NOT_OFFERED}
     assert shown(metrics) == {("us-east-1a", "io2", NOT_OFFERED), (B.outpost_arn, "gp3", FULL)}
