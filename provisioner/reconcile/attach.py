@@ -14,7 +14,7 @@ from provisioner.decide import attach as rules
 from provisioner.decide.attach import Call, Kind, Target
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.limiter import Turn
-from provisioner.ec2.watchers import VolumeWatcher
+from provisioner.ec2.watcher import VolumeWatcher
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.queue import OUTAGE, KeyedQueue
 from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES, PODS

@@ -10,7 +10,7 @@ import structlog
 from provisioner.decide import sole_writer
 from provisioner.decide.attach import Attach, Attached, AttachStep, Call, Target, View
 from provisioner.decide.sole_writer import Rival
-from provisioner.ec2.watchers import VolumeWatcher
+from provisioner.ec2.watcher import VolumeWatcher
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import ATTACHMENTS
 from provisioner.metrics import Metrics

@@ -12,7 +12,7 @@ from provisioner.decide import expand, volume_plan
 from provisioner.decide.attributes import ModifyStatus
 from provisioner.decide.expand import ResizeStatus
 from provisioner.decide.volume_plan import View, Wish
-from provisioner.ec2.watchers import Watchers
+from provisioner.ec2.watcher import Watchers
 from provisioner.edges import Edges
 from provisioner.model.budget import IN_DOUBT_S, Ledger, name_of
 from provisioner.model.claim import Claim

@@ -11,12 +11,17 @@ import pytest
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.batches import NOTHING_PASSES, ask_about, whole
 from provisioner.ec2.calls import Ec2Calls
-from provisioner.ec2.instance_lookups import InstanceLookUps
-from provisioner.ec2.lookups import ModificationReads, NameLookUps, SnapshotLookUps, VolumeReads
+from provisioner.ec2.lookups import (
+    InstanceLookUps,
+    ModificationReads,
+    NameLookUps,
+    SnapshotLookUps,
+    VolumeReads,
+)
 from provisioner.ec2.modifications import Modifications
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
-from provisioner.ec2.watchers import Watchers
+from provisioner.ec2.watcher import Watchers
 from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.ebs_snapshot import SnapshotRequest
