@@ -130,9 +130,7 @@ class Controller:
             NodeInitializer(edges),
         ]
         self.dead_nodes = DeadNodes(edges)
-        self.extra_tags = ExtraTags(
-            settings=settings, caches=edges.caches, volumes=edges.volumes, metrics=metrics
-        )
+        self.extra_tags = ExtraTags(edges)
         self.orphans = OrphanSweep(
             settings=settings,
             client=client,

@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
@@ -25,8 +25,9 @@ from provisioner.kube.resources import (
     Resource,
     T,
 )
+from provisioner.kube.store import Indexer
 from provisioner.metrics import Metrics
-from provisioner.model.attachment import Attachment
+from provisioner.model.attachment import VOLUME_ID, Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.node import CsiNode, Node
@@ -34,6 +35,7 @@ from provisioner.model.node_affinity import REGION_LABEL, region_of
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.pod import Pod, using_claims
 from provisioner.model.storage_class import StorageClass
+from provisioner.model.volume import normalised_handle
 from provisioner.model.volume_attributes_class import VolumeAttributesClass
 from provisioner.model.volume_snapshot import (
     VolumeSnapshot,
@@ -41,12 +43,6 @@ from provisioner.model.volume_snapshot import (
     VolumeSnapshotContent,
 )
 from provisioner.model.zone import Place, place_of
-from provisioner.reconcile.cache_indexes import (
-    ATTACHMENTS_BY,
-    CLAIMS_BY,
-    CONTENTS_BY,
-    PERSISTENT_VOLUMES_BY,
-)
 
 _DISCOVER_AGAIN_S = 2.0
 _MISSING_AGAIN_S = 15.0
@@ -59,6 +55,27 @@ _TOGETHER_S = 5.0
 # So long those that a restore of etcd had listed may find it out as well.
 _RESTORE_HOLDS_S = 300.0
 _WRITTEN = (CLAIMS, PERSISTENT_VOLUMES, ATTACHMENTS, VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS)
+# By what the caches are asked besides names.
+CLAIMS_BY: Mapping[str, Indexer[Claim]] = {
+    "uid": lambda claim: (claim.uid,),
+    "class": lambda claim: (claim.class_name,),
+    "attributes_class": lambda claim: (claim.attributes_class_name,),
+    "source": lambda claim: (claim.source_key,),
+}
+ATTACHMENTS_BY: Mapping[str, Indexer[Attachment]] = {
+    "persistent_volume": lambda each: (each.spec.source.persistent_volume_name or "",),
+    "node": lambda each: (each.spec.node_name,),
+    "volume": lambda each: (each.annotations.get(VOLUME_ID, ""),),
+}
+CONTENTS_BY: Mapping[str, Indexer[VolumeSnapshotContent]] = {
+    "snapshot_uid": lambda each: (each.snapshot_uid,),
+    "snapshot": lambda each: (each.snapshot_id,),
+    "volume": lambda each: (normalised_handle(each.volume_id),),
+    "class": lambda each: (each.class_name,),
+}
+PERSISTENT_VOLUMES_BY: Mapping[str, Indexer[PersistentVolume]] = {
+    "volume": lambda each: filter(None, (each.named_volume,))
+}
 
 log = structlog.get_logger(__name__)
 

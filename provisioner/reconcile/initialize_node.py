@@ -16,7 +16,7 @@ from provisioner.decide.node_patch import Operation
 from provisioner.edges import Edges
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import Regarding
-from provisioner.kube.held_lease import HeldLease, boot_clock
+from provisioner.kube.lease import HeldLease, boot_clock
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import NODES
 from provisioner.model.errors import Reason, StorageError

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from provisioner.decide.initialize_node import LABELS, TAINT
 from provisioner.edges import Edges
-from provisioner.kube.held_lease import Lease, LeaseSpec
+from provisioner.kube.lease import Lease, LeaseSpec
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.meta import ObjectMeta
