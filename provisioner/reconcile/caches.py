@@ -125,8 +125,7 @@ class Caches:
         for informer in self._kinds.values():
             informer.on_restore = functools.partial(self._restored, informer)
         self._served: list[Informer[Any]] = []
-        # Served when we began: nothing is decided before all of these are full. A kind that comes
-        # later holds nobody up.
+        # Served when we began: nothing is decided before they are full; later ones hold nobody up.
         self._first: tuple[Informer[Any], ...] = ()
         self._discovered = asyncio.Event()
         # Asked for by every claim that binds at once, and hardly ever another.
