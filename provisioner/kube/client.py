@@ -67,11 +67,15 @@ class Transport:
         self._api.user_agent = USER_AGENT
         self._slots = asyncio.Semaphore(concurrency)
         self._refused = False
+        self._certificate = credentials.generation
+        self._retired: aiohttp.ClientSession | None = None
         credentials.serve(self._api.rest_client.ssl_context)
 
     async def close(self) -> None:
         """Close all connections."""
         await self._api.close()
+        if self._retired is not None:
+            await self._retired.close()
 
     async def send(
         self,
@@ -143,6 +147,7 @@ class Transport:
                 header_params=dict(request.headers),
                 auth_settings=["BearerToken"],
             )
+            await self._show_certificate()
             # The body goes past param_serialize, which would copy it only to find nothing to do.
             answer = await self._api.call_api(
                 request.method, url, sent, body=request.body, _request_timeout=request.timeout
@@ -151,7 +156,7 @@ class Transport:
             if response.status != HTTPStatus.UNAUTHORIZED:
                 self._note_accepted()
                 return response
-            response.close()  # a connection with an outdated client certificate stays refused
+            response.close()
             if not await self._credentials.renew(generation):
                 break
         self._note_refused()
@@ -162,6 +167,21 @@ class Transport:
             status=HTTPStatus.UNAUTHORIZED,
             retry_after_s=_RETRY_UNAUTHORIZED_S,
         )
+
+    async def _show_certificate(self) -> None:
+        """Have new connections from now on if there is another client certificate than before.
+
+        Those of the pool keep the one that they began with: the API server refuses each request on
+        them. What is under way there, watches above all, may end.
+        """
+        if self._certificate == self._credentials.generation:
+            return
+        self._certificate = self._credentials.generation
+        if self._credentials.configuration.cert_file:
+            rest = self._api.rest_client
+            old, self._retired, rest.pool_manager = self._retired, rest.pool_manager, None
+            if old is not None:
+                await old.close()
 
     def _note_refused(self) -> None:
         if not self._refused:
@@ -242,47 +262,29 @@ class KubeClient:
         resource: Resource[T],
         *,
         namespace: str = "",
-        page_size: int = PAGE_SIZE,
         field_selector: str = "",
         keep: Callable[[T], Any] = whole,
+        most: int = 0,
     ) -> Listing[T]:
-        """All objects, live and consistent, read page by page.
+        """All objects, live and consistent, read page by page; or the first ones, ``most`` of them.
 
         Only one page of raw JSON is held at a time. An object that cannot be decoded is named in
         ``unreadable_keys``; it does not fail the list. The items are what ``keep`` returns of
         each object, without the Nones (see ``Projection``). A ``field_selector`` such as
         ``metadata.name=data`` leaves out what does not match it.
+
+        The listing's version is the newest that there is, of whatever kind: a list that asks for
+        no version is never older than the request (API concepts, "Resource versions").
         """
-        query = {"limit": str(page_size)} | _selected(field_selector)
+        query = {"limit": str(most or PAGE_SIZE)} | _selected(field_selector)
         attempt = _attempt("list", resource, "", namespace)
         path = resource.path(namespace=namespace)
         reader = wire.PageReader(resource, keep)
         while True:
             token = reader.read(await self._send(attempt, "GET", path, query=query))
-            if not token:
-                return reader.listing()
+            if most or not token:
+                return reader.listing(is_all=not token)
             query["continue"] = token
-
-    async def page(
-        self,
-        resource: Resource[T],
-        *,
-        most: int,
-        namespace: str = "",
-        field_selector: str = "",
-        keep: Callable[[T], Any] = whole,
-    ) -> tuple[Listing[T], bool]:
-        """The first objects, at most so many, as they are now, and whether these are all.
-
-        The listing's version is the newest that there is, of whatever kind: a list that asks for
-        no version is never older than the request (API concepts, "Resource versions").
-        """
-        query = {"limit": str(most)} | _selected(field_selector)
-        attempt = _attempt("list", resource, "", namespace)
-        reader = wire.PageReader(resource, keep)
-        path = resource.path(namespace=namespace)
-        token = reader.read(await self._send(attempt, "GET", path, query=query))
-        return reader.listing(), not token
 
     async def create(
         self,
