@@ -93,10 +93,10 @@ class RefusedError(Exception):
 
 @dataclass(slots=True)
 class _Owned:
-    """Whose an open file is, and in which round it was heard last."""
+    """Whose an open file is, and in which round it was heard last, or opened."""
 
     peer: str
-    heard: int = 0
+    heard: int
 
 
 class Rounds(selectors.DefaultSelector):
@@ -117,7 +117,7 @@ class Rounds(selectors.DefaultSelector):
 
     def add(self, fd: int, peer: str) -> Callable[[], None]:
         """An open file is this address's from now on; returns what to call when it is closed."""
-        mine = self._owned[fd] = _Owned(peer)
+        mine = self._owned[fd] = _Owned(peer, self.number)
 
         def remove() -> None:
             if self._owned.get(fd) is mine:  # else the number is another's by now
