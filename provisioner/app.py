@@ -17,7 +17,6 @@ from contextlib import AsyncExitStack, suppress
 import structlog
 
 from provisioner import process
-from provisioner.decide import predecessors
 from provisioner.ec2.botocore_client import our_version
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.rates import parse_rates
@@ -27,6 +26,7 @@ from provisioner.kube.lease import Leases
 from provisioner.metrics import Metrics
 from provisioner.model.errors import StorageError
 from provisioner.model.persistent_volume import sanitised
+from provisioner.model.reign import left_nothing
 from provisioner.reconcile.attach import Attacher
 from provisioner.reconcile.delete import Deleter
 from provisioner.reconcile.extra_tags import ExtraTags
@@ -201,7 +201,7 @@ class Controller:
         reign, claims = self.leases.reign, list(self.caches.claims.values())
         self.marks.lineage.take_over(reign, claims)
         volumes, attached = self.caches.persistent_volumes, self.caches.attachments
-        is_first = self.leases.are_new and predecessors.left_nothing(
+        is_first = self.leases.are_new and left_nothing(
             volumes.values(), attached.values(), claims, self.settings.driver
         )
         self.provisioner.takeover.take_over(claims, reign, is_first=is_first)

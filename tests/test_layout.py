@@ -62,13 +62,13 @@ ALLOWED = {
     },
     "sandbox": {"model"},
     "app": {
-        *("reconcile", "decide", "model", "kube", "ec2", "metrics", "process", "settings", "logs"),
+        *("reconcile", "model", "kube", "ec2", "metrics", "process", "settings", "logs"),
         "edges",
     },
     # `class check`: a class, from a file or the cluster, and what is said of it.
     "class_check": {"decide", "model", "kube"},
     # `volumes`: what the API server wants and EC2 has, as a table.
-    "volumes_table": {"decide", "model", "kube", "ec2", "metrics"},
+    "volumes_table": {"model", "kube", "ec2", "metrics"},
     # A developer's command that writes the table of attachment limits.
     "limit_table": {"decide", "model"},
     "cli": {

@@ -6,6 +6,7 @@ fields; here there is one node, read now and then.
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import msgspec
 
@@ -143,3 +144,20 @@ class AttachmentView(KubeObject, frozen=True, rename="camel", gc=False, kw_only=
     @property
     def _metadata(self) -> Mapping[str, str]:
         return (self.status.attachment_metadata if self.status is not None else None) or {}
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceIdentity:
+    """What is known of an instance.
+
+    Attributes:
+        instance_id: for example "i-0123456789abcdef0".
+        instance_type: for example "m5.large".
+        zone: its availability zone or local zone.
+        outpost_arn: the Outpost that it runs on, "" for none.
+    """
+
+    instance_id: str
+    instance_type: str
+    zone: str
+    outpost_arn: str = ""

@@ -14,7 +14,7 @@ from provisioner.model.claim import Claim
 from provisioner.model.data_source import Source
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.node import CsiNode, Node
-from provisioner.model.placed_volume import PlacedVolume
+from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.pod import Pod
 from provisioner.model.zone import Place
 from provisioner.reconcile.caches import Caches
