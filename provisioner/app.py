@@ -35,16 +35,16 @@ from provisioner.reconcile.initialization import DataWaits
 from provisioner.reconcile.modify import Modifier
 from provisioner.reconcile.node_care import NodeCare
 from provisioner.reconcile.orphans import OrphanSweep
-from provisioner.reconcile.own_cloud import OwnCloud, find_region
+from provisioner.reconcile.own_cloud import OwnCloud
 from provisioner.reconcile.provision import Provisioner
 from provisioner.reconcile.snapshot import Snapshotter
+from provisioner.region import Start
 from provisioner.settings import Settings
 
 _LOST_LEASE = 3  # exit code
 _FLUSH_S = 3.0
 _MARKS_S = 5.0
 _CATCH_UP_AGAIN_S = 1.0
-_REGION_AGAIN_S = 10.0
 
 log = structlog.get_logger(__name__)
 
@@ -290,7 +290,7 @@ async def run(settings: Settings) -> None:
         lease_client = await stack.enter_async_context(
             await KubeClient.connect(kubeconfig=settings.kubeconfig)
         )
-        metrics, start = Metrics(), _Start(settings.region)
+        metrics, start = Metrics(), Start(settings.region)
         await process.show(
             stack, settings.metrics_address, registry=metrics.registry, ready=start.not_ready
         )
@@ -300,32 +300,9 @@ async def run(settings: Settings) -> None:
             region=start.region, metrics=metrics, rates=parse_rates(settings.ec2_rates)
         )
         stack.push_async_callback(calls.close)
-        start.controller = Controller(settings, client, lease_client, calls, metrics)
-        await start.controller.run(stop)
-
-
-class _Start:
-    """What the probes see from the first moment on: there is no controller without a Region."""
-
-    def __init__(self, region: str | None) -> None:
-        self.region = region
-        self.controller: Controller | None = None
-        self._why_not = "the AWS region is not known yet"
-
-    def not_ready(self) -> str:
-        return self._why_not if self.controller is None else self.controller.not_ready()
-
-    async def find_region(self, client: KubeClient) -> None:
-        while True:
-            try:
-                self.region = await find_region(client, self.region)
-            except StorageError as error:
-                if error.message != self._why_not:
-                    log.warning("cannot begin yet", error=error.message)
-                self._why_not = error.message
-                await asyncio.sleep(error.retry_after_s or _REGION_AGAIN_S)
-            else:
-                return
+        controller = Controller(settings, client, lease_client, calls, metrics)
+        start.working = controller.not_ready
+        await controller.run(stop)
 
 
 def _provisioner_identity(driver: str) -> str:

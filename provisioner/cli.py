@@ -256,7 +256,7 @@ def check(
 @click.option("--namespace", "-n", default="", help="Of the claims; else all.")
 @click.option("--kubeconfig", help="Else KUBECONFIG, else the pod's own cluster.")
 @click.option("--driver-name", type=options.DnsName(), default=EBS_DRIVER, show_default=True)
-@click.option("--region", help="Else AWS_REGION.")
+@click.option("--region", help="Else AWS_REGION, else that of the Nodes or of this instance.")
 def volumes(
     *, namespace: str, kubeconfig: str | None, driver_name: str, region: str | None
 ) -> None:

@@ -25,6 +25,7 @@ from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.sentences import printable
 from provisioner.model.volume import GIB, Volume
+from provisioner.region import find_region
 
 HEADINGS = (
     *("CLAIM", "PV", "VOLUME", "ZONE", "TYPE", "SIZE", "IOPS", "MIB/S", "STATE"),
@@ -42,7 +43,7 @@ class Question:
         namespace: of the claims whose volumes are shown; "" for all volumes.
         kubeconfig: the cluster; None for the usual one.
         driver: whose volumes these are, besides in-tree ones.
-        region: of EC2; None for AWS_REGION.
+        region: of EC2; None for AWS_REGION, or that of the Nodes or of this instance.
     """
 
     namespace: str
@@ -96,8 +97,9 @@ async def answer(question: Question) -> list[str]:
     async with await KubeClient.connect(kubeconfig=question.kubeconfig) as client:
         claims = await client.list(CLAIMS, namespace=question.namespace)
         found = await client.list(PERSISTENT_VOLUMES)
+        region = await find_region(client, question.region)
     wanted = _wanted(found.items, question)
-    calls = Ec2Calls.connect(region=question.region, metrics=Metrics())
+    calls = Ec2Calls.connect(region=region, metrics=Metrics())
     try:
         seen = await _look(calls, wanted, claims.items)
     finally:

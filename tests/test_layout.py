@@ -58,17 +58,19 @@ ALLOWED = {
             "probes",
             "ec2",
         ),
-        *("logs", "options"),
+        *("logs", "options", "region"),
     },
     "sandbox": {"model"},
+    # The Region of AWS: each program that asks EC2 finds it by the same code.
+    "region": {"decide", "model", "kube", "ec2", "probes"},
     "app": {
         *("reconcile", "model", "kube", "ec2", "metrics", "process", "settings", "logs"),
-        "edges",
+        *("edges", "region"),
     },
     # `class check`: a class, from a file or the cluster, and what is said of it.
     "class_check": {"decide", "model", "kube"},
     # `volumes`: what the API server wants and EC2 has, as a table.
-    "volumes_table": {"model", "kube", "ec2", "metrics"},
+    "volumes_table": {"model", "kube", "ec2", "metrics", "region"},
     # A developer's command that writes the table of attachment limits.
     "limit_table": {"decide", "model"},
     "cli": {

@@ -24,6 +24,7 @@ from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.kube.lease import Leases
+from provisioner.region import Start
 from webhook.caches import Caches
 from webhook.certificates import Names
 from webhook.configurations import Configurations
@@ -156,9 +157,14 @@ async def run(settings: Settings) -> None:
         client = await stack.enter_async_context(
             await KubeClient.connect(kubeconfig=settings.kubeconfig)
         )
-        metrics = WebhookMetrics()
+        metrics, start = WebhookMetrics(), Start(settings.region)
+        await process.show(
+            stack, settings.metrics_address, registry=metrics.registry, ready=start.not_ready
+        )
+        if not await process.first(start.find_region(client), stop):
+            return
         calls = Ec2Calls.connect(
-            region=settings.region,
+            region=start.region,
             metrics=metrics,
             rates=parse_rates(settings.ec2_rates),
             at_once=_EC2_AT_ONCE,
@@ -166,10 +172,5 @@ async def run(settings: Settings) -> None:
         )
         stack.push_async_callback(calls.close)
         webhook = Webhook(settings, client, calls, metrics)
-        await process.show(
-            stack,
-            settings.metrics_address,
-            registry=metrics.registry,
-            ready=webhook.not_ready,
-        )
+        start.working = webhook.not_ready
         await webhook.run(stop)

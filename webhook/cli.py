@@ -70,7 +70,7 @@ def commands() -> None:
     show_default=True,
     help="Refuse what cannot be checked, in place of letting it through with a warning.",
 )
-@_option("--region", help="Else AWS_REGION.")
+@_option("--region", help="Else AWS_REGION, else that of the Nodes or of this instance.")
 @_option(
     "--ec2-rate",
     type=options.Rates(),

@@ -24,7 +24,7 @@ class Settings:
         service: in whose name certificates are made out.
         driver: whose volumes these are, besides in-tree ones.
         strict: refuse what cannot be checked, in place of letting it through with a warning.
-        region: None for AWS_REGION and boto3's own settings.
+        region: None for AWS_REGION, or that of the Nodes or of this instance.
         ec2_rates: raised quotas, as the controller takes them.
         tls_secret: name of the certificates' Secret.
         tls_names: further hosts and addresses in certificates.

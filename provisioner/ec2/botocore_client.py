@@ -98,8 +98,15 @@ def connect(
 
 
 def told_region() -> str:
-    """The Region of the environment or of the shared configuration file, "" for none."""
-    return _told_region(_session())
+    """The Region of the environment or of the shared configuration file, "" for none.
+
+    Raises:
+        StorageError: (INVALID_REQUEST) settings that boto3 refuses, such as an unknown profile.
+    """
+    try:
+        return _told_region(_session())
+    except BotoCoreError as failure:
+        raise StorageError(Reason.INVALID_REQUEST, f"AWS settings: {failure}") from failure
 
 
 def region_of_instance() -> str:

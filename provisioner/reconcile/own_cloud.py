@@ -15,12 +15,9 @@ from dataclasses import dataclass
 import structlog
 
 from provisioner.decide import own_cloud
-from provisioner.ec2 import botocore_client
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.credentials import NoUsableCredentialsError
 from provisioner.ec2.presence import any_instance, any_volume
-from provisioner.kube.client import KubeClient
-from provisioner.kube.resources import NODES
 from provisioner.model.errors import Ec2Error, Reason, StorageError
 from provisioner.reconcile.caches import Caches
 
@@ -200,31 +197,3 @@ class OwnCloud:
         elif calls.credentials is not None:  # what it says is only whether it accepts them
             await any_instance(calls, [_ANY])
         return None
-
-
-async def find_region(client: KubeClient, given: str | None) -> str:
-    """The Region: given, told by the environment, by the Nodes, or by the instance's metadata.
-
-    Raises:
-        StorageError: it cannot be told; one clear line.
-    """
-    told = given or await asyncio.to_thread(botocore_client.told_region)
-    if told:
-        return told
-    nodes = await client.list(NODES)
-    regions = own_cloud.regions_of(nodes.items)
-    if len(regions) > 1:
-        where = "; ".join(regions.values())
-        raise StorageError(
-            Reason.INVALID_REQUEST,
-            f"no AWS region, and the Nodes are in several ({where}): give --region or AWS_REGION",
-        )
-    found = next(iter(regions), "") or await asyncio.to_thread(botocore_client.region_of_instance)
-    if not found:
-        raise StorageError(
-            Reason.INVALID_REQUEST,
-            "no AWS region: no Node tells one (providerID, topology.kubernetes.io/region), nor "
-            "does the instance's metadata service: give --region or AWS_REGION",
-        )
-    log.info("found the AWS region", region=found, by="Nodes" if regions else "metadata")
-    return found

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import aiohttp
@@ -19,6 +19,7 @@ from tests.cluster.background import Background
 START_S = 30.0
 _END_S = 15.0
 _POLL_S = 0.05
+NO_REGION = {"AWS_REGION": "", "AWS_DEFAULT_REGION": ""}
 
 
 async def eventually(what: str, look: Callable[[], Any], within_s: float = 30.0) -> Any:
@@ -56,9 +57,18 @@ class Replica:
     Not in the sandbox's crew, for which a part that ends by itself is the end of everything.
     """
 
-    def __init__(self, sandbox: Sandbox, *options: str, name: str = "replica") -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        *options: str,
+        name: str = "replica",
+        environment: Mapping[str, str] | None = None,
+        module: str = "provisioner.cli",
+    ) -> None:
         self._sandbox = sandbox
+        self._module = module
         self._options = options
+        self._environment = environment or {}  # beyond what says where AWS is
         self.name = name
         self.log_file = sandbox.crew.logs / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -96,14 +106,14 @@ class Replica:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=environment | self._sandbox.aws_environment,
+                env={**environment, **self._sandbox.aws_environment, **self._environment},
             )
 
     def _program(self) -> tuple[str, ...]:
         """The module to run, and the arguments that it cannot do without."""
         assert self._sandbox.controller_kubeconfig is not None
         return (
-            *("provisioner.cli", "controller"),
+            *(self._module, "controller"),
             *("--kubeconfig", str(self._sandbox.controller_kubeconfig)),
         )
 
@@ -119,6 +129,15 @@ class Replica:
         except (aiohttp.ClientError, TimeoutError):
             return False
         return status == 200
+
+    async def why_not_ready(self) -> str:
+        """What /readyz complains of, "" while nobody answers or it agrees."""
+        assert self.code is None, f"{self.name} ended with {self.code}:\n{self.log[-2000:]}"
+        try:
+            status, text = await self._ask("/readyz")
+        except (aiohttp.ClientError, TimeoutError):
+            return ""
+        return "" if status == 200 else text
 
     async def _ask(self, path: str) -> tuple[int, str]:
         timeout = aiohttp.ClientTimeout(total=2)
@@ -180,7 +199,10 @@ class Replica:
 
 
 class WebhookReplica(Replica):
-    """The same of the webhook; unless told not to, API servers are told of its one address."""
+    """The same of the webhook; unless told not to, API servers are told of its one address.
+
+    Nobody tells it the Region: the sandbox's Nodes do.
+    """
 
     def __init__(
         self,
@@ -190,7 +212,7 @@ class WebhookReplica(Replica):
         name: str = "webhook",
         address: str = "",
     ) -> None:
-        super().__init__(sandbox, *options, name=name)
+        super().__init__(sandbox, *options, name=name, environment=NO_REGION)
         address = address or f"127.0.0.1:{control_plane.free_port()}"
         self._registers = address if registers else ""
 

@@ -4,10 +4,13 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from provisioner.sandbox.api import Api
+from provisioner.sandbox.aws_keys import AwsKeys, Trouble, serving
+from provisioner.sandbox.strict_ec2.client import CREDENTIALS
 from tests.cluster import hands, reigns, stock
 from tests.cluster.background import Background
 from tests.cluster.hands import Ec2Hand
@@ -29,9 +32,27 @@ class House:
         self.hand = Ec2Hand(background.sandbox.ec2_endpoint)
         self.sandbox = background.sandbox
 
-    def replica(self, name: str, *options: str) -> Replica:
+    def replica(self, name: str, *options: str, **other: Any) -> Replica:
         own = ("--cluster-id", self.namespace, *options)
-        return Replica(self.sandbox, *own, name=f"{self.namespace}-{name}")
+        return Replica(self.sandbox, *own, name=f"{self.namespace}-{name}", **other)
+
+    def of_an_instance(self, name: str, metadata: str) -> Replica:
+        """One whose credentials are its instance's; without them it soon leads no more."""
+        nowhere = dict.fromkeys(("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"), "/dev/null")
+        environment = {
+            **dict.fromkeys(CREDENTIALS, ""),
+            **nowhere,
+            "AWS_EC2_METADATA_DISABLED": "false",
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": f"{metadata}/",
+        }
+        return self.replica(name, environment=environment, module="tests.cluster.impatient")
+
+    @staticmethod
+    async def complains(replica: Replica, why: str) -> None:
+        async def does() -> bool:
+            return why in await replica.why_not_ready()
+
+        await eventually(f"{replica.name} is not ready: {why}", does)
 
     async def claim(self, name: str) -> hands.Json:
         return await hands.make_claim(self.api, self.namespace, name, self.namespace)
@@ -183,3 +204,42 @@ async def test_a_stolen_lease_ends_the_process_at_the_next_renewal(house: House)
 
     # What was the thief's is left to it.
     assert (await stock.holders(house.api))[2] == "a-thief"
+
+
+async def test_credentials_that_come_late_are_waited_for_by_the_same_process(house: House):
+    keys = AwsKeys()
+    keys.trouble.absent = True
+    async with serving(keys) as metadata:
+        alone = house.of_an_instance("alone", metadata)
+        alone.begin()
+        try:
+            await house.claim("data")
+            await house.complains(alone, "no AWS credentials: none are found")
+            # There, but slower than anybody waits.
+            keys.trouble = Trouble(token_delay_s=30, slow_tokens=1)
+            await eventually("the metadata service is asked", lambda: keys.asked["PUT token"])
+            await house.complains(alone, "no AWS credentials: none are found")
+            await eventually("it leads", alone.leads)
+            await house.bound("data")
+            assert await alone.why_not_ready() == ""
+        finally:
+            await alone.kill()
+
+
+async def test_a_standby_with_credentials_takes_over_from_who_lost_them(house: House):
+    keys = AwsKeys()
+    keys.trouble.key_id = "ASIALOST"
+    async with serving(keys) as metadata, house.of_an_instance("first", metadata) as first:
+        await eventually("it leads", first.leads)
+        async with house.replica("second") as second:
+            house.hand.control(refused_keys={"ASIALOST": "ExpiredToken"})
+            await house.claim("data")
+            assert await first.ended() == 1
+            assert "leads no more" in first.log
+            await house.bound("data")
+            assert await second.leads()
+            assert len(house.hand.of_cluster(house.namespace)) == 1
+            # Begun again, it waits by itself.
+            first.begin()
+            await house.complains(first, "ExpiredToken")
+            assert await second.metric("ebs_provisioner_leader") == 1

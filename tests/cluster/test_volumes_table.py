@@ -13,6 +13,7 @@ from provisioner.sandbox.api import Api
 from provisioner.sandbox.up import Sandbox
 from provisioner.volumes_table import HEADINGS
 from tests.cluster.hands import CALM, PVS, Ec2Hand, claims_of, remove
+from tests.cluster.replicas import NO_REGION
 
 A, B = "us-east-1a", "us-east-1b"
 
@@ -177,14 +178,13 @@ async def test_what_ec2_refuses_is_one_line(
     assert err.count("\n") == 1
 
 
-async def test_no_region_is_one_line(sandbox: Sandbox, api: Api, namespace: str, hand: Ec2Hand):
-    name = await name_a_volume(api, namespace, "fast", csi(made(hand, A)))
-    nowhere = dict.fromkeys(("AWS_REGION", "AWS_DEFAULT_REGION"), "")
+async def test_the_nodes_tell_the_region(sandbox: Sandbox, api: Api, namespace: str, hand: Ec2Hand):
+    volume_id = made(hand, A)
+    name = await name_a_volume(api, namespace, "fast", csi(volume_id), "data")
     try:
-        code, lines, err = await run(sandbox, **nowhere)
+        code, lines, err = await run(sandbox, "-n", namespace, **NO_REGION)
     finally:
         await remove(api, f"{PVS}/{name}")
 
-    assert (code, lines) == (1, [])
-    assert "egion" in err
-    assert err.count("\n") == 1
+    assert (code, err) == (0, "")
+    assert (cut(lines)[name]["VOLUME"], cut(lines)[name]["ZONE"]) == (volume_id, A)

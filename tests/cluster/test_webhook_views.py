@@ -52,20 +52,24 @@ class Views:
         return await self.handlers.by_path()[path](request, now + BUDGET_S)
 
     async def bind(self, claim: str, node: Json) -> None:
-        """A claim, bound by its name to a persistent volume in the zone of a node."""
+        """A claim, bound by its name to a persistent volume in the zone of a node.
+
+        The volume comes first: one that comes second binds only at the binder's next round (15 s).
+        """
         zone, name = node["metadata"]["labels"][ZONE], self.pv(claim)
         volume = a_persistent_volume(name, volume=f"vol-{claim}", zone=zone, driver=DRIVER)
         room = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
         wanted = a_claim(claim, asks_for=name, storage_class="", namespace=self.namespace)
         wanted["spec"]["accessModes"] = room["accessModes"]
+        owner = {"namespace": self.namespace, "name": claim}
+        await self.api.create(PVS, {**volume, "spec": volume["spec"] | room | {"claimRef": owner}})
         made = await self.api.create(claims_of(self.namespace), wanted)
         uid = made["metadata"]["uid"]
-        owner = {"namespace": self.namespace, "name": claim, "uid": uid}
-        await self.api.create(PVS, {**volume, "spec": volume["spec"] | room | {"claimRef": owner}})
         await eventually(
             lambda: (
                 self.caches.claim(f"{self.namespace}/{claim}") == ClaimView(name, "", uid)
-                and self.caches.volume(name)
+                and (seen := self.caches.volume(name)) is not None
+                and seen.claim_uid == uid
             )
         )
 

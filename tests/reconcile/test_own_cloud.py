@@ -12,12 +12,11 @@ from msgspec.structs import replace
 from provisioner.app import Controller
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.kube.client import KubeClient
-from provisioner.kube.wire import Listing
 from provisioner.metrics import Metrics
-from provisioner.model.errors import Ec2Error, Reason, StorageError
-from provisioner.model.node import Node, NodeSpec
+from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.node import NodeSpec
 from provisioner.reconcile import own_cloud as own_cloud_module
-from provisioner.reconcile.own_cloud import OwnCloud, find_region
+from provisioner.reconcile.own_cloud import OwnCloud
 from provisioner.sandbox.aws_keys import AwsKeys, serving
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
 from provisioner.sandbox.strict_ec2.lab import Lab, client
@@ -322,47 +321,3 @@ async def test_a_leader_bears_a_short_refusal(
 
     assert not lost.done()
     lost.cancel()
-
-
-class Kube:
-    """Lists nodes."""
-
-    def __init__(self, *provider_ids: str) -> None:
-        self.nodes = [
-            replace(a_node(f"n{i}", zone=None), spec=NodeSpec(provider_id=each))
-            for i, each in enumerate(provider_ids)
-        ]
-
-    async def list(self, *_: Any) -> Listing[Node]:
-        return Listing(self.nodes, "1")
-
-
-async def found(*provider_ids: str, given: str | None = None) -> str:
-    return await find_region(cast("KubeClient", Kube(*provider_ids)), given)
-
-
-async def test_a_region_that_is_given_is_taken(monkeypatch: pytest.MonkeyPatch):
-    assert await found("aws:///eu-west-1a/i-1", given="us-east-2") == "us-east-2"
-    monkeypatch.setenv("AWS_REGION", "us-west-2")
-    assert await found("aws:///eu-west-1a/i-1") == "us-west-2"
-
-
-async def test_the_nodes_tell_the_region():
-    assert await found("", "aws:///eu-west-1a/i-1", "aws:///eu-west-1b/i-2") == "eu-west-1"
-
-
-async def test_nodes_in_several_regions_do_not():
-    with pytest.raises(StorageError, match="Nodes are in several"):
-        await found("aws:///eu-west-1a/i-1", "aws:///eu-west-2a/i-2")
-
-
-async def test_where_no_node_tells_it_the_metadata_service_does(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
-    async with serving(AwsKeys("us-west-2-lax-1a")) as url:
-        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"{url}/")
-        assert await found("") == "us-west-2"
-
-
-async def test_where_nobody_tells_it_one_sentence_says_what_helps():
-    with pytest.raises(StorageError, match="give --region or AWS_REGION"):
-        await found("")

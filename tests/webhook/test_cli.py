@@ -160,7 +160,6 @@ def test_an_empty_setting_in_the_environment_is_none(monkeypatch: Patch) -> None
     [
         (["--kubeconfig={here}/missing", "--region=us-east-1"], "missing"),
         (["--region=us-east-1"], "kubeconfig"),
-        (["--kubeconfig={here}/kubeconfig"], "region"),
         (
             [
                 *("--kubeconfig={here}/kubeconfig", "--region=us-east-1"),
@@ -173,7 +172,6 @@ def test_an_empty_setting_in_the_environment_is_none(monkeypatch: Patch) -> None
     ids=[
         "no such kubeconfig",
         "no kubeconfig",
-        "no region",
         "metrics elsewhere",
         "listen elsewhere",
     ],

@@ -38,9 +38,7 @@ def test_the_kustomization_to_begin_with_fits_the_manifests():
 
     assert mine["resources"] == ["../manifests/webhook"]
     assert [each["name"] for each in mine["images"]] == [each["name"] for each in base["images"]]
-    ((options,), (known,)) = (each["configMapGenerator"] for each in (mine, base))
-    assert (options["name"], options["namespace"]) == (known["name"], known["namespace"])
-    assert options["behavior"] == "merge"
+    assert set(mine) == {"resources", "images"}  # nothing else has to be told
 
 
 def test_every_metric_is_in_the_table_and_no_other():
