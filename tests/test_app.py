@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from provisioner.app import Controller
 from provisioner.kube.client import KubeClient
-from provisioner.kube.held_lease import Lease, LeaseSpec
-from provisioner.kube.lease import Leases
+from provisioner.kube.lease import Lease, Leases, LeaseSpec
 from provisioner.metrics import Metrics
 from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.meta import ObjectMeta

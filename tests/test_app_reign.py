@@ -12,7 +12,7 @@ import pytest
 
 from provisioner.app import Controller
 from provisioner.ec2.volumes import Volumes
-from provisioner.kube.held_lease import LED_SINCE, Lease, LeaseSpec
+from provisioner.kube.lease import LED_SINCE, Lease, LeaseSpec
 from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.meta import ObjectMeta

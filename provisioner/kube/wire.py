@@ -1,22 +1,26 @@
-"""Bytes of the API into structs: pages of a list, lines of a watch, single objects."""
+"""Bytes of the API into structs: pages, lines of a watch, single objects, what is served."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Generic
 
 import msgspec
 import structlog
+from msgspec.structs import fields, force_setattr
 
 from provisioner import kube_failures as failures
 from provisioner.kube.resources import Resource, T, whole
-from provisioner.kube.sharing import share
 from provisioner.kube_failures import Attempt
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject
 
 # etcd refuses objects above 1.5 MiB; a line that never ends must not fill the memory.
 MAX_LINE_BYTES = 32 * 2**20
+_LONGEST = 1024  # bytes; long values are hardly ever equal
+_encode = msgspec.json.Encoder().encode
+# Aggregated discovery, stable since Kubernetes 1.30: two requests instead of one per group.
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 log = structlog.get_logger(__name__)
 
@@ -42,8 +46,32 @@ class WatchLine(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
+class _Resource(msgspec.Struct, frozen=True):
+    resource: str = ""
+
+
+class _Version(msgspec.Struct, frozen=True):
+    version: str = ""
+    resources: list[_Resource] | None = None
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Group(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+    versions: list[_Version] | None = None
+
+
+class _Groups(msgspec.Struct, frozen=True):
+    kind: str
+    items: list[_Group] | None = None
+
+
 _PAGE = msgspec.json.Decoder(Page)
 _LINE = msgspec.json.Decoder(WatchLine)
+_GROUPS = msgspec.json.Decoder(_Groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,3 +209,62 @@ async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
             size += len(rest)
         if size > MAX_LINE_BYTES:
             raise KubeError(Reason.UNREADABLE, f"a watch line is longer than {MAX_LINE_BYTES} B")
+
+
+def share(obj: msgspec.Struct) -> None:
+    """Replace parts of an object that was just decoded by equal ones seen lately.
+
+    Thousands of persistent volumes differ in names and ids; their annotations, finalizers, node
+    affinities, class names and phases are the same few: 5,000 take 7.3 MiB in place of 15.1, for
+    6.5 us an object (2 cores, Python 3.11). What is shared must never be changed in place.
+    """
+    kind = type(obj)
+    for name in kind.__struct_fields__:
+        value = getattr(obj, name)
+        found = type(value)
+        if found is str:
+            force_setattr(obj, name, _text(value))
+        elif found is dict or found is list:
+            encoded = _encode(value)
+            if len(encoded) <= _LONGEST:
+                force_setattr(obj, name, _value(kind, name, encoded))
+        elif isinstance(value, msgspec.Struct):
+            share(value)
+
+
+@lru_cache(maxsize=512)
+def _text(value: str) -> str:
+    return value
+
+
+@lru_cache(maxsize=256)
+def _value(kind: type[msgspec.Struct], name: str, encoded: bytes) -> Any:
+    return _field_decoder(kind, name).decode(encoded)
+
+
+@cache
+def _field_decoder(kind: type[msgspec.Struct], name: str) -> msgspec.json.Decoder[Any]:
+    (found,) = (field.type for field in fields(kind) if field.name == name)
+    return msgspec.json.Decoder(found)
+
+
+def read_served(data: bytes) -> set[tuple[str, str]]:
+    """The kinds in an aggregated discovery document, as (apiVersion, plural).
+
+    Raises:
+        KubeError: UNREADABLE for any other document, so that nothing is switched off by mistake.
+    """
+    try:
+        groups = _GROUPS.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        message = f"cannot read what the API server serves: {exc}"
+        raise KubeError(Reason.UNREADABLE, message) from exc
+    if groups.kind != "APIGroupDiscoveryList":
+        message = f"expected aggregated discovery (Kubernetes 1.30 or later), got {groups.kind}"
+        raise KubeError(Reason.UNREADABLE, message)
+    return {
+        (f"{group.metadata.name}/{version.version}".lstrip("/"), found.resource)
+        for group in groups.items or ()
+        for version in group.versions or ()
+        for found in version.resources or ()
+    }

@@ -11,12 +11,10 @@ import structlog
 
 from provisioner.decide import extra_tags as rules
 from provisioner.ec2.batches import chunks, is_of_the_call
-from provisioner.ec2.volumes import IDS_PER_CALL, Volumes
-from provisioner.metrics import Metrics
+from provisioner.ec2.volumes import IDS_PER_CALL
+from provisioner.edges import Edges
 from provisioner.model.errors import Ec2Error, StorageError
 from provisioner.model.persistent_volume import PersistentVolume
-from provisioner.reconcile.caches import Caches
-from provisioner.settings import Settings
 
 # Nobody else's tag is overwritten that was there this many writes ago: so old is what was seen.
 _WRITES_PER_LOOK = 8
@@ -29,17 +27,15 @@ log = structlog.get_logger(__name__)
 class ExtraTags:
     """Goes through the volumes of all persistent volumes, 500 at a time."""
 
-    def __init__(
-        self, *, settings: Settings, caches: Caches, volumes: Volumes, metrics: Metrics
-    ) -> None:
-        self._settings = settings
-        self._caches = caches
-        self._volumes = volumes
-        self._metrics = metrics
+    def __init__(self, edges: Edges) -> None:
+        self._settings = edges.settings
+        self._caches = edges.caches
+        self._volumes = edges.volumes
+        self._metrics = edges.metrics
         self._told: set[str] = set()
 
     async def run(self) -> None:
-        """Go round for ever, if that was asked for and there is something to bring."""
+        """Go round forever, if that was asked for and there is something to bring."""
         if not self._settings.reconcile_extra_tags or not self._settings.extra_tags:
             return
         while True:

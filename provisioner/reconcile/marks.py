@@ -11,15 +11,17 @@ off, and the sweep touches none of these, with or without their marks.
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
+from datetime import UTC, datetime
 
 import structlog
 
 from provisioner.ec2.volumes import Volumes
 from provisioner.model import tags
-from provisioner.model.errors import NEEDS_HUMAN, Reason, StorageError
+from provisioner.model.claim import Claim
+from provisioner.model.errors import NEEDS_HUMAN, KubeError, Reason, StorageError
+from provisioner.model.reign import Reign
 from provisioner.model.volume import Volume
 from provisioner.reconcile.caches import Caches
-from provisioner.reconcile.lineage import Lineage
 
 _GATHER_S = 0.25  # so long a batch is gathered: one DeleteTags then serves many volumes
 _BATCH = 500
@@ -31,6 +33,46 @@ _DENIED_AGAIN_S = 60.0
 _Waiters = dict[str, Callable[[], None]]  # who -> its wake
 
 log = structlog.get_logger(__name__)
+
+
+class Lineage:
+    """Whether what is found at the start was made under our own reign.
+
+    Where the leases prove none, one begins: all claims that are there when we take over are older,
+    and all marked volumes that EC2 lists then and that we have not made since. Only with both is it
+    known since when a later leader may trust marks, so until then no mark proves anything.
+
+    Attributes:
+        reign: since when only ours have led; None: that is not known, or not yet.
+    """
+
+    def __init__(self) -> None:
+        self.reign: Reign | None = None
+        self._older: list[datetime] | None = None  # times of what is older than a new reign
+        self._began: asyncio.Future[Reign] | None = None
+
+    def take_over(self, proven: Reign | None, claims: Iterable[Claim]) -> None:
+        """Note what the leases prove, and which claims there are."""
+        self.reign = proven
+        if proven is None:
+            made_at = [claim.metadata.creation_timestamp for claim in claims]
+            self._older = [datetime.now(UTC), *filter(None, made_at)]
+            self._began = asyncio.get_running_loop().create_future()
+
+    def found(self, volumes: Iterable[Volume]) -> None:
+        """These marked volumes, made by others, are all that there are: a new reign is known."""
+        if self._older is None or self._began is None or self.reign is not None:
+            return
+        self.reign = Reign.after(self._older, (volume.created_at for volume in volumes))
+        self._began.set_result(self.reign)
+
+    async def new_reign(self) -> Reign | None:
+        """The reign that begins with this process, once it is known; None: there was one."""
+        return await self._began if self._began is not None else None
+
+    def proves(self, volume: Volume) -> bool:
+        """Whether the volume's mark, if it has one, proves that nobody has written to it."""
+        return self.reign is not None and self.reign.covers(volume.created_at)
 
 
 class Marks:
@@ -51,6 +93,7 @@ class Marks:
         self._learned = asyncio.Event()
         self._answered = asyncio.Event()  # learned, or not to be learned before somebody acts
         self._left_behind: set[str] = set()  # named, and still marked by a process before us
+        self._in_doubt: frozenset[str] = frozenset()  # by an object that could not be read
         self._settled = asyncio.Event()
         if not cluster_id:
             self._learned.set()
@@ -80,7 +123,12 @@ class Marks:
             StorageError: it cannot be told before somebody acts.
         """
         await self._known()
-        return self._unowned.get(name)
+        found = self._unowned.get(name)
+        if found is not None and found.volume_id in self._in_doubt:
+            await self._caches.certain(self._caches.persistent_volumes)
+            if self._caches.persistent_volumes.keyed("volume", found.volume_id):
+                return None
+        return found
 
     async def found_some(self) -> bool:
         """Whether any volume was marked at the start, so that one of ours has led before.
@@ -105,8 +153,8 @@ class Marks:
         await self._settled.wait()
 
     def is_left_behind(self, volume_id: str) -> bool:
-        """Whether it was named at the start, and is marked still: its mark proves nothing."""
-        return volume_id in self._left_behind
+        """Whether it was, or may have been, named at the start, and was marked: no proof."""
+        return volume_id in self._left_behind or volume_id in self._in_doubt
 
     def note(self, volume_id: str) -> None:
         """A volume was created with the mark."""
@@ -192,6 +240,7 @@ class Marks:
         self._marked |= {volume.volume_id for volume in found}
         self._learned_at_s = self._now()
         self._left_behind = {v.volume_id for v in found if v.volume_id in named}
+        self._in_doubt = self._doubtful(frozenset(v.volume_id for v in found) - named)
         self._learned.set()
         self._answered.set()
         self._unmarked([])
@@ -210,9 +259,23 @@ class Marks:
         """Those that a persistent volume names, by what the API server has now."""
         persistent_volumes = self._caches.persistent_volumes
         if found:
-            await self._caches.certain(persistent_volumes)
+            await self._caches.catch_up(persistent_volumes)
         ids = (volume.volume_id for volume in found)
         return frozenset(each for each in ids if persistent_volumes.keyed("volume", each))
+
+    def _doubtful(self, unnamed: frozenset[str]) -> frozenset[str]:
+        """Those that an object may name that cannot be read: attached they may be, not taken."""
+        try:
+            self._caches.check_readable(self._caches.persistent_volumes)
+        except KubeError as error:
+            if unnamed:
+                log.warning(
+                    "volumes that the controller before us made are not used for their claims yet",
+                    volumes=len(unnamed),
+                    error=error.message,
+                )
+            return unnamed
+        return frozenset()
 
     async def _clear_batch(self) -> None:
         batch = self._next_batch()

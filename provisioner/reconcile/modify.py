@@ -5,8 +5,7 @@ the claim, its class or the watcher wakes it. So a crash, an hour-old cache or a
 mean another look.
 """
 
-from dataclasses import dataclass
-from typing import assert_never
+from dataclasses import dataclass, replace
 
 import structlog
 from structlog.contextvars import bind_contextvars
@@ -17,29 +16,43 @@ from provisioner.decide.volume_plan import Wish
 from provisioner.edges import Edges
 from provisioner.kube.queue import KeyedQueue
 from provisioner.model.claim import Claim
-from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import VolumeAttributesClass
-from provisioner.reconcile.modify_memory import Known, Look, NodePauses, Readings, loop_s
 from provisioner.reconcile.modify_record import ModifyRecord
-from provisioner.reconcile.modify_steps import AGAIN_S, TELL_AGAIN_S, ModifySteps
+from provisioner.reconcile.modify_state import Known, Look, NodePauses, Readings, Wanted, loop_s
+from provisioner.reconcile.modify_steps import (
+    AGAIN_S,
+    AT_ONCE_S,
+    CHANGED_S,
+    TELL_AGAIN_S,
+    ModifySteps,
+)
 
-_CONFLICT_S = (0.2, 5.0)
+_CONFLICT_S, _CONFLICT_MOST_S = CHANGED_S, 5.0
 _MOST_STEPS = 12
+_ATTRIBUTES = frozenset({Wish.ATTRIBUTES})
+_Wrong = attribute_rules.Missing | attribute_rules.Broken
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Wishes:
-    """``cancel``: a change that was never begun is wanted no more; ``is_bound``: as of ``Look``."""
+class _Found:
+    """What the claim asks for.
 
-    grow: expand.Grow | None
-    change: attribute_rules.Change | None
-    found: attribute_rules.Missing | attribute_rules.Broken | None
+    Attributes:
+        wanted: of that, what can be had.
+        wrong: why its class, or its annotations, cannot.
+        cancel: a change that was never begun is wanted no more.
+        superseded: as of ``Look``.
+    """
+
+    wanted: Wanted
+    wrong: _Wrong | None = None
     cancel: bool = False
-    is_bound: bool = False
+    superseded: bool = False
 
 
 class Modifier:
@@ -50,13 +63,15 @@ class Modifier:
         self._driver = edges.settings.driver
         self._heeds_annotations = edges.settings.modify_annotations
         self._known: dict[str, Known] = {}
-        self._volumes: dict[str, str] = {}  # by claim: whose modification may be watched
         self._readings = Readings(edges)
         self._pauses = NodePauses()
         self._record = ModifyRecord(edges)
         self.queue = KeyedQueue("modify", self.reconcile, edges.metrics)
         self._steps = ModifySteps(
             edges, self._readings, self._record, is_same=self._is_same, wake=self.queue.add
+        )
+        edges.metrics.modifications_waiting.set_function(
+            lambda: sum(known.waits_for_limit for known in self._known.values())
         )
 
     def subscribe(self) -> None:
@@ -82,22 +97,20 @@ class Modifier:
             claim=claim.key, persistent_volume=persistent_volume.name, volume=volume_id
         )
         self._caches.persistent_volumes.observe(persistent_volume)
-        self._volumes[uid] = volume_id
-        known = self._known.get(uid) or Known.of(claim)
-        self._known[uid] = known
+        known = self._known[uid] = self._known.get(uid) or Known.of(claim)
+        known.volume_id = volume_id
         try:
-            waits_s = await self._advance(uid, volume_id, known)
+            waits_s = await self._advance(uid, known)
         except KubeError as error:
             if error.reason not in (Reason.CONFLICT, Reason.OBJECT_NOT_FOUND):
                 self._tell_forbidden(claim, known, error)
                 raise
             known.conflicts += 1  # it has changed since it was seen: nobody need hear of that
-            least_s, most_s = _CONFLICT_S
-            return float(min(least_s * 2.0 ** min(known.conflicts, 16), most_s))
+            return float(min(_CONFLICT_S * 2.0 ** min(known.conflicts, 16), _CONFLICT_MOST_S))
         known.conflicts = 0
         return waits_s
 
-    async def _advance(self, uid: str, volume_id: str, known: Known) -> float | None:
+    async def _advance(self, uid: str, known: Known) -> float | None:
         """Take steps until one has to wait."""
         for _ in range(_MOST_STEPS):
             claim = self._caches.claim(uid)
@@ -107,89 +120,76 @@ class Modifier:
             persistent_volume = self._caches.persistent_volumes.get(claim.spec.volume_name)
             if persistent_volume is None:
                 return AGAIN_S
-            wishes = await self._wishes(claim, persistent_volume, known)
-            if wishes.cancel:
+            found = await self._found(claim, persistent_volume, known)
+            if found.cancel:
                 await self._record.cancel(claim)
-                return _CONFLICT_S[0]
-            if wishes.found is not None:
-                await self._tell_found(claim, wishes.found, known)
+                return CHANGED_S
+            if found.wrong is not None:
+                await self._tell_wrong(claim, found.wrong, known)
                 claim = self._caches.claim(uid) or claim
-            pause_s = self._pauses.left_s(claim)
-            grow = wishes.grow if not pause_s else None
-            if grow is None and wishes.change is None:
+            pause_s, wanted = self._pauses.left_s(claim), found.wanted
+            if pause_s:
+                wanted = replace(wanted, grow=None)
+            if not wanted.wishes:
                 await self._record.tidy(claim, persistent_volume)
-                self._forget(uid, keep=wishes.found is not None)
+                self._forget(uid, keep=found.wrong is not None)
                 return pause_s or None
-            waits_s = known.gather_until_s - loop_s()
-            if waits_s > 0:
-                return waits_s
-            change, is_bound = wishes.change, wishes.is_bound
-            look = Look(claim, persistent_volume, volume_id, known, grow, change, is_bound)
-            done = await self._steps.take(look)
-            if done is not True:
-                return _sooner(done, pause_s)
+            gathers_s = known.gather_until_s - loop_s()
+            if gathers_s > 0:
+                return gathers_s
+            look = Look(claim, persistent_volume, known, wanted, found.superseded)
+            waits_s = await self._steps.take(look)
+            if waits_s != AT_ONCE_S:
+                return _sooner(waits_s, pause_s)
         return AGAIN_S  # what was written was taken out again, by a webhook perhaps
 
-    async def _wishes(
+    async def _found(
         self, claim: Claim, persistent_volume: PersistentVolume, known: Known
-    ) -> _Wishes:
+    ) -> _Found:
         grow = expand.decide(claim, persistent_volume, is_free=known.is_free(Wish.SIZE))
-        size = grow if isinstance(grow, expand.Grow) else None
-        found: (
-            attribute_rules.Nothing
-            | attribute_rules.Missing
-            | attribute_rules.Broken
-            | attribute_rules.Change
-        )
         target = attribute_rules.target_of(claim, is_free=known.is_free(Wish.ATTRIBUTES))
-        is_bound = (grow, target) != (
+        superseded = (grow, target) != (
             expand.decide(claim, persistent_volume, is_free=True),
             attribute_rules.target_of(claim, is_free=True),
         )
-        match target:
-            case attribute_rules.Cancel():
-                return _Wishes(size, None, None, cancel=True)
-            case attribute_rules.Target(name=name):
-                found = attribute_rules.read(
-                    name,
-                    await self._caches.attributes_class(name),
-                    driver=self._driver,
-                    is_csi=persistent_volume.spec.csi is not None,
-                )
-            case attribute_rules.Nothing() if not self._heeds_annotations:
-                found = target
-            case attribute_rules.Nothing():
-                found = attribute_rules.annotated(
-                    claim, persistent_volume.annotations, driver=self._driver
-                )
-            case _:
-                assert_never(target)
-        if isinstance(found, attribute_rules.Change):
-            known.aim(size.target if size else "", found.name or str(found.attributes))
-            return _Wishes(size, found, None, is_bound=is_bound)
-        known.aim(size.target if size else "", "")
-        wrong = None if isinstance(found, attribute_rules.Nothing) else found
-        return _Wishes(size, None, wrong, is_bound=is_bound)
+        wanted = Wanted(grow if isinstance(grow, expand.Grow) else None)
+        if isinstance(target, attribute_rules.Cancel):
+            return _Found(wanted, cancel=True)
+        change = await self._change(claim, persistent_volume, target)
+        if isinstance(change, attribute_rules.Change):
+            wanted = replace(wanted, change=change)
+        known.aim_at(wanted)
+        wrong = change if isinstance(change, _Wrong) else None
+        return _Found(wanted, wrong, superseded=superseded)
 
-    async def _tell_found(
+    async def _change(
         self,
         claim: Claim,
-        found: attribute_rules.Missing | attribute_rules.Broken,
-        known: Known,
-    ) -> None:
+        persistent_volume: PersistentVolume,
+        target: attribute_rules.Nothing | attribute_rules.Target,
+    ) -> attribute_rules.Nothing | attribute_rules.Change | _Wrong:
+        if isinstance(target, attribute_rules.Target):
+            return attribute_rules.read(
+                target.name,
+                await self._caches.attributes_class(target.name),
+                driver=self._driver,
+                is_csi=persistent_volume.spec.csi is not None,
+            )
+        if not self._heeds_annotations:
+            return target
+        return attribute_rules.annotated(claim, persistent_volume.annotations, driver=self._driver)
+
+    async def _tell_wrong(self, claim: Claim, wrong: _Wrong, known: Known) -> None:
         """What is wrong with the class; what is wanted besides goes on without it."""
-        if isinstance(found, attribute_rules.Missing):
-            await self._record.class_missing(claim, found.name)
+        if isinstance(wrong, attribute_rules.Missing):
+            await self._record.class_missing(claim, wrong.name)
             return
         known.begun -= {Wish.ATTRIBUTES}
-        is_news = await self._record.class_broken(claim, found)
-        if is_news and known.told_found != found.message:
-            known.told_found = found.message
-            error = StorageError(Reason.INVALID_CLASS, found.message)
-            self._record.tell(
-                claim, "VolumeModifyFailed", f"{error.reason}: {error.message}", warning=True
-            )
-            log.warning("cannot change the volume", error=error.message)
+        is_news = await self._record.class_broken(claim, wrong)
+        text = f"{Reason.INVALID_CLASS}: {wrong.message}"
+        if is_news and known.news(text, _ATTRIBUTES):
+            self._record.tell_failed(claim, _ATTRIBUTES, text)
+            log.warning("cannot change the volume", error=wrong.message)
 
     def _tell_forbidden(self, claim: Claim, known: Known, error: KubeError) -> None:
         """No way on without people, and the claim itself cannot say so."""
@@ -205,12 +205,13 @@ class Modifier:
         return now is not None and _wanted(now, self._driver) == _wanted(claim, self._driver)
 
     def _forget(self, uid: str, *, keep: bool = False) -> None:
-        volume_id = self._volumes.pop(uid, None)
-        if volume_id is not None:
-            self._readings.leave(uid, volume_id)
-        self._steps.forget(uid)
+        known = self._known.get(uid)
+        if known is None:
+            return
+        self._readings.leave(uid, known.volume_id)
+        known.waits_for_limit = False
         if not keep:
-            self._known.pop(uid, None)
+            del self._known[uid]
 
     def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):

@@ -12,19 +12,19 @@ from typing import Any
 
 from provisioner.decide import attributes as attribute_rules
 from provisioner.decide.claim_status import StatusEdit
-from provisioner.decide.expand import PRE_RESIZE_CAPACITY, Grow
+from provisioner.decide.expand import PRE_RESIZE_CAPACITY
 from provisioner.decide.volume_plan import Wish
 from provisioner.edges import Edges
-from provisioner.kube.client import Patch
+from provisioner.kube.client import Patch, patch_status
 from provisioner.kube.events import Regarding
 from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES
-from provisioner.kube.status import patch_status
 from provisioner.model import attributes as class_parameters
 from provisioner.model.claim import Claim
 from provisioner.model.errors import StorageError
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.volume import GIB
+from provisioner.reconcile.modify_state import Wanted
 
 _Edit = Callable[[StatusEdit], None]
 
@@ -44,7 +44,7 @@ class ModifyRecord:
         self._driver = edges.settings.driver
         self._component = f"external-resizer {edges.settings.driver}"
 
-    async def write(self, claim: Claim, *edits: _Edit) -> bool:
+    async def _write(self, claim: Claim, *edits: _Edit) -> bool:
         """Change the claim's status in one patch; whether there was anything to change."""
         edit = StatusEdit(claim, utc_now())
         for each in edits:
@@ -62,20 +62,16 @@ class ModifyRecord:
         self._caches.claims.observe(changed)
         return True
 
-    async def begin(
-        self, claim: Claim, grow: Grow | None, name: str | None, message: str = ""
-    ) -> None:
-        """Write down what is about to be sent, or waits; a crash then finds the same targets.
-
-        ``grow`` is None and ``name`` None or "" for a wish that is not part of it.
-        """
+    async def begin(self, claim: Claim, wanted: Wanted, message: str = "") -> None:
+        """Write down what is about to be sent, or waits; a crash then finds the same targets."""
+        grow, name = wanted.grow, wanted.name
         old_size, old_modify = claim.allocated_storage, claim.modify_status
         edits: list[_Edit] = []
         if grow is not None:
             edits.append(lambda edit: edit.growing(grow.target, message))
         if name:
             edits.append(lambda edit: edit.changing(name, message))
-        if not await self.write(claim, *edits):
+        if not await self._write(claim, *edits):
             return
         volume = claim.spec.volume_name
         if grow is not None and grow.target != old_size:
@@ -88,15 +84,12 @@ class ModifyRecord:
         self,
         claim: Claim,
         persistent_volume: PersistentVolume,
-        *,
-        grow: Grow | None,
-        name: str | None,
+        wanted: Wanted,
         size_gib: int,
     ) -> None:
-        """Write down what the volume has: its size, its class ("" for that of annotations)."""
-        await self._finish_persistent_volume(
-            claim, persistent_volume, grow=grow, name=name, size_gib=size_gib
-        )
+        """Write down what the volume has of what is wanted; ``size_gib`` is its size."""
+        grow, name = wanted.grow, wanted.name
+        await self._finish_persistent_volume(claim, persistent_volume, wanted, size_gib)
         edits: list[_Edit] = []
         if grow is not None and claim.is_block:
             edits.append(lambda edit: edit.grown(f"{size_gib}Gi"))
@@ -104,7 +97,7 @@ class ModifyRecord:
             edits.append(lambda edit: edit.file_system_pending(grow.target))
         if name:
             edits.append(lambda edit: edit.changed(name))
-        await self.write(claim, *edits)
+        await self._write(claim, *edits)
         if grow is not None and claim.is_block:
             self.tell(claim, "VolumeResizeSuccessful", "Resize volume succeeded")
         elif grow is not None:
@@ -119,11 +112,10 @@ class ModifyRecord:
         self,
         claim: Claim,
         persistent_volume: PersistentVolume,
-        *,
-        grow: Grow | None,
-        name: str | None,
+        wanted: Wanted,
         size_gib: int,
     ) -> None:
+        grow, name = wanted.grow, wanted.name
         spec: dict[str, Any] = {}
         annotations: dict[str, str] = {}
         if grow is not None and parse_bytes(persistent_volume.capacity or "0") < size_gib * GIB:
@@ -139,32 +131,23 @@ class ModifyRecord:
             await self.patch_persistent_volume(persistent_volume, annotations, spec)
 
     async def refused(
-        self,
-        claim: Claim,
-        wish: Wish,
-        error: StorageError,
-        *,
-        grow: Grow | None,
-        name: str | None,
-        for_good: bool,
+        self, claim: Claim, wish: Wish, wanted: Wanted, error: StorageError, *, for_good: bool
     ) -> None:
         """Conditions of a wish that was refused; ``for_good``: only another wish helps."""
-        text = f"{error.reason}: {error.message}"
+        grow, name, reason, message = wanted.grow, wanted.name, error.reason.value, error.message
         if wish is Wish.SIZE and grow is not None:
-            await self.write(
+            text = f"{reason}: {message}"
+            await self._write(
                 claim, lambda edit: edit.cannot_grow(grow.target, text, for_good=for_good)
             )
         elif name:
-            await self.write(
-                claim,
-                lambda edit: edit.cannot_change(
-                    name, error.reason.value, error.message, for_good=for_good
-                ),
+            await self._write(
+                claim, lambda edit: edit.cannot_change(name, reason, message, for_good=for_good)
             )
 
     async def class_missing(self, claim: Claim, name: str) -> None:
         """Its class does not exist; said when that is found."""
-        if await self.write(claim, lambda edit: edit.class_missing(name)):
+        if await self._write(claim, lambda edit: edit.class_missing(name)):
             self.tell(claim, "VolumeModifyFailed", f'VAC "{name}" does not exist.', warning=True)
 
     async def class_broken(self, claim: Claim, broken: attribute_rules.Broken) -> bool:
@@ -172,14 +155,14 @@ class ModifyRecord:
         name = broken.name
         if not name:
             return True
-        return await self.write(
+        return await self._write(
             claim,
             lambda edit: edit.cannot_change(name, "InvalidClass", broken.message, for_good=True),
         )
 
     async def cancel(self, claim: Claim) -> None:
         """A change that was never begun is wanted no more."""
-        await self.write(claim, lambda edit: edit.cancelled())
+        await self._write(claim, lambda edit: edit.cancelled())
         self.tell(claim, "VolumeModifyCanceled", "Cancelled modify.")
 
     async def tidy(self, claim: Claim, persistent_volume: PersistentVolume) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from provisioner.decide import snapshot_content as bodies
-from provisioner.kube.client import KubeClient, Patch
+from provisioner.kube.client import KubeClient, Patch, find
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.kube.resources import SNAPSHOT_CONTENTS, VOLUME_SNAPSHOTS
 from provisioner.model.errors import KubeError, Reason, StorageError
@@ -97,10 +97,11 @@ class ContentWriter:
         self._caches.contents.observe(changed)
         return changed
 
-    async def refresh(self, name: str) -> VolumeSnapshotContent:
-        """Take in what the API server has."""
-        live = await self._client.get(SNAPSHOT_CONTENTS, name)
-        self._caches.contents.observe(live)
+    async def refresh(self, name: str) -> VolumeSnapshotContent | None:
+        """Take in what the API server has; None: it has none of that name."""
+        live = await find(self._client, SNAPSHOT_CONTENTS, name)
+        if live is not None:
+            self._caches.contents.observe(live)
         return live
 
     async def _patch(

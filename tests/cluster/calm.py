@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from provisioner.kube.transport import USER_AGENT
+from provisioner.kube.client import USER_AGENT
 from provisioner.model.tags import VOLUME_NAME
 from tests.cluster.cluster import Cluster
 

@@ -32,9 +32,8 @@ from provisioner.app import Controller
 from provisioner.ec2 import botocore_client
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.limiter import Limiter
-from provisioner.kube.client import KubeClient
+from provisioner.kube.client import KubeClient, Transport
 from provisioner.kube.credentials import Credentials
-from provisioner.kube.transport import Transport
 from provisioner.kube_failures import Attempt
 from provisioner.metrics import Metrics
 from provisioner.model.errors import KubeError, Outcome

@@ -23,9 +23,8 @@ from typing import Any
 from aiohttp import web
 
 from provisioner import logs
-from provisioner.kube.client import KubeClient
+from provisioner.kube.client import KubeClient, Transport
 from provisioner.kube.credentials import Credentials
-from provisioner.kube.transport import Transport
 from provisioner.kube_failures import Attempt
 from webhook.certificates import Names
 from webhook.configurations import Configurations

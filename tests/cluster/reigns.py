@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from provisioner import app
-from provisioner.kube.held_lease import LED_SINCE
+from provisioner.kube.lease import LED_SINCE
 from provisioner.sandbox.api import Api
 from tests.cluster import hands
 from tests.cluster.hands import DRIVER

@@ -12,9 +12,8 @@ import pytest
 from provisioner.kube import informer as informer_module
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.events import EventRecorder, Regarding
-from provisioner.kube.held_lease import LEASES
 from provisioner.kube.informer import Informer
-from provisioner.kube.lease import Leases
+from provisioner.kube.lease import LEASES, Leases
 from provisioner.kube.resources import ATTACHMENTS, CLAIMS, PERSISTENT_VOLUMES, Resource
 from provisioner.metrics import Metrics
 from provisioner.model.claim import Claim

@@ -6,7 +6,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from provisioner.kube import transport
+from provisioner.kube import client as client_module
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import ATTACHMENTS, CLAIMS, PERSISTENT_VOLUMES, key_of
 from provisioner.model.errors import KubeError, Outcome, Reason
@@ -232,7 +232,7 @@ async def test_a_server_that_is_not_there_did_nothing(
 async def test_a_hung_write_may_have_happened(
     client: KubeClient, server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "REQUEST_TIMEOUT", aiohttp.ClientTimeout(total=0.05))
+    monkeypatch.setattr(client_module, "REQUEST_TIMEOUT", aiohttp.ClientTimeout(total=0.05))
     server.on("POST", PVS, Hang())
 
     with pytest.raises(KubeError) as caught:

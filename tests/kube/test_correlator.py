@@ -1,6 +1,6 @@
 import pytest
 
-from provisioner.kube.correlator import BURST, REFILL_S, SIMILAR_S, Correlator, Regarding
+from provisioner.kube.events import BURST, REFILL_S, SIMILAR_S, Correlator, Regarding
 
 CLAIM = Regarding("PersistentVolumeClaim", "v1", "data", "web", "uid-1", "5")
 

@@ -9,8 +9,7 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from provisioner.kube.client import KubeClient
-from provisioner.kube.held_lease import LED_SINCE
-from provisioner.kube.lease import Leases
+from provisioner.kube.lease import LED_SINCE, Leases
 from provisioner.metrics import Metrics
 from provisioner.model.reign import Reign
 from tests.kube.apiserver import ApiServer, status

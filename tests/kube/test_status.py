@@ -6,9 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from provisioner.kube.client import KubeClient
+from provisioner.kube.client import KubeClient, patch_status
 from provisioner.kube.resources import CLAIMS
-from provisioner.kube.status import patch_status
 from provisioner.kube.wire import decode_object
 from provisioner.model.errors import KubeError
 from tests.builders import UID, a_claim

@@ -4,7 +4,7 @@ from contextlib import aclosing
 import aiohttp
 import pytest
 
-from provisioner.kube import transport
+from provisioner.kube import client as client_module
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import PERSISTENT_VOLUMES
 from provisioner.model.errors import KubeError, Reason
@@ -58,7 +58,7 @@ async def test_a_silent_watch_ends_without_an_error(
     client: KubeClient, server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = aiohttp.ClientTimeout(total=None, sock_read=0.05)
-    monkeypatch.setattr(transport, "WATCH_TIMEOUT", short)
+    monkeypatch.setattr(client_module, "WATCH_TIMEOUT", short)
     server.on("WATCH", PVS, Watch(("ADDED", an_object("a"))), Hang())
 
     for expected in (["ADDED"], Reason.TIMED_OUT):

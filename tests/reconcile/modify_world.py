@@ -22,7 +22,7 @@ from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.model.modification import Modification
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import VolumeAttributesClass
-from provisioner.reconcile import modify_record, modify_sending, modify_steps
+from provisioner.reconcile import modify_record, modify_steps
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.modify import Modifier
 from provisioner.settings import Settings
@@ -49,7 +49,7 @@ class World:
         self.metrics = Metrics()
         self.options: Json = {}
         self.caches = Caches(cast("KubeClient", self), self.metrics, DRIVER)
-        for module in (modify_record, modify_sending, modify_steps):
+        for module in (modify_record, modify_steps):
             if hasattr(module, "utc_now"):
                 monkeypatch.setattr(module, "utc_now", self.now)
         self._tasks: list[asyncio.Task[None]] = []

@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -23,7 +24,7 @@ from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.reconcile.edges import Kube
 
 if TYPE_CHECKING:
-    from provisioner.ec2.volumes import Volumes
+    from provisioner.edges import Edges
     from provisioner.kube.client import KubeClient
     from provisioner.model.volume import Volume
 
@@ -84,12 +85,10 @@ class World:
         )
         for number in range(count):
             self.add(number, tags.VOLUME_NAME, name=f"pvc-{number}")
-        self.extra_tags = ExtraTags(
-            settings=self.settings,
-            caches=self.caches,
-            volumes=cast("Volumes", self.ec2),
-            metrics=self.metrics,
+        edges = SimpleNamespace(
+            settings=self.settings, caches=self.caches, volumes=self.ec2, metrics=self.metrics
         )
+        self.extra_tags = ExtraTags(cast("Edges", edges))
 
     def add(self, number: int, key: str, *, name: str, deleting: bool = False) -> None:
         found = a_persistent_volume(name, handle=volume_id(number), deleting=deleting)

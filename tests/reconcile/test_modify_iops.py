@@ -10,7 +10,7 @@ import pytest
 from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.modification import ModifyRequest
-from provisioner.reconcile.modify_memory import GATHER_S
+from provisioner.reconcile.modify_state import GATHER_S
 from tests.reconcile.modify_cloud import refusal
 from tests.reconcile.modify_world import World, claim_json, told
 

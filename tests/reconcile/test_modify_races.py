@@ -13,7 +13,7 @@ import pytest
 from provisioner.model.budget import ANNOTATION, Ledger, Start
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.modification import Modification
-from provisioner.reconcile.modify_sending import ledger_of
+from provisioner.reconcile.modify_steps import ledger_of
 from tests.reconcile.modify_cloud import VOLUME, refusal
 from tests.reconcile.modify_world import World, told
 

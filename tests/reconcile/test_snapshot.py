@@ -12,7 +12,7 @@ from provisioner.model import tags
 from provisioner.model import volume_snapshot as v
 from provisioner.model.errors import Ec2Error, Outcome, Reason
 from provisioner.model.tags import SNAPSHOT_NAME
-from provisioner.reconcile.snapshot_taking import Taking
+from provisioner.reconcile.snapshot import Snapshotter
 from provisioner.settings import Settings
 from tests.reconcile.snapshot_cloud import EPOCH
 from tests.reconcile.snapshot_world import World, in_world, take_like_stock
@@ -48,7 +48,7 @@ def test_a_content_gets_its_snapshot_and_is_ready_soon_after_ec2_says_so():
         assert content.annotations == {}
         assert world.events.told == []
         assert world.watcher._watched == {}
-        assert world.snapshotter._taking._attempts == {}
+        assert world.snapshotter._attempts == {}
 
     in_world(story)
 
@@ -207,7 +207,7 @@ def test_who_gives_extra_tags_with_templates_hears_what_snapshots_get():
     edges = MagicMock(settings=Settings(extra_tags=given))
 
     with capture_logs() as logs:
-        Taking(edges, MagicMock(), MagicMock(), now=lambda: EPOCH)
+        Snapshotter(edges, now=lambda: EPOCH)
 
     [line] = logs
     assert "as they stand" in line["event"]

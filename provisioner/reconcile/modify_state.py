@@ -1,18 +1,25 @@
-"""One claim whose volume is to grow or to change: what this process knows, and one look at it."""
+"""One claim whose volume is to grow or to change: what is wanted and known, and one look at it.
+
+The states that a wish goes through, and where each is kept:
+
+- gathering: another wish may follow, and both then cost one modification (``gather_until_s``);
+- begun: what the claim's status names may be under way (``begun``), and while a process before us
+  may have sent it without a note, nobody knows (``inherited_until_s``);
+- apart: EC2 has refused both wishes together, and each goes alone (``Aim.apart``);
+- refused: set aside for a while, and told on the claim (``refusals``);
+- limited: EC2 takes no modification before a time (``limited_until``).
+"""
 
 import asyncio
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal
 
-from provisioner.decide import attributes as attribute_rules
-from provisioner.decide import expand, volume_plan
-from provisioner.decide.attributes import ModifyStatus
-from provisioner.decide.expand import ResizeStatus
+from provisioner.decide import volume_plan
+from provisioner.decide.attributes import Change, ModifyStatus, following_of
+from provisioner.decide.expand import Grow, ResizeStatus
 from provisioner.decide.volume_plan import View, Wish
-from provisioner.ec2.watchers import Watchers
 from provisioner.edges import Edges
 from provisioner.model.budget import IN_DOUBT_S, Ledger, name_of
 from provisioner.model.claim import Claim
@@ -32,6 +39,49 @@ _LEAST_S = 0.1
 _NODE_PAUSE_S, _NODE_PAUSE_MOST_S = 5.0, 1800.0
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is wanted of a volume."""
+
+    grow: Grow | None = None
+    change: Change | None = None
+
+    @property
+    def wishes(self) -> frozenset[Wish]:
+        """Which of both."""
+        wanted = {Wish.SIZE: self.grow is not None, Wish.ATTRIBUTES: self.change is not None}
+        return frozenset(wish for wish in Wish if wanted[wish])
+
+    @property
+    def name(self) -> str | None:
+        """The class that is wanted, "" for that of annotations, None for none."""
+        return None if self.change is None else self.change.name
+
+    def only(self, wishes: frozenset[Wish]) -> "Wanted":
+        """Without all other wishes."""
+        return Wanted(
+            self.grow if Wish.SIZE in wishes else None,
+            self.change if Wish.ATTRIBUTES in wishes else None,
+        )
+
+
+@dataclass(slots=True)
+class Aim:
+    """Targets, and what EC2 has said of just these.
+
+    Attributes:
+        targets: the size and the class, by wish; "" for none.
+        apart: why both were refused together; each goes alone since.
+        ceiling: the most IOPS that EC2 gives, as it has said when it refused more.
+        unfollowed: why the tags that tell how IOPS follow the size could not be written.
+    """
+
+    targets: Mapping[Wish, str] = field(default_factory=lambda: dict.fromkeys(Wish, ""))
+    apart: StorageError | None = None
+    ceiling: int | None = None
+    unfollowed: StorageError | None = None
+
+
 @dataclass(slots=True)
 class Refusal:
     """A wish that was refused: what it was, why, and from when on it is tried again (loop time).
@@ -46,49 +96,50 @@ class Refusal:
     is_written: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A volume and its latest modification, as read at a time of the loop."""
+
+    volume: Volume | None
+    latest: Modification | None
+    at_s: float
+
+
 @dataclass(slots=True)
 class Known:
     """One claim.
 
     Attributes:
+        volume_id: whose modification may be watched.
         wished_at_s: when something was first wanted (loop time).
         gather_until_s: so long (loop time) another wish is waited for.
-        targets: the size and the class that are wanted, "" for none.
+        aim: what is wanted.
         begun: the wishes whose target in the claim's status may be under way.
         inherited_until_s: so long (loop time) a process before us may turn out to have sent it.
-        alone: both wishes together were refused; ``together`` is why.
-        ceiling: the most IOPS that EC2 gives, as it has said when it refused more.
-        unfollowed: why the tags that tell how IOPS follow the size could not be written.
-        volume: as it was read last; ``latest`` its latest modification.
-        read_at_s: when (loop time); None: not yet, or it is out of date.
+        reading: None: not yet, or it is out of date.
         refusals: by wish.
         limited_until: EC2 takes no modification before.
         limit_is_guess: it does not say until when.
+        waits_for_limit: there is nothing to do but wait for that.
         told_failed: the failed modification that was told.
         told: what was told last of each wish, and when (loop time).
-        told_found: what was told of a class or annotations that cannot be had.
         missing_since_s: since when EC2 does not show the volume.
         conflicts: writes in a row that found the claim or its object changed.
     """
 
     wished_at_s: float
+    volume_id: str = ""
     gather_until_s: float = 0.0
-    targets: tuple[str, str] = ("", "")
+    aim: Aim = field(default_factory=Aim)
     begun: frozenset[Wish] = frozenset()
     inherited_until_s: float = 0.0
-    alone: bool = False
-    together: StorageError | None = None
-    ceiling: int | None = None
-    unfollowed: StorageError | None = None
-    volume: Volume | None = None
-    latest: Modification | None = None
-    read_at_s: float | None = None
+    reading: Reading | None = None
     refusals: dict[Wish, Refusal] = field(default_factory=dict)
     limited_until: datetime | None = None
     limit_is_guess: bool = False
+    waits_for_limit: bool = False
     told_failed: str = ""
     told: dict[Wish, tuple[str, float]] = field(default_factory=dict)
-    told_found: str = ""
     missing_since_s: float | None = None
     conflicts: int = 0
 
@@ -104,45 +155,63 @@ class Known:
             Wish.ATTRIBUTES: modify is not None and modify.status == ModifyStatus.IN_PROGRESS,
         }
         begun = frozenset(wish for wish in Wish if named[wish])
-        return cls(loop_s(), begun=begun, inherited_until_s=loop_s() + IN_DOUBT_S if begun else 0.0)
+        until_s = loop_s() + IN_DOUBT_S if begun else 0.0
+        return cls(loop_s(), begun=begun, inherited_until_s=until_s)
 
     def is_free(self, wish: Wish) -> bool:
         """Whether surely nothing is under way for what the claim's status names."""
         return wish not in self.begun
 
-    def aim(self, size: str, name: str) -> None:
+    def aim_at(self, wanted: Wanted) -> None:
         """Note what is wanted now; forget refusals of anything else."""
-        targets = (size, name)
-        if targets == self.targets:
+        change = wanted.change
+        new = {
+            Wish.SIZE: wanted.grow.target if wanted.grow else "",
+            Wish.ATTRIBUTES: (change.name or str(change.attributes)) if change else "",
+        }
+        old, now_s = self.aim.targets, loop_s()
+        if new == old:
             return
-        now_s = loop_s()
-        if not any(self.targets):
+        if not any(old.values()):
             self.wished_at_s = now_s
-        if any(new and new != old for new, old in zip(targets, self.targets, strict=True)):
+        if any(new[wish] not in ("", old[wish]) for wish in Wish):
             self.gather_until_s = now_s + GATHER_S
-        for wish, target in zip(Wish, targets, strict=True):
-            if wish in self.refusals and self.refusals[wish].target != target:
+        for wish, refusal in list(self.refusals.items()):
+            if refusal.target != new[wish]:
                 del self.refusals[wish]
-        self.targets, self.alone, self.together = targets, False, None
-        self.ceiling = self.unfollowed = None
+        self.aim = Aim(new)
 
     def forget_class(self) -> None:
         """Forget refusals of the class: another one has its name by now."""
         self.refusals.pop(Wish.ATTRIBUTES, None)
-        self.targets, self.alone, self.together = (self.targets[0], ""), False, None
+        self.aim = Aim({**self.aim.targets, Wish.ATTRIBUTES: ""})
 
     def refuse(self, wish: Wish, error: StorageError, again_s: float) -> None:
         """Set a wish aside for a while."""
-        target = dict(zip(Wish, self.targets, strict=True))[wish]
         times = self.refusals[wish].times + 1 if wish in self.refusals else 1
+        target = self.aim.targets[wish]
         self.refusals[wish] = Refusal(target, error, loop_s() + again_s, times)
         self.begun -= {wish}
 
-    def sent(self, begun: Modification, now_s: float) -> None:
+    def sent(self, begun: Modification) -> None:
         """EC2 has taken a modification."""
-        self.latest, self.read_at_s = begun, now_s
+        volume = self.reading.volume if self.reading is not None else None
+        self.reading = Reading(volume, begun, loop_s())
         self.limited_until, self.limit_is_guess = None, False
         self.told.clear()
+
+    def released(self) -> float:
+        """Nothing came of what may have been begun: what is wanted by now counts.
+
+        A process before us, or the stock resizer, may have sent it a moment ago without a note: the
+        seconds until that would show.
+        """
+        now_s, until_s = loop_s(), self.inherited_until_s
+        if self.reading is None or self.reading.at_s < until_s:
+            self.reading = None
+            return max(0.0, until_s - now_s)
+        self.begun = frozenset()
+        return 0.0
 
     def news(
         self, message: str, wishes: frozenset[Wish], again_s: float = math.inf
@@ -159,14 +228,56 @@ class Known:
 
     def held_for_s(self) -> float | None:
         """Seconds until the first of the refused wishes is tried again."""
-        now_s = loop_s()
-        left = [each.until_s - now_s for each in self.refusals.values()]
+        left = [each.until_s - loop_s() for each in self.refusals.values()]
         return max(_LEAST_S, min(left)) if left else None
 
     @property
     def refused(self) -> frozenset[Wish]:
         """The wishes whose time has not come."""
         return frozenset(w for w, each in self.refusals.items() if each.until_s > loop_s())
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at one claim; ``superseded``: it wants something else than what may be under way."""
+
+    claim: Claim
+    persistent_volume: PersistentVolume
+    known: Known
+    wanted: Wanted
+    superseded: bool = False
+
+    @property
+    def wishes(self) -> frozenset[Wish]:
+        """What is wanted, and not refused for now."""
+        return self.wanted.wishes - self.known.refused
+
+    def view(
+        self,
+        reading: Reading,
+        change: Change | None,
+        tags: Mapping[str, str],
+        ledger: Ledger,
+        now: datetime,
+    ) -> View:
+        """What the plan is made from; ``change`` with its ``tags`` may be less than is wanted."""
+        known, aim, grow = self.known, self.known.aim, self.wanted.grow
+        return View(
+            volume=reading.volume,
+            latest=reading.latest,
+            ledger=ledger,
+            now=now,
+            size_gib=grow.size_gib if grow else None,
+            attributes=change.attributes if change else None,
+            tags=tags,
+            following=following_of(change),
+            unfollowed=aim.unfollowed is not None,
+            ceiling=aim.ceiling,
+            refused=known.refused,
+            alone=aim.apart is not None,
+            limited_until=known.limited_until,
+            told_failed=known.told_failed,
+        )
 
 
 class Readings:
@@ -178,39 +289,40 @@ class Readings:
     def __init__(self, edges: Edges) -> None:
         self._volumes = edges.volume_reads
         self._modifications = edges.modification_reads
-        self._watchers: Watchers = edges.watchers
+        self._watcher = edges.watchers.modifications
 
-    async def refresh(self, volume_id: str, known: Known, ledger: Ledger) -> None:
-        """Bring ``known`` up to date.
+    async def refreshed(self, known: Known, ledger: Ledger) -> Reading:
+        """What is known, brought up to date.
 
         Raises:
             Ec2Error: EC2 could not be asked.
         """
-        sighting = self._watchers.modifications.sighting(volume_id)
+        volume_id, now_s, reading = known.volume_id, loop_s(), known.reading
+        sighting = self._watcher.sighting(volume_id)
         fresh_s = FRESH_S if sighting is None else _FRESH_WATCHED_S
-        if known.read_at_s is None or loop_s() - known.read_at_s > fresh_s:
-            asked_at_s = loop_s()
-            known.volume, known.latest = await asyncio.gather(
+        if reading is None or now_s - reading.at_s > fresh_s:
+            volume, latest = await asyncio.gather(
                 self._volumes.volume(volume_id), self._modifications.latest(volume_id)
             )
-            known.read_at_s = asked_at_s
-            return
+            known.reading = reading = Reading(volume, latest, now_s)
+            return reading
         shown = sighting.found if sighting is not None else None
         # EC2 may still show the modification before ours.
         if shown is not None and not (ledger.starts and name_of(shown) == ledger.starts[-1].after):
-            known.latest = shown
+            known.reading = reading = replace(reading, latest=shown)
+        return reading
 
     def watch(
         self, uid: str, volume_id: str, wake: Callable[[], None], *, anew: bool = False
     ) -> None:
         """Have the claim looked at when its modification has changed."""
-        self._watchers.modifications.watch(
+        self._watcher.watch(
             volume_id, f"modify {uid}", wake, not_before_s=_NOT_BEFORE_S if anew else 0.0
         )
 
     def leave(self, uid: str, volume_id: str) -> None:
         """It is waited for no more."""
-        self._watchers.modifications.forget(volume_id, f"modify {uid}")
+        self._watcher.forget(volume_id, f"modify {uid}")
 
 
 @dataclass(slots=True)
@@ -256,78 +368,12 @@ class NodePauses:
         self._refusals.pop(uid, None)
 
 
-# Go on at once; or the next look in so many seconds, None: when woken.
-Next = Literal[True] | float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """One look at one claim; what it wants is ``grow``, ``change`` or both.
-
-    ``is_bound``: something else is wanted by now than what may be under way.
-    """
-
-    claim: Claim
-    persistent_volume: PersistentVolume
-    volume_id: str
-    known: Known
-    grow: expand.Grow | None
-    change: attribute_rules.Change | None
-    is_bound: bool = False
-
-    @property
-    def wishes(self) -> frozenset[Wish]:
-        """What is wanted."""
-        wanted = {Wish.SIZE: self.grow is not None, Wish.ATTRIBUTES: self.change is not None}
-        return frozenset(wish for wish in Wish if wanted[wish])
-
-
-def view_of(
-    look: Look,
-    change: attribute_rules.Change | None,
-    tags: Mapping[str, str],
-    ledger: Ledger,
-    now: datetime,
-) -> View:
-    """What the plan is made from; ``change`` with its ``tags`` may be less than is wanted."""
-    known = look.known
-    return View(
-        volume=known.volume,
-        latest=known.latest,
-        ledger=ledger,
-        now=now,
-        size_gib=look.grow.size_gib if look.grow else None,
-        attributes=change.attributes if change else None,
-        tags=tags,
-        following=attribute_rules.following_of(change),
-        unfollowed=known.unfollowed is not None,
-        ceiling=known.ceiling,
-        refused=known.refused,
-        alone=known.alone,
-        limited_until=known.limited_until,
-        told_failed=known.told_failed,
-    )
-
-
 def is_under_way(view: View, step: volume_plan.Step) -> bool:
     """Whether what the claim's status names is being carried out, is done, or may be either."""
     known = volume_plan.InDoubt | volume_plan.Done | volume_plan.Tag | volume_plan.Gone
     if isinstance(step, known):
         return True
     return view.latest is not None and view.latest.state is ModificationState.MODIFYING
-
-
-def released(known: Known) -> Next:
-    """It was never begun, or nothing came of it: what is wanted by now counts.
-
-    A process before us, or the stock resizer, may have sent it a moment ago without a note.
-    """
-    now_s, until_s = loop_s(), known.inherited_until_s
-    if known.read_at_s is None or known.read_at_s < until_s:
-        known.read_at_s = None
-        return until_s - now_s if until_s > now_s else True
-    known.begun = frozenset()
-    return True
 
 
 def loop_s() -> float:
