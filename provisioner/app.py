@@ -13,6 +13,7 @@ import sys
 import time
 import uuid
 from contextlib import AsyncExitStack, suppress
+from typing import Protocol
 
 import structlog
 
@@ -23,17 +24,19 @@ from provisioner.ec2.rates import parse_rates
 from provisioner.edges import Edges
 from provisioner.kube.client import KubeClient
 from provisioner.kube.lease import Leases
+from provisioner.kube.queue import KeyedQueue
 from provisioner.metrics import Metrics
 from provisioner.model.errors import StorageError
 from provisioner.model.persistent_volume import sanitised
 from provisioner.model.reign import left_nothing
 from provisioner.reconcile.attach import Attacher
+from provisioner.reconcile.dead_node import DeadNodes
 from provisioner.reconcile.delete import Deleter
 from provisioner.reconcile.extra_tags import ExtraTags
-from provisioner.reconcile.flow import Flow, Lasting
 from provisioner.reconcile.initialization import DataWaits
+from provisioner.reconcile.initialize_node import NodeInitializer
 from provisioner.reconcile.modify import Modifier
-from provisioner.reconcile.node_care import NodeCare
+from provisioner.reconcile.node_flows import AgentTaint, AttachmentLimits
 from provisioner.reconcile.orphans import OrphanSweep
 from provisioner.reconcile.own_cloud import OwnCloud
 from provisioner.reconcile.provision import Provisioner
@@ -47,6 +50,22 @@ _MARKS_S = 5.0
 _CATCH_UP_AGAIN_S = 1.0
 
 log = structlog.get_logger(__name__)
+
+
+class Flow(Protocol):
+    """Objects of one kind, looked at by key."""
+
+    queue: KeyedQueue
+
+    def subscribe(self) -> None:
+        """Have objects looked at from now on."""
+
+
+class Lasting(Protocol):
+    """Something that runs until it is cancelled."""
+
+    async def run(self) -> None:
+        """Work forever."""
 
 
 class Controller:
@@ -105,7 +124,12 @@ class Controller:
         )
         self.modifier = Modifier(edges)
         self.snapshotter = Snapshotter(edges)
-        self.node_care = NodeCare(edges)
+        self.of_nodes: list[Flow] = [
+            AgentTaint(edges),
+            AttachmentLimits(edges),
+            NodeInitializer(edges),
+        ]
+        self.dead_nodes = DeadNodes(edges)
         self.extra_tags = ExtraTags(
             settings=settings, caches=edges.caches, volumes=edges.volumes, metrics=metrics
         )
@@ -124,7 +148,7 @@ class Controller:
         """What works on objects, one queue each; the first one is ended last."""
         finalizers = self.provisioner.sources.finalizers
         of_volumes: list[Flow] = [self.provisioner, self.deleter, self.attacher, self.modifier]
-        return [*of_volumes, self.snapshotter, finalizers, *self.node_care.flows]
+        return [*of_volumes, self.snapshotter, finalizers, *self.of_nodes]
 
     @property
     def lasting(self) -> list[Lasting]:
@@ -132,7 +156,7 @@ class Controller:
         sources = self.provisioner.sources
         return [
             *(self.edges.watchers, self.marks, self.events, self.orphans, self.extra_tags),
-            *(*self.node_care.lasting, sources.finalizers, sources.crossings),
+            *(self.dead_nodes, sources.finalizers, sources.crossings),
         ]
 
     def still_leading(self) -> bool:

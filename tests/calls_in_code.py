@@ -26,6 +26,7 @@ _VERBS = {
     # Not of KubeClient, but made of it.
     "Informer": ("list", "watch"),
     "Projection": ("list", "watch"),
+    "find": ("get",),
     "_find": ("get",),
     "patch_status": ("patch",),
 }
@@ -33,7 +34,12 @@ _NOT_THE_CONTROLLER = ("sandbox", "node")
 # Where the kind is a variable: the informer itself, and caches.py, whose kinds are named where
 # their informers are made and where _find is called.
 # Or where patch_status is called.
-_KIND_IN_A_VARIABLE = {"kube/informer.py", "kube/status.py", "reconcile/caches.py"}
+_KIND_IN_A_VARIABLE = {
+    "kube/client.py",
+    "kube/informer.py",
+    "kube/status.py",
+    "reconcile/caches.py",
+}
 
 Right = tuple[str, str, str]
 

@@ -19,7 +19,7 @@ from provisioner.decide import class_check as rules
 from provisioner.decide.class_check import Located
 from provisioner.model.storage_class import StorageClass
 from tests.builders import DRIVER, a_csi_node, a_node
-from tests.test_readme import section
+from tests.documents import section
 
 Captured = pytest.CaptureFixture[str]
 A = "us-east-1a"
@@ -152,8 +152,8 @@ def test_the_classes_of_the_manifests_are_sound():
         assert found == rules.Findings()
 
 
-def test_readme_shows_what_is_told():
-    shown = section("Checking a class")
+def test_docs_show_what_is_told():
+    shown = section("storage-classes", "Check a class")
     [document] = re.findall(r"```yaml\n(.+?)```", shown, re.DOTALL)
     [output] = re.findall(r"```\n\$ ebs-provisioner class check .+?\n(.+?)\n```", shown, re.DOTALL)
     storage_class = msgspec.convert(yaml.safe_load(document), StorageClass)

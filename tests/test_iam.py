@@ -1,4 +1,4 @@
-"""The AWS policies, rendered as their README says, against what the code calls and tags."""
+"""The AWS policies, rendered as docs say, against what the code calls and tags."""
 
 import json
 import re
@@ -17,6 +17,7 @@ from provisioner.ec2.ceilings import tried_tags
 from provisioner.model import tags
 from provisioner.model.attributes import Attributes
 from tests.calls_in_code import ec2_actions
+from tests.documents import page
 
 PACKAGE = Path(package_file).parent
 IAM = PACKAGE.parent / "manifests" / "iam"
@@ -266,7 +267,7 @@ def test_one_clusters_role_cannot_make_another_clusters_volume_its_own(
 
 
 def test_the_files_for_all_clusters_would_let_it_and_are_not_for_such_a_role():
-    """AWS takes ``Kubernetes.io/cluster/…`` for the tag of ownership; README says what goes together."""
+    """AWS takes ``Kubernetes.io/cluster/…`` for the tag of ownership; docs say what goes together."""
     foreign, stolen = our_tags("staging"), "Kubernetes.io/cluster/production"
     everywhere = rendered("attribute-tags-policy.json")
 
@@ -274,8 +275,7 @@ def test_the_files_for_all_clusters_would_let_it_and_are_not_for_such_a_role():
     for action in OF_VOLUMES:
         policy = rendered("one-cluster-policy.json")
         assert allows(policy, action, volume(), ResourceTag=foreign | {stolen: "owned"})
-    readme = (IAM / "README.md").read_text()
-    assert "Take the `one-cluster-` files together" in readme
+    assert "Use the `one-cluster-` files together" in page("reference/iam")
 
 
 def test_a_file_for_one_cluster_names_only_what_is_the_clusters():
@@ -314,7 +314,7 @@ def test_it_fits_into_a_managed_policy(name: str):
 
 
 def test_the_documented_commands_render_every_template():
-    lines = re.findall(r"^sed .+$", (IAM / "README.md").read_text(), re.MULTILINE)
+    lines = re.findall(r"^sed .+$", page("reference/iam"), re.MULTILINE)
     shell = shutil.which("sh")
 
     assert shell is not None

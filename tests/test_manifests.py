@@ -15,7 +15,8 @@ from prometheus_client import CollectorRegistry
 from provisioner import __file__ as package_file
 from provisioner import app, probes
 from provisioner.cli import controller
-from provisioner.decide import agent_taint, initialize_node
+from provisioner.decide import agent_taint
+from provisioner.decide import initialize_node as rules
 from provisioner.ec2 import botocore_client
 from provisioner.kube import lease
 from provisioner.model import parameters
@@ -23,7 +24,7 @@ from provisioner.model.attachment_limit import LIMIT_ANNOTATION
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.node import OUT_OF_SERVICE_FOR
 from provisioner.model.taint import OUT_OF_SERVICE, Taint, Toleration, keeps_away
-from provisioner.reconcile import cloud_controllers
+from provisioner.reconcile import initialize_node
 from provisioner.settings import Settings
 from tests.calls_in_code import kubernetes_rights
 
@@ -137,10 +138,10 @@ def test_the_leases_of_cloud_controllers_are_looked_at_where_they_are_wherever_o
     """In a Role of its own: the one of our leases goes where --leader-election-namespace says."""
     [rule] = the("Role", CLOUD_CONTROLLERS)["rules"]
 
-    assert (rule["resourceNames"], rule["verbs"]) == (list(cloud_controllers.LEASES), ["get"])
+    assert (rule["resourceNames"], rule["verbs"]) == (list(initialize_node.LEASES), ["get"])
     for kind in ("Role", "RoleBinding"):
         found = the(kind, CLOUD_CONTROLLERS)["metadata"]
-        assert found["namespace"] == cloud_controllers.NAMESPACE
+        assert found["namespace"] == initialize_node.NAMESPACE
 
 
 def test_each_role_is_bound_once():
@@ -315,7 +316,7 @@ def test_they_come_up_on_nodes_that_wait_for_the_node_plugin(path: str):
     """The controller takes this taint off: where all nodes have it, no other pod would ever run."""
     assert keeps_pods_away(agent_taint.taint_key(EBS_DRIVER), tolerated(path)) == []
     assert keeps_pods_away("example.com/other", tolerated(path)) == list(EFFECTS)
-    assert keeps_pods_away(initialize_node.TAINT, tolerated(path)) == list(EFFECTS)
+    assert keeps_pods_away(rules.TAINT, tolerated(path)) == list(EFFECTS)
 
 
 @WORKLOADS
@@ -330,7 +331,7 @@ def test_where_ours_initializes_nodes_they_come_up_on_those_that_are_not(path: s
     assert generator["literals"] == [f"{PREFIX}INITIALIZE_NODES=true"]
     assert [each["path"] for each in added] == ["/spec/template/spec/tolerations/-"]
     with_it = [*tolerated(path), *(each["value"] for each in added)]
-    assert keeps_pods_away(initialize_node.TAINT, with_it) == []
+    assert keeps_pods_away(rules.TAINT, with_it) == []
     assert keeps_pods_away("example.com/other", with_it) == list(EFFECTS)
 
 
@@ -339,7 +340,7 @@ def test_the_account_is_held_to_what_the_code_writes_on_nodes():
     keys = {each["name"]: set(json.loads(each["expression"])) for each in variables}
 
     assert keys == {
-        "taints": {agent_taint.taint_key(EBS_DRIVER), initialize_node.TAINT, OUT_OF_SERVICE.key},
-        "labels": set(initialize_node.LABELS),
+        "taints": {agent_taint.taint_key(EBS_DRIVER), rules.TAINT, OUT_OF_SERVICE.key},
+        "labels": set(rules.LABELS),
         "annotations": {LIMIT_ANNOTATION, OUT_OF_SERVICE_FOR},
     }

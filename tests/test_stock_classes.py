@@ -13,6 +13,7 @@ from provisioner.decide.storage_class import read
 from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
 from provisioner.model.parameters import FILE_SYSTEM_KEY, SECRET_KEYS, TABLE, TAG_PREFIX, parse
 from tests.builders import a_class
+from tests.documents import all_documents
 
 ROOT = Path(package_file).parents[1]
 # Source: aws-ebs-csi-driver v1.64 pkg/driver/controller.go CreateVolume, which lowers keys and
@@ -77,11 +78,11 @@ def stock_refuses(parameters: Mapping[str, str], *, in_tree: bool = False) -> li
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """Every text that may hold a class: README's blocks, manifests, and strings in the code."""
-    for path in [ROOT / "README.md", *ROOT.glob("manifests/**/*.md")]:
+    """Every text that may hold a class: blocks in documents, examples, manifests, and strings in the code."""
+    for path in all_documents():
         for block in path.read_text().split("```")[1::2]:
             yield path.name, block.partition("\n")[2]
-    for path in ROOT.glob("manifests/**/*.yaml"):
+    for path in [*ROOT.glob("manifests/**/*.yaml"), *ROOT.glob("docs/**/*.yaml")]:
         yield path.name, path.read_text()
     for path in ROOT.glob("provisioner/**/*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -101,7 +102,7 @@ def documented() -> list[Any]:
 
 
 def test_classes_are_documented():
-    assert len(documented()) >= 5
+    assert len(documented()) >= 12
 
 
 @pytest.mark.parametrize("storage_class", documented())

@@ -19,7 +19,7 @@ from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume, VolumeState
 from provisioner.volumes_table import HEADINGS, Allowance, Seen, is_of, lines
 from tests.builders import UID, VOLUME, ZONE, a_claim, a_persistent_volume
-from tests.test_readme import section
+from tests.documents import section
 
 FREE = Allowance(left=4, until=None)
 THERE = Volume(VOLUME, VolumeState.IN_USE, ZONE, 4, "gp3", iops=3_000, throughput_mibps=125)
@@ -186,7 +186,7 @@ def test_a_volume_kept_for_a_claim_by_name_alone_is_of_that_claim():
     assert is_of(of(uid=""), a_claim())
 
 
-def test_the_readme_shows_a_table_as_it_is():
+def test_docs_show_a_table_as_it_is():
     orders = Volume("vol-0a1b2c3d4e5f60718", VolumeState.IN_USE, "eu-central-1a", 100, "gp3")
     carts = Volume("vol-0c9d8e7f6a5b41302", VolumeState.IN_USE, "eu-central-1b", 20, "gp3")
     table = [
@@ -207,6 +207,6 @@ def test_the_readme_shows_a_table_as_it_is():
         ),
     ]
 
-    shown = section("Looking at volumes").partition("volumes -n shop\n")[2]
+    shown = section("volumes", "Look at volumes").partition("volumes -n shop\n")[2]
 
     assert shown.startswith("\n".join(lines(table)) + "\n```")

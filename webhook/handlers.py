@@ -13,7 +13,7 @@ from itertools import islice
 
 import structlog
 
-from provisioner.kube.client import KubeClient
+from provisioner.kube.client import KubeClient, find
 from provisioner.model.errors import KubeError
 from webhook.caches import Caches
 from webhook.decide import binding, claim, labels, persistent_volume, pod, policy, storage_class
@@ -23,7 +23,7 @@ from webhook.decide.policy import Trouble
 from webhook.decide.readings import NO_OBJECT, Readings, Verdict, Wanted
 from webhook.decide.sentences import explained
 from webhook.dispatch import Handler
-from webhook.live import PODS, LiveView, TooManyReadsError, get
+from webhook.live import PODS, LiveView, TooManyReadsError
 from webhook.lookup import ZoneLookup
 from webhook.metrics import WebhookMetrics
 from webhook.model import pod as pods
@@ -147,7 +147,7 @@ class Handlers:
             return allow("NothingToDo")
         try:
             async with asyncio.timeout_at(deadline):
-                found = await get(self._client, PODS, name, namespace)
+                found = await find(self._client, PODS, name, namespace)
         except (KubeError, TimeoutError) as error:
             return self._unproved(f"pod {namespace}/{name}", allow("ZonesAgree"), error)
         if found is None:

@@ -8,9 +8,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from provisioner.kube.client import KubeClient
-from provisioner.kube.resources import CLAIMS, NODES, PLACED_VOLUMES, Resource, T
-from provisioner.model.errors import KubeError, Reason
+from provisioner.kube.client import KubeClient, find
+from provisioner.kube.resources import CLAIMS, NODES, PLACED_VOLUMES, Resource
 from provisioner.model.meta import KubeObject
 from webhook import projections
 from webhook.caches import Caches
@@ -106,17 +105,17 @@ class LiveView:
 
     async def _read_claim(self, key: str) -> None:
         namespace, _, name = key.partition("/")
-        found = await get(self._client, CLAIMS, name, namespace)
+        found = await find(self._client, CLAIMS, name, namespace)
         self._claims[key] = None if found is None else projections.claim_view(found)
 
     async def _read_volume(self, name: str) -> None:
-        found = await get(self._client, PLACED_VOLUMES, name)
+        found = await find(self._client, PLACED_VOLUMES, name)
         self._volumes[name] = (
             None if found is None else projections.volume_view(found, self._driver)
         )
 
     async def _read_node(self, name: str) -> None:
-        found = await get(self._client, NODES, name)
+        found = await find(self._client, NODES, name)
         # Whether the driver is there does not matter to where the node is.
         self._nodes[name] = (
             None if found is None else projections.node_view(found, has_driver=False)
@@ -127,19 +126,3 @@ class LiveView:
 
     def _volume(self, name: str) -> VolumeView | None:
         return self._volumes[name] if name in self._volumes else self._caches.volume(name)
-
-
-async def get(
-    client: KubeClient, resource: Resource[T], name: str, namespace: str = ""
-) -> T | None:
-    """An object as it is now; None when there is none of that name.
-
-    Raises:
-        KubeError: it could not be read.
-    """
-    try:
-        return await client.get(resource, name, namespace)
-    except KubeError as error:
-        if error.reason is Reason.OBJECT_NOT_FOUND:
-            return None
-        raise

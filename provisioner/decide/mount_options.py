@@ -87,7 +87,7 @@ def check(option: str) -> None:
     why = (
         f"{name} has another value, or none, where it can"
         if is_known
-        else "README has the list of those that can (Mount options)"
+        else "docs/reference/mount-options.md has the list of those that can"
     )
     raise ValueError(
         f"mount option {option[:60]!r} cannot be used for volumes; take it out of mountOptions of "
@@ -96,7 +96,7 @@ def check(option: str) -> None:
 
 
 def markdown() -> str:
-    """README's list of them."""
+    """The list of them in docs/reference/mount-options.md."""
     groups = {
         "All file systems": _OF_ALL.split(),
         "ext3 and ext4": _OF_EXT.split(),

@@ -17,7 +17,7 @@ from provisioner.kube.resources import Resource, T, whole
 from provisioner.kube.transport import CONCURRENCY, Transport
 from provisioner.kube.wire import Listing
 from provisioner.kube_failures import Attempt
-from provisioner.model.errors import KubeError, Outcome
+from provisioner.model.errors import KubeError, Outcome, Reason
 
 PAGE_SIZE = 500
 
@@ -233,6 +233,22 @@ class KubeClient:
         async with aclosing(self._transport.lines(attempt, path, query)) as lines:
             async for line in lines:
                 yield wire.decode_line(attempt, line)
+
+
+async def find(
+    client: KubeClient, resource: Resource[T], name: str, namespace: str = ""
+) -> T | None:
+    """An object as it is now; None only when the API server has none of that name.
+
+    Raises:
+        KubeError: it could not be read.
+    """
+    try:
+        return await client.get(resource, name, namespace)
+    except KubeError as error:
+        if error.reason is Reason.OBJECT_NOT_FOUND:
+            return None
+        raise
 
 
 def _attempt(

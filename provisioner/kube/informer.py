@@ -11,12 +11,13 @@ changes, a watch of three seconds is opened beside it: the API server tells each
 before its end how far it has come. Measured with 1.36.3, 3,000 volumes: 0.6 ms of its CPU for the
 question, 0.7 to 1.6 s until the answer; the long watch is told once a minute only. An API server
 tells no more than it has asked etcd for, which a question to another one of them, or an etcd before
-3.5.13, does not have it do: then the kind is listed whole (KEP-2340, KEP-956).
+3.5.13, does not have it do: then the kind is listed whole (KEP-2340, KEP-956), and for some minutes
+without trying a watch before. Where lists are slow, half of the time is free of them.
 """
 
 import asyncio
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import Context
 from typing import Generic
@@ -43,6 +44,7 @@ _GATHER_S, _PACE_S = 0.02, 0.25
 _SOON_S, _SOON_LOOKS = 0.1, 10
 _SHORT_WATCH_S, _SHORT_WATCHES = 3, 4
 _LOOK_S = 75.0
+_LISTS_S = 300.0  # so long, once short watches have told nothing, they are not asked
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +56,9 @@ class Informer(Generic[T]):
     list and watch by that name.
 
     Attributes:
+        kind: of its objects.
         synced: set once the first list is in the cache; it stays set when the server goes away.
+        on_restore: called when a list has proven that etcd was restored from a backup.
     """
 
     def __init__(
@@ -71,6 +75,7 @@ class Informer(Generic[T]):
         if isinstance(resource, Resource):
             resource = Projection(resource, whole)
         self._resource = resource.resource
+        self.kind = self._resource.kind
         self._keep = resource.keep
         self._metrics = metrics
         self._namespace = namespace
@@ -82,12 +87,14 @@ class Informer(Generic[T]):
         self._told = ""  # the failure that the log has
         self._listing = asyncio.Lock()  # what lists or watches beside ``run`` excludes its lists
         self._looking = asyncio.Lock()
-        self._asked = self._answered = 0  # tickets of ``catch_up``
-        self._look_failed: StorageError | None = None
-        self._rests_until = 0.0
+        # Tickets of ``catch_up``: the last one, up to which the cache was proven, and given up.
+        self._asked = self._proven = self._given_up = 0
+        self._failure: StorageError | None = None
+        self._next_look_s = self._next_list_s = self._next_short_watch_s = 0.0
         self._watching: asyncio.Timeout | None = None
         self._listed = asyncio.Event()  # and nothing asks for another list
         self.synced = asyncio.Event()
+        self.on_restore: Callable[[], None] = lambda: None
 
     def get(self, key: str) -> T | None:
         """One object by ``key_of``; None means "not here", not "does not exist"."""
@@ -120,7 +127,7 @@ class Informer(Generic[T]):
     @property
     def unreadable(self) -> Collection[str]:
         """Objects that are there, but cannot be read: what the cache has of them may be old."""
-        return self._store.unreadable
+        return self._store.unreadable.keys()
 
     async def catch_up(self) -> None:
         """Return once the cache has whatever was written before this call: as good as a list.
@@ -133,48 +140,62 @@ class Informer(Generic[T]):
         self._asked += 1
         ticket = self._asked
         async with self._looking:
-            if ticket > self._answered:
+            if ticket > max(self._proven, self._given_up):
                 await self._answer()
-            failure = self._look_failed
-        if failure is not None:
-            raise failure.with_traceback(None)
+            if ticket > self._proven and self._failure is not None:
+                raise self._failure.with_traceback(None)
 
     async def _answer(self) -> None:
-        loop = asyncio.get_running_loop()
-        await asyncio.sleep(max(_GATHER_S, self._rests_until - loop.time()))
-        asked, self._look_failed = self._asked, None
-        self._rests_until = loop.time() + _PACE_S
+        await asyncio.sleep(max(_GATHER_S, self._next_look_s - _now_s()))
+        self._next_look_s = _now_s() + _PACE_S
+        asked = self._asked
         try:
             async with asyncio.timeout(_LOOK_S):
                 # Its log lines are not about whoever asked first.
-                await loop.create_task(self._look(), context=Context())
+                look = self._look(asked)
+                await asyncio.get_running_loop().create_task(look, context=Context())
+            self._proven = max(self._proven, asked)
         except StorageError as failure:
-            self._look_failed = failure
+            self._given_up, self._failure = asked, failure
         except TimeoutError:
             message = f"the API server did not show the newest {self._resource.plural} in time"
-            self._look_failed = KubeError(Reason.TIMED_OUT, message)
-        self._answered = asked
+            self._given_up, self._failure = asked, KubeError(Reason.TIMED_OUT, message)
 
-    async def _look(self) -> None:
+    async def _look(self, ticket: int) -> None:
         await self.synced.wait()
-        known = self._store.version
+        known = self._store.newest
         version = await self._ask(1)
         if is_above(known, version):
-            await self._list_again()  # etcd was restored: what the cache has is of another world
+            await self._list_for(ticket)  # etcd was restored: what is here is of another world
         for _ in range(_SHORT_WATCHES):
             if await self._is_past(version):
                 return
+            if _now_s() < self._next_short_watch_s:
+                break
             # Also has one API server more ask etcd how far it is.
             await self._ask(_FEW if len(self._store.values()) < _FEW else 1)
             await self._watch_shortly(version)
-        if not await self._is_past(version):
-            began_s = _now_s()
-            await self._list_again()
-            self._rests_until = 2 * _now_s() - began_s  # half of the time is for others
+        else:
+            if await self._is_past(version):
+                return
+            self._next_short_watch_s = _now_s() + _LISTS_S
+        await self._list_for(ticket)
+
+    async def _list_for(self, ticket: int) -> None:
+        """Have a list that begins after somebody has asked; one that is under way may be it."""
+        while ticket > self._proven:
+            rest_s = self._next_list_s - _now_s()
+            if not self._listed.is_set():
+                await self._listed.wait()
+            elif rest_s > 0:
+                await asyncio.sleep(rest_s)
+            else:
+                self.list_soon()
 
     async def _ask(self, most: int) -> str:
         """The newest version. Where there are no more objects than these, they are taken in."""
         async with self._listing:
+            asked_at = self._store.newest
             page, is_all = await self._client.page(
                 self._resource,
                 most=most,
@@ -184,7 +205,7 @@ class Informer(Generic[T]):
             )
             newer = is_above(page.resource_version, self._store.version)
             if is_all and newer and self.synced.is_set():  # else it was forgotten meanwhile
-                self._store.replace(page)
+                self._store.replace(page, asked_at)
         return page.resource_version
 
     @property
@@ -201,18 +222,15 @@ class Informer(Generic[T]):
         async with self._listing:  # what is half taken in would be half forgotten
             self.synced.clear()
             self._store.replace(Listing([], ""))
-            self._want_list()
+            self._proven = 0  # who asks and is still here asks again
+            self.list_soon()
 
-    def _want_list(self) -> None:
+    def list_soon(self) -> None:
+        """Have the watch ended, and a list in its place."""
         self._expired = True
         self._listed.clear()
         if self._watching is not None and not self._watching.expired():
             self._watching.reschedule(0.0)
-
-    async def _list_again(self) -> None:
-        """Have the watch ended, and wait for the list in its place."""
-        self._want_list()
-        await self._listed.wait()
 
     async def _is_past(self, version: str) -> bool:
         """Whether the watch has passed a version, or does so in a moment."""
@@ -258,7 +276,7 @@ class Informer(Generic[T]):
             except KubeError as exc:
                 wait_s = self._after_failure(exc)
             except Exception:  # a bug here must not blind the process for good
-                log.exception("following a kind failed", kind=self._resource.kind)
+                log.exception("following a kind failed", kind=self.kind)
                 wait_s = 0.0
             if self._store.version != seen:
                 self._failures = 0
@@ -283,22 +301,29 @@ class Informer(Generic[T]):
             self._watching = None
 
     async def _relist(self) -> None:
-        kind = self._resource.kind
-        listing = await self._client.list(
-            self._resource,
-            namespace=self._namespace,
-            field_selector=self._field_selector,
-            keep=self._keep,
-        )
+        kind, store = self.kind, self._store
+        asked, asked_at, restores, began_s = self._asked, store.newest, store.restores, _now_s()
+        try:
+            listing = await self._client.list(
+                self._resource,
+                namespace=self._namespace,
+                field_selector=self._field_selector,
+                keep=self._keep,
+            )
+            await _in_slices(store.replacing(listing, asked_at))
+        finally:
+            self._next_list_s = 2 * _now_s() - began_s
         self._metrics.relists.labels(kind).inc()
         self._metrics.unreadable.labels(kind).inc(listing.unreadable)
-        await _in_slices(self._store.replacing(listing))
+        self._proven = max(self._proven, asked)
         self._expired = False
         self._failing_since_s, self._told = None, ""
         self._listed.set()
         if not self.synced.is_set():
             log.info("cache filled", kind=kind, objects=len(listing.items))
             self.synced.set()
+        if store.restores > restores:
+            self.on_restore()
 
     async def _watch(self, timeout_s: int, *, until: str = "") -> None:
         lines = self._client.watch(
@@ -308,7 +333,7 @@ class Informer(Generic[T]):
             namespace=self._namespace,
             field_selector=self._field_selector,
         )
-        events = self._metrics.watch_events.labels(self._resource.kind)
+        events = self._metrics.watch_events.labels(self.kind)
         async with aclosing(lines):
             async for line in lines:
                 events.inc()
@@ -323,14 +348,13 @@ class Informer(Generic[T]):
         try:
             obj = wire.decode_object(self._resource, line.object)
         except KubeError as exc:
-            # What was readable before is kept: gone and unreadable are different things.
             log.warning("skipped an object that cannot be read", error=exc.message)
-            self._metrics.unreadable.labels(self._resource.kind).inc()
+            self._metrics.unreadable.labels(self.kind).inc()
             seen = wire.decode_metadata(line.object)
             if line.type == "DELETED":
                 self._store.remove(seen.key, seen.metadata.resource_version)
             else:
-                self._store.unreadable.add(seen.key)
+                self._store.cannot_read(seen.key, seen.metadata.resource_version)
             self._advance(seen.metadata.resource_version)
             return
         kept = None if line.type == "DELETED" else self._keep(obj)
@@ -346,7 +370,7 @@ class Informer(Generic[T]):
 
     def _after_failure(self, exc: StorageError) -> float:
         """Log a failure; how long to wait at least, in seconds."""
-        kind = self._resource.kind
+        kind = self.kind
         if exc.reason is Reason.EXPIRED:
             log.info("the watch is too far behind; listing again", kind=kind)
             self._expired = True

@@ -71,8 +71,11 @@ class Store(Generic[T]):
         self._waiting: list[Handler[T]] | None = None  # for ``introducing``
         self._newcomers: list[Handler[T]] = []
         self._untold: dict[str, None] = {}  # what the newcomers have not been told yet
-        self.unreadable: set[str] = set()  # there, in a form that cannot be read
+        self.unreadable: dict[str, str] = {}  # key -> version: there, in a form we cannot read
         self.version = ""  # up to here all changes of all objects are known
+        self.newest = ""  # of all versions that were seen, those of own writes too
+        self.restores = 0  # lists that proved that etcd had been restored from a backup
+        self._floor = ""  # an object of up to here that is not here is gone, or in a list's rest
 
     def get(self, key: str) -> T | None:
         """One object."""
@@ -122,7 +125,12 @@ class Store(Generic[T]):
     def advance(self, version: str) -> None:
         """All changes up to this version are known; never backwards, see ``apply``."""
         if not is_past(self.version, version):
-            self.version = version
+            self.version = self._floor = version
+            self._seen(version)
+
+    def _seen(self, version: str) -> None:
+        if is_above(version, self.newest):
+            self.newest = version
 
     def apply(self, obj: T) -> None:
         """A watch showed this object.
@@ -130,44 +138,70 @@ class Store(Generic[T]):
         Two watches may run beside each other; of what the other one has shown already, an object
         that is not here was deleted since.
         """
-        key = key_of(obj)
-        self.unreadable.discard(key)
+        key, version = key_of(obj), obj.metadata.resource_version
+        self._reads(key, version)
         old = self._objects.get(key)
-        if old is None and is_past(self.version, obj.metadata.resource_version):
+        if old is None and is_past(self.version, version):
             return
         if old is None or is_newer(obj, old):
             self._put(old, obj)
 
     def remove(self, key: str, version: str) -> None:
         """A watch showed that an object was deleted at this version."""
-        self.unreadable.discard(key)
+        self._reads(key, version)
         old = self._objects.get(key)
         # An object that was made again under the name, and observed already, is a newer one.
         if old is not None and not is_above(old.metadata.resource_version, version):
             self._drop(key, old)
 
+    def cannot_read(self, key: str, version: str) -> None:
+        """A watch showed an object that cannot be read; what was readable before is kept."""
+        old = self._objects.get(key)
+        known = self.unreadable.get(key, old.metadata.resource_version if old else self.version)
+        if not is_past(known, version):
+            self.unreadable[key] = version
+
+    def _reads(self, key: str, version: str) -> None:
+        if key in self.unreadable and not is_above(self.unreadable[key], version):
+            del self.unreadable[key]
+
     def observe(self, obj: T) -> None:
         """Take the answer to an own write, unless it is older than what is known.
 
-        An object that is not here although the watch is already past its version was deleted
-        since, so it is not brought back.
+        An object that is not here although the watch, or the list that is taken in, is already past
+        its version was deleted since, so it is not brought back.
         """
+        self._seen(obj.metadata.resource_version)
         old = self._objects.get(key_of(obj))
-        if old is None and not is_above(obj.metadata.resource_version, self.version):
+        if old is None and not is_above(obj.metadata.resource_version, self._floor):
             return
         if old is None or is_newer(obj, old):
             self._put(old, obj)
 
-    def replace(self, listing: Listing[T]) -> None:
+    def replace(self, listing: Listing[T], asked_at: str = "") -> None:
         """Take a full list in place of everything; tell the differences, lost deletions too."""
-        for _ in self.replacing(listing):
+        for _ in self.replacing(listing, asked_at):
             pass
 
-    def replacing(self, listing: Listing[T]) -> Iterator[None]:
-        """``replace``, a slice of objects at a time; its version is known at the end."""
+    def replacing(self, listing: Listing[T], asked_at: str = "") -> Iterator[None]:
+        """``replace``, a slice of objects at a time; its version is known at the end.
+
+        A list is never older than its request (API concepts, "Resource versions"), and no object
+        goes back to an older version. So a list from before ``asked_at`` (``newest`` as it was when
+        the list was asked for), or an older version of an object of which it has to know the newer
+        one, proves that etcd was restored from a backup. The revision tells nothing: it can have
+        passed ours by now, and ``etcdutl snapshot restore --bump-revision`` raises it.
+        """
         at = listing.resource_version
-        # Versions that run backwards mean a restored etcd: nothing known before counts.
-        restored = is_above(self.version, at)
+        is_back = is_above(asked_at or self.version, at)
+        is_restored = is_back and bool(at)  # without a version it is no list: the cache is emptied
+        if is_restored or is_above(at, self.newest):
+            self.newest = at
+        self._floor = at
+
+        def knows(known: T) -> bool:
+            return is_back or not is_above(known.metadata.resource_version, at)
+
         here = set(listing.unreadable_keys)  # in a form we cannot read: keep what we had
         for objects in _slices(listing.items):
             here.update(key_of(obj) for obj in objects)
@@ -175,18 +209,19 @@ class Store(Generic[T]):
         for keys in _slices(list(self._objects)):
             for key in keys:
                 old = self._objects[key]
-                observed_since = not restored and is_above(old.metadata.resource_version, at)
-                if key not in here and not observed_since:
+                if key not in here and knows(old):
                     self._drop(key, old)
             yield
         for objects in _slices(listing.items):
             for obj in objects:
                 known = self._objects.get(key_of(obj))
-                if known is None or is_newer(obj, known) or (restored and obj != known):
+                if known is None or (knows(known) and obj != known):
+                    is_restored = is_restored or (known is not None and is_newer(known, obj))
                     self._put(known, obj)
             yield
-        self.unreadable = set(listing.unreadable_keys)
+        self.unreadable = dict.fromkeys(listing.unreadable_keys, at)
         self.version = at
+        self.restores += is_restored
 
     def _put(self, old: T | None, new: T) -> None:
         key = key_of(new)

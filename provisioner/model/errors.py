@@ -26,7 +26,7 @@ class Outcome(Enum):
 class Reason(StrEnum):
     """Stable CamelCase reasons: in events, in log lines and as metric labels.
 
-    README says of each what it means and what helps.
+    docs/reference/events.md says of each what it means and what helps.
     """
 
     # EC2 refuses; a human or another zone can help.

@@ -2,7 +2,7 @@
 
 Keys ignore case as aws-ebs-csi-driver's do, but for ``csi.storage.k8s.io/fstype`` and the prefix
 ``tagSpecification``. What contradicts itself is refused here; what depends on a claim's size and
-mode is not known here. README's table says what each does, here and in the stock driver.
+mode is not known here. docs/storage-classes.md says what each does, here and in the stock driver.
 Source: aws-ebs-csi-driver v1.64 docs/parameters.md, docs/tagging.md, pkg/driver/controller.go and
 constants.go; external-provisioner 6.3 for the file system (read 2026-11-21).
 """

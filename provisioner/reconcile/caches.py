@@ -1,12 +1,13 @@
 """The cached world: one informer a kind, and live reads where "not here" is not proof enough."""
 
 import asyncio
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import structlog
 
-from provisioner.kube.client import KubeClient
+from provisioner.kube.client import KubeClient, find
 from provisioner.kube.informer import Informer
 from provisioner.kube.resources import (
     ATTACHMENTS,
@@ -52,6 +53,10 @@ _MISSING_AGAIN_S = 15.0
 _OPTIONAL_S = 15.0
 # What a cluster may do without, and may get while we run: CRDs, and what is new in 1.34.
 _OPTIONAL = frozenset({VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS, SNAPSHOT_CLASSES, ATTRIBUTES_CLASSES})
+# So far apart in time the proofs may be that one decision needs.
+_TOGETHER_S = 5.0
+# So long those that a restore of etcd had listed may find it out as well.
+_RESTORE_HOLDS_S = 300.0
 _WRITTEN = (CLAIMS, PERSISTENT_VOLUMES, ATTACHMENTS, VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS)
 
 log = structlog.get_logger(__name__)
@@ -96,6 +101,9 @@ class Caches:
         self.snapshot_classes = Informer(client, SNAPSHOT_CLASSES, metrics)
 
         self._kinds = self._by_kind()
+        self._restore_told_s = -_RESTORE_HOLDS_S
+        for informer in self._kinds.values():
+            informer.on_restore = functools.partial(self._restored, informer)
         self._served: list[Informer[Any]] = []
         # Served when we began: nothing is decided before all of these are full. A kind that comes
         # later holds nobody up.
@@ -215,12 +223,41 @@ class Caches:
         Raises:
             KubeError: that cannot be told; nobody may conclude anything.
         """
-        await asyncio.gather(*(informer.catch_up() for informer in informers))
-        odd = sorted(key for informer in informers for key in informer.unreadable)
+        await self.catch_up(*informers)
+        self.check_readable(*informers)
+
+    async def catch_up(self, *informers: Informer[Any]) -> None:
+        """``certain``, but for objects that cannot be read.
+
+        One look may take a minute longer than another; what it has shown by then is asked for once
+        more, so that together they tell of one moment.
+
+        Raises:
+            KubeError: that cannot be told.
+        """
+        loop = asyncio.get_running_loop()
+        shown_at_s: dict[Informer[Any], float] = {}
+
+        async def look(informer: Informer[Any]) -> None:
+            await informer.catch_up()
+            shown_at_s[informer] = loop.time()
+
+        await asyncio.gather(*map(look, informers))
+        old_s = loop.time() - _TOGETHER_S
+        await asyncio.gather(*(look(each) for each in informers if shown_at_s[each] < old_s))
+
+    def check_readable(self, *informers: Informer[Any]) -> None:
+        """Refuse to conclude anything from what these lack while some object cannot be read.
+
+        Raises:
+            KubeError: UNREADABLE, with the object's name and what would help.
+        """
+        odd = sorted(f"{each.kind} {key}" for each in informers for key in each.unreadable)
         if odd:
             message = (
-                f"{odd[0]} cannot be read (see the log line about it), so it is not certain "
-                "which volumes are in use; nothing is deleted meanwhile"
+                f"{odd[0]} cannot be read (a log line names the field), so it is not certain which "
+                "volumes are in use, and none is deleted or taken over meanwhile: correct the "
+                "object, or delete it"
             )
             raise KubeError(Reason.UNREADABLE, message)
 
@@ -236,6 +273,17 @@ class Caches:
             name = min(each.name for each in named)
             message = f"persistentvolume {name} names volume {volume_id}, so it is kept"
             raise KubeError(Reason.CONFLICT, message)
+
+    def _restored(self, by: Informer[Any]) -> None:
+        """What other caches have may be of a world that is no more; they find that out too."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._restore_told_s + _RESTORE_HOLDS_S:
+            return
+        self._restore_told_s = now_s
+        log.warning("etcd was restored from a backup; listing all kinds again", kind=by.kind)
+        for informer in self._served:
+            if informer is not by:
+                informer.list_soon()
 
     async def introduce(self, subscribe: Callable[[], None]) -> None:
         """Have many subscribe, and tell them what is here, while others on the loop go on."""
@@ -345,14 +393,7 @@ class Caches:
             self._places = None
 
     async def _find(self, resource: Resource[T], name: str, namespace: str = "") -> T | None:
-        if not name:
-            return None
-        try:
-            return await self._client.get(resource, name, namespace)
-        except KubeError as error:
-            if error.reason is Reason.OBJECT_NOT_FOUND:
-                return None
-            raise
+        return await find(self._client, resource, name, namespace) if name else None
 
 
 def _tell_off(resource: Resource[Any]) -> None:

@@ -42,11 +42,11 @@ class ClaimEvents:
 
     @contextmanager
     def looking(self, claim: Claim) -> Iterator[None]:
-        """EC2 is asked about the claim; that it cannot be is told once, if somebody has to act."""
+        """A search for what is left; why it fails is told once, if somebody has to act."""
         try:
             yield
         except StorageError as error:
-            if error.reason in NEEDS_HUMAN:
+            if error.reason in NEEDS_HUMAN | {Reason.UNREADABLE}:
                 self.failed(claim, error, once=True)
             raise
 

@@ -8,11 +8,10 @@ from provisioner.decide.consumers import Consumers, Ties
 from provisioner.decide.data_source import of_claim
 from provisioner.decide.storage_class import ReadClass
 from provisioner.ec2.lookups import VolumeReads
-from provisioner.kube.client import KubeClient
+from provisioner.kube.client import KubeClient, find
 from provisioner.kube.resources import PLACED_VOLUMES
 from provisioner.model.claim import Claim
 from provisioner.model.data_source import Source
-from provisioner.model.errors import KubeError, Reason
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.pod import Pod
@@ -63,9 +62,11 @@ class WaitingPods:
         """
         while True:
             names = self._bound(claim)
-            found = await asyncio.gather(*(self._read(name) for name in names.values()))
+            reads = (find(self._client, PLACED_VOLUMES, name) for name in names.values())
+            found = await asyncio.gather(*reads)
             if names == self._bound(claim):  # or one was bound meanwhile
                 each = zip(names, found, strict=True)
+                # One that is gone holds nobody any more.
                 return {key: volume for key, volume in each if volume is not None}
 
     async def clones(self, claim: Claim) -> dict[str, Place]:
@@ -139,15 +140,6 @@ class WaitingPods:
         changed = new or old
         for known in self._homes.values():
             known.changed.add(changed.name if changed is not None else "")
-
-    async def _read(self, name: str) -> PlacedVolume | None:
-        """One that is gone holds nobody any more."""
-        try:
-            return await self._client.get(PLACED_VOLUMES, name)
-        except KubeError as error:
-            if error.reason is Reason.OBJECT_NOT_FOUND:
-                return None
-            raise
 
 
 @dataclass(slots=True)

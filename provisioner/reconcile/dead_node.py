@@ -8,27 +8,31 @@ both or none. What fails for one node is tried again later and stops no other.
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import structlog
 
 from provisioner.decide import dead_node as rules
-from provisioner.decide.dead_node import Declare, Leave, Step
+from provisioner.decide.dead_node import Declare, Leave, Step, TakeBack
 from provisioner.decide.node_patch import Operation
 from provisioner.ec2.batches import is_of_the_call
 from provisioner.edges import Edges
+from provisioner.kube.client import find
+from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.kube.resources import ATTACHMENTS, CSI_NODES, NODES, PODS
 from provisioner.model.attachment import Attachment
 from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason, StorageError
 from provisioner.model.ids import is_instance_id
 from provisioner.model.node import OUT_OF_SERVICE_FOR, CsiNode, Node
+from provisioner.model.taint import OUT_OF_SERVICE
 from provisioner.model.volume import Instance
-from provisioner.reconcile.dead_node_words import DeadNodeWords
 
 ROUND_S = 15.0
 _PAUSE_S = 1.0
 # Three calls a round, however many nodes a cut network takes away at once.
 _MOST_A_ROUND = 300
+_UNKNOWN_TOLD_AFTER_S = 300.0
+_MOST_NAMED = 8  # an event has 1024 characters, and each of these names 68
 _MET = frozenset({Reason.OBJECT_NOT_FOUND, Reason.CONFLICT})  # somebody was faster: look again
 
 log = structlog.get_logger(__name__)
@@ -153,11 +157,11 @@ class DeadNodes:
         step = rules.next_step(cached, self._named(cached), states)
         if isinstance(step, Leave):
             return
-        node = await self._find_node(cached.name)
+        node = await find(self._client, NODES, cached.name)
         if node is None or node.uid != cached.uid:
             return
         self._caches.nodes.observe(node)
-        csi_node = await self._find_csi_node(cached.name)
+        csi_node = await find(self._client, CSI_NODES, cached.name)
 
         def plan(now: Node) -> list[Operation]:
             nonlocal step
@@ -182,7 +186,7 @@ class DeadNodes:
     async def _find_out(self, name: str) -> None:
         """Tell of a write of which no answer has come, if it was carried out."""
         uid, step = self._unanswered[name]
-        node = await self._find_node(name)
+        node = await find(self._client, NODES, name)
         del self._unanswered[name]
         if node is not None and node.uid == uid and rules.is_done(node, step):
             self._words.done(node, step)
@@ -195,9 +199,9 @@ class DeadNodes:
                 await self._delete(each)
 
     async def _still_abandoned(self, name: str, held: list[Attachment]) -> list[Attachment]:
-        node = await self._find_node(name)
+        node = await find(self._client, NODES, name)
         if node is not None:
-            registered = self._registered(node, await self._find_csi_node(name))
+            registered = self._registered(node, await find(self._client, CSI_NODES, name))
             return rules.abandoned(held, {name: registered}, self._driver).get(name, [])
         pods = await self._client.list(PODS, field_selector=f"spec.nodeName={name}")
         # Kubernetes deletes them within a minute.
@@ -232,23 +236,6 @@ class DeadNodes:
     def _registered(self, node: Node, csi_node: CsiNode | None) -> str:
         return rules.registered_instance(node, csi_node, self._driver)
 
-    async def _find_node(self, name: str) -> Node | None:
-        """The node as it is now; None only when the API server has none."""
-        try:
-            return await self._client.get(NODES, name)
-        except KubeError as error:
-            if error.reason is Reason.OBJECT_NOT_FOUND:
-                return None
-            raise
-
-    async def _find_csi_node(self, name: str) -> CsiNode | None:
-        try:
-            return await self._client.get(CSI_NODES, name)
-        except KubeError as error:
-            if error.reason is Reason.OBJECT_NOT_FOUND:
-                return None
-            raise
-
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if new is None or old is None or old.ready != new.ready or _is_marked(new):
             self._changed.set()
@@ -258,6 +245,89 @@ class DeadNodes:
         node = self._caches.nodes.get(new.name) if new is not None else None
         if node is not None and _is_marked(node):
             self._changed.set()
+
+
+class DeadNodeWords:
+    """What is told of dead nodes: each change of ours, and what EC2 does not know."""
+
+    def __init__(self, events: EventRecorder) -> None:
+        self._events = events
+        self._unknown_since_s: dict[str, float] = {}  # by UID of node
+        self._told: set[str] = set()
+
+    def done(self, node: Node, step: Step) -> None:
+        """Tell of a change that was written."""
+        match step:
+            case Declare(instances=instances):
+                self._declared(node, ", ".join(instances))
+            case TakeBack(why=why):
+                self._taken_back(node, why)
+            case Leave():
+                return
+
+    def _declared(self, node: Node, instances: str) -> None:
+        log.warning("a node is out of service", node=node.name, instance=instances)
+        self._events.record(
+            Regarding.of(node, NODES.kind),
+            warning=True,
+            reason="InstanceTerminated",
+            message=f"EC2 says that instance {instances} is terminated: added the taint "
+            f"{OUT_OF_SERVICE.key}, so that pods and volumes leave this node at once",
+        )
+
+    def _taken_back(self, node: Node, why: str) -> None:
+        log.info("a node is in service again", node=node.name, why=why)
+        self._events.record(
+            Regarding.of(node, NODES.kind),
+            warning=False,
+            reason="InService",
+            message=f"removed the taint {OUT_OF_SERVICE.key} again: {why}",
+        )
+
+    def unknown(
+        self, node: Node, unknown: Collection[str], attachments: Sequence[str], now_s: float
+    ) -> None:
+        """EC2 forgets an instance about an hour after its end; a wrong Region never knew it.
+
+        Args:
+            node: for which they are named.
+            unknown: the instances that EC2 does not know.
+            attachments: those by which alone they are named; deleting the Node would not help then.
+            now_s: monotonic.
+        """
+        if not unknown:
+            self._unknown_since_s.pop(node.uid, None)
+            return
+        since_s = self._unknown_since_s.setdefault(node.uid, now_s)
+        if now_s - since_s < _UNKNOWN_TOLD_AFTER_S or node.uid in self._told:
+            return
+        self._told.add(node.uid)
+        self._events.record(
+            Regarding.of(node, NODES.kind),
+            warning=True,
+            reason="InstanceUnknown",
+            message=f"EC2 knows no instance {', '.join(sorted(unknown))} in this account and "
+            f"Region, which is no proof that it has ended; {_what_helps(attachments)}",
+        )
+
+    def forget_all_but(self, suspects: Iterable[Node]) -> None:
+        """Nodes that are no longer looked at can be told about anew."""
+        uids = {node.uid for node in suspects}
+        self._told &= uids
+        self._unknown_since_s = {
+            uid: since_s for uid, since_s in self._unknown_since_s.items() if uid in uids
+        }
+
+
+def _what_helps(attachments: Sequence[str]) -> str:
+    if not attachments:
+        return "if it has, delete this Node"
+    more = len(attachments) - _MOST_NAMED
+    return (
+        "only VolumeAttachments name it, made for a machine that had this Node's name: if it has, "
+        f"kubectl delete volumeattachment {' '.join(attachments[:_MOST_NAMED])}"
+        f"{f' (and {more} more)' if more > 0 else ''}"
+    )
 
 
 def _is_marked(node: Node) -> bool:

@@ -14,7 +14,7 @@ from structlog.contextvars import bind_contextvars
 
 from provisioner.decide import delete as rules
 from provisioner.ec2.volumes import Volumes
-from provisioner.kube.client import KubeClient, Patch
+from provisioner.kube.client import KubeClient, Patch, find
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.kube.queue import OUTAGE, KeyedQueue
 from provisioner.kube.resources import PERSISTENT_VOLUMES
@@ -162,22 +162,14 @@ class Deleter:
         await self._caches.certain(self._caches.persistent_volumes, self._caches.attachments)
         decision = rules.confirm(
             proposed,
-            await self._reread(proposed.name),
+            # Asked for: after a restore of etcd, a cache may never hear of it.
+            await find(self._client, PERSISTENT_VOLUMES, proposed.name),
             driver=self._driver,
             attachments=self._caches.attachments.keyed("persistent_volume", proposed.name),
             namesakes=self._namesakes(proposed),
         )
         if not isinstance(decision, rules.Delete):
             raise _NotConfirmedError(decision)
-
-    async def _reread(self, name: str) -> PersistentVolume | None:
-        """The object itself, asked for: after a restore of etcd, a cache may never hear of it."""
-        try:
-            return await self._client.get(PERSISTENT_VOLUMES, name)
-        except KubeError as error:
-            if error.reason is Reason.OBJECT_NOT_FOUND:
-                return None
-            raise
 
     async def _delete_object(self, found: PersistentVolume) -> PersistentVolume | None:
         try:

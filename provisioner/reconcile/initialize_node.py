@@ -14,15 +14,24 @@ from provisioner.decide import initialize_node as rules
 from provisioner.decide.initialize_node import Question, Refusal
 from provisioner.decide.node_patch import Operation
 from provisioner.edges import Edges
+from provisioner.kube.client import KubeClient
 from provisioner.kube.events import Regarding
+from provisioner.kube.held_lease import HeldLease, boot_clock
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import NODES
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.node import Node
 from provisioner.model.volume import Instance
-from provisioner.reconcile.cloud_controllers import CloudControllers
 
 AGAIN_S = 60.0
+# The default of k8s.io/cloud-provider, which AWS's uses, and what k3s and RKE2 call theirs.
+LEASES = (
+    "cloud-controller-manager",
+    "k3s-cloud-controller-manager",
+    "rke2-cloud-controller-manager",
+)
+NAMESPACE = "kube-system"
+_DURATION_S = 15  # where a record tells none
 _HELD_AGAIN_S = 15.0  # a lease may be given up or deleted long before it expires
 
 log = structlog.get_logger(__name__)
@@ -154,3 +163,46 @@ class NodeInitializer:
     def _node_changed(self, _: Node | None, new: Node | None) -> None:
         if new is not None and rules.is_lacking(new):
             self.queue.add(new.name)
+
+
+class CloudControllers:
+    """Whether a cloud controller manager looks after the nodes: by its lease.
+
+    As with our own leases the clock here counts, and not the times in the record: a lease is held
+    until it has not changed for its own duration as seen from here. Those who ask at once share a
+    look, never older than the question.
+    """
+
+    def __init__(self, client: KubeClient) -> None:
+        self._leases = [
+            HeldLease(
+                client,
+                namespace=NAMESPACE,
+                name=name,
+                identity="",
+                duration_s=_DURATION_S,
+                clock=boot_clock,
+            )
+            for name in LEASES
+        ]
+        self._looking = asyncio.Lock()
+        self._looked_since_s = float("-inf")  # when the last look began
+
+    async def held_for_s(self) -> float:
+        """Seconds until all leases have expired if nobody renews them; 0 when none is held.
+
+        The first look at a lease that has a holder counts as fresh: whether it is dead is seen
+        once its duration is over.
+
+        Raises:
+            KubeError: a lease could not be read, so that it may be held.
+        """
+        asked_at_s = asyncio.get_running_loop().time()
+        async with self._looking:
+            # A look that began after we asked, for somebody else who waited, is good for us too.
+            if self._looked_since_s < asked_at_s:
+                began_at_s = asyncio.get_running_loop().time()
+                for lease in self._leases:
+                    await lease.look()
+                self._looked_since_s = began_at_s
+            return max(lease.expires_in_s for lease in self._leases)

@@ -16,7 +16,7 @@ import structlog
 
 from provisioner.ec2.volumes import Volumes
 from provisioner.model import tags
-from provisioner.model.errors import NEEDS_HUMAN, Reason, StorageError
+from provisioner.model.errors import NEEDS_HUMAN, KubeError, Reason, StorageError
 from provisioner.model.volume import Volume
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.lineage import Lineage
@@ -51,6 +51,7 @@ class Marks:
         self._learned = asyncio.Event()
         self._answered = asyncio.Event()  # learned, or not to be learned before somebody acts
         self._left_behind: set[str] = set()  # named, and still marked by a process before us
+        self._in_doubt: frozenset[str] = frozenset()  # by an object that could not be read
         self._settled = asyncio.Event()
         if not cluster_id:
             self._learned.set()
@@ -80,7 +81,12 @@ class Marks:
             StorageError: it cannot be told before somebody acts.
         """
         await self._known()
-        return self._unowned.get(name)
+        found = self._unowned.get(name)
+        if found is not None and found.volume_id in self._in_doubt:
+            await self._caches.certain(self._caches.persistent_volumes)
+            if self._caches.persistent_volumes.keyed("volume", found.volume_id):
+                return None
+        return found
 
     async def found_some(self) -> bool:
         """Whether any volume was marked at the start, so that one of ours has led before.
@@ -105,8 +111,8 @@ class Marks:
         await self._settled.wait()
 
     def is_left_behind(self, volume_id: str) -> bool:
-        """Whether it was named at the start, and is marked still: its mark proves nothing."""
-        return volume_id in self._left_behind
+        """Whether it was, or may have been, named at the start, and was marked: no proof."""
+        return volume_id in self._left_behind or volume_id in self._in_doubt
 
     def note(self, volume_id: str) -> None:
         """A volume was created with the mark."""
@@ -192,6 +198,7 @@ class Marks:
         self._marked |= {volume.volume_id for volume in found}
         self._learned_at_s = self._now()
         self._left_behind = {v.volume_id for v in found if v.volume_id in named}
+        self._in_doubt = self._doubtful(frozenset(v.volume_id for v in found) - named)
         self._learned.set()
         self._answered.set()
         self._unmarked([])
@@ -210,9 +217,23 @@ class Marks:
         """Those that a persistent volume names, by what the API server has now."""
         persistent_volumes = self._caches.persistent_volumes
         if found:
-            await self._caches.certain(persistent_volumes)
+            await self._caches.catch_up(persistent_volumes)
         ids = (volume.volume_id for volume in found)
         return frozenset(each for each in ids if persistent_volumes.keyed("volume", each))
+
+    def _doubtful(self, unnamed: frozenset[str]) -> frozenset[str]:
+        """Those that an object may name that cannot be read: attached they may be, not taken."""
+        try:
+            self._caches.check_readable(self._caches.persistent_volumes)
+        except KubeError as error:
+            if unnamed:
+                log.warning(
+                    "volumes that the controller before us made are not used for their claims yet",
+                    volumes=len(unnamed),
+                    error=error.message,
+                )
+            return unnamed
+        return frozenset()
 
     async def _clear_batch(self) -> None:
         batch = self._next_batch()

@@ -14,6 +14,7 @@ from structlog.contextvars import bind_contextvars
 from provisioner.decide import snapshot as rules
 from provisioner.decide import snapshot_content as bodies
 from provisioner.edges import Edges
+from provisioner.kube.client import find
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import VOLUME_SNAPSHOTS
 from provisioner.model.errors import KubeError, Reason, StorageError
@@ -164,13 +165,8 @@ class Snapshotter:
         cached = self._caches.snapshots.get(content.snapshot_key)
         if cached is not None and cached.uid == owner.uid:
             return False
-        try:
-            live = await self._edges.client.get(VOLUME_SNAPSHOTS, owner.name, owner.namespace)
-        except KubeError as error:
-            if error.reason is Reason.OBJECT_NOT_FOUND:
-                return True
-            raise
-        return live.uid != owner.uid
+        live = await find(self._edges.client, VOLUME_SNAPSHOTS, owner.name, owner.namespace)
+        return live is None or live.uid != owner.uid
 
     async def _namesakes(self, content: VolumeSnapshotContent) -> list[str]:
         """Other contents for which the snapshot of one that goes must stay, by name.

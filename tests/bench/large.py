@@ -4,6 +4,8 @@
 
     python -m tests.bench.large 100000 10000 60000   # volumes with claims, nodes, attachments
 
+At last a thousand of the volumes are released and deleted, while 50 AttachVolume are sent.
+
 The controller is the product's; the API server and EC2 answer from generators, in the same process
 and on its clock. A pass of the event loop is measured by its CPU time, so that a busy machine does
 not count: everything that waits, a lease's renewal too, waits for the end of one pass.
@@ -20,6 +22,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, cast
 
 import click
+import msgspec
 import structlog
 
 from provisioner.app import Controller
@@ -51,6 +54,8 @@ from tests.bench.processes import memory_mib
 
 DRIVER, ZONES = "ebs.csi.aws.com", ("us-east-1a", "us-east-1b", "us-east-1c")
 PAGE = 500
+DELETIONS, ATTACHES = 1000, 50
+_TAKES_S = 0.1  # a change in EC2
 _MADE = "2026-11-20T00:00:00Z"
 _FOLLOWED = (CLAIMS, PERSISTENT_VOLUMES, ATTACHMENTS, NODES, CSI_NODES, STORAGE_CLASSES)
 
@@ -67,11 +72,17 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
 
 
 class Cluster:
-    """The API server and EC2 of a cluster in which nothing happens."""
+    """The API server and EC2 of a cluster in which nothing happens but deletions."""
 
     def __init__(self, volumes: int, nodes: int, attachments: int) -> None:
         self.volumes, self.nodes, self.attachments = volumes, nodes, attachments
         self.asked: list[str] = []
+        self.version = 10
+        self.released: dict[str, Any] = {}
+        self._changes: list[tuple[int, WatchLine]] = []  # of persistent volumes
+        self._news = asyncio.Event()
+        self.sent: list[str] = []
+        self.all_gone = asyncio.Event()  # what was released
 
     async def served(self) -> frozenset[tuple[str, str]]:
         return frozenset((each.api_version, each.plural) for each in _FOLLOWED)
@@ -88,11 +99,75 @@ class Cluster:
         self, resource: Resource[Any], *, most: int, **_: Any
     ) -> tuple[Listing[Any], bool]:
         self.asked.append(f"page {resource.plural}")
-        return Listing([], "10"), False
+        return Listing([], str(self.version)), False
 
-    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[WatchLine]:
-        await asyncio.Event().wait()
-        yield cast("WatchLine", None)
+    async def watch(
+        self, resource: Resource[Any], *, resource_version: str, timeout_s: int, **_: Any
+    ) -> AsyncIterator[WatchLine]:
+        at = 0
+        ends_s = asyncio.get_running_loop().time() + timeout_s
+        while True:
+            while resource is PERSISTENT_VOLUMES and at < len(self._changes):
+                version, line = self._changes[at]
+                at += 1
+                if version > int(resource_version):
+                    yield line
+            try:
+                async with asyncio.timeout_at(ends_s - 2):  # as the API server does
+                    await self._news.wait()
+            except TimeoutError:
+                break
+        yield _line("BOOKMARK", {"metadata": {"name": "", "resourceVersion": str(self.version)}})
+        await asyncio.sleep(2)
+
+    def release(self, count: int) -> None:
+        """The claims of the last volumes are gone."""
+        for n in range(self.volumes - count, self.volumes):
+            body = _persistent_volume(n) | {"status": {"phase": "Released"}}
+            self.released[_name(n)] = body
+            self._change("MODIFIED", body)
+
+    def _change(self, what: str, body: dict[str, Any]) -> None:
+        self.version += 1
+        body["metadata"]["resourceVersion"] = str(self.version)
+        self._changes.append((self.version, _line(what, body)))
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def get(self, resource: Resource[Any], name: str, namespace: str = "") -> Any:
+        return self._decoded(name)
+
+    async def delete(self, _: Resource[Any], name: str, **__: Any) -> Any:
+        self.released[name]["metadata"]["deletionTimestamp"] = _MADE
+        self._change("MODIFIED", self.released[name])
+        return self._decoded(name)
+
+    async def patch(self, _: Resource[Any], name: str, body: Any, **__: Any) -> Any:
+        metadata = self.released[name]["metadata"]
+        gone = body["metadata"].get("$deleteFromPrimitiveList/finalizers", ())
+        metadata["finalizers"] = [each for each in metadata["finalizers"] if each not in gone]
+        is_gone = "deletionTimestamp" in metadata  # the API server's own protection goes as well
+        self._change("DELETED" if is_gone else "MODIFIED", self.released[name])
+        found = self._decoded(name)
+        if is_gone:
+            del self.released[name]
+            if not self.released:
+                self.all_gone.set()
+        return found
+
+    def _decoded(self, name: str) -> Any:
+        return wire.decode_object(PERSISTENT_VOLUMES, json.dumps(self.released[name]).encode())
+
+    def delete_volume(self, **_: Any) -> dict[str, Any]:
+        return self._answer("DeleteVolume")
+
+    def attach_volume(self, **_: Any) -> dict[str, Any]:
+        return self._answer("AttachVolume")
+
+    def _answer(self, action: str) -> dict[str, Any]:
+        time.sleep(_TAKES_S)
+        self.sent.append(action)
+        return {"ResponseMetadata": {"RequestId": "1"}}
 
     def _pages(self, resource: Resource[Any]) -> Iterator[bytes]:
         of_kind = {
@@ -111,16 +186,21 @@ class Cluster:
             yield json.dumps(listing).encode()
 
 
+def _line(what: str, body: dict[str, Any]) -> WatchLine:
+    return WatchLine(what, msgspec.Raw(json.dumps(body).encode()))
+
+
 async def measure(cluster: Cluster) -> None:
     """Fill the caches, take over, settle, sweep; tell each one's longest pass and memory."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     kube, metrics = cast("KubeClient", cluster), Metrics()
     limiter = Limiter(parse_rates("*=x1000"), metrics=metrics)
-    calls = Ec2Calls(cast("Any", None), limiter=limiter, metrics=metrics)
+    calls = Ec2Calls(cast("Any", cluster), limiter=limiter, metrics=metrics)
     controller = Controller(Settings(cluster_id="bench"), kube, kube, calls, metrics)
     _tell("imported", 0.0)
     following = asyncio.create_task(controller.caches.run())
     cast("Any", controller.leases).acquire = _nobody_else
+    cast("Any", controller.leases).held = lambda: True
     await _step("caches filled", controller._elected())
     resting_mib = _tell("caches at rest", 0.0)
     cluster.asked.clear()
@@ -136,6 +216,10 @@ async def measure(cluster: Cluster) -> None:
     orphans._PAGE_PAUSE_S = 0.01
     await _step("swept", controller.orphans.sweep())
     await _step("a class's nodes", _nodes_of_a_class(controller))
+    cluster.asked.clear()
+    alone_s = await _attached(calls)
+    cluster.release(DELETIONS)
+    await _step(f"{DELETIONS} deleted", _deleted(cluster, calls, alone_s))
     gc.collect()
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     click.echo(f"peak {peak_mib:.0f} MiB, {peak_mib - resting_mib:.0f} above the caches at rest")
@@ -182,6 +266,29 @@ async def _nodes_of_a_class(controller: Controller) -> None:
     pod = {"metadata": {"name": "p", "namespace": "n"}, "spec": {"nodeSelector": selector}}
     narrow = wire.decode_object(PODS, json.dumps(pod).encode())
     places(Consumers((narrow,), homes))
+
+
+async def _deleted(cluster: Cluster, calls: Ec2Calls, alone_s: float) -> None:
+    """Until the last volume and its object are gone; attaches are sent in between."""
+    began_s = time.monotonic()
+    await asyncio.sleep(0.5)
+    beside_s = await _attached(calls)
+    async with asyncio.timeout(600):
+        await cluster.all_gone.wait()
+    took_s = time.monotonic() - began_s
+    lists = sum(each.startswith("list") for each in cluster.asked)
+    click.echo(
+        f"{cluster.sent.count('DeleteVolume')} volumes and their objects deleted after "
+        f"{took_s:.1f} s, {len(cluster.asked)} questions, {lists} lists; {ATTACHES} AttachVolume "
+        f"took {alone_s:.2f} s alone, {beside_s:.2f} s in between"
+    )
+
+
+async def _attached(calls: Ec2Calls) -> float:
+    """How long the last of some AttachVolume takes."""
+    began_s = time.monotonic()
+    await asyncio.gather(*(calls.call("AttachVolume", {}) for _ in range(ATTACHES)))
+    return time.monotonic() - began_s
 
 
 async def _nothing(**_: Any) -> list[Volume]:

@@ -1,8 +1,8 @@
 """The manifests, applied to a real API server, and the account that they make."""
 
 import asyncio
-import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +16,8 @@ from provisioner.sandbox.installation import MANIFESTS
 from provisioner.sandbox.kubectl import kubectl
 from provisioner.sandbox.up import Sandbox
 from tests.cluster.background import Background
+from tests.cluster.kustomizations import rendered
+from tests.documents import DOCS
 
 NAMESPACE = "ebs-provisioner"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -24,7 +26,7 @@ ACCOUNT = f"system:serviceaccount:{NAMESPACE}:ebs-provisioner-controller"
 
 @pytest.fixture(scope="module")
 def applied(background: Background) -> Iterator[str]:
-    """The manifests as README says to apply them; what the dry run before it answered."""
+    """The manifests as docs say to apply them; what the dry run before it answered."""
     plane, all_of_them = background.sandbox.plane, ("apply", "-k", str(MANIFESTS))
 
     async def apply() -> str:
@@ -59,20 +61,41 @@ async def test_a_dry_run_on_the_server_accepts_every_object(sandbox: Sandbox, ap
     assert len(applied.splitlines()) == len(list(yaml.safe_load_all(rendered)))
 
 
-async def test_the_example_in_readme_is_accepted(sandbox: Sandbox):
-    readme = (MANIFESTS.parent / "README.md").read_text()
-    blocks = re.findall(r"^```yaml\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
-    (example,) = [block for block in blocks if "kind: PersistentVolumeClaim" in block]
+@pytest.mark.parametrize(
+    "path", sorted((DOCS / "examples").glob("*.yaml")), ids=lambda path: path.name
+)
+async def test_every_example_in_docs_is_accepted(sandbox: Sandbox, path: Path):
+    wanted = [each for each in yaml.safe_load_all(path.read_text()) if each]
 
     answers = await kubectl(
-        sandbox.plane, "apply", "-f", "-", "--dry-run=server", "--output=name", text=example
+        sandbox.plane, "apply", "-f", str(path), "--dry-run=server", "--output=name"
     )
 
-    assert answers.split() == [
-        "storageclass.storage.k8s.io/fast",
-        "persistentvolumeclaim/data",
-        "pod/writer",
+    assert [answer.rpartition("/")[2] for answer in answers.split()] == [
+        each["metadata"]["name"] for each in wanted
     ]
+
+
+async def test_the_kustomization_of_the_examples_is_the_manifests_with_its_own_names(
+    sandbox: Sandbox,
+):
+    mine = await rendered(sandbox, DOCS / "examples/my-cluster")
+
+    shipped = [*await rendered(sandbox, MANIFESTS), *await rendered(sandbox, MANIFESTS / "node")]
+    assert len(mine) == len(shipped)
+    (options,) = [
+        each["data"]
+        for each in mine
+        if each["kind"] == "ConfigMap" and "EBS_PROVISIONER_CONTROLLER_CLUSTER_ID" in each["data"]
+    ]
+    assert options["EBS_PROVISIONER_CONTROLLER_CLUSTER_ID"] == "production"
+    images = {
+        container["image"]
+        for each in mine
+        if each["kind"] in ("Deployment", "DaemonSet")
+        for container in each["spec"]["template"]["spec"]["containers"]
+    }
+    assert images == {"REGISTRY/ebs-provisioner:0.1.0"}
 
 
 async def test_the_pods_are_admitted_under_the_restricted_standard(applied: str, api: Api):

@@ -28,7 +28,7 @@ COMPONENTS = ["driver-allocatable", "driver-selinux-mount", "node-host-network"]
 
 @pytest.fixture(scope="module")
 def applied(background: Background) -> Iterator[str]:
-    """The manifests as README says to apply them; what the dry run before it answered."""
+    """The manifests as docs say to apply them; what the dry run before it answered."""
     plane, all_of_them = background.sandbox.plane, ("apply", "-k", str(FOLDER))
 
     async def apply() -> str:

@@ -1,4 +1,4 @@
-"""Only the API server may ask: by a token, and by a client certificate, as README says to set up."""
+"""Only the API server may ask: by a token, and by a client certificate, as docs say to set up."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from provisioner.sandbox import api_server
 from provisioner.sandbox.control_plane import free_port
 from provisioner.sandbox.up import Sandbox
 from tests.cluster.replicas import WebhookReplica
+from tests.documents import page
 from tests.webhook.pairs import self_signed
 from webhook.certificates import Names
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
 PERSISTENT_VOLUMES = "/api/v1/persistentvolumes"
 TOKEN = "0123456789abcdef"
 
 
-def from_readme(name: str) -> str:
-    """The YAML that README shows under this name."""
-    (found,) = re.findall(rf"```yaml\n# {name}.*?\n(.*?)```", README, re.DOTALL)
+def from_docs(name: str) -> str:
+    """The YAML that the page about the webhook shows under this name."""
+    (found,) = re.findall(rf"```yaml\n# {name}.*?\n(.*?)```", page("webhook"), re.DOTALL)
     return str(found)
 
 
@@ -40,7 +40,7 @@ async def test_only_who_shows_what_it_was_told_to_is_answered(
         (tmp_path / name).write_bytes(pem)
     (tmp_path / "token").write_text(TOKEN)
     admission.write_text(
-        from_readme("admission.yaml").replace(
+        from_docs("admission.yaml").replace(
             "/etc/kubernetes/admission/webhooks.kubeconfig", str(kubeconfig)
         )
     )
@@ -62,7 +62,7 @@ async def test_only_who_shows_what_it_was_told_to_is_answered(
         },
     }[by]
     address = f"127.0.0.1:{free_port()}"
-    config = yaml.safe_load(from_readme("webhooks.kubeconfig"))
+    config = yaml.safe_load(from_docs("webhooks.kubeconfig"))
     config["users"] = [{"name": address, "user": shown}]  # where a Service would be named
     kubeconfig.write_text(yaml.safe_dump(config))
     async with Sandbox.start(nodes=1, zones=1, controller=False) as sandbox:

@@ -30,7 +30,7 @@ SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/ebs-webhook-tls"
 
 @pytest.fixture(scope="module")
 def applied(background: Background) -> Iterator[str]:
-    """The manifests as README says to apply them; what the dry run before it answered."""
+    """The manifests as docs say to apply them; what the dry run before it answered."""
     plane, all_of_them = background.sandbox.plane, ("apply", "-k", str(MANIFESTS / "webhook"))
 
     async def apply() -> str:

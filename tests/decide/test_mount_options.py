@@ -66,7 +66,10 @@ def test_refuses_all_others(option):
 
 
 def test_the_refusal_tells_an_unknown_option_from_a_known_one_with_another_value():
-    with pytest.raises(ValueError, match=r"'logdev=/dev/a' .* README has the list of those that"):
+    with pytest.raises(
+        ValueError,
+        match=r"'logdev=/dev/a' .* docs/reference/mount-options.md has the list of those that",
+    ):
         mount_options.check("logdev=/dev/a")
     with pytest.raises(ValueError, match=r"'errors=panic' .* errors has another value, or none,"):
         mount_options.check("errors=panic")

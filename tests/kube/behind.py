@@ -24,8 +24,12 @@ class Behind:
 
     lag_s: float | None = None
     takes_s: float = 0.0
+    list_takes_s: float = 0.0  # of a whole list, besides
+    besides_s: dict[str, float] = field(default_factory=dict)  # plural -> of its answers, besides
     has_bookmarks: bool = True
     failure: KubeError | None = None
+    get_failure: KubeError | None = None
+    serves: tuple[Resource[Any], ...] = ()
     version: int = 10
     objects: dict[tuple[str, str], Any] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
@@ -51,7 +55,9 @@ class Behind:
         self._changes.append((resource.plural, self.version, "DELETED", gone))
 
     async def list(self, resource: Resource[Any], **_: Any) -> Listing[Any]:
-        return (await self._answer("list", resource, 10**9))[0]
+        answer = await self._answer("list", resource, 10**9)
+        await asyncio.sleep(self.list_takes_s)
+        return answer[0]
 
     async def page(
         self, resource: Resource[Any], *, most: int, **_: Any
@@ -59,6 +65,8 @@ class Behind:
         return await self._answer(f"page of {most}", resource, most)
 
     async def get(self, resource: Resource[Any], name: str, namespace: str = "") -> Any:
+        if self.get_failure is not None:
+            raise self.get_failure
         found = self.objects.get((resource.plural, name))
         if found is None:
             raise KubeError(Reason.OBJECT_NOT_FOUND, f"no {name}")
@@ -73,7 +81,7 @@ class Behind:
         return self.objects[resource.plural, name]
 
     async def served(self) -> frozenset[tuple[str, str]]:
-        return frozenset()
+        return frozenset((each.api_version, each.plural) for each in self.serves)
 
     async def watch(
         self, resource: Resource[Any], *, resource_version: str, timeout_s: int, **_: Any
@@ -100,7 +108,7 @@ class Behind:
         self.asked_at.append(_now_s())
         here = [obj for (plural, _), obj in self.objects.items() if plural == resource.plural]
         listing = Listing(here[:most], str(self.version), ())
-        await asyncio.sleep(self.takes_s)
+        await asyncio.sleep(self.takes_s + self.besides_s.get(resource.plural, 0.0))
         if self.failure is not None:
             raise self.failure
         self.carried += len(listing.items)

@@ -167,6 +167,75 @@ def test_versions_that_run_backwards_have_the_kind_listed() -> None:
     told(story, Behind(), objects=MANY)
 
 
+def test_a_restored_etcd_of_a_higher_version_is_noticed_by_the_next_list_and_told() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        told: list[str] = []
+        informer.on_restore = lambda: told.append("restored")
+        before = api.objects["persistentvolumes", "pv-1"]
+        api.put(PERSISTENT_VOLUMES, before)
+        await informer.catch_up()
+        api.objects["persistentvolumes", "pv-1"] = before
+        api.version += 1_000_000_000
+
+        await informer.catch_up()
+
+        assert informer.get("pv-1") == before
+        assert told == ["restored"]
+
+    told(story, Behind(has_bookmarks=False), objects=MANY)
+
+
+def test_once_a_list_was_needed_short_watches_are_left_out_for_minutes() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        took_s, watched = [], []
+        for wait_s in (0, 60, 600):
+            await asyncio.sleep(wait_s)
+            api.version += 1
+            api.asked.clear()
+            began_s = now_s()
+            await informer.catch_up()
+            took_s.append(now_s() - began_s)
+            watched.append(api.asked.count("short watch"))
+            assert api.asked.count("list") == 1
+
+        assert watched == [4, 0, 4]
+        assert took_s[1] < 1 < took_s[0]
+
+    told(story, Behind(has_bookmarks=False), objects=MANY)
+
+
+def test_a_list_that_outlives_its_look_answers_those_who_asked_before_it_began() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        api.version += 1
+        api.list_takes_s = 80
+        first = asyncio.create_task(informer.catch_up())
+        await asyncio.sleep(1)
+        api.version += 1
+        second = asyncio.create_task(informer.catch_up())
+
+        with pytest.raises(KubeError, match="newest persistentvolumes"):
+            await first
+        began_s = now_s()
+        await second
+
+        assert now_s() - began_s < 80
+        assert api.asked.count("list") == 1
+
+    told(story, Behind(has_bookmarks=False), objects=MANY)
+
+
+def test_half_of_the_time_is_free_of_lists_though_no_look_ends_in_time() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        api.list_takes_s = 100
+        while now_s() < 2000:
+            api.version += 1
+            await asyncio.gather(*(informer.catch_up() for _ in range(3)), return_exceptions=True)
+
+        assert 5 <= api.asked.count("list") <= 2000 / 200 + 1
+
+    told(story, Behind(has_bookmarks=False), objects=MANY)
+
+
 def test_a_thousand_who_ask_share_looks_that_began_after_each_had_asked() -> None:
     async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
         async def ask(n: int) -> None:
@@ -248,11 +317,10 @@ def test_a_cache_that_is_forgotten_while_a_list_is_taken_in_is_filled_by_the_nex
                 halfway.set()
 
         informer.subscribe(count)
-        listing = asyncio.create_task(informer._list_again())
+        informer.list_soon()
         await halfway.wait()
         await informer.forget()
         await informer.synced.wait()
-        await listing
 
         assert len(informer.values()) == 2 * MANY
         assert api.asked.count("list") == 2

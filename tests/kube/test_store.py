@@ -126,7 +126,7 @@ def test_versions_are_numbers_not_texts(store: Store[KubeObject], told: Told) ->
 def test_an_answer_does_not_bring_a_deleted_object_back(
     store: Store[KubeObject], told: Told
 ) -> None:
-    store.version = "15"  # the watch showed its creation at 12 and its deletion at 14
+    store.advance("15")  # the watch showed its creation at 12 and its deletion at 14
     store.observe(an_object("b", "12"))
 
     assert store.get("b") is None
@@ -174,13 +174,60 @@ def test_versions_that_run_backwards_mean_a_restored_etcd(
     store: Store[KubeObject], told: Told
 ) -> None:
     store.apply(an_object("b", "900"))
-    store.version = "1000"
+    store.advance("1000")
     told.changes.clear()
 
     store.replace(Listing([an_object("a", "4")], "30"))
 
     assert told.changes == [("900", None), ("5", "4")]
-    assert store.version == "30"
+    assert (store.version, store.restores) == ("30", 1)
+
+
+@pytest.mark.parametrize("at", ["901", "1000000800"], ids=["passed", "bumped"])
+def test_a_list_is_the_authority_for_all_that_is_known_up_to_its_version(
+    store: Store[KubeObject], told: Told, at: str
+) -> None:
+    store.apply(an_object("b", "900", "east"))
+    store.advance("900")
+    told.changes.clear()
+
+    store.replace(Listing([an_object("a", "5", "west"), an_object("b", "700", "west")], at))
+
+    assert told.changes == [("5", "5"), ("900", "700")]
+    assert names(store.keyed("zone", "west")) == ["a", "b"]
+    assert store.restores == 1
+    store.apply(an_object("b", str(int(at) + 1)))  # in the new world the watch counts
+    assert told.changes[-1] == ("700", str(int(at) + 1))
+
+
+def test_an_own_write_of_before_a_restore_does_not_outlive_it(store: Store[KubeObject]) -> None:
+    store.observe(an_object("a", "1500"))  # the kind is quiet: its watch is at 10 still
+    asked_at = store.newest
+
+    store.replace(Listing([an_object("a", "7")], "1100"), asked_at)
+
+    assert version_of(store.get("a")) == "7"
+    assert store.restores == 1
+
+
+def test_what_was_written_while_a_list_was_on_its_way_proves_no_restore(
+    store: Store[KubeObject],
+) -> None:
+    asked_at = store.newest
+    store.observe(an_object("a", "21"))
+
+    store.replace(Listing([an_object("a", "15")], "20"), asked_at)
+
+    assert version_of(store.get("a")) == "21"
+    assert store.restores == 0
+
+
+def test_a_cache_that_is_emptied_says_nothing_of_a_restore(store: Store[KubeObject]) -> None:
+    store.replace(Listing([], ""))
+
+    assert (len(store.values()), store.version, store.restores) == (0, "", 0)
+    store.observe(an_object("a", "3"))
+    assert store.get("a") is not None
 
 
 def many(count: int, version: str = "5") -> list[KubeObject]:
@@ -208,6 +255,17 @@ def test_what_is_written_while_a_list_is_taken_in_is_kept(store: Store[KubeObjec
 
     assert store.get("mine") is not None
     assert version_of(store.get(f"obj-{3 * SLICE - 1}")) == "22"
+    assert store.get("a") is None
+
+
+def test_an_answer_does_not_bring_back_what_a_list_that_is_taken_in_has_not(
+    store: Store[KubeObject],
+) -> None:
+    for _ in store.replacing(Listing(many(3 * SLICE), "20")):
+        store.observe(an_object("ghost", "19"))
+        store.observe(an_object("a", "18"))
+
+    assert store.get("ghost") is None
     assert store.get("a") is None
 
 
@@ -265,7 +323,28 @@ def test_what_cannot_be_read_is_known_until_it_can_or_is_gone(store: Store[KubeO
     store.replace(Listing([], "11", unreadable_keys=("a", "b", "c")))
     store.apply(an_object("a", "12"))
     store.remove("b", "13")
-    assert store.unreadable == {"c"}
+    assert set(store.unreadable) == {"c"}
 
     store.replace(Listing([], "14"))
-    assert store.unreadable == set()
+    assert not store.unreadable
+
+
+def test_an_older_event_does_not_make_readable_what_is_not(store: Store[KubeObject]) -> None:
+    store.replace(Listing([], "14", unreadable_keys=("a", "b")))
+    store.cannot_read("c", "16")
+
+    store.apply(an_object("a", "13"))  # a watch that is behind
+    store.remove("b", "12")
+    store.apply(an_object("c", "15"))
+    assert set(store.unreadable) == {"a", "b", "c"}
+
+    store.cannot_read("a", "11")
+    store.apply(an_object("a", "17"))
+    store.cannot_read("a", "16")
+    assert set(store.unreadable) == {"b", "c"}
+
+
+def test_what_was_deleted_since_an_event_is_not_there_unread(store: Store[KubeObject]) -> None:
+    store.cannot_read("gone", "9")
+
+    assert not store.unreadable

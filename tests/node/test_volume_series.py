@@ -1,19 +1,18 @@
-"""The series of volumes agree with README, which is what people make dashboards from."""
+"""The series of volumes agree with docs, which is what people make dashboards from."""
 
 import re
-from pathlib import Path
 
 from provisioner.decide.nvme_statistics import parse
 from provisioner.node.metrics import NodeMetrics
 from provisioner.node.volume_series import LABELS, PREFIX, Measured, series_of
+from tests.documents import section
 from tests.node.statistics_pages import page
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
 VOLUME = Measured(("vol-1", "pv-1", "shop", "data"), 5, parse(page()))
 
 
-def test_readme_has_each_series_of_the_node_and_no_other():
-    chapter = README.partition("\n## Metrics of the node plugin\n")[2].partition("\n## ")[0]
+def test_docs_have_each_series_of_the_node_and_no_other():
+    chapter = section("reference/metrics", "Node plugin")
     rows = re.findall(r"^\| (`.+?) \|", chapter, re.MULTILINE)
     told = {f"ebs_provisioner_node_{name}" for row in rows for name in re.findall("`(.+?)`", row)}
     families = [*NodeMetrics().registry.collect(), *series_of([VOLUME])]

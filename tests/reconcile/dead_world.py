@@ -177,7 +177,7 @@ class DeadWorld:
 
     # -- the API server
 
-    async def get(self, resource: Any, name: str) -> Any:
+    async def get(self, resource: Any, name: str, _: str = "") -> Any:
         if (resource.plural, name) not in self.live:
             raise KubeError(Reason.OBJECT_NOT_FOUND, f"no {name}")
         return self.live[resource.plural, name]

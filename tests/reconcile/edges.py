@@ -90,7 +90,7 @@ class CurrentCaches(Caches):
         super().__init__(cast("KubeClient", kube), Metrics(), DRIVER)
         self.news: Callable[[], None] = lambda: None
 
-    async def certain(self, *_: object) -> None:
+    async def catch_up(self, *_: object) -> None:
         self.news()
 
 

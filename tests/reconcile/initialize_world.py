@@ -13,7 +13,7 @@ from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.volume import Instance
-from provisioner.reconcile import cloud_controllers
+from provisioner.reconcile import initialize_node
 from provisioner.reconcile.initialize_node import NodeInitializer
 from provisioner.settings import Settings
 from tests.reconcile.node_api import NodeApi
@@ -23,7 +23,7 @@ NAME, ADDRESS = "ip-10-0-0-1.ec2.internal", "10.0.0.1"
 FACTS = dict(zip(LABELS, ("us-east-1a", "us-east-1", "m5.large"), strict=True))
 WAITING = {"key": TAINT, "value": "true", "effect": "NoSchedule"}
 OTHER = {"key": "other", "effect": "NoSchedule"}
-LEASE = cloud_controllers.LEASES[0]
+LEASE = initialize_node.LEASES[0]
 LONG_AGO = "2026-11-22T05:00:00Z"
 
 

@@ -13,7 +13,7 @@ from provisioner.edges import Edges
 from provisioner.metrics import Metrics
 from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.model.node import CsiNode
-from provisioner.reconcile.agent_taint import AgentTaint
+from provisioner.reconcile.node_flows import AgentTaint
 from provisioner.settings import Settings
 from tests.builders import DRIVER
 from tests.reconcile.node_api import NodeApi

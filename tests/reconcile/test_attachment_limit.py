@@ -17,7 +17,7 @@ from provisioner.metrics import Metrics
 from provisioner.model.attachment_limit import LIMIT_ANNOTATION, DescribedType
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.node import CsiNode, Node
-from provisioner.reconcile.attachment_limit import AttachmentLimits
+from provisioner.reconcile.node_flows import AttachmentLimits
 from provisioner.settings import Settings
 from tests.builders import DRIVER, a_csi_node
 from tests.ec2.virtual_time import Clock, in_virtual_time

@@ -7,17 +7,28 @@ from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from provisioner.kube import resources
 from provisioner.kube.client import KubeClient
-from provisioner.kube.resources import Resource
+from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES, Resource
 from provisioner.kube.store import SLICE
 from provisioner.kube.wire import Listing
 from provisioner.metrics import Metrics
 from provisioner.model.claim import Claim
 from provisioner.reconcile import caches as caches_module
 from provisioner.reconcile.caches import Caches
-from tests.builders import DRIVER, a_claim, a_class, a_csi_node, a_node, a_persistent_volume
+from tests.builders import (
+    DRIVER,
+    a_claim,
+    a_class,
+    a_csi_node,
+    a_node,
+    a_persistent_volume,
+    an_attachment,
+)
+from tests.ec2.virtual_time import Clock, in_virtual_time
+from tests.kube.behind import Behind
 from tests.reconcile.edges import Kube
 from tests.snapshot_builders import a_snapshot
 
@@ -196,3 +207,31 @@ async def test_others_on_the_loop_go_on_while_a_large_cluster_is_told_to_those_w
     renewing.cancel()
     assert told == [f"uid-{n}" for n in range(4 * SLICE)]
     assert max(told_between_renewals) == SLICE
+
+
+def test_a_restored_etcd_that_one_kind_notices_has_all_kinds_listed():
+    async def story(_: Clock) -> None:
+        api = Behind(serves=(PERSISTENT_VOLUMES, ATTACHMENTS))
+        for n in range(600):
+            api.put(PERSISTENT_VOLUMES, a_persistent_volume(f"pv-{n}"))
+        in_backup, version = dict(api.objects), api.version
+        caches = Caches(cast("KubeClient", api), Metrics(), DRIVER)
+        api.put(PERSISTENT_VOLUMES, a_persistent_volume("pv-0"))
+        api.put(ATTACHMENTS, an_attachment("csi-later"))
+        following = asyncio.create_task(caches.run())
+        await caches.synced()
+        api.objects, api.version = in_backup, version + 1_000_000_000
+        api.asked.clear()
+        with capture_logs() as logs:
+            caches.persistent_volumes.list_soon()  # as its watch is told that it is too far behind
+            await asyncio.sleep(1000)
+
+        assert caches.attachments.get("csi-later") is None
+        assert api.asked.count("list") == 2
+        assert [line["kind"] for line in logs if "restored" in line["event"]] == [
+            "PersistentVolume"
+        ]
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    in_virtual_time(story)

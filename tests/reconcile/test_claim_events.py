@@ -6,8 +6,9 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any, cast
-from unittest.mock import MagicMock
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 from msgspec.structs import replace
@@ -18,7 +19,8 @@ from provisioner.metrics import Metrics
 from provisioner.model.claim import Claim, DataSource
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.persistent_volume import PersistentVolume
-from provisioner.model.tags import VOLUME_NAME
+from provisioner.model.reign import Reign
+from provisioner.model.tags import UNCLAIMED, VOLUME_NAME
 from provisioner.reconcile.claim_events import ClaimEvents
 from tests.builders import UID, a_claim, a_persistent_volume, a_volume, an_ec2_error
 from tests.ec2.virtual_time import Clock, in_virtual_time
@@ -123,6 +125,34 @@ def test_a_claim_is_told_that_it_waits_while_ec2_is_away_at_the_start():
         return world.events.told
 
     assert in_virtual_time(story) == [TAKES_ITS_TIME]
+
+
+def test_a_claim_whose_volume_an_object_may_name_that_cannot_be_read_is_told_which_and_what_helps(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    marked = {VOLUME_NAME: CLAIM.persistent_volume_name, UNCLAIMED: "Delete"}
+    made_at = datetime(2026, 11, 21, tzinfo=UTC)
+    made = a_volume(tags=marked, created_at=made_at)
+
+    async def story(_: Clock) -> list[str]:
+        world = a_world(cluster_id="prod")
+        monkeypatch.setattr(world.ec2, "find", AsyncMock(return_value=[made]), raising=False)
+        monkeypatch.setattr(world.caches, "catch_up", AsyncMock())
+        world.caches.persistent_volumes._store.cannot_read("pv-odd", "5")
+        world.marks.lineage.reign = Reign(made_at)
+        world.provisioner.takeover.begin([CLAIM], from_stranger=False)
+        learning = asyncio.create_task(world.marks.run())
+        async with at_work(world):
+            await asyncio.sleep(600)
+            assert world.ec2.requests == []
+        learning.cancel()
+        await asyncio.gather(learning, return_exceptions=True)
+        return world.events.told
+
+    [told] = in_virtual_time(story)
+
+    assert told.startswith("UnreadableAnswer: PersistentVolume pv-odd cannot be read")
+    assert told.endswith("correct the object, or delete it")
 
 
 def test_a_claim_whose_volume_was_found_at_once_is_told_of_success_only():

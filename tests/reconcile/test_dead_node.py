@@ -216,7 +216,7 @@ def test_a_change_between_look_and_write_is_not_overwritten():
         world.ec2.states[INSTANCE] = "terminated"
         get = world.get
 
-        async def get_and_change(resource: object, name: str) -> object:
+        async def get_and_change(resource: object, name: str, _: str = "") -> object:
             found = await get(resource, name)
             if resource.plural == "csinodes":  # type: ignore[attr-defined]
                 world.has_node(ready="True", cached=False)  # the kubelet is back

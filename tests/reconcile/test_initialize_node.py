@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from provisioner.decide.initialize_node import LABELS, TAINT
 from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason
 from provisioner.model.volume import Instance
-from provisioner.reconcile import cloud_controllers
+from provisioner.reconcile import initialize_node
 from provisioner.reconcile.initialize_node import AGAIN_S
 from tests.reconcile.initialize_world import (
     ADDRESS,
@@ -77,12 +77,12 @@ async def test_a_young_node_is_left_for_a_minute():
     assert (world.cloud.asked, world.api.sent) == ([], [])
 
 
-@pytest.mark.parametrize("name", cloud_controllers.LEASES)
+@pytest.mark.parametrize("name", initialize_node.LEASES)
 async def test_nodes_are_left_to_a_cloud_controller_that_holds_its_lease(
     monkeypatch: pytest.MonkeyPatch, name: str
 ):
     now_s = [1000.0]
-    monkeypatch.setattr(cloud_controllers, "boot_clock", lambda: now_s[0])
+    monkeypatch.setattr(initialize_node, "boot_clock", lambda: now_s[0])
     world = World()
     world.api.put(a_node())
     world.hold(name, renewed="1")

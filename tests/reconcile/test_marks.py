@@ -15,13 +15,14 @@ from structlog.testing import capture_logs
 from provisioner.ec2.batches import MOST_IN_A_ROW, ask_about
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.queue import KeyedQueue
+from provisioner.kube.wire import Listing
 from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, Reason, StorageError
 from provisioner.model.reign import Reign
 from provisioner.model.volume import Volume
 from provisioner.reconcile.marks import Marks
-from tests.builders import VOLUME, a_volume, an_ec2_error
+from tests.builders import VOLUME, a_persistent_volume, a_volume, an_ec2_error
 from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.reconcile.edges import CurrentCaches
 
@@ -110,6 +111,42 @@ async def test_the_end_does_not_wait_for_ever():
         await marks.flush(0.01)
 
     assert world.untagged == []
+
+
+async def test_an_object_that_cannot_be_read_holds_back_only_the_volumes_that_it_may_name():
+    world = World(MARKED)
+    odd = world.caches.persistent_volumes._store
+    odd.cannot_read("pv-odd", "5")
+    with capture_logs() as logs:
+        async with running(world) as marks, asyncio.timeout(5):
+            with pytest.raises(StorageError) as told:
+                await marks.unowned("pvc-1")
+            assert told.value.reason is Reason.UNREADABLE
+            assert "PersistentVolume pv-odd cannot be read" in told.value.message
+            assert "correct the object, or delete it" in told.value.message
+            assert await marks.unowned("pvc-2") is None
+            assert not marks.is_marked("vol-another")  # so it is attached
+            await marks.settled()
+
+            odd.replace(Listing([], "9"))
+            assert await marks.unowned("pvc-1") == MARKED
+            assert marks.is_left_behind(VOLUME)  # an object may have named it, so no sweep ends it
+
+    (line,) = [line for line in logs if "pv-odd" in str(line)]
+    assert line["volumes"] == 1
+
+
+async def test_a_volume_that_the_object_named_once_it_can_be_read_is_not_used_for_another():
+    world = World(MARKED)
+    odd = world.caches.persistent_volumes._store
+    odd.cannot_read("pv-odd", "5")
+    async with running(world) as marks, asyncio.timeout(5):
+        with pytest.raises(StorageError):
+            await marks.unowned("pvc-1")
+
+        odd.replace(Listing([a_persistent_volume("pv-odd", handle=VOLUME)], "9"))
+
+        assert await marks.unowned("pvc-1") is None
 
 
 async def test_who_asks_for_an_unowned_volume_hears_why_that_cannot_be_told():

@@ -39,7 +39,7 @@ def test_who_has_less_loses_nothing_to_who_has_more():
 
 
 def test_a_crowd_of_as_many_addresses_as_there_are_places_leaves_one_place():
-    """README says so: only a client certificate or the network keeps such a crowd out."""
+    """docs/webhook.md says so: only a client certificate or the network keeps such a crowd out."""
     it = Shares(10)
     mine = taken(it, "api-server", 3)
     for number in range(20):

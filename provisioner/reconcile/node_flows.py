@@ -1,7 +1,8 @@
-"""Attachment limits of instance types that are newer than our table: looked up, noted on nodes.
+"""Flows of nodes: the startup taint comes off, and attachment limits are noted.
 
-The node plugin has no rights in AWS; it reads the annotation that this writes. Without the right to
-ask EC2, nodes of such types get by with the number that holds for most.
+Limits are those of instance types that are newer than our table. The node plugin has no rights in
+AWS; it reads the annotation that this writes. Without the right to ask EC2, nodes of such types get
+by with the number that holds for most.
 """
 
 import asyncio
@@ -9,7 +10,8 @@ from functools import partial
 
 import structlog
 
-from provisioner.decide import attachment_limit as rules
+from provisioner.decide import agent_taint, attachment_limit
+from provisioner.decide.node_patch import Operation
 from provisioner.edges import Edges
 from provisioner.kube.queue import KeyedQueue
 from provisioner.model.attachment_limit import LIMIT_ANNOTATION
@@ -22,6 +24,42 @@ _TELL_AGAIN_S = 3600.0
 _FLOW = "attachment limit"
 
 log = structlog.get_logger(__name__)
+
+
+class AgentTaint:
+    """The flow of nodes with the startup taint; keys are their names.
+
+    It comes off whenever it is there and the node plugin is registered, also if somebody puts it on
+    again later. The node plugin itself needs no right to change nodes for this.
+    """
+
+    def __init__(self, edges: Edges) -> None:
+        self._driver = edges.settings.driver
+        self._caches = edges.caches
+        self._writes = edges.node_writes
+        self.queue = KeyedQueue("agent taint", self.reconcile, edges.metrics)
+
+    def subscribe(self) -> None:
+        """Have nodes looked at when they or what is registered on them change."""
+        self._caches.nodes.subscribe(self._node_changed)
+        self._caches.csi_nodes.subscribe(self._registration_changed)
+
+    async def reconcile(self, name: str) -> float | None:
+        """Take the taint off if it is time; else an event tells when it is."""
+        if await self._writes.change(name, self._plan):
+            log.info("the node plugin is there: its startup taint is removed", node=name)
+        return None
+
+    def _plan(self, node: Node) -> list[Operation]:
+        return agent_taint.operations(node, self._caches.csi_nodes.get(node.name), self._driver)
+
+    def _node_changed(self, _: Node | None, new: Node | None) -> None:
+        if new is not None and agent_taint.is_waiting(new, self._driver):
+            self.queue.add(new.name)
+
+    def _registration_changed(self, _: CsiNode | None, new: CsiNode | None) -> None:
+        if new is not None:
+            self._node_changed(None, self._caches.nodes.get(new.name))
 
 
 class AttachmentLimits:
@@ -57,17 +95,19 @@ class AttachmentLimits:
             if error.reason not in NEEDS_HUMAN:
                 raise
             return self._refused(error)
-        limit = rules.limits_of(family).get(instance_type)
+        limit = attachment_limit.limits_of(family).get(instance_type)
         if limit is None:
             self._tell(f"EC2 does not tell how many volumes an instance type takes {instance_type}")
             return UNKNOWN_AGAIN_S
-        note = partial(rules.noted, instance_type=instance_type, limit=limit)
+        note = partial(attachment_limit.noted, instance_type=instance_type, limit=limit)
         if await self._writes.change(name, note):
             log.info("noted an attachment limit", node=name, type=instance_type, limit=str(limit))
         return None
 
     def _unknown_type(self, node: Node) -> str:
-        return rules.unknown_type(node, self._caches.csi_nodes.get(node.name), self._driver)
+        return attachment_limit.unknown_type(
+            node, self._caches.csi_nodes.get(node.name), self._driver
+        )
 
     def _refused(self, error: Ec2Error) -> float:
         """Said once an hour: everything else works, and somebody may never give us that right."""
@@ -102,4 +142,4 @@ class AttachmentLimits:
 
 def _facts(node: Node) -> tuple[str, ...]:
     noted = node.annotations.get(LIMIT_ANNOTATION, "")
-    return node.uid, node.spec.provider_id, rules.type_of(node), noted
+    return node.uid, node.spec.provider_id, attachment_limit.type_of(node), noted

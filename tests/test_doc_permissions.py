@@ -1,14 +1,15 @@
-"""README's table of the controller's rights is what the manifests give."""
+"""The tables of rights in docs are what the manifests give."""
 
 import re
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
 import yaml
 
-from tests.readme_tables import README
+from tests.documents import ROOT, section
 
-MANIFESTS = README.parent / "manifests"
+MANIFESTS = ROOT / "manifests"
 VERBS = frozenset({"get", "list", "watch", "create", "patch", "update", "delete"})
 
 
@@ -23,22 +24,25 @@ def granted(*paths: Path) -> dict[str, set[str]]:
     return dict(rights)
 
 
-def told(readme: str) -> dict[str, set[str]]:
-    """The same of the first table in the chapter; what stands in parentheses is left out."""
-    chapter = readme.partition("\n## Permissions\n")[2]
-    rows = re.findall(
-        r"^\| (.+?) \| (.+?) \|$", chapter.partition("\nThe node plugin's")[0], re.MULTILINE
-    )
+def told(title: str) -> dict[str, set[str]]:
+    """The same of the table in a section; what stands in parentheses is left out."""
+    rows = re.findall(r"^\| (.+?) \| (.+?) \|$", section("reference/rbac", title), re.MULTILINE)
     rights: dict[str, set[str]] = defaultdict(set)
     for resources, verbs in rows[1:]:
         words = set(re.findall(r"[a-z]+", re.sub(r" \(.*\)", "", verbs)))
-        for resource in re.findall(r"[a-z]+(?:/[a-z]+)?", resources.partition(" in ")[0]):
+        for resource in re.findall(r"[a-z]+(?:/[a-z]+)?", re.sub(r" \(.*\)", "", resources)):
             assert resource not in rights, f"{resource} is there twice"
             rights[resource] = words & VERBS
     return dict(rights)
 
 
-def test_the_table_of_rights_is_what_the_manifests_give():
-    paths = (MANIFESTS / "rbac.yaml", MANIFESTS / "release-dead-nodes" / "rbac.yaml")
-
-    assert told(README.read_text()) == granted(*paths)
+@pytest.mark.parametrize(
+    ("title", "names"),
+    [
+        ("Controller", ("rbac.yaml", "release-dead-nodes/rbac.yaml")),
+        ("Node plugin", ("node/rbac.yaml",)),
+        ("Webhook", ("webhook/rbac.yaml",)),
+    ],
+)
+def test_the_table_of_rights_is_what_the_manifests_give(title: str, names: tuple[str, ...]):
+    assert told(title) == granted(*(MANIFESTS / name for name in names))

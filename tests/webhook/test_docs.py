@@ -1,4 +1,4 @@
-"""What README says of the webhook against what the code has."""
+"""What docs say of the webhook against what the code has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from provisioner.metrics import Metrics
-from tests.test_readme import first_column, section
+from tests.documents import first_column, page, section
 from webhook.cli import serve
 from webhook.decide import persistent_volume, pod
 from webhook.decide.persistent_volume import Found
@@ -28,11 +28,12 @@ FILMS, MUSIC = "vol-d151bd0c9016fe3d5", "vol-1c9eb3dd1cc561487"
 def test_every_option_is_in_the_table_and_no_other():
     options = {name for each in serve.params for name in (*each.opts, *each.secondary_opts)}
 
-    assert first_column("Options of the webhook", "--[a-z0-9-]+") == options - {"--help"}
+    told = first_column(section("reference/options", "Webhook"), "--[a-z0-9-]+")
+    assert told == options - {"--help"}
 
 
 def test_the_kustomization_to_begin_with_fits_the_manifests():
-    (shown,) = re.findall(r"```yaml\n(.+?)```", section("The webhook"), re.DOTALL)
+    (shown,) = re.findall(r"```yaml\n(.+?)```", section("webhook", "Install"), re.DOTALL)
     mine = yaml.safe_load(shown)
     base = yaml.safe_load((MANIFESTS / "webhook/kustomization.yaml").read_text())
 
@@ -47,7 +48,7 @@ def test_every_metric_is_in_the_table_and_no_other():
     ]
     named = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
 
-    listed = first_column("Metrics of the webhook", "[a-z0-9_]+")
+    listed = first_column(section("reference/metrics", "Webhook"), "[a-z0-9_]+")
     assert {f"ebs_webhook_{each}" for each in listed} == named
 
 
@@ -73,11 +74,12 @@ def test_before_a_certificate_is_served_its_expiry_is_unknown_and_not_long_ago()
 
 def test_the_events_are_called_so():
     for reason in (WRONG_AFFINITY, FOUGHT_OVER):
-        assert f"`{reason}`" in section("The webhook")
+        assert f"`{reason}`" in page("webhook")
+        assert f"`{reason}`" in section("reference/events", "Events")
 
 
 def quotations() -> list[str]:
-    return re.findall(r"^> (.+)$", section("The webhook"), re.MULTILINE)
+    return re.findall(r"^> (.+)$", page("webhook"), re.MULTILINE)
 
 
 def test_the_refusal_of_a_persistent_volume_is_quoted_as_it_is():

@@ -1,0 +1,58 @@
+"""The tables in docs that are made from tables in the code, each between two markers.
+
+::
+
+    .venv/bin/python -m tests.doc_tables     # writes them again
+"""
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from provisioner.decide import mount_options
+from tests.documents import DOCS
+
+COMMAND = "python -m tests.doc_tables"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table: its name in the markers, the page that has it, and what makes it."""
+
+    name: str
+    page: Path
+    make: Callable[[], str]
+
+
+TABLES = (Table("mount options", DOCS / "reference/mount-options.md", mount_options.markdown),)
+
+
+def marked(table: Table) -> str:
+    """A table with its markers, as it stands in its page."""
+    return (
+        f"<!-- {table.name}: made by {COMMAND} -->\n\n{table.make()}\n\n"
+        f"<!-- end of {table.name} -->"
+    )
+
+
+def found(table: Table, text: str) -> str:
+    """What stands in a page now, its markers included; "" for nothing."""
+    pattern = rf"<!-- {table.name}: .*?<!-- end of {table.name} -->"
+    match = re.search(pattern, text, re.DOTALL)
+    return match[0] if match else ""
+
+
+def written(table: Table, text: str) -> str:
+    """A page with its table as the code has it."""
+    old = found(table, text)
+    if not old:
+        raise SystemExit(f"{table.page.name} has no marker <!-- {table.name}: … --> with its end")
+    return text.replace(old, marked(table))
+
+
+if __name__ == "__main__":
+    for each in TABLES:
+        each.page.write_text(written(each, each.page.read_text()))
+    sys.stdout.write(f"{', '.join(each.name for each in TABLES)}: written\n")
