@@ -16,11 +16,11 @@ from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.limiter import Turn
 from provisioner.ec2.watchers import VolumeWatcher
 from provisioner.kube.client import KubeClient, Patch
-from provisioner.kube.queue import OUTAGE, KeyedQueue
+from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES, PODS
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment, attachment_metadata
-from provisioner.model.errors import Outcome, Reason, StorageError
+from provisioner.model.errors import OUTAGE, Outcome, Reason, StorageError
 from provisioner.model.node import CsiNode
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
 from provisioner.model.pod import naming_volumes
