@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 from provisioner.ec2.batches import ask_about
@@ -125,7 +124,6 @@ def _unknown(instance_id: str) -> Ec2Error:
 
 
 def _attachment(answer: dict[str, Any], instance_id: str, device: str) -> InstanceAttachment:
-    at = answer.get("AttachTime")
     try:
         state = AttachmentState(answer.get("State", ""))
     except ValueError:
@@ -134,5 +132,4 @@ def _attachment(answer: dict[str, Any], instance_id: str, device: str) -> Instan
         instance_id=answer.get("InstanceId") or instance_id,
         device=answer.get("Device") or device,
         state=state,
-        attached_at=at if isinstance(at, datetime) else None,
     )
