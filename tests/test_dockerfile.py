@@ -78,7 +78,7 @@ def test_each_source_is_there_and_is_sent_to_the_builder():
 
 
 def test_nothing_else_is_sent():
-    for path in (".git", ".venv", "tests", "manifests", "tests/conftest.py"):
+    for path in (".git", ".venv", "tests", "docs", "manifests", "tests/conftest.py"):
         assert not is_sent(path)
     assert not is_sent("provisioner/node/__pycache__/app.pyc")
     assert is_sent("provisioner/node/app.py")

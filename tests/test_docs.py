@@ -293,6 +293,11 @@ def test_the_figures_in_readme_are_those_of_the_page_about_performance():
     assert len(shown) == 4
     full = re.findall(pattern, page("design/performance"), re.MULTILINE)
     assert shown == full[:4]
+    figures = re.findall(
+        r"\d+\.\d+ \w+|\d+ of \d+", README.read_text().partition("## Speed")[2].partition("## ")[0]
+    )
+    assert len(figures) > 8
+    assert [each for each in figures if each not in page("design/performance")] == []
     machine = (
         r"On (\d{4}-\d\d-\d\d), (\d+ cores \([^)]+\), \d+ GiB, Python [\d.]+, Kubernetes [\d.]+)"
     )

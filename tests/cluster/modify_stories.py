@@ -118,3 +118,62 @@ class GrowBlock(GrowAndChange):
             "grown",
             lambda claim: claim["status"]["capacity"]["storage"] == f"{self.GROWN_GIB}Gi",
         )
+
+
+class GrowByAnnotations(GrowBlock):
+    """A claim for a raw block asks for a larger size, and for IOPS by an annotation."""
+
+    LEAST = frozenset(
+        {"ModifyVolume", "PATCH persistentvolumes", "PATCH persistentvolumeclaims/status"}
+    )
+    OPTIONS: ClassVar[Mapping[str, object]] = {"modify_annotations": True}
+    TAGS: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def asked(self) -> dict[str, str]:
+        return {f"{self.slot.driver}/iops": str(self.IOPS)}
+
+    async def furnish(self) -> None:
+        await SourceStory.furnish(self)
+
+    async def clear(self) -> None:
+        await SourceStory.clear(self)
+
+    async def tell(self) -> None:
+        wish = {"resources": storage(self.GROWN_GIB)}
+        both = {"metadata": {"annotations": self.asked}, "spec": wish}
+        await self.world.api.patch(self.claim_path, both)
+        await self.finish()
+        await self.object_when("the persistent volume is done", f"{PVS}/{self.pv}", self._is_done)
+
+    def _is_done(self, volume: Json) -> bool:
+        annotations = volume["metadata"].get("annotations", {})
+        size = volume["spec"]["capacity"]["storage"]
+        return bool(size == f"{self.GROWN_GIB}Gi" and self.asked.items() <= annotations.items())
+
+
+class BringTags(SourceStory):
+    """A volume is there, and gets the extra tags that came later; nobody else's tag changes."""
+
+    LEAST = frozenset({"CreateTags"})
+    OPTIONS: ClassVar[Mapping[str, object]] = {
+        "reconcile_extra_tags": True,
+        "extra_tags_interval_s": 5.0,
+        "extra_tags": ["team=shop", "env=prod"],
+    }
+
+    async def furnish(self) -> None:
+        await super().furnish()
+        self.before = hands.tags_of((await self.volumes())[self.volume_id])
+
+    async def tell(self) -> None:
+        async def tagged() -> bool:
+            return "team" in hands.tags_of((await self.volumes())[self.volume_id])
+
+        await self.until("the volume has the tag", tagged)
+
+    async def check(self) -> None:
+        """All tags are there, and those from before are as they were."""
+        has = hands.tags_of((await self.volumes())[self.volume_id])
+        assert has == self.before | {"team": "shop", "env": "prod"}
+        self.check_log()

@@ -20,7 +20,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -36,6 +36,7 @@ from provisioner.kube.client import KubeClient, Transport
 from provisioner.kube.credentials import Credentials
 from provisioner.kube_failures import Attempt
 from provisioner.metrics import Metrics
+from provisioner.model import tags
 from provisioner.model.errors import KubeError, Outcome
 from provisioner.sandbox.strict_ec2.client import ask
 from provisioner.settings import Settings
@@ -60,7 +61,8 @@ _DEAD = 137
 class Order:
     """One life. ``at``: the label of the request at which ``fate`` comes, "" for a long life.
 
-    ``freezes``: the kinds (plurals) whose watch stands still between SIGUSR1 and SIGUSR2.
+    ``freezes``: the kinds (plurals) whose watch stands still between SIGUSR1 and SIGUSR2;
+    ``options``: other settings, extra tags as text.
     """
 
     kubeconfig: str
@@ -73,6 +75,7 @@ class Order:
     fate: str = ""
     freezes: tuple[str, ...] = ()
     sweep_s: float = 1.0
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Recorder:
@@ -197,6 +200,7 @@ class MortalEc2:
 async def live(order: Order) -> None:
     """One life of the controller."""
     recorder = Recorder(order)
+    options = dict(order.options)
     settings = Settings(
         kubeconfig=order.kubeconfig,
         driver=order.driver,
@@ -204,6 +208,8 @@ async def live(order: Order) -> None:
         leader_elect=False,
         orphan_sweep_interval_s=order.sweep_s,
         orphan_min_age_s=1.0,
+        extra_tags=tuple(map(tags.parse, options.pop("extra_tags", ()))),
+        **options,
     )
     credentials = Credentials(order.kubeconfig, None)
     await credentials.load()

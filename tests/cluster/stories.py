@@ -12,7 +12,7 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from provisioner.model import tags
@@ -31,11 +31,13 @@ class Story:
     Attributes:
         LEAST: requests, without their numbers, that the story cannot do without.
         SWEEP_S: how often the controllers look for orphans.
+        OPTIONS: other settings of the controllers, as JSON has them.
         STEP_S: how long each step may take.
     """
 
     LEAST: ClassVar[frozenset[str]] = frozenset()
     SWEEP_S: ClassVar[float] = 300.0
+    OPTIONS: ClassVar[Mapping[str, object]] = {}
     STEP_S: ClassVar[float] = 150.0
 
     def __init__(
@@ -109,6 +111,7 @@ class Story:
             fate=fate,
             freezes=self.freezes,
             sweep_s=self.SWEEP_S,
+            options=dict(self.OPTIONS),
         )
         self.pids.append(await self.world.bear(order))
 

@@ -16,7 +16,7 @@ from tests.cluster import volume_stories, walk, walk_world
 from tests.cluster.background import Background
 from tests.cluster.copy_stories import Clone, CloneAcross, Restore
 from tests.cluster.hands import PVS
-from tests.cluster.modify_stories import GrowAndChange, GrowBlock
+from tests.cluster.modify_stories import BringTags, GrowAndChange, GrowBlock, GrowByAnnotations
 from tests.cluster.mortal import AFTER, BEFORE, LOST
 from tests.cluster.snapshot_stories import FastLockedSnapshot, Snapshot
 from tests.cluster.stories import Story
@@ -34,6 +34,8 @@ KINDS: tuple[type[Story], ...] = (
     Snapshot,
     GrowAndChange,
     GrowBlock,
+    GrowByAnnotations,
+    BringTags,
     VolumeLife,
     Clone,
     Restore,

@@ -15,7 +15,7 @@ import pytest
 from provisioner.ec2.batches import ask_about
 from provisioner.metrics import Metrics
 from provisioner.model import tags
-from provisioner.model.errors import Ec2Error, Reason, StorageError
+from provisioner.model.errors import Ec2Error, Outcome, Reason, StorageError
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.extra_tags import ExtraTags
 from provisioner.settings import Settings
@@ -46,9 +46,25 @@ class Ec2:
     away: bool = False
     described: list[int] = field(default_factory=list)
     calls: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+    ends_at: int = 0
+    fate: str = ""
+    _count: int = 0
+
+    def _end(self, moment: str) -> None:
+        """Have the process die, or lose the reply, at the call of ``ends_at``."""
+        self._count += moment == "before"
+        if self._count != self.ends_at:
+            return
+        if self.fate == f"dies {moment}":
+            raise asyncio.CancelledError
+        if (self.fate, moment) == ("loses the reply", "after"):
+            lost, unknown = Reason.REPLY_LOST, Outcome.UNKNOWN
+            raise Ec2Error(lost, "no answer", action="CreateTags", outcome=unknown)
 
     async def describe(self, ids: Sequence[str], *, background: bool) -> dict[str, Volume]:
         assert background
+        self._end("before")
+        self._end("after")
         self.described.append(len(ids))
         if self.away:
             raise Ec2Error(Reason.UNREACHABLE, "EC2 is away", action="DescribeVolumes")
@@ -58,6 +74,7 @@ class Ec2:
         return await ask_about(ids, 500, partial(self._create_tags, written))
 
     async def _create_tags(self, written: Mapping[str, str], ids: list[str]) -> None:
+        self._end("before")
         self.calls.append((len(ids), dict(written)))
         for each in ids:
             if each in self.refuses:
@@ -66,6 +83,7 @@ class Ec2:
             volume = self.volumes[each]
             has = {**volume.tags, **written}
             self.volumes[each] = a_volume(each, tags=has)
+        self._end("after")
 
 
 def volume_id(number: int) -> str:
@@ -85,10 +103,14 @@ class World:
         )
         for number in range(count):
             self.add(number, tags.VOLUME_NAME, name=f"pvc-{number}")
+        self.extra_tags = self.process()
+
+    def process(self) -> ExtraTags:
+        """One that begins with what EC2 and the API server have, and knows nothing else."""
         edges = SimpleNamespace(
             settings=self.settings, caches=self.caches, volumes=self.ec2, metrics=self.metrics
         )
-        self.extra_tags = ExtraTags(cast("Edges", edges))
+        return ExtraTags(cast("Edges", edges))
 
     def add(self, number: int, key: str, *, name: str, deleting: bool = False) -> None:
         found = a_persistent_volume(name, handle=volume_id(number), deleting=deleting)
@@ -124,6 +146,32 @@ async def test_the_next_round_writes_nothing():
 
     await world.extra_tags.round()
 
+    assert world.ec2.calls == []
+
+
+@pytest.mark.parametrize("fate", ["dies before", "dies after", "loses the reply"])
+@pytest.mark.parametrize("call", [1, 2, 3, 4])
+async def test_what_a_round_leaves_at_any_call_the_next_one_brings(call: int, fate: str):
+    """One look and three calls of CreateTags: each volume has a value of its own."""
+    world = World(3, "env=prod", "who={{ .PVCName }}")
+    world.ec2.volumes[volume_id(1)] = a_volume(
+        volume_id(1), tags={**world.ec2.volumes[volume_id(1)].tags, "env": "somebody's"}
+    )
+    world.ec2.ends_at, world.ec2.fate = call, fate
+    with pytest.raises(StorageError if fate == "loses the reply" else asyncio.CancelledError):
+        await world.extra_tags.round()
+    done = {each: dict(volume.tags) for each, volume in world.ec2.volumes.items()}
+
+    again = world.process()
+    await again.round()
+
+    expected = [("prod", "data-0"), ("somebody's", "data-1"), ("prod", "data-2")]
+    tags_ = [volume.tags for _, volume in sorted(world.ec2.volumes.items())]
+    assert [(each["env"], each["who"]) for each in tags_] == expected
+    for each, was in done.items():
+        assert was.items() <= world.ec2.volumes[each].tags.items(), "a tag was overwritten"
+    world.ec2.calls.clear()
+    await again.round()
     assert world.ec2.calls == []
 
 

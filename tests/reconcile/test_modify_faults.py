@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -106,15 +109,61 @@ def test_what_was_wanted_meanwhile_is_sent_in_place_of_what_never_reached_ec2(
     assert world.persistent_volume.capacity == "20Gi"
 
 
+@dataclass(frozen=True)
+class Change:
+    """What somebody asks for at once, and whether all of it is there, with nothing left behind."""
+
+    ask: Callable[[World], None]
+    is_there: Callable[[World], bool]
+
+
+def by_annotations(world: World) -> None:
+    """20 GiB, and 5000 IOPS by the annotation from before there were classes."""
+    world.heed_annotations()
+    claim = claim_json("20Gi", mode="Block")
+    claim["metadata"]["annotations"] = {IOPS: "5000"}
+    world.put("claim", claim)
+
+
+def has_what_annotations_ask_for(world: World) -> bool:
+    volume, pv = world.cloud.volume, world.persistent_volume
+    assert volume is not None
+    return has_grown(world) and (volume.iops, pv.annotations.get(IOPS)) == (5000, "5000")
+
+
+def in_tree(world: World) -> None:
+    """20 GiB for a volume of the in-tree form that the volume controller has given to us."""
+    pv = world.objects["pv"]
+    del pv["spec"]["csi"]
+    pv["spec"]["awsElasticBlockStore"] = {"volumeID": f"aws://us-east-1a/{VOLUME}"}
+    world.put("pv", pv)
+    claim = claim_json("20Gi", mode="Block")
+    claim["metadata"]["annotations"] = {"volume.kubernetes.io/storage-resizer": DRIVER}
+    world.put("claim", claim)
+
+
+def has_grown(world: World) -> bool:
+    sizes = (world.claim.capacity, world.persistent_volume.capacity)
+    return sizes == ("20Gi", "20Gi") and not world.conditions
+
+
+IOPS = f"{DRIVER}/iops"
+CHANGES = {
+    "size and class": Change(wants_both, has_both),
+    "annotations": Change(by_annotations, has_what_annotations_ask_for),
+    "in-tree": Change(in_tree, has_grown),
+}
+every_change = pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 POINTS = [(moment, number) for moment in ("before", "after", "lost") for number in range(1, 5)] + [
     ("call", 1),
     ("carried out", 1),
 ]
 
 
+@every_change
 @pytest.mark.parametrize(("moment", "number"), POINTS)
 def test_a_crash_anywhere_costs_no_second_modification(
-    moment: str, number: int, monkeypatch: pytest.MonkeyPatch
+    change: Change, moment: str, number: int, monkeypatch: pytest.MonkeyPatch
 ):
     """Killed before or after each write, and around the call; ``lost``: only the reply is."""
     died = asyncio.Event()
@@ -130,7 +179,7 @@ def test_a_crash_anywhere_costs_no_second_modification(
         return KubeError(Reason.REPLY_LOST, "gone", outcome=outcome)
 
     async def story(world: World) -> None:
-        wants_both(world)
+        change.ask(world)
         world.fails_write = of_write
         if moment == "call":
             world.cloud.meanwhile = died.set
@@ -148,10 +197,38 @@ def test_a_crash_anywhere_costs_no_second_modification(
             world.fails_write = lambda *_: None
         await world.run(IN_DOUBT_S + 60)
         await asyncio.gather(working, return_exceptions=True)
+        assert seen[0] >= number or moment in ("call", "carried out")
 
     world = told(story, monkeypatch)
 
-    assert has_both(world)
+    assert change.is_there(world)
+    assert world.cloud.taken == 1
+
+
+@every_change
+def test_a_process_whose_cache_is_an_hour_old_does_nothing_again(
+    change: Change, monkeypatch: pytest.MonkeyPatch
+):
+    """It sees the claim as it was before the change was begun; EC2 and the API server do not."""
+
+    async def story(world: World) -> None:
+        change.ask(world)
+        before = copy.deepcopy(world.objects)
+        await world.run(30)
+        assert change.is_there(world)
+        now = world.objects
+        world.objects = before
+        await world.restart()
+        world.objects = now
+        await world.run(60)
+        assert change.is_there(world)
+        for kind in now:  # the watch has come back
+            world.put(kind, now[kind])
+        await world.run(60)
+
+    world = told(story, monkeypatch)
+
+    assert change.is_there(world)
     assert world.cloud.taken == 1
 
 
