@@ -8,19 +8,19 @@ from typing import Self
 
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.calls import Ec2Calls
-from provisioner.ec2.instance_lookups import InstanceLookUps
-from provisioner.ec2.instance_types import InstanceTypes
 from provisioner.ec2.lookups import (
+    InstanceLookUps,
+    InstanceTypes,
     ModificationReads,
     NameLookUps,
     SnapshotLookUps,
     VolumeReads,
+    ZoneNames,
 )
 from provisioner.ec2.modifications import Modifications
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
-from provisioner.ec2.watchers import VolumeWatcher, Watchers
-from provisioner.ec2.zones import ZoneNames
+from provisioner.ec2.watcher import VolumeWatcher, Watchers
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.metrics import Metrics

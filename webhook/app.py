@@ -10,6 +10,7 @@ repairs, not the process.
 """
 
 import asyncio
+import gc
 import os
 import uuid
 from contextlib import AsyncExitStack
@@ -34,7 +35,7 @@ from webhook.keeper import Keeper
 from webhook.lookup import ZoneLookup
 from webhook.metrics import WebhookMetrics
 from webhook.repairs import Repairs
-from webhook.server import Front, Limits
+from webhook.server import Front, Limits, Rounds
 from webhook.settings import LEASE, NAME, Settings
 from webhook.tls import Contexts
 
@@ -51,7 +52,12 @@ class Webhook:
     """One replica."""
 
     def __init__(
-        self, settings: Settings, client: KubeClient, calls: Ec2Calls, metrics: WebhookMetrics
+        self,
+        settings: Settings,
+        client: KubeClient,
+        calls: Ec2Calls,
+        metrics: WebhookMetrics,
+        rounds: Rounds | None = None,
     ) -> None:
         host, unique = os.environ.get("POD_NAME") or os.uname().nodename, uuid.uuid4()
         self._settings = settings
@@ -82,6 +88,7 @@ class Webhook:
             metrics=metrics,
             callers=settings.callers,
             limits=Limits(notice_s=settings.notice_s, drain_s=settings.drain_s),
+            rounds=rounds,
         )
         self._events = EventRecorder(client, f"{NAME}_{host}_{unique}", metrics)
         self._leases = Leases(
@@ -133,6 +140,9 @@ class Webhook:
             for run in (self._caches.run, self._events.run):
                 tasks.create_task(run(), name=run.__qualname__)
             await self._caches.synced()
+            # What the caches hold now lives as long as we do, and a garbage collection that looks
+            # through it blocks every review.
+            gc.freeze()
             driver, strict = self._settings.driver, self._settings.strict
             log.info("started", version=our_version(), driver=driver, strict=strict)
             # Only now: whoever was told of this address by an earlier life asks in vain until a
@@ -146,12 +156,18 @@ class Webhook:
             await self._events.flush(_FLUSH_S)
 
 
-async def run(settings: Settings) -> None:
+def run(settings: Settings) -> None:
     """Run a replica until SIGTERM or SIGINT.
 
     Raises:
         StorageError: it cannot start; one clear line.
     """
+    rounds = Rounds()
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(rounds)) as runner:
+        runner.run(_run(settings, rounds))
+
+
+async def _run(settings: Settings, rounds: Rounds) -> None:
     stop = process.stop_on_signals()
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(
@@ -171,6 +187,6 @@ async def run(settings: Settings) -> None:
             read_timeout_s=_EC2_READ_S,
         )
         stack.push_async_callback(calls.close)
-        webhook = Webhook(settings, client, calls, metrics)
+        webhook = Webhook(settings, client, calls, metrics, rounds)
         start.working = webhook.not_ready
         await webhook.run(stop)

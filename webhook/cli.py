@@ -1,9 +1,9 @@
 """The command line of ``ebs-webhook``: argv and environment are read here and nowhere else."""
 
-import asyncio
 import functools
 import re
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -122,51 +122,38 @@ def commands() -> None:
 )
 def serve(
     *,
-    kubeconfig: str | None,
-    listen: str,
-    namespace: str,
-    service: str,
     driver_name: str,
-    strict: bool,
-    region: str | None,
     ec2_rate: str,
-    tls_secret: str,
     tls_name: str,
-    tls_manage: bool,
     client_ca_file: Path | None,
     client_name: str,
     caller_token_file: Path | None,
     metrics_address: str | None,
     log_format: str,
     log_level: str,
+    **same: Any,
 ) -> None:
     """Answer the API server's reviews (run as a Deployment)."""
+    # ``same``: the options that Settings has under the same name, and takes as they are.
     if client_name and client_ca_file is None:
         raise click.UsageError("--client-name says nothing without --client-ca-file")
     logs.configure(log_format, log_level)
     settings = Settings(
-        kubeconfig=kubeconfig,
-        listen=listen,
-        namespace=namespace,
-        service=service,
         driver=driver_name,
-        strict=strict,
-        region=region,
         ec2_rates=ec2_rate,
-        tls_secret=tls_secret,
         tls_names=tuple(sorted(_separated(tls_name))),
-        tls_manage=tls_manage,
         callers=Callers(
             authority=_text(client_ca_file, "--client-ca-file"),
             names=_separated(client_name),
             token=_text(caller_token_file, "--caller-token-file"),
         ),
         metrics_address=metrics_address or "",
+        **same,
     )
     from webhook import app  # noqa: PLC0415 -- boto3 and kubernetes cost half a second
 
     try:
-        asyncio.run(app.run(settings))
+        app.run(settings)
     except StorageError as error:
         raise click.ClickException(error.message) from error
 

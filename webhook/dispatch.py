@@ -7,15 +7,16 @@ by policy (``webhook.decide.policy``), with a reason in the metrics.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
 from webhook.decide import policy
 from webhook.decide.policy import Trouble
 from webhook.metrics import WebhookMetrics
-from webhook.model import review
-from webhook.model.review import Answer, MalformedReviewError, Request
-from webhook.model.shares import Share, Shares
+from webhook.model import pod, review
+from webhook.model.review import Answer, Json, MalformedReviewError, RequestOf
+from webhook.model.shares import PEER, Share, Shares
 
 log = structlog.get_logger(__name__)
 
@@ -23,8 +24,9 @@ log = structlog.get_logger(__name__)
 Turn = Callable[[], Awaitable[None]]
 # Is given the loop's time by which it should have answered: with a little time left to word a doubt
 # of its own before it is cut off.
-Handler = Callable[[Request, float], Awaitable[Answer]]
+Handler = Callable[[RequestOf[Any], float], Awaitable[Answer]]
 
+_PODS = "/validate/pods"
 # Kept back from what the API server waits, for the way back and for a loop that is late: this share
 # of it, at most so much. A handler is told of all of it and cut off in its middle.
 _MARGIN_SHARE = 0.2
@@ -94,11 +96,12 @@ class Dispatcher:
                 to EC2 answers a hundred of them at once.
         """
         started = asyncio.get_running_loop().time()
+        PEER.set(peer)
         if path not in self._handlers:
             return Reply(404, b"there is no webhook at this path\n")
         bulky = review.is_bulky(body)
         try:
-            request = review.decode(body, whole=not bulky)
+            request = review.decode(body, None) if bulky else _read(path, body)
         except MalformedReviewError as error:
             return Reply(400, f"{error}\n".encode())
         strict = policy.is_strict(path, strict=self._strict)
@@ -108,7 +111,7 @@ class Dispatcher:
             too_much = f"the object has more than {review.MOST_PARTS} fields and list entries"
         if too_much:
             answer = policy.unread(too_much, strict=strict)
-        if bulky and path == "/validate/pods" and review.has_inline_ebs(body):
+        if bulky and path == _PODS and review.has_inline_ebs(body):
             answer = policy.unread_inline(too_much)
         if answer is None:
             answer = await self._placed(path, request, started, timeout_s, peer)
@@ -119,7 +122,10 @@ class Dispatcher:
     def unread(self, path: str, uid: str, sentence: str) -> Reply:
         """Answer a call whose body is not read, because of what the sentence says."""
         strict = policy.is_strict(path, strict=self._strict)
-        request, answer = Request(uid=uid, operation=""), policy.unread(sentence, strict=strict)
+        request: RequestOf[Any] = RequestOf(uid=uid, operation="")
+        answer = policy.unread(sentence, strict=strict)
+        if path == _PODS:
+            answer = policy.unread_inline(sentence)
         return Reply(200, self._sealed(path, request, answer, asyncio.get_running_loop().time()))
 
     async def aclose(self) -> None:
@@ -130,7 +136,7 @@ class Dispatcher:
             await asyncio.wait(self._running, timeout=_LAST_WORDS_S)
 
     async def _placed(
-        self, path: str, request: Request, started: float, timeout_s: float, peer: str
+        self, path: str, request: RequestOf[Any], started: float, timeout_s: float, peer: str
     ) -> Answer:
         places = self._places[path]
         share = places.take(peer)
@@ -143,7 +149,7 @@ class Dispatcher:
             places.give_back(share)
 
     async def _handled(
-        self, path: str, request: Request, started: float, timeout_s: float, share: Share
+        self, path: str, request: RequestOf[Any], started: float, timeout_s: float, share: Share
     ) -> Answer:
         strict = policy.is_strict(path, strict=self._strict)
         margin = min(_MARGIN_MOST_S, timeout_s * _MARGIN_SHARE)
@@ -174,7 +180,7 @@ class Dispatcher:
         if not task.cancelled():
             task.exception()  # seen, or asyncio complains of one that came too late for its answer
 
-    def _sealed(self, path: str, request: Request, answer: Answer, started: float) -> bytes:
+    def _sealed(self, path: str, request: RequestOf[Any], answer: Answer, started: float) -> bytes:
         """The answer as bytes, and counted."""
         strict = policy.is_strict(path, strict=self._strict)
         try:
@@ -190,5 +196,9 @@ class Dispatcher:
         return body
 
 
-async def _run(handler: Handler, request: Request, deadline: float) -> Answer:
+def _read(path: str, body: bytes) -> RequestOf[Any]:
+    return pod.reviewed(body) if path == _PODS else review.decode(body, Json)
+
+
+async def _run(handler: Handler, request: RequestOf[Any], deadline: float) -> Answer:
     return await handler(request, deadline)

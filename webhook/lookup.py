@@ -7,7 +7,7 @@ seconds only: somebody may be making it.
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import Context
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ from provisioner.model.ids import is_volume_id
 from provisioner.model.volume import Volume
 from webhook.decide.persistent_volume import Doubt, Found, Missing, Truth
 from webhook.metrics import WebhookMetrics
+from webhook.model.shares import PEER, Share, Shares
 
 # Reviews that come together share a call; the first one hardly waits.
 _WINDOW_S = 0.02
@@ -39,6 +40,7 @@ _PATIENT_S = 0.5
 _THERE_FOR_S = 300.0
 _MOST_ZONES = 20_000  # some 6 MiB
 _MOST_MISSING = 1_000
+# Shared by the callers' addresses, as all else is.
 _MOST_UNDER_WAY = 1_000
 # Of them; who may create pods may name any ids in them, and persistent volumes go first.
 _MOST_INLINE_UNDER_WAY = 200
@@ -74,8 +76,10 @@ class ZoneLookup:
         self._places: dict[Found, Found] = {}  # one object for all volumes of a zone
         self._missing_until_s: dict[str, float] = {}
         self._under_way: dict[str, asyncio.Task[Truth]] = {}
-        self._inline_under_way: set[str] = set()
+        self._places_for = Shares(_MOST_UNDER_WAY)
+        self._places_for_inline = Shares(_MOST_INLINE_UNDER_WAY)
         self._not_seen: set[str] = set()  # under way, and EC2 has said once that there is no such
+        self._closing = False
         self._paid_until_s = 0.0
         self._silent_until_s = 0.0
 
@@ -109,6 +113,7 @@ class ZoneLookup:
 
     async def close(self) -> None:
         """End what is under way."""
+        self._closing = True
         tasks = list(self._under_way.values())
         for task in tasks:
             task.cancel()
@@ -127,17 +132,24 @@ class ZoneLookup:
         return None
 
     async def _answer(self, volume_id: str, deadline: float, *, inline: bool) -> Truth:
-        task = self._under_way.get(volume_id) or self._asked(volume_id, inline=inline)
-        if task is None:
-            return Doubt("too many questions to EC2 are still unanswered")
         silent = _now_s() < self._silent_until_s
         waited_s = 0.0 if silent else max(0.0, deadline - _now_s())
-        done, _ = await asyncio.wait({task}, timeout=waited_s)
+        until_s = _now_s() + waited_s
+        while True:
+            task = self._under_way.get(volume_id) or self._asked(volume_id, inline=inline)
+            if task is None:
+                return Doubt("too many questions to EC2 are still unanswered")
+            done, _ = await asyncio.wait({task}, timeout=max(0.0, until_s - _now_s()))
+            if not task.cancelled():
+                break
+            if self._closing:
+                return Doubt("the webhook is ending")
+            # Whoever began it had too many. It may be asked in this caller's name.
         if not done and volume_id in self._not_seen:
             return Doubt(f"EC2 does not show {volume_id} yet; it may not exist")
         if not done and silent:
             return Doubt("EC2 gave no answer a moment ago; it is being asked again")
-        if not done or task.cancelled():
+        if not done:
             if waited_s >= _PATIENT_S:
                 self._silent_until_s = _now_s() + _SILENT_FOR_S
             return Doubt(
@@ -148,8 +160,12 @@ class ZoneLookup:
 
     def _asked(self, volume_id: str, *, inline: bool) -> asyncio.Task[Truth] | None:
         """The question, begun; None if there are too many."""
-        full = inline and len(self._inline_under_way) >= _MOST_INLINE_UNDER_WAY
-        if full or len(self._under_way) >= _MOST_UNDER_WAY:
+        peer, rooms = PEER.get(), [self._places_for]
+        if inline:
+            rooms.append(self._places_for_inline)
+        shares = [share for room in rooms if (share := room.take(peer)) is not None]
+        if len(shares) < len(rooms):
+            self._give_back(shares)
             return None
         task = asyncio.create_task(
             self._ask(volume_id),
@@ -157,15 +173,19 @@ class ZoneLookup:
             context=Context(),  # its log lines are not about whoever asked first
         )
         self._under_way[volume_id] = task
-        if inline:
-            self._inline_under_way.add(volume_id)
-        task.add_done_callback(lambda _: self._ended(volume_id))
+        for share in shares:
+            share.give_up = task.cancel
+        task.add_done_callback(lambda _: self._ended(volume_id, shares))
         return task
 
-    def _ended(self, volume_id: str) -> None:
+    def _ended(self, volume_id: str, shares: Iterable[Share]) -> None:
         self._under_way.pop(volume_id, None)
-        self._inline_under_way.discard(volume_id)
         self._not_seen.discard(volume_id)
+        self._give_back(shares)
+
+    def _give_back(self, shares: Iterable[Share]) -> None:
+        for room, share in zip((self._places_for, self._places_for_inline), shares, strict=False):
+            room.give_back(share)
 
     async def _ask(self, volume_id: str) -> Truth:
         try:

@@ -3,14 +3,20 @@
 They were made while no replica answered, while EC2 did not, before the webhook was installed, or in
 a zone that had no node yet. One replica works, by a lease; two at once would do no harm, because
 each write names the version that it was decided on.
+
+Thousands of persistent volumes have the same few placements, so each is kept once, as the document
+that the rules judge: whether something is to be done about 10,000 of them is told without asking
+the API server for one.
 """
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
+from typing import Any
 
+import msgspec
 import structlog
 
 from provisioner.kube.client import KubeClient, Patch
@@ -18,15 +24,19 @@ from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.kube.informer import Informer
 from provisioner.kube.lease import Leases
 from provisioner.kube.queue import KeyedQueue
+from provisioner.kube.resources import Projection, Resource
 from provisioner.model.errors import KubeError, Reason
+from provisioner.model.meta import KubeObject, ObjectMeta
+from provisioner.model.node_affinity import labels_in, zones_named
 from webhook.decide import labels, repair
+from webhook.decide.affinity import terms_in
 from webhook.decide.persistent_volume import Doubt, Found, Missing, source_of
 from webhook.decide.repair import Repair
 from webhook.lookup import ZoneLookup
 from webhook.metrics import WebhookMetrics
 from webhook.model.brake import FIRST_S, Brake
+from webhook.model.review import Json
 from webhook.model.views import NodeView
-from webhook.placements import WHOLE, Placed, Whole, needs_repair, own_place, placements
 
 WRONG_AFFINITY = "WrongNodeAffinity"
 FOUGHT_OVER = "LabelsFoughtOver"
@@ -45,6 +55,94 @@ _ALL_AGAIN_S = 600.0
 _MOST_WARNED = 10_000
 
 log = structlog.get_logger(__name__)
+
+# The keys that tell a zone or a Region; which zone they are asked for does not matter.
+_KEYS = frozenset(labels_in("us-east-1a"))
+_KNOWN = 4096
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Whole(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
+    """A persistent volume with all of its ``spec``, as the rules take it."""
+
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def document(self) -> Json:
+        """What the rules look at."""
+        meta = self.metadata
+        return {
+            "metadata": {
+                "name": meta.name,
+                "labels": meta.labels,
+                "resourceVersion": meta.resource_version,
+                "deletionTimestamp": meta.deletion_timestamp,
+            },
+            "spec": self.spec,
+        }
+
+
+WHOLE = Resource("", "v1", "persistentvolumes", "PersistentVolume", Whole)
+
+
+class Placed(KubeObject, frozen=True, gc=False, kw_only=True):
+    """What is kept of a persistent volume on EBS.
+
+    Attributes:
+        volume_id: the volume.
+        placement: its labels of zone and Region and its node affinity, as JSON.
+    """
+
+    volume_id: str
+    placement: bytes
+
+
+def placements(driver: str) -> Projection[Placed]:
+    """The persistent volumes on EBS that are not being deleted."""
+
+    def keep(found: Whole) -> Placed | None:
+        source = source_of(found.document, driver)
+        if source is None or not source.well_formed or found.deleting:
+            return None
+        labels = {key: value for key, value in found.labels.items() if key in _KEYS}
+        placement = {
+            "metadata": {"labels": labels},
+            "spec": {"nodeAffinity": found.spec.get("nodeAffinity")},
+        }
+        return Placed(
+            metadata=ObjectMeta(name=found.name, resource_version=found.metadata.resource_version),
+            volume_id=source.volume_id,
+            placement=_same(_encode(placement)),
+        )
+
+    return Projection(WHOLE, keep)
+
+
+@lru_cache(maxsize=_KNOWN)
+def needs_repair(
+    placement: bytes, place: Found, writable: tuple[tuple[str, str], ...], keys: tuple[str, ...]
+) -> bool:
+    """Whether anything is to be done about volumes there that are placed so.
+
+    Args:
+        placement: of a ``Placed``.
+        place: where EC2 has them.
+        writable: ``labels.writable`` of that zone, as items.
+        keys: ``labels.zone_keys`` of that zone.
+    """
+    return bool(repair.lacking(msgspec.json.decode(placement), "", place, dict(writable), keys))
+
+
+@lru_cache(maxsize=_KNOWN)
+def own_place(placement: bytes) -> Found | None:
+    """The one zone that the affinity names; None if it is not one."""
+    zones = list(zones_named(terms_in(msgspec.json.decode(placement))) or ())
+    return Found(zones[0]) if len(zones) == 1 and zones[0] else None
+
+
+@lru_cache(maxsize=_KNOWN)
+def _same(placement: bytes) -> bytes:
+    return placement
 
 
 class Repairs:
@@ -84,7 +182,7 @@ class Repairs:
         self.brake = Brake(label_rest_s)
         self._leases = leases
         self._events = events
-        # Learned from the first refusal; a new process asks again.
+        # Learned from the first refusal; asked anew with everything else, as it may be upgraded.
         self.affinity_is_fixed = False
         # Who was warned of what: once is enough.
         self._warned: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -178,6 +276,7 @@ class _Term:
     async def _look_at_all_again(self) -> None:
         while True:
             await asyncio.sleep(self._of.all_again_s)
+            self._of.affinity_is_fixed = False
             for placed in self._placed.values():
                 self._add(placed.name, ask=True)
 

@@ -24,8 +24,10 @@ from provisioner.model.ids import ids_in
 # FilterLimitExceeded: "maximum number of filter values specified on a single call is 200".
 FILTER_VALUES = 200
 PAGE = 500
-# So many refusals in a row find the one of a batch of 500, and some beside it.
-MOST_IN_A_ROW = 16
+# After so many refusals without an answer nothing of a batch is believed to pass. Simulated with
+# 500 things: where 80 % are refused that is wrong once in 20 times, where 95 % are, every other
+# time. They are asked about in another order the next time.
+NOTHING_PASSES = 32
 
 T = TypeVar("T")
 Call = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -80,11 +82,14 @@ async def ask_about(
         size: the most that EC2 takes in one call.
         ask: sends one call; it keeps the answer itself.
 
+    Once any of a batch has passed, each of the others is asked about until it has its answer: two
+    calls a thing at most, where nearly all are refused.
+
     Returns:
         Why, for each that EC2 refuses; but not for those that it does not know.
 
     Raises:
-        Ec2Error: EC2 could not be asked, or nothing of a batch passes, whatever the batch is.
+        Ec2Error: EC2 could not be asked, or nothing of a batch seems to pass.
     """
     refused: dict[str, Ec2Error] = {}
     for some in chunks(things, size):
@@ -96,7 +101,7 @@ async def _ask_about(
     batch: list[str], ask: Callable[[list[str]], Awaitable[object]]
 ) -> dict[str, Ec2Error]:
     refused: dict[str, Ec2Error] = {}
-    parts, in_a_row, is_any_good = [batch], 0, False
+    parts, refusals, is_any_good = [batch], 0, False
     while parts:
         part = parts.pop()
         try:
@@ -109,15 +114,11 @@ async def _ask_about(
                 continue
             if len(part) == 1:
                 refused[part[0]] = failure
-            in_a_row += 1
-            if in_a_row < MOST_IN_A_ROW:
-                continue
-            if not is_any_good:
+            refusals += 1
+            if not is_any_good and refusals >= NOTHING_PASSES:
                 raise
-            # Asked in another order next time, so none of them waits for ever.
-            return dict.fromkeys((each for rest in parts for each in rest), failure) | refused
         else:
-            in_a_row, is_any_good = 0, True
+            is_any_good = True
     return refused
 
 

@@ -36,8 +36,8 @@ CALL_TIMEOUT_S = 45.0
 # What its caller has given up must not be sent: connecting and reading take 23 s, so a call that
 # has not left its thread after 20 s stays there.
 LEAVES_WITHIN_S = 20.0
-# A gate holds nothing that other actions wait for. The API server tells a quiet watch once a minute
-# how far it has come, which a look may have to wait for (see ``kube/informer.py``).
+# A gate may have to wait until the API server tells how far it has come: a quiet watch hears that
+# once a minute (see ``kube/informer.py``).
 GATE_S = 90.0
 READ_AGAIN_S = (0.2, 0.6, 1.5)
 _URGENCIES = {
@@ -50,8 +50,9 @@ _LAST_CHANGES = frozenset({"DeleteTags"})
 # What is in another Region or account is answered so.
 _GONE = frozenset({Reason.VOLUME_NOT_FOUND, Reason.INSTANCE_NOT_FOUND, Reason.SNAPSHOT_NOT_FOUND})
 
-# The last look before what cannot be undone.
-Gate = Callable[[], Awaitable[None]]
+# The last look before what cannot be undone. One that asks nobody (a ``def``) has decided when it
+# returns. One that has to wait (an ``async def``) holds nothing that others wait for.
+Gate = Callable[[], Awaitable[None] | None]
 
 _log = structlog.get_logger(__name__)
 
@@ -151,9 +152,9 @@ class Ec2Calls:
             action: such as "AttachVolume".
             params: as boto3 takes them; they are not validated.
             background: queue behind every call that somebody waits for.
-            gate: awaited after the limiter has granted the call and right before it is sent;
-                what it raises is raised, and nothing is sent. It has 90 seconds, holds no place
-                of others, and is awaited again if there is no leave to send within five more.
+            gate: called after the limiter has granted the call and right before it is sent; what it
+                raises is raised, and nothing is sent. If it is to be awaited it has 90 seconds,
+                and is called again if there is no thread to send within five more.
             turn: lets others end the wait for the limiter.
 
         Returns:
@@ -220,9 +221,10 @@ class Ec2Calls:
                 raise refusal
             grant = await self.limiter.acquire(action, urgency, place=place, turn=turn)
             place = grant.place
-            if gate is not None:
-                await self._look(grant, gate)
-                if not await self.limiter.step_back(grant, urgency):
+            looking = self._begin_look(grant, gate)
+            if looking is not None:
+                await self._look(grant, looking)
+                if not await self.limiter.step_back(grant, urgency, turn):
                     continue
                 grant = replace(grant, sent_at=self._clock())
             refusal = self._refusal(action) or self._fence(action)
@@ -237,15 +239,23 @@ class Ec2Calls:
                 self._metrics.ec2_throttles.labels(action).inc()
                 self.limiter.throttled(grant)
 
-    async def _look(self, grant: Grant, gate: Gate) -> None:
-        """The last look before a call is sent; meanwhile others have its thread."""
+    def _begin_look(self, grant: Grant, gate: Gate | None) -> Awaitable[None] | None:
+        """The last look before a call is sent; what is left of it to be awaited, if anything."""
+        try:
+            return gate() if gate is not None else None
+        except BaseException:
+            self.limiter.give_back(grant)
+            raise
+
+    async def _look(self, grant: Grant, looking: Awaitable[None]) -> None:
+        """Wait for the end of the last look; meanwhile others have the call's thread."""
         self.limiter.step_aside(grant)
         # Granted in the very moment in which the process was told to end, it has no time at all.
         limit = asyncio.timeout(GATE_S if self._refusal(grant.action) is None else 0.0)
         self._looks.add(limit)
         try:
             async with limit:
-                await gate()
+                await looking
         except BaseException as failure:
             self.limiter.step_out(grant)
             if not isinstance(failure, TimeoutError) or not limit.expired():

@@ -5,8 +5,9 @@ first come first served, over all actions: while threads are short, a detach tha
 for goes before an attach, that before a deletion, and all before background work. A token is taken
 only when there is a thread too, so that nothing is on its way when a throttle closes the bucket.
 
-A call that needs a last look steps aside with its token: its thread goes to others meanwhile. At
-most a burst of one action is aside at a time, which EC2 takes at once when the looks are over.
+A call whose last look has to wait for somebody steps aside with its token: its thread goes to
+others meanwhile. At most a burst of one action is aside at a time, which EC2 takes at once when the
+looks are over.
 """
 
 import asyncio
@@ -62,7 +63,7 @@ class Turn:
 
     def __init__(self) -> None:
         self._why: Exception | None = None
-        self._waiter: asyncio.Future[Grant] | None = None
+        self._waiter: asyncio.Future[Any] | None = None
 
     def leave(self, why: Exception) -> None:
         """Have ``why`` raised by whoever waits, at once."""
@@ -70,7 +71,7 @@ class Turn:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(why)
 
-    def begin(self, waiter: asyncio.Future[Grant]) -> None:
+    def begin(self, waiter: asyncio.Future[Any]) -> None:
         """Wait by means of ``waiter``; raises ``why`` if the wait was ended before it began."""
         if self._why is not None:
             raise self._why
@@ -171,7 +172,7 @@ class Limiter:
         self._queue(grant.action).aside += 1
         self.release()
 
-    async def step_back(self, grant: Grant, urgency: Urgency) -> bool:
+    async def step_back(self, grant: Grant, urgency: Urgency, turn: Turn | None = None) -> bool:
         """Wait for a thread after the last look.
 
         Returns:
@@ -179,18 +180,20 @@ class Limiter:
             has voided the token, or a thread was long in coming and the look is old by now.
 
         Raises:
-            Exception: what ``dismiss`` ended the wait with; nothing is held any more.
+            Exception: what ended the wait: ``Turn.leave`` or ``dismiss``; nothing is held any more.
         """
         queue = self._queue(grant.action)
         if queue.bucket.has_voided(grant.sent_at):
             self.step_out(grant)
             return False
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        heapq.heappush(queue.looked, (urgency, grant.place, waiter))
-        self._pump()
         limit = asyncio.timeout(LOOK_COUNTS_S)
         has_thread = False
         try:
+            if turn is not None:
+                turn.begin(waiter)
+            heapq.heappush(queue.looked, (urgency, grant.place, waiter))
+            self._pump()
             async with limit:
                 has_thread = await waiter
         except TimeoutError:
@@ -204,6 +207,7 @@ class Limiter:
                 self.step_out(grant)
             else:
                 queue.aside -= 1
+                self._pump()  # the next one may look now
         return has_thread
 
     def step_out(self, grant: Grant) -> None:
@@ -249,10 +253,11 @@ class Limiter:
     def _pump(self) -> None:
         """Let through whoever can go now, and come back when the next token is due."""
         now = self._clock()
+        live = [queue for queue in self._queues.values() if queue.waiting or queue.looked]
         hint = max((queue.bucket.raised for queue in self._queues.values()), default=1.0)
-        for queue in self._queues.values():
+        for queue in live:
             queue.bucket.advance(now, hungry=queue.hungry, hint=hint)
-        while self._free > 0 and (first := self._next()) is not None:
+        while self._free > 0 and (first := _next(live)) is not None:
             queue, heap = first
             _, place, waiter = heapq.heappop(heap)
             self._free -= 1
@@ -261,16 +266,11 @@ class Limiter:
             else:
                 queue.bucket.take()
                 waiter.set_result(Grant(queue.action, now, place))
-        self._look_again()
+        self._look_again(live)
 
-    def _next(self) -> tuple[_Queue, _Waiting] | None:
-        heaps = ((queue, queue.first()) for queue in self._queues.values())
-        ready = [(queue, heap) for queue, heap in heaps if heap is not None]
-        return min(ready, key=lambda each: each[1][0][:2], default=None)
-
-    def _look_again(self) -> None:
+    def _look_again(self, live: list[_Queue]) -> None:
         soonest: float | None = None
-        for queue in self._queues.values():
+        for queue in live:
             # A queue that lacks threads, not tokens, says nothing about the rate.
             queue.hungry = self._free > 0 and queue.lacks_tokens_only
             if queue.hungry:
@@ -282,6 +282,12 @@ class Limiter:
         if soonest is not None:
             delay = min(max(soonest, 0.001), 0.5)  # the rate may have risen by then
             self._timer = asyncio.get_running_loop().call_later(delay, self._pump)
+
+
+def _next(live: list[_Queue]) -> tuple[_Queue, _Waiting] | None:
+    heaps = ((queue, queue.first()) for queue in live)
+    ready = [(queue, heap) for queue, heap in heaps if heap is not None]
+    return min(ready, key=lambda each: each[1][0][:2], default=None)
 
 
 def _head(heap: _Waiting) -> tuple[int, int, "asyncio.Future[Any]"] | None:

@@ -6,11 +6,11 @@ counted by DescribeVolumes, in the background and once a while.
 
 import asyncio
 import time
-from collections.abc import Callable
-from contextvars import Context
+from collections.abc import Callable, Mapping
 
 import structlog
 
+from provisioner.ec2.coalescer import Coalescer
 from provisioner.ec2.volumes import Volumes
 from provisioner.model import quota
 from provisioner.model.errors import Ec2Error, Reason, StorageError
@@ -28,9 +28,9 @@ class Usage:
     def __init__(self, volumes: Volumes, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Count nothing yet."""
         self._volumes = volumes
-        self._clock = clock
-        self._known: dict[str, tuple[float, InUse]] = {}
-        self._counting: dict[str, asyncio.Task[None]] = {}
+        self._counts = Coalescer[InUse](
+            self._count, window_s=0.0, fresh_for_s=FRESH_FOR_S, clock=clock
+        )
 
     async def explained(self, error: StorageError, volume_type: str) -> StorageError:
         """A refusal with the quota's name and the amount in use; any other error as it is."""
@@ -50,33 +50,22 @@ class Usage:
 
     async def close(self) -> None:
         """Stop counting."""
-        counting = list(self._counting.values())
-        for each in counting:
-            each.cancel()
-        await asyncio.gather(*counting, return_exceptions=True)
+        await self._counts.close()
 
     async def _of(self, volume_type: str) -> InUse | None:
         """The use of a type; None while it is not known, the count goes on then."""
-        known = self._known.get(volume_type)
-        if known is None or self._clock() - known[0] >= FRESH_FOR_S:
-            await asyncio.wait({self._count(volume_type)}, timeout=PATIENCE_S)
-        known = self._known.get(volume_type)
-        return known[1] if known else None
-
-    def _count(self, volume_type: str) -> asyncio.Task[None]:
-        counting = self._counting.get(volume_type)
-        if counting is None:
-            counting = asyncio.create_task(
-                self._learn(volume_type), name=f"use of {volume_type}", context=Context()
-            )
-            self._counting[volume_type] = counting
-            counting.add_done_callback(lambda _: self._counting.pop(volume_type, None))
-        return counting
-
-    async def _learn(self, volume_type: str) -> None:
         try:
-            in_use = await self._volumes.in_use(volume_type)
-        except Ec2Error as failure:
-            log.warning("cannot count volumes", type=volume_type, error=failure.message)
-        else:
-            self._known[volume_type] = self._clock(), in_use
+            async with asyncio.timeout(PATIENCE_S):
+                return await self._counts.get(volume_type)
+        except (TimeoutError, Ec2Error):
+            return None
+
+    async def _count(self, volume_types: list[str]) -> Mapping[str, InUse | StorageError]:
+        counted: dict[str, InUse | StorageError] = {}
+        for each in volume_types:
+            try:
+                counted[each] = await self._volumes.in_use(each)
+            except Ec2Error as failure:
+                log.warning("cannot count volumes", type=each, error=failure.message)
+                counted[each] = failure
+        return counted

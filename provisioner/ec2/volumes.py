@@ -5,7 +5,6 @@ from typing import Any
 
 from provisioner.ec2.batches import FILTER_VALUES, PAGE, ask_about, chunks, one_of, pages
 from provisioner.ec2.calls import Ec2Calls, Gate
-from provisioner.ec2.create_params import copy_params, create_params
 from provisioner.ec2.errors import unreadable
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.ids import is_volume_id
@@ -251,3 +250,42 @@ def _has(volume: Volume, tags: Mapping[str, str | None]) -> bool:
     return all(
         key in volume.tags and value in {None, volume.tags[key]} for key, value in tags.items()
     )
+
+
+def create_params(request: CreateRequest) -> dict[str, Any]:
+    """For CreateVolume: an empty volume, or one made of a snapshot."""
+    params = _of_both(request) | {"AvailabilityZone": request.zone}
+    if request.initialization_rate_mibps is not None:
+        params["VolumeInitializationRate"] = request.initialization_rate_mibps
+    if request.outpost_arn is not None:
+        params["OutpostArn"] = request.outpost_arn
+    if request.snapshot_id is not None:
+        params["SnapshotId"] = request.snapshot_id
+    return params
+
+
+def copy_params(request: CreateRequest) -> dict[str, Any]:
+    """For CopyVolumes: the zone, and the Outpost if any, are the source's."""
+    return _of_both(request) | {"SourceVolumeId": request.source_volume_id}
+
+
+def _of_both(request: CreateRequest) -> dict[str, Any]:
+    params: dict[str, Any] = {
+        "ClientToken": request.client_token,
+        "Size": request.size_gib,
+        "VolumeType": request.volume_type,
+    }
+    if request.tags:
+        tags = [{"Key": key, "Value": value} for key, value in request.tags]
+        params["TagSpecifications"] = [{"ResourceType": "volume", "Tags": tags}]
+    if request.iops is not None:
+        params["Iops"] = request.iops
+    if request.throughput_mibps is not None:
+        params["Throughput"] = request.throughput_mibps
+    if request.encrypted:
+        params["Encrypted"] = True
+    if request.kms_key_id is not None:
+        params["KmsKeyId"] = request.kms_key_id
+    if request.multi_attach:
+        params["MultiAttachEnabled"] = True
+    return params

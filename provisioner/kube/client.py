@@ -67,11 +67,15 @@ class Transport:
         self._api.user_agent = USER_AGENT
         self._slots = asyncio.Semaphore(concurrency)
         self._refused = False
+        self._certificate = credentials.generation
+        self._retired: aiohttp.ClientSession | None = None
         credentials.serve(self._api.rest_client.ssl_context)
 
     async def close(self) -> None:
         """Close all connections."""
         await self._api.close()
+        if self._retired is not None:
+            await self._retired.close()
 
     async def send(
         self,
@@ -143,6 +147,7 @@ class Transport:
                 header_params=dict(request.headers),
                 auth_settings=["BearerToken"],
             )
+            await self._show_certificate()
             # The body goes past param_serialize, which would copy it only to find nothing to do.
             answer = await self._api.call_api(
                 request.method, url, sent, body=request.body, _request_timeout=request.timeout
@@ -151,7 +156,7 @@ class Transport:
             if response.status != HTTPStatus.UNAUTHORIZED:
                 self._note_accepted()
                 return response
-            response.close()  # a connection with an outdated client certificate stays refused
+            response.close()
             if not await self._credentials.renew(generation):
                 break
         self._note_refused()
@@ -162,6 +167,21 @@ class Transport:
             status=HTTPStatus.UNAUTHORIZED,
             retry_after_s=_RETRY_UNAUTHORIZED_S,
         )
+
+    async def _show_certificate(self) -> None:
+        """Have new connections from now on if there is another client certificate than before.
+
+        Those of the pool keep the one that they began with: the API server refuses each request on
+        them. What is under way there, watches above all, may end.
+        """
+        if self._certificate == self._credentials.generation:
+            return
+        self._certificate = self._credentials.generation
+        if self._credentials.configuration.cert_file:
+            rest = self._api.rest_client
+            old, self._retired, rest.pool_manager = self._retired, rest.pool_manager, None
+            if old is not None:
+                await old.close()
 
     def _note_refused(self) -> None:
         if not self._refused:

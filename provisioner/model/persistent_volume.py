@@ -1,6 +1,7 @@
 """Persistent volumes: which volume one names, whether it is ours, when it may go."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -131,6 +132,7 @@ class PersistentVolume(KubeObject, frozen=True, rename="camel", gc=False, kw_onl
         return provisioned_by == IN_TREE_DRIVER and self.annotations.get(MIGRATED_TO) == driver
 
 
+@lru_cache(maxsize=8)
 def finalizer_of_attacher(driver: str) -> str:
     """The finalizer of external-attacher 4.12 for a driver: other characters become dashes."""
     return "external-attacher/" + sanitised(driver)

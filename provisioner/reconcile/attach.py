@@ -5,6 +5,7 @@ it. So a deletion interrupts a waiting attach, and a restart goes on where EC2 s
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import assert_never
 
 import structlog
@@ -14,24 +15,20 @@ from provisioner.decide import attach as rules
 from provisioner.decide.attach import Call, Kind, Target
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.limiter import Turn
-from provisioner.ec2.watchers import VolumeWatcher
-from provisioner.kube.client import KubeClient, Patch
+from provisioner.ec2.watcher import VolumeWatcher
+from provisioner.kube.client import KubeClient
 from provisioner.kube.queue import KeyedQueue
-from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES, PODS
+from provisioner.kube.resources import PODS
 from provisioner.metrics import Metrics
-from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment, attachment_metadata
+from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment
 from provisioner.model.errors import OUTAGE, Outcome, Reason, StorageError
 from provisioner.model.node import CsiNode
-from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
+from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.pod import naming_volumes
-from provisioner.reconcile.attachment_memory import (
-    AttachmentMemory,
-    NoLongerWantedError,
-    now_s,
-    taken_out,
-)
+from provisioner.reconcile.attachment_memory import AttachmentMemory, now_s
+from provisioner.reconcile.attachment_record import AttachmentRecord
 from provisioner.reconcile.caches import Caches
-from provisioner.reconcile.detach import LOOK_AGAIN_S, Detacher
+from provisioner.reconcile.detach import LOOK_AGAIN_S, Detacher, NoLongerWantedError
 from provisioner.reconcile.initialization import DataWaits
 from provisioner.reconcile.marks import Marks
 
@@ -61,11 +58,11 @@ class Attacher:
         self._driver = driver
         self._client = client
         self._caches = caches
+        self._marks = marks
         self._ec2 = attachments
         self._turns: dict[str, Turn] = {}  # by UID: an AttachVolume that waits for the limiter
         self.queue = KeyedQueue("attach", self.reconcile, metrics, soon=OUTAGE | _PASSES)
         self._memory = AttachmentMemory(
-            client=client,
             caches=caches,
             watcher=watcher,
             data=data,
@@ -73,12 +70,13 @@ class Attacher:
             metrics=metrics,
             wake=self.queue.add,
         )
+        self._record = AttachmentRecord(driver=driver, client=client, caches=caches)
         self.detacher = Detacher(
             driver=driver,
-            client=client,
             caches=caches,
             attachments=attachments,
             memory=self._memory,
+            record=self._record,
         )
 
     def subscribe(self) -> None:
@@ -128,7 +126,7 @@ class Attacher:
         attachment = self._caches.attachments.get(name)
         if attachment is None or attachment.spec.attacher != self._driver:
             return None
-        bind_contextvars(**self._memory.facts(attachment, self._driver))
+        self._name_in_logs(attachment)
         self._memory.begin(attachment)
         try:
             if attachment.deleting:
@@ -140,8 +138,22 @@ class Attacher:
                 return LOOK_AGAIN_S
             return await self._attach(attachment)
         except StorageError as error:
-            await self._memory.failed(attachment, error)
+            if attachment.uid not in self._memory.calls:
+                self._memory.let_others_go(attachment)
+            await self._record.tell(attachment, error)
             raise
+
+    def _name_in_logs(self, attachment: Attachment) -> None:
+        name = attachment.spec.source.persistent_volume_name or ""
+        found = self._caches.persistent_volumes.get(name)
+        holder = found.spec.claim_ref if found is not None else None
+        bind_contextvars(
+            claim=f"{holder.namespace}/{holder.name}" if holder is not None else "",
+            persistent_volume=name,
+            volume=(found and found.volume_id(self._driver))
+            or attachment.annotations.get(VOLUME_ID, ""),
+            node=attachment.spec.node_name,
+        )
 
     async def _attach(self, attachment: Attachment) -> float | None:
         pv_name = attachment.spec.source.persistent_volume_name
@@ -166,11 +178,12 @@ class Attacher:
             step = self._memory.checked(attachment, target, persistent_volume, step)
             match step:
                 case rules.Prepare() if not prepared:
-                    persistent_volume = await self._hold(persistent_volume, step)
-                    attachment = await self._prepare(attachment, target)
+                    if persistent_volume is not None and step.hold_persistent_volume:
+                        persistent_volume = await self._record.hold(persistent_volume)
+                    attachment = await self._record.prepare(attachment, target)
                     prepared = True
                 case rules.Prepare():
-                    raise taken_out(attachment)
+                    raise _taken_out(attachment)
                 case rules.Attach():
                     waits_s = await self._send_attach(attachment, target)
                     if waits_s > 0:
@@ -193,33 +206,6 @@ class Attacher:
         refusal = rules.strangers_use(volume_id, node_name, holders, pods.items)
         if refusal is not None:
             raise StorageError(refusal.reason, refusal.message)
-
-    async def _hold(
-        self, persistent_volume: PersistentVolume | None, step: rules.Prepare
-    ) -> PersistentVolume | None:
-        if persistent_volume is None or not step.hold_persistent_volume:
-            return persistent_volume
-        finalizers = [finalizer_of_attacher(self._driver)]
-        patch = {"metadata": {"uid": persistent_volume.uid, "finalizers": finalizers}}
-        held = await self._client.patch(
-            PERSISTENT_VOLUMES, persistent_volume.name, patch, kind=Patch.STRATEGIC
-        )
-        self._caches.persistent_volumes.observe(held)
-        return held
-
-    async def _prepare(self, attachment: Attachment, target: Target) -> Attachment:
-        patch = {
-            "metadata": {
-                "uid": attachment.uid,
-                "finalizers": [finalizer_of_attacher(self._driver)],
-                "annotations": {NODE_ID: target.instance_id, VOLUME_ID: target.volume_id},
-            }
-        }
-        prepared = await self._client.patch(
-            ATTACHMENTS, attachment.name, patch, kind=Patch.STRATEGIC
-        )
-        self._caches.attachments.observe(prepared)
-        return prepared
 
     async def _send_attach(self, attachment: Attachment, target: Target) -> float:
         """Call AttachVolume once; 0 when the world was only looked at, else seconds to wait."""
@@ -257,16 +243,22 @@ class Attacher:
         turn = self._turns[attachment.uid] = Turn()
         try:
             # Not if it went while the instance was looked at.
-            await self._memory.still_wanted(attachment)
+            self._still_wanted(attachment)
             await self._ec2.attach(
                 target.volume_id,
                 target.instance_id,
                 device=device,
-                gate=lambda: self._memory.still_wanted(attachment),
+                gate=lambda: self._still_wanted(attachment),
                 turn=turn,
             )
         finally:
             del self._turns[attachment.uid]
+
+    def _still_wanted(self, attachment: Attachment) -> None:
+        """The last look before a call: raises NoLongerWantedError if the wish is gone."""
+        now = self._caches.attachments.get(attachment.name)
+        if now is None or now.uid != attachment.uid or now.deleting:
+            raise NoLongerWantedError
 
     def _after_refusal(
         self, attachment: Attachment, target: Target, device: str, error: StorageError
@@ -280,14 +272,9 @@ class Attacher:
         raise error
 
     async def _attached(self, attachment: Attachment, found: rules.Attached) -> None:
-        instance_id = found.target.instance_id
-        metadata = attachment_metadata(
-            found.device, instance_id, found.made_from, multi_attach=found.multi_attach
-        )
-        status = {"attached": True, "attachmentMetadata": metadata, "attachError": None}
-        await self._memory.patch_status(attachment, status)
+        await self._record.attached(attachment, found)
         self._memory.finish(attachment, "attach", self._memory.age_s(attachment))
-        log.info("volume attached", instance=instance_id, device=found.device)
+        log.info("volume attached", instance=found.target.instance_id, device=found.device)
 
     async def _wait(self, attachment: Attachment, step: rules.Waiting) -> float | None:
         match step:
@@ -296,12 +283,24 @@ class Attacher:
             case rules.Detach(target=target):
                 return await self.detacher.send(attachment, target)
             case rules.Unmark(volume_id=volume_id):
-                await self._memory.unmark(attachment, volume_id)
+                await self._record.tell(attachment, self._marks.trouble_with(volume_id))
+                wake = partial(self.queue.add, attachment.name)
+                self._marks.clear(volume_id, wake, who=attachment.uid)
                 self._memory.watch(attachment, volume_id)
                 return None
             case rules.Wait(volume_id=volume_id, message=message):
                 error = StorageError(Reason.VOLUME_STATE, message) if message else None
-                await self._memory.wait(attachment, volume_id, error)
+                self._memory.watch(attachment, volume_id)
+                await self._record.tell(attachment, self._memory.trouble_with(volume_id) or error)
                 return LOOK_AGAIN_S
             case _:
                 assert_never(step)
+
+
+def _taken_out(attachment: Attachment) -> StorageError:
+    """What to say when somebody undoes what was written to hold an attachment."""
+    return StorageError(
+        Reason.CONFLICT,
+        f"the finalizer or the annotations that were written to VolumeAttachment {attachment.name}"
+        " or its PersistentVolume were taken out again at once; look for the webhook that does so",
+    )

@@ -1,40 +1,19 @@
-"""What this process knows of attachments beside their objects: calls, sightings, what was told."""
+"""What this process knows of attachments beside their objects; it reads and sends nothing."""
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any
-
-import structlog
 
 from provisioner.decide import sole_writer
 from provisioner.decide.attach import Attach, Attached, AttachStep, Call, Target, View
 from provisioner.decide.sole_writer import Rival
-from provisioner.ec2.watchers import VolumeWatcher
-from provisioner.kube.client import KubeClient, Patch
-from provisioner.kube.resources import ATTACHMENTS
+from provisioner.ec2.watcher import VolumeWatcher
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment
-from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.model.errors import StorageError
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.initialization import DataWaits
 from provisioner.reconcile.marks import Marks
-
-# gRPC codes, which kubelet and the volume controller read in attachError.errorCode.
-_NOT_FOUND, _RESOURCE_EXHAUSTED, _INTERNAL = 5, 8, 13
-_CODES = {
-    Reason.INSTANCE_FULL: _RESOURCE_EXHAUSTED,
-    Reason.VOLUME_NOT_FOUND: _NOT_FOUND,
-    Reason.INSTANCE_NOT_FOUND: _NOT_FOUND,
-    Reason.OBJECT_NOT_FOUND: _NOT_FOUND,
-}
-
-log = structlog.get_logger(__name__)
-
-
-class NoLongerWantedError(Exception):
-    """A call was not sent: while it waited for its turn, what it was for has changed."""
 
 
 class AttachmentMemory:
@@ -47,7 +26,6 @@ class AttachmentMemory:
     def __init__(
         self,
         *,
-        client: KubeClient,
         caches: Caches,
         watcher: VolumeWatcher,
         data: DataWaits,
@@ -55,7 +33,6 @@ class AttachmentMemory:
         metrics: Metrics,
         wake: Callable[[str], None],
     ) -> None:
-        self._client = client
         self._caches = caches
         self._watcher = watcher
         self._data = data
@@ -144,12 +121,6 @@ class AttachmentMemory:
             if each.uid != attachment.uid
         ]
 
-    async def still_wanted(self, attachment: Attachment) -> None:
-        """The last look before a call: raises NoLongerWantedError if the wish is gone."""
-        now = self._caches.attachments.get(attachment.name)
-        if now is None or now.uid != attachment.uid or now.deleting:
-            raise NoLongerWantedError
-
     def watch(self, attachment: Attachment, volume_id: str, not_before_s: float = 0.0) -> None:
         """Have the attachment woken when EC2 describes its volume anew."""
         now = self._caches.attachments.get(attachment.name)
@@ -164,14 +135,9 @@ class AttachmentMemory:
             not_before_s=not_before_s,
         )
 
-    async def wait(
-        self, attachment: Attachment, volume_id: str, error: StorageError | None = None
-    ) -> None:
-        """Watch; tell why EC2 cannot be looked at, or else the error."""
-        self.watch(attachment, volume_id)
-        error = self._watcher.trouble_with(volume_id) or error
-        if error is not None:
-            await self.report(attachment, error)
+    def trouble_with(self, volume_id: str) -> StorageError | None:
+        """Why EC2 cannot be looked at for a volume."""
+        return self._watcher.trouble_with(volume_id)
 
     def waits(
         self, attachment: Attachment, persistent_volume: PersistentVolume | None, view: View
@@ -195,61 +161,6 @@ class AttachmentMemory:
         """Whether its volume is attached, as far as is known, and lacks some of its data."""
         return self._data.is_waiting(attachment, now_s())
 
-    def facts(self, attachment: Attachment, driver: str) -> dict[str, str]:
-        """What each log line about it says: claim, persistent volume, volume, node."""
-        name = attachment.spec.source.persistent_volume_name or ""
-        found = self._caches.persistent_volumes.get(name)
-        holder = found.spec.claim_ref if found is not None else None
-        return {
-            "claim": f"{holder.namespace}/{holder.name}" if holder is not None else "",
-            "persistent_volume": name,
-            "volume": (found and found.volume_id(driver))
-            or attachment.annotations.get(VOLUME_ID, ""),
-            "node": attachment.spec.node_name,
-        }
-
-    async def unmark(self, attachment: Attachment, volume_id: str) -> None:
-        """Have the volume's mark taken off and the attachment woken then; tell what prevents it."""
-        trouble = self._marks.trouble_with(volume_id)
-        if trouble is not None:
-            await self.report(attachment, trouble)
-        self._marks.clear(volume_id, lambda: self._wake(attachment.name), who=attachment.uid)
-
-    async def failed(self, attachment: Attachment, error: StorageError) -> None:
-        """A look ended with an error: tell it; with nothing asked of EC2, others may go first."""
-        if attachment.uid not in self.calls:
-            self._let_go(attachment)
-        await self.report(attachment, error)
-
-    async def report(self, attachment: Attachment, error: StorageError) -> None:
-        """Write the error where the volume controller shows it to the pod's user, once.
-
-        Not that another replica goes on: the volume controller would give up its try for it.
-        """
-        if error.reason is Reason.NOT_LEADING:
-            return
-        field = "detachError" if attachment.deleting else "attachError"
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        status: dict[str, Any] = {field: {"message": error.message, "time": now}}
-        if field == "attachError":
-            status[field]["errorCode"] = _CODES.get(error.reason, _INTERNAL)
-        before = attachment.status
-        known = before and (before.detach_error if attachment.deleting else before.attach_error)
-        if known and known.message == error.message:
-            return
-        try:
-            await self.patch_status(attachment, status)
-        except KubeError as failure:
-            log.warning("cannot record", attachment=attachment.name, error=failure.message)
-
-    async def patch_status(self, attachment: Attachment, status: dict[str, Any]) -> None:
-        """Merge into ``status`` of this very attachment."""
-        patch = {"metadata": {"uid": attachment.uid}, "status": status}
-        changed = await self._client.patch(
-            ATTACHMENTS, attachment.name, patch, kind=Patch.MERGE, subresource="status"
-        )
-        self._caches.attachments.observe(changed)
-
     def finish(self, attachment: Attachment, flow: str, took_s: float) -> None:
         """A flow is done: count it, and forget."""
         self._metrics.flow_seconds.labels(flow).observe(took_s)
@@ -258,12 +169,13 @@ class AttachmentMemory:
     def forget(self, attachment: Attachment) -> None:
         """Nothing is to be remembered of it."""
         self._data.forget(attachment)
-        self._let_go(attachment)
+        self.let_others_go(attachment)
         self.calls.pop(attachment.uid, None)
         self._began_s.pop(attachment.uid, None)
         self._unwatch(attachment)
 
-    def _let_go(self, attachment: Attachment) -> None:
+    def let_others_go(self, attachment: Attachment) -> None:
+        """Nothing is asked of EC2 for it: another attachment of its volume may go first."""
         self._going.discard(attachment.uid)
         self._may_be_reported.discard(attachment.uid)
 
@@ -282,12 +194,3 @@ def _age(attachment: Attachment) -> tuple[float, str]:
 def now_s() -> float:
     """Seconds of the monotonic clock that the watcher uses too."""
     return asyncio.get_running_loop().time()
-
-
-def taken_out(attachment: Attachment) -> StorageError:
-    """What to say when somebody undoes what was written to hold an attachment."""
-    return StorageError(
-        Reason.CONFLICT,
-        f"the finalizer or the annotations that were written to VolumeAttachment {attachment.name}"
-        " or its PersistentVolume were taken out again at once; look for the webhook that does so",
-    )

@@ -162,7 +162,7 @@ class Creations:
         self._marks.note(volume.volume_id)
         return self._made(uid, attempt, volume)
 
-    async def _still_wanted(self, uid: str, attempt: Attempt) -> None:
+    def _still_wanted(self, uid: str, attempt: Attempt) -> None:
         """The last look, once the limiter has granted the call: it may have waited for minutes."""
         if self._is_abandoned(uid, attempt):
             raise _AbandonedError

@@ -219,7 +219,7 @@ class Crossings:
         self._certain.discard(claim.uid)
         self._looking_since_s.pop(claim.uid, None)
 
-    async def _still_wanted(self, uid: str) -> None:
+    def _still_wanted(self, uid: str) -> None:
         if not self._is_wanted(uid):
             raise StorageError(
                 Reason.OBJECT_NOT_FOUND, "the claim to be cloned for is bound, or gone"

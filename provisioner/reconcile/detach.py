@@ -17,13 +17,12 @@ from provisioner.decide.attach import (
     Wait,
 )
 from provisioner.ec2.attachments import Attachments
-from provisioner.kube.client import KubeClient, Patch
-from provisioner.kube.resources import ATTACHMENTS
 from provisioner.model.attachment import Attachment, attachment_name
-from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
+from provisioner.model.errors import Outcome, Reason, StorageError
 from provisioner.model.ids import is_instance_id
 from provisioner.model.persistent_volume import finalizer_of_attacher
-from provisioner.reconcile.attachment_memory import AttachmentMemory, NoLongerWantedError, now_s
+from provisioner.reconcile.attachment_memory import AttachmentMemory, now_s
+from provisioner.reconcile.attachment_record import AttachmentRecord
 from provisioner.reconcile.caches import Caches
 
 LOOK_AGAIN_S = 10.0
@@ -33,6 +32,10 @@ _GONE = (Reason.VOLUME_NOT_FOUND, Reason.INSTANCE_NOT_FOUND)
 log = structlog.get_logger(__name__)
 
 
+class NoLongerWantedError(Exception):
+    """A call was not sent: while it waited for its turn, what it was for has changed."""
+
+
 class Detacher:
     """Steps of attachments that are being deleted, and of attaches that got stuck."""
 
@@ -40,16 +43,16 @@ class Detacher:
         self,
         *,
         driver: str,
-        client: KubeClient,
         caches: Caches,
         attachments: Attachments,
         memory: AttachmentMemory,
+        record: AttachmentRecord,
     ) -> None:
         self._driver = driver
-        self._client = client
         self._caches = caches
         self._ec2 = attachments
         self._memory = memory
+        self._record = record
         self._before_us: frozenset[str] = frozenset()
         self._took_over_s = 0.0
 
@@ -95,7 +98,8 @@ class Detacher:
                 return await self.send(attachment, target)
             case Wait(volume_id=volume_id, message=message):
                 error = StorageError(Reason.VOLUME_IN_USE, message) if message else None
-                await self._memory.wait(attachment, volume_id, error)
+                self._memory.watch(attachment, volume_id)
+                await self._record.tell(attachment, self._memory.trouble_with(volume_id) or error)
                 return LOOK_AGAIN_S
             case Release():
                 await self._release(attachment, target)
@@ -181,7 +185,7 @@ class Detacher:
         self._memory.watch(attachment, target.volume_id, _NOT_BEFORE_S)
         return LOOK_AGAIN_S
 
-    async def _still_wanted(self, attachment: Attachment, target: Target) -> None:
+    def _still_wanted(self, attachment: Attachment, target: Target) -> None:
         """The last look, once the limiter has granted the call."""
         seen = self._memory.view(attachment, target.volume_id).seen
         if not rules.is_still_wanted(
@@ -192,22 +196,9 @@ class Detacher:
             raise NoLongerWantedError
 
     async def _release(self, attachment: Attachment, target: Target) -> None:
-        """Let go: the finalizer first, or the status update would start another detach."""
-        remove = {"$deleteFromPrimitiveList/finalizers": [finalizer_of_attacher(self._driver)]}
-        patch = {"metadata": {"uid": attachment.uid, **remove}}
         self._ec2.release(target.instance_id, target.volume_id)
-        # The patch ends the object, and word of that may come before its answer.
+        # Letting go ends the object, and word of that may come before its answer.
         took_s = self._memory.age_s(attachment)
-        try:
-            left = await self._client.patch(
-                ATTACHMENTS, attachment.name, patch, kind=Patch.STRATEGIC
-            )
-            self._caches.attachments.observe(left)
-            if left.finalizers:  # somebody else still holds the object
-                gone = {"attached": False, "detachError": None, "attachmentMetadata": None}
-                await self._memory.patch_status(left, gone)
-        except KubeError as error:
-            if error.reason not in (Reason.OBJECT_NOT_FOUND, Reason.CONFLICT):
-                raise
+        await self._record.let_go(attachment)
         self._memory.finish(attachment, "detach", took_s)
         log.info("volume detached", instance=target.instance_id)

@@ -17,7 +17,7 @@ import structlog
 from provisioner.decide import own_cloud
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.credentials import NoUsableCredentialsError
-from provisioner.ec2.presence import any_instance, any_volume
+from provisioner.ec2.lookups import any_instance, any_volume
 from provisioner.model.errors import Ec2Error, Reason, StorageError
 from provisioner.reconcile.caches import Caches
 

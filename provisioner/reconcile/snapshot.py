@@ -459,7 +459,7 @@ class Snapshotter:
         by_contents_s = bodies.waits_s(siblings, self._now())
         return max(self._turns.waits_s(volume_id, _now_s()), by_contents_s)
 
-    async def _still_wanted(self, content: VolumeSnapshotContent) -> None:
+    def _still_wanted(self, content: VolumeSnapshotContent) -> None:
         """The last look before CreateSnapshot is sent, perhaps minutes after it was asked for."""
         live = self._caches.contents.get(content.name)
         if live is None or live.uid != content.uid or live.deleting:

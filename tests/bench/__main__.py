@@ -22,6 +22,7 @@ from tests.bench import (
     processes,
     quota,
     report,
+    webhook_flood,
     webhook_measure,
 )
 from tests.bench.phases import Phase
@@ -37,7 +38,7 @@ QUICK = 200
 CACHED = 5000
 AT_QUOTA = 300
 SNAPSHOTS = 200
-PARTS = ("speed", "quota", "modify", "memory", "webhook", "node", "scale")
+PARTS = ("speed", "quota", "modify", "memory", "webhook", "flood", "node", "scale")
 
 
 def _tell(text: str) -> None:
@@ -104,6 +105,11 @@ class Bench:
         found = self._results.webhook.answered[0].took
         _tell(f"webhook: p50 {found.p50:.2f} ms, p99 {found.p99:.2f} ms")
 
+    async def flood(self) -> None:
+        """Pods beside strangers who keep the webhook from its work."""
+        found = self._results.flood = await webhook_flood.measure(self._folder, self._binaries)
+        _tell(f"floods: p99 alone {found[0].spread.p99:.1f} ms")
+
     async def node(self) -> None:
         """Memory of the node plugin, and how fast it mounts."""
         found = self._results.node = await node_measure.measure(self._folder)
@@ -131,6 +137,8 @@ async def _measure(bench: Bench, parts: set[str], count: int, repeat: int, *, qu
         await bench.memory(CACHED)
     if "webhook" in parts:
         await bench.webhook()
+    if "flood" in parts:
+        await bench.flood()
     if "node" in parts:
         await bench.node()
     if "scale" in parts and not quick:

@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from tests.bench import modify_report, node_report, webhook_report
+from tests.bench import modify_report, node_report, webhook_flood, webhook_report
 from tests.bench.memory import Memory
 from tests.bench.modify import Modified
 from tests.bench.node_numbers import Node
 from tests.bench.phases import NAMES, Phase
 from tests.bench.quota import Quota
+from tests.bench.webhook_flood import Flooded
 from tests.bench.webhook_measure import Webhook
 from tests.bench.world import BARE, NULL, OURS, TOLD
 
@@ -39,6 +40,7 @@ class Results:
     modified: Modified | None = None
     memory: Memory | None = None
     webhook: Webhook | None = None
+    flood: list[Flooded] | None = None
     node: Node | None = None
 
 
@@ -55,6 +57,8 @@ def markdown(results: Results) -> str:
         parts.append(_memory(results.memory))
     if results.webhook is not None:
         parts.append(webhook_report.markdown(results.webhook))
+    if results.flood is not None:
+        parts.append(webhook_flood.markdown(results.flood))
     if results.node is not None:
         parts.append(node_report.markdown(results.node))
     if results.scale:

@@ -17,7 +17,7 @@ def read(number: int) -> tuple[bytes, str, review.Request]:
     uid, whole = Reviews(SPECIMEN, CLAIMS, ZONES).request(number)
     head, _, body = whole.partition(b"\r\n\r\n")
     assert f"Content-Length: {len(body)}\r\n".encode() in head
-    return head, uid, review.decode(body)
+    return head, uid, review.decode(body, review.Json)
 
 
 @pytest.mark.parametrize("number", [0, 1, 29, 30, 123_456])
@@ -42,7 +42,7 @@ def test_reviews_differ():
 def test_a_specimen_that_the_api_server_filled_in_keeps_all_of_it():
     stored = pod("pod-name-0", ("claim-00-0", "claim-00-1"), nodeName="n", dnsPolicy="ClusterFirst")
     _, whole = Reviews(stored, CLAIMS, ZONES).request(7)
-    spec = (review.decode(whole.partition(b"\r\n\r\n")[2]).object or {})["spec"]
+    spec = (review.decode(whole.partition(b"\r\n\r\n")[2], review.Json).object or {})["spec"]
 
     assert (spec["nodeName"], spec["dnsPolicy"]) == ("n", "ClusterFirst")
     assert [each["name"] for each in spec["volumes"]] == [claim_name(13), claim_name(16)]

@@ -94,7 +94,7 @@ async def creating(made: World, reviews: Reviews) -> AsyncIterator["Creations"]:
         tls_secret.KEY: issued.key,
     }
     await made.hands.send("POST", SECRETS, tls_secret.created(SECRET, pair, "bench", now))
-    null_port = await _start_null(made, issued)
+    null_port = await start_null(made, issued)
     async with serving(made, *_UNMANAGED, by_url=False) as served:
         ports = {NULL: null_port, OURS: served.port}
         asked = {way: _hooks(port, issued.authority) for way, port in ports.items()}
@@ -181,7 +181,8 @@ def _hooks(port: int, authority: bytes) -> Hooks:
     return {configuration["kind"]: configuration for configuration in found}
 
 
-async def _start_null(made: World, issued: Issued) -> int:
+async def start_null(made: World, issued: Issued) -> int:
+    """The least webhook; its port."""
     port, file = free_port(), made.plane.folder / "webhook_null.pem"
     file.write_bytes(issued.key + issued.certificate)
     argv = [sys.executable, "-m", "tests.bench.webhook_null", str(port), str(file)]

@@ -128,7 +128,7 @@ def _note(ready: str) -> None:
 
 def _answering() -> web.Application:
     async def answer(request: web.Request) -> web.Response:
-        asked = review.decode(await request.read())
+        asked = review.decode(await request.read(), dict)
         response = web.Response(
             body=review.encode(asked.uid, review.allow("Fine")), content_type="application/json"
         )

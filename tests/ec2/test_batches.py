@@ -9,14 +9,19 @@ from typing import Any
 import pytest
 
 from provisioner.ec2.attachments import Attachments
-from provisioner.ec2.batches import MOST_IN_A_ROW, ask_about, whole
+from provisioner.ec2.batches import NOTHING_PASSES, ask_about, whole
 from provisioner.ec2.calls import Ec2Calls
-from provisioner.ec2.instance_lookups import InstanceLookUps
-from provisioner.ec2.lookups import ModificationReads, NameLookUps, SnapshotLookUps, VolumeReads
+from provisioner.ec2.lookups import (
+    InstanceLookUps,
+    ModificationReads,
+    NameLookUps,
+    SnapshotLookUps,
+    VolumeReads,
+)
 from provisioner.ec2.modifications import Modifications
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
-from provisioner.ec2.watchers import Watchers
+from provisioner.ec2.watcher import Watchers
 from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.ebs_snapshot import SnapshotRequest
@@ -310,18 +315,28 @@ async def test_a_batch_of_which_nothing_passes_costs_few_calls(*, names: bool) -
         await ask_about(IDS, 500, ec2.ask)
 
     assert caught.value.reason is Reason.PERMISSION_DENIED
-    assert ec2.calls == MOST_IN_A_ROW
+    assert ec2.calls == NOTHING_PASSES
 
 
-async def test_what_was_left_beside_many_bad_ones_is_answered_in_the_end() -> None:
-    ec2 = Ec2(*IDS[:150])
-    left = set(IDS)
-    for _ in range(100):
+@pytest.mark.parametrize("names", [True, False])
+async def test_a_batch_of_which_anything_passes_is_asked_about_to_the_end(*, names: bool) -> None:
+    ec2 = Ec2(*IDS[:400], names=names)
+
+    refused = await ask_about(IDS, 500, ec2.ask)
+
+    assert refused.keys() == ec2.bad
+    assert sorted(ec2.answered) == IDS[400:]
+    assert ec2.calls < 2 * len(IDS)
+
+
+async def test_what_was_left_beside_nearly_none_but_bad_ones_is_answered_before_long() -> None:
+    ec2 = Ec2(*IDS[:475])
+    rounds = 0
+    while set(ec2.answered) != set(IDS[475:]):
+        rounds += 1
         try:
-            refused = await ask_about(left, 500, ec2.ask)
+            await ask_about(IDS, 500, ec2.ask)
         except Ec2Error:
             continue
-        assert not refused.keys() & set(ec2.answered)
-        left = set(IDS) - set(ec2.answered)
 
-    assert set(ec2.answered) == set(IDS[150:])
+    assert rounds < 10

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from provisioner.ec2.batches import whole
-from provisioner.ec2.create_params import copy_params
 from provisioner.ec2.snapshots import Snapshots
-from provisioner.ec2.volumes import Volumes
+from provisioner.ec2.volumes import Volumes, copy_params
 from provisioner.model.ebs_snapshot import SnapshotRequest
 from provisioner.model.errors import Ec2Error, Outcome, Reason
 from provisioner.model.volume import Volume

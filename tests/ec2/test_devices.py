@@ -1,6 +1,6 @@
 import pytest
 
-from provisioner.ec2.devices import BAD_FOR_S, DeviceBook
+from provisioner.ec2.attachments import BAD_FOR_S, DeviceBook
 from provisioner.model.device import DEVICE_NAMES
 from provisioner.model.errors import Ec2Error, Reason
 

@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from provisioner.ec2.calls import AT_ONCE, GATE_S, Ec2Calls
-from provisioner.ec2.limiter import Grant, Limiter
+from provisioner.ec2.limiter import Grant, Limiter, Turn
 from provisioner.ec2.rates import Rate, Rates
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, Outcome, Reason
@@ -29,6 +29,10 @@ def made(clock: Clock, *, at_once: int = AT_ONCE, rates: Rates | None = None) ->
 
 async def hangs() -> None:
     await asyncio.Event().wait()
+
+
+def passes() -> None:
+    """A last look that asks nobody."""
 
 
 def test_a_call_whose_last_look_hangs_is_not_sent_and_gives_its_place_back() -> None:
@@ -131,8 +135,8 @@ def attached_after(clock: Clock, *, deletions: int, look_s: float) -> Coroutine[
         ]
         await asyncio.sleep(0.5)
         began_s = clock()
-        await asyncio.gather(*(calls.call("AttachVolume", {}, gate=look) for _ in range(50)))
-        took_s = clock() - began_s - look_s  # its own
+        await asyncio.gather(*(calls.call("AttachVolume", {}, gate=passes) for _ in range(50)))
+        took_s = clock() - began_s
         await asyncio.gather(*deleting)
         calls.limiter.close()
         return took_s
@@ -291,3 +295,86 @@ def test_a_look_that_begins_as_the_process_ends_ends_at_once() -> None:
         return clock()
 
     assert in_virtual_time(story) == 1.0
+
+
+def test_a_call_whose_last_look_asks_nobody_waits_for_one_thread_only() -> None:
+    async def story(clock: Clock) -> float:
+        calls = Ec2InVirtualTime(clock, takes_s=1, at_once=1, rates=Rates())
+        held = await calls.limiter.acquire("DescribeVolumes")
+        attaching = asyncio.create_task(calls.call("AttachVolume", {}, gate=passes))
+        await asyncio.sleep(1)
+        calls.limiter.give_back(held)  # the attach has its turn, and does not know it yet
+        await asyncio.gather(attaching, calls.call("DetachVolume", {}))  # more urgent
+        calls.limiter.close()
+        return calls.sent_at["AttachVolume"][0]
+
+    assert in_virtual_time(story) == 1.0
+
+
+def test_a_last_look_that_asks_nobody_and_refuses_costs_neither_token_nor_thread() -> None:
+    def refuses() -> None:
+        raise RuntimeError("not wanted any more")
+
+    async def story(clock: Clock) -> float:
+        calls = made(clock, at_once=1, rates=Rates(exact={"AttachVolume": Rate(1, 0.01)}))
+        with pytest.raises(RuntimeError, match="not wanted"):
+            await calls.call("AttachVolume", {}, gate=refuses)
+        await calls.limiter.acquire("AttachVolume")
+        calls.limiter.close()
+        return clock()
+
+    assert in_virtual_time(story) == 0.0
+
+
+def test_whoever_waits_for_a_thread_after_its_look_can_be_told_that_it_is_in_vain() -> None:
+    async def story(clock: Clock) -> float:
+        rates = Rates(exact={"DeleteVolume": Rate(1, 0.01)})
+        calls, turn = Ec2InVirtualTime(clock, takes_s=4, at_once=1, rates=rates), Turn()
+
+        async def look() -> None:
+            await asyncio.sleep(1)
+
+        deleting = asyncio.create_task(calls.call("DeleteVolume", {}, gate=look, turn=turn))
+        await asyncio.sleep(0.1)
+        detaching = asyncio.create_task(calls.call("DetachVolume", {}))  # has the only thread
+        await asyncio.sleep(2)
+        turn.leave(RuntimeError("not wanted any more"))
+        with pytest.raises(RuntimeError, match="not wanted"):
+            await deleting
+        told_at = clock()
+        await detaching
+        await calls.call("DeleteVolume", {})  # the only token is there still
+        calls.limiter.close()
+        assert clock() < 10
+        return told_at
+
+    assert in_virtual_time(story) == pytest.approx(2.1)
+
+
+def test_whoever_is_in_vain_since_its_look_is_not_sent() -> None:
+    async def story(clock: Clock) -> None:
+        calls, turn = made(clock), Turn()
+
+        async def look() -> None:
+            turn.leave(RuntimeError("not wanted any more"))
+
+        with pytest.raises(RuntimeError, match="not wanted"):
+            await calls.call("DeleteVolume", {}, gate=look, turn=turn)
+        calls.limiter.close()
+
+    in_virtual_time(story)
+
+
+def test_a_call_that_goes_after_its_look_lets_the_next_one_look() -> None:
+    async def story(clock: Clock) -> list[float]:
+        rates = Rates(exact={"DeleteVolume": Rate(1, 1)})
+        calls = Ec2InVirtualTime(clock, takes_s=20, at_once=AT_ONCE, rates=rates)
+
+        async def look() -> None:
+            await asyncio.sleep(1.5)
+
+        await asyncio.gather(*(calls.call("DeleteVolume", {}, gate=look) for _ in range(2)))
+        calls.limiter.close()
+        return calls.sent_at["DeleteVolume"]
+
+    assert in_virtual_time(story) == pytest.approx([1.5, 3.0])

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from provisioner.ec2 import instance_lookups
 from provisioner.ec2.calls import Ec2Calls
-from provisioner.ec2.instance_lookups import InstanceLookUps
-from provisioner.ec2.instance_types import InstanceTypes
+from provisioner.ec2.lookups import VALUES_PER_CALL, InstanceLookUps, InstanceTypes
 from provisioner.model.attachment_limit import known_limit
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.sandbox.strict_ec2.client import StrictEc2
@@ -101,7 +99,7 @@ async def test_more_than_a_call_takes_are_asked_for_in_several(
     lookups: InstanceLookUps, strict_lab: Lab, strict_ec2: StrictEc2
 ) -> None:
     [made] = tagged(strict_lab, "owned")
-    names = [f"ip-{number}.ec2.internal" for number in range(instance_lookups.VALUES_PER_CALL)]
+    names = [f"ip-{number}.ec2.internal" for number in range(VALUES_PER_CALL)]
     strict_ec2.control(reset_counts=True)
 
     found = await asyncio.gather(*map(lookups.named, [*names, made["PrivateDnsName"]]))

@@ -5,9 +5,8 @@ import pytest
 
 from provisioner.ec2.batches import PAGE
 from provisioner.ec2.calls import Ec2Calls
-from provisioner.ec2.create_params import create_params
 from provisioner.ec2.rates import parse_rates
-from provisioner.ec2.volumes import Volumes
+from provisioner.ec2.volumes import Volumes, create_params
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, Outcome, Reason
 from provisioner.model.volume import CreateRequest, VolumeState

@@ -11,7 +11,7 @@ import pytest
 from provisioner.ec2.modifications import Modifications
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
-from provisioner.ec2.watchers import (
+from provisioner.ec2.watcher import (
     Watchers,
     by_the_estimate,
     seldom_while_optimizing,

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.lookups import ZoneNames
 from provisioner.ec2.volumes import Volumes
-from provisioner.ec2.zones import ZoneNames
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from provisioner.sandbox.strict_ec2.lab import Lab

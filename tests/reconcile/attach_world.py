@@ -14,8 +14,7 @@ from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.modifications import Modifications
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
-from provisioner.ec2.watcher import Watcher
-from provisioner.ec2.watchers import Watchers
+from provisioner.ec2.watcher import Watcher, Watchers
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.kube.resources import ATTACHMENTS

@@ -69,7 +69,7 @@ class Ec2:
 
     async def create(self, request: CreateRequest, *, gate: Any) -> Any:
         await asyncio.sleep(self.waits_s)
-        await gate()
+        gate()
         self.requests.append(request)
         self.meanwhile()
         volume = _answer(self.answers.pop(0))

@@ -87,7 +87,7 @@ class FullZones(World):
         return a_persistent_volume()
 
     async def _make(self, request: CreateRequest, *, gate: Any) -> Volume:
-        await gate()
+        gate()
         self.ec2.requests.append(request)
         tags = dict(request.tags)
         named = next(

@@ -97,7 +97,7 @@ class Ec2:
         return answer
 
     async def create(self, request: SnapshotRequest, *, gate: Any = None) -> EbsSnapshot:
-        await gate()
+        gate()
 
         def take() -> EbsSnapshot:
             now = self.clock()

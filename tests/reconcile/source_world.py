@@ -10,10 +10,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from provisioner.ec2.calls import Ec2Calls
-from provisioner.ec2.lookups import NameLookUps, VolumeReads
+from provisioner.ec2.lookups import NameLookUps, VolumeReads, ZoneNames
 from provisioner.ec2.snapshots import Turns
 from provisioner.ec2.volumes import Volumes
-from provisioner.ec2.zones import ZoneNames
 from provisioner.edges import Edges
 from provisioner.kube.client import KubeClient
 from provisioner.metrics import Metrics
@@ -122,7 +121,7 @@ class SnapshotsInEc2:
     searches: int = 0
 
     async def create(self, request: SnapshotRequest, *, gate: Any) -> EbsSnapshot:
-        await gate()
+        gate()
         self.asked.append(request)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):

@@ -155,7 +155,7 @@ class Denied:
 async def test_an_attach_that_waits_for_a_mark_tells_the_pod_why_that_stays():
     world = World(WAITING, registered=a_csi_node())
     world.kube.answers = [WAITING]
-    world.attacher._memory._marks = cast("Marks", Denied())
+    world.attacher._marks = world.attacher._memory._marks = cast("Marks", Denied())
 
     await world.attacher.reconcile("csi-1")
 

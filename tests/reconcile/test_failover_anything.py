@@ -105,7 +105,7 @@ class Life(FullZones):
         return a_persistent_volume()
 
     async def _make(self, request: CreateRequest, *, gate: Any) -> Volume:
-        await gate()
+        gate()
         return self.outside.create(request)
 
     async def step(self) -> float:

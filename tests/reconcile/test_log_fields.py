@@ -14,11 +14,10 @@ from structlog.testing import capture_logs
 
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.calls import Ec2Calls
-from provisioner.ec2.lookups import NameLookUps, VolumeReads
+from provisioner.ec2.lookups import NameLookUps, VolumeReads, ZoneNames
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
-from provisioner.ec2.zones import ZoneNames
 from provisioner.edges import Edges
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder

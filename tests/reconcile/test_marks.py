@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
-from provisioner.ec2.batches import MOST_IN_A_ROW, ask_about
+from provisioner.ec2.batches import NOTHING_PASSES, ask_about
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.wire import Listing
@@ -270,7 +270,7 @@ def test_where_nothing_may_be_untagged_ec2_is_asked_once_a_minute_and_all_are_to
 
     at_first, later = in_virtual_time(story)
 
-    assert at_first <= MOST_IN_A_ROW + 1
+    assert at_first <= NOTHING_PASSES + 1
     assert 55 <= later <= 61
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from provisioner.ec2.zones import ZoneNames
+from provisioner.ec2.lookups import ZoneNames
 from provisioner.model.claim import PINNED_ZONE, Claim
 from provisioner.model.errors import Ec2Error, Outcome, Reason, StorageError
 from provisioner.model.storage_class import StorageClass

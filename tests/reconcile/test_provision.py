@@ -11,9 +11,8 @@ import pytest
 import structlog
 
 from provisioner.ec2.calls import Ec2Calls
-from provisioner.ec2.lookups import NameLookUps, VolumeReads
+from provisioner.ec2.lookups import NameLookUps, VolumeReads, ZoneNames
 from provisioner.ec2.volumes import Volumes
-from provisioner.ec2.zones import ZoneNames
 from provisioner.edges import Edges
 from provisioner.kube.client import KubeClient
 from provisioner.metrics import Metrics

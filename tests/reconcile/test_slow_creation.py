@@ -29,7 +29,7 @@ class LimitedEc2:
 
     async def create(self, request: CreateRequest, *, gate: Gate) -> Volume:
         await self.limiter.acquire("CreateVolume")
-        await gate()
+        gate()
         self.limiter.release()
         self.made[VOLUME] = a_volume()
         return self.made[VOLUME]

@@ -195,7 +195,7 @@ async def running(work: Any) -> AsyncIterator[None]:
     """Something with ``run`` and ``synced``, for the time of a block."""
     task = asyncio.create_task(work.run())
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):  # against a hang: how long a list takes is the machine's
             await work.synced()
         yield
     finally:

@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 from webhook.dispatch import Dispatcher, Handler
 from webhook.metrics import WebhookMetrics
 from webhook.model.review import Answer, Json, Request, allow
-from webhook.server import Front, Limits
+from webhook.server import Front, Limits, Rounds
 from webhook.tls import Callers
 
 PODS = "/validate/pods"
@@ -174,6 +174,7 @@ async def world(
     listen: str = "127.0.0.1:0",
     strict: bool = False,
     callers: Callers | None = None,
+    rounds: Rounds | None = None,
 ) -> AsyncIterator[World]:
     """A front in its context; or, given ``stop``, one that serves until then."""
     metrics = WebhookMetrics()
@@ -186,6 +187,7 @@ async def world(
         metrics=metrics,
         limits=limits,
         callers=callers,
+        rounds=rounds,
     )
     timeout = aiohttp.ClientTimeout(total=10)
     connector = aiohttp.TCPConnector(ssl=contexts().client, limit=0)

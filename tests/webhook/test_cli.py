@@ -49,7 +49,7 @@ def settings_of(monkeypatch: Patch, *options: str) -> Settings:
     """What the process would be started with."""
     given: list[Settings] = []
 
-    async def started(settings: Settings) -> None:
+    def started(settings: Settings) -> None:
         given.append(settings)
 
     monkeypatch.setattr(app, "run", started)

@@ -9,7 +9,8 @@ import pytest
 from tests.webhook.front_world import PODS, VOLUMES, fine, review
 from webhook.dispatch import Dispatcher, Handler, Reply
 from webhook.metrics import WebhookMetrics
-from webhook.model.review import Answer, Json, Request, allow, deny
+from webhook.model.pod import Pod, PodMeta
+from webhook.model.review import Answer, Json, Request, RequestOf, allow, deny
 
 SHORT_S = 0.05
 LONG_S = 5.0
@@ -71,16 +72,16 @@ def counted(it: Dispatcher, outcome: str, reason: str, path: str = PODS) -> floa
 
 
 async def test_gives_the_handler_the_request_and_a_deadline_within_the_budget() -> None:
-    seen: list[tuple[Request, float]] = []
+    seen: list[tuple[RequestOf[Pod], float]] = []
 
-    async def remember(request: Request, deadline: float) -> Answer:
+    async def remember(request: RequestOf[Pod], deadline: float) -> Answer:
         seen.append((request, deadline - asyncio.get_running_loop().time()))
         return deny("ZoneConflict", "two zones")
 
     response = await answered(remember)
 
     ((request, left_s),) = seen
-    assert request.object == {"metadata": {"name": "it"}}
+    assert request.object == Pod(metadata=PodMeta(name="it"))
     assert LONG_S - 1 < left_s < LONG_S
     assert response["status"] == {
         "status": "Failure",
@@ -88,6 +89,18 @@ async def test_gives_the_handler_the_request_and_a_deadline_within_the_budget() 
         "reason": "Invalid",
         "code": 422,
     }
+
+
+@pytest.mark.parametrize("spec", [{"volumes": 7}, [], {"affinity": {"nodeAffinity": "x"}}])
+async def test_a_pod_with_a_part_of_a_wrong_type_says_nothing(spec: Any) -> None:
+    async def expect_nothing(request: RequestOf[Pod], _: float) -> Answer:
+        return allow("Empty" if request.object == Pod() else "Read")
+
+    it = dispatcher(expect_nothing)
+    body = review(object={"metadata": {"name": "it"}, "spec": spec})
+    await it.answer(PODS, msgspec.json.encode(body), LONG_S)
+
+    assert counted(it, "allowed", "Empty") == 1.0
 
 
 @pytest.mark.parametrize(

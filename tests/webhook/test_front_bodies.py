@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.webhook.front_world import (
     BODY,
     PODS,
+    VOLUMES,
     Gate,
     later,
     raw,
@@ -31,35 +32,46 @@ def large(size: int) -> bytes:
     return body.replace(b'"data":""', b'"data":"' + b"x" * (size - len(body)) + b'"')
 
 
-async def test_a_body_of_7_mib_is_read():
+async def test_a_body_of_9_mib_is_read():
+    """As much as etcd stores may be, escaped."""
     async with world() as it:
-        assert (await it.post(large(7 * MIB)))[0] == 200
+        assert (await it.post(large(9 * MIB)))[0] == 200
 
 
 @pytest.mark.parametrize("strict", [False, True])
-async def test_a_review_of_9_mib_is_answered_by_policy_which_names_the_bound(*, strict: bool):
+async def test_a_review_of_11_mib_is_answered_by_policy_which_names_the_bound(*, strict: bool):
     async with world(strict=strict) as it:
-        status, body = await it.post(large(9 * MIB))
+        status, body = await it.post(large(11 * MIB), VOLUMES, url=it.url(VOLUMES))
 
     response = msgspec.json.decode(body)["response"]
     said = response["status"]["message"] if strict else response["warnings"][0]
     assert (status, response["uid"], response["allowed"]) == (200, "u-1", not strict)
-    assert "the body has more than 8388608 bytes" in said
+    assert "the body has more than 10485760 bytes" in said
     assert response.get("status", {}).get("code") == (422 if strict else None)
 
 
-async def test_9_mib_that_are_no_review_are_refused():
+@pytest.mark.parametrize("strict", [False, True])
+async def test_a_pod_of_11_mib_may_name_another_tenants_volume_and_is_refused(*, strict: bool):
+    async with world(strict=strict) as it:
+        _, body = await it.post(large(11 * MIB))
+
+    response = msgspec.json.decode(body)["response"]
+    assert (response["allowed"], response["status"]["code"]) == (False, 403)
+    assert "the body has more than 10485760 bytes" in response["status"]["message"]
+
+
+async def test_11_mib_that_are_no_review_are_refused():
     async with world() as it, it.wire() as (reader, writer):
-        writer.write(raw(b"x" * 5000, content_length=str(9 * MIB)))
+        writer.write(raw(b"x" * 5000, content_length=str(11 * MIB)))
         answer = await read_answer(reader)
 
     assert answer.status == 413
-    assert answer.body == b"the body has more than 8388608 bytes\n"
+    assert answer.body == b"the body has more than 10485760 bytes\n"
 
 
-async def test_who_declares_9_mib_and_sends_nothing_is_not_waited_for():
+async def test_who_declares_11_mib_and_sends_nothing_is_not_waited_for():
     async with world() as it, it.wire() as (reader, writer):
-        writer.write(raw(b"", content_length=str(9 * MIB)))
+        writer.write(raw(b"", content_length=str(11 * MIB)))
         await until(lambda: it.counted("connections") == 1.0)
         await asyncio.sleep(0.05)  # until its head is read; if not, the test only says less
         later(Limits().body_s)

@@ -1,9 +1,14 @@
 """Who may stay connected, who is thrown out, and whom a crowd costs something: itself."""
 
 import asyncio
+import selectors
+import socket
+import ssl
 import time
 import tracemalloc
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, ExitStack, suppress
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,6 +21,7 @@ from tests.webhook.front_world import (
     Got,
     World,
     asked,
+    contexts,
     fine,
     later,
     raw,
@@ -25,7 +31,7 @@ from tests.webhook.front_world import (
     world,
 )
 from webhook.model.review import Answer, Request, allow
-from webhook.server import Limits
+from webhook.server import Limits, Rounds
 
 STRANGER = "127.0.0.2"
 
@@ -110,7 +116,14 @@ async def test_a_crowd_that_waits_for_ec2_takes_no_place_of_the_api_servers_revi
             assert response == {"uid": "u-1", "allowed": True}
 
 
-async def test_of_a_crowds_requests_one_is_begun_between_two_of_the_api_servers():
+def fairly(story: Callable[[Rounds], Coroutine[Any, Any, None]]) -> None:
+    """Run a story as the process runs."""
+    rounds = Rounds()
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(rounds)) as runner:
+        runner.run(story(rounds))
+
+
+def test_of_a_crowds_requests_one_is_begun_between_two_of_the_api_servers():
     """However many ask at once: what the API server waits for grows with peers, not with requests."""
     begun: list[str] = []
 
@@ -119,20 +132,87 @@ async def test_of_a_crowds_requests_one_is_begun_between_two_of_the_api_servers(
         time.sleep(0.002)  # noqa: ASYNC251 -- as a rule that computes
         return allow("Fine")
 
-    flood = raw(msgspec.json.encode(review(uid="flood")))
-    stop = asyncio.Event()
-    async with world(remember) as it, it.wire() as api_server:
-        crowding = asyncio.create_task(crowd(it, 50, flood, stop))
-        await until(lambda: begun.count("flood") > 100, within_s=30)
-        between = []
-        for _ in range(20):
-            seen = len(begun)
-            assert await asked(api_server) == 200
-            between.append(len(begun) - seen)
-        stop.set()
-        await crowding
+    async def story(rounds: Rounds) -> None:
+        flood = raw(msgspec.json.encode(review(uid="flood")))
+        stop = asyncio.Event()
+        async with world(remember, rounds=rounds) as it, it.wire() as api_server:
+            crowding = asyncio.create_task(crowd(it, 50, flood, stop))
+            await until(lambda: begun.count("flood") > 100, within_s=30)
+            for _ in range(20):
+                seen = len(begun)
+                assert await asked(api_server) == 200
+                between.append(len(begun) - seen)
+            stop.set()
+            await crowding
+
+    between: list[int] = []
+    fairly(story)
 
     assert sorted(between)[10] <= 10  # with one queue for all it is 50
+
+
+def test_of_a_crowds_handshakes_one_is_begun_in_a_round_of_the_loop():
+    """They cost most of all that a stranger can send, and come before anybody says who he is."""
+    begun: list[int] = []
+
+    async def story(rounds: Rounds) -> None:
+        context = contexts().server
+        context.sni_callback = lambda *_: begun.append(rounds.number)
+        try:
+            async with world(rounds=rounds) as it, AsyncExitStack() as stack:
+                wires = [
+                    await stack.enter_async_context(it.wire(tls=False, peer=STRANGER))
+                    for _ in range(30)
+                ]
+                await until(lambda: it.counted("connections") == 30.0)
+                for _, writer in wires:
+                    writer.write(client_hello())
+                await until(lambda: len(begun) == 30)
+        finally:
+            context.sni_callback = None
+
+    fairly(story)
+
+    assert len(set(begun)) == 30
+
+
+def client_hello() -> bytes:
+    """The first that a client sends."""
+    outgoing = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        contexts().client.wrap_bio(
+            ssl.MemoryBIO(), outgoing, server_hostname="127.0.0.1"
+        ).do_handshake()
+    return outgoing.read()
+
+
+def test_in_a_round_each_address_is_heard_once_and_none_of_its_connections_starves():
+    with ExitStack() as stack:
+        rounds = stack.enter_context(Rounds())
+        ours: dict[int, str] = {}
+        for peer in (*[STRANGER] * 5, "10.0.0.1", ""):
+            one, two = map(stack.enter_context, socket.socketpair())
+            two.send(b"x")
+            rounds.register(one, selectors.EVENT_READ)
+            ours[one.fileno()] = peer
+            if peer:
+                rounds.add(one.fileno(), peer)
+        heard = [[key.fd for key, _ in rounds.select(0)] for _ in range(5)]
+
+    assert [sorted(ours[fd] for fd in fds) for fds in heard] == [["", "10.0.0.1", STRANGER]] * 5
+    strangers = [fd for fds in heard for fd in fds if ours[fd] == STRANGER]
+    assert len(set(strangers)) == 5
+
+
+def test_a_file_of_a_number_that_was_another_addresss_is_not_forgotten_with_it():
+    rounds = Rounds()
+    one, two = socket.socketpair()
+    with rounds, one, two:
+        leave = rounds.add(one.fileno(), STRANGER)
+        rounds.add(one.fileno(), "10.0.0.1")
+        leave()
+
+        assert rounds.owner(one.fileno()) == "10.0.0.1"
 
 
 async def test_an_idle_connection_takes_little_memory_besides_its_tls_buffer():

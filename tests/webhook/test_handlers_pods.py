@@ -9,7 +9,7 @@ from provisioner.model.errors import Ec2Error, KubeError, Reason
 from tests.webhook.decide.pods import ZONE, A, B, a_pod, claimed, inline
 from tests.webhook.edges import Ec2, Kube, a_claim, a_node, a_persistent_volume, failing
 from tests.webhook.world import BUDGET_S, World
-from webhook import live
+from webhook import handlers
 from webhook.decide import pod
 from webhook.decide.readings import Basis, Verdict
 from webhook.model.review import Answer, Json
@@ -223,7 +223,7 @@ def test_a_strict_webhook_has_an_unproved_conflict_tried_again():
 
 
 def test_a_denial_that_rests_on_too_many_objects_is_not_spoken(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(live, "MOST_READS", 3)
+    monkeypatch.setattr(handlers, "MOST_READS", 3)
     world = a_world()
 
     answer = world.answer("pod", a_pod(*claimed("here", "there")))

@@ -13,6 +13,7 @@ from webhook import lookup as lookup_module
 from webhook.decide.persistent_volume import Doubt, Found, Missing
 from webhook.lookup import ZoneLookup
 from webhook.metrics import WebhookMetrics
+from webhook.model.shares import PEER
 
 A, B = "us-east-1a", "us-east-1b"
 Story = Callable[[ZoneLookup, Clock], Awaitable[Any]]
@@ -224,6 +225,32 @@ def test_while_ec2_is_silent_questions_do_not_pile_up(monkeypatch: pytest.Monkey
 
     too_many = Doubt("too many questions to EC2 are still unanswered")
     assert told(ec2, story) == [too_many] * 2 + [Found(A)] * 3
+
+
+@pytest.mark.parametrize("same_volume", [False, True])
+def test_a_strangers_questions_take_no_place_of_the_api_servers(
+    monkeypatch: pytest.MonkeyPatch, *, same_volume: bool
+):
+    monkeypatch.setattr(lookup_module, "_MOST_UNDER_WAY", 5)
+    ec2 = Ec2({f"vol-{n}": A for n in range(9)}, first=lambda: asyncio.sleep(60))
+
+    async def story(lookup: ZoneLookup, clock: Clock) -> list[Any]:
+        def ask(peer: str, number: int) -> asyncio.Task[Any]:
+            PEER.set(peer)  # a task has its context from here
+            return asyncio.create_task(lookup.zone(f"vol-{number}", deadline=300.0))
+
+        strangers = [ask("10.9.9.9", n) for n in range(6)]
+        await asyncio.sleep(1)
+        # Also one that the stranger has asked about, and loses his place for.
+        api_servers = [ask("10.0.0.1", n) for n in ((8, 0) if same_volume else (8,))]
+        return [
+            await asyncio.gather(*api_servers),
+            sum(isinstance(each, Doubt) for each in await asyncio.gather(*strangers)),
+        ]
+
+    answers, lost = told(ec2, story)
+    assert set(answers) == {Found(A)}
+    assert lost == 2 + same_volume
 
 
 def test_after_one_has_waited_in_vain_the_next_ones_do_not_until_ec2_answers_again():

@@ -299,13 +299,23 @@ async def test_an_api_server_that_keeps_affinities_is_asked_once_to_change_one(w
     world.ec2.zones[other] = A
     world.kube.put(PVS, a_pv(zone=B, labels={ZONE: A}))
 
+    async with world.repairing():
+        await world.until(lambda: world.events)
+        world.kube.put(PVS, a_pv("two", volume=other, zone=B, labels={ZONE: A}))
+        await world.until(lambda: len(world.events) == 2)
+
+    assert world.kube.patched == ["pv"]
+
+
+async def test_an_api_server_that_was_upgraded_to_change_affinities_is_found_out(world: World):
+    world.kube.put(PVS, a_pv(zone=B, labels={ZONE: A}))
+
     async with world.repairing(all_again_s=0.05):
         await world.until(lambda: world.events)
-        world.kube.put(PVS, a_pv("two", volume=other, zone=B))
-        await world.until(lambda: world.labels("two"))
+        world.kube.affinity_is_fixed = False
+        await world.until(lambda: world.affinity() == pinned(A))
 
-    assert world.kube.patched == ["pv", "two"]
-    assert len(world.events) == 2
+    assert len(world.events) == 1
 
 
 async def test_a_wrong_affinity_is_corrected_where_the_api_server_lets_it_change(world: World):

@@ -12,7 +12,8 @@ from webhook.caches import Caches
 from webhook.handlers import Handlers
 from webhook.lookup import ZoneLookup
 from webhook.metrics import WebhookMetrics
-from webhook.model.review import Answer, Json, Request
+from webhook.model import pod as pods
+from webhook.model.review import Answer, Json, RequestOf
 
 DRIVER = "ebs.csi.aws.com"
 BUDGET_S = 3.0
@@ -51,10 +52,10 @@ class World:
     async def review(self, about: str, obj: Json, *, operation: str = "CREATE") -> Answer:
         assert self._handlers is not None
         meta = obj.get("metadata")
-        request = Request(
+        request = RequestOf[Any](
             uid="u",
             operation=operation,
-            object=obj,
+            object=pods.read(obj) if about == "pod" else obj,
             name=str(meta.get("name") or "") if isinstance(meta, dict) else "",
             namespace="shop",
         )

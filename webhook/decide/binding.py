@@ -9,7 +9,7 @@ Source: what a Binding carries and what becomes of a denied one was measured on 
 import msgspec
 
 from provisioner.model.sentences import listed
-from webhook.decide.pod_volumes import placed, volumes_of
+from webhook.decide.placement import placed, volumes_of
 from webhook.decide.readings import Basis, Readings, Verdict
 from webhook.model.pod import Pod
 from webhook.model.review import Json, allow, deny

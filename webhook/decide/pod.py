@@ -16,8 +16,16 @@ from collections.abc import Iterator
 from itertools import islice
 
 from provisioner.model.sentences import listed
-from webhook.decide.placement import Objection, Placed, Placement, placement_of
-from webhook.decide.pod_volumes import PodVolumes, Use, placed, volumes_of
+from webhook.decide.placement import (
+    Objection,
+    Placed,
+    Placement,
+    PodVolumes,
+    Use,
+    placed,
+    placement_of,
+    volumes_of,
+)
 from webhook.decide.readings import Basis, Readings, Verdict, Wanted
 from webhook.model.pod import Pod
 from webhook.model.review import Answer, allow, deny

@@ -5,9 +5,10 @@ A webhook that cannot tell must not stop the cluster: it lets the object through
 """
 
 from enum import StrEnum
+from typing import Any
 
 from webhook.decide.documents import inside
-from webhook.model.review import Answer, Request, allow, deny
+from webhook.model.review import Answer, RequestOf, allow, deny
 
 # Plural and group of what each path is for; a subresource stands behind a slash.
 SUBJECTS = {
@@ -72,18 +73,18 @@ def unread(sentence: str, *, strict: bool) -> Answer:
 
 
 def unread_inline(sentence: str) -> Answer:
-    """Refuse a pod with an inline EBS volume that is too much to look at, strict or not.
+    """Refuse a pod that is too much to look at and may have an inline EBS volume, strict or not.
 
     Else whoever adds enough to a pod could name a volume of another namespace's claim in it.
     """
     message = (
-        f"{sentence}, which ebs-webhook does not read, so it cannot tell whose its inline EBS "
-        "volume (awsElasticBlockStore) is: use a claim, or make the pod smaller"
+        f"{sentence}, which ebs-webhook does not read, so it cannot tell whose an inline EBS "
+        "volume of it (awsElasticBlockStore) is: use a claim, or make the pod smaller"
     )
     return deny(_TOO_MUCH, message, code=403)
 
 
-def too_much(request: Request) -> str:
+def too_much(request: RequestOf[Any]) -> str:
     """Which bound an object is beyond, "" for none.
 
     Not of a pod: that nobody takes another tenant's volume is checked whatever else it says.
@@ -104,7 +105,7 @@ def _weight(term: object) -> int:
     return len(expressions) + sum(len(one) // 20 for one in values if isinstance(one, list))
 
 
-def beyond(path: str, request: Request) -> Answer | None:
+def beyond(path: str, request: RequestOf[Any]) -> Answer | None:
     """Answer a review that no rule is for: of another resource, or without an object; else None.
 
     Both come from a webhook configuration that somebody has changed, which must not stop a request

@@ -5,11 +5,12 @@ lets it through. What it consists of is in ``provisioner.model.pod``.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from provisioner.model.pod import PodSpec, PodVolume, Term
-from webhook.model.review import Json
+from webhook.model.review import Json, MalformedReviewError, RequestOf, decode
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -101,6 +102,20 @@ def _node_of(term: Term) -> str:
         if (each.key, each.operator, len(values)) == ("metadata.name", "In", 1):
             return values[0]
     return ""
+
+
+def reviewed(body: bytes) -> RequestOf[Pod]:
+    """Read a review of a pod; one with a part of a wrong type is taken for an empty one.
+
+    Raises:
+        MalformedReviewError: it is no review of an object.
+    """
+    try:
+        return decode(body, Pod)
+    except MalformedReviewError:
+        found = decode(body, dict[str, Any])
+        empty = None if found.object is None else Pod()
+        return RequestOf(**{**msgspec.structs.asdict(found), "object": empty})
 
 
 def read(pod: Json) -> Pod:

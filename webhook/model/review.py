@@ -7,7 +7,7 @@ was measured on 1.36.3.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -46,10 +46,13 @@ class _Head(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     namespace: str = ""
 
 
-class Request(_Head, frozen=True, kw_only=True):
+T = TypeVar("T")
+
+
+class RequestOf(_Head, Generic[T], frozen=True, kw_only=True):
     """``request`` of a review, as far as it is used. ``object`` is None for a deletion."""
 
-    object: Json | None = None
+    object: T | None = None
 
     @property
     def subject(self) -> str:
@@ -58,16 +61,13 @@ class Request(_Head, frozen=True, kw_only=True):
         return f"{plural}/{self.sub_resource}" if self.sub_resource else plural
 
 
-class _Review(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    api_version: str = ""
-    kind: str = ""
-    request: Request | None = None
+Request = RequestOf[Json]
 
 
-class _Outline(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class _Review(msgspec.Struct, Generic[T], frozen=True, rename="camel", kw_only=True):
     api_version: str = ""
     kind: str = ""
-    request: _Head | None = None
+    request: T | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,29 +147,33 @@ def _separators(text: bytes) -> int:
     return sum(map(text.count, (b"{", b"[", b",")))
 
 
-def decode(body: bytes, *, whole: bool = True) -> Request:
-    """Read a review; unless ``whole``, all but its object.
+def decode(body: bytes, of: type[T] | None) -> RequestOf[T]:
+    """Read a review; its object as this type, None for all but its object.
+
+    What a type leaves out is not made: of a pod of 700 KB a twentieth of the time stays.
 
     Raises:
-        MalformedReviewError: not JSON, another kind or version, no request, a uid that is none.
+        MalformedReviewError: not JSON, another kind or version, no request, a uid that is none, or
+            an object that is not of the type.
     """
+    kind: Any = _Head if of is None else RequestOf[of]  # type: ignore[valid-type]
     try:
-        kind: type[_Review | _Outline] = _Review if whole else _Outline
-        review = msgspec.json.decode(body, type=kind)
+        review = msgspec.json.decode(body, type=_Review[kind])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedReviewError(f"the body is no AdmissionReview: {error}") from error
     if (review.api_version, review.kind) != (API_VERSION, KIND):
         found = f"{review.kind or 'no kind'} of {review.api_version or 'no version'}"
         raise MalformedReviewError(f"the body is {cut(found)}, expected {KIND} of {API_VERSION}")
-    request = review.request
+    request: Any = review.request
     if request is None or not request.uid:
         raise MalformedReviewError("the AdmissionReview has no request with a uid")
     if len(request.uid) > UID_MOST_CHARACTERS:
         most = f"more than {UID_MOST_CHARACTERS} characters"
         raise MalformedReviewError(f"the AdmissionReview's uid has {most}")
-    if isinstance(request, Request):
-        return request
-    return Request(**msgspec.structs.asdict(request))
+    if of is None:
+        return RequestOf(**msgspec.structs.asdict(request))
+    read: RequestOf[T] = request
+    return read
 
 
 def encode(uid: str, answer: Answer) -> bytes:

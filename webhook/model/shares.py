@@ -7,6 +7,10 @@ do, and no limit here tells those from API servers: a client certificate does, o
 """
 
 from collections.abc import Callable
+from contextvars import ContextVar
+
+# The address of the caller whose review is answered, "" for ourselves.
+PEER: ContextVar[str] = ContextVar("peer", default="")
 
 
 class Share:

@@ -4,15 +4,14 @@
 what a review asks of it.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from provisioner.model.zone import ZONE_KEYS
 
 Zones = frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimView:
+class ClaimView(msgspec.Struct, frozen=True, gc=False):
     """A claim: which persistent volume it is bound to, else which class will make one.
 
     One that is being deleted has neither.
@@ -28,8 +27,7 @@ class ClaimView:
     uid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeView:
+class VolumeView(msgspec.Struct, frozen=True, gc=False):
     """A persistent volume on EBS.
 
     Attributes:
@@ -46,8 +44,7 @@ class VolumeView:
     claim_uid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeView:
+class NodeView(msgspec.Struct, frozen=True, gc=False):
     """A node: where it is, and whether pods can come to it.
 
     Attributes:
@@ -69,8 +66,7 @@ class NodeView:
         return any(key in ZONE_KEYS and value in zones for key, value in self.labels)
 
 
-@dataclass(frozen=True, slots=True)
-class ClassView:
+class ClassView(msgspec.Struct, frozen=True, gc=False):
     """A StorageClass of our driver or of the in-tree one.
 
     Attributes:

@@ -6,11 +6,11 @@ import pytest
 from tests.webhook.front_world import PODS, VOLUMES, review
 from webhook.decide import policy
 from webhook.decide.policy import Trouble
-from webhook.model.review import Request, decode
+from webhook.model.review import Json, Request, decode
 
 
 def request_for(resource: str = "pods", **parts: Any) -> Request:
-    return decode(msgspec.json.encode(review(resource, **parts)))
+    return decode(msgspec.json.encode(review(resource, **parts)), Json)
 
 
 @pytest.mark.parametrize("trouble", list(Trouble))
