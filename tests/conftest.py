@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
-from provisioner.sandbox.strict_ec2.client import StrictEc2
+from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
 from tests import own_mounts, skips
 
 # A busy machine is no counterexample.
@@ -46,6 +46,17 @@ def strict_ec2(strict_ec2_server: StrictEc2) -> StrictEc2:
     """The strict EC2, empty, without latency, throttling or faults."""
     strict_ec2_server.reset()
     return strict_ec2_server
+
+
+@pytest.fixture
+def aws_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials of nobody, and no settings of the machine."""
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_EC2_ENDPOINT", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, "/dev/null")
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture

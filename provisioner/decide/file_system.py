@@ -49,6 +49,14 @@ _UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
 # e2fsck's exit code is a sum of bits.
 _CORRECTED = 0b11  # 2 asks for a reboot, which only concerns a root file system
 _UNCORRECTED = 4
+# EBUSY (ext4) and EAGAIN (xfs) while another one grows it; ENOMEM; EINTR. Source: Linux 6.18
+# fs/ext4/resize.c ``ext4_resize_begin``, fs/xfs/xfs_fsops.c ``xfs_growfs_data``.
+_PASSING = (
+    "Device or resource busy",
+    "Resource temporarily unavailable",
+    "Cannot allocate memory",
+    "Interrupted system call",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +105,7 @@ def mkfs_command(
     """The command line that makes a file system.
 
     Nothing is discarded: that takes long on large volumes and would wipe the mark that formatting
-    has begun (``node/format_mark.py``).
+    has begun (``node/claimed.py``).
 
     Args:
         file_system: one of ``SUPPORTED``.
@@ -186,11 +194,21 @@ def unchecked_reason(said: str) -> Reason:
     return Reason.DEVICE_BUSY if is_used else Reason.FILE_SYSTEM_DAMAGED
 
 
-def grow_command(file_system: str, device_path: Path, mount_path: Path) -> tuple[str, ...] | None:
-    """The command line that grows a mounted file system to its device; None where there is none."""
-    if file_system in (*_EXT, "ext2"):
-        return ("resize2fs", str(device_path))
-    return ("xfs_growfs", "-d", str(mount_path)) if file_system == "xfs" else None
+def grow_command(file_system: str, device_path: Path, mount_path: Path) -> tuple[str, ...]:
+    """The command line that grows a mounted file system, ext or xfs, to its device."""
+    if file_system == "xfs":
+        return ("xfs_growfs", "-d", str(mount_path))
+    return ("resize2fs", str(device_path))
+
+
+def may_grow_later(exit_code: int, said: str) -> bool:
+    """Whether a growth that failed may succeed as it is: it was killed, or met others at work.
+
+    Args:
+        exit_code: of ``grow_command``; negative for the signal that ended it.
+        said: what it said, with the kernel's errors in English.
+    """
+    return exit_code < 0 or any(each in said for each in _PASSING)
 
 
 def measured(head: bytes) -> Measured | None:

@@ -5,6 +5,7 @@ Source: proc_pid_mountinfo(5); Linux 6.18 fs/proc_namespace.c ``show_mountinfo``
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ _PLAIN = re.compile(rb"[A-Za-z0-9/._~:@+,=-]+")
 # The kernel adds it to the root of a mount of what has been deleted since.
 DELETED = "//deleted"
 _LEAST_BEFORE, _LEAST_AFTER = 6, 3  # fields before and after the hyphen
+# Source: Kubernetes 1.36 pkg/volume/csi/csi_attacher.go, makeDeviceMountPath
+_STAGE = re.compile(r"[0-9a-f]{64}/globalmount")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,3 +127,25 @@ def _text(field: bytes) -> str:
     if b"\\" in field:
         field = _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), field)
     return field.decode("utf-8", "surrogateescape")  # as Python has names of files
+
+
+def of_no_pod(table: Sequence[Mount], stages: str) -> tuple[Mount, ...]:
+    """Staged file systems that are shown to no pod: on their way in, out, or forgotten.
+
+    A kubelet that is killed between NodeUnpublish and NodeUnstage finds the volume again by
+    nothing: after its start it looks through the folders of its pods (Kubernetes 1.36
+    pkg/kubelet/volumemanager/reconciler/reconstruct.go). The file system stays mounted for good,
+    and the volume is detached under it.
+
+    Args:
+        table: all mounts.
+        stages: the folder in which the kubelet has our volumes staged.
+    """
+    mounted = Counter(mount.number for mount in table)
+    return tuple(
+        mount
+        for mount in table
+        if mount.path.startswith(f"{stages}/")
+        and _STAGE.fullmatch(mount.path.removeprefix(f"{stages}/"))
+        and mounted[mount.number] == 1
+    )

@@ -262,47 +262,29 @@ class KubeClient:
         resource: Resource[T],
         *,
         namespace: str = "",
-        page_size: int = PAGE_SIZE,
         field_selector: str = "",
         keep: Callable[[T], Any] = whole,
+        most: int = 0,
     ) -> Listing[T]:
-        """All objects, live and consistent, read page by page.
+        """All objects, live and consistent, read page by page; or the first ones, ``most`` of them.
 
         Only one page of raw JSON is held at a time. An object that cannot be decoded is named in
         ``unreadable_keys``; it does not fail the list. The items are what ``keep`` returns of
         each object, without the Nones (see ``Projection``). A ``field_selector`` such as
         ``metadata.name=data`` leaves out what does not match it.
+
+        The listing's version is the newest that there is, of whatever kind: a list that asks for
+        no version is never older than the request (API concepts, "Resource versions").
         """
-        query = {"limit": str(page_size)} | _selected(field_selector)
+        query = {"limit": str(most or PAGE_SIZE)} | _selected(field_selector)
         attempt = _attempt("list", resource, "", namespace)
         path = resource.path(namespace=namespace)
         reader = wire.PageReader(resource, keep)
         while True:
             token = reader.read(await self._send(attempt, "GET", path, query=query))
-            if not token:
-                return reader.listing()
+            if most or not token:
+                return reader.listing(is_all=not token)
             query["continue"] = token
-
-    async def page(
-        self,
-        resource: Resource[T],
-        *,
-        most: int,
-        namespace: str = "",
-        field_selector: str = "",
-        keep: Callable[[T], Any] = whole,
-    ) -> tuple[Listing[T], bool]:
-        """The first objects, at most so many, as they are now, and whether these are all.
-
-        The listing's version is the newest that there is, of whatever kind: a list that asks for
-        no version is never older than the request (API concepts, "Resource versions").
-        """
-        query = {"limit": str(most)} | _selected(field_selector)
-        attempt = _attempt("list", resource, "", namespace)
-        reader = wire.PageReader(resource, keep)
-        path = resource.path(namespace=namespace)
-        token = reader.read(await self._send(attempt, "GET", path, query=query))
-        return reader.listing(), not token
 
     async def create(
         self,

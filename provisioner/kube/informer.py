@@ -56,7 +56,7 @@ class Informer(Generic[T]):
     list and watch by that name.
 
     Attributes:
-        kind: of its objects.
+        resource: the kind of its objects.
         synced: set once the first list is in the cache; it stays set when the server goes away.
         on_restore: called when a list has proven that etcd was restored from a backup.
     """
@@ -74,8 +74,7 @@ class Informer(Generic[T]):
         self._client = client
         if isinstance(resource, Resource):
             resource = Projection(resource, whole)
-        self._resource = resource.resource
-        self.kind = self._resource.kind
+        self.resource = resource.resource
         self._keep = resource.keep
         self._metrics = metrics
         self._namespace = namespace
@@ -158,7 +157,7 @@ class Informer(Generic[T]):
         except StorageError as failure:
             self._given_up, self._failure = asked, failure
         except TimeoutError:
-            message = f"the API server did not show the newest {self._resource.plural} in time"
+            message = f"the API server did not show the newest {self.resource.plural} in time"
             self._given_up, self._failure = asked, KubeError(Reason.TIMED_OUT, message)
 
     async def _look(self, ticket: int) -> None:
@@ -196,15 +195,9 @@ class Informer(Generic[T]):
         """The newest version. Where there are no more objects than these, they are taken in."""
         async with self._listing:
             asked_at = self._store.newest
-            page, is_all = await self._client.page(
-                self._resource,
-                most=most,
-                namespace=self._namespace,
-                field_selector=self._field_selector,
-                keep=self._keep,
-            )
+            page = await self._list(most)
             newer = is_above(page.resource_version, self._store.version)
-            if is_all and newer and self.synced.is_set():  # else it was forgotten meanwhile
+            if page.is_all and newer and self.synced.is_set():  # else it was forgotten meanwhile
                 self._store.replace(page, asked_at)
         return page.resource_version
 
@@ -276,7 +269,7 @@ class Informer(Generic[T]):
             except KubeError as exc:
                 wait_s = self._after_failure(exc)
             except Exception:  # a bug here must not blind the process for good
-                log.exception("following a kind failed", kind=self.kind)
+                log.exception("following a kind failed", kind=self.resource.kind)
                 wait_s = 0.0
             if self._store.version != seen:
                 self._failures = 0
@@ -301,15 +294,10 @@ class Informer(Generic[T]):
             self._watching = None
 
     async def _relist(self) -> None:
-        kind, store = self.kind, self._store
+        kind, store = self.resource.kind, self._store
         asked, asked_at, restores, began_s = self._asked, store.newest, store.restores, _now_s()
         try:
-            listing = await self._client.list(
-                self._resource,
-                namespace=self._namespace,
-                field_selector=self._field_selector,
-                keep=self._keep,
-            )
+            listing = await self._list()
             await _in_slices(store.replacing(listing, asked_at))
         finally:
             self._next_list_s = 2 * _now_s() - began_s
@@ -325,15 +313,24 @@ class Informer(Generic[T]):
         if store.restores > restores:
             self.on_restore()
 
+    async def _list(self, most: int = 0) -> Listing[T]:
+        return await self._client.list(
+            self.resource,
+            namespace=self._namespace,
+            field_selector=self._field_selector,
+            keep=self._keep,
+            most=most,
+        )
+
     async def _watch(self, timeout_s: int, *, until: str = "") -> None:
         lines = self._client.watch(
-            self._resource,
+            self.resource,
             resource_version=self._store.version,
             timeout_s=timeout_s,
             namespace=self._namespace,
             field_selector=self._field_selector,
         )
-        events = self._metrics.watch_events.labels(self.kind)
+        events = self._metrics.watch_events.labels(self.resource.kind)
         async with aclosing(lines):
             async for line in lines:
                 events.inc()
@@ -346,10 +343,10 @@ class Informer(Generic[T]):
             self._advance(wire.decode_metadata(line.object).metadata.resource_version)
             return
         try:
-            obj = wire.decode_object(self._resource, line.object)
+            obj = wire.decode_object(self.resource, line.object)
         except KubeError as exc:
             log.warning("skipped an object that cannot be read", error=exc.message)
-            self._metrics.unreadable.labels(self.kind).inc()
+            self._metrics.unreadable.labels(self.resource.kind).inc()
             seen = wire.decode_metadata(line.object)
             if line.type == "DELETED":
                 self._store.remove(seen.key, seen.metadata.resource_version)
@@ -370,7 +367,7 @@ class Informer(Generic[T]):
 
     def _after_failure(self, exc: StorageError) -> float:
         """Log a failure; how long to wait at least, in seconds."""
-        kind = self.kind
+        kind = self.resource.kind
         if exc.reason is Reason.EXPIRED:
             log.info("the watch is too far behind; listing again", kind=kind)
             self._expired = True

@@ -76,17 +76,19 @@ _GROUPS = msgspec.json.Decoder(_Groups)
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """All objects of a kind at one moment.
+    """Objects of a kind at one moment.
 
     Attributes:
         items: the objects that could be read.
         resource_version: the moment; a watch continues from here.
         unreadable_keys: the objects that are there but could not be decoded.
+        is_all: whether there are no others.
     """
 
     items: list[T]
     resource_version: str
     unreadable_keys: tuple[str, ...] = ()
+    is_all: bool = True
 
     @property
     def unreadable(self) -> int:
@@ -130,9 +132,9 @@ class PageReader(Generic[T]):
         self._resource_version = page.metadata.resource_version
         return page.metadata.token
 
-    def listing(self) -> Listing[T]:
+    def listing(self, *, is_all: bool = True) -> Listing[T]:
         """What was gathered."""
-        return Listing(self._items, self._resource_version, tuple(self._unreadable))
+        return Listing(self._items, self._resource_version, tuple(self._unreadable), is_all)
 
 
 @cache

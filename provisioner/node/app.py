@@ -5,49 +5,54 @@ restart with volumes mounted changes nothing.
 """
 
 import asyncio
+import ctypes
 import time
 from contextlib import AsyncExitStack
-from typing import TypedDict
 
 import structlog
 
 from provisioner import process
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node import collector, memory, usage
-from provisioner.node.attached_here import AttachedHere
-from provisioner.node.collector import VolumeCollector
-from provisioner.node.consent import Consents
-from provisioner.node.devices import Devices
+from provisioner.node import collector
+from provisioner.node.collector import VolumeCollector, VolumeNames
 from provisioner.node.drain import drain
 from provisioner.node.endpoint import Endpoint
-from provisioner.node.expand import Expander
-from provisioner.node.flush import Flushes
 from provisioner.node.forgotten import Forgotten
-from provisioner.node.format import Formatter
-from provisioner.node.growth import Growth
-from provisioner.node.identity import Identity, our_version
-from provisioner.node.imds import ENDPOINT, Imds
+from provisioner.node.format import Consents
 from provisioner.node.info import Foreign, Info
 from provisioner.node.kube import NodeKube
-from provisioner.node.metadata import Metadata
+from provisioner.node.metadata import ENDPOINT, Imds, Metadata
 from provisioner.node.metrics import NodeMetrics
-from provisioner.node.mounted import Mounted
-from provisioner.node.mounts import Mounts
-from provisioner.node.operations import Operations
-from provisioner.node.paths import Paths
+from provisioner.node.mounted import Expander, Usages
 from provisioner.node.patience import Patience
 from provisioner.node.programs import Programs, check_kernel
 from provisioner.node.publish import Publisher
-from provisioner.node.registration import Registration
-from provisioner.node.requests import Requests
+from provisioner.node.registration import Identity, Registration, our_version
 from provisioner.node.server import service
-from provisioner.node.service import NodeService
+from provisioner.node.service import NodeService, Requests
 from provisioner.node.settings import NodeSettings
 from provisioner.node.stage import Stager
-from provisioner.node.volume_names import VolumeNames
+from provisioner.node.tools import Tools
 
+_ARENA_MAX, _MMAP_THRESHOLD, _TRIM_THRESHOLD = -8, -3, -1
+_BYTES = 128 * 1024
 log = structlog.get_logger(__name__)
 _CALLS_S = 5.0
+
+
+def keep_small() -> None:
+    """Have glibc's malloc not keep what is free; before any thread is begun.
+
+    By itself it has an arena for each thread, of which there are many here (whatever may hang has
+    one of its own), and keeps ever larger blocks once they were freed. With 25 volumes this is 4 of
+    65 MiB. Source: mallopt(3).
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:  # musl
+        return
+    mallopt(_ARENA_MAX, 1)
+    mallopt(_MMAP_THRESHOLD, _BYTES)
+    mallopt(_TRIM_THRESHOLD, _BYTES)
 
 
 class Node:
@@ -57,38 +62,32 @@ class Node:
         self, settings: NodeSettings, kube: NodeKube, imds: Imds | None, metrics: NodeMetrics
     ) -> None:
         self._settings = settings
-        self._programs = programs = Programs()
-        patience = Patience()
-        devices = Devices(settings.roots, patience)
-        mounts = Mounts(programs, patience, settings.roots)
-        growth = Growth(programs, patience)
-        self._operations = operations = Operations()
-        paths = Paths(patience, settings.kubelet_dir)
-        self._forgotten = Forgotten(
-            kube, operations=operations, mounts=mounts, paths=paths, stages=settings.stages
+        self._is_another = asyncio.Event()
+        self._metadata = Metadata(imds, kube, settings.roots, on_other=self._is_another.set)
+        self._tools = tools = Tools.made(
+            settings.roots,
+            settings.kubelet_dir,
+            kube=kube,
+            metadata=self._metadata,
+            consents=Consents(kube),
+            programs=Programs(),
+            patience=Patience(),
+            is_legacy_xfs=settings.legacy_xfs,
         )
+        self._forgotten = Forgotten(kube, tools, settings.stages)
         few = Patience(collector.PATIENCE_S)
-        self.volumes = VolumeCollector(devices, VolumeNames(kube), patience=few)
+        self.volumes = VolumeCollector(tools.devices, VolumeNames(kube), patience=few)
         metrics.registry.register(self.volumes)
-        metrics.programs.set_function(lambda: len(programs.running()))
-        metrics.growths_failed.set_function(lambda: growth.failed)
-        self._metadata = Metadata(imds, kube, settings.roots, on_other=self._register_anew)
-        foreign = Foreign(kube, self._metadata, devices.volumes)
+        metrics.programs.set_function(lambda: len(tools.programs.running()))
+        metrics.growths_failed.set_function(lambda: tools.growth.failed)
+        foreign = Foreign(kube, self._metadata, tools.devices.volumes)
         node = NodeService(
             Requests(str(settings.kubelet_dir)),
+            stager=Stager(tools),
+            publisher=Publisher(tools),
+            expander=Expander(tools),
+            usages=Usages(tools),
             info=Info(kube, self._metadata, foreign, settings.limits),
-            **_work(
-                settings,
-                Consents(kube),
-                programs,
-                devices,
-                AttachedHere(kube, self._metadata, mounts, patience),
-                operations=operations,
-                mounts=mounts,
-                paths=paths,
-                patience=patience,
-                growth=growth,
-            ),
         )
         self._registration = Registration(settings.driver, settings.csi_socket, metrics)
         self._csi, self._registry = _endpoints(settings, node, self._registration, metrics)
@@ -101,7 +100,9 @@ class Node:
         """Serve until ``stop`` is set, and then until what was begun has ended.
 
         Where a socket's file is lost, nobody finds us any more: it ends too, and the kubelet starts
-        its container anew.
+        its container anew. Before that it waits for the programs that run, which would be killed
+        with its container. One that hangs with its disk loses nobody anything: it is in the kernel,
+        and would keep the container from ending as well.
 
         Raises:
             NodeError: it cannot listen where the kubelet looks, or not any more.
@@ -111,16 +112,7 @@ class Node:
         try:
             await self._registry.open()
             log.info("listening", csi=str(self._csi.path), registration=str(self._registry.path))
-            async with asyncio.TaskGroup() as tasks:
-                stopping = tasks.create_task(stop.wait(), name="stop")
-                ends = [stopping, *(tasks.create_task(each.lost()) for each in self._sockets)]
-                keeping = [
-                    tasks.create_task(self._forgotten.keep(), name="forgotten"),
-                    tasks.create_task(self._metadata.keep(), name="metadata"),
-                ]
-                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-                for task in (*ends, *keeping):
-                    task.cancel()
+            await self._serve(stop)
             if not stop.is_set():
                 raise NodeError(
                     Reason.UNREACHABLE,
@@ -130,17 +122,37 @@ class Node:
         finally:
             await self._wind_down()
 
-    @property
-    def _sockets(self) -> tuple[Endpoint, Endpoint]:
-        return self._csi, self._registry
+    async def _serve(self, stop: asyncio.Event) -> None:
+        """Return once ``stop`` is set, or a socket is lost and no program runs any more."""
+        async with asyncio.TaskGroup() as tasks:
+            stopping = tasks.create_task(stop.wait(), name="stop")
+            sockets = [tasks.create_task(each.lost()) for each in (self._csi, self._registry)]
+            keeping = [
+                tasks.create_task(self._forgotten.keep(), name="forgotten"),
+                tasks.create_task(self._metadata.keep(), name="metadata"),
+                tasks.create_task(self._keep_registered(), name="registered"),
+            ]
+            await asyncio.wait({stopping, *sockets}, return_when=asyncio.FIRST_COMPLETED)
+            for task in keeping:
+                task.cancel()
+            running = [str(each) for each in self._tools.programs.running()]
+            log.info("ending" if stop.is_set() else "a socket is lost", programs=running)
+            idle = tasks.create_task(self._tools.programs.idle())
+            await asyncio.wait({stopping, idle}, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            for task in (idle, *sockets):
+                task.cancel()
 
-    def _register_anew(self) -> None:
-        """Have the kubelet take back what it wrote of us and ask again: it sees the file go.
+    async def _keep_registered(self) -> None:
+        """Have the kubelet take back what it wrote of us, and ask again, once that was wrong.
 
-        Without it this process ends, and the next one makes it anew. An instance id in CSINode
-        cannot be changed otherwise.
+        It sees the file go and come; an instance id in CSINode cannot be changed otherwise. This
+        process goes on: it knows from the metadata service what another one may have to guess.
         """
-        self._settings.registration_socket.unlink(missing_ok=True)
+        while True:
+            await self._is_another.wait()
+            self._is_another.clear()
+            await self._registry.renew()
 
     async def _wind_down(self) -> None:
         """Take no more calls; those that run get some time, and the programs all that is left.
@@ -151,15 +163,14 @@ class Node:
         until we are back nothing would limit the volumes that are scheduled to this node.
         """
         ends_s = time.monotonic() + self._settings.drain_s
-        log.info("stopping", programs=[str(each) for each in self._programs.running()])
         await self._registry.close(0.0, leave_file=True)
         await self._csi.close(min(_CALLS_S, self._settings.drain_s / 2))
         try:
             async with asyncio.timeout(max(0.0, ends_s - time.monotonic())):
-                await self._operations.idle()
-                await self._programs.idle()
+                await self._tools.operations.idle()
+                await self._tools.programs.idle()
         except TimeoutError:
-            for each in self._programs.running():
+            for each in self._tools.programs.running():
                 log.warning("a program still runs", program=each.name, why=each.why, pid=each.pid)
 
 
@@ -175,57 +186,6 @@ def _endpoints(
     return Endpoint(settings.csi_socket, csi), Endpoint(settings.registration_socket, registry)
 
 
-class _Work(TypedDict):
-    """The parts that work on volumes, as ``NodeService`` wants them."""
-
-    stager: Stager
-    publisher: Publisher
-    expander: Expander
-    usages: usage.Usages
-
-
-def _work(
-    settings: NodeSettings,
-    consents: Consents,
-    programs: Programs,
-    devices: Devices,
-    attached_here: AttachedHere,
-    *,
-    operations: Operations,
-    mounts: Mounts,
-    paths: Paths,
-    patience: Patience,
-    growth: Growth,
-) -> _Work:
-    flushes, is_legacy = Flushes(programs, mounts), settings.legacy_xfs
-    mounted = Mounted(devices, mounts, paths, settings.roots)
-    return _Work(
-        stager=Stager(
-            operations=operations,
-            programs=programs,
-            devices=devices,
-            attached_here=attached_here,
-            formatter=Formatter(programs, devices, consents, patience, is_legacy_xfs=is_legacy),
-            mounts=mounts,
-            growth=growth,
-            paths=paths,
-            flushes=flushes,
-        ),
-        publisher=Publisher(
-            operations=operations,
-            devices=devices,
-            attached_here=attached_here,
-            mounts=mounts,
-            paths=paths,
-            flushes=flushes,
-        ),
-        expander=Expander(
-            operations=operations, mounted=mounted, attached_here=attached_here, growth=growth
-        ),
-        usages=usage.Usages(mounted=mounted, growth=growth, patience=patience),
-    )
-
-
 async def run(settings: NodeSettings) -> None:
     """Run the node plugin until SIGTERM or SIGINT.
 
@@ -233,7 +193,7 @@ async def run(settings: NodeSettings) -> None:
         StorageError: it cannot start; one clear line.
     """
     check_kernel()
-    memory.keep_small()
+    keep_small()
     stop = process.stop_on_signals()
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(_kube(settings))

@@ -8,7 +8,6 @@ volume they are.
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Protocol
 
 import structlog
 
@@ -16,29 +15,14 @@ from provisioner.decide import device as rules
 from provisioner.decide import mount_table
 from provisioner.model.attachment import INSTANCE_ID
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_view import AttachmentView
 from provisioner.node.devices import Device
-from provisioner.node.forgotten import noted_volume
+from provisioner.node.kube import NodeKube
+from provisioner.node.metadata import Metadata
 from provisioner.node.mounts import Mounts
+from provisioner.node.paths import noted_volume
 from provisioner.node.patience import Patience
 
 log = structlog.get_logger(__name__)
-
-
-class Attachments(Protocol):
-    """Reads them at the API server."""
-
-    async def attachment(self, volume_id: str) -> AttachmentView | None:
-        """The attachment of a volume to this node."""
-        ...
-
-
-class Instance(Protocol):
-    """Knows which one this is."""
-
-    async def instance_id(self) -> str:
-        """Its id."""
-        ...
 
 
 class AttachedHere:
@@ -52,7 +36,7 @@ class AttachedHere:
     """
 
     def __init__(
-        self, attachments: Attachments, instance: Instance, mounts: Mounts, patience: Patience
+        self, attachments: NodeKube, instance: Metadata, mounts: Mounts, patience: Patience
     ) -> None:
         self._attachments = attachments
         self._instance = instance

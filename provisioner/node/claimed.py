@@ -1,8 +1,9 @@
-"""A block device held by us alone, read and written past the page cache.
+"""A block device held by us alone, read and written past the page cache; its zeros, and our mark.
 
 Opening with O_EXCL fails while the device is mounted, held by LVM, MD or device mapper, or while a
 mkfs is at it: mkfs.ext4 and mkfs.xfs hold it so as long as they write (seen with e2fsprogs 1.47 and
-xfsprogs 6.1). All calls block; they belong in threads.
+xfsprogs 6.1). All calls block; they belong in threads. What they write is on the device when they
+return.
 """
 
 import errno
@@ -10,16 +11,27 @@ import fcntl
 import mmap
 import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+import structlog
+
+from provisioner.decide.blank import Data, Stretch, Zeros, stretches
+from provisioner.decide.format import MARK_BYTES, is_mark_of, mark_block, mark_offsets
 from provisioner.model.errors import NodeError, Reason
+from provisioner.node.devices import Device
 
 CHUNK_BYTES = 1024 * 1024
 # linux/fs.h
 _BLKROGET, _BLKFLSBUF = 0x125E, 0x1261
+log = structlog.get_logger(__name__)
+_NOTHING = bytes(CHUNK_BYTES)
+_SAMPLE_BYTES = 64
+Read = Callable[[int, int], bytes]
+_BLANK = bytes(MARK_BYTES)
 
 
 class ClaimedDevice:
@@ -168,3 +180,108 @@ def unreadable(path: Path, error: OSError) -> NodeError:
         f"device {path} cannot be used: {error.strerror}; if it stays so, see the kernel's log and "
         "whether EC2 says that the volume is attached and healthy; it is tried again",
     )
+
+
+def read_content(
+    device: ClaimedDevice, size_bytes: int, volume_id: str, unwanted: threading.Event
+) -> Zeros | Data:
+    """Whether a volume is all zeros where it is read, or the first byte that is not.
+
+    Args:
+        device: the volume's.
+        size_bytes: of it.
+        volume_id: the volume.
+        unwanted: set when nobody waits any more: then it ends at the next chunk.
+
+    Raises:
+        OSError: it cannot be read, or is not wanted any more.
+    """
+    began_s = time.monotonic()
+    places = stretches(size_bytes, volume_id)
+    found = _read(device, places, unwanted)
+    log.info(
+        "read a volume for zeros",
+        volume=volume_id,
+        device=str(device.path),
+        read_bytes=sum(place.length_bytes for place in places),
+        first_data_at=found.offset_bytes if isinstance(found, Data) else None,
+        seconds=round(time.monotonic() - began_s, 3),
+    )
+    return found
+
+
+def _read(
+    device: ClaimedDevice, places: tuple[Stretch, ...], unwanted: threading.Event
+) -> Zeros | Data:
+    read_bytes = 0
+    for place in _chunks(places):
+        if unwanted.is_set():
+            raise InterruptedError
+        data = device.read(place.offset_bytes, place.length_bytes)
+        read_bytes += len(data)
+        if data != _NOTHING[: len(data)]:
+            return _first_of(data, place.offset_bytes)
+    return Zeros(read_bytes)
+
+
+def _chunks(places: tuple[Stretch, ...]) -> Iterator[Stretch]:
+    for place in places:
+        for offset in range(place.offset_bytes, place.end_bytes, CHUNK_BYTES):
+            yield Stretch(offset, min(CHUNK_BYTES, place.end_bytes - offset))
+
+
+def _first_of(data: bytes, offset_bytes: int) -> Data:
+    blank = len(data) - len(data.lstrip(b"\0"))
+    return Data(offset_bytes + blank, data[blank : blank + _SAMPLE_BYTES])
+
+
+def is_marked(read: Read, device: Device) -> bool:
+    """Whether our mark for this very volume is on it.
+
+    Args:
+        read: reads from the device; takes an offset and a length, in bytes.
+        device: the volume's device.
+    """
+    return bool(_places(read, device))
+
+
+def write_mark(claimed: ClaimedDevice, device: Device, now_s: float) -> None:
+    """Write the mark and read it back; a volume that is too small gets none.
+
+    Raises:
+        NodeError: FORMAT_FAILED, it is not there when read back.
+    """
+    offsets = mark_offsets(device.size_bytes)
+    for offset in offsets:
+        claimed.write(offset, mark_block(device.volume_id, int(now_s)))
+    _check(device, is_as_wanted=_places(claimed.read, device) == offsets)
+
+
+def clear_mark(claimed: ClaimedDevice, device: Device) -> None:
+    """Zero the mark, where there is a whole mark of this volume; anything else is kept.
+
+    Raises:
+        NodeError: FORMAT_FAILED, it still is there when read back.
+    """
+    places = _places(claimed.read, device)
+    for offset in places:
+        claimed.write(offset, _BLANK)
+    if places:
+        _check(device, is_as_wanted=not is_marked(claimed.read, device))
+
+
+def _places(read: Read, device: Device) -> tuple[int, ...]:
+    return tuple(
+        offset
+        for offset in mark_offsets(device.size_bytes)
+        if is_mark_of(read(offset, MARK_BYTES), device.volume_id)
+    )
+
+
+def _check(device: Device, *, is_as_wanted: bool) -> None:
+    if not is_as_wanted:
+        raise NodeError(
+            Reason.FORMAT_FAILED,
+            f"device {device.path} of volume {device.volume_id} does not give back what was "
+            "written to it; nothing is formatted or mounted; see the kernel's log",
+        )

@@ -19,7 +19,7 @@ from provisioner.decide.device import Candidate, Unfit
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node import nvme, sysfs
 from provisioner.node.patience import Patience
-from provisioner.node.roots import Roots
+from provisioner.node.sysfs import Roots
 
 T = TypeVar("T")
 LOOK_EVERY_S = 0.15
@@ -141,6 +141,10 @@ class Devices:
     def is_live(self, device: Device) -> bool:
         """Whether its file system is mounted somewhere, in another mount namespace at least."""
         return sysfs.is_live(self._roots, device.number)
+
+    def errors(self, device: Device) -> int:
+        """How many errors the kernel has found in its ext file system since e2fsck mended it."""
+        return sysfs.errors(self._roots, device.number)
 
     async def volumes(self) -> frozenset[str]:
         """The EBS volumes that this machine sees, by links and serials; NVMe only.

@@ -6,8 +6,8 @@ that stays there is nothing to wait for: the plugin is only being restarted. A n
 and stays cannot be told from one that goes: there a restart waits for its whole time.
 
 Waited for is that the kubelet has unstaged them, which its Node says (``status.volumesInUse``, at
-most its 10 s late): then the plugin is not needed any more, and the volumes can be detached. Where
-there is no Node any more, the kernel's table says what is mounted.
+most its 10 s late), and the kernel's table: what it has forgotten the plugin unmounts
+(``forgotten``). Then the plugin is not needed any more, and the volumes can be detached.
 """
 
 import asyncio
@@ -20,7 +20,8 @@ from provisioner.decide.draining import why_going
 from provisioner.model.errors import KubeError, NodeError, Reason
 from provisioner.model.node_view import NodeView
 from provisioner.node.kube import NodeKube
-from provisioner.node.roots import Roots
+from provisioner.node.paths import noted_volume
+from provisioner.node.sysfs import Roots
 
 _AGAIN_S = 1.0
 
@@ -79,11 +80,11 @@ async def _node(kube: NodeKube) -> NodeView | None:
 
 
 def _left(node: NodeView | None, driver: str, roots: Roots, stages: Path) -> frozenset[str]:
-    if node is not None:
-        return node.in_use(driver)
+    in_use = node.in_use(driver) if node is not None else frozenset()
     try:
         table = mount_table.parse((roots.proc / "self" / "mountinfo").read_bytes())
     except (OSError, ValueError) as error:
-        return frozenset({f"what is mounted, which cannot be read ({error})"})
+        return in_use | {f"what is mounted, which cannot be read ({error})"}
     below = f"{stages.resolve()}/"
-    return frozenset(each.path for each in table if each.path.startswith(below))
+    mounted = [each for each in table if each.path.startswith(below)]
+    return in_use | {noted_volume(mount) or mount.path for mount in mounted}

@@ -49,6 +49,7 @@ class Endpoint:
         self._look_s = look_s
         self._server: grpc.aio.Server | None = None
         self._is: tuple[int, int] | None = None
+        self._is_renewing = False
 
     async def open(self) -> None:
         """Listen.
@@ -87,8 +88,19 @@ class Endpoint:
         It is looked at, not watched: a watch ends with its folder, and whoever wipes a kubelet's
         folders wipes all of them.
         """
-        while self._is_ours():  # noqa: ASYNC110 -- a file is no event
+        while self._is_renewing or self._is_ours():  # noqa: ASYNC110 -- a file is no event
             await asyncio.sleep(self._look_s)
+
+    async def renew(self) -> None:
+        """Take the file away and make it anew, for whoever watches it; else it is lost."""
+        self._is_renewing = True
+        try:
+            await self.close(0.0)
+            await self.open()
+        except NodeError as error:
+            log.warning("a socket was not made anew", path=str(self.path), why=error.message)
+        finally:
+            self._is_renewing = False
 
     async def close(self, grace_s: float, *, leave_file: bool = False) -> None:
         """Take no more calls, and give those that run some time; then they are cancelled."""

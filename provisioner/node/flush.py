@@ -1,10 +1,13 @@
-"""Brings what was written to a volume to its disk, before the volume is taken from a pod.
+"""Brings what was written to a volume to its disk, before the volume is taken from a pod or a node.
 
 A kubelet that is killed before it unstages forgets the volume (it looks for those of its pods'
 folders only), so it may be detached while its file system is still mounted: what the pod wrote has
 to be on the volume by then. That takes such a kubelet longer than a pod's end waits here, and what
 is not done by then runs on by itself: neither a disk that hangs nor one with much to write keeps a
 pod, or the next one on this node, for long.
+
+Before the last unmount it is waited for to its end: that flushes nothing while another mount
+namespace has the file system, as of an agent that has a file of it open.
 """
 
 import asyncio
@@ -16,12 +19,12 @@ import structlog
 
 from provisioner.decide import mount_table
 from provisioner.decide.mount_table import Mount
+from provisioner.model.errors import NodeError, Reason
 from provisioner.node.mounts import Mounts
 from provisioner.node.programs import Programs, Ran
 
 log = structlog.get_logger(__name__)
 FLUSH_S = 10.0
-SETTLED_S = 30.0
 # The major number of file systems without a disk, such as the one that a device's node is on.
 _NO_DISK = "0:"
 # Where a kubelet has volumes staged: Kubernetes 1.36 pkg/volume/csi/csi_attacher.go.
@@ -42,8 +45,8 @@ class Flushes:
     Args:
         programs: run it.
         mounts: what is mounted.
-        patience_s: how long one is waited for, in seconds; then it runs on by itself.
-        settled_s: how long one that runs is waited for before an unmount, in seconds.
+        patience_s: how long the end of a pod waits, in seconds; then it runs on by itself. The last
+            unmount waits three times as long at a time.
     """
 
     def __init__(
@@ -52,44 +55,71 @@ class Flushes:
         mounts: Mounts,
         *,
         patience_s: float = FLUSH_S,
-        settled_s: float = SETTLED_S,
     ) -> None:
-        self._settled_s = settled_s
         self._programs = programs
         self._mounts = mounts
         self._patience_s = patience_s
+        self._to_its_end_s = 3 * patience_s
         self._running: dict[str, _Flush] = {}
 
     async def flush(self, path: str) -> None:
         """Bring all that was written to a mounted file system to its disk; a failure is logged.
 
-        Nothing is to be done where nothing is mounted, or no disk, or nothing can be written; nor
-        where another pod has it still, for then the kubelet remembers it, and that pod's end has it
-        done.
+        Not where another pod has it still, for then the kubelet remembers it, and that pod's end
+        has it done. After ``patience_s`` it runs on by itself.
 
         Raises:
             NodeError: PROGRAM_MISSING; MOUNT_FAILED, the kernel's table cannot be read.
         """
-        mount = self._mounts.at(path)
-        if mount is None or mount.is_read_only_everywhere or mount.number.startswith(_NO_DISK):
+        mount = self._written(path)
+        if mount is None:
             return
         shown = mount_table.of_device(mount.number, self._mounts.table())
         if any(each.path != path and _SHOWN.search(each.path) for each in shown):
             return
+        if not await self._flushed(mount, None):
+            log.warning(
+                "taken away before all that was written is on its disk, which is slow or hangs",
+                path=path,
+                waited_s=self._patience_s,
+            )
+
+    async def finish(self, path: str) -> None:
+        """Do so before the last unmount; then nothing holds the mount busy either.
+
+        Raises:
+            NodeError: TIMED_OUT, it takes longer, or hangs; and as ``flush``.
+        """
+        mount = self._written(path)
+        until_s = asyncio.get_running_loop().time() + self._to_its_end_s
+        if mount is not None and not await self._flushed(mount, until_s):
+            raise NodeError(
+                Reason.TIMED_OUT,
+                f"what was written at {path} has not come to its disk in "
+                f"{self._to_its_end_s:.0f} s, so it stays mounted: {mount.source} is slow, or "
+                "hangs; see the node's kernel log and the volume's status in EC2; it is tried "
+                "again",
+            )
+
+    def _written(self, path: str) -> Mount | None:
+        """What is mounted there, if it has a disk and may have been written to."""
+        mount = self._mounts.at(path)
+        if mount is None or mount.is_read_only_everywhere or mount.number.startswith(_NO_DISK):
+            return None
+        return mount
+
+    async def _flushed(self, mount: Mount, until_s: float | None) -> bool:
+        """Whether it has ended in time: by its own, if no other is named."""
         while (before := self._running.get(mount.number)) is not None:
-            if not await self._has_ended(before, path):
-                return
+            if not await _has_ended(before, until_s):
+                return False
         flush = self._begin(mount.number, self._held_by(mount))
-        if not await self._has_ended(flush, path):
-            return
+        if not await _has_ended(flush, until_s):
+            return False
         ran = flush.task.result()
         if ran.exit_code:
-            log.warning("could not be written to its disk", path=path, said=ran.essence)
-
-    async def settled(self, mount: Mount) -> None:
-        """Wait for a flush that still runs: it holds the mount busy."""
-        if (running := self._running.get(mount.number)) is not None:
-            await asyncio.wait({running.task}, timeout=self._settled_s)
+            log.warning("could not be written to its disk", path=mount.path, said=ran.essence)
+        return True
 
     def _begin(self, number: str, path: str) -> _Flush:
         loop = asyncio.get_running_loop()
@@ -105,18 +135,6 @@ class Flushes:
         task.add_done_callback(ended)
         return flush
 
-    async def _has_ended(self, flush: _Flush, path: str) -> bool:
-        remaining_s = flush.until_s - asyncio.get_running_loop().time()
-        await asyncio.wait({flush.task}, timeout=max(0.0, remaining_s))
-        if flush.task.done():
-            return True
-        log.warning(
-            "taken away before all that was written is on its disk, which is slow or hangs",
-            path=path,
-            waited_s=self._patience_s,
-        )
-        return False
-
     def _held_by(self, mount: Mount) -> str:
         """Where the program looks at the file system; it holds the mount there until it ends.
 
@@ -129,3 +147,9 @@ class Flushes:
             if other.path != mount.path and mount_table.at(other.path, table) == other
         ]
         return min(others, key=lambda path: not path.endswith(_STAGED), default=mount.path)
+
+
+async def _has_ended(flush: _Flush, until_s: float | None) -> bool:
+    remaining_s = (until_s or flush.until_s) - asyncio.get_running_loop().time()
+    await asyncio.wait({flush.task}, timeout=max(0.0, remaining_s))
+    return flush.task.done()

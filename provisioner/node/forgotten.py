@@ -9,29 +9,18 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import structlog
 
-from provisioner.decide import forgotten
+from provisioner.decide import mount_table
 from provisioner.decide.mount_table import Mount
 from provisioner.model.errors import Reason, StorageError
-from provisioner.model.volume import normalised_handle
 from provisioner.node.kube import NodeKube
-from provisioner.node.mounts import Mounts
-from provisioner.node.operations import Operations
-from provisioner.node.paths import Paths
+from provisioner.node.paths import noted_volume
+from provisioner.node.tools import Tools
 
 log = structlog.get_logger(__name__)
 LOOK_EVERY_S = 3.0
 PATIENCE_S = 10.0
-# Kubelet's note beside a stage: Kubernetes 1.36 pkg/volume/csi/csi_util.go, saveVolumeData.
-_NOTE = "vol_data.json"
-
-
-class _Note(msgspec.Struct, frozen=True, rename="camel"):
-    """What kubelet notes of a volume that it has staged."""
-
-    volume_handle: str
 
 
 class Forgotten:
@@ -39,28 +28,17 @@ class Forgotten:
 
     Args:
         kube: reads the Node.
-        operations: whose turn it is.
-        mounts: what is mounted.
-        paths: the kubelet's paths.
+        tools: unmount, at the volume's turn.
         stages: the folder in which the kubelet has our volumes staged.
         patience_s: how long a look waits for what it unmounts, in seconds; what takes longer goes
             on by itself.
     """
 
     def __init__(
-        self,
-        kube: NodeKube,
-        *,
-        operations: Operations,
-        mounts: Mounts,
-        paths: Paths,
-        stages: Path,
-        patience_s: float = PATIENCE_S,
+        self, kube: NodeKube, tools: Tools, stages: Path, *, patience_s: float = PATIENCE_S
     ) -> None:
         self._kube = kube
-        self._operations = operations
-        self._mounts = mounts
-        self._paths = paths
+        self._tools = tools
         self._stages = stages
         self._patience_s = patience_s
         self._seen: frozenset[int] = frozenset()
@@ -94,7 +72,7 @@ class Forgotten:
             StorageError: the Node cannot be read, or what is mounted is not known.
         """
         stages = str(self._stages.resolve())
-        found = forgotten.candidates(self._mounts.table(), stages)
+        found = mount_table.of_no_pod(self._tools.mounts.table(), stages)
         lasting = [mount for mount in found if mount.mount_id in self._seen]
         self._seen = frozenset(mount.mount_id for mount in found)
         volumes = {volume_id: mount for mount in lasting if (volume_id := noted_volume(mount))}
@@ -110,7 +88,7 @@ class Forgotten:
 
     async def _take(self, volume_id: str, mount: Mount) -> None:
         try:
-            await self._operations.run(
+            await self._tools.operations.run(
                 volume_id,
                 self,
                 partial(self._unmount, volume_id, mount),
@@ -137,7 +115,7 @@ class Forgotten:
 
     async def _unmount(self, volume_id: str, mount: Mount) -> None:
         stages = str(self._stages.resolve())
-        now = forgotten.candidates(self._mounts.table(), stages)
+        now = mount_table.of_no_pod(self._tools.mounts.table(), stages)
         if mount.mount_id not in {each.mount_id for each in now}:
             return
         if volume_id in (await self._kube.node()).in_use(self._kube.driver):
@@ -145,14 +123,6 @@ class Forgotten:
         log.warning(
             "unmounting a volume that its kubelet forgot", volume=volume_id, path=mount.path
         )
-        await self._mounts.unmount(mount.path)
-        await self._paths.remove(volume_id, mount.path)
-
-
-def noted_volume(mount: Mount) -> str:
-    """The id of the volume that kubelet has mounted at a path, "" if that cannot be known."""
-    try:
-        content = (Path(mount.path).parent / _NOTE).read_bytes()
-        return normalised_handle(msgspec.json.decode(content, type=_Note).volume_handle)
-    except (OSError, ValueError):  # msgspec's errors are ValueErrors, and so is that of no UTF-8
-        return ""
+        await self._tools.flushes.finish(mount.path)
+        await self._tools.mounts.unmount(mount.path)
+        await self._tools.paths.remove(volume_id, mount.path)

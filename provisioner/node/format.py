@@ -6,6 +6,7 @@ is cleared, it is one stretch that is not cut short by a waiter that leaves; if 
 is killed within it, the mark says so to the next one.
 """
 
+import itertools
 import mmap
 import os
 import threading
@@ -14,13 +15,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar, assert_never
+from typing import TypeVar, assert_never
 
 import structlog
 
 from provisioner.decide.blank import ALIGNMENT_BYTES, HEAD_BYTES, TAIL_BYTES, Data, Zeros
 from provisioner.decide.file_system import check_block_size, mkfs_command
 from provisioner.decide.format import (
+    BLKID,
+    CONSENT,
     AskConsent,
     Because,
     Consent,
@@ -28,23 +31,56 @@ from provisioner.decide.format import (
     Mount,
     Read,
     Refuse,
+    Signature,
     View,
+    is_unfinished,
     next_step,
+    read_signature,
     serves,
 )
-from provisioner.decide.signatures import BLKID, Signature, is_unfinished, read_signature
-from provisioner.decide.signatures import HEAD_BYTES as SUPERBLOCK_BYTES
+from provisioner.decide.format import HEAD_BYTES as SUPERBLOCK_BYTES
 from provisioner.model.errors import NodeError, Reason, StorageError
-from provisioner.node import format_mark
-from provisioner.node.blank import read_content
-from provisioner.node.claimed import CHUNK_BYTES, ClaimedDevice, peek, unreadable
+from provisioner.node.claimed import (
+    CHUNK_BYTES,
+    ClaimedDevice,
+    clear_mark,
+    is_marked,
+    peek,
+    read_content,
+    unreadable,
+    write_mark,
+)
 from provisioner.node.devices import Device, Devices
+from provisioner.node.kube import NodeKube
+from provisioner.node.operations import unbroken
 from provisioner.node.patience import NotStartedError, Patience
 from provisioner.node.programs import Programs
-from provisioner.node.unbroken import unbroken
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
+# The number of a file is another one's before its closing ends.
+_CLOSINGS = itertools.count()
+
+
+class Consents:
+    """Finds a volume's persistent volume by its attachment to this node."""
+
+    def __init__(self, kube: NodeKube) -> None:
+        self._kube = kube
+
+    async def of(self, volume_id: str) -> Consent:
+        """What the persistent volume says now.
+
+        Raises:
+            KubeError: it cannot be read.
+        """
+        attachment = await self._kube.attachment(volume_id)
+        name = attachment.persistent_volume if attachment is not None else ""
+        volume = await self._kube.persistent_volume(name) if name else None
+        # The attachment's word is checked: the right volume, or nothing is allowed.
+        if volume is None or volume.volume_id(self._kube.driver) != volume_id:
+            return Consent("")
+        return Consent(name, volume.annotations.get(CONSENT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +108,6 @@ class Found:
     file_system: str
     is_new: bool = False
     is_live: bool = False
-
-
-class Consents(Protocol):
-    """Who knows whether a volume's persistent volume lets it be formatted."""
-
-    async def of(self, volume_id: str) -> Consent:
-        """Read the annotation, live.
-
-        Raises:
-            StorageError: it cannot be read.
-        """
 
 
 class Formatter:
@@ -142,7 +167,7 @@ class Formatter:
                         raise NodeError(step.reason, step.message)
                     case Mount():
                         if step.clears_mark:
-                            await self._on(device, lambda: format_mark.clear(claimed, device))
+                            await self._on(device, lambda: clear_mark(claimed, device))
                         return Found(step.file_system)
                     case Format():
                         return await self._format(claimed, device, wish, step)
@@ -161,12 +186,12 @@ class Formatter:
                 by an mkfs that goes on; TIMED_OUT, the disk hangs.
         """
         read = partial(peek, device.path)
-        if not await self._on(device, lambda: format_mark.is_marked(read, device)):
+        if not await self._on(device, lambda: is_marked(read, device)):
             return
         claimed = await self._claim(device)
         try:
             if not await self._on(device, lambda: claimed.is_read_only):
-                await self._on(device, lambda: format_mark.clear(claimed, device))
+                await self._on(device, lambda: clear_mark(claimed, device))
         finally:
             claimed.close()
 
@@ -237,7 +262,7 @@ class Formatter:
         close = partial(os.close, held)
         try:
             await self._patience.call(
-                f"open file {held}", close, what="closing a device", is_bounded=False
+                f"closing {next(_CLOSINGS)}", close, what="closing a device", is_bounded=False
             )
         except NotStartedError:
             close()  # the device is used by what has just ended: this hardly ever blocks
@@ -245,11 +270,11 @@ class Formatter:
     async def _view(
         self, claimed: ClaimedDevice, device: Device, wish: FileSystemWish, origin: str
     ) -> View:
-        head, is_marked, is_read_only = await self._on(
+        head, has_mark, is_read_only = await self._on(
             device,
             lambda: (
                 claimed.read(0, SUPERBLOCK_BYTES),
-                format_mark.is_marked(claimed.read, device),
+                is_marked(claimed.read, device),
                 claimed.is_read_only,
             ),
         )
@@ -263,7 +288,7 @@ class Formatter:
             origin=origin,
             signature=signature,
             is_unfinished=is_unfinished(signature.type, head),
-            is_marked=is_marked,
+            is_marked=has_mark,
         )
 
     async def _signature(self, device: Device) -> Signature:
@@ -300,11 +325,11 @@ class Formatter:
         began_s = time.monotonic()
         with unbroken(f"formatting {device.path} with {wish.name}"):
             if step.writes_mark:
-                await self._on(device, lambda: format_mark.write(claimed, device, time.time()))
+                await self._on(device, lambda: write_mark(claimed, device, time.time()))
             if step.because is Because.CONSENT:
                 # An older mark would let data be formatted over that are still there, should the
                 # erasing end early and the consent be taken back.
-                await self._on(device, lambda: format_mark.clear(claimed, device))
+                await self._on(device, lambda: clear_mark(claimed, device))
                 await self._on(device, lambda: _erase_signatures(claimed, device.size_bytes))
             # A disk that goes while somebody has it open leaves its name to no other one.
             held = await self._on(device, claimed.hold)
@@ -344,7 +369,7 @@ class Formatter:
                     f"volume {device.volume_id} ({device.path}) was formatted with {wish.name}, "
                     f"and then blkid finds {view.signature} on it; it is not mounted",
                 )
-            await self._on(device, lambda: format_mark.clear(claimed, device))
+            await self._on(device, lambda: clear_mark(claimed, device))
         finally:
             claimed.close()
 

@@ -3,6 +3,7 @@
 Restored volumes may be larger than their snapshot's file system, and expanded ones are.
 """
 
+import asyncio
 import os
 from collections.abc import Callable
 from functools import partial
@@ -14,12 +15,16 @@ import structlog
 from provisioner.decide import file_system as rules
 from provisioner.decide.mount_table import Mount
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node.devices import Device
+from provisioner.node.devices import Device, Devices
 from provisioner.node.patience import Patience
 from provisioner.node.programs import Programs, Ran
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
+_AGAIN_S = 0.5
+_ANEW = (
+    "delete the pods of this node that use it: it is checked before it is mounted for the next one"
+)
 
 
 class Growth:
@@ -27,14 +32,16 @@ class Growth:
 
     Args:
         programs: run resize2fs and xfs_growfs.
+        devices: know of errors in file systems.
         patience: reads the devices.
 
     Attributes:
         failed: how many growths have failed.
     """
 
-    def __init__(self, programs: Programs, patience: Patience) -> None:
+    def __init__(self, programs: Programs, devices: Devices, patience: Patience) -> None:
         self._programs = programs
+        self._devices = devices
         self._patience = patience
         self.failed = 0
 
@@ -53,34 +60,52 @@ class Growth:
         more, which does no harm.
 
         Raises:
-            NodeError: GROW_FAILED; DEVICE_NOT_FOUND, TIMED_OUT, PROGRAM_MISSING.
+            NodeError: GROW_FAILED, with ``retry_after_s`` if it has failed in passing, twice;
+                FILE_SYSTEM_DAMAGED, it has errors, by the growth or older ones, or no superblock;
+                DEVICE_NOT_FOUND, TIMED_OUT, PROGRAM_MISSING.
         """
         try:
-            await self._grow(device, mount)
+            try:
+                await self._grow(device, mount)
+            except NodeError as error:
+                if error.retry_after_s is None:
+                    raise
+                await asyncio.sleep(error.retry_after_s)
+                await self._grow(device, mount)
         except NodeError as error:
-            self.failed += error.reason is Reason.GROW_FAILED
+            self.failed += error.reason in (Reason.GROW_FAILED, Reason.FILE_SYSTEM_DAMAGED)
             raise
 
     async def _grow(self, device: Device, mount: Mount) -> None:
         size_bytes = await self.device_bytes(device, device.path)
         head = await self._look(device, partial(_head_of, device.path))
         has = rules.measured(head)
-        command = rules.grow_command(mount.file_system, device.path, Path(mount.path))
-        if has is None or command is None:
+        if has is None:
             raise NodeError(
-                Reason.GROW_FAILED,
-                f"volume {device.volume_id} ({device.path}) has file system {mount.file_system}, "
-                "which cannot be grown here",
+                Reason.FILE_SYSTEM_DAMAGED,
+                f"{device.path} of volume {device.volume_id} has no superblock of the "
+                f"{mount.file_system} that is mounted from it: something has written over it; "
+                f"take a snapshot of the volume, and {_ANEW}",
             )
         if not rules.can_grow(has, size_bytes):
             return
+        command = rules.grow_command(mount.file_system, device.path, Path(mount.path))
         ran = await self._programs.run(*command, why=f"to grow {device.path}")
         if ran.exit_code:
+            if self._devices.errors(device):
+                raise NodeError(
+                    Reason.FILE_SYSTEM_DAMAGED,
+                    f"the kernel has found errors in the {mount.file_system} of volume "
+                    f"{device.volume_id} (see its log), and it was not grown: {' '.join(command)} "
+                    f"ended with {ran.ending}: {ran.essence}; {_ANEW}",
+                )
+            may_later = rules.may_grow_later(ran.exit_code, ran.said)
             raise NodeError(
                 Reason.GROW_FAILED,
                 f"the file system of volume {device.volume_id} could not be grown from "
                 f"{has.size_bytes} to {size_bytes} bytes: {' '.join(command)} ended with "
-                f"{ran.ending}: {ran.essence}{_hint(ran)}",
+                f"{ran.ending}: {ran.essence}{'; it is tried again' if may_later else _hint(ran)}",
+                retry_after_s=_AGAIN_S if may_later else None,
             )
         log.info(
             "grew a file system",

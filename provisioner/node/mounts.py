@@ -20,7 +20,7 @@ from provisioner.decide.mounting import Seen
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.patience import Patience
 from provisioner.node.programs import Programs
-from provisioner.node.roots import Roots
+from provisioner.node.sysfs import Roots
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

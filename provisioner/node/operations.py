@@ -4,21 +4,94 @@ The kubelet asks again when its deadline has passed, also while the first try st
 request is then the same one: it waits for the first one's end and gets its result. Any other
 request for the volume is told what runs, and comes again.
 
-An operation that nobody waits for any more is cancelled, but never within ``unbroken``: there it
-goes on, holding its volume, until the stretch ends. Whoever joins before that takes it over.
+An operation that nobody waits for any more is cancelled. Never, though, while a program of the
+machine runs (a killed fsck or mkfs does damage), nor between a mkfs and the clearing of its mark:
+``unbroken`` marks such a stretch, and there the operation goes on, holding its volume, until the
+stretch ends. Whoever joins before that takes it over. Outside of an operation it does nothing.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from asyncio import CancelledError
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
 import structlog
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node.unbroken import Hold, context_with
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
+
+
+class Hold:
+    """What one operation is doing that must not be cut short; stretches may lie in each other.
+
+    Args:
+        when_free: called at the end of the outermost stretch.
+
+    Attributes:
+        is_cancelled: it was asked to end, and no new stretch may begin: the cancelling arrives at
+            the next await, which may lie within that stretch.
+    """
+
+    def __init__(self, when_free: Callable[[], None]) -> None:
+        self._when_free = when_free
+        self._doing: list[str] = []
+        self.is_cancelled = False
+
+    @property
+    def doing(self) -> str:
+        """The innermost stretch, for a message; "" while there is none."""
+        return self._doing[-1] if self._doing else ""
+
+    def enter(self, doing: str) -> None:
+        """Begin a stretch.
+
+        Raises:
+            CancelledError: the operation has been cancelled; nothing of the stretch was begun.
+        """
+        if self.is_cancelled and not self._doing:
+            raise CancelledError
+        self._doing.append(doing)
+
+    def leave(self, doing: str) -> None:
+        """End one; parts of an operation that run side by side end in any order."""
+        self._doing.remove(doing)
+        if not self._doing:
+            self._when_free()
+
+
+_HOLD: ContextVar[Hold | None] = ContextVar("hold", default=None)
+
+
+def context_with(hold: Hold) -> Context:
+    """A copy of the context, for the task of an operation."""
+    context = copy_context()
+    context.run(_HOLD.set, hold)
+    return context
+
+
+@contextmanager
+def unbroken(doing: str) -> Iterator[None]:
+    """Keep the operation from being cancelled until the end of the block.
+
+    Args:
+        doing: what is done, for messages: "mkfs.ext4 on /dev/nvme1n1".
+
+    Raises:
+        CancelledError: nobody waits for the operation any more; nothing was begun.
+    """
+    hold = _HOLD.get()
+    if hold is None:
+        yield
+        return
+    hold.enter(doing)
+    try:
+        yield
+    finally:
+        hold.leave(doing)
 
 
 class _Operation:

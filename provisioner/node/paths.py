@@ -1,6 +1,6 @@
 """Paths that the kubelet names: kept below its folder, made and removed.
 
-``node/requests.py`` has checked them as text. Here links are resolved: a folder on the way that is
+``node/service.py`` has checked them as text. Here links are resolved: a folder on the way that is
 a link out of the kubelet's folder would have us mount over anything.
 """
 
@@ -12,15 +12,26 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import structlog
 
+from provisioner.decide.mount_table import Mount
 from provisioner.model.errors import NodeError, Reason
+from provisioner.model.volume import normalised_handle
 from provisioner.node.patience import Patience
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 _DIRECTORY_MODE, _FILE_MODE = 0o750, 0o640
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+# Kubelet's note beside a stage: Kubernetes 1.36 pkg/volume/csi/csi_util.go, saveVolumeData.
+_NOTE = "vol_data.json"
+
+
+class _Note(msgspec.Struct, frozen=True, rename="camel"):
+    """What kubelet notes of a volume that it has staged."""
+
+    volume_handle: str
 
 
 class Paths:
@@ -165,3 +176,12 @@ def _device_number(path: str) -> str | None:
     if not stat.S_ISBLK(status.st_mode):
         return None
     return f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+
+
+def noted_volume(mount: Mount) -> str:
+    """The id of the volume that kubelet has mounted at a path, "" if that cannot be known."""
+    try:
+        content = (Path(mount.path).parent / _NOTE).read_bytes()
+        return normalised_handle(msgspec.json.decode(content, type=_Note).volume_handle)
+    except (OSError, ValueError):  # msgspec's errors are ValueErrors, and so is that of no UTF-8
+        return ""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node.unbroken import unbroken
+from provisioner.node.operations import unbroken
 
 # A fixed one, for the same program to be found however this process was started.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

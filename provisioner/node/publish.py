@@ -20,49 +20,21 @@ from provisioner.decide.mounting import Place
 from provisioner.decide.waiting import patience_s
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.node_requests import Publish, Unpublish
-from provisioner.node.attached_here import AttachedHere
-from provisioner.node.devices import Devices
-from provisioner.node.flush import Flushes
-from provisioner.node.left_mounted import ForeignMountError, LeftMounted
-from provisioner.node.mounts import Mounts
-from provisioner.node.operations import Operations
-from provisioner.node.paths import Paths
+from provisioner.node.mounted import ForeignMountError, LeftMounted
 from provisioner.node.stage import DEVICE_PATH, PARTITION
+from provisioner.node.tools import Tools
 
 log = structlog.get_logger(__name__)
 
 
 class Publisher:
-    """Shows staged volumes to pods.
+    """Shows staged volumes to pods."""
 
-    Args:
-        operations: one at a time per volume.
-        devices: find a raw volume's device; check a staged one's.
-        attached_here: refuses one that only has its name, of another instance.
-        mounts: bind.
-        paths: the kubelet's paths.
-        flushes: bring to the disk what was written.
-    """
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._left_mounted = LeftMounted(tools)
 
-    def __init__(
-        self,
-        *,
-        operations: Operations,
-        devices: Devices,
-        attached_here: AttachedHere,
-        mounts: Mounts,
-        paths: Paths,
-        flushes: Flushes,
-    ) -> None:
-        self._operations = operations
-        self._devices = devices
-        self._attached_here = attached_here
-        self._mounts = mounts
-        self._paths = paths
-        self._flushes = flushes
-        self._left_mounted = LeftMounted(devices=devices, mounts=mounts, paths=paths)
-
-    async def publish(self, request: Publish, /, *, time_left_s: float | None = None) -> None:
+    async def publish(self, request: Publish, /, time_left_s: float | None = None) -> None:
         """Show a volume at a pod's path.
 
         Args:
@@ -72,20 +44,20 @@ class Publisher:
         Raises:
             NodeError: in one sentence for the user; VOLUME_NOT_STAGED; OPERATION_RUNNING.
         """
-        await self._operations.run(
+        await self._tools.operations.run(
             request.volume_id,
             request,
             partial(self._publish, request, time_left_s),
             what=f"The publish of volume {request.volume_id}",
         )
 
-    async def unpublish(self, request: Unpublish, /) -> None:
+    async def unpublish(self, request: Unpublish, /, _: float | None = None) -> None:
         """Take a volume away from a pod's path; nothing there is fine.
 
         Raises:
             NodeError: TARGET_BUSY and others; OPERATION_RUNNING.
         """
-        await self._operations.run(
+        await self._tools.operations.run(
             request.volume_id,
             request,
             partial(self._unpublish, request),
@@ -99,17 +71,17 @@ class Publisher:
 
     async def _publish_directory(self, request: Publish, _: float | None) -> None:
         staging = await self._staged(request)
-        target = await self._paths.real(request.target_path)
+        target = await self._tools.paths.real(request.target_path)
         read_only = request.read_only or mounting.wants_read_only(request.capability)
-        seen = await self._mounts.seen(target)
+        seen = await self._tools.mounts.seen(target)
         match mounting.published(seen, staging, read_only=read_only):
             case Place.DONE:
                 return
             case Place.REMOUNT:
-                await self._mounts.remount(target, read_only=read_only)
+                await self._tools.mounts.remount(target, read_only=read_only)
                 return
             case Place.READ_ONLY:
-                others = mount_table.of_device(staging.number, self._mounts.table())
+                others = mount_table.of_device(staging.number, self._tools.mounts.table())
                 paths = [mount.path for mount in others if mount.path != staging.path]
                 said = mounting.read_only_for(request.volume_id, staging.path, paths)
                 raise NodeError(Reason.TARGET_BUSY, said)
@@ -117,23 +89,23 @@ class Publisher:
                 raise _foreign(request, seen.mount)
             case Place.STALE:
                 log.warning("unmounting a dead mount", volume=request.volume_id, path=target)
-                await self._mounts.unmount(target)
+                await self._tools.mounts.unmount(target)
             case Place.FREE:
                 pass
-        await self._paths.make_directory(target)
-        await self._mounts.bind(staging.path, target, read_only=read_only)
+        await self._tools.paths.make_directory(target)
+        await self._tools.mounts.bind(staging.path, target, read_only=read_only)
 
     async def _staged(self, request: Publish) -> Mount:
         """The staged mount, seen to be this volume's: else a pod would write elsewhere."""
-        path = await self._paths.real(request.staging_path)
-        staging = self._mounts.at(path)
+        path = await self._tools.paths.real(request.staging_path)
+        staging = self._tools.mounts.at(path)
         if staging is None:
             raise NodeError(
                 Reason.VOLUME_NOT_STAGED,
                 f"volume {request.volume_id} is not mounted at its staging path {path}; delete "
                 "the pod: the kubelet stages it anew for the next one",
             )
-        device = await self._devices.of_path(request.volume_id, Path(staging.source))
+        device = await self._tools.devices.of_path(request.volume_id, Path(staging.source))
         if device.number != staging.number:
             raise NodeError(
                 Reason.WRONG_DEVICE,
@@ -141,34 +113,34 @@ class Publisher:
                 f"is mounted, and the volume is {device.path} ({device.number}) by now; delete the "
                 "pods of this node that use it",
             )
-        await self._attached_here.check(device, request.publish_context)
+        await self._tools.attached_here.check(device, request.publish_context)
         return staging
 
     async def _publish_block(self, request: Publish, time_left_s: float | None) -> None:
-        target = await self._paths.real(request.target_path)
-        device = await self._devices.find(
+        target = await self._tools.paths.real(request.target_path)
+        device = await self._tools.devices.find(
             request.volume_id,
             request.publish_context.get(DEVICE_PATH, ""),
             request.volume_context.get(PARTITION, ""),
             wait_s=patience_s(time_left_s),
         )
-        await self._attached_here.check(device, request.publish_context)
+        await self._tools.attached_here.check(device, request.publish_context)
         read_only = request.read_only or mounting.wants_read_only(request.capability)
-        mount = self._mounts.at(target)
+        mount = self._tools.mounts.at(target)
         if mount is not None:
-            shown = await self._paths.device_number(target)
+            shown = await self._tools.paths.device_number(target)
             if shown == device.number and ("ro" in mount.options) == read_only:
                 return
             # An earlier device of this volume, or not quite what is wanted: it is made anew.
-            await self._mounts.unmount(target)
-        await self._paths.make_file(target)
-        await self._mounts.bind(device.path, target, read_only=read_only)
+            await self._tools.mounts.unmount(target)
+        await self._tools.paths.make_file(target)
+        await self._tools.mounts.bind(device.path, target, read_only=read_only)
 
     async def _unpublish(self, request: Unpublish) -> None:
-        target = await self._paths.real(request.target_path)
-        await self._flushes.flush(target)
-        await self._mounts.unmount(target)
-        await self._paths.remove(request.volume_id, target)
+        target = await self._tools.paths.real(request.target_path)
+        await self._tools.flushes.flush(target)
+        await self._tools.mounts.unmount(target)
+        await self._tools.paths.remove(request.volume_id, target)
 
 
 def _foreign(request: Publish, mount: Mount | None) -> ForeignMountError:

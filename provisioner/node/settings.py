@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from provisioner.decide.attachment_limit import LimitOptions
 from provisioner.model.driver import EBS_DRIVER
-from provisioner.node.roots import Roots
+from provisioner.node.sysfs import Roots
 
 if TYPE_CHECKING:  # it loads aiohttp, for which commands.py makes room first
     from provisioner.node.kube import ApiServer

@@ -7,7 +7,7 @@ Each step looks first at what is there already, so that it can be done again aft
   whether it still has to grow.
 
 A failure leaves nothing mounted that this call has mounted, if it can; what is mounted all the
-same is told to the kubelet (``node/left_mounted.py``).
+same is told to the kubelet (``node/mounted.py``).
 A device stays attached and readable after a failure, for whoever has to look at it.
 """
 
@@ -24,16 +24,10 @@ from provisioner.decide.waiting import patience_s
 from provisioner.model.attachment import MADE_FROM, MULTI_ATTACH
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.node_requests import Stage, Unstage
-from provisioner.node.attached_here import AttachedHere
-from provisioner.node.devices import Device, Devices
-from provisioner.node.flush import Flushes
-from provisioner.node.format import FileSystemWish, Formatter
-from provisioner.node.growth import Growth
-from provisioner.node.left_mounted import ForeignMountError, LeftMounted
-from provisioner.node.mounts import Mounts
-from provisioner.node.operations import Operations
-from provisioner.node.paths import Paths
-from provisioner.node.programs import Programs
+from provisioner.node.devices import Device
+from provisioner.node.format import FileSystemWish
+from provisioner.node.mounted import ForeignMountError, LeftMounted
+from provisioner.node.tools import Tools
 
 log = structlog.get_logger(__name__)
 DEVICE_PATH = "devicePath"
@@ -41,45 +35,13 @@ PARTITION = "partition"
 
 
 class Stager:
-    """Makes volumes usable on this node.
+    """Makes volumes usable on this node."""
 
-    Args:
-        operations: one at a time per volume.
-        programs: run fsck.
-        devices: find the volume's device.
-        attached_here: refuses one that only has its name, of another instance.
-        formatter: makes a file system where there surely is nothing.
-        mounts: mount.
-        growth: grows restored volumes.
-        paths: the kubelet's paths.
-        flushes: may still hold what is to be unmounted.
-    """
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._left_mounted = LeftMounted(tools)
 
-    def __init__(
-        self,
-        *,
-        operations: Operations,
-        programs: Programs,
-        devices: Devices,
-        attached_here: AttachedHere,
-        formatter: Formatter,
-        mounts: Mounts,
-        growth: Growth,
-        paths: Paths,
-        flushes: Flushes,
-    ) -> None:
-        self._operations = operations
-        self._programs = programs
-        self._devices = devices
-        self._attached_here = attached_here
-        self._formatter = formatter
-        self._mounts = mounts
-        self._growth = growth
-        self._paths = paths
-        self._flushes = flushes
-        self._left_mounted = LeftMounted(devices=devices, mounts=mounts, paths=paths)
-
-    async def stage(self, request: Stage, /, *, time_left_s: float | None = None) -> None:
+    async def stage(self, request: Stage, /, time_left_s: float | None = None) -> None:
         """Mount a volume at its staging path; of a raw device, see only that it is there.
 
         Args:
@@ -90,20 +52,20 @@ class Stager:
             NodeError: in one sentence for the user; OPERATION_RUNNING while another operation of
                 the volume runs.
         """
-        await self._operations.run(
+        await self._tools.operations.run(
             request.volume_id,
             request,
             partial(self._stage, request, time_left_s),
             what=f"The stage of volume {request.volume_id}",
         )
 
-    async def unstage(self, request: Unstage, /) -> None:
+    async def unstage(self, request: Unstage, /, _: float | None = None) -> None:
         """Unmount a staging path; nothing mounted there, or no such path, is fine.
 
         Raises:
-            NodeError: TARGET_BUSY and others; OPERATION_RUNNING.
+            NodeError: TARGET_BUSY; TIMED_OUT, its disk hangs; and others; OPERATION_RUNNING.
         """
-        await self._operations.run(
+        await self._tools.operations.run(
             request.volume_id,
             request,
             partial(self._unstage, request),
@@ -116,17 +78,17 @@ class Stager:
 
     async def _staged(self, request: Stage, time_left_s: float | None) -> None:
         wish = None if request.capability.is_block else _wish(request)
-        path = await self._paths.real(request.staging_path)
-        device = await self._devices.find(
+        path = await self._tools.paths.real(request.staging_path)
+        device = await self._tools.devices.find(
             request.volume_id,
             request.publish_context.get(DEVICE_PATH, ""),
             request.volume_context.get(PARTITION, ""),
             wait_s=patience_s(time_left_s),
         )
-        await self._attached_here.check(device, request.publish_context)
+        await self._tools.attached_here.check(device, request.publish_context)
         if wish is None:
             # Of a request for reading too: nothing keeps a pod from writing to a raw device.
-            await self._formatter.forget_mark(device)
+            await self._tools.formatter.forget_mark(device)
             return
         mount = await self._already(device, path, read_only=wish.read_only)
         if mount is None:
@@ -137,10 +99,13 @@ class Stager:
 
     async def _already(self, device: Device, path: str, *, read_only: bool) -> Mount | None:
         """The mount at the path if it is as it should be; None if the path is free now."""
-        seen = await self._mounts.seen(path)
-        elsewhere = mount_table.of_device(device.number, self._mounts.table())
+        seen = await self._tools.mounts.seen(path)
+        elsewhere = mount_table.of_device(device.number, self._tools.mounts.table())
         place = mounting.staged(
-            seen, device.number, read_only=read_only, is_alone=len(elsewhere) == 1
+            *(seen, device.number),
+            read_only=read_only,
+            has_errors=self._tools.devices.errors(device) > 0,
+            is_alone=len(elsewhere) == 1,
         )
         if place is Place.FOREIGN:
             raise ForeignMountError(
@@ -155,46 +120,47 @@ class Stager:
                 Reason.TARGET_BUSY, mounting.read_only_for(device.volume_id, path, others)
             )
         if place is Place.STALE:
-            log.warning("unmounting a dead mount", volume=device.volume_id, path=path)
-            await self._mounts.unmount(path)
+            log.warning("unmounting what is dead or damaged", volume=device.volume_id, path=path)
+            await self._tools.mounts.unmount(path)
             return None
         return seen.mount if place is Place.DONE else None
 
     async def _mounted(
         self, request: Stage, device: Device, path: str, wish: FileSystemWish
     ) -> Mount:
-        elsewhere = mount_table.of_device(device.number, self._mounts.table())
+        elsewhere = mount_table.of_device(device.number, self._tools.mounts.table())
         if elsewhere:
             _refuse_another(device, elsewhere[0], wish)
         else:
             origin = request.publish_context.get(MADE_FROM, "")
-            found = await self._formatter.ensure(device, wish, origin)
+            found = await self._tools.formatter.ensure(device, wish, origin)
             # A live one cannot be checked, and was before its first mount.
             if not (found.is_new or found.is_live or wish.read_only):
                 await self._check(device, wish.name)
-        await self._paths.make_directory(path)
+        await self._tools.paths.make_directory(path)
         options = mounting.mount_options(wish.name, request.capability)
-        await self._mounts.mount(device.path, path, file_system=wish.name, options=options)
+        await self._tools.mounts.mount(device.path, path, file_system=wish.name, options=options)
         try:
             mount = await self._seen_mounted(device, path)
             if not wish.read_only:
+                _refuse_read_only(device, mount)
                 await self._grow(device, path, mount)
         except NodeError:
-            await self._mounts.taken_away(path)
+            await self._tools.mounts.taken_away(path)
             raise
         return mount
 
     async def _grow(self, device: Device, path: str, mount: Mount) -> None:
         """Grow what is mounted; what cannot grow is used at its old size: its data are whole.
 
-        The kubelet tells the claim: it asks for a growth that is still to come itself, and gets
-        the same answer to that (``codes``).
+        Of a claim that grows the kubelet tells that: it asks for the growth itself, too, and gets
+        the same answer (``codes``). Of a larger restored volume only the log and the metric do.
 
         Raises:
             NodeError: as ``Growth.grow``; GROW_FAILED only if it cannot be used either.
         """
         try:
-            await self._growth.grow(device, mount)
+            await self._tools.growth.grow(device, mount)
         except NodeError as error:
             if error.reason is not Reason.GROW_FAILED:
                 raise
@@ -203,7 +169,7 @@ class Stager:
             log.warning("used at its old size", volume=device.volume_id, why=error.message)
 
     async def _seen_mounted(self, device: Device, path: str) -> Mount:
-        seen = await self._mounts.seen(path)
+        seen = await self._tools.mounts.seen(path)
         if seen.mount is None or seen.mount.number != device.number:
             raise NodeError(
                 Reason.WRONG_DEVICE,
@@ -212,7 +178,7 @@ class Stager:
                 "again",
             )
         if seen.is_corrupted:  # all mounts of a device are of one file system, which ended
-            table = mount_table.of_device(device.number, self._mounts.table())
+            table = mount_table.of_device(device.number, self._tools.mounts.table())
             others = [mount.path for mount in table if mount.path != path]
             raise NodeError(
                 Reason.MOUNT_FAILED,
@@ -226,7 +192,7 @@ class Stager:
         command = rules.check_command(file_system, device.path)
         if command is None:
             return
-        ran = await self._programs.run(*command, why=f"to check {device.path}")
+        ran = await self._tools.programs.run(*command, why=f"to check {device.path}")
         match rules.check_verdict(ran.exit_code):
             case Checked.REPAIRED:
                 log.warning("repaired a file system", volume=device.volume_id, said=ran.essence)
@@ -249,16 +215,15 @@ class Stager:
                 pass
 
     async def _unstage(self, request: Unstage) -> None:
-        path = await self._paths.real(request.staging_path)
-        mount = self._mounts.at(path)
-        if mount is not None:
-            await self._flushes.settled(mount)
-        await self._mounts.unmount(path)
-        await self._paths.remove(request.volume_id, path)
+        path = await self._tools.paths.real(request.staging_path)
+        mount = self._tools.mounts.at(path)
+        await self._tools.flushes.finish(path)
+        await self._tools.mounts.unmount(path)
+        await self._tools.paths.remove(request.volume_id, path)
         if mount is None:
             return
         log.info("unstaged", volume=request.volume_id, device=mount.source, path=path)
-        left = mount_table.of_device(mount.number, self._mounts.table())
+        left = mount_table.of_device(mount.number, self._tools.mounts.table())
         if left:
             log.warning(
                 "a volume is unstaged and still mounted elsewhere",
@@ -299,6 +264,18 @@ def _refuse_another(device: Device, mount: Mount, wish: FileSystemWish) -> None:
             Reason.FILE_SYSTEM_MISMATCH,
             f"volume {device.volume_id} is asked for with {wish.name}, and {device.path} is "
             f"mounted as {mount.file_system} at {mount.path}",
+        )
+
+
+def _refuse_read_only(device: Device, mount: Mount) -> None:
+    """Linux 6.15 mounts a file system that ended in ``emergency_ro`` once more, as it is."""
+    if mount.is_read_only:
+        raise NodeError(
+            Reason.DEVICE_BUSY,
+            f"the file system of volume {device.volume_id} ({device.path}) became read-only after "
+            "an error of its disk, and another mount namespace keeps it so: of a container that "
+            "has a file of it open; restart the pods of this node that look into the kubelet's "
+            "folder (agents for logs, backups, scans), then it is checked and mounted anew",
         )
 
 

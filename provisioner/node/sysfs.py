@@ -1,9 +1,20 @@
-"""What the kernel says about block devices in ``/sys/dev/block``; small files, read at once."""
+"""Where the machine's devices and its kernel's files are, and what sysfs says of block devices.
+
+Small files, read at once.
+"""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
-from provisioner.node.roots import Roots
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """The mount points of devtmpfs, sysfs and procfs."""
+
+    dev: Path = Path("/dev")
+    sys: Path = Path("/sys")
+    proc: Path = Path("/proc")
 
 
 def serial(roots: Roots, number: str) -> str | None:
@@ -30,8 +41,24 @@ def is_live(roots: Roots, number: str) -> bool:
     The folder is there from the mount until the last one who uses it has left. Source: Linux 6.18
     fs/ext4/sysfs.c ``ext4_register_sysfs``, fs/xfs/xfs_super.c ``xfs_fs_fill_super``.
     """
-    name = os.path.basename(os.path.realpath(roots.sys / "dev" / "block" / number))  # noqa: PTH119
+    name = _kernels_name(roots, number)
     return any((roots.sys / "fs" / each / name).exists() for each in ("ext4", "xfs"))
+
+
+def errors(roots: Roots, number: str) -> int:
+    """How many errors the superblock of a mounted ext file system counts; 0 for other ones.
+
+    They stay until e2fsck has mended it. Source: Linux 6.18 fs/ext4/sysfs.c ``errors_count``.
+    """
+    name = _kernels_name(roots, number)
+    try:
+        return int((roots.sys / "fs" / "ext4" / name / "errors_count").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _kernels_name(roots: Roots, number: str) -> str:
+    return os.path.basename(os.path.realpath(roots.sys / "dev" / "block" / number))  # noqa: PTH119
 
 
 def is_partition(roots: Roots, number: str) -> bool:

@@ -117,13 +117,14 @@ class Caches:
         self.contents = Informer(client, SNAPSHOT_CONTENTS, metrics, indexers=CONTENTS_BY)
         self.snapshot_classes = Informer(client, SNAPSHOT_CLASSES, metrics)
 
-        self._kinds = self._by_kind()
+        self._kinds: dict[Resource[Any], Informer[Any]] = {
+            each.resource: each for each in vars(self).values() if isinstance(each, Informer)
+        }
         self._restore_told_s = -_RESTORE_HOLDS_S
         for informer in self._kinds.values():
             informer.on_restore = functools.partial(self._restored, informer)
         self._served: list[Informer[Any]] = []
-        # Served when we began: nothing is decided before all of these are full. A kind that comes
-        # later holds nobody up.
+        # Served when we began: nothing is decided before they are full; later ones hold nobody up.
         self._first: tuple[Informer[Any], ...] = ()
         self._discovered = asyncio.Event()
         # Asked for by every claim that binds at once, and hardly ever another.
@@ -131,21 +132,6 @@ class Caches:
         self._without_region: frozenset[str] = frozenset()  # zones; found with the places
         self.nodes.subscribe(self._node_changed)
         self.csi_nodes.subscribe(self._registration_changed)
-
-    def _by_kind(self) -> dict[Resource[Any], Informer[Any]]:
-        return {
-            CLAIMS: self.claims,
-            PERSISTENT_VOLUMES: self.persistent_volumes,
-            ATTACHMENTS: self.attachments,
-            STORAGE_CLASSES: self.classes,
-            ATTRIBUTES_CLASSES: self.attributes_classes,
-            NODES: self.nodes,
-            CSI_NODES: self.csi_nodes,
-            PODS: self.pods,
-            VOLUME_SNAPSHOTS: self.snapshots,
-            SNAPSHOT_CONTENTS: self.contents,
-            SNAPSHOT_CLASSES: self.snapshot_classes,
-        }
 
     async def run(self) -> None:
         """Find out what the API server has, then follow all of it for ever."""
@@ -269,12 +255,12 @@ class Caches:
         Raises:
             KubeError: UNREADABLE, with the object's name and what would help.
         """
-        odd = sorted(f"{each.kind} {key}" for each in informers for key in each.unreadable)
+        odd = sorted(f"{each.resource.kind} {key}" for each in informers for key in each.unreadable)
         if odd:
             message = (
                 f"{odd[0]} cannot be read (a log line names the field), so it is not certain which "
-                "volumes are in use, and none is deleted or taken over meanwhile: correct the "
-                "object, or delete it"
+                "volumes and snapshots are in use, and none is deleted or taken over meanwhile: "
+                "correct the object, or delete it"
             )
             raise KubeError(Reason.UNREADABLE, message)
 
@@ -297,7 +283,9 @@ class Caches:
         if now_s < self._restore_told_s + _RESTORE_HOLDS_S:
             return
         self._restore_told_s = now_s
-        log.warning("etcd was restored from a backup; listing all kinds again", kind=by.kind)
+        log.warning(
+            "etcd was restored from a backup; listing all kinds again", kind=by.resource.kind
+        )
         for informer in self._served:
             if informer is not by:
                 informer.list_soon()

@@ -87,19 +87,15 @@ class Cluster:
     async def served(self) -> frozenset[tuple[str, str]]:
         return frozenset((each.api_version, each.plural) for each in _FOLLOWED)
 
-    async def list(self, resource: Resource[Any], **_: Any) -> Listing[Any]:
-        self.asked.append(f"list {resource.plural}")
+    async def list(self, resource: Resource[Any], *, most: int = 0, **_: Any) -> Listing[Any]:
+        self.asked.append(f"{'page' if most else 'list'} {resource.plural}")
+        if most:
+            return Listing([], str(self.version), is_all=False)
         reader = wire.PageReader(resource)
         pages = self._pages(resource)
         while page := await asyncio.to_thread(next, pages, b""):
             reader.read(page)
         return reader.listing()
-
-    async def page(
-        self, resource: Resource[Any], *, most: int, **_: Any
-    ) -> tuple[Listing[Any], bool]:
-        self.asked.append(f"page {resource.plural}")
-        return Listing([], str(self.version)), False
 
     async def watch(
         self, resource: Resource[Any], *, resource_version: str, timeout_s: int, **_: Any

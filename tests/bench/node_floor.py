@@ -14,8 +14,8 @@ from pathlib import Path
 
 from provisioner.decide.blank import stretches
 from provisioner.decide.file_system import check_command, mkfs_command
+from provisioner.decide.format import BLKID
 from provisioner.decide.mounting import mount_options
-from provisioner.decide.signatures import BLKID
 from provisioner.model.node_requests import AccessMode, Capability
 from provisioner.node.programs import PATH
 

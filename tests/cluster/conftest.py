@@ -20,7 +20,7 @@ from provisioner.sandbox.installation import unregister_webhook
 from provisioner.sandbox.up import Sandbox
 from tests.cluster import audit, real_pods
 from tests.cluster.background import Background
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import Cluster, opened
 from tests.cluster.keepers import Keep, Nursery
 from tests.cluster.replicas import WebhookReplica, installed
 from tests.cluster.static import Store
@@ -53,6 +53,20 @@ def sandbox(background: Background) -> Sandbox:
     """The session's sandbox, with all of its parts alive."""
     background.sandbox.crew.check()
     return background.sandbox
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(background: Background) -> AsyncIterator[Cluster]:
+    """The same with a controller, for one module."""
+    async with opened(background) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
+    """The stories of a module's ``together`` there, under way."""
+    async with request.module.together.started(cluster, request) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from provisioner.sandbox import nodes
 from tests.cluster import calm
-from tests.cluster.background import Background
 from tests.cluster.by_hand import by_hand, force_removal, holders, is_free, is_released, take_name
-from tests.cluster.cluster import ATTACHMENTS, PVS, Cluster, Json, handle_of, opened
+from tests.cluster.cluster import ATTACHMENTS, PVS, Cluster, Json, handle_of
 from tests.cluster.place import Place, a_place
-from tests.cluster.together import Stories, Together
+from tests.cluster.together import Together
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = Together()
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(background: Background) -> AsyncIterator[Cluster]:
-    async with opened(background) as running:
-        yield running
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
-    async with together.started(cluster, request) as running:
-        yield running
 
 
 # -- attach

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from provisioner.sandbox import nodes
 from tests.cluster import calm
-from tests.cluster.background import Background
 from tests.cluster.cluster import (
     CLASSES,
     CSI_NODES,
@@ -18,26 +15,13 @@ from tests.cluster.cluster import (
     Cluster,
     Json,
     handle_of,
-    opened,
     token_of,
 )
 from tests.cluster.place import Place
-from tests.cluster.together import Stories, Together
+from tests.cluster.together import Together
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = Together()
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(background: Background) -> AsyncIterator[Cluster]:
-    async with opened(background) as running:
-        yield running
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
-    async with together.started(cluster, request) as running:
-        yield running
 
 
 def topologies(*zones: str, key: str = "topology.kubernetes.io/zone") -> Json:

@@ -11,7 +11,7 @@ from tests.cluster import growing
 from tests.cluster.background import Background
 from tests.cluster.cluster import Cluster, opened
 from tests.cluster.place import Place
-from tests.cluster.together import Stories, Together
+from tests.cluster.together import Together
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = Together()
@@ -20,12 +20,6 @@ together = Together()
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(background: Background) -> AsyncIterator[Cluster]:
     async with opened(background, "--modify-annotations") as running:
-        yield running
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
-    async with together.started(cluster, request) as running:
         yield running
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-import pytest_asyncio
 
 from provisioner.model.budget import ANNOTATION, IN_DOUBT_S, Ledger, Start
 from tests.cluster import calm, growing
-from tests.cluster.background import Background
-from tests.cluster.cluster import PVS, Cluster, Json, opened
+from tests.cluster.cluster import PVS, Cluster, Json
 from tests.cluster.place import Place
-from tests.cluster.together import Stories, Together
+from tests.cluster.together import Together
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = Together()
@@ -25,18 +22,6 @@ FORBIDDEN: Json = {
     "message": "You are not authorized to perform this operation.",
     "http_status": 403,
 }
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(background: Background) -> AsyncIterator[Cluster]:
-    async with opened(background) as running:
-        yield running
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
-    async with together.started(cluster, request) as running:
-        yield running
 
 
 @together.test

@@ -13,7 +13,7 @@ from tests.cluster.background import Background
 from tests.cluster.cluster import Cluster, Json, handle_of, opened, token_of
 from tests.cluster.copies import ACROSS, in_zones, of_claim, size, volume_of
 from tests.cluster.place import Place, away_from
-from tests.cluster.together import Stories, Together
+from tests.cluster.together import Together
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = Together()
@@ -29,12 +29,6 @@ async def cluster(background: Background) -> AsyncIterator[Cluster]:
         await running.control(delays={"initialize_s": FILLED_S}, copies_in_progress=50)
         yield running
         await running.control(delays={"initialize_s": 0.0}, copies_in_progress=5)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
-    async with together.started(cluster, request) as running:
-        yield running
 
 
 async def a_source(place: Place, **parameters: str) -> Json:

@@ -35,7 +35,7 @@ from tests.cluster.dead_nodes import (
     registers_as,
 )
 from tests.cluster.place import Place
-from tests.cluster.together import Stories, Together
+from tests.cluster.together import Together
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = Together()
@@ -51,12 +51,6 @@ async def cluster(background: Background) -> AsyncIterator[Cluster]:
     async with opened(background, "--release-dead-nodes") as running:
         yield running
     await kubectl(plane, "delete", "-f", str(rights))
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
-    async with together.started(cluster, request) as running:
-        yield running
 
 
 @together.test

@@ -15,14 +15,12 @@ from botocore.exceptions import ClientError
 
 from provisioner.sandbox.strict_ec2 import lab
 from tests.cluster import calm
-from tests.cluster.background import Background
 from tests.cluster.cluster import (
     ATTACHMENTS,
     SELECTED_NODE,
     Cluster,
     Json,
     handle_of,
-    opened,
     token_of,
 )
 from tests.cluster.place import Place, a_place, away_from
@@ -34,12 +32,6 @@ together = Together()
 
 SLOWLY_S = 150.0
 """Where a human has to act, the next try comes after a minute; a look for what may exist takes one."""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(background: Background) -> AsyncIterator[Cluster]:
-    async with opened(background) as running:
-        yield running
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

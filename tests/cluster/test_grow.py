@@ -7,34 +7,19 @@ the API server what kubelet does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from tests.cluster import calm, growing
-from tests.cluster.background import Background
-from tests.cluster.cluster import PVS, Cluster, opened
+from tests.cluster.cluster import PVS, Cluster
 from tests.cluster.place import Place
-from tests.cluster.together import Stories, Together
+from tests.cluster.together import Together
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = Together()
 
 SLOWLY_S = 150.0
 """Where a human has to act, the next try may come after a minute."""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(background: Background) -> AsyncIterator[Cluster]:
-    async with opened(background) as running:
-        yield running
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
-    async with together.started(cluster, request) as running:
-        yield running
 
 
 async def grown(place: Place, size: str, *, name: str = "data") -> None:

@@ -11,7 +11,7 @@ from tests.cluster.background import Background
 from tests.cluster.cluster import ATTACHMENTS, Cluster, Json, handle_of, opened
 from tests.cluster.copies import a_snapshot, noted, of_snapshot
 from tests.cluster.place import Place
-from tests.cluster.together import Stories, Together
+from tests.cluster.together import Together
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = Together()
@@ -24,12 +24,6 @@ async def cluster(background: Background) -> AsyncIterator[Cluster]:
         await running.control(delays={"initialize_s": ARRIVES_S})
         yield running
         await running.control(delays={"initialize_s": 0.0})
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
-    async with together.started(cluster, request) as running:
-        yield running
 
 
 async def status_of(place: Place, attachment: str) -> Json:

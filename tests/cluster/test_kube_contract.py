@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from provisioner.kube import client as client_module
 from provisioner.kube import informer as informer_module
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.events import EventRecorder, Regarding
@@ -109,11 +110,14 @@ async def test_an_own_write_meets_its_echo(client: KubeClient, namespace: str) -
     assert len(told) == len(set(told))
 
 
-async def test_a_list_is_read_in_pages(client: KubeClient, namespace: str) -> None:
+async def test_a_list_is_read_in_pages(
+    client: KubeClient, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "PAGE_SIZE", 2)
     for number in range(5):
         await client.create(CLAIMS, a_claim(f"c-{number}"), namespace)
 
-    found = await client.list(CLAIMS, namespace=namespace, page_size=2)
+    found = await client.list(CLAIMS, namespace=namespace)
 
     assert [claim.name for claim in found.items] == [f"c-{number}" for number in range(5)]
     assert found.resource_version.isdecimal()

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 
 from tests.cluster import calm
-from tests.cluster.background import Background
-from tests.cluster.cluster import ATTACHMENTS, PVS, Cluster, handle_of, opened, token_of
+from tests.cluster.cluster import ATTACHMENTS, PVS, Cluster, handle_of, token_of
 from tests.cluster.place import Place
-from tests.cluster.together import Stories, Together
+from tests.cluster.together import Together
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = Together()
@@ -20,18 +16,6 @@ LOSSES = ["reset", "html", "error", "hang"]
 """A connection torn down, a proxy's page, an InternalError, and nothing for 20 s."""
 
 lost = pytest.mark.parametrize("how", LOSSES)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(background: Background) -> AsyncIterator[Cluster]:
-    async with opened(background) as running:
-        yield running
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
-    async with together.started(cluster, request) as running:
-        yield running
 
 
 def patience_s(how: str) -> float:

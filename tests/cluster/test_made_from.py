@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from provisioner.sandbox import nodes
-from tests.cluster.background import Background
 from tests.cluster.by_hand import by_hand, is_free
-from tests.cluster.cluster import ATTACHMENTS, Cluster, Json, handle_of, opened
+from tests.cluster.cluster import ATTACHMENTS, Json, handle_of
 from tests.cluster.place import Place
-from tests.cluster.together import Stories, Together
+from tests.cluster.together import Together
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = Together()
 
 MADE_FROM = "ebs-provisioner.io/made-from"
 INSTANCE_ID = "ebs-provisioner.io/instance-id"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(background: Background) -> AsyncIterator[Cluster]:
-    async with opened(background) as running:
-        yield running
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
-    async with together.started(cluster, request) as running:
-        yield running
 
 
 async def told(place: Place, attachment: str) -> Json:

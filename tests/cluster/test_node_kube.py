@@ -14,11 +14,11 @@ from provisioner.decide.attachment_limit import LimitOptions
 from provisioner.decide.format import CONSENT, Consent
 from provisioner.model.attachment import attachment_name
 from provisioner.model.errors import KubeError, Reason
-from provisioner.node.consent import Consents
+from provisioner.node.format import Consents
 from provisioner.node.info import Foreign, Info
 from provisioner.node.kube import ApiServer, NodeKube
 from provisioner.node.metadata import Metadata
-from provisioner.node.roots import Roots
+from provisioner.node.sysfs import Roots
 from provisioner.sandbox import credentials
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.installation import install_node

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 
-from tests.cluster.background import Background
-from tests.cluster.cluster import Cluster, handle_of, opened, token_of
+from tests.cluster.cluster import handle_of, token_of
 from tests.cluster.place import Place
-from tests.cluster.together import Stories, Together
+from tests.cluster.together import Together
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = Together()
@@ -35,18 +31,6 @@ EVERY = {
     "tagSpecification_1": "claim={{ .PVCNamespace }}/{{ .PVCName | toUpper }}",
     "tagSpecification_2": "Name={{ .PVName }}",
 }
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(background: Background) -> AsyncIterator[Cluster]:
-    async with opened(background) as running:
-        yield running
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
-    async with together.started(cluster, request) as running:
-        yield running
 
 
 @together.test

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from provisioner.model.attachment import attachment_name
 from provisioner.model.zone import OUTPOST_KEYS
 from provisioner.sandbox.nodes import DRIVER
-from tests.cluster.background import Background
 from tests.cluster.by_hand import holders
-from tests.cluster.cluster import ATTACHMENTS, NODES, Cluster, Json, handle_of, opened
+from tests.cluster.cluster import ATTACHMENTS, NODES, Cluster, Json, handle_of
 from tests.cluster.place import Place
-from tests.cluster.together import Stories, Together
+from tests.cluster.together import Together
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = Together()
@@ -23,18 +20,6 @@ together = Together()
 ARN = "arn:aws:outposts:us-east-1:111122223333:outpost/op-1"
 ON_OUTPOST = dict(zip(OUTPOST_KEYS, ("us-east-1", "aws", "111122223333", "op-1"), strict=True))
 ZONE_LABEL = "topology.kubernetes.io/zone"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(background: Background) -> AsyncIterator[Cluster]:
-    async with opened(background) as running:
-        yield running
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
-    async with together.started(cluster, request) as running:
-        yield running
 
 
 def affinity_of(pv: Json) -> dict[str, list[str]]:

@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from provisioner.sandbox.api import ApiError
 from tests.cluster import copies
-from tests.cluster.background import Background
-from tests.cluster.cluster import Cluster, Json, opened, token_of
+from tests.cluster.cluster import Json, token_of
 from tests.cluster.copies import a_snapshot, in_zones, of_snapshot, size, volume_of
 from tests.cluster.place import Place
-from tests.cluster.together import Stories, Together
+from tests.cluster.together import Together
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = Together()
 BLOCK = {"volumeMode": "Block"}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(background: Background) -> AsyncIterator[Cluster]:
-    async with opened(background) as running:
-        yield running
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
-    async with together.started(cluster, request) as running:
-        yield running
 
 
 async def a_source(place: Place) -> Json:

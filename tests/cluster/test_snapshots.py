@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from provisioner.sandbox import nodes
 from tests.cluster import copies
-from tests.cluster.background import Background
-from tests.cluster.cluster import Cluster, Json, opened
+from tests.cluster.cluster import Json
 from tests.cluster.copies import CONTENTS, snapshots_in_ec2, snapshots_of
 from tests.cluster.place import Place
 from tests.cluster.snapshot_hands import (
@@ -27,7 +24,7 @@ from tests.cluster.snapshot_hands import (
     told,
     told_by_us,
 )
-from tests.cluster.together import Stories, Together
+from tests.cluster.together import Together
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = Together()
@@ -37,18 +34,6 @@ FAST_AND_LOCKED = {
     "lockDuration": "1",
 }
 BEING_CREATED = "snapshot.storage.kubernetes.io/volumesnapshot-being-created"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(background: Background) -> AsyncIterator[Cluster]:
-    async with opened(background) as running:
-        yield running
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
-    async with together.started(cluster, request) as running:
-        yield running
 
 
 @together.test

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 
 from tests.cluster import copies, reigns, stock
-from tests.cluster.background import Background
-from tests.cluster.cluster import Cluster, Json, opened
+from tests.cluster.cluster import Cluster, Json
 from tests.cluster.copies import CONTENTS, snapshots_in_ec2, snapshots_of
 from tests.cluster.place import Place, a_place
 from tests.cluster.snapshot_hands import a_class, a_source, make_ec2_snapshot, take
@@ -17,12 +13,6 @@ from tests.cluster.snapshot_hands import a_class, a_source, make_ec2_snapshot, t
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 BEING_CREATED = {"snapshot.storage.kubernetes.io/volumesnapshot-being-created": "yes"}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(background: Background) -> AsyncIterator[Cluster]:
-    async with opened(background) as running:
-        yield running
 
 
 async def content_of(place: Place, uid: str) -> Json:

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from provisioner.decide.blank import Data, Zeros
-from provisioner.decide.format import Consent, View, consent_value
-from provisioner.decide.signatures import Signature
+from provisioner.decide.format import Consent, Signature, View, consent_value
 
 VOLUME = "vol-0123456789abcdef0"
 NEW = View(

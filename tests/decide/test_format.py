@@ -13,9 +13,9 @@ from provisioner.decide.format import (
     Mount,
     Read,
     Refuse,
+    Signature,
     next_step,
 )
-from provisioner.decide.signatures import Signature
 from provisioner.model.errors import Reason
 from tests.decide.format_views import (
     DATA,

@@ -9,10 +9,10 @@ from provisioner.decide.format import (
     Consent,
     Format,
     Refuse,
+    Signature,
     consent_value,
     next_step,
 )
-from provisioner.decide.signatures import Signature
 from tests.decide.format_views import (
     DATA,
     GPT,

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.decide.blank import GIB, MIB, TIB
-from provisioner.decide.format_mark import MARK_BYTES, is_mark_of, mark_block, mark_offsets
+from provisioner.decide.format import MARK_BYTES, is_mark_of, mark_block, mark_offsets
 
 VOLUME = "vol-0123456789abcdef0"
 NOW_S = 1_790_000_000

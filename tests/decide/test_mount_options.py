@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.decide import mount_options
+from provisioner.decide import mounting
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from provisioner.decide import mount_options
     ],
 )
 def test_takes_what_classes_of_ebs_volumes_have(option):
-    mount_options.check(option)
+    mounting.check(option)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_takes_what_classes_of_ebs_volumes_have(option):
 )
 def test_refuses_all_others(option):
     with pytest.raises(ValueError, match="cannot be used for volumes; take it out of mountOptions"):
-        mount_options.check(option)
+        mounting.check(option)
 
 
 def test_the_refusal_tells_an_unknown_option_from_a_known_one_with_another_value():
@@ -70,14 +70,14 @@ def test_the_refusal_tells_an_unknown_option_from_a_known_one_with_another_value
         ValueError,
         match=r"'logdev=/dev/a' .* docs/reference/mount-options.md has the list of those that",
     ):
-        mount_options.check("logdev=/dev/a")
+        mounting.check("logdev=/dev/a")
     with pytest.raises(ValueError, match=r"'errors=panic' .* errors has another value, or none,"):
-        mount_options.check("errors=panic")
+        mounting.check("errors=panic")
 
 
 @given(st.lists(st.text(alphabet='abc=,"', min_size=1), max_size=6))
 def test_parts_at_commas_outside_of_quotes_only(flags):
-    options = mount_options.parted(flags)
+    options = mounting.parted(flags)
 
     assert "".join(options).count('"') <= "".join(flags).count('"')
     for option in options:
@@ -108,10 +108,10 @@ def as_mount_parts(text: str) -> list[str]:
     ).map(",".join)
 )
 def test_mount_parts_what_is_allowed_as_it_was_parted_here(flag):
-    options = mount_options.parted([flag])
+    options = mounting.parted([flag])
     for option in options:
         try:
-            mount_options.check(option)
+            mounting.check(option)
         except ValueError:
             return
 

@@ -58,25 +58,32 @@ def test_refuses_options_that_do_something_else(flag):
 
 
 @pytest.mark.parametrize(
-    ("seen", "read_only", "is_alone", "place"),
+    ("seen", "read_only", "has_errors", "is_alone", "place"),
     [
-        (Seen(None), False, True, Place.FREE),
-        (Seen(None, is_corrupted=True), False, True, Place.STALE),
-        (Seen(mount()), False, True, Place.DONE),
-        (Seen(mount()), True, True, Place.DONE),
-        (Seen(mount(THERE)), False, True, Place.FOREIGN),
-        (Seen(mount(root="/sub")), False, True, Place.FOREIGN),
-        (Seen(mount(THERE), has_device=False), False, True, Place.STALE),
-        (Seen(mount(), is_corrupted=True), False, False, Place.STALE),
-        (Seen(mount(super_options="ro")), False, True, Place.STALE),
-        (Seen(mount(super_options="ro")), False, False, Place.READ_ONLY),
-        (Seen(mount(super_options="emergency_ro")), False, False, Place.READ_ONLY),
-        (Seen(mount(super_options="ro")), True, True, Place.DONE),
-        (Seen(mount(super_options="ro")), True, False, Place.DONE),
+        (Seen(None), False, False, True, Place.FREE),
+        (Seen(None, is_corrupted=True), False, False, True, Place.STALE),
+        (Seen(mount()), False, False, True, Place.DONE),
+        (Seen(mount()), True, False, True, Place.DONE),
+        (Seen(mount()), False, True, True, Place.STALE),
+        (Seen(mount()), False, True, False, Place.DONE),
+        (Seen(mount()), True, True, True, Place.DONE),
+        (Seen(mount(THERE)), False, False, True, Place.FOREIGN),
+        (Seen(mount(root="/sub")), False, False, True, Place.FOREIGN),
+        (Seen(mount(THERE), has_device=False), False, False, True, Place.STALE),
+        (Seen(mount(), is_corrupted=True), False, False, False, Place.STALE),
+        (Seen(mount(super_options="ro")), False, False, True, Place.STALE),
+        (Seen(mount(super_options="ro")), False, False, False, Place.READ_ONLY),
+        (Seen(mount(super_options="emergency_ro")), False, False, False, Place.READ_ONLY),
+        (Seen(mount(super_options="ro")), True, False, True, Place.DONE),
+        (Seen(mount(super_options="ro")), True, False, False, Place.DONE),
     ],
 )
-def test_what_to_do_at_a_staging_path(seen, read_only, is_alone, place):
-    assert mounting.staged(seen, HERE, read_only=read_only, is_alone=is_alone) is place
+def test_what_to_do_at_a_staging_path(seen, read_only, has_errors, is_alone, place):
+    found = mounting.staged(
+        seen, HERE, read_only=read_only, has_errors=has_errors, is_alone=is_alone
+    )
+
+    assert found is place
 
 
 @pytest.mark.parametrize(

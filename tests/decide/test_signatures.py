@@ -2,7 +2,7 @@ import struct
 
 import pytest
 
-from provisioner.decide.signatures import HEAD_BYTES, Signature, is_unfinished, read_signature
+from provisioner.decide.format import HEAD_BYTES, Signature, is_unfinished, read_signature
 
 EXT4 = "DEVNAME=/dev/nvme1n1\nUUID=66d2e1d0\nVERSION=1.0\nBLOCK_SIZE=4096\nTYPE=ext4\nUSAGE=filesystem\n"
 

@@ -10,18 +10,12 @@ from provisioner.ec2.modifications import Modifications
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.metrics import Metrics
-from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
+from provisioner.sandbox.strict_ec2.client import StrictEc2
 
 
 @pytest.fixture(autouse=True)
-def aws_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Credentials of nobody, and no settings of the machine."""
-    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_EC2_ENDPOINT", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
+def in_no_environment(aws_environment: None) -> None:
+    """For all tests of this folder."""
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from provisioner.ec2 import credentials as credentials_module
 from provisioner.ec2.calls import Ec2Calls
@@ -29,7 +30,7 @@ USABLE = "ebs_provisioner_aws_credentials_usable"
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials_module, "_AGAIN_S", 0.01)
     monkeypatch.setattr(credentials_module, "_AGAIN_MAX_S", 0.05)
-    monkeypatch.setattr(credentials_module, "_WAIT_S", 1.0)
+    monkeypatch.setattr(credentials_module, "_WAIT_S", 4.0)
 
 
 @pytest.fixture
@@ -166,6 +167,19 @@ async def test_a_web_identity_is_exchanged_at_sts(web_identity: AwsKeys, strict_
         await calls.call("DescribeVolumes", {})
 
     assert web_identity.asked == {"AssumeRoleWithWebIdentity": 1}
+
+
+async def test_renewals_that_go_well_are_not_told(
+    web_identity: AwsKeys, strict_ec2: StrictEc2, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(credentials_module, "LOOK_EVERY_S", 0.0)
+    web_identity.trouble.lifetime_s = 12 * 60  # botocore renews them from the 15th minute on
+    with capture_logs() as logged:
+        async with connected(strict_ec2) as calls, asyncio.timeout(10):
+            while web_identity.asked["AssumeRoleWithWebIdentity"] < 3:
+                await calls.call("DescribeVolumes", {})
+
+    assert [each["event"] for each in logged if each["log_level"] == "warning"] == []
 
 
 async def test_what_sts_denies_is_told_and_asked_again(

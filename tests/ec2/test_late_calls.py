@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -104,7 +105,9 @@ async def test_a_call_that_sigterm_meets_in_its_thread_does_not_leave(
 
 async def test_nothing_leaves_once_the_edge_is_closed(calls: Ec2Calls, strict_ec2: StrictEc2):
     signing, calling = await held_up(calls, "DescribeVolumes")
+    began_s = time.monotonic()
     await calls.close()
+    assert time.monotonic() - began_s < 5  # the call under way, which takes 10, is not waited for
     signing.let_go()
 
     assert (await refused(calling)).reason is Reason.NOT_LEADING

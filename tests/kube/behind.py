@@ -54,15 +54,18 @@ class Behind:
         gone = replace(gone, metadata=replace(gone.metadata, resource_version=str(self.version)))
         self._changes.append((resource.plural, self.version, "DELETED", gone))
 
-    async def list(self, resource: Resource[Any], **_: Any) -> Listing[Any]:
-        answer = await self._answer("list", resource, 10**9)
-        await asyncio.sleep(self.list_takes_s)
-        return answer[0]
-
-    async def page(
-        self, resource: Resource[Any], *, most: int, **_: Any
-    ) -> tuple[Listing[Any], bool]:
-        return await self._answer(f"page of {most}", resource, most)
+    async def list(self, resource: Resource[Any], *, most: int = 0, **_: Any) -> Listing[Any]:
+        self.asked.append(f"page of {most}" if most else "list")
+        self.asked_at.append(_now_s())
+        here = [obj for (plural, _), obj in self.objects.items() if plural == resource.plural]
+        shown = here[: most or None]
+        listing = Listing(shown, str(self.version), is_all=len(shown) == len(here))
+        besides_s = self.besides_s.get(resource.plural, 0.0)
+        await asyncio.sleep(self.takes_s + besides_s + (0.0 if most else self.list_takes_s))
+        if self.failure is not None:
+            raise self.failure
+        self.carried += len(shown)
+        return listing
 
     async def get(self, resource: Resource[Any], name: str, namespace: str = "") -> Any:
         if self.get_failure is not None:
@@ -102,17 +105,6 @@ class Behind:
             meta = ObjectMeta(name="", resource_version=str(self.version))
             yield _line("BOOKMARK", KubeObject(metadata=meta))
         await asyncio.sleep(2)
-
-    async def _answer(self, what: str, resource: Any, most: int) -> tuple[Listing[Any], bool]:
-        self.asked.append(what)
-        self.asked_at.append(_now_s())
-        here = [obj for (plural, _), obj in self.objects.items() if plural == resource.plural]
-        listing = Listing(here[:most], str(self.version), ())
-        await asyncio.sleep(self.takes_s + self.besides_s.get(resource.plural, 0.0))
-        if self.failure is not None:
-            raise self.failure
-        self.carried += len(listing.items)
-        return listing, len(here) <= most
 
 
 def after(delay_s: float, happens: Callable[[], object]) -> None:

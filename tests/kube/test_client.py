@@ -44,7 +44,10 @@ async def test_reads_one_object(client: KubeClient, server: ApiServer) -> None:
     assert server.requests[0].headers["Authorization"] == "Bearer first"
 
 
-async def test_lists_page_by_page(client: KubeClient, server: ApiServer) -> None:
+async def test_lists_page_by_page(
+    client: KubeClient, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "PAGE_SIZE", 2)
     server.on(
         "GET",
         PVS,
@@ -52,12 +55,30 @@ async def test_lists_page_by_page(client: KubeClient, server: ApiServer) -> None
         listing(an_object("c"), version="7"),
     )
 
-    found = await client.list(PERSISTENT_VOLUMES, page_size=2)
+    found = await client.list(PERSISTENT_VOLUMES)
 
     assert [pv.name for pv in found.items] == ["a", "b", "c"]
     assert (found.resource_version, found.unreadable) == ("7", 0)
     pages = [{"limit": "2"}, {"limit": "2", "continue": "more"}]
     assert [seen.query for seen in server.requests] == pages
+    assert found.is_all
+
+
+async def test_the_first_objects_only_are_no_whole_list(
+    client: KubeClient, server: ApiServer
+) -> None:
+    server.on(
+        "GET",
+        PVS,
+        listing(an_object("a"), version="7", token="more"),
+        listing(an_object("a"), version="8"),
+    )
+
+    first = await client.list(PERSISTENT_VOLUMES, most=1)
+    only = await client.list(PERSISTENT_VOLUMES, most=1)
+
+    assert (first.is_all, only.is_all) == (False, True)
+    assert [seen.query for seen in server.requests] == [{"limit": "1"}] * 2
 
 
 async def test_an_odd_object_is_named_and_does_not_fail_the_list(

@@ -44,12 +44,14 @@ def test_other_messages_reasons_and_objects_are_other_events(correlator: Correla
 
 
 def test_more_than_ten_similar_events_become_one(correlator: Correlator) -> None:
-    told = [fail(correlator, f"request {n}") for n in range(12)]
+    told = [fail(correlator, f"request {n}") for n in (*range(12), 11, 3)]
 
     assert told[9:] == [
         "1x request 9",
         "1x (combined from similar events): request 10",
         "2x (combined from similar events): request 11",
+        "3x (combined from similar events): request 11",
+        "2x request 3",
     ]
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from provisioner.decide.format_mark import MARK_BYTES, is_mark_of, mark_offsets
+from provisioner.decide.format import MARK_BYTES, is_mark_of, mark_offsets
 from provisioner.model.errors import NodeError
 from provisioner.node.devices import Device, Devices
 from provisioner.node.format import FileSystemWish, Formatter, Found

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from provisioner.decide.format import Consent
-from provisioner.node.roots import Roots
+from provisioner.node.format import Consents as RealConsents
+from provisioner.node.sysfs import Roots
 from tests.node.machine import why_not
 
 MIB = 1024 * 1024
@@ -146,7 +147,7 @@ class Machine:
         return link
 
 
-class Consents:
+class Consents(RealConsents):
     """What the persistent volume of each volume says; and how often it was asked."""
 
     def __init__(self) -> None:

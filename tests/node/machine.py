@@ -17,22 +17,15 @@ from provisioner.decide.format import Consent
 from provisioner.model.errors import StorageError
 from provisioner.model.node_requests import AccessMode, Capability, Publish, Stage
 from provisioner.model.node_view import AttachmentView
-from provisioner.node.attached_here import AttachedHere
-from provisioner.node.devices import Devices
-from provisioner.node.expand import Expander
-from provisioner.node.flush import FLUSH_S, Flushes
-from provisioner.node.format import Formatter
-from provisioner.node.growth import Growth
-from provisioner.node.mounted import Mounted
-from provisioner.node.mounts import Mounts
-from provisioner.node.operations import Operations
-from provisioner.node.paths import Paths
+from provisioner.node.flush import FLUSH_S
+from provisioner.node.format import Consents
+from provisioner.node.mounted import Expander, Usages
 from provisioner.node.patience import Patience
 from provisioner.node.programs import PATH, Programs
 from provisioner.node.publish import Publisher
-from provisioner.node.roots import Roots
 from provisioner.node.stage import Stager
-from provisioner.node.usage import Usages
+from provisioner.node.sysfs import Roots
+from provisioner.node.tools import Tools
 
 INSTANCE = "i-0123456789abcdef0"
 VOLUME = "vol-0123456789abcdef0"
@@ -91,8 +84,11 @@ class Disk:
         run("losetup", "-c", self.loop)
 
 
-class NoConsents:
+class NoConsents(Consents):
     """No persistent volume lets itself be formatted against doubt."""
+
+    def __init__(self) -> None:
+        pass
 
     async def of(self, volume_id: str) -> Consent:
         return Consent("pv-1")
@@ -128,49 +124,30 @@ class Machine:
             each.mkdir(parents=True, exist_ok=True)
         self.kubelet.mkdir(exist_ok=True)
         self.bin.mkdir(exist_ok=True)
-        self.cluster = Cluster()
+        self.cluster: Any = Cluster()
         self._loops: list[str] = []
         self._attached = 0
         self.restart()
 
     def restart(self, *, flush_s: float = FLUSH_S) -> None:
         """The plugin's process starts anew: nothing is remembered but what is on the machine."""
-        self.programs = Programs(f"{self.bin}:{PATH}")
-        self.operations = Operations()
         self.patience = Patience(patience_s=5)
-        self.devices = Devices(self.roots, self.patience, look_every_s=0.05)
-        self.mounts = Mounts(self.programs, self.patience, self.roots)
-        self.paths = Paths(self.patience, self.kubelet)
-        self.growth = Growth(self.programs, self.patience)
-        self.mounted = Mounted(self.devices, self.mounts, self.paths, self.roots)
-        here = AttachedHere(self.cluster, self.cluster, self.mounts, self.patience)
-        flushes = Flushes(self.programs, self.mounts, patience_s=flush_s, settled_s=3 * flush_s)
-        self.stager = Stager(
-            operations=self.operations,
-            programs=self.programs,
-            devices=self.devices,
-            attached_here=here,
-            formatter=Formatter(self.programs, self.devices, NoConsents(), self.patience),
-            mounts=self.mounts,
-            growth=self.growth,
-            paths=self.paths,
-            flushes=flushes,
+        self.tools = tools = Tools.made(
+            self.roots,
+            self.kubelet,
+            kube=self.cluster,
+            metadata=self.cluster,
+            consents=NoConsents(),
+            programs=Programs(f"{self.bin}:{PATH}"),
+            patience=self.patience,
+            flush_s=flush_s,
         )
-        self.publisher = Publisher(
-            operations=self.operations,
-            devices=self.devices,
-            attached_here=here,
-            mounts=self.mounts,
-            paths=self.paths,
-            flushes=flushes,
-        )
-        self.expander = Expander(
-            operations=self.operations,
-            mounted=self.mounted,
-            attached_here=here,
-            growth=self.growth,
-        )
-        self.usages = Usages(mounted=self.mounted, growth=self.growth, patience=self.patience)
+        self.programs, self.operations = tools.programs, tools.operations
+        self.devices, self.mounts, self.growth = tools.devices, tools.mounts, tools.growth
+        self.stager = Stager(tools)
+        self.publisher = Publisher(tools)
+        self.expander = Expander(tools)
+        self.usages = Usages(tools)
 
     def attach(self, volume_id: str = VOLUME, *, size_mib: int = 512, name: str = "") -> Disk:
         """Attach a volume: a new one, or the one that was detached."""
@@ -203,6 +180,19 @@ class Machine:
     def link(self, volume_id: str) -> Path:
         name = f"nvme-Amazon_Elastic_Block_Store_{volume_id.replace('-', '')}"
         return self.roots.dev / "disk/by-id" / name
+
+    def known_by_its_name(self, disk: Disk) -> None:
+        """Its folder in sysfs is a link to that with the kernel's name for it, as it really is.
+
+        So the kernel's folders of file systems are found, too.
+        """
+        if not (self.roots.sys / "fs").exists():
+            (self.roots.sys / "fs").symlink_to("/sys/fs")
+        by_number = self.roots.sys / "dev/block" / disk.number
+        own = self.roots.sys / "devices" / disk.loop.rpartition("/")[2]
+        own.parent.mkdir(exist_ok=True)
+        by_number.rename(own)
+        by_number.symlink_to(own)
 
     def fake(self, name: str, script: str) -> None:
         """A program of the test's own in front of the machine's."""

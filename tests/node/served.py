@@ -8,9 +8,8 @@ from typing import Any
 from provisioner.model.node_requests import Expand, NodeInfo, Publish, Stage, Stats, Usage
 from provisioner.node.endpoint import Endpoint
 from provisioner.node.metrics import NodeMetrics
-from provisioner.node.requests import Requests
 from provisioner.node.server import service
-from provisioner.node.service import NodeService
+from provisioner.node.service import NodeService, Requests
 
 ID = "vol-0123456789abcdef0"
 STAGING = "/var/lib/kubelet/plugins/kubernetes.io/csi/ebs.csi.aws.com/0a/globalmount"
@@ -27,21 +26,21 @@ class Parts:
         self.time_left_s: float | None = None
         self.does: Callable[[], Awaitable[None]] = _nothing
 
-    async def stage(self, request: Stage, *, time_left_s: float | None) -> None:
+    async def stage(self, request: Stage, time_left_s: float | None) -> None:
         self.time_left_s = time_left_s
         await self._called(request)
 
-    async def publish(self, request: Publish, *, time_left_s: float | None) -> None:
+    async def publish(self, request: Publish, time_left_s: float | None) -> None:
         self.time_left_s = time_left_s
         await self._called(request)
 
-    async def unstage(self, request: Any) -> None:
+    async def unstage(self, request: Any, _: float | None) -> None:
         await self._called(request)
 
-    async def unpublish(self, request: Any) -> None:
+    async def unpublish(self, request: Any, _: float | None) -> None:
         await self._called(request)
 
-    async def expand(self, request: Expand, *, time_left_s: float | None) -> int:
+    async def expand(self, request: Expand, time_left_s: float | None) -> int:
         self.time_left_s = time_left_s
         await self._called(request)
         return 7
@@ -68,7 +67,7 @@ async def _nothing() -> None:
 
 
 @asynccontextmanager
-async def served(path: Path, parts: Parts, metrics: NodeMetrics) -> AsyncIterator[Endpoint]:
+async def served(path: Path, parts: Any, metrics: NodeMetrics) -> AsyncIterator[Endpoint]:
     node = NodeService(
         Requests("/var/lib/kubelet"),
         stager=parts,

@@ -16,6 +16,7 @@ import grpc.aio
 import pytest
 from structlog.testing import capture_logs
 
+from provisioner.model.errors import NodeError
 from provisioner.node import app
 from provisioner.node.metrics import NodeMetrics
 from provisioner.node.settings import NodeSettings
@@ -227,28 +228,28 @@ async def in_this_process(
             yield node, stop, running
         finally:
             stop.set()
-            await asyncio.wait_for(running, START_S)
+            await asyncio.wait({running}, timeout=START_S)
             await node.volumes.close()
 
 
 async def test_at_its_end_a_program_gets_the_time_that_it_needs(folder: Path, kube: KubeServer):
     metrics = NodeMetrics()
     async with in_this_process(folder, kube, START_S, metrics) as (node, stop, running):
-        program = asyncio.create_task(node._programs.run("sleep", "0.5", why="to last"))
+        program = asyncio.create_task(node._tools.programs.run("sleep", "0.5", why="to last"))
         await asyncio.sleep(0)  # it has begun
-        assert len(node._programs.running()) == 1
+        assert len(node._tools.programs.running()) == 1
         shown = metrics.registry.get_sample_value("ebs_provisioner_node_programs_running")
         assert shown == 1
         stop.set()
         await asyncio.wait_for(running, START_S)
 
-        assert node._programs.running() == ()
+        assert node._tools.programs.running() == ()
         assert (await program).exit_code == 0
 
 
 async def test_a_program_that_needs_longer_is_named_and_goes_on(folder: Path, kube: KubeServer):
     async with in_this_process(folder, kube, 0.1) as (node, stop, running):
-        program = asyncio.create_task(node._programs.run("sleep", "1", why="to last"))
+        program = asyncio.create_task(node._tools.programs.run("sleep", "1", why="to last"))
         await asyncio.sleep(0)  # it has begun
         stop.set()
         with capture_logs() as lines:
@@ -257,6 +258,37 @@ async def test_a_program_that_needs_longer_is_named_and_goes_on(folder: Path, ku
         (line,) = [line for line in lines if line["event"] == "a program still runs"]
         assert (line["program"], line["why"]) == ("sleep", "to last")
         assert (await program).exit_code == 0
+
+
+async def test_a_program_that_runs_when_a_socket_is_lost_gets_all_the_time_it_needs(
+    folder: Path, kube: KubeServer
+):
+    """The end of the container would be its end, too."""
+    async with in_this_process(folder, kube, 0.0) as (node, _, running):
+        program = asyncio.create_task(node._tools.programs.run("sleep", "4", why="to last"))
+        (folder / "kubelet/plugins/ebs.csi.aws.com/csi.sock").unlink()
+        with pytest.raises(NodeError, match="to be started anew"):
+            await asyncio.wait_for(running, START_S)
+
+        assert program.done()
+
+
+async def test_a_program_that_runs_when_a_socket_is_lost_outlasts_no_signal(
+    folder: Path, kube: KubeServer
+):
+    async with in_this_process(folder, kube, 0.1) as (node, stop, running):
+        program = asyncio.create_task(node._tools.programs.run("sleep", "4", why="to last"))
+        with capture_logs() as logs:
+            (folder / "kubelet/plugins/ebs.csi.aws.com/csi.sock").unlink()
+            async with asyncio.timeout(START_S):
+                while not any("a socket is lost" in line["event"] for line in logs):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        assert not running.done()
+        stop.set()
+        await asyncio.wait_for(running, START_S)
+
+        assert not program.done()
+        await program
 
 
 async def test_a_call_that_waits_does_not_take_the_programs_time(
@@ -271,14 +303,14 @@ async def test_a_call_that_waits_does_not_take_the_programs_time(
     ):
         call = asyncio.create_task(kubelet("NodeStageVolume", timeout_s=3600, **fields))
         async with asyncio.timeout(START_S):
-            while not len(node._operations):
+            while not len(node._tools.operations):
                 assert not call.done(), call  # refused: it would never begin
                 await asyncio.sleep(0.01)
-        program = asyncio.create_task(node._programs.run("sleep", "0.5", why="to last"))
+        program = asyncio.create_task(node._tools.programs.run("sleep", "0.5", why="to last"))
         stop.set()
         await asyncio.wait_for(running, START_S)
 
         assert (await program).exit_code == 0
-        assert len(node._operations) == 0
+        assert len(node._tools.operations) == 0
         with pytest.raises(grpc.aio.AioRpcError):
             await asyncio.wait_for(call, START_S)

@@ -9,12 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from provisioner.model.errors import NodeError
 from provisioner.node import app, metadata
-from provisioner.node.imds import Imds
+from provisioner.node.metadata import Imds
 from provisioner.node.metrics import NodeMetrics
-from provisioner.node.roots import Roots
 from provisioner.node.settings import NodeSettings
+from provisioner.node.sysfs import Roots
 from provisioner.sandbox.real_node.imds import InstanceMetadata
 from provisioner.sandbox.real_node.imds import serving as serving_metadata
 from tests.node.caller import calling
@@ -42,17 +41,23 @@ class Plugin:
         self.registry = settings.registration_socket
         self.service = service
         self._make = make
+        self.seen: int | None = None
 
     async def start(self) -> None:
-        """As the kubelet does with its container, also once it has ended."""
+        """As the kubelet does with its container."""
         self.node, self.stop = self._make(), asyncio.Event()
         self.running = asyncio.create_task(self.node.run(self.stop))
-        await there(self.registry)
+        await self.offers_itself()
 
-    async def ends_by_itself(self) -> None:
-        with pytest.raises(NodeError, match="to be started anew"):
-            await asyncio.wait_for(self.running, MOST_S)
-        await self.node.volumes.close()
+    async def offers_itself(self) -> None:
+        """The kubelet sees a file come that it has not seen before, and asks."""
+        async with asyncio.timeout(MOST_S):
+            while (found := file_at(self.registry)) in {None, self.seen}:
+                assert not self.running.done(), self.running
+                await asyncio.sleep(0.01)
+        self.seen = found
+        async with calling(self.registry) as kubelet:
+            assert (await kubelet("GetInfo")).endpoint == str(self.csi)
 
     async def told(self) -> object:
         """What kubelet would write into CSINode."""
@@ -79,7 +84,7 @@ async def plugin(kube: KubeServer) -> AsyncIterator[Plugin]:
         await plugin.start()
         yield plugin
         plugin.stop.set()
-        await asyncio.wait_for(plugin.running, MOST_S)
+        await asyncio.wait({plugin.running}, timeout=MOST_S)
         await plugin.node.volumes.close()
 
 
@@ -99,13 +104,37 @@ async def test_who_was_taken_for_another_instance_is_registered_anew(
     plugin.service.is_on = True
     now_s[0] += 61.0
     assert await plugin.told() == plugin.service.instance_id
-    assert not plugin.registry.exists()  # which is what kubelet watches
 
-    await plugin.ends_by_itself()
-    await plugin.start()
-    async with calling(plugin.registry) as kubelet:
-        assert (await kubelet("GetInfo")).endpoint == str(plugin.csi)
+    await plugin.offers_itself()
     assert await plugin.told() == plugin.service.instance_id
+
+
+async def test_what_the_service_has_told_holds_though_it_is_away_when_kubelet_asks(
+    now_s: list[float], plugin: Plugin
+):
+    """Else the Node object would be believed once more."""
+    await plugin.told()
+    plugin.service.is_on = True
+    now_s[0] += 61.0
+    await plugin.told()
+    plugin.service.is_on = False
+
+    await plugin.offers_itself()
+
+    assert await plugin.told() == plugin.service.instance_id
+
+
+async def test_a_registration_that_cannot_be_made_anew_ends_it(now_s: list[float], plugin: Plugin):
+    await plugin.told()
+    plugin.registry.unlink()
+    plugin.registry.mkdir()  # it cannot be made anew
+
+    plugin.service.is_on = True
+    now_s[0] += 61.0
+    await plugin.told()
+
+    await asyncio.wait({plugin.running}, timeout=MOST_S)
+    assert "to be started anew" in str(plugin.running.exception())
 
 
 @pytest.fixture
@@ -120,14 +149,14 @@ async def test_it_is_registered_anew_though_kubelet_never_asks_again(plugin: Plu
     assert await plugin.told() == INSTANCE
 
     plugin.service.is_on = True
-    await plugin.ends_by_itself()
-    await plugin.start()
+    await plugin.offers_itself()
 
     assert await plugin.told() == plugin.service.instance_id
 
 
-async def there(path: Path) -> None:
-    """Wait until it is."""
-    async with asyncio.timeout(MOST_S):
-        while not path.is_socket():  # noqa: ASYNC110 -- nothing in this process knows when
-            await asyncio.sleep(0.01)
+def file_at(path: Path) -> int | None:
+    """When it was made: the number of a file that is gone is soon another one's."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None

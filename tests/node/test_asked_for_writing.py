@@ -4,7 +4,7 @@ import pytest
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.node_requests import AccessMode, Unpublish
-from provisioner.node.codes import code_of
+from provisioner.node.server import code_of
 from tests.node.machine import VOLUME, Machine, run
 from tests.node.test_codes import MAY_BE_MOUNTED
 

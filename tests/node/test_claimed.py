@@ -8,8 +8,7 @@ import pytest
 
 from provisioner.decide.blank import ALIGNMENT_BYTES, Data, Zeros
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node.blank import read_content
-from provisioner.node.claimed import CHUNK_BYTES, ClaimedDevice
+from provisioner.node.claimed import CHUNK_BYTES, ClaimedDevice, read_content
 from tests.node.loop_disks import MIB, NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME
 
 pytest_plugins = ("tests.node.loop_fixtures",)

@@ -2,7 +2,7 @@ import pytest
 from grpc import StatusCode
 
 from provisioner.model.errors import NodeError, Outcome, Reason
-from provisioner.node.codes import CODES, code_of
+from provisioner.node.server import CODES, code_of
 
 S, R = StatusCode, Reason
 # Kubernetes 1.36 pkg/volume/csi/csi_client.go, isFinalError.
@@ -89,8 +89,8 @@ def test_what_is_not_mounted_is_not_found_where_it_is_measured_or_grown():
     assert code_of(error, "NodePublishVolume") is StatusCode.FAILED_PRECONDITION
 
 
-@pytest.mark.parametrize("reason", [Reason.DEVICE_NOT_FOUND, Reason.WRONG_DEVICE])
-def test_a_device_that_is_not_there_now_ends_no_growing_for_good(reason: Reason):
+@pytest.mark.parametrize("reason", [R.DEVICE_NOT_FOUND, R.WRONG_DEVICE, R.FILE_SYSTEM_DAMAGED])
+def test_what_another_try_may_mend_ends_no_growing_for_good(reason: Reason):
     """Kubelet never asks again after NotFound, and not on this node after FailedPrecondition."""
     error = NodeError(reason, "x")
 

@@ -7,9 +7,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from provisioner import process
-from provisioner.node.collector import VolumeCollector
+from provisioner.node.collector import VolumeCollector, VolumeNames
 from provisioner.node.patience import Patience
-from provisioner.node.volume_names import VolumeNames
 from tests.node.collector_world import GIB, Machine
 from tests.node.statistics_pages import histogram, page
 from tests.test_probes import fetch, fine

@@ -2,12 +2,10 @@
 
 import pytest
 
-from provisioner.node.collector import VolumeCollector
+from provisioner.node.collector import PREFIX, VolumeCollector, VolumeNames
 from provisioner.node.info import Foreign
 from provisioner.node.metadata import Metadata
 from provisioner.node.patience import Patience
-from provisioner.node.volume_names import VolumeNames
-from provisioner.node.volume_series import PREFIX
 from tests.node.machine import MIB, OTHER, VOLUME
 
 pytest_plugins = ("tests.node.machine_fixtures", "tests.node.kube_fixtures")

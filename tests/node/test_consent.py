@@ -4,7 +4,7 @@ import pytest
 
 from provisioner.decide.format import CONSENT, Consent
 from provisioner.model.errors import KubeError
-from provisioner.node.consent import Consents
+from provisioner.node.format import Consents
 
 pytest_plugins = ("tests.node.kube_fixtures",)
 

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node import drain as hook
 from provisioner.node.drain import drain
-from provisioner.node.roots import Roots
+from provisioner.node.sysfs import Roots
 from tests.node.kube_server import KubeServer, serving, status
 
 Json = dict[str, Any]
@@ -80,6 +80,26 @@ async def test_a_node_that_goes_is_waited_for_until_the_kubelet_uses_none_of_our
     waited = [each["volumes"] for each in logs if "volumes" in each]
     assert waited == [["vol-0a", "vol-0b"], ["vol-0b"]]
     assert kube.paths() == ["/api/v1/nodes/node-1"] * 3
+
+
+async def test_a_volume_that_is_mounted_though_the_kubelet_uses_it_no_more_is_waited_for(
+    kube: KubeServer, tmp_path: Path
+):
+    """One that the kubelet has forgotten, and the plugin unmounts."""
+    kube.has_node(spec=GOES, status=in_use(OTHERS))
+    table = tmp_path / "self" / "mountinfo"
+    table.parent.mkdir()
+    path = STAGES / "0" / "globalmount"
+    table.write_text(f"36 35 259:1 / {path} rw - ext4 /dev/nvme1n1 rw\n")
+
+    with capture_logs() as logs:
+        draining = asyncio.ensure_future(drained(kube, roots=Roots(proc=tmp_path)))
+        await kube.times(3)
+        assert not draining.done()
+        table.write_text("")
+        await draining
+
+    assert [each["volumes"] for each in logs if "volumes" in each] == [[str(path)]]
 
 
 async def test_a_node_whose_object_is_gone_is_waited_for_while_a_volume_is_staged_there(

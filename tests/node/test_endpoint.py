@@ -12,8 +12,8 @@ import pytest
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.endpoint import Endpoint
-from provisioner.node.identity import Identity
 from provisioner.node.metrics import NodeMetrics
+from provisioner.node.registration import Identity
 from provisioner.node.server import service
 from tests.node.caller import calling
 

@@ -171,7 +171,7 @@ async def test_a_file_system_staged_for_reading_is_told_not_to_grow_now(machine)
     assert refused.value.reason is Reason.GROW_FAILED
 
 
-async def test_another_file_system_is_told(machine):
+async def test_a_superblock_that_is_gone_is_told_as_damage(machine):
     disk = machine.attach()
     run("mkfs.ext4", "-q", disk.node)
     machine.target().mkdir(parents=True)
@@ -179,5 +179,7 @@ async def test_another_file_system_is_told(machine):
     machine.fake("resize2fs", "exit 0")
     run("dd", "if=/dev/zero", f"of={disk.node}", "bs=1024", "seek=1", "count=1", "conv=notrunc")
 
-    with pytest.raises(NodeError, match="has file system ext4, which cannot be grown here"):
+    with pytest.raises(NodeError, match="no superblock of the ext4 that is mounted") as damaged:
         await machine.expander.expand(expand(machine, machine.target(), 0))
+
+    assert damaged.value.reason is Reason.FILE_SYSTEM_DAMAGED

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from provisioner.decide import forgotten as rules
+from provisioner.decide import mount_table as rules
 from provisioner.decide.mount_table import Mount
 from provisioner.model.errors import KubeError
 from provisioner.model.node_requests import Stage, Unpublish
@@ -41,12 +41,7 @@ class Kubelet:
         """The plugin does, with what is on the machine."""
         self.machine.restart()
         self.forgotten = Forgotten(
-            self.kube,
-            operations=self.machine.operations,
-            mounts=self.machine.mounts,
-            paths=self.machine.paths,
-            stages=self.machine.kubelet / STAGES,
-            patience_s=patience_s,
+            self.kube, self.machine.tools, self.machine.kubelet / STAGES, patience_s=patience_s
         )
 
     def uses(self, *names: str) -> None:
@@ -107,6 +102,17 @@ async def test_what_the_kubelet_forgot_is_unmounted_at_the_second_look(kubelet):
 
     assert not kubelet.is_mounted
     assert not kubelet.stage_path.exists()
+
+
+async def test_what_was_written_is_on_its_disk_before_it_is_unmounted(kubelet):
+    machine, order = kubelet.machine, kubelet.machine.folder / "order"
+    for name in ("sync", "umount"):
+        machine.fake(name, f'echo {name} $* >> {order}; exec {machine.real(name)} "$@"')
+
+    await kubelet.looks()
+
+    path = kubelet.stage_path
+    assert order.read_text() == f"sync -f {path}\numount {path}\n"
 
 
 async def test_what_the_kubelet_has_in_use_stays(kubelet):
@@ -257,5 +263,5 @@ def mount(mount_id: int, path: str, number: str = "7:1") -> Mount:
 def test_only_stages_of_this_driver_are_looked_at(path):
     stage = mount(1, f"/k/{STAGES}/{DIGEST}/globalmount")
 
-    assert rules.candidates([stage, mount(2, path, "7:2")], f"/k/{STAGES}") == (stage,)
-    assert rules.candidates([stage, mount(2, path)], f"/k/{STAGES}") == ()
+    assert rules.of_no_pod([stage, mount(2, path, "7:2")], f"/k/{STAGES}") == (stage,)
+    assert rules.of_no_pod([stage, mount(2, path)], f"/k/{STAGES}") == ()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.decide.format_mark import MARK_BYTES, mark_block, mark_offsets
+from provisioner.decide.format import MARK_BYTES, mark_block, mark_offsets
 from provisioner.model.errors import KubeError, NodeError, Reason
 from provisioner.node.devices import Devices
 from provisioner.node.format import FileSystemWish, Formatter, Found

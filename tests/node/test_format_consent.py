@@ -2,7 +2,7 @@
 
 import pytest
 
-from provisioner.decide.format_mark import mark_block, mark_offsets
+from provisioner.decide.format import mark_block, mark_offsets
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node import format as module
 from provisioner.node.programs import PATH, Programs

@@ -2,7 +2,7 @@
 
 import pytest
 
-from provisioner.decide.format_mark import MARK_BYTES, is_mark_of, mark_block, mark_offsets
+from provisioner.decide.format import MARK_BYTES, is_mark_of, mark_block, mark_offsets
 from provisioner.model.errors import NodeError
 from provisioner.node.programs import PATH, Programs
 from tests.node.foreign_data import noise

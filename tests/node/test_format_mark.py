@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.decide.format_mark import MARK_BYTES, mark_block, mark_offsets
+from provisioner.decide.format import MARK_BYTES, mark_block, mark_offsets
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node import format_mark
+from provisioner.node import claimed as marks
 from provisioner.node.claimed import ClaimedDevice
 from provisioner.node.format import Formatter
 from provisioner.node.programs import PATH, Programs
@@ -171,6 +171,6 @@ async def test_a_device_that_does_not_keep_what_is_written_is_not_formatted(work
     device = await workshop.device()
 
     with pytest.raises(NodeError, match="does not give back") as refused:
-        format_mark.write(Lying(), device, 0)
+        marks.write_mark(Lying(), device, 0)
 
     assert refused.value.reason is Reason.FORMAT_FAILED

@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import os
 import threading
 from functools import partial
 from types import SimpleNamespace
@@ -11,12 +12,14 @@ import pytest
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.node_requests import Unpublish, Unstage
 from provisioner.node import claimed, growth
+from provisioner.node import format as formatting
 from provisioner.node.devices import Devices
 from provisioner.node.format import FileSystemWish, Formatter
 from provisioner.node.patience import Patience
 from provisioner.node.programs import Programs
 from tests.node import threads
 from tests.node.loop_disks import NEEDS_LOOP_DEVICES, VOLUME, Consents
+from tests.node.machine import OTHER
 from tests.node.test_expand import expand
 
 pytest_plugins = ("tests.node.loop_fixtures", "tests.node.machine_fixtures")
@@ -121,6 +124,31 @@ async def test_the_next_tries_are_told_and_begin_nothing_until_it_answers(
     hanging.may_end.set()
     await work()
     assert len(patience) == 0
+
+
+async def test_a_device_whose_closing_hangs_holds_up_no_other(
+    host, device, formatter, hanging, monkeypatch
+):
+    """The kernel gives the number of its file to the next one before the closing ends."""
+    host.an_nvme_disk(OTHER, name="nvme2n1")
+    closed = []
+
+    def close(held):
+        closed.append(held)
+        os.close(held)
+        if len(closed) == 1:
+            hanging()
+
+    monkeypatch.setattr(formatting, "os", SimpleNamespace(close=close))
+    waiting = asyncio.create_task(formatter.ensure(device, WISH, "blank"))
+    assert await asyncio.to_thread(hanging.begun.wait, 10)
+
+    other = await Devices(host.roots, Patience()).find(OTHER, "", "", wait_s=0)
+    assert (await formatter.ensure(other, WISH, "blank")).is_new
+
+    assert len(set(closed)) == 1
+    hanging.may_end.set()
+    await waiting
 
 
 async def test_a_thread_that_cannot_be_started_keeps_no_device(device, formatter, patience):

@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node import imds as imds_module
-from provisioner.node.imds import Imds
+from provisioner.node import metadata as imds_module
+from provisioner.node.metadata import Imds
 from provisioner.sandbox.real_node.imds import InstanceMetadata, serving
 
 DOCUMENT = "dynamic/instance-identity/document"

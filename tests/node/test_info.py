@@ -6,10 +6,9 @@ import pytest
 
 from provisioner.decide.attachment_limit import LimitOptions
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node.imds import Imds
 from provisioner.node.info import Foreign, Info
-from provisioner.node.metadata import Metadata
-from provisioner.node.roots import Roots
+from provisioner.node.metadata import Imds, Metadata
+from provisioner.node.sysfs import Roots
 from provisioner.sandbox.real_node.imds import InstanceMetadata, serving
 from tests.node.kube_server import ATTACHMENTS
 

@@ -5,6 +5,7 @@ As an agent's container does that has kubelet's folder without propagation, and 
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -16,21 +17,6 @@ pytest_plugins = ("tests.node.machine_fixtures",)
 pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
 
 AGENT = ("unshare", "--mount", "--propagation", "private", "sh", "-c")
-
-
-@pytest.fixture
-def machine(machine):
-    (machine.roots.sys / "fs").symlink_to("/sys/fs")
-    return machine
-
-
-def known_by_its_name(machine, disk):
-    """Its folder in sysfs is a link to the one with the kernel's name for it, as it really is."""
-    by_number = machine.roots.sys / "dev/block" / disk.number
-    own = machine.roots.sys / "devices" / disk.loop.rpartition("/")[2]
-    own.parent.mkdir(exist_ok=True)
-    by_number.rename(own)
-    by_number.symlink_to(own)
 
 
 def held_open(path):
@@ -50,7 +36,7 @@ def unstage(machine):
 @pytest.mark.parametrize("file_system", ["ext4", "ext3", "xfs"])
 async def test_it_is_mounted_again_unchecked(machine, file_system):
     disk = machine.attach()
-    known_by_its_name(machine, disk)
+    machine.known_by_its_name(disk)
     await machine.stager.stage(machine.stage(file_system=file_system))
     (machine.staging() / "file").write_text("written")
     agent = held_open(machine.staging() / "file")
@@ -69,7 +55,7 @@ async def test_it_is_mounted_again_unchecked(machine, file_system):
 
 async def test_another_file_system_than_is_asked_for_is_refused(machine):
     disk = machine.attach()
-    known_by_its_name(machine, disk)
+    machine.known_by_its_name(disk)
     await machine.stager.stage(machine.stage(file_system="xfs"))
     (machine.staging() / "file").write_text("written")
     agent = held_open(machine.staging() / "file")
@@ -89,7 +75,7 @@ async def test_another_file_system_than_is_asked_for_is_refused(machine):
 async def test_for_reading_only_it_is_not_mounted_beside_a_writer(machine):
     """The kernel refuses: it is one superblock."""
     disk = machine.attach()
-    known_by_its_name(machine, disk)
+    machine.known_by_its_name(disk)
     await machine.stager.stage(machine.stage())
     (machine.staging() / "file").write_text("written")
     agent = held_open(machine.staging() / "file")
@@ -107,7 +93,7 @@ async def test_for_reading_only_it_is_not_mounted_beside_a_writer(machine):
 
 async def test_one_whose_file_system_has_ended_is_told(machine):
     disk = machine.attach()
-    known_by_its_name(machine, disk)
+    machine.known_by_its_name(disk)
     await machine.stager.stage(machine.stage(file_system="xfs"))
     (machine.staging() / "file").write_text("written")
     agent = held_open(machine.staging() / "file")
@@ -125,9 +111,55 @@ async def test_one_whose_file_system_has_ended_is_told(machine):
     assert machine.mounts_below() == []
 
 
+async def test_one_that_became_read_only_is_told_with_what_keeps_it(machine):
+    """Linux 6.15 and later mounts it once more, and lets nobody write."""
+    disk = machine.attach()
+    machine.known_by_its_name(disk)
+    await machine.stager.stage(machine.stage(flags=("errors=remount-ro",)))
+    (machine.staging() / "file").write_text("written")
+    agent = held_open(machine.staging() / "file")
+    try:
+        errors = f"/sys/fs/ext4/{disk.loop.rpartition('/')[2]}/trigger_fs_error"
+        Path(errors).write_text("by a test")
+        await machine.stager.unstage(unstage(machine))
+
+        with pytest.raises(NodeError, match="another mount namespace") as refused:
+            await machine.stager.stage(machine.stage(flags=("errors=remount-ro",)))
+    finally:
+        agent.kill()
+        agent.communicate()
+
+    assert refused.value.reason is Reason.DEVICE_BUSY
+    assert machine.mounts_below() == []
+    await machine.stager.stage(machine.stage())
+    (machine.staging() / "file").write_text("written")
+
+
+async def test_what_was_written_is_on_the_disk_once_it_is_unstaged(machine, tmp_path):
+    """An unmount flushes nothing while another mount namespace has the file system."""
+    disk = machine.attach()
+    await machine.stager.stage(machine.stage())
+    (machine.staging() / "file").write_text("written")
+    agent = held_open(machine.staging() / "file")
+    try:
+        await machine.stager.unstage(unstage(machine))
+
+        copy, seen = tmp_path / "copy", tmp_path / "seen"
+        run("cp", "--sparse=always", disk.image, copy)
+        seen.mkdir()
+        run("mount", "-o", "loop", copy, seen)
+        try:
+            assert (seen / "file").read_text() == "written"
+        finally:
+            run("umount", seen)
+    finally:
+        agent.kill()
+        agent.communicate()
+
+
 async def test_what_holds_a_device_otherwise_is_not_touched(machine):
     disk = machine.attach()
-    known_by_its_name(machine, disk)
+    machine.known_by_its_name(disk)
     run("mkfs.ext4", "-q", disk.node)
     held = os.open(disk.node, os.O_RDONLY | os.O_EXCL)
     try:

@@ -5,9 +5,8 @@ import asyncio
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node.imds import Imds
-from provisioner.node.metadata import Metadata
-from provisioner.node.roots import Roots
+from provisioner.node.metadata import Imds, Metadata
+from provisioner.node.sysfs import Roots
 from provisioner.sandbox.real_node.imds import InstanceMetadata, serving
 
 pytest_plugins = ("tests.node.kube_fixtures",)

@@ -13,7 +13,7 @@ from provisioner.model.node_view import NodeView
 from provisioner.node import metadata
 from provisioner.node.kube import NodeKube
 from provisioner.node.metadata import Metadata
-from provisioner.node.roots import Roots
+from provisioner.node.sysfs import Roots
 
 pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
 

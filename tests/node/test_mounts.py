@@ -8,7 +8,7 @@ import pytest
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.mounts import Mounts, _steady
-from provisioner.node.roots import Roots
+from provisioner.node.sysfs import Roots
 from tests.node.machine import run
 
 pytest_plugins = ("tests.node.machine_fixtures",)

@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node.operations import Operations
-from provisioner.node.unbroken import unbroken
+from provisioner.node.operations import Operations, unbroken
 
 pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
 VOLUME = "vol-0123456789abcdef0"

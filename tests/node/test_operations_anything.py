@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node.operations import Operations
-from provisioner.node.unbroken import unbroken
+from provisioner.node.operations import Operations, unbroken
 from tests.node.test_operations import turns
 
 pytestmark = pytest.mark.usefixtures("no_leaked_tasks")

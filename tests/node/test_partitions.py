@@ -13,7 +13,7 @@ from provisioner.node.devices import Devices
 from provisioner.node.format import FileSystemWish, Formatter
 from provisioner.node.patience import Patience
 from provisioner.node.programs import Programs
-from provisioner.node.roots import Roots
+from provisioner.node.sysfs import Roots
 from tests.node.foreign_data import dos_partitions
 from tests.node.loop_disks import MIB, NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME, Consents, Disk, run
 

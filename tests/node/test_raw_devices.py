@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.decide.format_mark import MARK_BYTES, mark_block, mark_offsets
+from provisioner.decide.format import MARK_BYTES, mark_block, mark_offsets
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.node_requests import AccessMode, Unpublish, Unstage
 from provisioner.node.claimed import ClaimedDevice

@@ -7,7 +7,7 @@ import pytest
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.node_requests import AccessMode, Capability, Expand, Publish, Stage, Stats
-from provisioner.node.requests import Requests
+from provisioner.node.service import Requests
 from provisioner.node.wire import csi_pb2
 
 ID = "vol-0123456789abcdef0"

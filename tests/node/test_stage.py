@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.decide.format_mark import MARK_BYTES, mark_block, mark_offsets
+from provisioner.decide.format import MARK_BYTES, mark_block, mark_offsets
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.node_requests import AccessMode, Unstage
 from tests.node.machine import MIB, VOLUME, Machine, run, why_no_ext_growth

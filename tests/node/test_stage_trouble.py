@@ -9,8 +9,9 @@ from structlog.testing import capture_logs
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.node_requests import AccessMode, Expand, Unpublish, Unstage
-from provisioner.node.codes import code_of
-from tests.node.machine import MIB, OTHER, VOLUME, Machine, damage, run
+from provisioner.node.devices import Device
+from provisioner.node.server import code_of
+from tests.node.machine import MIB, OTHER, VOLUME, Disk, Machine, damage, run
 
 pytest_plugins = ("tests.node.machine_fixtures",)
 pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
@@ -179,6 +180,41 @@ async def test_what_cannot_grow_is_mounted_at_its_old_size_and_told(machine):
     assert machine.growth.failed == 1  # of this process
 
 
+async def test_a_growth_that_fails_in_passing_is_tried_once_more(machine):
+    disk = machine.attach()
+    run("mkfs.xfs", "-q", disk.node)
+    disk.grow(1024)
+    runs, real = machine.folder / "runs", machine.real("xfs_growfs")
+    # As it ends while another one is at work.
+    fails = "echo xfs_growfs: Resource temporarily unavailable >&2; exit 1"
+    machine.fake(
+        "xfs_growfs",
+        f'echo run >> {runs}; [ -e {runs}.2 ] || {{ touch {runs}.2; {fails}; }}; exec {real} "$@"',
+    )
+
+    await machine.stager.stage(machine.stage(origin="snap-1", file_system="xfs"))
+
+    assert runs.read_text() == "run\nrun\n"
+    assert os.statvfs(machine.staging()).f_blocks * 4096 > 900 * MIB
+
+
+@pytest.mark.parametrize(
+    "ends", ["kill -9 $$", "echo resize2fs: Cannot allocate memory >&2; exit 1"]
+)
+async def test_a_growth_that_may_succeed_next_time_is_asked_for_again(machine, ends):
+    disk = machine.attach()
+    await machine.stager.stage(machine.stage())
+    disk.grow(1024)
+    machine.fake("resize2fs", ends)
+
+    with pytest.raises(NodeError, match="it is tried again") as failed:
+        await machine.expander.expand(Expand(VOLUME, str(machine.staging()), "", 0, 0, None))
+
+    assert failed.value.reason is Reason.GROW_FAILED
+    assert code_of(failed.value, "NodeExpandVolume") is StatusCode.UNAVAILABLE
+    await machine.stager.stage(machine.stage())  # at its old size
+
+
 async def test_an_ext4_without_64_bits_on_a_device_past_16_tib_is_mounted_at_its_old_size(machine):
     """As e2fsprogs 1.42 made them: resize2fs itself refuses."""
     disk = machine.attach()
@@ -228,6 +264,62 @@ async def test_what_dies_by_its_growth_is_told_and_not_used(machine):
 
     assert failed.value.reason is Reason.GROW_FAILED
     assert machine.mounts_below() == []
+
+
+def growth_breaks(machine: Machine, disk: Disk) -> None:
+    """Resize2fs fails, and the kernel has marked the file system as one with errors."""
+    errors = f"/sys/fs/ext4/{disk.loop.rpartition('/')[2]}/trigger_fs_error"
+    machine.fake("resize2fs", f"echo by a test > {errors}; exit 1")
+
+
+async def test_what_has_errors_after_its_growth_is_checked_before_it_is_used(machine):
+    disk = machine.attach()
+    machine.known_by_its_name(disk)
+    run("mkfs.ext4", "-q", disk.node)
+    disk.grow(1024)
+    growth_breaks(machine, disk)
+
+    with pytest.raises(NodeError, match="has found errors in the ext4 of volume") as failed:
+        await machine.stager.stage(machine.stage(origin="snap-1"))
+
+    assert failed.value.reason is Reason.FILE_SYSTEM_DAMAGED
+    assert machine.mounts_below() == []
+    machine.fake("resize2fs", "exit 1")
+    await machine.stager.stage(machine.stage(origin="snap-1"))
+    assert machine.devices.errors(await device_of(machine)) == 0
+
+
+async def test_what_has_errors_and_is_shown_to_no_pod_is_checked_and_mounted_anew(machine):
+    disk = machine.attach()
+    machine.known_by_its_name(disk)
+    await machine.stager.stage(machine.stage())
+    disk.grow(1024)
+    growth_breaks(machine, disk)
+    with pytest.raises(NodeError) as failed:
+        await machine.stager.stage(machine.stage())  # kubelet was restarted
+    assert code_of(failed.value, "NodeStageVolume") is StatusCode.UNAVAILABLE
+    machine.fake("resize2fs", "exit 1")
+
+    await machine.stager.stage(machine.stage())
+
+    assert machine.devices.errors(await device_of(machine)) == 0
+
+
+async def test_the_kubelet_lets_no_pod_use_what_has_errors_after_its_growth(machine):
+    disk = machine.attach()
+    machine.known_by_its_name(disk)
+    await machine.stager.stage(machine.stage())
+    disk.grow(1024)
+    growth_breaks(machine, disk)
+
+    with pytest.raises(NodeError, match="delete the pods of this node that use it") as failed:
+        await machine.expander.expand(Expand(VOLUME, str(machine.staging()), "", 0, 0, None))
+
+    assert code_of(failed.value, "NodeExpandVolume") is StatusCode.UNAVAILABLE
+
+
+async def device_of(machine: Machine) -> Device:
+    return await machine.devices.find(VOLUME, "", "", wait_s=0)
 
 
 async def test_mount_options_that_the_kernel_refuses_are_told(machine):

@@ -3,8 +3,8 @@
 import re
 
 from provisioner.decide.nvme_statistics import parse
+from provisioner.node.collector import LABELS, PREFIX, Measured, series_of
 from provisioner.node.metrics import NodeMetrics
-from provisioner.node.volume_series import LABELS, PREFIX, Measured, series_of
 from tests.documents import section
 from tests.node.statistics_pages import page
 

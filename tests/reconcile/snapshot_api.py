@@ -84,12 +84,12 @@ class Kube:
 
         return await self.mortal.carry_out(f"get {resource.plural}", WRITE_S, read)
 
-    async def page(self, resource: Resource[Any], **_: Any) -> tuple[Listing[Any], bool]:
-        def read() -> tuple[Listing[Any], bool]:
+    async def list(self, resource: Resource[Any], **_: Any) -> Listing[Any]:
+        def read() -> Listing[Any]:
             keys = [key for key in self.objects if key.startswith(f"{resource.plural} ")]
-            return Listing([self.decoded(key) for key in keys], str(self._version)), True
+            return Listing([self.decoded(key) for key in keys], str(self._version))
 
-        return await self.mortal.carry_out(f"page of {resource.plural}", WRITE_S, read)
+        return await self.mortal.carry_out(f"list {resource.plural}", WRITE_S, read)
 
     async def patch(
         self, resource: Resource[Any], name: str, body: Any, *, subresource: str = "", **_: Any

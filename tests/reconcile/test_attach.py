@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import msgspec
@@ -161,6 +162,9 @@ async def test_an_attach_that_waits_for_a_mark_tells_the_pod_why_that_stays():
 
     [(_, _, patch)] = world.kube.sent
     assert patch["status"]["attachError"]["message"] == DENIED.message
+    # Its volume may change, or go, while the mark stays.
+    world.watcher._take_in([VOLUME], {}, asked_at=math.inf)
+    assert world.woken == {"csi-1"}
 
 
 @pytest.mark.parametrize(

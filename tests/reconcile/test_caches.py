@@ -69,9 +69,6 @@ class SlowKube:
             await self.let_go.wait()
         return Listing([], "1")
 
-    async def page(self, resource: Resource[Any], **given: Any) -> tuple[Listing[Any], bool]:
-        return await self.list(resource, **given), True
-
     async def watch(self, *_: Any, **__: Any) -> AsyncIterator[None]:
         await asyncio.Event().wait()
         yield None

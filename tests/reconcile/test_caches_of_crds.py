@@ -140,6 +140,7 @@ async def test_a_list_that_fails_at_the_takeover_leaves_nothing_old_to_act_on():
         assert not caches.contents.values()
         assert not caches.contents.synced.is_set()
         assert caches.is_synced
+        assert caches.persistent_volumes in caches._first  # which it cannot do without
         kube.broken = False
         await caches.contents.synced.wait()
 

@@ -196,11 +196,12 @@ def test_a_claim_that_is_left_to_the_next_leader_is_not_told_so():
     assert in_virtual_time(story) == []
 
 
-def test_what_only_takes_its_time_is_no_warning():
+def test_success_and_what_only_takes_its_time_are_no_warnings():
     recorder = MagicMock()
+    ClaimEvents(recorder).succeeded(CLAIM, "the volume is there")
     ClaimEvents(recorder).note(CLAIM, "it is this claim's turn soon")
     ClaimEvents(recorder).failed(CLAIM, an_ec2_error(Reason.COPY_RATE))
     ClaimEvents(recorder).failed(CLAIM, an_ec2_error(Reason.INVALID_REQUEST))
 
     warned = [call.kwargs["warning"] for call in recorder.record.call_args_list]
-    assert warned == [False, False, True]
+    assert warned == [False, False, False, True]

@@ -1,5 +1,7 @@
 """What EC2 says to an id that cannot be one: in every call that takes ids."""
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -44,66 +46,54 @@ _OF_SNAPSHOTS: list[tuple[str, str, dict[str, Any], str]] = [
         "sourceSnapshotId",
     ),
 ]
-_OF_INSTANCES: list[tuple[str, str, dict[str, Any]]] = [
-    ("attach_volume", "InstanceId", {"VolumeId": _VOLUME, **_DEVICE}),
-    ("detach_volume", "InstanceId", {"VolumeId": _VOLUME}),
-    ("describe_instances", "InstanceIds", {}),
+_OF_INSTANCES: list[tuple[str, str, dict[str, Any], str]] = [
+    ("attach_volume", "InstanceId", {"VolumeId": _VOLUME, **_DEVICE}, ""),
+    ("detach_volume", "InstanceId", {"VolumeId": _VOLUME}, ""),
+    ("describe_instances", "InstanceIds", {}, ""),
 ]
 
 
-def _refused(lab: Lab, action: str, name: str, bad: str, rest: dict[str, Any]) -> tuple[str, str]:
+_KINDS: list[tuple[list[Any], str, list[str], list[str]]] = [
+    (
+        _OF_VOLUMES,
+        "InvalidVolumeID.Malformed",
+        ["foo", "local-ebs://dev/xvdbz", _SNAPSHOT, "vol_1"],
+        ["vol-", "vol-data", "vol-0123456789ABCDEF0", "vol-0123"],
+    ),
+    (
+        _OF_SNAPSHOTS,
+        "InvalidSnapshotID.Malformed",
+        ["foo", _VOLUME, "projects/p/snapshots/s"],
+        ["snap-", "snap-monday"],
+    ),
+    (
+        _OF_INSTANCES,
+        "InvalidInstanceID.Malformed",
+        [],
+        ["ma1", "hyperpod-ab12-i-0123456789abcdef0", "i-", "i-node"],
+    ),
+]
+"""Calls, then what is no id at all and what only begins like one: EC2 has words for each."""
+
+
+def _odd() -> Iterator[Any]:
+    for calls, malformed, strange, like in _KINDS:
+        for (action, name, rest, shown), bad in itertools.product(calls, [*strange, *like]):
+            told = (malformed, f'Invalid id: "{bad}"')
+            if bad in strange:
+                expected = "vol-..." if calls is _OF_VOLUMES else "snap-..."
+                text = f"Value ({bad}) for parameter {shown} is invalid. Expected: '{expected}'."
+                told = ("InvalidParameterValue", text)
+            yield pytest.param(action, name, rest, bad, told, id=f"{action} {name} {bad}")
+
+
+@pytest.mark.parametrize(("action", "name", "rest", "bad", "told"), list(_odd()))
+def test_what_is_no_id_is_refused_in_the_words_of_its_kind(
+    lab: Lab, action: str, name: str, rest: dict[str, Any], *, bad: str, told: tuple[str, str]
+) -> None:
     given = [_VOLUME, bad] if name == "VolumeIds" else [bad] if name.endswith("Ids") else bad
-    return refusal(getattr(lab.ec2, action), **rest, **{name: given})
 
-
-@pytest.mark.parametrize("bad", ["foo", "local-ebs://dev/xvdbz", "snap-0123456789abcdef0", "vol_1"])
-@pytest.mark.parametrize(("action", "name", "rest", "shown"), _OF_VOLUMES)
-def test_what_is_no_volumes_id_is_refused_with_what_is_expected(
-    lab: Lab, action: str, name: str, rest: dict[str, Any], *, shown: str, bad: str
-) -> None:
-    text = f"Value ({bad}) for parameter {shown} is invalid. Expected: 'vol-...'."
-
-    assert _refused(lab, action, name, bad, rest) == ("InvalidParameterValue", text)
-
-
-@pytest.mark.parametrize("bad", ["foo", "vol-0123456789abcdef0", "projects/p/snapshots/s"])
-@pytest.mark.parametrize(("action", "name", "rest", "shown"), _OF_SNAPSHOTS)
-def test_what_is_no_snapshots_id_is_refused_with_what_is_expected(
-    lab: Lab, action: str, name: str, rest: dict[str, Any], *, shown: str, bad: str
-) -> None:
-    text = f"Value ({bad}) for parameter {shown} is invalid. Expected: 'snap-...'."
-
-    assert _refused(lab, action, name, bad, rest) == ("InvalidParameterValue", text)
-
-
-@pytest.mark.parametrize("bad", ["vol-", "vol-data", "vol-0123456789ABCDEF0", "vol-0123"])
-@pytest.mark.parametrize(("action", "name", "rest"), [each[:3] for each in _OF_VOLUMES])
-def test_what_only_begins_like_a_volumes_id_is_malformed(
-    lab: Lab, action: str, name: str, rest: dict[str, Any], bad: str
-) -> None:
-    expected = ("InvalidVolumeID.Malformed", f'Invalid id: "{bad}"')
-
-    assert _refused(lab, action, name, bad, rest) == expected
-
-
-@pytest.mark.parametrize("bad", ["snap-", "snap-monday"])
-@pytest.mark.parametrize(("action", "name", "rest"), [each[:3] for each in _OF_SNAPSHOTS])
-def test_what_only_begins_like_a_snapshots_id_is_malformed(
-    lab: Lab, action: str, name: str, rest: dict[str, Any], bad: str
-) -> None:
-    expected = ("InvalidSnapshotID.Malformed", f'Invalid id: "{bad}"')
-
-    assert _refused(lab, action, name, bad, rest) == expected
-
-
-@pytest.mark.parametrize("bad", ["ma1", "hyperpod-ab12-i-0123456789abcdef0", "i-", "i-node"])
-@pytest.mark.parametrize(("action", "name", "rest"), _OF_INSTANCES)
-def test_what_is_no_instances_id_is_malformed(
-    lab: Lab, action: str, name: str, rest: dict[str, Any], bad: str
-) -> None:
-    expected = ("InvalidInstanceID.Malformed", f'Invalid id: "{bad}"')
-
-    assert _refused(lab, action, name, bad, rest) == expected
+    assert refusal(getattr(lab.ec2, action), **rest, **{name: given}) == told
 
 
 @pytest.mark.parametrize("action", ["create_tags", "delete_tags"])
