@@ -167,7 +167,10 @@ def test_versions_that_run_backwards_have_the_kind_listed() -> None:
     told(story, Behind(), objects=MANY)
 
 
-def test_a_restored_etcd_of_a_higher_version_is_noticed_by_the_next_list_and_told() -> None:
+@pytest.mark.parametrize("objects", [3, MANY])
+def test_a_restored_etcd_of_a_higher_version_is_noticed_by_the_next_list_and_told(
+    objects: int,
+) -> None:
     async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
         told: list[str] = []
         informer.on_restore = lambda: told.append("restored")
@@ -182,7 +185,7 @@ def test_a_restored_etcd_of_a_higher_version_is_noticed_by_the_next_list_and_tol
         assert informer.get("pv-1") == before
         assert told == ["restored"]
 
-    told(story, Behind(has_bookmarks=False), objects=MANY)
+    told(story, Behind(has_bookmarks=False), objects=objects)
 
 
 def test_once_a_list_was_needed_short_watches_are_left_out_for_minutes() -> None:
