@@ -170,7 +170,7 @@ class Informer(Generic[T]):
         for _ in range(_SHORT_WATCHES):
             if await self._is_past(version):
                 return
-            if _now_s() < self._next_short_watch_s:
+            if not self._listed.is_set() or _now_s() < self._next_short_watch_s:
                 break
             # Also has one API server more ask etcd how far it is.
             await self._ask(_FEW if len(self._store.values()) < _FEW else 1)
@@ -236,7 +236,8 @@ class Informer(Generic[T]):
         return self._has_all_of(version)
 
     def _has_all_of(self, version: str) -> bool:
-        return self.synced.is_set() and is_past(self._store.version, version)
+        # While another list is wanted, what is here may be of a world before a restore of etcd.
+        return self._listed.is_set() and is_past(self._store.version, version)
 
     async def _watch_shortly(self, version: str) -> None:
         try:
