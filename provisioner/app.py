@@ -18,7 +18,6 @@ from typing import Protocol
 import structlog
 
 from provisioner import process
-from provisioner.decide import predecessors
 from provisioner.ec2.botocore_client import our_version
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.rates import parse_rates
@@ -29,6 +28,7 @@ from provisioner.kube.queue import KeyedQueue
 from provisioner.metrics import Metrics
 from provisioner.model.errors import StorageError
 from provisioner.model.persistent_volume import sanitised
+from provisioner.model.reign import left_nothing
 from provisioner.reconcile.attach import Attacher
 from provisioner.reconcile.dead_node import DeadNodes
 from provisioner.reconcile.delete import Deleter
@@ -223,7 +223,7 @@ class Controller:
         reign, claims = self.leases.reign, list(self.caches.claims.values())
         self.marks.lineage.take_over(reign, claims)
         volumes, attached = self.caches.persistent_volumes, self.caches.attachments
-        is_first = self.leases.are_new and predecessors.left_nothing(
+        is_first = self.leases.are_new and left_nothing(
             volumes.values(), attached.values(), claims, self.settings.driver
         )
         self.provisioner.takeover.take_over(claims, reign, is_first=is_first)

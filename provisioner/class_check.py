@@ -15,9 +15,7 @@ import msgspec
 import yaml
 
 from provisioner.decide import class_check as rules
-from provisioner.decide import class_zones
-from provisioner.decide.class_check import Check, Findings
-from provisioner.decide.class_zones import Located
+from provisioner.decide.class_check import Check, Findings, Located
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.storage_class import StorageClass
 
@@ -159,4 +157,4 @@ async def _read_cluster(question: Question) -> tuple[StorageClass | None, list[L
 def located(nodes: Sequence[Node], csi_nodes: Sequence[CsiNode], driver: str) -> list[Located]:
     """Where nodes are, and on which of them the driver is registered."""
     registered = {each.name for each in csi_nodes if each.driver(driver) is not None}
-    return [class_zones.located(node.labels, has_driver=node.name in registered) for node in nodes]
+    return [rules.located(node.labels, has_driver=node.name in registered) for node in nodes]

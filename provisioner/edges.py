@@ -34,27 +34,9 @@ from provisioner.settings import Settings
 class Edges:
     """What flows read and act through.
 
-    Attributes:
-        settings: the options.
-        client: the API server.
-        caches: what it has, as far as we were told.
-        events: what people are told.
-        metrics: what is counted.
-        volumes: EBS volumes.
-        instances: EC2 instances and what is attached to them.
-        lookups: volumes by their name tag, many names a call.
-        zone_names: zones by their ids.
-        modifications: changes of EBS volumes.
-        snapshots: EBS snapshots.
-        watchers: describe what is in transition, and wake whoever waits.
-        watcher: that of volumes.
-        volume_reads: volumes by id as they are now, many ids a call.
-        modification_reads: the latest modifications by volume id, many ids a call.
-        snapshot_lookups: EBS snapshots by their name tag, many names a call.
-        marks: which volumes nobody owns yet.
-        node_writes: changes of Nodes.
-        instance_lookups: running instances by private name and address, many a call.
-        instance_types: what EC2 tells of families of instance types.
+    Those that look things up ask EC2 for many names or ids a call; ``watchers`` describe what is in
+    transition and wake whoever waits, ``watcher`` is that of volumes; ``marks`` say which volumes
+    nobody owns yet.
     """
 
     settings: Settings

@@ -9,76 +9,52 @@ class SharedMetrics:
     """The series of caches, queues, leases and EC2 calls, which every process of ours has."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self.flow_failures = Counter(
-            "ebs_provisioner_flow_failures_total",
-            "Failed steps, by flow and reason.",
-            ["flow", "reason"],
-            registry=registry,
+        self.registry = CollectorRegistry()
+        self.flow_failures = self._counter(
+            "flow_failures", "Failed steps, by flow and reason.", "flow", "reason"
         )
-        self.ec2_calls = Counter(
-            "ebs_provisioner_ec2_calls_total",
+        self.ec2_calls = self._counter(
+            "ec2_calls",
             "EC2 calls sent, by action and outcome (ok or the reason).",
-            ["action", "outcome"],
-            registry=registry,
+            "action",
+            "outcome",
         )
-        self.ec2_seconds = Histogram(
-            "ebs_provisioner_ec2_call_seconds",
-            "Time until EC2 answered, by action.",
-            ["action"],
-            buckets=SECONDS,
-            registry=registry,
+        self.ec2_seconds = self._histogram(
+            "ec2_call_seconds", "Time until EC2 answered, by action.", "action"
         )
-        self.ec2_throttles = Counter(
-            "ebs_provisioner_ec2_throttles_total",
-            "Calls that EC2 throttled, by action.",
-            ["action"],
-            registry=registry,
+        self.ec2_throttles = self._counter(
+            "ec2_throttles", "Calls that EC2 throttled, by action.", "action"
         )
-        self.ec2_wait_seconds = Counter(
-            "ebs_provisioner_ec2_limiter_wait_seconds_total",
+        self.ec2_wait_seconds = self._counter(
+            "ec2_limiter_wait_seconds",
             "Time that callers waited for the limiter, by action.",
-            ["action"],
-            registry=registry,
+            "action",
         )
-        self.credentials = Gauge(
-            "ebs_provisioner_aws_credentials_usable",
-            "1 while there are AWS credentials and EC2 accepts them.",
-            registry=registry,
+        self.credentials = self._gauge(
+            "aws_credentials_usable", "1 while there are AWS credentials and EC2 accepts them."
         )
-        self.queue_depth = Gauge(
-            "ebs_provisioner_queue_depth",
-            "Keys waiting or being worked on, by queue.",
-            ["queue"],
-            registry=registry,
+        self.queue_depth = self._gauge(
+            "queue_depth", "Keys waiting or being worked on, by queue.", "queue"
         )
-        self.watch_events = Counter(
-            "ebs_provisioner_watch_events_total",
-            "Watch events received, by kind.",
-            ["kind"],
-            registry=registry,
+        self.watch_events = self._counter("watch_events", "Watch events received, by kind.", "kind")
+        self.relists = self._counter("relists", "Full lists done, by kind.", "kind")
+        self.unreadable = self._counter(
+            "unreadable_objects", "Objects that could not be decoded, by kind.", "kind"
         )
-        self.relists = Counter(
-            "ebs_provisioner_relists_total",
-            "Full lists done, by kind.",
-            ["kind"],
-            registry=registry,
+        self.events_dropped = self._counter(
+            "events_dropped", "Kubernetes Events that the rate limit or a full queue dropped."
         )
-        self.unreadable = Counter(
-            "ebs_provisioner_unreadable_objects_total",
-            "Objects that could not be decoded, by kind.",
-            ["kind"],
-            registry=registry,
-        )
-        self.events_dropped = Counter(
-            "ebs_provisioner_events_dropped_total",
-            "Kubernetes Events that the rate limit or a full queue dropped.",
-            registry=registry,
-        )
-        self.leader = Gauge(
-            "ebs_provisioner_leader",
-            "1 while this process holds all leases.",
-            registry=registry,
+        self.leader = self._gauge("leader", "1 while this process holds all leases.")
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"ebs_provisioner_{name}_total", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"ebs_provisioner_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
+        return Histogram(
+            f"ebs_provisioner_{name}", text, labels, buckets=SECONDS, registry=self.registry
         )
 
 
@@ -87,39 +63,28 @@ class Metrics(SharedMetrics):
 
     def __init__(self) -> None:
         super().__init__()
-        self.flow_seconds = Histogram(
-            "ebs_provisioner_flow_seconds",
-            "From the first look at an object to its end, by flow.",
-            ["flow"],
-            buckets=SECONDS,
-            registry=self.registry,
+        self.flow_seconds = self._histogram(
+            "flow_seconds", "From the first look at an object to its end, by flow.", "flow"
         )
-        self.in_transition = Gauge(
-            "ebs_provisioner_in_transition",
-            "What EC2 is looked at for again and again, by kind.",
-            ["kind"],
-            registry=self.registry,
+        self.in_transition = self._gauge(
+            "in_transition", "What EC2 is looked at for again and again, by kind.", "kind"
         )
-        self.modifications_waiting = Gauge(
-            "ebs_provisioner_modifications_waiting",
+        self.modifications_waiting = self._gauge(
+            "modifications_waiting",
             "Claims whose volume grows or changes only once EC2 allows another modification.",
-            registry=self.registry,
         )
-        self.extra_tags = Counter(
-            "ebs_provisioner_extra_tags_total",
+        self.extra_tags = self._counter(
+            "extra_tags",
             "Existing volumes that lacked extra tags, by what was done with them.",
-            ["outcome"],
-            registry=self.registry,
+            "outcome",
         )
-        self.zone_refuses = Gauge(
-            "ebs_provisioner_zone_refuses",
+        self.zone_refuses = self._gauge(
+            "zone_refuses",
             "1 for as long as it is believed that a zone, or an Outpost, refuses a volume type.",
-            ["zone", "type", "reason"],
-            registry=self.registry,
+            "zone",
+            "type",
+            "reason",
         )
-        self.orphans = Counter(
-            "ebs_provisioner_orphans_total",
-            "Volumes without an owner, by what was done with them.",
-            ["outcome"],
-            registry=self.registry,
+        self.orphans = self._counter(
+            "orphans", "Volumes without an owner, by what was done with them.", "outcome"
         )

@@ -1,17 +1,33 @@
-"""What each long-running program of ours does: end when it is told to, and show how it is."""
+"""What each long-running program of ours does: end when it is told to, and show how it is.
+
+The HTTP server for kubelet and Prometheus has /healthz, /readyz and /metrics.
+"""
 
 import asyncio
 import signal
-from collections.abc import Coroutine
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from provisioner import probes
+from provisioner.model.errors import Reason, StorageError
+
+# Says what is wrong in a few words; "" when nothing is.
+Check = Callable[[], str]
+
+# Brings up to date what is not counted as it happens.
+Measure = Callable[[], Awaitable[None]]
+
+_SHUTDOWN_S = 1.0
 
 log = structlog.get_logger(__name__)
+
+
+async def nothing_to_measure() -> None:
+    """For programs that count all as it happens."""
 
 
 def stop_on_signals() -> asyncio.Event:
@@ -44,8 +60,8 @@ async def show(
     address: str,
     *,
     registry: CollectorRegistry,
-    ready: probes.Check,
-    measure: probes.Measure = probes.nothing_to_measure,
+    ready: Check,
+    measure: Measure = nothing_to_measure,
 ) -> None:
     """Serve probes and metrics until the stack is closed; not at all for an address of "".
 
@@ -56,6 +72,79 @@ async def show(
         return
     port = await stack.enter_async_context(
         # An event loop that answers is alive; all else is tried again.
-        probes.serve(address, registry=registry, healthy=lambda: "", ready=ready, measure=measure)
+        serve(address, registry=registry, healthy=lambda: "", ready=ready, measure=measure)
     )
     log.info("serving probes and metrics", port=port)
+
+
+@asynccontextmanager
+async def serve(
+    address: str,
+    *,
+    registry: CollectorRegistry,
+    healthy: Check,
+    ready: Check,
+    measure: Measure = nothing_to_measure,
+) -> AsyncGenerator[int]:
+    """Serve the probes and metrics for as long as the context lasts; gives the port.
+
+    Args:
+        address: "host:port", ":port" for all interfaces; port 0 chooses a free one.
+        registry: what /metrics shows.
+        healthy: asked by /healthz; kubelet restarts the container when it objects.
+        ready: asked by /readyz.
+        measure: waited for before /metrics answers; has a limit of its own.
+
+    Raises:
+        StorageError: NOT_SUPPORTED in one line, when the address is malformed or in use.
+    """
+    host, port = host_and_port(address)
+
+    app = web.Application()
+    app.router.add_get("/healthz", _answering(healthy))
+    app.router.add_get("/readyz", _answering(ready))
+    app.router.add_get("/metrics", _showing(registry, measure))
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as exc:
+            message = f"cannot serve probes and metrics on {address}: {exc.strerror or exc}"
+            raise StorageError(Reason.NOT_SUPPORTED, message) from exc
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def _answering(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(_: web.Request) -> web.Response:
+        problem = check()
+        return web.Response(text=f"{problem or 'ok'}\n", status=503 if problem else 200)
+
+    return answer
+
+
+def _showing(
+    registry: CollectorRegistry, measure: Measure
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def metrics(_: web.Request) -> web.Response:
+        await measure()
+        return web.Response(
+            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    return metrics
+
+
+def host_and_port(address: str) -> tuple[str | None, int]:
+    """Read an address; the host is None for all interfaces.
+
+    Raises:
+        StorageError: NOT_SUPPORTED, it is malformed.
+    """
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 -- TCP
+        message = f'"{address}" is no address; expected host:port or :port'
+        raise StorageError(Reason.NOT_SUPPORTED, message)
+    return host.strip("[]") or None, int(port)

@@ -9,7 +9,7 @@ from provisioner.ec2 import botocore_client
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import NODES
 from provisioner.model.errors import KubeError, Reason, StorageError
-from provisioner.probes import Check
+from provisioner.process import Check
 
 _AGAIN_S = 10.0
 

@@ -10,7 +10,7 @@ from provisioner.decide.storage_class import ReadClass
 from provisioner.decide.zones import NoZone, candidates
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.node import Node
-from provisioner.model.placed_volume import PlacedVolume
+from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.pod import Pod
 from provisioner.model.zone import ZONE_LABEL, Place
 from tests.builders import DELETED_AT, ZONE

@@ -35,7 +35,6 @@ def a_snapshot(
             deletion_timestamp=DELETED_AT if deleting else None,
             finalizers=finalizers,
         ),
-        spec=v.VolumeSnapshotSpec(source=v.SnapshotSource(persistent_volume_claim_name="data")),
         status=status if content else None,
     )
 

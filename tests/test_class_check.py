@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from provisioner import class_check, cli
 from provisioner.class_check import Question, located, read_file, told
 from provisioner.decide import class_check as rules
-from provisioner.decide.class_zones import Located
+from provisioner.decide.class_check import Located
 from provisioner.model.storage_class import StorageClass
-from provisioner.model.zone import Place
 from tests.builders import DRIVER, a_csi_node, a_node
 from tests.documents import section
 
@@ -149,7 +148,7 @@ def test_the_classes_of_the_manifests_are_sound():
 
     assert len(classes) > 1
     for each in classes:
-        found = rules.findings(each, [Located(Place(A), has_driver=True)])
+        found = rules.findings(each, [Located(A, has_driver=True)])
         assert found == rules.Findings()
 
 
@@ -172,9 +171,9 @@ def test_nodes_are_located_by_their_labels():
     )
 
     assert nodes == [
-        Located(Place(A), has_driver=True),
-        Located(Place(A), has_driver=False),
-        Located(None, has_driver=False),
+        Located(A, has_driver=True),
+        Located(A, has_driver=False),
+        Located("", has_driver=False),
     ]
 
 

@@ -27,8 +27,7 @@ ALLOWED = {
     "decide": {"model"},
     "metrics": set(),
     "logs": set(),
-    "probes": {"model"},
-    "process": {"probes"},
+    "process": {"model"},
     "settings": {"model"},
     # What all command lines share.
     "options": {"model", "ec2"},
@@ -39,9 +38,9 @@ ALLOWED = {
     # "edges": what flows share, made once; of flows it knows nothing.
     "reconcile": {"decide", "model", "kube", "ec2", "metrics", "settings", "edges"},
     "edges": {"reconcile", "kube", "ec2", "metrics", "settings"},
-    # "probes", "process", "logs" and "options": as all our programs. Nothing that loads boto3 or
+    # "process", "logs" and "options": as all our programs. Nothing that loads boto3 or
     # kubernetes: it runs on every node.
-    "node": {"model", "decide", "kube_failures", "logs", "process", "probes", "options"},
+    "node": {"model", "decide", "kube_failures", "logs", "process", "options"},
     "webhook.model": {"model"},
     # "decide": what a class can do is said once, for claims and for whoever creates the class.
     "webhook.decide": {"webhook.model", "model", "decide"},
@@ -55,22 +54,21 @@ ALLOWED = {
             "kube",
             "metrics",
             "process",
-            "probes",
             "ec2",
         ),
         *("logs", "options", "region"),
     },
     "sandbox": {"model"},
     # The Region of AWS: each program that asks EC2 finds it by the same code.
-    "region": {"decide", "model", "kube", "ec2", "probes"},
+    "region": {"decide", "model", "kube", "ec2", "process"},
     "app": {
-        *("reconcile", "decide", "model", "kube", "ec2", "metrics", "process", "settings", "logs"),
+        *("reconcile", "model", "kube", "ec2", "metrics", "process", "settings", "logs"),
         *("edges", "region"),
     },
     # `class check`: a class, from a file or the cluster, and what is said of it.
     "class_check": {"decide", "model", "kube"},
     # `volumes`: what the API server wants and EC2 has, as a table.
-    "volumes_table": {"decide", "model", "kube", "ec2", "metrics", "region"},
+    "volumes_table": {"model", "kube", "ec2", "metrics", "region"},
     # A developer's command that writes the table of attachment limits.
     "limit_table": {"decide", "model"},
     "cli": {

@@ -13,7 +13,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from provisioner import __file__ as package_file
-from provisioner import app, probes
+from provisioner import app, process
 from provisioner.cli import controller
 from provisioner.decide import agent_taint
 from provisioner.decide import initialize_node as rules
@@ -222,7 +222,7 @@ async def test_the_probes_are_served():
     paths = [ours[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")]
 
     async with (
-        probes.serve(
+        process.serve(
             "127.0.0.1:0", registry=CollectorRegistry(), healthy=lambda: "", ready=lambda: ""
         ) as port,
         aiohttp.ClientSession() as session,

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from provisioner import probes
+from provisioner import process
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.node import kube
 from provisioner.node.commands import drain, node
@@ -234,7 +234,7 @@ async def test_the_probes_are_served():
     paths = [ours[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")]
 
     async with (
-        probes.serve(
+        process.serve(
             "127.0.0.1:0", registry=CollectorRegistry(), healthy=lambda: "", ready=lambda: ""
         ) as port,
         aiohttp.ClientSession() as session,

@@ -2,7 +2,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from provisioner import probes
+from provisioner import process
 from provisioner.model.errors import StorageError
 
 
@@ -21,14 +21,14 @@ async def fetch(port: int, path: str) -> tuple[int, str]:
 
 async def test_says_that_all_is_well() -> None:
     registry = CollectorRegistry()
-    async with probes.serve("127.0.0.1:0", registry=registry, healthy=fine, ready=fine) as port:
+    async with process.serve("127.0.0.1:0", registry=registry, healthy=fine, ready=fine) as port:
         assert await fetch(port, "/healthz") == (200, "ok\n")
         assert await fetch(port, "/readyz") == (200, "ok\n")
 
 
 async def test_says_what_is_wrong() -> None:
     registry = CollectorRegistry()
-    async with probes.serve(
+    async with process.serve(
         "127.0.0.1:0", registry=registry, healthy=fine, ready=lambda: "caches are empty"
     ) as port:
         assert await fetch(port, "/healthz") == (200, "ok\n")
@@ -38,7 +38,7 @@ async def test_says_what_is_wrong() -> None:
 async def test_shows_the_metrics_of_the_registry() -> None:
     registry = CollectorRegistry()
     Counter("volumes_made", "Volumes.", registry=registry).inc(3)
-    async with probes.serve("127.0.0.1:0", registry=registry, healthy=fine, ready=fine) as port:
+    async with process.serve("127.0.0.1:0", registry=registry, healthy=fine, ready=fine) as port:
         status, text = await fetch(port, "/metrics")
 
     assert status == 200
@@ -47,8 +47,8 @@ async def test_shows_the_metrics_of_the_registry() -> None:
 
 async def test_an_address_in_use_is_one_clear_line() -> None:
     registry = CollectorRegistry()
-    async with probes.serve("127.0.0.1:0", registry=registry, healthy=fine, ready=fine) as port:
-        second = probes.serve(f"127.0.0.1:{port}", registry=registry, healthy=fine, ready=fine)
+    async with process.serve("127.0.0.1:0", registry=registry, healthy=fine, ready=fine) as port:
+        second = process.serve(f"127.0.0.1:{port}", registry=registry, healthy=fine, ready=fine)
         with pytest.raises(StorageError, match=f"on 127.0.0.1:{port}: "):
             await second.__aenter__()
 
@@ -57,7 +57,7 @@ async def test_an_address_in_use_is_one_clear_line() -> None:
 async def test_a_malformed_address_is_named(address: str) -> None:
     registry = CollectorRegistry()
     with pytest.raises(StorageError, match=f'"{address}" is no address'):
-        await probes.serve(address, registry=registry, healthy=fine, ready=fine).__aenter__()
+        await process.serve(address, registry=registry, healthy=fine, ready=fine).__aenter__()
 
 
 async def test_what_has_to_be_measured_is_measured_before_metrics_are_shown() -> None:
@@ -67,7 +67,7 @@ async def test_what_has_to_be_measured_is_measured_before_metrics_are_shown() ->
     async def measure() -> None:
         gauge.inc()
 
-    async with probes.serve(
+    async with process.serve(
         "127.0.0.1:0", registry=registry, healthy=fine, ready=fine, measure=measure
     ) as port:
         await fetch(port, "/healthz")

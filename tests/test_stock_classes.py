@@ -11,7 +11,8 @@ import yaml
 from provisioner import __file__ as package_file
 from provisioner.decide.storage_class import read
 from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
-from provisioner.model.parameters import FILE_SYSTEM_KEY, SECRET_KEYS, TABLE, TAG_PREFIX, parse
+from provisioner.model.parameters import FILE_SYSTEM_KEY, SECRET_KEYS, TABLE, parse
+from provisioner.model.tags import TAG_PREFIX
 from tests.builders import a_class
 from tests.documents import all_documents
 

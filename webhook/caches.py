@@ -32,7 +32,7 @@ from provisioner.model.driver import AUTO_MODE_DRIVER
 from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.node_affinity import names_zone, zones_named
-from provisioner.model.placed_volume import PlacedVolume
+from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import ZONE_KEYS, allowed_zones
 from webhook.model.views import ClaimView, ClassView, NodeView, VolumeView, Zones

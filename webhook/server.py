@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 import structlog
 from aiohttp import hdrs, web
 
-from provisioner import probes
+from provisioner import process
 from provisioner.model.errors import Reason, StorageError
 from webhook.dispatch import Dispatcher, Reply
 from webhook.metrics import WebhookMetrics
@@ -468,7 +468,7 @@ def _headers(reply: Reply) -> dict[str, str]:
 
 
 def _bound(address: str) -> socket.socket:
-    host, port = probes.host_and_port(address)
+    host, port = process.host_and_port(address)
     try:
         listener = _everywhere(port) if host is None else _at(host, port)
     except OSError as exc:

@@ -2,7 +2,8 @@
 
 The flow never sleeps in a step: it sends a call, asks the watcher to wake it, and decides again
 from the new sighting. A deletion that arrives while a volume is still attaching is therefore
-just the next decision.
+just the next decision. Nothing is let go before EC2 has confirmed that the volume is off the
+instance.
 Source: external-attacher 4.12 pkg/controller/csi_handler.go; EC2 AttachVolume and DetachVolume.
 """
 
@@ -17,7 +18,7 @@ from provisioner.model.ids import is_instance_id, is_volume_id
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
 from provisioner.model.pod import Pod
-from provisioner.model.volume import AttachmentState, Volume
+from provisioner.model.volume import AttachmentState, InstanceAttachment, Volume
 
 STUCK_S = 90.0  # aws-ebs-csi-driver #2833: an attachment that takes longer will not come
 SEND_AGAIN_S = (
@@ -26,6 +27,9 @@ SEND_AGAIN_S = (
 DROPPED_AGAIN_S = 300.0  # an AttachVolume that EC2 takes and drops is sent no more often in the end
 MULTI_ATTACH_INSTANCES = 16  # EBS user guide "Multi-Attach" (read 2026-11-21)
 CONSISTENCY_S = 60.0  # how long EC2 may describe the world as it was
+GONE_S = 10.0  # a volume that was known and is missing for so long is gone
+BUSY_S = 60.0  # a detach that takes longer is told to the user
+STALLED_S = 120.0  # a detach that EC2 took and that never began is sent again
 
 
 class Kind(Enum):
@@ -354,3 +358,120 @@ def named_volume(
         return persistent_volume.volume_id(driver)
     inline = attachment.spec.source.inline_volume_spec
     return PersistentVolume(spec=inline).volume_id(driver) if inline is not None else None
+
+
+def target_to_detach(
+    attachment: Attachment,
+    *,
+    driver: str,
+    persistent_volume: PersistentVolume | None,
+    csi_node: CsiNode | None,
+) -> tuple[str | None, str | None]:
+    """Volume id and instance id as far as they are known.
+
+    What was recorded at attach wins: a node made anew under its old name is another instance.
+    """
+    volume_id = attachment.annotations.get(VOLUME_ID) or named_volume(
+        attachment, persistent_volume, driver
+    )
+    instance_id = attachment.annotations.get(NODE_ID)
+    if not instance_id and csi_node is not None:
+        registered = csi_node.driver(driver)
+        instance_id = registered.node_id if registered else None
+    return volume_id, instance_id
+
+
+def next_detach_step(
+    attachment: Attachment,
+    target: Target,
+    *,
+    driver: str,
+    view: View,
+    now_s: float,
+    look_first: bool,
+    attach_may_be_under_way_until_s: float,
+) -> DetachStep:
+    """The next step of an attachment that is being deleted.
+
+    ``look_first``: a process before us may have asked for the detach already.
+    ``attach_may_be_under_way_until_s``: so long an earlier process's call may take effect.
+    """
+    if finalizer_of_attacher(driver) not in attachment.finalizers:
+        return Nothing()
+    if not is_volume_id(target.volume_id) or not is_instance_id(target.instance_id):
+        return _by_no_call(target, view)
+    call = view.call
+    if call is None and look_first and _may_be_leaving(target, view):
+        return Wait(target.volume_id)
+    if call is None or call.kind is Kind.ATTACH or call.target != target:
+        return Detach(target)
+    if view.missing_for_s is not None and view.missing_for_s >= GONE_S:
+        return Release(target.volume_id)
+    there = view.seen.on(target.instance_id) if view.seen is not None else None
+    waited_s = now_s - call.sent_at_s
+    if there is not None:
+        again_s = SEND_AGAIN_S if call.uncertain or call.refused else STALLED_S
+        leaving = there.state in (AttachmentState.DETACHING, AttachmentState.BUSY)
+        return _still_there(target, waited_s) if leaving or waited_s < again_s else Detach(target)
+    if view.seen is None and not call.refused:
+        return Wait(target.volume_id)
+    # EC2 says that it is not attached. What was seen attached before is off for good; but an
+    # attach that was never seen may still take effect when its reply, or the detach's, was lost.
+    lost_until_s = call.sent_at_s + CONSISTENCY_S if call.uncertain else 0.0
+    late_s = max(lost_until_s, attach_may_be_under_way_until_s) if not attachment.attached else 0.0
+    return Release(target.volume_id) if now_s >= late_s else Wait(target.volume_id)
+
+
+def is_still_wanted(
+    asked: Attachment, now: Attachment | None, there: InstanceAttachment | None
+) -> bool:
+    """Whether a detach that has waited for its turn is still to be sent.
+
+    ``asked``: the object for which it was decided; ``now``: the one under its name now. ``there``:
+    the volume on the instance, as seen since. Two things can have changed: the object was removed
+    by force and made anew, or an attach that was stuck has come true.
+    """
+    if now is None or now.deleting:
+        return True
+    if asked.deleting:
+        return False
+    return there is None or there.state is not AttachmentState.ATTACHED
+
+
+def _by_no_call(target: Target, view: View) -> Wait | Release:
+    """An attachment that DetachVolume does not take; a look at the volume decides.
+
+    What is no volume is attached nowhere. To SageMaker HyperPod nodes the stock driver attaches
+    volumes by SageMaker's own call, and EC2 shows these attachments without an instance: API
+    VolumeAttachment (read 2026-11-22), ``instanceId`` "returns null" for what AWS manages.
+    """
+    if not is_volume_id(target.volume_id):
+        return Release(target.volume_id)
+    if view.seen is None:
+        is_gone = view.missing_for_s is not None and view.missing_for_s >= GONE_S
+        return Release(target.volume_id) if is_gone else Wait(target.volume_id)
+    if not view.seen.on(""):
+        return Release(target.volume_id)
+    return Wait(
+        target.volume_id,
+        f"volume {target.volume_id} is attached to {target.instance_id[:100]!r}, which is no EC2 "
+        "instance, so it can only be detached by the service that manages it (SageMaker HyperPod); "
+        "detach it there",
+    )
+
+
+def _may_be_leaving(target: Target, view: View) -> bool:
+    if view.seen is None:
+        return view.missing_for_s is None  # not looked at yet
+    there = view.seen.on(target.instance_id)
+    return there is not None and there.state in (AttachmentState.DETACHING, AttachmentState.BUSY)
+
+
+def _still_there(target: Target, waited_s: float) -> Wait:
+    if waited_s < BUSY_S:
+        return Wait(target.volume_id)
+    return Wait(
+        target.volume_id,
+        f"volume {target.volume_id} has been detaching from instance {target.instance_id} for "
+        f"over {BUSY_S:.0f} s; it may still be mounted there: unmount it, or stop the instance",
+    )

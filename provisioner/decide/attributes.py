@@ -9,12 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from provisioner.decide.provision import Refuse
+from provisioner.decide.storage_class import ReadClass, with_attributes
 from provisioner.model import attributes as class_parameters
 from provisioner.model import tags
 from provisioner.model.attributes import Attributes
 from provisioner.model.claim import Claim
+from provisioner.model.errors import Reason
+from provisioner.model.storage_class import VolumeAttributesClass
 from provisioner.model.tag_template import Names
-from provisioner.model.volume_attributes_class import VolumeAttributesClass
 
 
 class ModifyStatus(StrEnum):
@@ -150,3 +153,30 @@ def following_of(change: Change | None) -> dict[str, str]:
     if asks.iops_follow_growth is not None:
         written[tags.IOPS_FOLLOW_GROWTH] = str(asks.iops_follow_growth).lower()
     return written
+
+
+def with_class(
+    claim: Claim,
+    read_class: ReadClass,
+    found: VolumeAttributesClass | None,
+    *,
+    driver: str,
+) -> ReadClass | Refuse:
+    """The class of a claim that names a VolumeAttributesClass before it has a volume: both in one.
+
+    ``found`` is None only when the API server has none of that name.
+    """
+    name = claim.attributes_class_name
+    asked = read(name, found, driver=driver, is_csi=not read_class.is_in_tree)
+    match asked:
+        case Change():
+            return with_attributes(read_class, asked.attributes)
+        case Missing():
+            return Refuse(
+                Reason.CLASS_NOT_FOUND,
+                f"VolumeAttributesClass {name!r} does not exist; create it, or make the claim "
+                "again with another one",
+                settled=True,
+            )
+        case Broken(message=message):
+            return Refuse(Reason.INVALID_CLASS, message, settled=True)

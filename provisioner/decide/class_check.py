@@ -1,4 +1,4 @@
-"""Say what is wrong with a StorageClass before any claim names it.
+"""Say what a StorageClass does, and what is wrong with it before any claim names it.
 
 It is *impossible* if no claim of it can ever get a volume, whoever makes it and whatever the
 cluster becomes: an unknown parameter, less than a type has, more tags than EC2 takes. The webhook
@@ -7,20 +7,19 @@ controller makes no volume where aws-ebs-csi-driver 1.64 does, beside which the 
 The rules are those by which claims are provisioned; none is written here a second time.
 """
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from provisioner.decide import class_zones
-from provisioner.decide.class_effects import MOST_ABLE, effects, refusal, refusal_of_block, speeds
-from provisioner.decide.class_zones import Located
+from provisioner.decide.provision import Plan, plan
 from provisioner.decide.storage_class import ReadClass, read
 from provisioner.decide.zones import NoZone, candidates
-from provisioner.model import parameters as values
-from provisioner.model import tags
+from provisioner.model import parameters, tags
 from provisioner.model import zone as zones
+from provisioner.model.claim import Claim, ClaimResources, ClaimSpec
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import Reason, RefusedHereError
-from provisioner.model.parameters import SECRET_KEYS, TABLE, spelt
+from provisioner.model.meta import ObjectMeta
+from provisioner.model.parameters import FILE_SYSTEM_KEY, SECRET_KEYS, TABLE, Parameters, spelt
 from provisioner.model.sentences import listed
 from provisioner.model.storage_class import (
     BINDING_MODES,
@@ -28,14 +27,30 @@ from provisioner.model.storage_class import (
     WAIT_FOR_FIRST_CONSUMER,
     StorageClass,
 )
+from provisioner.model.volume import CreateRequest
 from provisioner.model.volume_type import VOLUME_TYPES
 from provisioner.model.zone import TopologyTerm
 
+# Takes every option that any file system takes: what it refuses, a class cannot have at all.
+MOST_ABLE = "ext4"
+_SHOWN_GIB = (100, 1_000)
+_DEFAULT_KEY = "the account's default key"
 _HERE = "this controller makes no volume of it, though aws-ebs-csi-driver does"
-_BOOLEANS = frozenset(row.name.lower() for row in TABLE if row.parser is values.boolean)
+_BOOLEANS = frozenset(row.name.lower() for row in TABLE if row.parser is parameters.boolean)
 # Another name may do where this one does not, so what it shows is no proof.
 _SAMPLE = tags.Owner("default", "data", "pvc-00000000-0000-4000-8000-000000000000", "Delete")
 _CLUSTER_ID = "of-the-check"
+
+Rows = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A node, as far as it matters; ``zone`` and ``zone_id`` are "" if its labels do not tell."""
+
+    zone: str
+    has_driver: bool
+    zone_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +73,13 @@ class Check:
     """All that there is to say about a class: its parameters and some sizes, as rows of text."""
 
     findings: Findings
-    effects: tuple[tuple[str, str], ...] = ()
-    sizes: tuple[tuple[str, str], ...] = ()
+    effects: Rows = ()
+    sizes: Rows = ()
+
+
+def located(labels: Mapping[str, str], *, has_driver: bool) -> Located:
+    """A node by its labels."""
+    return Located(zones.zone_of(labels) or "", has_driver, labels.get(zones.ZONE_ID_KEY, ""))
 
 
 def check(
@@ -74,11 +94,8 @@ def check(
         read_class = read(storage_class)
     except ValueError:
         return Check(found)
-    return Check(
-        found,
-        tuple(effects(read_class, default_file_system=default_file_system)),
-        tuple(speeds(read_class)),
-    )
+    told = effects(read_class, default_file_system=default_file_system)
+    return Check(found, tuple(told), tuple(speeds(read_class)))
 
 
 def findings(
@@ -106,7 +123,15 @@ def findings(
     if wrong:
         return Findings(tuple(wrong), works=False)
     refused = [f"{_HERE}: {each}" for each in _places_refused_here(read_class)]
-    doubts = _doubts(read_class, nodes, default_file_system=default_file_system)
+    doubts = (
+        *_about_binding(read_class, nodes),
+        *_about_empty_zones(read_class, nodes),
+        *_about_maxima(read_class),
+        *_about_no_effect(read_class),
+        *_about_modes(read_class, default_file_system),
+        *_about_tags(read_class),
+        *_about_the_stock_driver(read_class),
+    )
     return Findings(doubts=(*refused, *doubts), works=not refused)
 
 
@@ -121,7 +146,6 @@ def _refused_by_kubernetes(storage_class: StorageClass) -> Iterator[str]:
 
 
 def _impossible_sizes(read_class: ReadClass) -> Iterator[str]:
-    # Of a file system that takes every option, so none of them plays a part.
     if (why := refusal(read_class)) is not None:
         yield f"no claim works, whatever its size: {why}"
     if (why := _too_many_tags(read_class, cluster_id="")) is not None:
@@ -158,39 +182,70 @@ def _is_dead_term(term: TopologyTerm) -> bool:
     return no_zone or not all(zones.outpost_of_term(term).values())
 
 
-def _doubts(
-    read_class: ReadClass, nodes: Collection[Located] | None, *, default_file_system: str
-) -> Iterator[str]:
-    """Each doubt about a class of which some claim can get a volume."""
-    yield from _about_binding(read_class, nodes)
-    yield from _about_empty_zones(read_class, nodes)
-    yield from _about_maxima(read_class)
-    yield from _about_no_effect(read_class)
-    yield from _about_secrets(read_class)
-    yield from _about_modes(read_class, default_file_system)
-    yield from _about_tags(read_class)
-    yield from _about_the_stock_driver(read_class)
+def zones_at_once(
+    *, waits: bool, allowed: Collection[str] | None, registered: Collection[str]
+) -> frozenset[str]:
+    """The zones among which the claim's name decides, not its pod; empty if nothing is at stake.
+
+    Args:
+        waits: whether the class waits for the first consumer.
+        allowed: the zones that the class allows, None for all.
+        registered: the zones in which nodes have the driver.
+    """
+    possible = frozenset(registered if allowed is None else allowed)
+    return frozenset() if waits or len(possible) <= 1 else possible
+
+
+def empty_zones(allowed: Collection[str] | None, inhabited: Collection[str]) -> frozenset[str]:
+    """The zones that a class names and no node is in; empty while no zone of any node is known."""
+    return frozenset(allowed or ()) - frozenset(inhabited) if inhabited else frozenset()
+
+
+def allowed_zones(
+    read_class: ReadClass, nodes: Collection[Located] | None
+) -> frozenset[str] | None:
+    """The zones that a class allows, None for all; an id that no node has stands for itself."""
+    names = _zone_names(nodes)
+    terms = [_zones_of_term(term, names) for term in read_class.allowed_topologies]
+    named = [each for each in terms if each is not None]
+    return frozenset().union(*named) if terms and len(named) == len(terms) else None
+
+
+def _zones_of_term(term: TopologyTerm, names: Mapping[str, str]) -> frozenset[str] | None:
+    named, ids = zones.zones_of_term(term), zones.zone_ids([term])
+    if named is not None and not ids <= names.keys():
+        return named  # which of them the ids mean, only EC2 can tell
+    return zones.zones_of_term(term, {each: each for each in ids} | dict(names))
+
+
+def _zone_names(nodes: Collection[Located] | None) -> dict[str, str]:
+    """The names of zones by their ids, as nodes tell them."""
+    return {node.zone_id: node.zone for node in nodes or () if node.zone_id and node.zone}
+
+
+def _zones_of(nodes: Iterable[Located]) -> frozenset[str]:
+    return frozenset(node.zone for node in nodes if node.zone)
 
 
 def _about_binding(read_class: ReadClass, nodes: Collection[Located] | None) -> Iterator[str]:
     if read_class.storage_class.waits_for_consumer:
         return
-    allowed = class_zones.allowed(read_class, nodes)
+    allowed = allowed_zones(read_class, nodes)
     remedy = f"volumeBindingMode {WAIT_FOR_FIRST_CONSUMER} makes them where they run"
     if allowed is None and nodes is None:
         yield f"it binds at once, so volumes may be made where their pods cannot run; {remedy}"
         return
-    registered = class_zones.zones_of(n for n in nodes or () if n.has_driver)
-    possible = class_zones.zones_at_once(waits=False, allowed=allowed, registered=registered)
+    registered = _zones_of(node for node in nodes or () if node.has_driver)
+    possible = zones_at_once(waits=False, allowed=allowed, registered=registered)
     if possible:
         where = listed(possible)
         yield f"it binds at once, so volumes may be made in {where} whatever pods need; {remedy}"
 
 
 def _about_empty_zones(read_class: ReadClass, nodes: Collection[Located] | None) -> Iterator[str]:
-    inhabited = class_zones.zones_of(nodes or ())
-    empty = class_zones.empty_zones(class_zones.allowed(read_class, nodes), inhabited)
-    if not class_zones.zone_names(nodes):  # nodes without that label are no proof
+    inhabited = _zones_of(nodes or ())
+    empty = empty_zones(allowed_zones(read_class, nodes), inhabited)
+    if not _zone_names(nodes):  # nodes without that label are no proof
         empty -= zones.zone_ids(read_class.allowed_topologies)
     if empty:
         yield (
@@ -215,37 +270,32 @@ def _about_maxima(read_class: ReadClass) -> Iterator[str]:
 
 
 def _about_no_effect(read_class: ReadClass) -> Iterator[str]:
-    wanted = read_class.parameters
+    wanted, given = read_class.parameters, read_class.storage_class.parameters or {}
     if wanted.iops_per_gib is None:
         if wanted.iops is None and wanted.raises_iops_to_minimum and not read_class.is_in_tree:
             yield "allowAutoIOPSPerGBIncrease has no effect without iops or iopsPerGB"
         if wanted.iops_follow_growth:
             yield "allowAutoIOPSIncreaseOnModify has no effect without iopsPerGB"
-        names = [name.lower() for name in read_class.storage_class.parameters or ()]
         has_none = VOLUME_TYPES[wanted.volume_type].iops is None
-        if read_class.is_in_tree and has_none and "iopspergb" in names:
+        if read_class.is_in_tree and has_none and "iopspergb" in map(str.lower, given):
             yield (
                 f"iopsPerGB has no effect on volumes of type {wanted.volume_type}; the in-tree "
                 "plugin ignored it, too"
             )
-    if read_class.is_in_tree and (lost := read_class.parameters.attributes()):
+    if read_class.is_in_tree and (lost := wanted.attributes()):
         yield (
             f"{spelt(lost)} cannot take effect: persistent volumes in the in-tree plugin's form "
             f"have no place for that; those of a class with provisioner {EBS_DRIVER} have"
         )
-
-
-def _about_secrets(read_class: ReadClass) -> Iterator[str]:
-    named = SECRET_KEYS & (read_class.storage_class.parameters or {}).keys()
-    if named:
+    if secrets := SECRET_KEYS & given.keys():
         yield (
-            f"{listed(named, 'and')} have no effect: EBS needs no secret, so none is read or "
+            f"{listed(secrets, 'and')} have no effect: EBS needs no secret, so none is read or "
             "written to persistent volumes"
         )
 
 
 def _about_modes(read_class: ReadClass, default_file_system: str) -> Iterator[str]:
-    if (why := refusal_of_block(read_class)) is not None:
+    if (why := refusal(read_class, block=True)) is not None:
         yield f"claims with volumeMode Block are refused: {why}"
     if (why := refusal(read_class, default_file_system)) is not None:
         yield f"claims with a file system are refused: {why}"
@@ -282,11 +332,105 @@ def _too_many_tags(read_class: ReadClass, *, cluster_id: str) -> str | None:
 def _about_the_stock_driver(read_class: ReadClass) -> Iterator[str]:
     """What aws-ebs-csi-driver v1.64 would read otherwise: it may lead again, or before us."""
     for name, text in (read_class.storage_class.parameters or {}).items():
-        key = name.lower()
-        if key in _BOOLEANS and text != "true" and values.boolean(text):
+        if name.lower() in _BOOLEANS and text != "true" and parameters.boolean(text):
             yield f'aws-ebs-csi-driver takes {name} {text!r} for false; write "true"'
     if read_class.parameters.initialization_rate_mibps is not None:
         yield (
             "with volumeInitializationRate, EC2 refuses what aws-ebs-csi-driver asks for volumes "
             "that are not made of a snapshot"
         )
+
+
+def refusal(
+    read_class: ReadClass, default_file_system: str = MOST_ABLE, *, block: bool = False
+) -> str | None:
+    """Why no claim of any size works, with a file system or for a raw device; None if one does."""
+    _, largest_gib = VOLUME_TYPES[read_class.parameters.volume_type].size_gib
+    found = _planned(read_class, largest_gib, default_file_system, block=block)
+    return found if isinstance(found, str) else None
+
+
+def speeds(read_class: ReadClass) -> Iterator[tuple[str, str]]:
+    """What claims of some sizes get, from the smallest of the type to its largest."""
+    low, high = VOLUME_TYPES[read_class.parameters.volume_type].size_gib
+    for size_gib in sorted({low, *_SHOWN_GIB, high}):
+        found = _planned(read_class, size_gib)
+        yield f"{size_gib:,} GiB", found if isinstance(found, str) else _speed_of(found.request)
+
+
+def _planned(
+    read_class: ReadClass,
+    size_gib: int,
+    default_file_system: str = MOST_ABLE,
+    *,
+    block: bool = False,
+) -> Plan | str:
+    """What is made for a claim of a size, else why nothing is.
+
+    Without the class's tags, which are looked at by themselves, and without a region's ceiling of
+    IOPS, which only EC2 can tell: AWS raises what it documents, so that proves nothing.
+    """
+    claim = Claim(
+        metadata=ObjectMeta(name="data", namespace="default", uid="of-the-check"),
+        spec=ClaimSpec(
+            access_modes=["ReadWriteOnce"],
+            resources=ClaimResources(requests={"storage": f"{size_gib}Gi"}),
+            volume_mode="Block" if block else "Filesystem",
+        ),
+    )
+    wanted = replace(read_class.parameters, tag_templates=())
+    found = plan(
+        claim,
+        replace(read_class, parameters=wanted),
+        zone="",
+        cluster_id="",
+        extra_tags=(),
+        default_file_system=default_file_system,
+    )
+    return found if isinstance(found, Plan) else found.message
+
+
+def _speed_of(request: CreateRequest) -> str:
+    """The speed that is asked for, and the IOPS that AWS documents where a class asks for more."""
+    limits, told = VOLUME_TYPES[request.volume_type].iops, []
+    if request.iops is not None:
+        told.append(f"{min(request.iops, limits[1]) if limits else request.iops:,} IOPS")
+    if request.throughput_mibps is not None:
+        told.append(f"{request.throughput_mibps:,} MiB/s")
+    return ", ".join(told) or "as fast as EC2 makes its type and size"
+
+
+def effects(read_class: ReadClass, *, default_file_system: str) -> Iterator[tuple[str, str]]:
+    """What each parameter does, by its name, and what goes without saying of the rest."""
+    wanted = read_class.parameters
+    low, high = VOLUME_TYPES[wanted.volume_type].size_gib
+    yield "type", f"{wanted.volume_type}, which has {low:,} to {high:,} GiB"
+    yield from _about_speed(wanted)
+    key = f"yes, with {wanted.kms_key_id or _DEFAULT_KEY}"
+    yield "encrypted", key if wanted.encrypted else "only where that is the account's default"
+    if wanted.initialization_rate_mibps is not None:
+        rate = f"{wanted.initialization_rate_mibps:,} MiB/s"
+        yield "volumeInitializationRate", f"{rate} for the data of volumes made of snapshots"
+    if wanted.attaches_when_initialized:
+        does = "pods wait until all data of a volume made of a snapshot or volume has arrived"
+        yield "blockAttachUntilInitialized", does
+    said = wanted.file_system or f"{default_file_system} (the controller's --default-fstype)"
+    yield FILE_SYSTEM_KEY, f"{said}, unless the claim is for a raw block device"
+    for name, value in wanted.formatting.attributes().items():
+        yield spelt([name]), f"{value}, when the file system is made"
+    for each in wanted.tag_templates:
+        yield "tag", f"{each.key}={each.text}"
+
+
+def _about_speed(wanted: Parameters) -> Iterator[tuple[str, str]]:
+    if wanted.iops is not None:
+        yield "iops", f"{wanted.iops:,} IOPS for every volume"
+    if wanted.iops_per_gib is not None:
+        yield "iopsPerGB", f"{wanted.iops_per_gib:,} IOPS for each GiB of a volume"
+    if wanted.raises_iops_to_minimum:
+        yield "allowAutoIOPSPerGBIncrease", "fewer IOPS than the type's minimum are raised"
+    if wanted.iops_follow_growth is not None:
+        does = "grow with the volume" if wanted.iops_follow_growth else "stay when it grows"
+        yield "allowAutoIOPSIncreaseOnModify", f"in the volume's tags: IOPS {does}"
+    if wanted.throughput_mibps is not None:
+        yield "throughput", f"{wanted.throughput_mibps:,} MiB/s for every volume"

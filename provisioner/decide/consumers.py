@@ -15,7 +15,7 @@ from provisioner.decide.storage_class import ReadClass
 from provisioner.model.claim import Claim
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.node_affinity import matches
-from provisioner.model.placed_volume import PlacedVolume
+from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.pod import Pod
 from provisioner.model.taint import keeps_away
 from provisioner.model.zone import Place, allow_node, zone_of

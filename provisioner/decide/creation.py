@@ -18,7 +18,7 @@ while. Source: EC2 developer guide "Eventual consistency" and "Ensuring idempote
 from dataclasses import dataclass, replace
 
 from provisioner.decide.provision import Plan
-from provisioner.model.errors import Outcome, Reason, StorageError
+from provisioner.model.errors import NO_ANSWER, TURNS, Outcome, Reason, StorageError
 from provisioner.model.volume import CreateRequest, Volume, VolumeState
 
 CONSISTENCY_S = 60.0
@@ -40,18 +40,6 @@ _RESCHEDULE = frozenset(
     }
 )
 _USABLE = frozenset({VolumeState.AVAILABLE, VolumeState.IN_USE})
-# EC2 makes only so many at a time, and this one later.
-_TURNS = frozenset({Reason.COPY_RATE, Reason.INITIALIZATION_RATE})
-# EC2 was not reached, or did not look at the request: it is sent again as it is.
-_NOT_ASKED = frozenset(
-    {
-        Reason.THROTTLED,
-        Reason.UNREACHABLE,
-        Reason.CREDENTIALS_INVALID,
-        Reason.TIMED_OUT,
-        Reason.NOT_LEADING,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +212,7 @@ def after_failure(attempt: Attempt, error: StorageError, now_s: float) -> Contin
     """What a failed CreateVolume means for the attempt."""
     if error.outcome is Outcome.UNKNOWN:
         return Continue(_unanswered(attempt, error, now_s), error)
-    if error.reason in _NOT_ASKED:
+    if error.reason in NO_ANSWER:  # it is sent again as it is
         return Continue(attempt, error)
     if error.reason is Reason.TOKEN_MISMATCH and attempt.is_clear and not attempt.uncertain:
         return Continue(replace(_next_token(attempt), is_clear=True), error)
@@ -266,7 +254,7 @@ def is_next(done: object) -> bool:
 
     Its user was told; nobody has failed.
     """
-    return isinstance(done, GiveUp) and done.error.reason in _TURNS
+    return isinstance(done, GiveUp) and done.error.reason in TURNS
 
 
 def inherited(attempt: Attempt, claim_age_s: float) -> Attempt:

@@ -9,6 +9,8 @@ Nothing here is repeated by the clock: only a change of an object helps, and tha
 looked at again.
 """
 
+from collections.abc import Collection, Iterable
+
 from provisioner.decide.provision import Refuse
 from provisioner.model.claim import BETA_STORAGE_CLASS, Claim, DataSource
 from provisioner.model.data_source import CLAIM_FINALIZER, Source
@@ -25,6 +27,7 @@ from provisioner.model.volume_snapshot import (
 )
 
 _BOUND = "Bound"
+_PENDING = frozenset({"", "Pending"})
 
 
 def of_snapshot(
@@ -237,3 +240,29 @@ def _refuse(message: str, reason: Reason = Reason.INVALID_CLAIM) -> Refuse:
 
 def _wait(message: str) -> Refuse:
     return Refuse(Reason.INVALID_CLAIM, message, settled=True, normal=True)
+
+
+def is_needed(key: str, naming: Iterable[Claim], in_flight: Collection[str]) -> bool:
+    """Whether the source of this key is still needed, so that its finalizer stays.
+
+    The sidecars hold a source for as long as a pending claim names it. We take the finalizer off a
+    cloned claim once nobody needs it, and not only when that claim is deleted, so that none is left
+    behind where nobody would take it off.
+    Source: external-provisioner 6.3 pkg/controller/clone_controller.go and
+    snapshot_finalizer_controller.go.
+
+    Args:
+        key: as ``Claim.source_key``.
+        naming: the claims that name it.
+        in_flight: the keys of the sources of volumes that are being made, whose claims may be gone.
+    """
+    return key in in_flight or any(_is_pending(claim) for claim in naming)
+
+
+def _is_pending(claim: Claim) -> bool:
+    return (claim.status.phase if claim.status is not None else "") in _PENDING
+
+
+def without(finalizers: Iterable[str], finalizer: str) -> list[str]:
+    """The finalizers that are left."""
+    return [each for each in finalizers if each != finalizer]

@@ -12,6 +12,7 @@ from typing import Any
 
 from provisioner.model.errors import RefusedHereError
 from provisioner.model.node_affinity import REGION_LABEL, region_of
+from provisioner.model.persistent_volume import ZONES_APART
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import EBS_ZONE_LABEL, ZONE_LABEL, TopologyRequirement, TopologyTerm
 
@@ -22,7 +23,6 @@ _WITHOUT_IOPS = ("gp2", "sc1", "st1")
 _RAISES_IOPS = "allowAutoIOPSPerGBIncrease"
 _NO_IOPS = re.compile(r"[+-]?0+", re.ASCII)  # as the plugin read numbers
 _LEAST_IOPS = "100"  # what the plugin gave an io1 volume at least
-_MANY_ZONES = "__"  # between the zones in a label's value
 
 
 def parameters_of(storage_class: StorageClass) -> dict[str, str]:
@@ -131,7 +131,7 @@ def _labels(terms: Iterable[Mapping[str, Any]]) -> dict[str, str]:
                 named[expression["key"]] |= set(expression["values"])
     labels = {}
     if named[ZONE_LABEL]:
-        labels[ZONE_LABEL] = _MANY_ZONES.join(sorted(named[ZONE_LABEL]))
+        labels[ZONE_LABEL] = ZONES_APART.join(sorted(named[ZONE_LABEL]))
     if len(named[REGION_LABEL]) == 1:
         labels[REGION_LABEL] = next(iter(named[REGION_LABEL]))
     return labels

@@ -2,8 +2,7 @@
 
 import msgspec
 
-from provisioner.model.instance_identity import InstanceIdentity
-from provisioner.model.node_view import NodeView
+from provisioner.model.node_view import InstanceIdentity, NodeView
 from provisioner.model.zone import (
     EBS_ZONE_LABEL,
     ZONE_LABEL,

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from provisioner.decide.creation import CONSISTENCY_S
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
-from provisioner.model.errors import Outcome, Reason, StorageError
+from provisioner.model.errors import NO_ANSWER, Outcome, Reason, StorageError
 from provisioner.model.ids import is_snapshot_id
 from provisioner.model.volume import normalised_handle
 from provisioner.model.volume_snapshot import (
@@ -38,16 +38,7 @@ from provisioner.model.volume_snapshot import (
 LOOK_AGAIN_S = 5.0
 _ALONE_S = 60.0  # nothing but a human changes it
 # Nobody refused the snapshot: it is asked for again by itself, and the annotation stays.
-_IN_PASSING = frozenset(
-    {
-        Reason.SNAPSHOT_RATE,
-        Reason.THROTTLED,
-        Reason.UNREACHABLE,
-        Reason.CREDENTIALS_INVALID,
-        Reason.TIMED_OUT,
-        Reason.NOT_LEADING,
-    }
-)
+_IN_PASSING = NO_ANSWER | {Reason.SNAPSHOT_RATE}
 
 
 @dataclass(frozen=True, slots=True)

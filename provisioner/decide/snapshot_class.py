@@ -20,7 +20,6 @@ from typing import Any
 from provisioner.model import tags
 from provisioner.model.ebs_snapshot import LockRequest
 from provisioner.model.errors import StorageError
-from provisioner.model.parameters import TAG_PREFIX
 from provisioner.model.tag_template import OF_SNAPSHOT, TagTemplate
 from provisioner.model.volume_snapshot import WISHES, VolumeSnapshotClass, VolumeSnapshotContent
 
@@ -63,17 +62,15 @@ def parse(raw: Mapping[str, str]) -> SnapshotParameters:
         ValueError: one sentence that names the parameter, its value and what would help.
     """
     given: dict[str, Any] = {}
-    templates: dict[str, TagTemplate] = {}
     for name, text in sorted(raw.items()):
-        if name.startswith(TAG_PREFIX):
-            _read_tag(templates, name, text)
-        elif name not in _SECRETS:  # EBS needs none, so none is read
+        # EBS needs no secret, so none is read.
+        if not name.startswith(tags.TAG_PREFIX) and name not in _SECRETS:
             _read(given, name, text)
     return SnapshotParameters(
         fast_zones=given.pop("fastsnapshotrestoreavailabilityzones", ()),
         outpost_arn=given.pop("outpostarn", None),
         lock=_lock(given),
-        tag_templates=tuple(templates.values()),
+        tag_templates=tags.of_parameters(raw, OF_SNAPSHOT),
     )
 
 
@@ -136,7 +133,7 @@ def _read(given: dict[str, Any], name: str, text: str) -> None:
     key = name.lower()
     reader = _READERS.get(key)
     if reader is None:
-        known = ", ".join((*_NAMES, f"{TAG_PREFIX}_N"))
+        known = ", ".join((*_NAMES, f"{tags.TAG_PREFIX}_N"))
         raise ValueError(f"unknown parameter {name[:100]!r}; known are {known}")
     if key in given:
         raise ValueError(f"parameter {name!r} is given twice in different spellings")
@@ -144,16 +141,6 @@ def _read(given: dict[str, Any], name: str, text: str) -> None:
         given[key] = reader(text)
     except ValueError as error:
         raise ValueError(f"parameter {name!r}: {text[:100]!r} {error}") from error
-
-
-def _read_tag(templates: dict[str, TagTemplate], name: str, text: str) -> None:
-    try:
-        template = tags.parse(text, OF_SNAPSHOT)
-    except ValueError as error:
-        raise ValueError(f"parameter {name[:100]!r}: {error}") from error
-    if template.key in templates:
-        raise ValueError(f"parameter {name[:100]!r}: tag {template.key!r} is given twice")
-    templates[template.key] = template
 
 
 def _lock(given: Mapping[str, Any]) -> LockRequest | None:

@@ -3,7 +3,9 @@
 Both become one ModifyVolume, for EC2 takes four in 24 hours, each only when the one before is
 completed, and counts also one that changes nothing. One bad wish never blocks the other: what EC2
 refuses together goes alone.
-Source: EC2 API ModifyVolume and EBS user guide "Modify a volume" (read 2026-11-21).
+Source: EC2 API ModifyVolume, also for what a change of type leaves, and EBS user guide "Modify a
+volume" (read 2026-11-21); aws-ebs-csi-driver v1.64 pkg/cloud/cloud.go ``ResizeOrModifyDisk`` for
+IOPS that follow the size, and are raised to the type's least on every change.
 """
 
 from collections.abc import Mapping
@@ -11,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from provisioner.decide.capping import Fitted
-from provisioner.decide.wanted_shape import Wanted, agrees, difference, fault_of, wanted_shape
+from provisioner.decide.capping import Fitted, fit
+from provisioner.model import tags
 from provisioner.model.attributes import Attributes
 from provisioner.model.budget import MOST, Ledger, name_of
 from provisioner.model.modification import (
@@ -22,9 +24,22 @@ from provisioner.model.modification import (
     Shape,
     shape_of,
 )
-from provisioner.model.tags import MOST as MOST_TAGS
 from provisioner.model.volume import Volume
-from provisioner.model.volume_type import LARGEST_NUMBER
+from provisioner.model.volume_type import DEFAULT_TYPE, LARGEST_NUMBER, VOLUME_TYPES, modified_fault
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A shape to reach. IOPS and throughput are None where EC2 keeps or chooses them.
+
+    ``fitted``: the IOPS asked for, and what is given of them; None where none were asked for.
+    """
+
+    size_gib: int
+    volume_type: str
+    iops: int | None
+    throughput_mibps: int | None
+    fitted: Fitted | None = None
 
 
 class Wish(StrEnum):
@@ -35,6 +50,10 @@ class Wish(StrEnum):
 
 
 BOTH = frozenset(Wish)
+_GP2 = "gp2"
+# gp2 has up to 250 MiB/s where it has more than gp3's least IOPS: EBS user guide "General purpose
+# SSD volumes" (read 2026-11-21).
+_GP2_THROUGHPUT_MIBPS = 250
 # EC2 tells the latest modification for years. One as old as this is no news about what is wanted.
 _OLD = timedelta(days=7)
 _THEN = "wishes of size and class that come meanwhile are carried out with it, as one"
@@ -261,8 +280,8 @@ def _fault(view: View, volume: Volume, has: Shape, wishes: frozenset[Wish]) -> I
     message = fault_of(_wanted(view, volume, has, wishes), has)
     after = (volume.tags.keys() | view.tags.keys()) - set(asks.deleted_tags)
     count = sum(not key.startswith("aws:") for key in after)  # AWS's own do not count
-    if message is None and count > MOST_TAGS:
-        message = f"the volume would have {count} tags, EC2 allows {MOST_TAGS}; remove some"
+    if message is None and count > tags.MOST:
+        message = f"the volume would have {count} tags, EC2 allows {tags.MOST}; remove some"
     return Impossible(Wish.ATTRIBUTES, message) if message is not None else None
 
 
@@ -276,8 +295,8 @@ def _tags(view: View, asks: Attributes, volume: Volume) -> Tag | None:
     return Tag(following, is_optional=True) if following else None
 
 
-def _lacking(tags: Mapping[str, str], volume: Volume) -> dict[str, str]:
-    return {key: value for key, value in tags.items() if volume.tags.get(key) != value}
+def _lacking(wanted: Mapping[str, str], volume: Volume) -> dict[str, str]:
+    return {key: value for key, value in wanted.items() if volume.tags.get(key) != value}
 
 
 def _sending(view: View, has: Shape, wanted: Wanted, wishes: frozenset[Wish]) -> Step:
@@ -341,3 +360,112 @@ def has_failed_in(latest: Modification, has: Shape, wanted: Wanted, now: datetim
         return False
     is_its_size = latest.target.size_gib == wanted.size_gib > has.size_gib
     return is_its_size or agrees(latest.target, wanted)
+
+
+def wanted_shape(
+    has: Shape,
+    has_tags: Mapping[str, str],
+    *,
+    size_gib: int | None,
+    attributes: Attributes | None,
+    ceiling: int | None = None,
+) -> Wanted:
+    """The shape that fulfils both wishes; a volume never shrinks.
+
+    Args:
+        has: what the volume is.
+        has_tags: of the volume; they tell whether its IOPS follow its size.
+        size_gib: the size that is wanted, None for whatever it has.
+        attributes: what else is wanted, None for nothing.
+        ceiling: the most IOPS that EC2 gives the type in the region, None if that is not known.
+    """
+    asks = attributes or Attributes()
+    size = max(has.size_gib, size_gib or 0)
+    volume_type = asks.volume_type or has.volume_type
+    asked = _asked_iops(asks, size)
+    fitted = None
+    if asked is not None and volume_type in VOLUME_TYPES:
+        fitted = fit(volume_type, size, asked, raises_to_minimum=True, ceiling=ceiling)
+    elif asked is None and volume_type == has.volume_type and size > has.size_gib:
+        fitted = _raised(has, size, _following(asks, has_tags, size), ceiling)
+    iops = fitted.given if fitted is not None else asked
+    throughput = asks.throughput_mibps
+    if iops is None and _leaves_gp2(has, volume_type):
+        # EC2 keeps what gp2 had only if neither is given, says one page; another says 3,000.
+        least = VOLUME_TYPES[DEFAULT_TYPE].iops_default
+        if (had := has.iops or 0) > least:
+            iops, throughput = had, throughput or _GP2_THROUGHPUT_MIBPS
+    return Wanted(size, volume_type, iops, throughput, fitted)
+
+
+def _leaves_gp2(has: Shape, volume_type: str) -> bool:
+    return has.volume_type == _GP2 and volume_type == DEFAULT_TYPE
+
+
+def _asked_iops(asks: Attributes, size_gib: int) -> int | None:
+    if asks.iops is None and asks.iops_per_gib is not None:
+        return asks.iops_per_gib * size_gib
+    return asks.iops
+
+
+def _following(asks: Attributes, has_tags: Mapping[str, str], size_gib: int) -> int | None:
+    """The IOPS of a volume of this size, if its tags say that they follow its size."""
+    per_gib = has_tags.get(tags.IOPS_PER_GIB, "")
+    follows = asks.iops_follow_growth
+    if follows is None:
+        follows = has_tags.get(tags.IOPS_FOLLOW_GROWTH) == "true"
+    return int(per_gib) * size_gib if follows and per_gib.isdecimal() else None
+
+
+def _raised(has: Shape, size_gib: int, asked: int | None, ceiling: int | None) -> Fitted | None:
+    """IOPS that growth brings along, None for none: it takes none away, and asks for none in vain.
+
+    Tags outlive what they were written for: the volume may be of another type by now, and have
+    IOPS of a later class.
+    """
+    limits = VOLUME_TYPES.get(has.volume_type)
+    if not asked or limits is None or limits.iops is None:
+        return None
+    fitted = fit(has.volume_type, size_gib, asked, raises_to_minimum=True, ceiling=ceiling)
+    given = fitted.given
+    is_more = given > max(has.iops or 0, limits.iops[0])
+    wrong = modified_fault(has.volume_type, size_gib, given, None, is_other_type=False)
+    return fitted if is_more and wrong is None else None
+
+
+def fault_of(wanted: Wanted, has: Shape) -> str | None:
+    """What no volume can be, in one sentence; None if it can. EC2 knows more than this."""
+    if wanted.volume_type not in VOLUME_TYPES:
+        return None
+    stays = wanted.volume_type == has.volume_type
+    limits = VOLUME_TYPES[wanted.volume_type]
+    iops, throughput = wanted.iops, wanted.throughput_mibps
+    if stays and limits.iops is not None:
+        iops = iops or has.iops
+    if stays and limits.throughput_mibps is not None:
+        throughput = throughput or has.throughput_mibps
+    return modified_fault(
+        wanted.volume_type, wanted.size_gib, iops, throughput, is_other_type=not stays
+    )
+
+
+def agrees(has: Shape, wanted: Wanted) -> bool:
+    """Whether a volume of this shape leaves nothing to be done."""
+    return difference("", has, wanted) is None
+
+
+def difference(volume_id: str, has: Shape, wanted: Wanted) -> ModifyRequest | None:
+    """What EC2 has to be told; None when it agrees: a call that changes nothing counts too."""
+    changes_type = wanted.volume_type != has.volume_type
+
+    def changed(asked: int | None, present: int | None) -> int | None:
+        return asked if asked is not None and (changes_type or asked != present) else None
+
+    request = ModifyRequest(
+        volume_id=volume_id,
+        size_gib=wanted.size_gib if wanted.size_gib > has.size_gib else None,
+        volume_type=wanted.volume_type if changes_type else None,
+        iops=changed(wanted.iops, has.iops),
+        throughput_mibps=changed(wanted.throughput_mibps, has.throughput_mibps),
+    )
+    return None if request == ModifyRequest(volume_id, None, None, None, None) else request

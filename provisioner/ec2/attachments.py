@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from provisioner.ec2.batches import ask_about
@@ -220,7 +219,6 @@ def _unknown(instance_id: str) -> Ec2Error:
 
 
 def _attachment(answer: dict[str, Any], instance_id: str, device: str) -> InstanceAttachment:
-    at = answer.get("AttachTime")
     try:
         state = AttachmentState(answer.get("State", ""))
     except ValueError:
@@ -229,5 +227,4 @@ def _attachment(answer: dict[str, Any], instance_id: str, device: str) -> Instan
         instance_id=answer.get("InstanceId") or instance_id,
         device=answer.get("Device") or device,
         state=state,
-        attached_at=at if isinstance(at, datetime) else None,
     )

@@ -18,7 +18,7 @@ from collections.abc import (
 from typing import Any, TypeVar
 
 from provisioner.ec2.errors import is_read
-from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.errors import NO_ANSWER, Ec2Error, Reason
 from provisioner.model.ids import ids_in
 
 # FilterLimitExceeded: "maximum number of filter values specified on a single call is 200".
@@ -37,16 +37,6 @@ NOT_THERE = frozenset(
         Reason.INSTANCE_NOT_FOUND,
         Reason.SNAPSHOT_NOT_FOUND,
         Reason.NEVER_MODIFIED,
-    }
-)
-_OF_THE_CALL = frozenset(
-    {
-        Reason.CREDENTIALS_INVALID,
-        Reason.NOT_LEADING,
-        Reason.REPLY_LOST,
-        Reason.THROTTLED,
-        Reason.TIMED_OUT,
-        Reason.UNREACHABLE,
     }
 )
 
@@ -153,7 +143,7 @@ def is_of_the_call(failure: Ec2Error) -> bool:
     Describe action has a resource type for that), those to change them can.
     """
     is_denied_look = failure.reason is Reason.PERMISSION_DENIED and is_read(failure.action)
-    return is_denied_look or failure.reason in _OF_THE_CALL
+    return is_denied_look or failure.reason in NO_ANSWER
 
 
 def _split(part: list[str], failure: Ec2Error) -> list[list[str]]:

@@ -18,7 +18,7 @@ import structlog
 
 from provisioner.ec2.volumes import Volumes
 from provisioner.model import tags
-from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.errors import NO_ANSWER, Ec2Error
 from provisioner.model.tag_template import TagTemplate
 from provisioner.model.volume import CreateRequest
 
@@ -29,18 +29,6 @@ NAME = "IopsLimitDryRun"  # as the stock driver names its own
 _SIZE_GIB = 4  # the least that every type with chosen IOPS has
 _TOO_HIGH = re.compile(r"volume iops.*too high.*maximum is (\d{1,9})\b", re.IGNORECASE)
 _TOO_HIGH_K = re.compile(r"\b(\d{1,6})K IOPS\b", re.IGNORECASE)
-
-# EC2 did not answer the question: a request that is frozen now could not be lowered later.
-_AWAY = frozenset(
-    {
-        Reason.CREDENTIALS_INVALID,
-        Reason.NOT_LEADING,
-        Reason.REPLY_LOST,
-        Reason.THROTTLED,
-        Reason.TIMED_OUT,
-        Reason.UNREACHABLE,
-    }
-)
 
 _Place = tuple[str, str | None]  # type, and ARN of the outpost
 
@@ -135,7 +123,8 @@ class Ceilings:
         try:
             refusal = await self._volumes.dry_run(tried)
         except Ec2Error as failure:
-            if failure.reason in _AWAY and _place(request) not in self._known:
+            # A request that is frozen now could not be lowered later.
+            if failure.reason in NO_ANSWER and _place(request) not in self._known:
                 raise
             return self._unknown(request, failure.message)
         iops = ceiling_in(refusal) if refusal is not None else None

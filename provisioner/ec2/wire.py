@@ -112,7 +112,6 @@ def attachment_of(texts: dict[str, str]) -> InstanceAttachment:
         instance_id=texts.get("instanceId", ""),
         device=texts.get("device", ""),
         state=_ATTACHMENT_STATES.get(texts["status"], AttachmentState.BUSY),
-        attached_at=_time(texts.get("attachTime")),
     )
 
 
@@ -128,7 +127,6 @@ def _modification(item: Element, prefix: str) -> Modification:
         target=target,
         original=_shape(texts, "original"),
         started_at=_time(texts.get("startTime")),
-        ended_at=_time(texts.get("endTime")),
         progress_percent=_number(texts.get("progress")) or 0,
         message=texts.get("statusMessage", ""),
     )

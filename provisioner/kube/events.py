@@ -23,7 +23,7 @@ import structlog
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import EVENTS
 from provisioner.metrics import SharedMetrics
-from provisioner.model.errors import KubeError, Reason
+from provisioner.model.errors import OUTAGE, KubeError, Reason
 from provisioner.model.meta import KubeObject
 
 SIMILAR_MAX = 10
@@ -41,13 +41,6 @@ _KEPT_S = 3600.0  # the API server itself drops events after an hour
 _KEPT_FORBIDDEN_S = 60.0
 _MESSAGE_MAX = 1024  # events.k8s.io refuses more
 _NAME_MAX = 230  # of 253, the rest is our suffix
-_AWAY = {
-    Reason.UNREACHABLE,
-    Reason.REPLY_LOST,
-    Reason.TIMED_OUT,
-    Reason.THROTTLED,
-    Reason.UNAUTHORIZED,
-}
 _NEVER_AGAIN = "being terminated"  # a namespace: 403 for good
 
 _V = TypeVar("_V")
@@ -364,7 +357,7 @@ def _kept_s(exc: KubeError) -> float:
     """How long an event that failed so is tried again."""
     if exc.reason is Reason.FORBIDDEN and _NEVER_AGAIN not in exc.message:
         return _KEPT_FORBIDDEN_S
-    return _KEPT_S if exc.reason in _AWAY else 0.0
+    return _KEPT_S if exc.reason in OUTAGE else 0.0
 
 
 def _is_over(series: Series) -> None:

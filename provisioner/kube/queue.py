@@ -20,7 +20,7 @@ import structlog
 from structlog.contextvars import clear_contextvars
 
 from provisioner.metrics import SharedMetrics
-from provisioner.model.errors import Reason, StorageError
+from provisioner.model.errors import OUTAGE, Reason, StorageError
 
 Handler = Callable[[str], Awaitable[float | None]]
 
@@ -30,18 +30,6 @@ _BATCH = 64
 # So many failures in a row may be woken at once by an event; afterwards an event counts only
 # base_s after the failure, or a handler that writes and fails would wake itself for ever.
 _EAGER_FAILURES = 2
-# Nobody refused: somebody was away, overloaded, or did not know us yet. Work goes on soon after
-# they are back. (A throttle is Kubernetes' own: those of EC2 end in the limiter.)
-OUTAGE = frozenset(
-    {
-        Reason.UNREACHABLE,
-        Reason.TIMED_OUT,
-        Reason.REPLY_LOST,
-        Reason.THROTTLED,
-        Reason.UNAUTHORIZED,
-        Reason.CREDENTIALS_INVALID,
-    }
-)
 
 log = structlog.get_logger(__name__)
 

@@ -8,11 +8,9 @@ from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.meta import KubeObject
 from provisioner.model.node import CsiNode, Node
-from provisioner.model.persistent_volume import PersistentVolume
-from provisioner.model.placed_volume import PlacedVolume
+from provisioner.model.persistent_volume import PersistentVolume, PlacedVolume
 from provisioner.model.pod import Pod
-from provisioner.model.storage_class import StorageClass
-from provisioner.model.volume_attributes_class import VolumeAttributesClass
+from provisioner.model.storage_class import StorageClass, VolumeAttributesClass
 from provisioner.model.volume_snapshot import (
     VolumeSnapshot,
     VolumeSnapshotClass,

@@ -41,7 +41,6 @@ class AttachmentError(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_
 
     message: str = ""
     time: str | None = None
-    error_code: int | None = None
 
 
 class AttachmentStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):

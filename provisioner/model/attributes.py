@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from provisioner.model import parameters as values
-from provisioner.model import tags
+from provisioner.model import parameters, tags
 from provisioner.model.errors import RefusedHereError, retold
-from provisioner.model.parameters import SECRET_KEYS, TAG_PREFIX
+from provisioner.model.parameters import SECRET_KEYS
 from provisioner.model.tag_template import TagTemplate
 
 DELETION_PREFIX = "tagDeletion"
@@ -41,21 +40,21 @@ class Attributes:
 
 
 def _type(text: str) -> str | None:
-    return values.volume_type(text) if text.strip() else None
+    return parameters.volume_type(text) if text.strip() else None
 
 
 # Key in small letters -> field, parser. Of type and volumeType, type counts.
 _TABLE: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "volumetype": ("volume_type", _type),
     "type": ("volume_type", _type),
-    "iops": ("iops", values.whole_number),
-    "iopspergb": ("iops_per_gib", values.whole_number),
-    "allowautoiopsincreaseonmodify": ("iops_follow_growth", values.boolean),
-    "throughput": ("throughput_mibps", values.whole_number),
+    "iops": ("iops", parameters.whole_number),
+    "iopspergb": ("iops_per_gib", parameters.whole_number),
+    "allowautoiopsincreaseonmodify": ("iops_follow_growth", parameters.boolean),
+    "throughput": ("throughput_mibps", parameters.whole_number),
 }
 NAMES = (
     *("type", "volumeType", "iops", "iopsPerGB", "allowAutoIOPSIncreaseOnModify", "throughput"),
-    *(f"{TAG_PREFIX}_N", f"{DELETION_PREFIX}_N"),
+    *(f"{tags.TAG_PREFIX}_N", f"{DELETION_PREFIX}_N"),
 )
 
 
@@ -66,22 +65,17 @@ def parse(raw: Mapping[str, str]) -> Attributes:
         ValueError: one sentence that names the parameter, its value and what would help.
     """
     given: dict[str, str] = {}
-    templates: dict[str, TagTemplate] = {}
+    templates = tags.of_parameters(raw)
     deleted: list[str] = []
     for name in sorted(raw):
-        if name.startswith(TAG_PREFIX):
-            template = _named(name, raw[name], tags.parse)
-            if template.key in templates:
-                raise RefusedHereError(f"parameter {name[:100]!r}: tag {template.key!r} is twice")
-            templates[template.key] = template
-        elif name.startswith(DELETION_PREFIX):
+        if name.startswith(DELETION_PREFIX):
             deleted.append(_named(name, raw[name], _deleted_tag))
-        elif name not in SECRET_KEYS and name not in _METADATA_KEYS:
+        elif not name.startswith(tags.TAG_PREFIX) and name not in SECRET_KEYS | _METADATA_KEYS:
             _take(given, name, raw[name])
-    both = sorted(templates.keys() & set(deleted))
+    both = sorted({template.key for template in templates} & set(deleted))
     if both:
         raise ValueError(f"tag {both[0]!r} is to be written and to be deleted; keep one")
-    return _checked(_read(given), tuple(templates.values()), tuple(deleted))
+    return _checked(_read(given), templates, tuple(deleted))
 
 
 def of_annotations(annotations: Mapping[str, str], driver: str) -> Attributes | None:

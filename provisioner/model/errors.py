@@ -106,6 +106,22 @@ class Reason(StrEnum):
     IOPS_RAISED = "IopsRaised"
 
 
+# Nobody has refused: somebody was away, overloaded, or did not know us yet. Work goes on soon after
+# they are back. (A throttle is Kubernetes' own: those of EC2 end in the limiter.)
+OUTAGE = frozenset(
+    {
+        Reason.UNREACHABLE,
+        Reason.TIMED_OUT,
+        Reason.REPLY_LOST,
+        Reason.THROTTLED,
+        Reason.UNAUTHORIZED,
+        Reason.CREDENTIALS_INVALID,
+    }
+)
+# There is no answer to the question, neither yes nor no; also where it was not sent.
+NO_ANSWER = OUTAGE | {Reason.NOT_LEADING}
+# EC2 makes only so many at a time, and this one later.
+TURNS = frozenset({Reason.COPY_RATE, Reason.SNAPSHOT_RATE, Reason.INITIALIZATION_RATE})
 # Nothing that waiting cures: the user is told even if it is only a look that fails.
 NEEDS_HUMAN = frozenset({Reason.PERMISSION_DENIED, Reason.CREDENTIALS_INVALID})
 

@@ -54,7 +54,6 @@ class Modification:
     target: Shape
     original: Shape | None = None
     started_at: datetime | None = None
-    ended_at: datetime | None = None
     progress_percent: int = 0
     message: str = ""
 

@@ -23,6 +23,12 @@ class NodeSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     taints: list[Taint] | None = None
     provider_id: str = msgspec.field(default="", name="providerID")
 
+    @property
+    def instance_id(self) -> str:
+        """The EC2 instance that ``providerID`` names, "" if it names none."""
+        found = _INSTANCE_ID.search(self.provider_id)
+        return found[1] if found else ""
+
 
 class NodeCondition(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One of ``status.conditions``; ``status`` is True, False or Unknown."""
@@ -60,8 +66,7 @@ class Node(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
     @property
     def instance_id(self) -> str:
         """The EC2 instance that ``spec.providerID`` names, "" if it names none."""
-        found = _INSTANCE_ID.search(self.spec.provider_id)
-        return found[1] if found else ""
+        return self.spec.instance_id
 
     @property
     def taints(self) -> list[Taint]:

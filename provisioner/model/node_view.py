@@ -1,32 +1,22 @@
 """Nodes and attachments as the node plugin sees its own: a few fields of what the API server has.
 
-The controller's ``model.node`` and ``model.attachment`` hold thousands of these and keep other
-fields; here there is one node, read now and then.
+The controller holds thousands of them and keeps other fields of their status; here there is one
+node, read now and then.
 """
 
-import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import msgspec
 
-from provisioner.model.attachment import INSTANCE_ID, NODE_ID
+from provisioner.model.attachment import INSTANCE_ID, NODE_ID, AttachmentSpec
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.meta import KubeObject
-from provisioner.model.taint import Taint
+from provisioner.model.node import NodeSpec
 from provisioner.model.volume import normalised_handle
 
-# aws:///us-east-1a/i-0123 of a cloud controller; some leave out the zone or the cloud.
-_INSTANCE_ID = re.compile(r"(?:^|/)(i-[0-9a-f]+)$")
 # What kubelet and kube-controller-manager write before a CSI volume's handle.
 _CSI = "kubernetes.io/csi/"
-
-
-class NodeSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """``spec`` of a node."""
-
-    unschedulable: bool = False
-    taints: list[Taint] | None = None
-    provider_id: str = msgspec.field(default="", name="providerID")
 
 
 class AttachedVolume(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -60,8 +50,7 @@ class NodeView(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
     @property
     def instance_id(self) -> str:
         """The EC2 instance that ``spec.providerID`` names, "" if it names none."""
-        found = _INSTANCE_ID.search(self.spec.provider_id)
-        return found[1] if found else ""
+        return self.spec.instance_id
 
     @property
     def ready(self) -> NodeCondition:
@@ -92,20 +81,6 @@ class NodeView(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
 def _handles(names: Iterable[str], driver: str) -> list[str]:
     prefix = f"{_CSI}{driver}^"
     return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
-
-
-class AttachmentSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """``spec.source``."""
-
-    persistent_volume_name: str | None = None
-
-
-class AttachmentSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """``spec`` of an attachment."""
-
-    attacher: str = ""
-    node_name: str = ""
-    source: AttachmentSource = AttachmentSource()
 
 
 class AttachmentStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
@@ -143,3 +118,20 @@ class AttachmentView(KubeObject, frozen=True, rename="camel", gc=False, kw_only=
     @property
     def _metadata(self) -> Mapping[str, str]:
         return (self.status.attachment_metadata if self.status is not None else None) or {}
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceIdentity:
+    """What is known of an instance.
+
+    Attributes:
+        instance_id: for example "i-0123456789abcdef0".
+        instance_type: for example "m5.large".
+        zone: its availability zone or local zone.
+        outpost_arn: the Outpost that it runs on, "" for none.
+    """
+
+    instance_id: str
+    instance_type: str
+    zone: str
+    outpost_arn: str = ""

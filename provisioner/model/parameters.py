@@ -15,13 +15,13 @@ from typing import Any
 from provisioner.model import tags
 from provisioner.model.errors import RefusedHereError, retold
 from provisioner.model.tag_template import TagTemplate
+from provisioner.model.tags import TAG_PREFIX
 from provisioner.model.volume_type import DEFAULT_TYPE, LARGEST_NUMBER, VOLUME_TYPES
 
 FILE_SYSTEMS = ("ext4", "ext3", "xfs")
 DEFAULT_FILE_SYSTEM = "ext4"
 OF_WINDOWS = "ntfs"
 FILE_SYSTEM_KEY = "csi.storage.k8s.io/fstype"
-TAG_PREFIX = "tagSpecification"  # with exactly these capitals
 TAG_ROW = f"{TAG_PREFIX}_N"
 # What external-provisioner 6.3 knows under its reserved prefix; pkg/controller/controller.go.
 SECRET_ROW = "csi.storage.k8s.io/…secret-name"  # noqa: S105 -- what a secret is called
@@ -275,14 +275,11 @@ def parse(raw: Mapping[str, str]) -> Parameters:
         ValueError: one sentence that names the parameter, its value and what would help.
     """
     fields: dict[str, Any] = {}
-    templates: dict[str, TagTemplate] = {}
     rows = {name: _row(name) for name in raw}
     for name, row in rows.items():
         if row.field and row.name != TAG_ROW:
             _read_field(fields, row, name, raw[name])
-    for name in sorted(name for name in raw if name.startswith(TAG_PREFIX)):
-        _read_tag(templates, name, raw[name])
-    return _checked(fields, tuple(templates.values()))
+    return _checked(fields, tags.of_parameters(raw))
 
 
 def _row(name: str) -> Row:
@@ -307,16 +304,6 @@ def _read_field(fields: dict[str, Any], row: Row, name: str, text: str) -> None:
         fields[row.field] = row.parser(text)
     except ValueError as error:
         raise retold(error, f"parameter {name!r}: {text[:100]!r} {error}") from error
-
-
-def _read_tag(templates: dict[str, TagTemplate], name: str, text: str) -> None:
-    try:
-        template = tags.parse(text)
-    except ValueError as error:
-        raise retold(error, f"parameter {name[:100]!r}: {error}") from error
-    if template.key in templates:  # the stock driver takes one or the other
-        raise RefusedHereError(f"parameter {name[:100]!r}: tag {template.key!r} is given twice")
-    templates[template.key] = template
 
 
 def _checked(fields: dict[str, Any], templates: tuple[TagTemplate, ...]) -> Parameters:

@@ -1,12 +1,15 @@
 """Persistent volumes: which volume one names, whether it is ours, when it may go."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
 
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.meta import KubeObject, ObjectReference
+from provisioner.model.node_affinity import Json, zones_named
 from provisioner.model.volume import normalised_handle
+from provisioner.model.zone import BETA_ZONE_LABEL, ZONE_LABEL
 
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 MIGRATED_TO = "pv.kubernetes.io/migrated-to"
@@ -14,6 +17,8 @@ DELETION_SECRET_NAME = "volume.kubernetes.io/provisioner-deletion-secret-name"  
 DELETION_SECRET_NAMESPACE = "volume.kubernetes.io/provisioner-deletion-secret-namespace"  # noqa: S105 -- key
 PROVISIONER_FINALIZER = "external-provisioner.volume.kubernetes.io/finalizer"
 READERS_MODE = "ReadOnlyMany"
+# Between the zones of a label. Source: Kubernetes 1.36 k8s.io/component-helpers/node/topology.
+ZONES_APART = "__"
 
 
 class VolumeAttributes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -136,3 +141,49 @@ def finalizer_of_attacher(driver: str) -> str:
 def sanitised(driver: str) -> str:
     """A driver name as csi sidecars put it into finalizer and lease names."""
     return "".join(c if c.isascii() and (c.isalnum() or c == "-") else "-" for c in driver)
+
+
+class Required(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``required`` of a node affinity; its terms as they are."""
+
+    node_selector_terms: list[Json] | None = None
+
+
+class Affinity(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """``spec.nodeAffinity`` of a persistent volume."""
+
+    required: Required | None = None
+
+
+class PlacedSpec(PersistentVolumeSpec, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``spec`` of a persistent volume, its node affinity included."""
+
+    node_affinity: Affinity | None = None
+
+
+class PlacedVolume(PersistentVolume, frozen=True, rename="camel", gc=False, kw_only=True):
+    """A persistent volume, and the node affinity that says where it can be used.
+
+    Apart from ``PersistentVolume``: thousands of those are kept, and few questions need this.
+    """
+
+    spec: PlacedSpec = PlacedSpec()
+
+    @property
+    def terms(self) -> Sequence[Json]:
+        """The terms of its required node affinity, empty when there is none."""
+        affinity = self.spec.node_affinity
+        required = affinity.required if affinity else None
+        return (required.node_selector_terms if required else None) or ()
+
+    @property
+    def labelled_zones(self) -> frozenset[str]:
+        """The zones that its label tells, empty without one."""
+        label = self.labels.get(ZONE_LABEL) or self.labels.get(BETA_ZONE_LABEL) or ""
+        return frozenset(zone for zone in label.split(ZONES_APART) if zone)
+
+    @property
+    def zones(self) -> frozenset[str] | None:
+        """The zones of its node affinity, else of its label; None when neither tells any."""
+        named = zones_named(self.terms)
+        return self.labelled_zones or None if named is None else named

@@ -12,6 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from provisioner.model.attachment import Attachment
+from provisioner.model.claim import Claim
+from provisioner.model.persistent_volume import PROVISIONED_BY, PersistentVolume
+
 # So far the clocks of two leaders may be apart.
 _CLOCKS = timedelta(seconds=5)
 
@@ -39,3 +43,20 @@ class Reign:
     def lasted_s(self, now: datetime) -> float:
         """For how many seconds it has certainly lasted."""
         return max(0.0, (now - self.began_at - _CLOCKS).total_seconds())
+
+
+def left_nothing(
+    volumes: Iterable[PersistentVolume],
+    attachments: Iterable[Attachment],
+    claims: Iterable[Claim],
+    driver: str,
+) -> bool:
+    """Whether nothing in the cluster shows that any controller of EBS volumes has led before.
+
+    A controller of ours notes the zone on a claim before EC2 hears of it.
+    """
+    return not (
+        any(each.volume_id(driver) and PROVISIONED_BY in each.annotations for each in volumes)
+        or any(each.spec.attacher == driver and each.attached for each in attachments)
+        or any(each.pinned_zone or each.is_in_doubt for each in claims)
+    )

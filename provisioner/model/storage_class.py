@@ -1,4 +1,4 @@
-"""Storage classes."""
+"""StorageClasses; VolumeAttributesClasses, which say what of a volume may change in use."""
 
 from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
 from provisioner.model.meta import KubeObject
@@ -38,3 +38,13 @@ class StorageClass(KubeObject, frozen=True, rename="camel", gc=False, kw_only=Tr
     def waits_for_consumer(self) -> bool:
         """Whether the scheduler chooses the node before a volume is made."""
         return self.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+
+
+class VolumeAttributesClass(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
+    """A VolumeAttributesClass; the API server lets nobody change its parameters.
+
+    Source: Kubernetes 1.36 storage.k8s.io/v1 (GA since 1.34).
+    """
+
+    driver_name: str = ""
+    parameters: dict[str, str] | None = None

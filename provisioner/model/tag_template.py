@@ -10,7 +10,8 @@ Source: aws-ebs-csi-driver v1.64 docs/tagging.md and pkg/util/template/funcs.go 
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import attrgetter
 
 from provisioner.model.errors import RefusedHereError
 
@@ -39,13 +40,17 @@ _TOKEN = re.compile(
     re.VERBOSE | re.ASCII,
 )
 _CONDITION = re.compile(r"\{\{-?\s*if\b")
-# Go has these, and here they are not; aws-ebs-csi-driver has switched off the last four itself.
+# Go has these, and here they are not.
 _OF_GO = frozenset(
     {"and", "or", "not", "ne", "lt", "le", "gt", "ge", "len", "slice", "index", "lastIndex"}
     | {"print", "printf", "println", "nil", "range", "with", "define", "block", "template"}
 )
-_SWITCHED_OFF = frozenset({"html", "js", "call", "urlquery"})
 _KINDS = {str: "a string", int: "a number", bool: "true or false"}
+
+# One word of an action: the group of ``_TOKEN`` that has it, and the text.
+Token = tuple[str, str]
+_IF, _ELSE, _END = (("word", text) for text in ("if", "else", "end"))
+_OPEN, _CLOSE, _PIPE = (("mark", text) for text in "()|")
 
 Value = str | int | bool
 
@@ -62,46 +67,8 @@ class Names:
     content_name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """One word of an action; its kind is the group of ``_TOKEN`` that has it."""
-
-    kind: str
-    text: str
-
-
-_IF, _ELSE, _END = (Token("word", text) for text in ("if", "else", "end"))
-_OPEN, _CLOSE, _PIPE = (Token("mark", text) for text in "()|")
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One of ``Names``."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A function and its arguments, the last of which may be piped in; "": the value itself."""
-
-    function: str
-    arguments: "tuple[Value | Field | Pipe, ...]"
-
-
-Pipe = tuple[Command, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """``{{if}}``."""
-
-    condition: Pipe
-    then: "tuple[Part, ...]"
-    otherwise: "tuple[Part, ...]"
-
-
-Part = str | Pipe | Choice
+Worked = Callable[[Names], Value]  # worked out for one volume
+Part = str | Callable[[Names], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +77,7 @@ class TagTemplate:
 
     key: str
     text: str
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...] = field(compare=False, repr=False)
 
     @property
     def is_constant(self) -> bool:
@@ -123,7 +90,7 @@ class TagTemplate:
         Raises:
             ValueError: one sentence: what in the template cannot be worked out.
         """
-        return "".join(_rendered(self.parts, names))
+        return _joined(self.parts, names)
 
 
 def parse(text: str, fields: Mapping[str, str] = OF_CLAIM) -> TagTemplate:
@@ -146,7 +113,7 @@ def parse(text: str, fields: Mapping[str, str] = OF_CLAIM) -> TagTemplate:
 
 
 class _Reader:
-    """Reads the pieces of one template, from the first to the last."""
+    """Reads the pieces of one template, from the first to the last, into functions of the names."""
 
     def __init__(self, template: str, fields: Mapping[str, str]) -> None:
         self._pieces = _cut(template)
@@ -155,7 +122,7 @@ class _Reader:
     def all(self) -> tuple[Part, ...]:
         parts, end = self._block(0)
         if end:
-            raise ValueError(f"{{{{{end[0].text}}}}} without an if before it")
+            raise ValueError(f"{{{{{end[0][1]}}}}} without an if before it")
         return parts
 
     def _block(self, depth: int) -> tuple[tuple[Part, ...], list[Token]]:
@@ -171,71 +138,83 @@ class _Reader:
             elif piece and piece[0] == _IF:
                 parts.append(self._choice(piece[1:], depth + 1))
             else:
-                parts.append(self._pipe(iter(piece), 0))
+                parts.append(_shown(self._pipe(iter(piece), 0)))
         return tuple(parts), []
 
-    def _choice(self, condition: list[Token], depth: int) -> Choice:
+    def _choice(self, condition: list[Token], depth: int) -> Part:
         test = self._pipe(iter(condition), 0)
         then, end = self._block(depth)
         otherwise: tuple[Part, ...] = ()
         if end[:2] == [_ELSE, _IF]:
-            return Choice(test, then, (self._choice(end[2:], depth + 1),))
-        if end == [_ELSE]:
+            otherwise, end = (self._choice(end[2:], depth + 1),), [_END]
+        elif end == [_ELSE]:
             otherwise, end = self._block(depth)
         if end != [_END]:
             raise ValueError("an if is not closed by {{end}}, or has more than one {{else}}")
-        return Choice(test, then, otherwise)
+        # Go's truth is Python's.
+        return lambda names: _joined(then if test(names) else otherwise, names)
 
-    def _pipe(self, tokens: Iterator[Token], depth: int) -> Pipe:
+    def _pipe(self, tokens: Iterator[Token], depth: int) -> Worked:
         """What stands before the closing bracket or the end, which it takes with it."""
         if depth > _DEEPEST:
             raise RefusedHereError(f"brackets are nested more than {_DEEPEST} times")
-        commands: list[Command] = []
-        words: list[Token | Pipe] = []
+        commands: list[list[Token | Worked]] = [[]]
         for token in tokens:
             if token == _PIPE:
-                commands.append(self._command(words, is_piped=bool(commands)))
-                words = []
+                commands.append([])
             elif token == _OPEN:
-                words.append(self._pipe(tokens, depth + 1))
+                commands[-1].append(self._pipe(tokens, depth + 1))
             elif token == _CLOSE and depth:
                 break
             elif token == _CLOSE:
                 raise ValueError("a bracket is closed that was not opened")
             else:
-                words.append(token)
+                commands[-1].append(token)
         else:
             if depth:
                 raise ValueError("a bracket is not closed")
-        return (*commands, self._command(words, is_piped=bool(commands)))
+        calls = [self._command(words, piped=bool(at)) for at, words in enumerate(commands)]
 
-    def _command(self, words: "Sequence[Token | Pipe]", *, is_piped: bool) -> Command:
+        def worked(names: Names) -> Value:
+            piped: list[Value] = []
+            for call in calls:
+                piped = [call(names, piped)]
+            return piped[0]
+
+        return worked
+
+    def _command(
+        self, words: Sequence[Token | Worked], *, piped: bool
+    ) -> Callable[[Names, Sequence[Value]], Value]:
+        """One function with its arguments, of which the last may be piped in, or one value."""
         if not words:
             raise ValueError("nothing stands between {{, | and }}")
         first = words[0]
-        if isinstance(first, tuple) or first.kind != "word" or first.text in ("true", "false"):
-            if len(words) > 1 or is_piped:
+        if callable(first) or first[0] != "word" or first[1] in ("true", "false"):
+            if len(words) > 1 or piped:
                 raise ValueError("a value takes no arguments; only functions do")
-            return Command("", (self._value(first),))
-        name = first.text
+            value = self._value(first)
+            return lambda names, _: value(names)
+        name = first[1]
         takes = _arguments_of(name)
-        given = len(words) - 1 + is_piped
+        given = len(words) - 1 + piped
         if given != takes and not (name == "eq" and given > takes):
             raise ValueError(f"function {name} takes {takes} arguments, not {given}")
-        return Command(name, tuple(self._value(each) for each in words[1:]))
+        arguments = [self._value(each) for each in words[1:]]
+        return lambda names, rest: _called(name, [*(each(names) for each in arguments), *rest])
 
-    def _value(self, word: "Token | Pipe") -> "Value | Field | Pipe":
-        if isinstance(word, tuple):
+    def _value(self, word: Token | Worked) -> Worked:
+        if callable(word):
             return word
-        match word.kind, word.text:
+        match word:
             case "quoted" | "raw", text:
-                return text
+                return lambda _: text
             case "number", text:
-                return int(text)
+                return lambda _: int(text)
             case "word", "true" | "false" as text:
-                return text == "true"
+                return lambda _: text == "true"
             case "field", text if text[1:] in self._fields:
-                return Field(self._fields[text[1:]])
+                return attrgetter(self._fields[text[1:]])
             case "field", text:
                 known = ", ".join(f".{name}" for name in self._fields)
                 raise ValueError(f"there is no {text[:40]}; there are {known}")
@@ -270,7 +249,7 @@ def _tokens(action: str) -> list[Token]:
                 f"{action[at:].strip()[:20]!r} cannot be read: names, strings without \\, whole "
                 "numbers, functions, pipes and brackets are"
             )
-        found.append(Token(token.lastgroup, token[token.lastgroup]))
+        found.append((token.lastgroup, token[token.lastgroup]))
         at = token.end()
     return found
 
@@ -280,38 +259,21 @@ def _arguments_of(function: str) -> int:
     if function in _FUNCTIONS:
         return len(_FUNCTIONS[function][0])
     known = ", ".join(_FUNCTIONS)
-    if function in _SWITCHED_OFF:
-        raise ValueError(f"{function} is switched off in tags, as in aws-ebs-csi-driver")
     if function in _OF_GO:
         raise RefusedHereError(f"{function} is not supported in a tag; if and {known} are")
     raise ValueError(f"there is no function {function[:40]!r}; there are {known}")
 
 
-def _rendered(parts: tuple[Part, ...], names: Names) -> Iterator[str]:
-    for part in parts:
-        match part:
-            case str():
-                yield part
-            case Choice():
-                holds = bool(_worked_out(part.condition, names))  # Go's truth is Python's
-                yield from _rendered(part.then if holds else part.otherwise, names)
-            case _:
-                value = _worked_out(part, names)
-                yield str(value).lower() if isinstance(value, bool) else str(value)
+def _joined(parts: tuple[Part, ...], names: Names) -> str:
+    return "".join(part if isinstance(part, str) else part(names) for part in parts)
 
 
-def _worked_out(pipe: Pipe, names: Names) -> Value:
-    piped: list[Value] = []
-    for command in pipe:
-        values = [*(_value_of(each, names) for each in command.arguments), *piped]
-        piped = [_called(command.function, values) if command.function else values[0]]
-    return piped[0]
+def _shown(pipe: Worked) -> Part:
+    def shown(names: Names) -> str:
+        value = pipe(names)
+        return str(value).lower() if isinstance(value, bool) else str(value)
 
-
-def _value_of(argument: "Value | Field | Pipe", names: Names) -> Value:
-    if isinstance(argument, Field):
-        return str(getattr(names, argument.name))
-    return _worked_out(argument, names) if isinstance(argument, tuple) else argument
+    return shown
 
 
 def _called(name: str, values: Sequence[Value]) -> Value:

@@ -12,6 +12,7 @@ from provisioner.model import tag_template
 from provisioner.model.errors import RefusedHereError, retold
 from provisioner.model.tag_template import OF_CLAIM, Names, TagTemplate
 
+TAG_PREFIX = "tagSpecification"  # of a class's parameters, with exactly these capitals
 VOLUME_NAME = "CSIVolumeName"
 SNAPSHOT_NAME = "CSIVolumeSnapshotName"
 CLUSTER = "ebs.csi.aws.com/cluster"
@@ -199,6 +200,29 @@ def check_cluster_id(text: str) -> None:
         raise ValueError(f"{text[:40]!r}… has {len(text)} characters, a tag has room for {most}")
     if not _CLUSTER_ID.fullmatch(text):
         raise ValueError(f"{text!r} has characters other than letters, digits and . _ : / = + @ -")
+
+
+def of_parameters(
+    raw: Mapping[str, str], fields: Mapping[str, str] = OF_CLAIM
+) -> tuple[TagTemplate, ...]:
+    """The templates that a class's parameters give, sorted by the parameters' names.
+
+    ``fields``: what they can name.
+
+    Raises:
+        RefusedHereError: a tag is given twice; the stock driver takes one or the other.
+        ValueError: one sentence that names the parameter, the tag and the rule.
+    """
+    templates: dict[str, TagTemplate] = {}
+    for name in sorted(each for each in raw if each.startswith(TAG_PREFIX)):
+        try:
+            template = parse(raw[name], fields)
+        except ValueError as error:
+            raise retold(error, f"parameter {name[:100]!r}: {error}") from error
+        if template.key in templates:
+            raise RefusedHereError(f"parameter {name[:100]!r}: tag {template.key!r} is given twice")
+        templates[template.key] = template
+    return tuple(templates.values())
 
 
 def parse_extra(text: str) -> tuple[TagTemplate, ...]:

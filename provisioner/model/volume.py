@@ -39,7 +39,6 @@ class InstanceAttachment:
     instance_id: str
     device: str
     state: AttachmentState
-    attached_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

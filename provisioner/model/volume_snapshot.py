@@ -38,20 +38,6 @@ class SnapshotError(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_on
     message: str | None = None
 
 
-class SnapshotSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """``spec.source`` of a snapshot: a claim of its namespace, or a content that exists."""
-
-    persistent_volume_claim_name: str | None = None
-    volume_snapshot_content_name: str | None = None
-
-
-class VolumeSnapshotSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """``spec`` of a snapshot."""
-
-    source: SnapshotSource = SnapshotSource()
-    volume_snapshot_class_name: str | None = None
-
-
 class VolumeSnapshotStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
     """``status`` of a snapshot, as snapshot-controller copies it from the content.
 
@@ -68,7 +54,6 @@ class VolumeSnapshotStatus(msgspec.Struct, frozen=True, rename="camel", gc=False
 class VolumeSnapshot(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
     """A VolumeSnapshot."""
 
-    spec: VolumeSnapshotSpec = VolumeSnapshotSpec()
     status: VolumeSnapshotStatus | None = None
 
     @property

@@ -17,7 +17,7 @@ import structlog
 
 from provisioner.decide import instance_identity
 from provisioner.model.errors import KubeError, NodeError, Reason
-from provisioner.model.instance_identity import InstanceIdentity
+from provisioner.model.node_view import InstanceIdentity
 from provisioner.node.kube import NodeKube
 from provisioner.node.sysfs import Roots
 

@@ -17,11 +17,11 @@ from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.limiter import Turn
 from provisioner.ec2.watcher import VolumeWatcher
 from provisioner.kube.client import KubeClient
-from provisioner.kube.queue import OUTAGE, KeyedQueue
+from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import PODS
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment
-from provisioner.model.errors import Outcome, Reason, StorageError
+from provisioner.model.errors import OUTAGE, Outcome, Reason, StorageError
 from provisioner.model.node import CsiNode
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.pod import naming_volumes

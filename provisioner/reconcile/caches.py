@@ -34,9 +34,8 @@ from provisioner.model.node import CsiNode, Node
 from provisioner.model.node_affinity import REGION_LABEL, region_of
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.pod import Pod, using_claims
-from provisioner.model.storage_class import StorageClass
+from provisioner.model.storage_class import StorageClass, VolumeAttributesClass
 from provisioner.model.volume import normalised_handle
-from provisioner.model.volume_attributes_class import VolumeAttributesClass
 from provisioner.model.volume_snapshot import (
     VolumeSnapshot,
     VolumeSnapshotClass,

@@ -9,10 +9,7 @@ from contextlib import contextmanager
 
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.model.claim import CLAIM_KIND, Claim
-from provisioner.model.errors import NEEDS_HUMAN, Reason, StorageError
-
-# EC2 makes only so many at a time.
-_TURNS = frozenset({Reason.COPY_RATE, Reason.SNAPSHOT_RATE, Reason.INITIALIZATION_RATE})
+from provisioner.model.errors import NEEDS_HUMAN, TURNS, Reason, StorageError
 
 
 class ClaimEvents:
@@ -31,7 +28,7 @@ class ClaimEvents:
         """
         if error.reason is Reason.NOT_LEADING:
             return False
-        if error.reason in _TURNS:
+        if error.reason in TURNS:
             self.note(claim, f"{error.message}; it is asked for again")
             return False
         text = f"{error.reason}: {error.message}"

@@ -13,7 +13,7 @@ from provisioner.kube.resources import PLACED_VOLUMES
 from provisioner.model.claim import Claim
 from provisioner.model.data_source import Source
 from provisioner.model.node import CsiNode, Node
-from provisioner.model.placed_volume import PlacedVolume
+from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.pod import Pod
 from provisioner.model.zone import Place
 from provisioner.reconcile.caches import Caches

@@ -12,8 +12,7 @@ import structlog
 
 from provisioner.decide import crossing as rules
 from provisioner.decide.creation import CONSISTENCY_S, LOOK_AGAIN_S
-from provisioner.decide.provision import Refuse
-from provisioner.decide.request import tags_of
+from provisioner.decide.provision import Refuse, tags_of
 from provisioner.decide.storage_class import ReadClass
 from provisioner.ec2.coalescer import Coalescer
 from provisioner.ec2.snapshots import WHY_IT_WAITS, WORTH_TELLING_S, rests_after

@@ -16,11 +16,11 @@ from provisioner.decide import delete as rules
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient, Patch, find
 from provisioner.kube.events import EventRecorder, Regarding
-from provisioner.kube.queue import OUTAGE, KeyedQueue
+from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import PERSISTENT_VOLUMES
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import Attachment
-from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.model.errors import OUTAGE, KubeError, Reason, StorageError
 from provisioner.model.persistent_volume import (
     PROVISIONER_FINALIZER,
     PersistentVolume,

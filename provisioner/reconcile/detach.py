@@ -5,7 +5,7 @@ from typing import assert_never
 
 import structlog
 
-from provisioner.decide import detach as rules
+from provisioner.decide import attach as rules
 from provisioner.decide.attach import (
     CONSISTENCY_S,
     Call,

@@ -19,7 +19,7 @@ from provisioner.model.claim import Claim
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject
 from provisioner.model.persistent_volume import PersistentVolume
-from provisioner.model.volume_attributes_class import VolumeAttributesClass
+from provisioner.model.storage_class import VolumeAttributesClass
 from provisioner.reconcile.modify_record import ModifyRecord
 from provisioner.reconcile.modify_state import Known, Look, NodePauses, Readings, Wanted, loop_s
 from provisioner.reconcile.modify_steps import (

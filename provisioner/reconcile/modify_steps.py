@@ -19,11 +19,11 @@ from provisioner.decide.volume_plan import BOTH, Wish
 from provisioner.ec2.batches import whole
 from provisioner.ec2.ceilings import ceiling_in
 from provisioner.edges import Edges
-from provisioner.kube.queue import OUTAGE
 from provisioner.model.budget import ANNOTATION, Ledger, Start, asked
 from provisioner.model.claim import Claim
 from provisioner.model.errors import (
     NEEDS_HUMAN,
+    NO_ANSWER,
     Ec2Error,
     KubeError,
     Outcome,
@@ -73,8 +73,6 @@ FOR_GOOD = frozenset(
 )
 # EC2 has looked at what was wanted, and said no to that.
 _OF_THE_WISH = FOR_GOOD | {Reason.QUOTA_EXCEEDED, Reason.ZONE_OUT_OF_CAPACITY, Reason.KEY_UNUSABLE}
-# Nobody has refused: somebody was away, or did not know us.
-_NOBODY = OUTAGE | {Reason.NOT_LEADING}
 _PASSES = (Reason.MODIFICATION_RUNNING, Reason.VOLUME_STATE)
 # Tags that cannot be written, whenever it is tried.
 OF_TAGS = _OF_THE_WISH | {Reason.PERMISSION_DENIED}
@@ -298,7 +296,7 @@ class ModifySteps:
             if step.is_optional and error.reason in OF_TAGS:
                 known.aim.unfollowed = error
                 return AT_ONCE_S
-            if error.outcome is Outcome.UNKNOWN or error.reason in _NOBODY:
+            if error.outcome is Outcome.UNKNOWN or error.reason in NO_ANSWER:
                 raise
             return self._refuse(look, {Wish.ATTRIBUTES}, error)  # a size does not wait for them
         if volume is not None:
@@ -443,7 +441,7 @@ class ModifySteps:
         if error.outcome is Outcome.UNKNOWN:
             log.warning("the reply to ModifyVolume was lost", error=error.message)
             return _LOST_AGAIN_S
-        if error.reason in _NOBODY:
+        if error.reason in NO_ANSWER:
             raise error
         if error.reason is Reason.MODIFICATION_LIMIT:
             _limit(look, error, reading.latest)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 
-from provisioner.decide import born, capping
+from provisioner.decide import attributes, capping
 from provisioner.decide import provision as rules
 from provisioner.decide.creation import Attempt, inherited, with_volume
 from provisioner.decide.storage_class import ReadClass, read
@@ -14,9 +14,8 @@ from provisioner.ec2.ceilings import Ceilings
 from provisioner.edges import Edges
 from provisioner.model.claim import UNKNOWN_ZONE, Claim
 from provisioner.model.errors import Reason, StorageError
-from provisioner.model.storage_class import StorageClass
+from provisioner.model.storage_class import StorageClass, VolumeAttributesClass
 from provisioner.model.volume import Volume
-from provisioner.model.volume_attributes_class import VolumeAttributesClass
 from provisioner.model.zone import Place
 from provisioner.reconcile.claim_events import ClaimEvents
 from provisioner.reconcile.pins import CONFLICT_S, Pins
@@ -82,7 +81,9 @@ class Planning:
         read_class = self._read(claim, storage_class)
         if claim.attributes_class_name:
             found = await self._caches.attributes_class(claim.attributes_class_name)
-            born_with = born.with_class(claim, read_class, found, driver=self._settings.driver)
+            born_with = attributes.with_class(
+                claim, read_class, found, driver=self._settings.driver
+            )
             if isinstance(born_with, rules.Refuse):
                 return born_with
             read_class = born_with

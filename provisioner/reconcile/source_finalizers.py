@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from provisioner.decide import source_finalizers as rules
+from provisioner.decide import data_source as rules
 from provisioner.edges import Edges
 from provisioner.kube.client import Patch
 from provisioner.kube.queue import KeyedQueue

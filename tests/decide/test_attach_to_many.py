@@ -17,8 +17,8 @@ from provisioner.decide.attach import (
     View,
     Wait,
     next_attach_step,
+    next_detach_step,
 )
-from provisioner.decide.detach import next_detach_step
 from provisioner.model.errors import Reason
 from provisioner.model.volume import AttachmentState as State
 from provisioner.model.volume import Volume

@@ -18,7 +18,7 @@ from provisioner.decide.attributes import (
 from provisioner.model import claim as c
 from provisioner.model.attributes import Attributes, parse
 from provisioner.model.meta import ObjectMeta
-from provisioner.model.volume_attributes_class import VolumeAttributesClass
+from provisioner.model.storage_class import VolumeAttributesClass
 
 DRIVER = "ebs.csi.aws.com"
 

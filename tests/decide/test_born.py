@@ -3,14 +3,14 @@
 import pytest
 
 from provisioner.decide import storage_class
-from provisioner.decide.born import with_class
+from provisioner.decide.attributes import with_class
 from provisioner.decide.persistent_volume import manifest
 from provisioner.decide.provision import Refuse, plan
 from provisioner.decide.storage_class import ReadClass
 from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta
+from provisioner.model.storage_class import VolumeAttributesClass
 from provisioner.model.tag_template import Names
-from provisioner.model.volume_attributes_class import VolumeAttributesClass
 from tests.builders import DRIVER, a_claim, a_class, a_plan, a_volume
 
 CLAIM = a_claim(size="20Gi", attributes_class="gold")

@@ -5,18 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.decide import class_check as rules
-from provisioner.decide.class_check import Findings
-from provisioner.decide.class_zones import Located
+from provisioner.decide.class_check import Findings, Located
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.storage_class import StorageClass
-from provisioner.model.zone import Place, TopologyRequirement, TopologyTerm
+from provisioner.model.zone import TopologyRequirement, TopologyTerm
 from tests.builders import DRIVER, a_class, a_term
 
 A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
 
 
 def in_zones(*zones: str, has_driver: bool = True) -> list[Located]:
-    return [Located(Place(zone), has_driver) for zone in zones]
+    return [Located(zone, has_driver) for zone in zones]
 
 
 def impossible(storage_class: StorageClass, nodes: list[Located] | None = None) -> str:

@@ -1,6 +1,6 @@
 """What a class does: parameter by parameter, and for claims of several sizes."""
 
-from provisioner.decide import class_effects as rules
+from provisioner.decide import class_check as rules
 from provisioner.decide.storage_class import ReadClass, read
 from tests.builders import a_class
 

@@ -1,22 +1,20 @@
 """Where a class lets volumes be made, zone by zone."""
 
-from provisioner.decide import class_check
-from provisioner.decide import class_zones as rules
-from provisioner.decide.class_zones import Located
+from provisioner.decide import class_check as rules
+from provisioner.decide.class_check import Located
 from provisioner.decide.storage_class import read
 from provisioner.model.storage_class import StorageClass
-from provisioner.model.zone import Place
 from tests.builders import a_class, a_term
 
 A, B = "us-east-1a", "us-east-1b"
 
 
 def in_zones(*zones: str, has_driver: bool = True) -> list[Located]:
-    return [Located(Place(zone), has_driver) for zone in zones]
+    return [Located(zone, has_driver) for zone in zones]
 
 
 def doubts(storage_class: StorageClass, nodes: list[Located]) -> list[str]:
-    return list(class_check.findings(storage_class, nodes).doubts)
+    return list(rules.findings(storage_class, nodes).doubts)
 
 
 ONE, TWO = "use1-az1", "use1-az2"
@@ -24,8 +22,7 @@ ONE, TWO = "use1-az1", "use1-az2"
 
 def with_ids(**ids: str) -> list[Located]:
     return [
-        Located(Place(f"us-east-1{at}"), zone_id=zone_id, has_driver=True)
-        for at, zone_id in ids.items()
+        Located(f"us-east-1{at}", zone_id=zone_id, has_driver=True) for at, zone_id in ids.items()
     ]
 
 
@@ -34,7 +31,7 @@ def by_id(*ids: str, waits: bool = False) -> StorageClass:
 
 
 def allowed_by(storage_class: StorageClass, nodes: list[Located] | None) -> list[str]:
-    return sorted(rules.allowed(read(storage_class), nodes) or ())
+    return sorted(rules.allowed_zones(read(storage_class), nodes) or ())
 
 
 def test_nodes_tell_which_zone_an_id_is():
@@ -66,4 +63,4 @@ def test_beside_a_zone_an_id_counts_only_if_nodes_tell_it():
 def test_one_open_term_opens_all():
     terms = [a_term(zone=[A]), a_term(os=["linux"])]
 
-    assert rules.allowed(read(a_class(allowed=terms, waits=True)), in_zones(A, B)) is None
+    assert rules.allowed_zones(read(a_class(allowed=terms, waits=True)), in_zones(A, B)) is None

@@ -31,7 +31,7 @@ from provisioner.decide.creation import (
     under_token,
     with_volume,
 )
-from provisioner.decide.request import client_token
+from provisioner.decide.provision import client_token
 from provisioner.model.errors import Outcome, Reason, StorageError
 from provisioner.model.volume import VolumeState
 from tests.builders import UID, a_class, a_plan, a_volume, an_ec2_error

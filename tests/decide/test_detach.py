@@ -3,8 +3,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.decide.attach import (
+    BUSY_S,
     CONSISTENCY_S,
+    GONE_S,
     SEND_AGAIN_S,
+    STALLED_S,
     Call,
     Detach,
     Kind,
@@ -13,11 +16,6 @@ from provisioner.decide.attach import (
     Target,
     View,
     Wait,
-)
-from provisioner.decide.detach import (
-    BUSY_S,
-    GONE_S,
-    STALLED_S,
     is_still_wanted,
     next_detach_step,
     target_to_detach,

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from provisioner.decide.instance_identity import of_document, of_node, segments_of
-from provisioner.model.instance_identity import InstanceIdentity
 from provisioner.model.meta import ObjectMeta
-from provisioner.model.node_view import NodeSpec, NodeView
+from provisioner.model.node import NodeSpec
+from provisioner.model.node_view import InstanceIdentity, NodeView
 
 DOCUMENT = {"instanceId": "i-0a", "instanceType": "m5.large", "availabilityZone": "us-east-1a"}
 ARN = "arn:aws-us-gov:outposts:us-gov-west-1:123456789012:outpost/op-0a"

@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from provisioner.decide.volume_plan import has_failed_in, not_before
-from provisioner.decide.wanted_shape import Wanted
+from provisioner.decide.volume_plan import Wanted, has_failed_in, not_before
 from provisioner.model.budget import Ledger, Start
 from provisioner.model.modification import Modification, ModificationState, Shape
 

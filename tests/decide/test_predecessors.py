@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.decide import predecessors
+from provisioner.model import reign
 from provisioner.model.claim import PINNED_ZONE, UNKNOWN_ZONE
 from provisioner.model.persistent_volume import PROVISIONED_BY
 from tests.builders import DRIVER, ZONE, a_claim, a_persistent_volume, an_attachment
@@ -18,7 +18,7 @@ DOUBTED = a_claim(annotations={PINNED_ZONE: a_claim().pin(UNKNOWN_ZONE)})
 
 
 def left_nothing(volumes: Any = (), attachments: Any = (), claims: Any = (WAITING,)) -> bool:
-    return predecessors.left_nothing(volumes, attachments, claims, DRIVER)
+    return reign.left_nothing(volumes, attachments, claims, DRIVER)
 
 
 def test_claims_that_wait_and_volumes_made_by_hand_show_nobody():

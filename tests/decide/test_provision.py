@@ -10,10 +10,10 @@ from provisioner.decide.provision import (
     Plan,
     Provision,
     Refuse,
+    client_token,
     examine,
     plan,
 )
-from provisioner.decide.request import client_token
 from provisioner.decide.storage_class import read
 from provisioner.model import tags
 from provisioner.model.claim import BETA_STORAGE_PROVISIONER, MIGRATED_TO, STORAGE_PROVISIONER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from provisioner.decide.source_finalizers import is_needed, without
+from provisioner.decide.data_source import is_needed, without
 from provisioner.model.claim import Claim, ClaimStatus
 from tests.sources import CLONE, replaced
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.decide.wanted_shape import agrees, difference, fault_of, wanted_shape
+from provisioner.decide.volume_plan import agrees, difference, fault_of, wanted_shape
 from provisioner.model import tags
 from provisioner.model.attributes import Attributes
 from provisioner.model.modification import ModifyRequest, Shape

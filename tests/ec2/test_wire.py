@@ -50,7 +50,6 @@ EXPECTED = Volume(
             "i-1",
             "/dev/xvdaa",
             AttachmentState.ATTACHED,
-            datetime(2026, 11, 21, 9, 0, 1, tzinfo=UTC),
         ),
     ),
 )

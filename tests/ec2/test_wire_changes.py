@@ -23,7 +23,6 @@ CHANGED = Modification(
     target=Shape(20, "gp3", 4000, 250),
     original=Shape(100, "st1", None, None),
     started_at=datetime(2026, 11, 21, 9, tzinfo=UTC),
-    ended_at=None,
     progress_percent=7,
     message="as it is",
 )

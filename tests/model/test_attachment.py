@@ -18,7 +18,6 @@ def test_it_is_read_as_the_api_server_sends_it():
     assert found.spec.source.persistent_volume_name == "pv"
     assert found.status is not None
     assert found.status.attach_error is not None
-    assert found.status.attach_error.error_code == 8
 
 
 def test_an_inline_volume_is_read():

@@ -58,7 +58,7 @@ def test_tags_are_templates():
         ({"tagDeletion_1": "ebs.csi.aws.com/cluster"}, "is reserved"),
         ({"tagDeletion_1": "a=b"}, "cannot have a ="),
         ({"tagSpecification_1": "team"}, "not of the form key=value"),
-        ({"tagSpecification_1": "team=a", "tagSpecification_2": "team=b"}, "is twice"),
+        ({"tagSpecification_1": "team=a", "tagSpecification_2": "team=b"}, "is given twice"),
         ({"tagSpecification_1": "team=a", "tagDeletion_1": "team"}, "keep one"),
     ],
 )

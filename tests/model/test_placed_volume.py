@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from provisioner.model.placed_volume import PlacedVolume
+from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.zone import BETA_ZONE_LABEL, ZONE_LABEL
 
 

@@ -50,7 +50,7 @@ def test_what_the_stock_driver_can_do_is_refused_here_alone(text: str, says: str
         ("a={{upper .PVCName}}", "there is no function"),
         ("a={{.Foo}}", "there is no .Foo"),
         ("a={{toUpper}}", "takes 1 arguments"),
-        ("a={{js .PVCName}}", "is switched off"),
+        ("a={{js .PVCName}}", "there is no function"),
         ("kubernetes.io/cluster/x=owned", "reserved"),
         ("aws:x=1", "reserved"),
         ("k" * 129 + "=v", "too long"),

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from provisioner import probes
+from provisioner import process
 from provisioner.node.collector import VolumeCollector, VolumeNames
 from provisioner.node.patience import Patience
 from tests.node.collector_world import GIB, Machine
@@ -253,7 +253,7 @@ async def test_a_scrape_sees_what_is_true_now(machine, kube_server, collector):
     machine.pages["/dev/nvme1n1"] = page(reads=histogram((0, 256, 5)))
     kube_server.has_volume("vol-1", "pv-1")
 
-    async with probes.serve(
+    async with process.serve(
         "127.0.0.1:0", registry=registry, healthy=fine, ready=fine, measure=collector.refresh
     ) as port:
         _, text = await fetch(port, "/metrics")

@@ -8,7 +8,8 @@ import pytest
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.meta import ObjectMeta
-from provisioner.model.node_view import NodeSpec, NodeView
+from provisioner.model.node import NodeSpec
+from provisioner.model.node_view import NodeView
 from provisioner.node import metadata
 from provisioner.node.kube import NodeKube
 from provisioner.node.metadata import Metadata

@@ -21,7 +21,7 @@ from provisioner.model.claim import Claim
 from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.model.modification import Modification
 from provisioner.model.persistent_volume import PersistentVolume
-from provisioner.model.volume_attributes_class import VolumeAttributesClass
+from provisioner.model.storage_class import VolumeAttributesClass
 from provisioner.reconcile import modify_record, modify_steps
 from provisioner.reconcile.caches import Caches
 from provisioner.reconcile.modify import Modifier

@@ -128,7 +128,7 @@ def test_nothing_is_deleted_until_the_api_server_can_be_asked_again(
         api, outage = Behind(), Outage()
         released = api.put(PERSISTENT_VOLUMES, a_persistent_volume(phase="Released"))
         async with following(clock, api) as world:
-            for request in ("page", "delete"):
+            for request in ("list", "delete"):
                 monkeypatch.setattr(api, request, outage.over(getattr(api, request)))
             queue = world.deleter.queue
             work = asyncio.create_task(queue.run())

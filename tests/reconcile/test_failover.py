@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from provisioner.decide.creation import CONSISTENCY_S
-from provisioner.decide.request import client_token
+from provisioner.decide.provision import client_token
 from provisioner.model import tags
 from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from provisioner.decide import class_zones
+from provisioner.decide import class_check
 from provisioner.model.claim import Claim
 from provisioner.model.sentences import listed
 from provisioner.model.storage_class import ACROSS_ZONES
@@ -72,7 +72,7 @@ def _is_beside_source(source: str, storage_class: ClassView, readings: Readings)
 def _about_binding(name: str, storage_class: ClassView, readings: Readings) -> Iterator[str]:
     nodes = [node for node in readings.nodes.values() if node is not None]
     registered = frozenset(node.zone for node in nodes if node.has_driver and node.zone)
-    possible = class_zones.zones_at_once(
+    possible = class_check.zones_at_once(
         waits=storage_class.waits, allowed=storage_class.zones, registered=registered
     )
     if possible:
@@ -90,7 +90,7 @@ def _about_topologies(name: str, storage_class: ClassView, readings: Readings) -
         yield f'allowedTopologies of class "{name}" leave no zone at all; no volume can be made'
         return
     inhabited = _inhabited(readings)
-    empty = class_zones.empty_zones(storage_class.zones, inhabited)
+    empty = class_check.empty_zones(storage_class.zones, inhabited)
     if empty:
         yield (
             f'allowedTopologies of class "{name}" name {listed(empty, "and")}, where no node is; '

@@ -9,8 +9,8 @@ from collections.abc import Collection
 
 import msgspec
 
-from provisioner.decide import class_check, class_zones
-from provisioner.decide.class_zones import Located
+from provisioner.decide import class_check
+from provisioner.decide.class_check import Located
 from provisioner.model.storage_class import StorageClass
 from webhook.model.review import Answer, Json, allow, deny
 from webhook.model.views import NodeView
@@ -43,5 +43,5 @@ def judge(document: Json, nodes: Collection[NodeView] | None, *, driver: str) ->
 
 def _located(view: NodeView) -> Located:
     if view.zone is None:
-        return Located(None, view.has_driver)
-    return class_zones.located(dict(view.labels), has_driver=view.has_driver)
+        return Located("", view.has_driver)
+    return class_check.located(dict(view.labels), has_driver=view.has_driver)

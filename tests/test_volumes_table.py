@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.decide.volumes_table import HEADINGS, Allowance, Seen, is_of, lines
 from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.meta import ObjectReference
 from provisioner.model.modification import Modification, ModificationState, Shape
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume, VolumeState
+from provisioner.volumes_table import HEADINGS, Allowance, Seen, is_of, lines
 from tests.builders import UID, VOLUME, ZONE, a_claim, a_persistent_volume
 from tests.documents import section
 
