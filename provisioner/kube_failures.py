@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import aiohttp
 import msgspec
 
-from provisioner import depth
+from provisioner.model import depth
 from provisioner.model.errors import KubeError, Outcome, Reason
 
 _EXCERPT = 200  # of an answer that is not a Status, such as a proxy's HTML

@@ -9,10 +9,10 @@ import msgspec
 import structlog
 from msgspec.structs import fields, force_setattr
 
-from provisioner import depth
 from provisioner import kube_failures as failures
 from provisioner.kube.resources import Resource, T, whole
 from provisioner.kube_failures import Attempt
+from provisioner.model import depth
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject
 

@@ -13,8 +13,9 @@ from typing import Self, TypeVar
 import aiohttp
 import msgspec
 
-from provisioner import depth, kube_failures
+from provisioner import kube_failures
 from provisioner.kube_failures import Attempt
+from provisioner.model import depth
 from provisioner.model.attachment import attachment_name
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import KubeError, NodeError, Reason

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner import depth
 from provisioner.kube import wire
 from provisioner.kube.resources import CLAIMS
 from provisioner.kube_failures import Attempt, read_status
+from provisioner.model import depth
 
 ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 LEVELS = 9_900  # the API server reads 10,000
