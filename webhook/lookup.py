@@ -160,32 +160,30 @@ class ZoneLookup:
 
     def _asked(self, volume_id: str, *, inline: bool) -> asyncio.Task[Truth] | None:
         """The question, begun; None if there are too many."""
-        peer, rooms = PEER.get(), [self._places_for]
-        if inline:
-            rooms.append(self._places_for_inline)
-        shares = [share for room in rooms if (share := room.take(peer)) is not None]
-        if len(shares) < len(rooms):
-            self._give_back(shares)
-            return None
+        shares: list[tuple[Shares, Share]] = []
+        # The smaller room first: who gets no place there must not have taken one of another's.
+        rooms = [self._places_for_inline] if inline else []
+        for room in (*rooms, self._places_for):
+            share = room.take(PEER.get())
+            if share is None:
+                _give_back(shares)
+                return None
+            shares.append((room, share))
         task = asyncio.create_task(
             self._ask(volume_id),
             name=f"zone of {volume_id}",
             context=Context(),  # its log lines are not about whoever asked first
         )
         self._under_way[volume_id] = task
-        for share in shares:
+        for _, share in shares:
             share.give_up = task.cancel
         task.add_done_callback(lambda _: self._ended(volume_id, shares))
         return task
 
-    def _ended(self, volume_id: str, shares: Iterable[Share]) -> None:
+    def _ended(self, volume_id: str, shares: Iterable[tuple[Shares, Share]]) -> None:
         self._under_way.pop(volume_id, None)
         self._not_seen.discard(volume_id)
-        self._give_back(shares)
-
-    def _give_back(self, shares: Iterable[Share]) -> None:
-        for room, share in zip((self._places_for, self._places_for_inline), shares, strict=False):
-            room.give_back(share)
+        _give_back(shares)
 
     async def _ask(self, volume_id: str) -> Truth:
         try:
@@ -231,6 +229,11 @@ def _place_of(volume: Volume | StorageError | None) -> _Place:
     if not volume.zone:
         return Doubt(f"EC2 shows {volume.volume_id} without a zone")
     return Found(volume.zone, volume.outpost_arn)
+
+
+def _give_back(shares: Iterable[tuple[Shares, Share]]) -> None:
+    for room, share in shares:
+        room.give_back(share)
 
 
 def _make_room(known: dict[str, V], most: int) -> None:

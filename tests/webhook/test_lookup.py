@@ -253,6 +253,31 @@ def test_a_strangers_questions_take_no_place_of_the_api_servers(
     assert lost == 2 + same_volume
 
 
+def test_a_question_for_which_there_is_no_place_takes_none_of_anothers(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(lookup_module, "_MOST_UNDER_WAY", 4)
+    monkeypatch.setattr(lookup_module, "_MOST_INLINE_UNDER_WAY", 1)
+    ec2 = Ec2({f"vol-{n}": A for n in range(9)}, first=lambda: asyncio.sleep(60))
+
+    async def story(lookup: ZoneLookup, clock: Clock) -> list[Any]:
+        def ask(peer: str, number: int, *, inline: bool = False) -> asyncio.Task[Any]:
+            PEER.set(peer)  # a task has its context from here
+            return asyncio.create_task(lookup.zone(f"vol-{number}", deadline=300.0, inline=inline))
+
+        many = [ask("10.0.0.1", n) for n in range(3)]
+        inline = [ask("10.0.0.2", 7, inline=True)]
+        await asyncio.sleep(1)
+        began = dict(lookup._under_way)
+        inline += [ask("10.0.0.2", 8, inline=True)]
+        await asyncio.sleep(1)
+        same = lookup._under_way == began
+        return [same, await asyncio.gather(*many), await asyncio.gather(*inline)]
+
+    too_many = Doubt("too many questions to EC2 are still unanswered")
+    assert told(ec2, story) == [True, [Found(A)] * 3, [Found(A), too_many]]
+
+
 def test_after_one_has_waited_in_vain_the_next_ones_do_not_until_ec2_answers_again():
     stuck = asyncio.Event()
 
