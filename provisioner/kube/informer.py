@@ -93,6 +93,7 @@ class Informer(Generic[T]):
         self._watching: asyncio.Timeout | None = None
         self._listed = asyncio.Event()  # and nothing asks for another list
         self.synced = asyncio.Event()
+        self._restores_told = 0
         self.on_restore: Callable[[], None] = lambda: None
 
     def get(self, key: str) -> T | None:
@@ -169,7 +170,7 @@ class Informer(Generic[T]):
         for _ in range(_SHORT_WATCHES):
             if await self._is_past(version):
                 return
-            if _now_s() < self._next_short_watch_s:
+            if not self._listed.is_set() or _now_s() < self._next_short_watch_s:
                 break
             # Also has one API server more ask etcd how far it is.
             await self._ask(_FEW if len(self._store.values()) < _FEW else 1)
@@ -199,6 +200,7 @@ class Informer(Generic[T]):
             newer = is_above(page.resource_version, self._store.version)
             if page.is_all and newer and self.synced.is_set():  # else it was forgotten meanwhile
                 self._store.replace(page, asked_at)
+                self._tell_restore()
         return page.resource_version
 
     @property
@@ -234,7 +236,8 @@ class Informer(Generic[T]):
         return self._has_all_of(version)
 
     def _has_all_of(self, version: str) -> bool:
-        return self.synced.is_set() and is_past(self._store.version, version)
+        # While another list is wanted, what is here may be of a world before a restore of etcd.
+        return self._listed.is_set() and is_past(self._store.version, version)
 
     async def _watch_shortly(self, version: str) -> None:
         try:
@@ -295,7 +298,7 @@ class Informer(Generic[T]):
 
     async def _relist(self) -> None:
         kind, store = self.resource.kind, self._store
-        asked, asked_at, restores, began_s = self._asked, store.newest, store.restores, _now_s()
+        asked, asked_at, began_s = self._asked, store.newest, _now_s()
         try:
             listing = await self._list()
             await _in_slices(store.replacing(listing, asked_at))
@@ -310,7 +313,11 @@ class Informer(Generic[T]):
         if not self.synced.is_set():
             log.info("cache filled", kind=kind, objects=len(listing.items))
             self.synced.set()
-        if store.restores > restores:
+        self._tell_restore()
+
+    def _tell_restore(self) -> None:
+        if self._store.restores > self._restores_told:
+            self._restores_told = self._store.restores
             self.on_restore()
 
     async def _list(self, most: int = 0) -> Listing[T]:

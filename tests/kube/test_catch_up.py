@@ -167,7 +167,10 @@ def test_versions_that_run_backwards_have_the_kind_listed() -> None:
     told(story, Behind(), objects=MANY)
 
 
-def test_a_restored_etcd_of_a_higher_version_is_noticed_by_the_next_list_and_told() -> None:
+@pytest.mark.parametrize("objects", [3, MANY])
+def test_a_restored_etcd_of_a_higher_version_is_noticed_by_the_next_list_and_told(
+    objects: int,
+) -> None:
     async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
         told: list[str] = []
         informer.on_restore = lambda: told.append("restored")
@@ -182,7 +185,28 @@ def test_a_restored_etcd_of_a_higher_version_is_noticed_by_the_next_list_and_tol
         assert informer.get("pv-1") == before
         assert told == ["restored"]
 
-    told(story, Behind(has_bookmarks=False), objects=MANY)
+    told(story, Behind(has_bookmarks=False), objects=objects)
+
+
+def test_while_a_list_is_asked_for_no_watch_proves_what_is_here() -> None:
+    """Another kind has told that etcd was restored, and the API server was away until now."""
+
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        before = api.objects["persistentvolumes", "pv-1"]
+        api.put(PERSISTENT_VOLUMES, before)
+        await informer.catch_up()
+        api.objects["persistentvolumes", "pv-1"] = before
+        api.version += 1_000_000_000
+        api.failure = KubeError(Reason.UNREACHABLE, "nobody answers")
+        informer.list_soon()
+        await asyncio.sleep(30)
+        api.failure = None
+
+        await informer.catch_up()
+
+        assert informer.get("pv-1") == before
+
+    told(story, Behind(), objects=MANY)
 
 
 def test_once_a_list_was_needed_short_watches_are_left_out_for_minutes() -> None:

@@ -84,12 +84,13 @@ class Kube:
 
         return await self.mortal.carry_out(f"get {resource.plural}", WRITE_S, read)
 
-    async def list(self, resource: Resource[Any], **_: Any) -> Listing[Any]:
+    async def list(self, resource: Resource[Any], *, most: int = 0, **_: Any) -> Listing[Any]:
         def read() -> Listing[Any]:
             keys = [key for key in self.objects if key.startswith(f"{resource.plural} ")]
             return Listing([self.decoded(key) for key in keys], str(self._version))
 
-        return await self.mortal.carry_out(f"list {resource.plural}", WRITE_S, read)
+        what = "page of" if most else "list"
+        return await self.mortal.carry_out(f"{what} {resource.plural}", WRITE_S, read)
 
     async def patch(
         self, resource: Resource[Any], name: str, body: Any, *, subresource: str = "", **_: Any
