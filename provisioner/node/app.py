@@ -146,7 +146,8 @@ class Node:
                 ended = tasks.create_task(self._ended(), name="ended")
                 await asyncio.wait({stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
                 ended.cancel()
-            for task in (stopping, *sockets):
+            stopping.cancel()
+            for task in sockets:
                 task.cancel()
 
     async def _keep_registered(self) -> None:
