@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import aiohttp
 import msgspec
 
+from provisioner.model import depth
 from provisioner.model.errors import KubeError, Outcome, Reason
 
 _EXCERPT = 200  # of an answer that is not a Status, such as a proxy's HTML
@@ -94,7 +95,7 @@ def of_exception(attempt: Attempt, exc: Exception) -> KubeError:
 def read_status(body: bytes) -> Status:
     """The Status in an answer; an empty one when it is anything else."""
     try:
-        status = _STATUS.decode(body)
+        status = depth.decode(_STATUS, body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return Status()
     return status if status.kind == "Status" else Status()

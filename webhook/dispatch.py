@@ -15,7 +15,7 @@ from webhook.decide import policy
 from webhook.decide.policy import Trouble
 from webhook.metrics import WebhookMetrics
 from webhook.model import pod, review
-from webhook.model.review import Answer, Json, MalformedReviewError, RequestOf
+from webhook.model.review import Answer, Json, MalformedReviewError, RequestOf, TooDeepError
 from webhook.model.shares import PEER, Share, Shares
 
 log = structlog.get_logger(__name__)
@@ -103,6 +103,9 @@ class Dispatcher:
         try:
             request = review.decode(body, None) if bulky else _read(path, body)
         except MalformedReviewError as error:
+            uid = review.uid_of(body) if isinstance(error, TooDeepError) else ""
+            if uid:
+                return self.unread(path, uid, f"{error}", inline=review.has_inline_ebs(body))
             return Reply(400, f"{error}\n".encode())
         strict = policy.is_strict(path, strict=self._strict)
         answer = policy.beyond(path, request)
@@ -119,12 +122,15 @@ class Dispatcher:
                 await turn()
         return Reply(200, self._sealed(path, request, answer, started))
 
-    def unread(self, path: str, uid: str, sentence: str) -> Reply:
-        """Answer a call whose body is not read, because of what the sentence says."""
+    def unread(self, path: str, uid: str, sentence: str, *, inline: bool = True) -> Reply:
+        """Answer a call whose body is not read, because of what the sentence says.
+
+        ``inline``: whether an inline EBS volume may be in it.
+        """
         strict = policy.is_strict(path, strict=self._strict)
         request: RequestOf[Any] = RequestOf(uid=uid, operation="")
         answer = policy.unread(sentence, strict=strict)
-        if path == _PODS:
+        if inline and path == _PODS:
             answer = policy.unread_inline(sentence)
         return Reply(200, self._sealed(path, request, answer, asyncio.get_running_loop().time()))
 

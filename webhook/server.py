@@ -7,7 +7,6 @@ in a round of the event loop each address is heard once (``Rounds``): a crowd wa
 
 import asyncio
 import logging
-import re
 import selectors
 import socket
 import ssl
@@ -27,6 +26,7 @@ from provisioner.model.errors import Reason, StorageError
 from webhook.dispatch import Dispatcher, Reply
 from webhook.metrics import WebhookMetrics
 from webhook.model import patience
+from webhook.model.review import BEGINNING, uid_of
 from webhook.model.shares import Shares
 from webhook.tls import Callers
 
@@ -45,9 +45,6 @@ _SERVER = "ebs-webhook"
 # aiohttp would log a traceback for each request that is no HTTP, and anybody can send those. Not
 # even access is logged: an audit log is the API server's business.
 _SILENT = logging.Logger("webhook.http", logging.CRITICAL + 1)  # noqa: LOG001 -- nobody else's
-# Where the API server writes the uid: before the object, whose size this is about.
-_BEGINNING = 4096
-_UID = re.compile(rb'"request":\s*\{\s*"uid":\s*"([^"\\]{1,128})"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +93,10 @@ class RefusedError(Exception):
 
 @dataclass(slots=True)
 class _Owned:
-    """Whose an open file is, and in which round it was heard last."""
+    """Whose an open file is, and in which round it was heard last, or opened."""
 
     peer: str
-    heard: int = 0
+    heard: int
 
 
 class Rounds(selectors.DefaultSelector):
@@ -120,7 +117,7 @@ class Rounds(selectors.DefaultSelector):
 
     def add(self, fd: int, peer: str) -> Callable[[], None]:
         """An open file is this address's from now on; returns what to call when it is closed."""
-        mine = self._owned[fd] = _Owned(peer)
+        mine = self._owned[fd] = _Owned(peer, self.number)
 
         def remove() -> None:
             if self._owned.get(fd) is mine:  # else the number is another's by now
@@ -304,8 +301,7 @@ class Front:
             task.cancel()
 
         def end(_: object) -> None:
-            if leave is not None:
-                leave()
+            leave()
             self._room.give_back(share)
             self._tasks.discard(task)
 
@@ -417,10 +413,10 @@ class Front:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._limits.body_s):
                 beginning = b""
-                while len(beginning) < _BEGINNING and not request.content.at_eof():
-                    beginning += await request.content.read(_BEGINNING)
-                    if found := _UID.search(beginning):
-                        return self._dispatcher.unread(path, found[1].decode(), sentence)
+                while len(beginning) < BEGINNING and not request.content.at_eof():
+                    beginning += await request.content.read(BEGINNING)
+                    if uid := uid_of(beginning):
+                        return self._dispatcher.unread(path, uid, sentence)
         raise RefusedError(413, sentence)
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import fields, force_setattr
 from provisioner import kube_failures as failures
 from provisioner.kube.resources import Resource, T, whole
 from provisioner.kube_failures import Attempt
+from provisioner.model import depth
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject
 
@@ -117,7 +118,7 @@ class PageReader(Generic[T]):
         """
         plural = self._resource.plural
         try:
-            page = _PAGE.decode(data)
+            page = depth.decode(_PAGE, data)
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
             raise KubeError(Reason.UNREADABLE, f"cannot read a list of {plural}: {exc}") from exc
         for raw in page.items or ():
@@ -150,7 +151,7 @@ def decode_object(resource: Resource[T], data: bytes | msgspec.Raw) -> T:
         KubeError: UNREADABLE, with the object's name and the field that is odd.
     """
     try:
-        found: T = decoder(resource.type).decode(data)
+        found: T = depth.decode(decoder(resource.type), data)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         name = decode_metadata(data).key or "without a name"
         message = f"cannot read {resource.kind} {name}: {exc}"
@@ -162,7 +163,7 @@ def decode_object(resource: Resource[T], data: bytes | msgspec.Raw) -> T:
 def decode_metadata(data: bytes | msgspec.Raw) -> KubeObject:
     """As much of an object as every kind has; an empty one when not even that can be read."""
     try:
-        found: KubeObject = decoder(KubeObject).decode(data)
+        found: KubeObject = depth.decode(decoder(KubeObject), data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return KubeObject()
     return found
@@ -180,7 +181,7 @@ def decode_line(attempt: Attempt, line: bytes) -> WatchLine:
         KubeError: what an ERROR line says; UNREADABLE for what is no watch line.
     """
     try:
-        decoded = _LINE.decode(line)
+        decoded = depth.decode(_LINE, line)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise KubeError(Reason.UNREADABLE, f"cannot read the answer to {attempt}: {exc}") from exc
     if decoded.type == "ERROR":

@@ -15,6 +15,7 @@ import msgspec
 
 from provisioner import kube_failures
 from provisioner.kube_failures import Attempt
+from provisioner.model import depth
 from provisioner.model.attachment import attachment_name
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import KubeError, NodeError, Reason
@@ -166,7 +167,7 @@ class NodeKube:
 
 def _decoded(attempt: Attempt, data: bytes, type_: type[T]) -> T:
     try:
-        return msgspec.json.decode(data, type=type_)
+        return depth.decode(msgspec.json.Decoder(type_), data)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         message = f"cannot read the answer to {attempt}: {exc}"
         raise KubeError(Reason.UNREADABLE, message) from exc

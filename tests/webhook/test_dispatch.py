@@ -246,6 +246,42 @@ async def test_a_malformed_review_gets_one_sentence(body: bytes) -> None:
     assert len(reply.body) < 500
 
 
+def deep(pod: Json, parts: int = 0) -> bytes:
+    """A review of a pod with field sets as deep as the API server takes them."""
+    fields = '{"f:a":' * 9_900 + "{}" + "}" * 9_900
+    body = msgspec.json.encode(review(object=pod | {"metadata": {"managedFields": [7]}}))
+    return body.replace(b"[7]", f'[{{"fieldsV1":{fields}}}{",{}" * parts}]'.encode())
+
+
+INLINE = {"spec": {"volumes": [{"awsElasticBlockStore": {"volumeID": "vol-0123456789abcdef0"}}]}}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("parts", [0, 60_000])
+async def test_a_pod_that_is_too_deep_to_be_read_may_name_no_volume_inline(
+    parts: int, *, strict: bool
+) -> None:
+    """Else it would pass with another tenant's volume: the API server ignores a failed call."""
+    it = dispatcher(raises, strict=strict)
+
+    response = response_of(await it.answer(PODS, deep(INLINE, parts), LONG_S))
+
+    assert (response["uid"], response["allowed"]) == ("u-1", False)
+    assert "nested hundreds of levels deep" in response["status"]["message"]
+    assert counted(it, "denied", "TooManyParts") == 1.0
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_what_else_is_too_deep_to_be_read_is_answered_by_policy(*, strict: bool) -> None:
+    it = dispatcher(raises, strict=strict)
+
+    response = response_of(await it.answer(PODS, deep({}), LONG_S))
+
+    said = response["status"]["message"] if strict else response["warnings"][0]
+    assert (response["uid"], response["allowed"]) == ("u-1", not strict)
+    assert "nested hundreds of levels deep" in said
+
+
 @pytest.mark.parametrize("uid", ["a", "../x", '"', "\\", "\u2028", "é", "\x00", "u" * 128])
 async def test_the_uid_comes_back_as_it_was(uid: str) -> None:
     reply = await dispatcher(fine).answer(PODS, msgspec.json.encode(review(uid=uid)), LONG_S)

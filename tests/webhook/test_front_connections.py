@@ -204,6 +204,27 @@ def test_in_a_round_each_address_is_heard_once_and_none_of_its_connections_starv
     assert len(set(strangers)) == 5
 
 
+def test_an_addresss_new_connections_do_not_go_before_its_old_ones():
+    with ExitStack() as stack:
+        rounds = stack.enter_context(Rounds())
+
+        def connect() -> int:
+            one, two = map(stack.enter_context, socket.socketpair())
+            two.send(b"x")
+            rounds.register(one, selectors.EVENT_READ)
+            rounds.add(one.fileno(), STRANGER)
+            return one.fileno()
+
+        old = connect()
+        rounds.select(0)
+        heard = []
+        for _ in range(3):
+            connect()
+            heard += [key.fd for key, _ in rounds.select(0)]
+
+    assert old in heard
+
+
 def test_a_file_of_a_number_that_was_another_addresss_is_not_forgotten_with_it():
     rounds = Rounds()
     one, two = socket.socketpair()

@@ -22,11 +22,18 @@ MOST_PARTS = 50_000
 UID_MOST_CHARACTERS = 128
 # Kubernetes 1.36: one warning of more than 256 characters, or 4 KiB in all, is cut off.
 WARNING_MOST_CHARACTERS = 256
+# Where the API server writes the uid: before the object, whatever size or depth that has.
+BEGINNING = 4096
+_UID = re.compile(rb'"request":\s*\{\s*"uid":\s*"([^"\\]{1,128})"')
 _INLINE_EBS = re.compile(rb'"awsElasticBlockStore"\s*:')
 
 
 class MalformedReviewError(ValueError):
     """A body that is no AdmissionReview of v1; the text says what is wrong with it."""
+
+
+class TooDeepError(MalformedReviewError):
+    """A body with more levels than Python may recurse: its ``managedFields`` may have 10,000."""
 
 
 class GroupVersionResource(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +150,12 @@ def has_inline_ebs(body: bytes) -> bool:
     return _INLINE_EBS.search(body) is not None
 
 
+def uid_of(beginning: bytes) -> str:
+    """The uid by the beginning of a review that is not decoded, "" if it is not there."""
+    found = _UID.search(beginning, 0, BEGINNING)
+    return found[1].decode(errors="replace") if found else ""
+
+
 def _separators(text: bytes) -> int:
     return sum(map(text.count, (b"{", b"[", b",")))
 
@@ -155,11 +168,14 @@ def decode(body: bytes, of: type[T] | None) -> RequestOf[T]:
     Raises:
         MalformedReviewError: not JSON, another kind or version, no request, a uid that is none, or
             an object that is not of the type.
+        TooDeepError: nothing of it could be read.
     """
     kind: Any = _Head if of is None else RequestOf[of]  # type: ignore[valid-type]
     try:
         review = msgspec.json.decode(body, type=_Review[kind])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except RecursionError as error:
+        raise TooDeepError("the AdmissionReview is nested hundreds of levels deep") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedReviewError(f"the body is no AdmissionReview: {error}") from error
     if (review.api_version, review.kind) != (API_VERSION, KIND):
         found = f"{review.kind or 'no kind'} of {review.api_version or 'no version'}"
