@@ -6,7 +6,6 @@ restart with volumes mounted changes nothing.
 
 import asyncio
 import ctypes
-import time
 from contextlib import AsyncExitStack
 
 import structlog
@@ -62,6 +61,7 @@ class Node:
         self, settings: NodeSettings, kube: NodeKube, imds: Imds | None, metrics: NodeMetrics
     ) -> None:
         self._settings = settings
+        self._is_lost = False
         self._is_another = asyncio.Event()
         self._metadata = Metadata(imds, kube, settings.roots, on_other=self._is_another.set)
         self._tools = tools = Tools.made(
@@ -94,15 +94,19 @@ class Node:
 
     def not_ready(self) -> str:
         """What keeps the kubelet from using it; "" if nothing does."""
+        if self._is_lost:
+            running = [f"{each.name} {each.why}" for each in self._tools.programs.running()]
+            what = ", ".join(running) or "what still runs"
+            return f"the file of a socket is gone: it ends, to be started anew, after {what}"
         return self._registration.not_ready()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until ``stop`` is set, and then until what was begun has ended.
 
         Where a socket's file is lost, nobody finds us any more: it ends too, and the kubelet starts
-        its container anew. Before that it waits for the programs that run, which would be killed
-        with its container. One that hangs with its disk loses nobody anything: it is in the kernel,
-        and would keep the container from ending as well.
+        its container anew. Before that it takes no more calls and waits for the programs that run,
+        which would be killed with its container. One that hangs with its disk loses nobody
+        anything: it is in the kernel, and would keep the container from ending as well.
 
         Raises:
             NodeError: it cannot listen where the kubelet looks, or not any more.
@@ -123,7 +127,7 @@ class Node:
             await self._wind_down()
 
     async def _serve(self, stop: asyncio.Event) -> None:
-        """Return once ``stop`` is set, or a socket is lost and no program runs any more."""
+        """Return once ``stop`` is set, or a socket is lost and nothing runs any more."""
         async with asyncio.TaskGroup() as tasks:
             stopping = tasks.create_task(stop.wait(), name="stop")
             sockets = [tasks.create_task(each.lost()) for each in (self._csi, self._registry)]
@@ -135,12 +139,15 @@ class Node:
             await asyncio.wait({stopping, *sockets}, return_when=asyncio.FIRST_COMPLETED)
             for task in keeping:
                 task.cancel()
+            self._is_lost = not stop.is_set()
             running = [str(each) for each in self._tools.programs.running()]
-            log.info("ending" if stop.is_set() else "a socket is lost", programs=running)
-            idle = tasks.create_task(self._tools.programs.idle())
-            await asyncio.wait({stopping, idle}, return_when=asyncio.FIRST_COMPLETED)
+            log.info("a socket is lost" if self._is_lost else "ending", programs=running)
+            if self._is_lost:
+                ended = tasks.create_task(self._ended(), name="ended")
+                await asyncio.wait({stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
+                ended.cancel()
             stopping.cancel()
-            for task in (idle, *sockets):
+            for task in sockets:
                 task.cancel()
 
     async def _keep_registered(self) -> None:
@@ -155,23 +162,29 @@ class Node:
             await self._registry.renew()
 
     async def _wind_down(self) -> None:
-        """Take no more calls; those that run get some time, and the programs all that is left.
+        """Have all that runs end, in the time that there is; programs go on by themselves.
 
-        A call that is cancelled begins no further program, and what it has begun goes on. Where the
-        end of this process is that of its PID namespace, as in a pod, it is the programs' end, too.
+        Where the end of this process is that of its PID namespace, as in a pod, it is theirs, too.
         The registration's file stays: without it the kubelet takes the driver out of CSINode, and
         until we are back nothing would limit the volumes that are scheduled to this node.
         """
-        ends_s = time.monotonic() + self._settings.drain_s
         await self._registry.close(0.0, leave_file=True)
-        await self._csi.close(min(_CALLS_S, self._settings.drain_s / 2))
         try:
-            async with asyncio.timeout(max(0.0, ends_s - time.monotonic())):
-                await self._tools.operations.idle()
-                await self._tools.programs.idle()
+            async with asyncio.timeout(self._settings.drain_s):
+                await self._ended()
         except TimeoutError:
             for each in self._tools.programs.running():
                 log.warning("a program still runs", program=each.name, why=each.why, pid=each.pid)
+
+    async def _ended(self) -> None:
+        """Take no more calls; return once those that run, and their programs, have ended.
+
+        A call gets some time and is cancelled then: it begins no further program, and what it has
+        begun goes on.
+        """
+        await self._csi.close(min(_CALLS_S, self._settings.drain_s / 2))
+        await self._tools.operations.idle()
+        await self._tools.programs.idle()
 
 
 def _endpoints(

@@ -273,6 +273,26 @@ async def test_a_program_that_runs_when_a_socket_is_lost_gets_all_the_time_it_ne
         assert program.done()
 
 
+async def test_what_an_operation_runs_next_gets_all_the_time_too_when_a_socket_is_lost(
+    folder: Path, kube: KubeServer
+):
+    """As e2fsck does after blkid."""
+    async with in_this_process(folder, kube, 0.0) as (node, _, running):
+        programs = node._tools.programs
+
+        async def work() -> None:
+            await programs.run("sleep", "3", why="to last")
+            await programs.run("sleep", "1", why="to last")
+
+        stage = node._tools.operations.run("vol-1", "a request", work, what="The stage")
+        operation = asyncio.create_task(stage)
+        (folder / "kubelet/plugins/ebs.csi.aws.com/csi.sock").unlink()
+        with pytest.raises(NodeError, match="to be started anew"):
+            await asyncio.wait_for(running, START_S)
+
+        assert operation.done()
+
+
 async def test_a_program_that_runs_when_a_socket_is_lost_outlasts_no_signal(
     folder: Path, kube: KubeServer
 ):
@@ -284,6 +304,7 @@ async def test_a_program_that_runs_when_a_socket_is_lost_outlasts_no_signal(
                 while not any("a socket is lost" in line["event"] for line in logs):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         assert not running.done()
+        assert "a socket is gone" in node.not_ready()
         stop.set()
         await asyncio.wait_for(running, START_S)
 
