@@ -97,7 +97,7 @@ def wishes_on(content: VolumeSnapshotContent) -> SnapshotParameters | None:
     try:
         given = json.loads(content.annotations.get(WISHES, "{}"))
         parameters = parse(given) if isinstance(given, Mapping) else None
-    except (ValueError, AttributeError, TypeError):  # somebody else has written it
+    except (ValueError, AttributeError, TypeError, RecursionError):  # somebody else has written it
         return None
     return parameters if parameters and (parameters.fast_zones or parameters.lock) else None
 

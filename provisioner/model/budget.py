@@ -60,7 +60,7 @@ class Ledger:
             return cls()
         try:
             written = msgspec.json.decode(text, type=_Written)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return cls()
         if (written.uid, written.volume) != (persistent_volume_uid, volume_id):
             return cls()

@@ -45,7 +45,10 @@ def test_what_is_written_is_read_again():
 
 @pytest.mark.parametrize(
     "text",
-    [None, "", "{", "[]", '{"uid": 1}', '{"uid":"pv-1","volume":"vol-1","starts":[{"at":"x"}]}'],
+    [
+        *(None, "", "{", "[]", '{"uid": 1}', '{"a":' * 2000),
+        '{"uid":"pv-1","volume":"vol-1","starts":[{"at":"x"}]}',
+    ],
 )
 def test_what_nobody_of_us_has_written_says_nothing(text):
     assert read(text) == Ledger()
