@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import Any
 
 import pytest
@@ -37,6 +39,44 @@ async def make_class_again(place: Place, **changes: Any) -> None:
 async def nothing_was_asked_of_ec2(place: Place, claim: Json) -> None:
     assert await place.cluster.calls(token_of(claim)) == []
     assert await place.volumes() == []
+
+
+# -- objects that Python's limit of recursion is too low for
+
+
+@together.test
+async def test_a_claim_whose_managed_fields_are_nested_too_deep_keeps_no_other_from_its_volume(
+    place: Place,
+):
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(10 * limit)  # of the test's own JSON; the controller has Python's
+    name = await place.storage_class()
+    # Any claim's author may write this; the API server keeps it, and shows it in each list and watch.
+    fields: Json = {}
+    for _ in range(2 * limit):
+        fields = {"f:a": fields}
+    managed = {"manager": "deep", "operation": "Update", "apiVersion": "v1"}
+    deep = {
+        "metadata": {
+            "name": "deep",
+            "managedFields": [managed | {"fieldsType": "FieldsV1", "fieldsV1": {"f:spec": fields}}],
+        },
+        "spec": {
+            "storageClassName": name,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    try:
+        made = await place.api.create(place.claims, deep)
+        assert json.dumps(made["metadata"]["managedFields"]).count("f:a") >= 2 * limit
+        await place.claim(name)
+
+        await place.bound()
+        await place.bound("deep")
+        await place.remove(f"{place.claims}/deep")
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 # -- classes

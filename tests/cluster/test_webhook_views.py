@@ -21,7 +21,8 @@ from webhook.caches import Caches
 from webhook.handlers import Handlers
 from webhook.lookup import ZoneLookup
 from webhook.metrics import WebhookMetrics
-from webhook.model.review import Answer, Json, Request
+from webhook.model import pod as pods
+from webhook.model.review import Answer, Json, RequestOf
 from webhook.model.views import ClaimView, VolumeView
 
 # Not that of EBS: no controller deletes what it is not asked for, and no webhook asks EC2 for it.
@@ -45,8 +46,12 @@ class Views:
         return f"{self.namespace}-{claim}"
 
     async def review(self, path: str, obj: Json, name: str = "web") -> Answer:
-        request = Request(
-            uid="u", operation="CREATE", object=obj, name=name, namespace=self.namespace
+        request = RequestOf[Any](
+            uid="u",
+            operation="CREATE",
+            object=pods.read(obj) if path == "/validate/pods" else obj,
+            name=name,
+            namespace=self.namespace,
         )
         now = asyncio.get_running_loop().time()
         return await self.handlers.by_path()[path](request, now + BUDGET_S)
