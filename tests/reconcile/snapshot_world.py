@@ -110,6 +110,7 @@ class World:
         self.ec2.turns = Turns()
         caches = Caches(client, self.metrics, DRIVER)
         self.kube.caches = caches
+        caches.contents._listed.set()  # as after the first list
         caches.contents.synced.set()
         for key in self.kube.objects:
             self.kube._informer(key)._store.apply(self.kube.decoded(key))
