@@ -63,8 +63,11 @@ class Volumes:
             raise
         return None
 
-    async def delete(self, volume_id: str, *, gate: Gate | None = None) -> None:
+    async def delete(self, volume_id: str, *, gate: Gate | None = None) -> bool:
         """Send one DeleteVolume; what is not there, or no volume at all, counts as deleted.
+
+        Returns:
+            Whether it was there until now.
 
         Args:
             volume_id: the volume.
@@ -74,12 +77,14 @@ class Volumes:
             Ec2Error: VOLUME_IN_USE, PERMISSION_DENIED, …; ``outcome`` UNKNOWN if it may be gone.
         """
         if not is_volume_id(volume_id):
-            return
+            return False
         try:
             await self._calls.call("DeleteVolume", {"VolumeId": volume_id}, gate=gate)
         except Ec2Error as failure:
             if failure.reason is not Reason.VOLUME_NOT_FOUND:
                 raise
+            return False
+        return True
 
     async def find(
         self, *, tags: Mapping[str, str | None], background: bool = False

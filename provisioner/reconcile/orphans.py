@@ -178,10 +178,12 @@ class OrphanSweep:
                 assert_never(decision)
 
     async def _remove(self, volume: Volume) -> None:
-        await self._volumes.delete(
+        was_there = await self._volumes.delete(
             volume.volume_id, gate=lambda: self._caches.nobody_names(volume.volume_id)
         )
         self._marks.forget(volume.volume_id)
+        if not was_there:  # its persistent volume's own flow was faster
+            return
         self._metrics.orphans.labels("deleted").inc()
         log.warning("deleted a volume that nothing knew", **_facts(volume))
 

@@ -51,6 +51,7 @@ class World:
     may_untag: bool = True
     forbidden: Collection[str] = ()
     named_meanwhile: Collection[str] = ()
+    gone_meanwhile: Collection[str] = ()
     shows_late: bool = False
     deleted: list[str] = field(default_factory=list)
     untagged: list[str] = field(default_factory=list)
@@ -80,9 +81,12 @@ class World:
         why = Ec2Error(Reason.PERMISSION_DENIED, "no", action="DeleteTags", retry_after_s=60.0)
         return {each: why for each in volume_ids if each in self.forbidden}
 
-    async def delete(self, volume_id: str, *, gate: Callable[[], Awaitable[None]]) -> None:
+    async def delete(self, volume_id: str, *, gate: Callable[[], Awaitable[None]]) -> bool:
         await gate()
+        if volume_id in self.gone_meanwhile:
+            return False
         self.deleted.append(volume_id)
+        return True
 
     async def nobody_names(self, volume_id: str) -> None:
         if volume_id in self.named_meanwhile:
@@ -175,6 +179,14 @@ def test_the_last_look_keeps_what_an_object_has_come_to_name_and_nothing_else():
     lives(world, 60.0)
 
     assert world.deleted == [other.volume_id]
+
+
+def test_what_the_flow_of_its_object_has_deleted_just_now_is_not_told_as_an_orphan():
+    world = World([SINCE], gone_meanwhile=[SINCE.volume_id])
+
+    counted = lives(world, 60.0)
+
+    assert (world.deleted, counted("deleted")) == ([], 0)
 
 
 def test_where_nothing_is_wrong_a_sweep_is_one_call_and_the_inventory_is_taken_once_an_hour():
