@@ -6,6 +6,7 @@ import socket
 import ssl
 import time
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, ExitStack, suppress
 from typing import Any
@@ -125,19 +126,20 @@ def fairly(story: Callable[[Rounds], Coroutine[Any, Any, None]]) -> None:
 
 def test_of_a_crowds_requests_one_is_begun_between_two_of_the_api_servers():
     """However many ask at once: what the API server waits for grows with peers, not with requests."""
-    begun: list[str] = []
-
-    async def remember(request: Request, _: float) -> Answer:
-        begun.append(request.uid)
-        time.sleep(0.002)  # noqa: ASYNC251 -- as a rule that computes
-        return allow("Fine")
+    begun: list[tuple[str, int]] = []
+    between: list[int] = []
 
     async def story(rounds: Rounds) -> None:
+        async def remember(request: Request, _: float) -> Answer:
+            begun.append((request.uid, rounds.number))
+            time.sleep(0.002)  # noqa: ASYNC251 -- as a rule that computes
+            return allow("Fine")
+
         flood = raw(msgspec.json.encode(review(uid="flood")))
         stop = asyncio.Event()
         async with world(remember, rounds=rounds) as it, it.wire() as api_server:
             crowding = asyncio.create_task(crowd(it, 50, flood, stop))
-            await until(lambda: begun.count("flood") > 100, within_s=30)
+            await until(lambda: len(begun) > 100, within_s=30)
             for _ in range(20):
                 seen = len(begun)
                 assert await asked(api_server) == 200
@@ -145,10 +147,11 @@ def test_of_a_crowds_requests_one_is_begun_between_two_of_the_api_servers():
             stop.set()
             await crowding
 
-    between: list[int] = []
     fairly(story)
 
-    assert sorted(between)[10] <= 10  # with one queue for all it is 50
+    assert sorted(between)[10] <= 10
+    of_the_crowd = Counter(number for uid, number in begun if uid == "flood")
+    assert max(of_the_crowd.values()) == 1
 
 
 def test_of_a_crowds_handshakes_one_is_begun_in_a_round_of_the_loop():
