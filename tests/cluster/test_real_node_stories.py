@@ -122,6 +122,8 @@ async def test_a_running_pod_sees_its_file_system_grow(place: Place, file_system
     script += f"; kib >> {LOG}"
     await real_pods.start(place, "user", script)
     await real_pods.is_running(place, "user")
+    measured = ("test", "-s", "/data/was")
+    await until_within(place.cluster.sandbox, "user", *measured, namespace=place.name)
 
     await growing.ask(place, "3Gi")
 
