@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import msgspec
 
-from provisioner.decide.provision import Refuse
 from provisioner.model import volume_snapshot as v
 from provisioner.model.claim import BIND_COMPLETED, Claim, ClaimStatus, DataSource
 from provisioner.model.data_source import Source
+from provisioner.model.decision import Refuse
 from provisioner.model.meta import ObjectMeta, ObjectReference
 from provisioner.model.persistent_volume import PersistentVolume
 from tests.builders import DELETED_AT, DRIVER, VOLUME, a_claim, a_persistent_volume

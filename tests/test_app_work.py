@@ -10,10 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from provisioner.app import Controller
-from provisioner.decide.attach import CONSISTENCY_S
 from provisioner.kube.client import KubeClient
 from provisioner.kube.lease import Leases
 from provisioner.metrics import Metrics
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.settings import Settings
 from tests.builders import INSTANCE, VOLUME
 from tests.ec2.virtual_time import Clock, in_virtual_time

@@ -15,16 +15,20 @@ from webhook.decide import policy
 from webhook.decide.policy import Trouble
 from webhook.metrics import WebhookMetrics
 from webhook.model import pod, review
-from webhook.model.review import Answer, Json, MalformedReviewError, RequestOf, TooDeepError
+from webhook.model.review import (
+    Answer,
+    Handler,
+    Json,
+    MalformedReviewError,
+    RequestOf,
+    TooDeepError,
+)
 from webhook.model.shares import PEER, Share, Shares
 
 log = structlog.get_logger(__name__)
 
 # Returns when it is the caller's turn again.
 Turn = Callable[[], Awaitable[None]]
-# Is given the loop's time by which it should have answered: with a little time left to word a doubt
-# of its own before it is cut off.
-Handler = Callable[[RequestOf[Any], float], Awaitable[Answer]]
 
 _PODS = "/validate/pods"
 # Kept back from what the API server waits, for the way back and for a loop that is late: this share

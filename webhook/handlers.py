@@ -34,12 +34,11 @@ from webhook.decide.persistent_volume import Doubt, Found
 from webhook.decide.policy import Trouble
 from webhook.decide.readings import NO_OBJECT, Basis, Readings, Verdict, Wanted
 from webhook.decide.sentences import explained
-from webhook.dispatch import Handler
 from webhook.lookup import ZoneLookup
 from webhook.metrics import WebhookMetrics
 from webhook.model import pod as pods
 from webhook.model.pod import Pod
-from webhook.model.review import Answer, Json, Request, RequestOf, allow, deny
+from webhook.model.review import Answer, Handler, Json, Request, RequestOf, allow, deny
 from webhook.model.views import ClaimView, NodeView, VolumeView
 
 # A node attaches some forty volumes; whoever names more of them inline asks EC2 for nothing.

@@ -13,6 +13,7 @@ from enum import Enum
 
 from provisioner.model import tags
 from provisioner.model.attachment import BLANK, NODE_ID, VOLUME_ID, Attachment
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.errors import Reason
 from provisioner.model.ids import is_instance_id, is_volume_id
 from provisioner.model.node import CsiNode, Node
@@ -26,7 +27,6 @@ SEND_AGAIN_S = (
 )
 DROPPED_AGAIN_S = 300.0  # an AttachVolume that EC2 takes and drops is sent no more often in the end
 MULTI_ATTACH_INSTANCES = 16  # EBS user guide "Multi-Attach" (read 2026-11-21)
-CONSISTENCY_S = 60.0  # how long EC2 may describe the world as it was
 GONE_S = 10.0  # a volume that was known and is missing for so long is gone
 BUSY_S = 60.0  # a detach that takes longer is told to the user
 STALLED_S = 120.0  # a detach that EC2 took and that never began is sent again

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from provisioner.decide.provision import Refuse
 from provisioner.decide.storage_class import ReadClass, with_attributes
 from provisioner.model import attributes as class_parameters
 from provisioner.model import tags
 from provisioner.model.attributes import Attributes
 from provisioner.model.claim import Claim
+from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.storage_class import VolumeAttributesClass
 from provisioner.model.tag_template import Names

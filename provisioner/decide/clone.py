@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 
 from provisioner.decide.consumers import Consumers, places, why_nowhere
 from provisioner.decide.failover import AGAIN_S, Moved, Refusals
-from provisioner.decide.provision import Refuse
 from provisioner.decide.storage_class import ReadClass
 from provisioner.decide.zones import NoZone, allows
+from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.storage_class import ACROSS_ZONES
 from provisioner.model.volume import Volume, VolumeState

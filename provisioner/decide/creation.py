@@ -18,11 +18,10 @@ while. Source: EC2 developer guide "Eventual consistency" and "Ensuring idempote
 from dataclasses import dataclass, replace
 
 from provisioner.decide.provision import Plan
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.errors import NO_ANSWER, TURNS, Outcome, Reason, StorageError
 from provisioner.model.volume import CreateRequest, Volume, VolumeState
 
-CONSISTENCY_S = 60.0
-LOOK_AGAIN_S = 5.0
 # A volume that a description has shown is gone after CONSISTENCY_S without one. One that none has
 # shown yet may be late: in incidents EC2's descriptions lag by minutes, and what is given up too
 # soon is made twice.

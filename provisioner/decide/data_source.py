@@ -11,9 +11,9 @@ looked at again.
 
 from collections.abc import Collection, Iterable
 
-from provisioner.decide.provision import Refuse
 from provisioner.model.claim import BETA_STORAGE_CLASS, Claim, DataSource
 from provisioner.model.data_source import CLAIM_FINALIZER, Source
+from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.ids import is_snapshot_id, is_volume_id
 from provisioner.model.persistent_volume import PersistentVolume

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from provisioner.decide.capping import Fitted, fit
+from provisioner.decide.extra_tags import tags_of
 from provisioner.decide.storage_class import ReadClass
-from provisioner.model import tags
 from provisioner.model.claim import MANY_NODES_MODE, Claim
 from provisioner.model.data_source import Source
+from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.parameters import Parameters, formatting_fault
 from provisioner.model.persistent_volume import PersistentVolume
@@ -31,20 +32,6 @@ _SINGLE_NODE_MODES = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
 @dataclass(frozen=True, slots=True)
 class Nothing:
     """The claim is not ours, or nothing is to be done now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """It cannot be provisioned as it is.
-
-    ``settled``: only a change of an object can help, so no try is repeated.
-    ``normal``: not a fault of anybody: told as a Normal event.
-    """
-
-    reason: Reason
-    message: str
-    settled: bool = False
-    normal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,31 +272,6 @@ def fitted_iops(wanted: Parameters, size_gib: int, ceiling: int | None) -> Fitte
         asked,
         raises_to_minimum=wanted.raises_iops_to_minimum,
         ceiling=ceiling,
-    )
-
-
-def tags_of(
-    claim: Claim, read_class: ReadClass, cluster_id: str, extra: Sequence[TagTemplate]
-) -> tuple[tuple[str, str], ...]:
-    """All tags of the volume; of one in both, ``--extra-tags``' counts, as for the stock driver.
-
-    Raises:
-        ValueError: one sentence that names a tag and what is wrong with it.
-    """
-    wanted, storage_class = read_class.parameters, read_class.storage_class
-    owner = tags.Owner(
-        claim_namespace=claim.metadata.namespace,
-        claim_name=claim.name,
-        persistent_volume_name=claim.persistent_volume_name,
-        # The API server writes the default itself; it is Delete.
-        reclaim_policy=storage_class.reclaim_policy or "Delete",
-    )
-    return tags.of_new_volume(
-        owner,
-        cluster_id=cluster_id,
-        extra=tags.rendered((*wanted.tag_templates, *extra), owner),
-        iops_per_gib=wanted.iops_per_gib,
-        iops_follow_growth=wanted.iops_follow_growth,
     )
 
 

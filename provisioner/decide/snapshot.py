@@ -21,7 +21,7 @@ API LockSnapshot and EnableFastSnapshotRestores, which take pending snapshots (r
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from provisioner.decide.creation import CONSISTENCY_S
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import NO_ANSWER, Outcome, Reason, StorageError
 from provisioner.model.ids import is_snapshot_id
@@ -35,7 +35,6 @@ from provisioner.model.volume_snapshot import (
     VolumeSnapshotContent,
 )
 
-LOOK_AGAIN_S = 5.0
 _ALONE_S = 60.0  # nothing but a human changes it
 # Nobody refused the snapshot: it is asked for again by itself, and the annotation stays.
 _IN_PASSING = NO_ANSWER | {Reason.SNAPSHOT_RATE}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from provisioner import logs, options
-from provisioner.decide.attachment_limit import LimitOptions
+from provisioner.decide.volume_limit import LimitOptions
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import StorageError
 from provisioner.node.settings import KUBELET_DIR, NodeSettings

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from provisioner.decide import attachment_limit, instance_identity
-from provisioner.decide.attachment_limit import LimitOptions
+from provisioner.decide import instance_identity
 from provisioner.decide.instance_identity import TYPE_LABEL
+from provisioner.decide.volume_limit import LimitOptions, max_volumes
 from provisioner.model.attachment_limit import (
     LIMIT_ANNOTATION,
     UNKNOWN,
@@ -147,9 +147,7 @@ class Info:
         # What makes no difference is not asked for.
         interfaces = await self._metadata.interfaces() if limit.is_shared else 1
         foreign = await self._count_foreign() if self._options.reserved is None else 0
-        fitting = attachment_limit.max_volumes(
-            limit, foreign=foreign, interfaces=interfaces, options=self._options
-        )
+        fitting = max_volumes(limit, foreign=foreign, interfaces=interfaces, options=self._options)
         self._tell(max_volumes=fitting, limit=str(limit), foreign=foreign, interfaces=interfaces)
         return fitting
 

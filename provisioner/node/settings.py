@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from provisioner.decide.attachment_limit import LimitOptions
+from provisioner.decide.volume_limit import LimitOptions
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.node.sysfs import Roots
 

@@ -18,6 +18,8 @@ from provisioner.ec2.usage import Usage
 from provisioner.edges import Edges
 from provisioner.kube.resources import PERSISTENT_VOLUMES
 from provisioner.model import tags
+from provisioner.model.claim import Claim
+from provisioner.model.consistency import LOOK_AGAIN_S
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.volume import Volume
 from provisioner.reconcile.claim_events import ClaimEvents
@@ -64,6 +66,10 @@ class Creations:
         self.usage = Usage(edges.volumes)
         self.attempts: dict[str, Attempt] = {}
         self._next_tokens: dict[str, int] = {}  # of claims whose first ones EC2 has burned
+
+    def claims(self) -> dict[str, Claim]:
+        """The claims whose volumes are being made, by their UID."""
+        return {uid: attempt.plan.claim for uid, attempt in self.attempts.items()}
 
     def has_made(self, uid: str) -> bool:
         """Whether EC2 has made a claim's volume, and its persistent volume is not saved yet."""
@@ -175,7 +181,7 @@ class Creations:
         if isinstance(verdict, creation.GiveUp):
             return self._give_up(uid, verdict)
         if verdict is attempt:
-            return creation.LOOK_AGAIN_S
+            return LOOK_AGAIN_S
         if verdict.volume is not None:
             return self._made(uid, verdict, verdict.volume)
         return self._keep(uid, verdict)

@@ -11,14 +11,15 @@ from collections.abc import Callable, Collection, Mapping
 import structlog
 
 from provisioner.decide import crossing as rules
-from provisioner.decide.creation import CONSISTENCY_S, LOOK_AGAIN_S
-from provisioner.decide.provision import Refuse, tags_of
+from provisioner.decide.extra_tags import tags_of
 from provisioner.decide.storage_class import ReadClass
 from provisioner.ec2.coalescer import Coalescer
 from provisioner.ec2.snapshots import WHY_IT_WAITS, WORTH_TELLING_S, rests_after
 from provisioner.edges import Edges
 from provisioner.model.claim import Claim
+from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.model.data_source import Source
+from provisioner.model.decision import Refuse
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
 from provisioner.model.errors import Outcome, Reason, StorageError
 from provisioner.reconcile.claim_events import ClaimEvents

@@ -6,18 +6,10 @@ from typing import assert_never
 import structlog
 
 from provisioner.decide import attach as rules
-from provisioner.decide.attach import (
-    CONSISTENCY_S,
-    Call,
-    Detach,
-    Kind,
-    Nothing,
-    Release,
-    Target,
-    Wait,
-)
+from provisioner.decide.attach import Call, Detach, Kind, Nothing, Release, Target, Wait
 from provisioner.ec2.attachments import Attachments
 from provisioner.model.attachment import Attachment, attachment_name
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.errors import Outcome, Reason, StorageError
 from provisioner.model.ids import is_instance_id
 from provisioner.model.persistent_volume import finalizer_of_attacher

@@ -13,6 +13,7 @@ from provisioner.decide.zones import NoZone
 from provisioner.ec2.ceilings import Ceilings
 from provisioner.edges import Edges
 from provisioner.model.claim import UNKNOWN_ZONE, Claim
+from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.storage_class import StorageClass, VolumeAttributesClass
 from provisioner.model.volume import Volume
@@ -72,7 +73,7 @@ class Planning:
 
     async def plan(
         self, claim: Claim, storage_class: StorageClass
-    ) -> Attempt | NoZone | rules.Refuse | float:
+    ) -> Attempt | NoZone | Refuse | float:
         """An attempt to begin, why there is none, or the seconds until the next look.
 
         Raises:
@@ -84,7 +85,7 @@ class Planning:
             born_with = attributes.with_class(
                 claim, read_class, found, driver=self._settings.driver
             )
-            if isinstance(born_with, rules.Refuse):
+            if isinstance(born_with, Refuse):
                 return born_with
             read_class = born_with
         made = await self._made_before_us(claim)
@@ -92,7 +93,7 @@ class Planning:
             return made
         claim = self._caches.claim(claim.uid) or claim  # a doubt may have been written to it
         origin = await self._origin(claim, read_class, made)
-        if isinstance(origin, rules.Refuse | float):
+        if isinstance(origin, Refuse | float):
             return origin
         made = made or origin.made
         where = await self._zones.choose(claim, read_class, made, origin.cloned)
@@ -108,7 +109,7 @@ class Planning:
 
     async def _origin(
         self, claim: Claim, read_class: ReadClass, made: Volume | None
-    ) -> Origin | rules.Refuse | float:
+    ) -> Origin | Refuse | float:
         """As ``Sources.origin_of``; a pin that a clone may not follow does not count from now on.
 
         Something may have been begun there all the same, by another class of that name.
@@ -137,7 +138,7 @@ class Planning:
         where: Place,
         made: Volume | None,
         origin: Origin,
-    ) -> Attempt | rules.Refuse | float:
+    ) -> Attempt | Refuse | float:
         freeze = partial(
             rules.plan,
             read_class=read_class,
@@ -148,15 +149,15 @@ class Planning:
             default_file_system=self._settings.default_file_system,
         )
         planned = await self._under_ceiling(partial(freeze, claim, source=origin.source))
-        if isinstance(planned, rules.Refuse):
+        if isinstance(planned, Refuse):
             return planned  # before a snapshot is taken for it, or its turn to be copied
         source = await self._sources.source_in(claim, read_class, origin, where)
-        if isinstance(source, rules.Refuse | float):
+        if isinstance(source, Refuse | float):
             return source
         claim = self._caches.claim(claim.uid) or claim  # what it is made from may be noted on it
         if source is not origin.source:
             planned = await self._under_ceiling(partial(freeze, claim, source=source))
-        if isinstance(planned, rules.Refuse):
+        if isinstance(planned, Refuse):
             return planned
         if not await self._pins.write(claim, where.zone, where.outpost_arn, source):
             return CONFLICT_S
@@ -169,8 +170,8 @@ class Planning:
         return attempt
 
     async def _under_ceiling(
-        self, freeze: Callable[..., rules.Plan | rules.Refuse]
-    ) -> rules.Plan | rules.Refuse:
+        self, freeze: Callable[..., rules.Plan | Refuse]
+    ) -> rules.Plan | Refuse:
         """A plan whose IOPS are under the region's ceiling, which EC2 is asked for if need be.
 
         ``freeze`` makes it, given an ``iops_ceiling`` or none.
@@ -179,7 +180,7 @@ class Planning:
             Ec2Error: EC2 could not be asked, so nothing may be frozen.
         """
         planned = freeze()
-        if isinstance(planned, rules.Refuse):
+        if isinstance(planned, Refuse):
             return planned
         request = planned.request
         if not capping.depends_on_region(request.volume_type, request.iops):

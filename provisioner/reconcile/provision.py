@@ -16,6 +16,7 @@ from provisioner.decide.creation import Attempt, GiveUp
 from provisioner.edges import Edges
 from provisioner.kube.queue import KeyedQueue
 from provisioner.model.claim import Claim, claim_uid_of
+from provisioner.model.decision import Refuse
 from provisioner.model.errors import StorageError
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
@@ -51,8 +52,8 @@ class Provisioner:
         self.creations = Creations(
             edges, identity=identity, events=events, refused_places=refused, wake=wake
         )
-        attempts = self.creations.attempts
-        self.sources = Sources(edges, pins=pins, events=events, attempts=attempts, wake=wake)
+        in_flight = self.creations.claims
+        self.sources = Sources(edges, pins=pins, events=events, in_flight=in_flight, wake=wake)
         self._planning = Planning(
             edges,
             pins=pins,
@@ -185,7 +186,7 @@ class Provisioner:
         match decision:
             case rules.Nothing():
                 return None
-            case rules.Refuse():
+            case Refuse():
                 self._refused(claim, decision)
                 return None
             case rules.Provision(storage_class=storage_class):
@@ -196,7 +197,7 @@ class Provisioner:
         match planned:
             case zones.NoZone():
                 return await self._zones.nowhere(claim, planned)
-            case rules.Refuse():
+            case Refuse():
                 self._refused(claim, planned)
                 return None
         return planned
@@ -217,7 +218,7 @@ class Provisioner:
         self.creations.forget(uid)
         self._events.forget(uid)
 
-    def _refused(self, claim: Claim, refusal: rules.Refuse) -> None:
+    def _refused(self, claim: Claim, refusal: Refuse) -> None:
         error = StorageError(refusal.reason, refusal.message)
         if refusal.normal:
             self._events.note(claim, refusal.message)

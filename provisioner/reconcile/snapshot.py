@@ -18,7 +18,6 @@ from structlog.contextvars import bind_contextvars
 from provisioner.decide import snapshot as rules
 from provisioner.decide import snapshot_class as classes
 from provisioner.decide import snapshot_content as bodies
-from provisioner.decide.creation import CONSISTENCY_S
 from provisioner.decide.snapshot import Attempt
 from provisioner.decide.snapshot_class import SnapshotParameters
 from provisioner.ec2.snapshots import WHY_IT_WAITS, WORTH_TELLING_S, rests_after
@@ -26,6 +25,7 @@ from provisioner.edges import Edges
 from provisioner.kube.client import find
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import VOLUME_SNAPSHOTS
+from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.model.ebs_snapshot import LockRequest
 from provisioner.model.errors import (
     NEEDS_HUMAN,
@@ -300,7 +300,7 @@ class Snapshotter:
         after = rules.after_look_up(attempt, content, found, _now_s())
         if after is attempt:
             self._events.waits(content, _LOOKING, about=_LOOKS)
-            return rules.LOOK_AGAIN_S
+            return LOOK_AGAIN_S
         if after.found is not None:
             log.info("found the snapshot that was begun", snapshot=after.found.snapshot_id)
         self._attempts[content.uid] = after

@@ -14,12 +14,12 @@ from typing import TypeVar
 
 from provisioner.decide import clone as clones
 from provisioner.decide import data_source as rules
-from provisioner.decide.creation import CONSISTENCY_S, LOOK_AGAIN_S, Attempt
-from provisioner.decide.provision import Refuse
 from provisioner.decide.storage_class import ReadClass
 from provisioner.edges import Edges
 from provisioner.model.claim import CLAIM_KIND, SNAPSHOT_KIND, Claim, DataSource
+from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.model.data_source import Source
+from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.meta import KubeObject
 from provisioner.model.persistent_volume import PersistentVolume
@@ -55,7 +55,8 @@ class Origin:
 class Sources:
     """What volumes are made from.
 
-    ``wake`` has a claim looked at again; ``attempts`` are those under way, by claim UID.
+    ``wake`` has a claim looked at again; ``in_flight`` are the claims whose volumes are
+    being made, by their UID.
 
     Attributes:
         finalizers: on the sources.
@@ -68,7 +69,7 @@ class Sources:
         *,
         pins: Pins,
         events: ClaimEvents,
-        attempts: Mapping[str, Attempt],
+        in_flight: Callable[[], Mapping[str, Claim]],
         wake: Callable[[str], None],
     ) -> None:
         self._driver = edges.settings.driver
@@ -81,9 +82,9 @@ class Sources:
         self._queue = CloneQueue(wake)
         self._waits_for_turn: set[str] = set()
         self.finalizers = SourceFinalizers(
-            edges, in_flight=lambda: {each.plan.claim.source_key for each in attempts.values()}
+            edges, in_flight=lambda: {claim.source_key for claim in in_flight().values()}
         )
-        self.crossings = Crossings(edges, pins=pins, events=events, in_flight=lambda: attempts)
+        self.crossings = Crossings(edges, pins=pins, events=events, in_flight=in_flight)
 
     def subscribe(self) -> None:
         """Have the claims looked at that wait for a snapshot or for another claim."""

@@ -18,9 +18,9 @@ import asyncio
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from provisioner.decide.creation import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.ec2.lookups import NameLookUps
 from provisioner.model.claim import Claim
+from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.model.reign import Reign
 from provisioner.model.volume import Volume, VolumeState
 from provisioner.reconcile.marks import Marks

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from provisioner.decide.attachment_limit import LimitOptions
 from provisioner.decide.format import CONSENT, Consent
+from provisioner.decide.volume_limit import LimitOptions
 from provisioner.model.attachment import attachment_name
 from provisioner.model.errors import KubeError, Reason
 from provisioner.node.format import Consents

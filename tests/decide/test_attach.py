@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.decide.attach import (
-    CONSISTENCY_S,
     SEND_AGAIN_S,
     STUCK_S,
     Attach,
@@ -26,6 +25,7 @@ from provisioner.decide.attach import (
 )
 from provisioner.model import tags
 from provisioner.model.attachment import NODE_ID, VOLUME_ID
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.errors import Reason
 from provisioner.model.persistent_volume import CsiSource, InTreeSource, PersistentVolumeSpec
 from provisioner.model.volume import AttachmentState as State

@@ -4,12 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.decide.attachment_limit import (
-    LimitOptions,
-    limits_of,
-    max_volumes,
-    table_of,
-)
+from provisioner.decide.attachment_limit import limits_of, table_of
+from provisioner.decide.volume_limit import LimitOptions, max_volumes
 from provisioner.model.attachment_limit import AttachmentLimit, DescribedType
 
 SHARED = AttachmentLimit(27, is_shared=True)

@@ -5,8 +5,9 @@ import pytest
 from provisioner.decide import storage_class
 from provisioner.decide.attributes import with_class
 from provisioner.decide.persistent_volume import manifest
-from provisioner.decide.provision import Refuse, plan
+from provisioner.decide.provision import plan
 from provisioner.decide.storage_class import ReadClass
+from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.storage_class import VolumeAttributesClass

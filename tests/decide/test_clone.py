@@ -7,9 +7,9 @@ import pytest
 from provisioner.decide.clone import at_once, for_node, may_follow, refusal
 from provisioner.decide.consumers import Consumers
 from provisioner.decide.failover import NO_REFUSALS, Moved, Refusals
-from provisioner.decide.provision import Refuse
 from provisioner.decide.storage_class import read
 from provisioner.decide.zones import NoZone
+from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.storage_class import ACROSS_ZONES

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from provisioner.decide.data_source import of_claim
-from provisioner.decide.provision import Refuse
 from provisioner.model.claim import Claim, ClaimStatus, DataSource
 from provisioner.model.data_source import CLAIM_FINALIZER, Source, parse
+from provisioner.model.decision import Refuse
 from provisioner.model.persistent_volume import PersistentVolume
 from tests.builders import DRIVER, UID, VOLUME, a_claim
 from tests.sources import (

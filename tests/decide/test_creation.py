@@ -6,8 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.decide.creation import (
-    CONSISTENCY_S,
-    LOOK_AGAIN_S,
     TOKEN_LIFE_S,
     UNANSWERED_S,
     UNSEEN_S,
@@ -32,6 +30,7 @@ from provisioner.decide.creation import (
     with_volume,
 )
 from provisioner.decide.provision import client_token
+from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.model.errors import Outcome, Reason, StorageError
 from provisioner.model.volume import VolumeState
 from tests.builders import UID, a_class, a_plan, a_volume, an_ec2_error

@@ -11,7 +11,7 @@ from provisioner.decide.crossing import (
     is_left_over,
     request,
 )
-from provisioner.decide.provision import tags_of
+from provisioner.decide.extra_tags import tags_of
 from provisioner.decide.storage_class import read
 from provisioner.model import tags
 from provisioner.model.claim import Claim

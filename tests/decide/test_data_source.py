@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.decide.data_source import of_claim, of_snapshot
-from provisioner.decide.provision import Refuse
 from provisioner.model import volume_snapshot as v
 from provisioner.model.claim import Claim
 from provisioner.model.data_source import Source
+from provisioner.model.decision import Refuse
 from provisioner.model.meta import ObjectMeta, ObjectReference
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import GIB

@@ -4,7 +4,6 @@ from hypothesis import strategies as st
 
 from provisioner.decide.attach import (
     BUSY_S,
-    CONSISTENCY_S,
     GONE_S,
     SEND_AGAIN_S,
     STALLED_S,
@@ -21,6 +20,7 @@ from provisioner.decide.attach import (
     target_to_detach,
 )
 from provisioner.model.attachment import NODE_ID, VOLUME_ID
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.volume import AttachmentState as State
 from tests.builders import (
     DRIVER,

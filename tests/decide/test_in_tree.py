@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.decide import in_tree
-from provisioner.decide.provision import Nothing, Provision, Refuse, examine
+from provisioner.decide.provision import Nothing, Provision, examine
 from provisioner.decide.storage_class import ReadClass, read
 from provisioner.model.claim import MIGRATED_TO, STORAGE_PROVISIONER
+from provisioner.model.decision import Refuse
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.zone import Place
 from tests.builders import DRIVER, a_claim, a_class, a_plan, a_term

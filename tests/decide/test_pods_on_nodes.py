@@ -2,8 +2,9 @@
 
 import pytest
 
-from provisioner.decide.provision import Nothing, Provision, Refuse, examine
+from provisioner.decide.provision import Nothing, Provision, examine
 from provisioner.model.claim import STORAGE_PROVISIONER
+from provisioner.model.decision import Refuse
 from tests.builders import DRIVER, a_claim, a_class, a_persistent_volume
 
 UNASKED = a_claim(annotations={})

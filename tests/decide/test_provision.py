@@ -5,20 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.decide.provision import (
-    Nothing,
-    Plan,
-    Provision,
-    Refuse,
-    client_token,
-    examine,
-    plan,
-)
+from provisioner.decide.provision import Nothing, Plan, Provision, client_token, examine, plan
 from provisioner.decide.storage_class import read
 from provisioner.model import tags
 from provisioner.model.claim import BETA_STORAGE_PROVISIONER, MIGRATED_TO, STORAGE_PROVISIONER
 from provisioner.model.claim import DataSource as Source
 from provisioner.model.data_source import Source as From
+from provisioner.model.decision import Refuse
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.errors import Reason
 from tests.builders import DRIVER, UID, a_claim, a_class, a_persistent_volume, a_plan

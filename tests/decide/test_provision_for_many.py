@@ -2,8 +2,9 @@
 
 import pytest
 
-from provisioner.decide.provision import Plan, Provision, Refuse, examine, plan
+from provisioner.decide.provision import Plan, Provision, examine, plan
 from provisioner.decide.storage_class import read
+from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from tests.builders import DRIVER, ZONE, a_claim, a_class
 

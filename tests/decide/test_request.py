@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.decide.provision import Plan, Refuse, plan
+from provisioner.decide.provision import Plan, plan
 from provisioner.decide.storage_class import read
 from provisioner.model import tags
+from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.parameters import NAMES
 from provisioner.model.volume_type import LARGEST_NUMBER, VOLUME_TYPES

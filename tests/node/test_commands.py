@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from provisioner import cli
-from provisioner.decide.attachment_limit import LimitOptions
+from provisioner.decide.volume_limit import LimitOptions
 from provisioner.node import app
 from provisioner.node.kube import ApiServer
 from provisioner.node.settings import NodeSettings

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from provisioner.decide.attachment_limit import LimitOptions
+from provisioner.decide.volume_limit import LimitOptions
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.info import Foreign, Info
 from provisioner.node.metadata import Imds, Metadata

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from provisioner.decide.attach import CONSISTENCY_S, STUCK_S
+from provisioner.decide.attach import STUCK_S
+from provisioner.model.consistency import CONSISTENCY_S
 from tests.builders import INSTANCE, VOLUME
 from tests.reconcile.attach_world import AttachWorld, in_attach_world
 

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from provisioner.decide.creation import CONSISTENCY_S
 from provisioner.decide.provision import client_token
 from provisioner.model import tags
 from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from tests.builders import UID, a_claim, a_class, a_node, a_term, a_volume, an_ec2_error
 from tests.ec2.virtual_time import Clock, in_virtual_time

@@ -13,9 +13,9 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from provisioner.decide.creation import CONSISTENCY_S
 from provisioner.model import tags
 from provisioner.model.claim import Claim
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.errors import Outcome, Reason, StorageError
 from provisioner.model.volume import CreateRequest, Volume
 from tests.builders import UID, a_claim, a_persistent_volume, a_volume, an_ec2_error

@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from provisioner.decide.creation import CONSISTENCY_S, TOKEN_LIFE_S
+from provisioner.decide.creation import TOKEN_LIFE_S
 from provisioner.model import tags
 from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, UNKNOWN_ZONE, Claim
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from tests.builders import (
     JUST_NOW,

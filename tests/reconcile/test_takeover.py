@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
-from provisioner.decide.creation import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.ec2.lookups import NameLookUps
 from provisioner.model.claim import PINNED_ZONE, UNKNOWN_ZONE, Claim
+from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.model.volume import Volume, VolumeState
 from provisioner.reconcile.marks import Marks
 from provisioner.reconcile.takeover import Takeover

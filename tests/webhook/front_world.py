@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from webhook.dispatch import Dispatcher, Handler
+from webhook.dispatch import Dispatcher
 from webhook.metrics import WebhookMetrics
-from webhook.model.review import Answer, Json, Request, allow
+from webhook.model.review import Answer, Handler, Json, Request, allow
 from webhook.server import Front, Limits, Rounds
 from webhook.tls import Callers
 

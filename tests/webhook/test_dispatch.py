@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from tests.webhook.front_world import PODS, VOLUMES, fine, review
-from webhook.dispatch import Dispatcher, Handler, Reply
+from webhook.dispatch import Dispatcher, Reply
 from webhook.metrics import WebhookMetrics
 from webhook.model.pod import Pod, PodMeta
-from webhook.model.review import Answer, Json, Request, RequestOf, allow, deny
+from webhook.model.review import Answer, Handler, Json, Request, RequestOf, allow, deny
 
 SHORT_S = 0.05
 LONG_S = 5.0

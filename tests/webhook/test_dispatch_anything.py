@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.webhook.front_world import PODS, VOLUMES, fine
-from webhook.dispatch import Dispatcher, Handler, Reply
+from webhook.dispatch import Dispatcher, Reply
 from webhook.metrics import WebhookMetrics
-from webhook.model.review import Answer, Json, Request, allow
+from webhook.model.review import Answer, Handler, Json, Request, allow
 
 LONG_S = 5.0
 JSON = st.recursive(

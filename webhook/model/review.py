@@ -5,7 +5,7 @@ was measured on 1.36.3.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
@@ -100,6 +100,11 @@ class Answer:
     warnings: tuple[str, ...] = ()
     patch: tuple[Json, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
+
+
+# Is given the loop's time by which it should have answered: with a little time left to word a doubt
+# of its own before it is cut off.
+Handler = Callable[[RequestOf[Any], float], Awaitable[Answer]]
 
 
 def allow(
