@@ -7,12 +7,12 @@ from importlib.util import find_spec
 import click
 
 from provisioner import logs, options
+from provisioner.controller.shared.settings import Settings, Sweep
 from provisioner.model import parameters, tags
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import StorageError
 from provisioner.model.sentences import printable
 from provisioner.model.tag_template import TagTemplate
-from provisioner.settings import Settings, Sweep
 
 _CLUSTER_ID_NEEDED = (
     "--initialize-nodes needs --cluster-id: only an instance with the tag kubernetes.io/cluster/ID "
@@ -204,7 +204,7 @@ def controller(
         initialize_nodes=initialize_nodes,
         release_dead_nodes=release_dead_nodes,
     )
-    from provisioner import app  # noqa: PLC0415 -- boto3 and kubernetes cost half a second
+    from provisioner.controller import app  # noqa: PLC0415 -- boto3 and kubernetes cost half a second
 
     try:
         asyncio.run(app.run(settings))
@@ -238,7 +238,7 @@ def check(
     or .json is the NAME of a class in the cluster. With a FILE the cluster's nodes are looked at
     only if --kubeconfig is given.
     """
-    from provisioner import class_check  # noqa: PLC0415 -- yaml, and with a cluster kubernetes
+    from provisioner.inspect import class_check  # noqa: PLC0415 -- yaml, and with a cluster kubernetes
 
     question = class_check.Question(what, kubeconfig, driver_name, default_fstype)
     try:
@@ -266,7 +266,7 @@ def volumes(
     would still take, and until when it stays at that. Nothing is changed, and it needs no
     controller: the API server and EC2 are read.
     """
-    from provisioner import volumes_table  # noqa: PLC0415 -- boto3 and kubernetes, as above
+    from provisioner.inspect import volumes as volumes_table  # noqa: PLC0415 -- boto3 and kubernetes, as above
 
     question = volumes_table.Question(namespace, kubeconfig, driver_name, region)
     try:

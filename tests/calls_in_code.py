@@ -34,7 +34,7 @@ _NOT_THE_CONTROLLER = ("sandbox", "node")
 # Where the kind is a variable: the informer itself, and caches.py, whose kinds are named where
 # their informers are made and where _find is called.
 # Or where patch_status is called.
-_KIND_IN_A_VARIABLE = {"kube/informer.py", "kube/client.py", "reconcile/caches.py"}
+_KIND_IN_A_VARIABLE = {"kube/informer.py", "kube/client.py", "controller/shared/caches.py"}
 
 Right = tuple[str, str, str]
 

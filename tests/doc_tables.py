@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from provisioner.decide import mounting
+from provisioner.node.mounting import rules
 from tests.documents import DOCS
 
 COMMAND = "python -m tests.doc_tables"
@@ -26,7 +26,7 @@ class Table:
     make: Callable[[], str]
 
 
-TABLES = (Table("mount options", DOCS / "reference/mount-options.md", mounting.markdown),)
+TABLES = (Table("mount options", DOCS / "reference/mount-options.md", rules.markdown),)
 
 
 def marked(table: Table) -> str:

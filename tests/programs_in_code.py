@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from provisioner import __file__ as package_file
-from provisioner.decide.file_system import SUPPORTED
-from provisioner.node.programs import PATH
+from provisioner.node.formatting.file_system_rules import SUPPORTED
+from provisioner.node.runtime.programs import PATH
 
 PACKAGE = Path(package_file).parent
 _MKFS = "mkfs."
@@ -20,9 +20,8 @@ def programs_of_the_node() -> set[str]:
     option or with what is no text; or the name of a maker of file systems, which is put together.
     """
     named: set[str] = set()
-    for folder in ("node", "decide"):
-        for path in sorted((PACKAGE / folder).glob("*.py")):
-            named |= set(_begin_command_lines(ast.parse(path.read_text())))
+    for path in sorted((PACKAGE / "node").rglob("*.py")):
+        named |= set(_begin_command_lines(ast.parse(path.read_text())))
     return {name for name in named if name.startswith(_MKFS) or shutil.which(name, path=PATH)}
 
 

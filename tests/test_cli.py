@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import structlog
 
-from provisioner import app, cli, logs
+from provisioner import cli, logs
+from provisioner.controller import app
+from provisioner.controller.shared.settings import Settings, Sweep
 from provisioner.ec2.rates import Rate, documented, parse_rates
 from provisioner.model import tags
-from provisioner.settings import Settings, Sweep
 
 KUBECONFIG = """
 apiVersion: v1

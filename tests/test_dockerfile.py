@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from provisioner.node import programs
+from provisioner.node.runtime import programs
 from tests.programs_in_code import programs_of_the_node
 
 ROOT = Path(__file__).parents[1]

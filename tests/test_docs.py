@@ -10,9 +10,9 @@ from provisioner.metrics import Metrics
 from provisioner.model import parameters
 from provisioner.model.errors import Reason
 from provisioner.model.volume_type import VOLUME_TYPES
-from provisioner.node.collector import series_of
 from provisioner.node.commands import node
-from provisioner.node.metrics import NodeMetrics
+from provisioner.node.metrics.collector import series_of
+from provisioner.node.metrics.counters import NodeMetrics
 from tests.documents import (
     DOCS,
     README,

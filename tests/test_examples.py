@@ -7,17 +7,18 @@ import msgspec
 import pytest
 import yaml
 
-from provisioner.decide import class_check, snapshot_class
+from provisioner.controller.snapshotting import class_rules
+from provisioner.inspect import class_check_rules
 from provisioner.model import attributes
 from provisioner.model.claim import Claim
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.storage_class import StorageClass
 from tests.documents import DOCS
-from webhook.decide import claim as claims
-from webhook.decide import persistent_volume, pod, storage_class
-from webhook.decide.persistent_volume import Found
-from webhook.decide.readings import Readings
 from webhook.model import pod as pods
+from webhook.reviews import claim_rules as claims
+from webhook.reviews import persistent_volume_rules, pod_rules, storage_class_rules
+from webhook.reviews.persistent_volume_rules import Found
+from webhook.reviews.readings import Readings
 
 Json = dict[str, Any]
 FILES = sorted(path for path in DOCS.glob("examples/*.yaml"))
@@ -54,11 +55,11 @@ def test_an_example_begins_with_what_it_is_for(path: Path):
 def test_a_class_works_and_is_in_no_doubt(document: Json):
     read = msgspec.convert(document, StorageClass)
 
-    check = class_check.check(read, default_file_system="ext4")
+    check = class_check_rules.check(read, default_file_system="ext4")
 
     assert check.findings.works
     assert not check.findings.doubts
-    answer = storage_class.judge(document, None, driver=EBS_DRIVER)
+    answer = storage_class_rules.judge(document, None, driver=EBS_DRIVER)
     assert answer.allowed
     assert not answer.warnings
 
@@ -73,20 +74,20 @@ def test_a_claim_can_be_read_and_is_not_warned_about(document: Json):
 
 @pytest.mark.parametrize("document", of_kind("Pod"))
 def test_a_pod_is_let_through(document: Json):
-    answer = pod.judge(pods.read(document), Readings(), namespace="default").answer
+    answer = pod_rules.judge(pods.read(document), Readings(), namespace="default").answer
 
     assert answer.allowed
 
 
 @pytest.mark.parametrize("document", of_kind("PersistentVolume"))
 def test_a_persistent_volume_is_let_through(document: Json):
-    assert persistent_volume.validate(document, Found("us-east-1a"), strict=True).allowed
+    assert persistent_volume_rules.validate(document, Found("us-east-1a"), strict=True).allowed
 
 
 @pytest.mark.parametrize("document", of_kind("VolumeSnapshotClass"))
 def test_a_class_of_snapshots_can_be_read(document: Json):
     assert document["driver"] == EBS_DRIVER
-    assert snapshot_class.parse(document.get("parameters", {})).lock is None
+    assert class_rules.parse(document.get("parameters", {})).lock is None
 
 
 @pytest.mark.parametrize("document", of_kind("VolumeAttributesClass"))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from provisioner import __file__ as package_file
-from provisioner.decide.attributes import Change, following_of
+from provisioner.controller.modifying.class_rules import Change, following_of
 from provisioner.ec2.ceilings import tried_tags
 from provisioner.model import tags
 from provisioner.model.attributes import Attributes

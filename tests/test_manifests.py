@@ -13,10 +13,12 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from provisioner import __file__ as package_file
-from provisioner import app, process
+from provisioner import process
 from provisioner.cli import controller
-from provisioner.decide import agent_taint
-from provisioner.decide import initialize_node as rules
+from provisioner.controller import app
+from provisioner.controller.nodes import initialize, startup_taint_rules
+from provisioner.controller.nodes import initialize_rules as rules
+from provisioner.controller.shared.settings import Settings
 from provisioner.ec2 import botocore_client
 from provisioner.kube import lease
 from provisioner.model import parameters
@@ -24,8 +26,6 @@ from provisioner.model.attachment_limit import LIMIT_ANNOTATION
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.node import OUT_OF_SERVICE_FOR
 from provisioner.model.taint import OUT_OF_SERVICE, Taint, Toleration, keeps_away
-from provisioner.reconcile import initialize_node
-from provisioner.settings import Settings
 from tests.calls_in_code import kubernetes_rights
 
 PACKAGE = Path(package_file).parent
@@ -138,10 +138,10 @@ def test_the_leases_of_cloud_controllers_are_looked_at_where_they_are_wherever_o
     """In a Role of its own: the one of our leases goes where --leader-election-namespace says."""
     [rule] = the("Role", CLOUD_CONTROLLERS)["rules"]
 
-    assert (rule["resourceNames"], rule["verbs"]) == (list(initialize_node.LEASES), ["get"])
+    assert (rule["resourceNames"], rule["verbs"]) == (list(initialize.LEASES), ["get"])
     for kind in ("Role", "RoleBinding"):
         found = the(kind, CLOUD_CONTROLLERS)["metadata"]
-        assert found["namespace"] == initialize_node.NAMESPACE
+        assert found["namespace"] == initialize.NAMESPACE
 
 
 def test_each_role_is_bound_once():
@@ -314,7 +314,7 @@ def test_only_nodes_that_were_lost_are_tolerated_for_a_time(path: str):
 @WORKLOADS
 def test_they_come_up_on_nodes_that_wait_for_the_node_plugin(path: str):
     """The controller takes this taint off: where all nodes have it, no other pod would ever run."""
-    assert keeps_pods_away(agent_taint.taint_key(EBS_DRIVER), tolerated(path)) == []
+    assert keeps_pods_away(startup_taint_rules.taint_key(EBS_DRIVER), tolerated(path)) == []
     assert keeps_pods_away("example.com/other", tolerated(path)) == list(EFFECTS)
     assert keeps_pods_away(rules.TAINT, tolerated(path)) == list(EFFECTS)
 
@@ -340,7 +340,7 @@ def test_the_account_is_held_to_what_the_code_writes_on_nodes():
     keys = {each["name"]: set(json.loads(each["expression"])) for each in variables}
 
     assert keys == {
-        "taints": {agent_taint.taint_key(EBS_DRIVER), rules.TAINT, OUT_OF_SERVICE.key},
+        "taints": {startup_taint_rules.taint_key(EBS_DRIVER), rules.TAINT, OUT_OF_SERVICE.key},
         "labels": set(rules.LABELS),
         "annotations": {LIMIT_ANNOTATION, OUT_OF_SERVICE_FOR},
     }

@@ -13,12 +13,12 @@ from prometheus_client import CollectorRegistry
 
 from provisioner import process
 from provisioner.model.driver import EBS_DRIVER
-from provisioner.node import kube
 from provisioner.node.commands import drain, node
+from provisioner.node.instance import kube
 from provisioner.node.settings import KUBELET_DIR, NodeSettings
 
 if TYPE_CHECKING:
-    from provisioner.node.kube import ApiServer
+    from provisioner.node.instance.kube import ApiServer
 
 ROOT = Path(__file__).parents[1]
 MANIFESTS = ROOT / "manifests"

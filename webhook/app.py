@@ -26,18 +26,18 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.kube.lease import Leases
 from provisioner.region import Start
-from webhook.caches import Caches
-from webhook.certificates import Names
-from webhook.configurations import Configurations
-from webhook.dispatch import Dispatcher
-from webhook.handlers import Handlers
-from webhook.keeper import Keeper
-from webhook.lookup import ZoneLookup
+from webhook.certificates.configurations import Configurations
+from webhook.certificates.issuing import Names
+from webhook.certificates.keeper import Keeper
+from webhook.certificates.tls import Contexts
 from webhook.metrics import WebhookMetrics
-from webhook.repairs import Repairs
-from webhook.server import Front, Limits, Rounds
+from webhook.repairs.flow import Repairs
+from webhook.reviews.caches import Caches
+from webhook.reviews.handlers import Handlers
+from webhook.reviews.lookup import ZoneLookup
+from webhook.serving.dispatch import Dispatcher
+from webhook.serving.server import Front, Limits, Rounds
 from webhook.settings import LEASE, NAME, Settings
-from webhook.tls import Contexts
 
 # One batch of look-ups is under way at a time; the second thread is for one that hangs.
 _EC2_AT_ONCE = 2

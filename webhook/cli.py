@@ -10,6 +10,7 @@ import click
 from provisioner import logs, options
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import StorageError
+from webhook.certificates.tls import Callers
 from webhook.settings import (
     LISTEN,
     NAME,
@@ -17,7 +18,6 @@ from webhook.settings import (
     TLS_SECRET,
     Settings,
 )
-from webhook.tls import Callers
 
 _MOST_PORT = 65535
 

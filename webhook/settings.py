@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from provisioner.model.driver import EBS_DRIVER
-from webhook.tls import Callers
+from webhook.certificates.tls import Callers
 
 # The names in manifests/webhook: tests/test_webhook_manifests.py compares both.
 NAME = "ebs-webhook"  # of the Service and of both webhook configurations

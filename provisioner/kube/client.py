@@ -18,12 +18,11 @@ import aiohttp
 import structlog
 from kubernetes.aio.client.api_client import ApiClient
 
-from provisioner import kube_failures as failures
-from provisioner.kube import wire
+from provisioner.kube import failures, wire
 from provisioner.kube.credentials import Credentials
+from provisioner.kube.failures import Attempt
 from provisioner.kube.resources import Resource, T, whole
 from provisioner.kube.wire import Listing
-from provisioner.kube_failures import Attempt
 from provisioner.model.errors import KubeError, Outcome, Reason
 
 PAGE_SIZE = 500

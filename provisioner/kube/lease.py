@@ -32,8 +32,8 @@ from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import Resource
 from provisioner.metrics import SharedMetrics
 from provisioner.model.errors import KubeError, Reason
+from provisioner.model.leadership import Reign
 from provisioner.model.meta import KubeObject
-from provisioner.model.reign import Reign
 
 # "SINCE HOLDER RENEWED": ours only since then, if the lease's holder and renewal are these.
 LED_SINCE = "ebs-provisioner.io/led-since"

@@ -9,9 +9,9 @@ import msgspec
 import structlog
 from msgspec.structs import fields, force_setattr
 
-from provisioner import kube_failures as failures
+from provisioner.kube import failures
+from provisioner.kube.failures import Attempt
 from provisioner.kube.resources import Resource, T, whole
-from provisioner.kube_failures import Attempt
 from provisioner.model import depth
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject

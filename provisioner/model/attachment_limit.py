@@ -1,8 +1,8 @@
 """How many EBS volumes an instance type takes: EC2's own numbers, as a table and as an annotation.
 
 The table is ``attachment_limits.txt`` beside this file, written by ``python -m
-provisioner.limit_table``. It is read line by line and only the line that is asked for is kept:
-on a node one type is asked for, once.
+provisioner.inspect.limit_table``. It is read line by line, and only the line that is asked for is
+kept: on a node one type is asked for, once.
 """
 
 from collections.abc import Mapping

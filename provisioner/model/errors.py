@@ -204,7 +204,7 @@ class KubeError(StorageError):
 
 
 class NodeError(StorageError):
-    """The node plugin cannot do what the kubelet asks; ``node/server.py`` has the gRPC codes."""
+    """The node plugin cannot do what the kubelet asks (gRPC codes: ``node/csi/server.py``)."""
 
 
 class RefusedHereError(ValueError):

@@ -1,7 +1,7 @@
 """What the kubelet asks of the node plugin, checked, and what it is answered.
 
 Paths are those of the node, ids are EBS volume ids (``vol-…``), sizes are in bytes. The records are
-made by ``node/service.py``, which refuses whatever is malformed.
+made by ``node/csi/service.py``, which refuses whatever is malformed.
 
 Source of the fields: csi.proto of CSI 1.x, service Node.
 """

@@ -12,26 +12,26 @@ import structlog
 
 from provisioner import process
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node import collector
-from provisioner.node.collector import VolumeCollector, VolumeNames
-from provisioner.node.drain import drain
-from provisioner.node.endpoint import Endpoint
-from provisioner.node.forgotten import Forgotten
-from provisioner.node.format import Consents
-from provisioner.node.info import Foreign, Info
-from provisioner.node.kube import NodeKube
-from provisioner.node.metadata import ENDPOINT, Imds, Metadata
-from provisioner.node.metrics import NodeMetrics
-from provisioner.node.mounted import Expander, Usages
-from provisioner.node.patience import Patience
-from provisioner.node.programs import Programs, check_kernel
-from provisioner.node.publish import Publisher
-from provisioner.node.registration import Identity, Registration, our_version
-from provisioner.node.server import service
-from provisioner.node.service import NodeService, Requests
+from provisioner.node.csi.endpoint import Endpoint
+from provisioner.node.csi.registration import Identity, Registration, our_version
+from provisioner.node.csi.server import service
+from provisioner.node.csi.service import NodeService, Requests
+from provisioner.node.formatting.format import Consents
+from provisioner.node.instance.drain import drain
+from provisioner.node.instance.info import Foreign, Info
+from provisioner.node.instance.kube import NodeKube
+from provisioner.node.instance.metadata import ENDPOINT, Imds, Metadata
+from provisioner.node.metrics import collector
+from provisioner.node.metrics.collector import VolumeCollector, VolumeNames
+from provisioner.node.metrics.counters import NodeMetrics
+from provisioner.node.mounting.forgotten import Forgotten
+from provisioner.node.mounting.mounted import Expander, Usages
+from provisioner.node.mounting.publish import Publisher
+from provisioner.node.mounting.stage import Stager
+from provisioner.node.mounting.tools import Tools
+from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.programs import Programs, check_kernel
 from provisioner.node.settings import NodeSettings
-from provisioner.node.stage import Stager
-from provisioner.node.tools import Tools
 
 _ARENA_MAX, _MMAP_THRESHOLD, _TRIM_THRESHOLD = -8, -3, -1
 _BYTES = 128 * 1024

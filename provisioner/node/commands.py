@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import click
 
 from provisioner import logs, options
-from provisioner.decide.volume_limit import LimitOptions
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import StorageError
+from provisioner.node.instance.volume_limit_rules import LimitOptions
 from provisioner.node.settings import KUBELET_DIR, NodeSettings
 
 if TYPE_CHECKING:
-    from provisioner.node.kube import ApiServer
+    from provisioner.node.instance.kube import ApiServer
 
 
 class _Folder(click.ParamType[Path]):
@@ -133,7 +133,7 @@ def _server(url: str, token_file: Path | None, ca_file: Path | None) -> ApiServe
     # aiohttp keeps all authorities of the machine in memory, 2 MiB, from its import on. Nothing
     # here trusts them: the API server's are named, and the metadata service has no TLS.
     os.environ["SSL_CERT_FILE"] = os.environ["SSL_CERT_DIR"] = os.devnull
-    from provisioner.node.kube import ApiServer  # noqa: PLC0415 -- after that
+    from provisioner.node.instance.kube import ApiServer  # noqa: PLC0415 -- after that
 
     if not url:
         try:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from provisioner.decide.volume_limit import LimitOptions
 from provisioner.model.driver import EBS_DRIVER
-from provisioner.node.sysfs import Roots
+from provisioner.node.instance.volume_limit_rules import LimitOptions
+from provisioner.node.runtime.sysfs import Roots
 
 if TYPE_CHECKING:  # it loads aiohttp, for which commands.py makes room first
-    from provisioner.node.kube import ApiServer
+    from provisioner.node.instance.kube import ApiServer
 
 KUBELET_DIR = Path("/var/lib/kubelet")
 

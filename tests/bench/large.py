@@ -25,9 +25,12 @@ import click
 import msgspec
 import structlog
 
-from provisioner.app import Controller
-from provisioner.decide.consumers import Consumers, places
-from provisioner.decide.storage_class import ReadClass, read
+from provisioner.classes.storage_class_rules import ReadClass, read
+from provisioner.controller.app import Controller
+from provisioner.controller.deleting import orphans
+from provisioner.controller.placement.consumer_rules import Consumers, places
+from provisioner.controller.placement.waiting_pods import WaitingPods
+from provisioner.controller.shared.settings import Settings
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.limiter import Limiter
 from provisioner.ec2.rates import parse_rates
@@ -47,9 +50,6 @@ from provisioner.kube.wire import Listing, WatchLine
 from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.volume import Volume, VolumeState
-from provisioner.reconcile import orphans
-from provisioner.reconcile.consumers import WaitingPods
-from provisioner.settings import Settings
 from tests.bench.processes import memory_mib
 
 DRIVER, ZONES = "ebs.csi.aws.com", ("us-east-1a", "us-east-1b", "us-east-1c")

@@ -17,7 +17,7 @@ from tests.bench.phases import CLAIMS, CLASS, VOLUMES, claim
 from tests.bench.world import OURS, ZONES, World, world
 
 _IMPORT = (
-    "import provisioner.cli, provisioner.app;"
+    "import provisioner.cli, provisioner.controller.app;"
     "from tests.bench.processes import memory_mib; print(memory_mib()[0])"
 )
 _READY_S = 60.0

@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from provisioner.node.wire import csi_pb2
+from provisioner.node.csi.wire import csi_pb2
 from provisioner.sandbox.control_plane import free_port
 from tests.bench import processes
 from tests.bench.node_floor import Floor

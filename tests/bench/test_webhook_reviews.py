@@ -6,9 +6,9 @@ import pytest
 from tests.bench.hands import BenchError
 from tests.bench.webhook_reviews import SPECIMEN, Reviews, claim_name, pod
 from tests.bench.webhook_rotation import check
-from webhook.decide import pod as rules
 from webhook.model import pod as pods
 from webhook.model import review
+from webhook.reviews import pod_rules as rules
 
 CLAIMS, ZONES = 30, 3
 

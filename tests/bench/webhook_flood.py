@@ -27,7 +27,7 @@ from tests.bench.webhook_stranger import HALF, HANDSHAKES, LARGE, REQUESTS, SILE
 from tests.bench.webhook_world import PODS, Meter, full_cluster, serving
 from tests.bench.world import World
 from tests.webhook import pairs
-from webhook.certificates import Names
+from webhook.certificates.issuing import Names
 
 OBJECTS = 3_000
 COUNT = 1_000

@@ -22,8 +22,8 @@ from tests.bench.webhook_world import CONFIGURATIONS, PODS, SECRETS, Meter, serv
 from tests.bench.world import World
 from tests.webhook import pairs
 from tests.webhook.pairs import Issued
-from webhook import tls_secret
-from webhook.certificates import Names
+from webhook.certificates import tls_secret
+from webhook.certificates.issuing import Names
 
 WITHOUT, NULL, OURS = "without", "null", "ours"
 SECRET = "bench-tls"

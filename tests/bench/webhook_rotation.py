@@ -24,9 +24,10 @@ from tests.bench.webhook_reviews import Reviews
 from tests.bench.webhook_world import CONFIGURATIONS, NAMESPACE, SECRETS, Served
 from tests.bench.world import World
 from tests.webhook import pairs
-from webhook import certificates, cli, keeper, tls_secret
-from webhook.certificates import Names
-from webhook.decide.rotation import Pair, Waits
+from webhook import cli
+from webhook.certificates import issuing, keeper, tls_secret
+from webhook.certificates.issuing import Names
+from webhook.certificates.rotation_rules import Pair, Waits
 from webhook.settings import NAME, TLS_SECRET
 
 HASTY = Waits(settle_s=5.0)
@@ -110,7 +111,7 @@ async def put_old_certificate(made: World, due_in_s: float) -> datetime:
     """Leave a Secret whose authority has to be replaced in so many seconds; returns when."""
     names, now = Names.of_service(NAME, NAMESPACE, [HOST]), datetime.now(UTC)
     fresh = pairs.issue(names, now)
-    (authority,) = certificates.authorities(fresh.authority)
+    (authority,) = issuing.authorities(fresh.authority)
     ends = authority.certificate.not_valid_before_utc, authority.certificate.not_valid_after_utc
     too_late = Pair("", "", *ends).due - now
     aged = pairs.issue(names, now - too_late + timedelta(seconds=due_in_s))
@@ -171,7 +172,7 @@ def _bundle(found: _Configuration) -> bytes:
 
 
 def _told(bundle: bytes) -> str:
-    return " ".join(authority.fingerprint for authority in certificates.authorities(bundle))
+    return " ".join(authority.fingerprint for authority in issuing.authorities(bundle))
 
 
 if __name__ == "__main__":

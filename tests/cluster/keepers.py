@@ -26,8 +26,8 @@ from tests.cluster.mortal_keeper import Order
 from tests.cluster.replicas import eventually
 from tests.webhook import pairs
 from tests.webhook.pairs import Issued
-from webhook import certificates
-from webhook.certificates import Names
+from webhook.certificates import issuing
+from webhook.certificates.issuing import Names
 from webhook.model.review import Json
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
@@ -229,15 +229,15 @@ class Keep:
         async def is_settled() -> dict[str, bytes] | None:
             try:
                 secret, bundles = await self.secret(), await self.bundles()
-                leaf = certificates.read_leaf(secret["tls.crt"], secret["tls.key"])
-            except (ApiError, KeyError, certificates.CertificateError):
+                leaf = issuing.read_leaf(secret["tls.crt"], secret["tls.key"])
+            except (ApiError, KeyError, issuing.CertificateError):
                 return None
-            known = certificates.authorities(secret["ca.crt"])
+            known = issuing.authorities(secret["ca.crt"])
             young = leaf.not_after - datetime.now(UTC) > timedelta(days=80)
-            signs = certificates.signing_key(secret["ca.key"], known)
-            trusted = all(signs in certificates.authorities(each) for each in bundles)
+            signs = issuing.signing_key(secret["ca.key"], known)
+            trusted = all(signs in issuing.authorities(each) for each in bundles)
             good = young and trusted and "next.crt" not in secret
-            return secret if good and certificates.signer(leaf, known) == signs else None
+            return secret if good and issuing.signer(leaf, known) == signs else None
 
         found: dict[str, bytes] = await eventually("the certificates are settled", is_settled)
         return found

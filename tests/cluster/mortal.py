@@ -26,20 +26,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 
-from provisioner import kube_failures as failures
 from provisioner import logs
-from provisioner.app import Controller
+from provisioner.controller.app import Controller
+from provisioner.controller.shared.settings import Settings
 from provisioner.ec2 import botocore_client
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.limiter import Limiter
+from provisioner.kube import failures
 from provisioner.kube.client import KubeClient, Transport
 from provisioner.kube.credentials import Credentials
-from provisioner.kube_failures import Attempt
+from provisioner.kube.failures import Attempt
 from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.errors import KubeError, Outcome
 from provisioner.sandbox.strict_ec2.client import ask
-from provisioner.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client

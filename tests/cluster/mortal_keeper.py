@@ -25,14 +25,14 @@ from aiohttp import web
 from provisioner import logs
 from provisioner.kube.client import KubeClient, Transport
 from provisioner.kube.credentials import Credentials
-from provisioner.kube_failures import Attempt
-from webhook.certificates import Names
-from webhook.configurations import Configurations
-from webhook.decide.rotation import Waits
-from webhook.keeper import Keeper
+from provisioner.kube.failures import Attempt
+from webhook.certificates.configurations import Configurations
+from webhook.certificates.issuing import Names
+from webhook.certificates.keeper import Keeper
+from webhook.certificates.rotation_rules import Waits
+from webhook.certificates.tls import Contexts
 from webhook.metrics import WebhookMetrics
 from webhook.model import review
-from webhook.tls import Contexts
 
 BEFORE, AFTER = "dies before the send", "dies before the reply"
 _CHANGES = frozenset({"POST", "PATCH", "PUT", "DELETE"})

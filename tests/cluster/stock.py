@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
-from provisioner import app
+from provisioner.controller import app
 from provisioner.model import tags
 from provisioner.sandbox.api import Api, ApiError
 from tests.cluster import hands

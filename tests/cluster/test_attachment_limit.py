@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from provisioner.decide.instance_identity import TYPE_LABEL
 from provisioner.model.attachment_limit import LIMIT_ANNOTATION
+from provisioner.model.instance_identity import TYPE_LABEL
 from tests.cluster import bare_nodes
 from tests.cluster.background import Background
 from tests.cluster.bare_nodes import Nodes

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from provisioner.decide.initialize_node import LABELS, TAINT
+from provisioner.controller.nodes.initialize_rules import LABELS, TAINT
 from provisioner.sandbox import nodes as whole_nodes
 from provisioner.sandbox.strict_ec2.instances import Instance
 from tests.cluster import bare_nodes

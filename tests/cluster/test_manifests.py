@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from provisioner import app
+from provisioner.controller import app
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.sandbox import control_plane
 from provisioner.sandbox.api import Api, ApiError

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from provisioner.decide.format import CONSENT, Consent
-from provisioner.decide.volume_limit import LimitOptions
 from provisioner.model.attachment import attachment_name
 from provisioner.model.errors import KubeError, Reason
-from provisioner.node.format import Consents
-from provisioner.node.info import Foreign, Info
-from provisioner.node.kube import ApiServer, NodeKube
-from provisioner.node.metadata import Metadata
-from provisioner.node.sysfs import Roots
+from provisioner.node.formatting.format import Consents
+from provisioner.node.formatting.rules import CONSENT, Consent
+from provisioner.node.instance.info import Foreign, Info
+from provisioner.node.instance.kube import ApiServer, NodeKube
+from provisioner.node.instance.metadata import Metadata
+from provisioner.node.instance.volume_limit_rules import LimitOptions
+from provisioner.node.runtime.sysfs import Roots
 from provisioner.sandbox import credentials
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.installation import install_node

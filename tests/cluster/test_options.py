@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from provisioner import app
+from provisioner.controller import app
 from provisioner.sandbox import nodes
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.strict_ec2.instances import Instance, make_instances

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
 
-from provisioner.sandbox.api import Api
+from provisioner.sandbox.api import Api, ApiError
 from tests.cluster import hands, reigns
 from tests.cluster.background import Background
+from tests.cluster.cluster import ATTACHMENTS
 from tests.cluster.hands import Ec2Hand
 from tests.cluster.replicas import Replica, eventually, installed
 from tests.cluster.specimens import Specimens, options, sweeps
@@ -46,10 +48,20 @@ class House:
         )
 
 
+async def no_attachments(api: Api) -> None:
+    """Without those that stories of other files have left: each has a controller call EC2 again."""
+    for found in (await api.get(ATTACHMENTS))["items"]:
+        path = f"{ATTACHMENTS}/{found['metadata']['name']}"
+        with contextlib.suppress(ApiError):  # gone meanwhile
+            await api.patch(path, {"metadata": {"finalizers": None}})
+        await hands.discard(api, path)
+
+
 @pytest.fixture
 async def house(background: Background, api: Api, namespace: str) -> AsyncIterator[House]:
     await installed(background)
     await reigns.of_ours(api)
+    await no_attachments(api)
     made = House(background, api, namespace)
     await hands.make_class(api, namespace)
     made.hand.watch()

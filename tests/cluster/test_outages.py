@@ -27,7 +27,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 API_OUTAGE_S = 20.0
 """Long enough for every request under way to fail and every backoff to grow; what a minute or ten
-does to each flow is shown in virtual time (``tests/reconcile/test_api_outage.py``)."""
+does to each flow is shown in virtual time (``tests/controller/provisioning/test_api_outage.py``)."""
 
 AFTERWARDS_S = 60.0
 """The backoff has grown to some 16 s, and a new API server answers 403 to everybody at first."""

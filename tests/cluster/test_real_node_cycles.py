@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.decide.format import MARK_BYTES, is_mark_of, mark_offsets
+from provisioner.node.formatting.rules import MARK_BYTES, is_mark_of, mark_offsets
 from provisioner.sandbox.real_node.cycle_report import PARTS
 from provisioner.sandbox.real_node.cycles import Cycles
 from tests.cluster import reigns

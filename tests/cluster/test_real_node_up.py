@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.decide.initialize_node import LABELS
+from provisioner.controller.nodes.initialize_rules import LABELS
 from provisioner.model.tags import cluster_key
 from provisioner.sandbox.control_plane import until
 from provisioner.sandbox.kubectl import kubectl

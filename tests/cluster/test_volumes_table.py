@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import pytest_asyncio
 
+from provisioner.inspect.volumes import HEADINGS
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.up import Sandbox
-from provisioner.volumes_table import HEADINGS
 from tests.cluster.hands import CALM, PVS, Ec2Hand, claims_of, remove
 from tests.cluster.replicas import NO_REGION
 

@@ -18,7 +18,7 @@ from provisioner.sandbox.up import Sandbox
 from tests.cluster.replicas import WebhookReplica
 from tests.documents import page
 from tests.webhook.pairs import self_signed
-from webhook.certificates import Names
+from webhook.certificates.issuing import Names
 
 PERSISTENT_VOLUMES = "/api/v1/persistentvolumes"
 TOKEN = "0123456789abcdef"

@@ -12,7 +12,7 @@ from tests.cluster.keepers import NAMES, PLURALS, Keep, data_of, former, issued
 from tests.cluster.mortal_keeper import AFTER, BEFORE
 from tests.cluster.replicas import eventually
 from tests.webhook import pairs
-from webhook import certificates
+from webhook.certificates import issuing
 
 DUE, FRESH, EXPIRED = issued(70), issued(), issued(100)
 AGED = pairs.reissue(issued(2500), datetime.now(UTC), NAMES)
@@ -110,8 +110,8 @@ async def test_rubbish_is_replaced_under_load_and_fails_no_review(
         async with keep.load():
             await keep.put_secret(data)
             changed = await keep.settled()
-        known = certificates.authorities(changed["ca.crt"])
-        assert (certificates.authorities(FRESH.authority)[0] in known) is (
+        known = issuing.authorities(changed["ca.crt"])
+        assert (issuing.authorities(FRESH.authority)[0] in known) is (
             data in (data_of(FRESH), data_of(FRESH) | {"tls.key": DUE.key})
         )
         return keep

@@ -30,7 +30,7 @@ from tests.cluster.webhook_hands import (
     is_complete,
 )
 from tests.webhook.pairs import issue
-from webhook.certificates import Names
+from webhook.certificates.issuing import Names
 
 EVENTS = "/api/v1/namespaces/default/events"
 

@@ -15,15 +15,15 @@ from provisioner.model.driver import EBS_DRIVER
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.up import Sandbox
 from tests.cluster.hands import PVS, claims_of, pods_of
-from tests.webhook.decide.pods import ZONE, a_pod, claimed
 from tests.webhook.edges import Ec2, a_claim, a_persistent_volume, running
-from webhook.caches import Caches
-from webhook.handlers import Handlers
-from webhook.lookup import ZoneLookup
+from tests.webhook.reviews.pods import ZONE, a_pod, claimed
 from webhook.metrics import WebhookMetrics
 from webhook.model import pod as pods
 from webhook.model.review import Answer, Json, RequestOf
 from webhook.model.views import ClaimView, VolumeView
+from webhook.reviews.caches import Caches
+from webhook.reviews.handlers import Handlers
+from webhook.reviews.lookup import ZoneLookup
 
 # Not that of EBS: no controller deletes what it is not asked for, and no webhook asks EC2 for it.
 DRIVER = "views.ebs.test"

@@ -9,7 +9,7 @@ from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.tags import VOLUME_NAME
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from tests.builders import UID, a_persistent_volume
-from tests.reconcile.test_provision import CLAIM, PINNED, World
+from tests.controller.provisioning.test_flow import CLAIM, PINNED, World
 
 EXPIRED = [
     ("ExpiredToken", "The security token included in the request is expired", "IAM role"),

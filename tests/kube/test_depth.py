@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.kube import wire
+from provisioner.kube.failures import Attempt, read_status
 from provisioner.kube.resources import CLAIMS
-from provisioner.kube_failures import Attempt, read_status
 from provisioner.model import depth
 
 ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()

@@ -6,11 +6,11 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
+from provisioner.controller.shared.caches import Caches
 from provisioner.kube import resources
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import Resource
 from provisioner.metrics import Metrics
-from provisioner.reconcile.caches import Caches
 from tests.builders import DRIVER
 from tests.kube.apiserver import ApiServer, Watch, document, listing
 

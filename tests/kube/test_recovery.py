@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from provisioner.kube.failures import Attempt, of_answer
 from provisioner.kube.queue import KeyedQueue
-from provisioner.kube_failures import Attempt, of_answer
 from provisioner.metrics import Metrics
 from provisioner.model.errors import KubeError, Reason, StorageError
 from tests.ec2.virtual_time import Clock, in_virtual_time

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from provisioner.kube.client import KubeClient
 from provisioner.kube.lease import LED_SINCE, Leases
 from provisioner.metrics import Metrics
-from provisioner.model.reign import Reign
+from provisioner.model.leadership import Reign
 from tests.kube.apiserver import ApiServer, status
 from tests.kube.leases import BASE, NAMES, Clock, Cluster, Eventually, background, looked_twice
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import grpc.aio
 from google.protobuf.message import Message
 
-from provisioner.node.wire import csi_pb2, registration_pb2
+from provisioner.node.csi.wire import csi_pb2, registration_pb2
 
 A = TypeVar("A", bound=Message)
 _IDENTITY = {"GetPluginInfo", "GetPluginCapabilities", "Probe"}

@@ -1,10 +1,10 @@
-"""A node for ``node/collector.py``, whose disks can hang."""
+"""A node for ``node/metrics/collector.py``, whose disks can hang."""
 
 import threading
 from pathlib import Path
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node.devices import Device
+from provisioner.node.devices.lookup import Device
 
 GIB = 2**30
 

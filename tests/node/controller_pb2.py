@@ -22,10 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from provisioner.node.wire import csi_pb2 as provisioner_dot_node_dot_wire_dot_csi__pb2
+from provisioner.node.csi.wire import csi_pb2 as provisioner_dot_node_dot_csi_dot_wire_dot_csi__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btests/node/controller.proto\x12\x06\x63si.v1\x1a\x1fprovisioner/node/wire/csi.proto\"\"\n ControllerGetCapabilitiesRequest\"^\n!ControllerGetCapabilitiesResponse\x12\x39\n\x0c\x63\x61pabilities\x18\x01 \x03(\x0b\x32#.csi.v1.ControllerServiceCapability\"\x81\x02\n\x1b\x43ontrollerServiceCapability\x12\x36\n\x03rpc\x18\x01 \x01(\x0b\x32\'.csi.v1.ControllerServiceCapability.RPCH\x00\x1a\xa1\x01\n\x03RPC\x12:\n\x04type\x18\x01 \x01(\x0e\x32,.csi.v1.ControllerServiceCapability.RPC.Type\"^\n\x04Type\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x18\n\x14\x43REATE_DELETE_VOLUME\x10\x01\x12\x1c\n\x18PUBLISH_UNPUBLISH_VOLUME\x10\x02\x12\x11\n\rEXPAND_VOLUME\x10\tB\x06\n\x04type\"R\n\x13\x43reateVolumeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12-\n\x0e\x63\x61pacity_range\x18\x02 \x01(\x0b\x32\x15.csi.v1.CapacityRange\"6\n\x14\x43reateVolumeResponse\x12\x1e\n\x06volume\x18\x01 \x01(\x0b\x32\x0e.csi.v1.Volume\"3\n\x06Volume\x12\x16\n\x0e\x63\x61pacity_bytes\x18\x01 \x01(\x03\x12\x11\n\tvolume_id\x18\x02 \x01(\t\"(\n\x13\x44\x65leteVolumeRequest\x12\x11\n\tvolume_id\x18\x01 \x01(\t\"\x16\n\x14\x44\x65leteVolumeResponse\"D\n\x1e\x43ontrollerPublishVolumeRequest\x12\x11\n\tvolume_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\"\xae\x01\n\x1f\x43ontrollerPublishVolumeResponse\x12T\n\x0fpublish_context\x18\x01 \x03(\x0b\x32;.csi.v1.ControllerPublishVolumeResponse.PublishContextEntry\x1a\x35\n\x13PublishContextEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"F\n ControllerUnpublishVolumeRequest\x12\x11\n\tvolume_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\"#\n!ControllerUnpublishVolumeResponse\"a\n\x1d\x43ontrollerExpandVolumeRequest\x12\x11\n\tvolume_id\x18\x01 \x01(\t\x12-\n\x0e\x63\x61pacity_range\x18\x02 \x01(\x0b\x32\x15.csi.v1.CapacityRange\"Y\n\x1e\x43ontrollerExpandVolumeResponse\x12\x16\n\x0e\x63\x61pacity_bytes\x18\x01 \x01(\x03\x12\x1f\n\x17node_expansion_required\x18\x02 \x01(\x08\x32\xdb\x04\n\nController\x12p\n\x19\x43ontrollerGetCapabilities\x12(.csi.v1.ControllerGetCapabilitiesRequest\x1a).csi.v1.ControllerGetCapabilitiesResponse\x12I\n\x0c\x43reateVolume\x12\x1b.csi.v1.CreateVolumeRequest\x1a\x1c.csi.v1.CreateVolumeResponse\x12I\n\x0c\x44\x65leteVolume\x12\x1b.csi.v1.DeleteVolumeRequest\x1a\x1c.csi.v1.DeleteVolumeResponse\x12j\n\x17\x43ontrollerPublishVolume\x12&.csi.v1.ControllerPublishVolumeRequest\x1a\'.csi.v1.ControllerPublishVolumeResponse\x12p\n\x19\x43ontrollerUnpublishVolume\x12(.csi.v1.ControllerUnpublishVolumeRequest\x1a).csi.v1.ControllerUnpublishVolumeResponse\x12g\n\x16\x43ontrollerExpandVolume\x12%.csi.v1.ControllerExpandVolumeRequest\x1a&.csi.v1.ControllerExpandVolumeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btests/node/controller.proto\x12\x06\x63si.v1\x1a#provisioner/node/csi/wire/csi.proto\"\"\n ControllerGetCapabilitiesRequest\"^\n!ControllerGetCapabilitiesResponse\x12\x39\n\x0c\x63\x61pabilities\x18\x01 \x03(\x0b\x32#.csi.v1.ControllerServiceCapability\"\x81\x02\n\x1b\x43ontrollerServiceCapability\x12\x36\n\x03rpc\x18\x01 \x01(\x0b\x32\'.csi.v1.ControllerServiceCapability.RPCH\x00\x1a\xa1\x01\n\x03RPC\x12:\n\x04type\x18\x01 \x01(\x0e\x32,.csi.v1.ControllerServiceCapability.RPC.Type\"^\n\x04Type\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x18\n\x14\x43REATE_DELETE_VOLUME\x10\x01\x12\x1c\n\x18PUBLISH_UNPUBLISH_VOLUME\x10\x02\x12\x11\n\rEXPAND_VOLUME\x10\tB\x06\n\x04type\"R\n\x13\x43reateVolumeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12-\n\x0e\x63\x61pacity_range\x18\x02 \x01(\x0b\x32\x15.csi.v1.CapacityRange\"6\n\x14\x43reateVolumeResponse\x12\x1e\n\x06volume\x18\x01 \x01(\x0b\x32\x0e.csi.v1.Volume\"3\n\x06Volume\x12\x16\n\x0e\x63\x61pacity_bytes\x18\x01 \x01(\x03\x12\x11\n\tvolume_id\x18\x02 \x01(\t\"(\n\x13\x44\x65leteVolumeRequest\x12\x11\n\tvolume_id\x18\x01 \x01(\t\"\x16\n\x14\x44\x65leteVolumeResponse\"D\n\x1e\x43ontrollerPublishVolumeRequest\x12\x11\n\tvolume_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\"\xae\x01\n\x1f\x43ontrollerPublishVolumeResponse\x12T\n\x0fpublish_context\x18\x01 \x03(\x0b\x32;.csi.v1.ControllerPublishVolumeResponse.PublishContextEntry\x1a\x35\n\x13PublishContextEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"F\n ControllerUnpublishVolumeRequest\x12\x11\n\tvolume_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\"#\n!ControllerUnpublishVolumeResponse\"a\n\x1d\x43ontrollerExpandVolumeRequest\x12\x11\n\tvolume_id\x18\x01 \x01(\t\x12-\n\x0e\x63\x61pacity_range\x18\x02 \x01(\x0b\x32\x15.csi.v1.CapacityRange\"Y\n\x1e\x43ontrollerExpandVolumeResponse\x12\x16\n\x0e\x63\x61pacity_bytes\x18\x01 \x01(\x03\x12\x1f\n\x17node_expansion_required\x18\x02 \x01(\x08\x32\xdb\x04\n\nController\x12p\n\x19\x43ontrollerGetCapabilities\x12(.csi.v1.ControllerGetCapabilitiesRequest\x1a).csi.v1.ControllerGetCapabilitiesResponse\x12I\n\x0c\x43reateVolume\x12\x1b.csi.v1.CreateVolumeRequest\x1a\x1c.csi.v1.CreateVolumeResponse\x12I\n\x0c\x44\x65leteVolume\x12\x1b.csi.v1.DeleteVolumeRequest\x1a\x1c.csi.v1.DeleteVolumeResponse\x12j\n\x17\x43ontrollerPublishVolume\x12&.csi.v1.ControllerPublishVolumeRequest\x1a\'.csi.v1.ControllerPublishVolumeResponse\x12p\n\x19\x43ontrollerUnpublishVolume\x12(.csi.v1.ControllerUnpublishVolumeRequest\x1a).csi.v1.ControllerUnpublishVolumeResponse\x12g\n\x16\x43ontrollerExpandVolume\x12%.csi.v1.ControllerExpandVolumeRequest\x1a&.csi.v1.ControllerExpandVolumeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,40 +34,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CONTROLLERPUBLISHVOLUMERESPONSE_PUBLISHCONTEXTENTRY']._loaded_options = None
   _globals['_CONTROLLERPUBLISHVOLUMERESPONSE_PUBLISHCONTEXTENTRY']._serialized_options = b'8\001'
-  _globals['_CONTROLLERGETCAPABILITIESREQUEST']._serialized_start=72
-  _globals['_CONTROLLERGETCAPABILITIESREQUEST']._serialized_end=106
-  _globals['_CONTROLLERGETCAPABILITIESRESPONSE']._serialized_start=108
-  _globals['_CONTROLLERGETCAPABILITIESRESPONSE']._serialized_end=202
-  _globals['_CONTROLLERSERVICECAPABILITY']._serialized_start=205
-  _globals['_CONTROLLERSERVICECAPABILITY']._serialized_end=462
-  _globals['_CONTROLLERSERVICECAPABILITY_RPC']._serialized_start=293
-  _globals['_CONTROLLERSERVICECAPABILITY_RPC']._serialized_end=454
-  _globals['_CONTROLLERSERVICECAPABILITY_RPC_TYPE']._serialized_start=360
-  _globals['_CONTROLLERSERVICECAPABILITY_RPC_TYPE']._serialized_end=454
-  _globals['_CREATEVOLUMEREQUEST']._serialized_start=464
-  _globals['_CREATEVOLUMEREQUEST']._serialized_end=546
-  _globals['_CREATEVOLUMERESPONSE']._serialized_start=548
-  _globals['_CREATEVOLUMERESPONSE']._serialized_end=602
-  _globals['_VOLUME']._serialized_start=604
-  _globals['_VOLUME']._serialized_end=655
-  _globals['_DELETEVOLUMEREQUEST']._serialized_start=657
-  _globals['_DELETEVOLUMEREQUEST']._serialized_end=697
-  _globals['_DELETEVOLUMERESPONSE']._serialized_start=699
-  _globals['_DELETEVOLUMERESPONSE']._serialized_end=721
-  _globals['_CONTROLLERPUBLISHVOLUMEREQUEST']._serialized_start=723
-  _globals['_CONTROLLERPUBLISHVOLUMEREQUEST']._serialized_end=791
-  _globals['_CONTROLLERPUBLISHVOLUMERESPONSE']._serialized_start=794
-  _globals['_CONTROLLERPUBLISHVOLUMERESPONSE']._serialized_end=968
-  _globals['_CONTROLLERPUBLISHVOLUMERESPONSE_PUBLISHCONTEXTENTRY']._serialized_start=915
-  _globals['_CONTROLLERPUBLISHVOLUMERESPONSE_PUBLISHCONTEXTENTRY']._serialized_end=968
-  _globals['_CONTROLLERUNPUBLISHVOLUMEREQUEST']._serialized_start=970
-  _globals['_CONTROLLERUNPUBLISHVOLUMEREQUEST']._serialized_end=1040
-  _globals['_CONTROLLERUNPUBLISHVOLUMERESPONSE']._serialized_start=1042
-  _globals['_CONTROLLERUNPUBLISHVOLUMERESPONSE']._serialized_end=1077
-  _globals['_CONTROLLEREXPANDVOLUMEREQUEST']._serialized_start=1079
-  _globals['_CONTROLLEREXPANDVOLUMEREQUEST']._serialized_end=1176
-  _globals['_CONTROLLEREXPANDVOLUMERESPONSE']._serialized_start=1178
-  _globals['_CONTROLLEREXPANDVOLUMERESPONSE']._serialized_end=1267
-  _globals['_CONTROLLER']._serialized_start=1270
-  _globals['_CONTROLLER']._serialized_end=1873
+  _globals['_CONTROLLERGETCAPABILITIESREQUEST']._serialized_start=76
+  _globals['_CONTROLLERGETCAPABILITIESREQUEST']._serialized_end=110
+  _globals['_CONTROLLERGETCAPABILITIESRESPONSE']._serialized_start=112
+  _globals['_CONTROLLERGETCAPABILITIESRESPONSE']._serialized_end=206
+  _globals['_CONTROLLERSERVICECAPABILITY']._serialized_start=209
+  _globals['_CONTROLLERSERVICECAPABILITY']._serialized_end=466
+  _globals['_CONTROLLERSERVICECAPABILITY_RPC']._serialized_start=297
+  _globals['_CONTROLLERSERVICECAPABILITY_RPC']._serialized_end=458
+  _globals['_CONTROLLERSERVICECAPABILITY_RPC_TYPE']._serialized_start=364
+  _globals['_CONTROLLERSERVICECAPABILITY_RPC_TYPE']._serialized_end=458
+  _globals['_CREATEVOLUMEREQUEST']._serialized_start=468
+  _globals['_CREATEVOLUMEREQUEST']._serialized_end=550
+  _globals['_CREATEVOLUMERESPONSE']._serialized_start=552
+  _globals['_CREATEVOLUMERESPONSE']._serialized_end=606
+  _globals['_VOLUME']._serialized_start=608
+  _globals['_VOLUME']._serialized_end=659
+  _globals['_DELETEVOLUMEREQUEST']._serialized_start=661
+  _globals['_DELETEVOLUMEREQUEST']._serialized_end=701
+  _globals['_DELETEVOLUMERESPONSE']._serialized_start=703
+  _globals['_DELETEVOLUMERESPONSE']._serialized_end=725
+  _globals['_CONTROLLERPUBLISHVOLUMEREQUEST']._serialized_start=727
+  _globals['_CONTROLLERPUBLISHVOLUMEREQUEST']._serialized_end=795
+  _globals['_CONTROLLERPUBLISHVOLUMERESPONSE']._serialized_start=798
+  _globals['_CONTROLLERPUBLISHVOLUMERESPONSE']._serialized_end=972
+  _globals['_CONTROLLERPUBLISHVOLUMERESPONSE_PUBLISHCONTEXTENTRY']._serialized_start=919
+  _globals['_CONTROLLERPUBLISHVOLUMERESPONSE_PUBLISHCONTEXTENTRY']._serialized_end=972
+  _globals['_CONTROLLERUNPUBLISHVOLUMEREQUEST']._serialized_start=974
+  _globals['_CONTROLLERUNPUBLISHVOLUMEREQUEST']._serialized_end=1044
+  _globals['_CONTROLLERUNPUBLISHVOLUMERESPONSE']._serialized_start=1046
+  _globals['_CONTROLLERUNPUBLISHVOLUMERESPONSE']._serialized_end=1081
+  _globals['_CONTROLLEREXPANDVOLUMEREQUEST']._serialized_start=1083
+  _globals['_CONTROLLEREXPANDVOLUMEREQUEST']._serialized_end=1180
+  _globals['_CONTROLLEREXPANDVOLUMERESPONSE']._serialized_start=1182
+  _globals['_CONTROLLEREXPANDVOLUMERESPONSE']._serialized_end=1271
+  _globals['_CONTROLLER']._serialized_start=1274
+  _globals['_CONTROLLER']._serialized_end=1877
 # @@protoc_insertion_point(module_scope)

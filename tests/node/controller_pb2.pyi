@@ -1,4 +1,4 @@
-from provisioner.node.wire import csi_pb2 as _csi_pb2
+from provisioner.node.csi.wire import csi_pb2 as _csi_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor

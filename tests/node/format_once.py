@@ -4,10 +4,10 @@ import asyncio
 import sys
 from pathlib import Path
 
-from provisioner.node.devices import Devices
-from provisioner.node.format import FileSystemWish, Formatter
-from provisioner.node.patience import Patience
-from provisioner.node.programs import Programs
+from provisioner.node.devices.lookup import Devices
+from provisioner.node.formatting.format import FileSystemWish, Formatter
+from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.programs import Programs
 from tests.node.loop_disks import VOLUME, Consents, Machine
 
 

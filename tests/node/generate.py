@@ -1,4 +1,4 @@
-"""The generated halves of ``provisioner/node/wire`` and of the tests' own ``.proto``.
+"""The generated halves of ``provisioner/node/csi/wire`` and of the tests' own ``.proto``.
 
 ::
 
@@ -14,7 +14,7 @@ from grpc_tools import protoc
 ROOT = Path(__file__).parents[2]
 PROTOS = tuple(
     path.relative_to(ROOT)
-    for folder in ("provisioner/node/wire", "tests/node")
+    for folder in ("provisioner/node/csi/wire", "tests/node")
     for path in sorted((ROOT / folder).glob("*.proto"))
 )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.node.kube import NodeKube
+from provisioner.node.instance.kube import NodeKube
 from tests.node.kube_server import KubeServer, serving
 
 

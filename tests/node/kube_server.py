@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from provisioner.model.attachment import attachment_name
-from provisioner.node.kube import ApiServer, NodeKube
+from provisioner.node.instance.kube import ApiServer, NodeKube
 
 Json = dict[str, Any]
 DRIVER = "ebs.csi.aws.com"

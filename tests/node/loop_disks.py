@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.decide.format import Consent
-from provisioner.node.format import Consents as RealConsents
-from provisioner.node.sysfs import Roots
+from provisioner.node.formatting.format import Consents as RealConsents
+from provisioner.node.formatting.rules import Consent
+from provisioner.node.runtime.sysfs import Roots
 from tests.node.machine import why_not
 
 MIB = 1024 * 1024

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.node.programs import Programs
+from provisioner.node.runtime.programs import Programs
 from tests.node.formatters import Workshop
 from tests.node.loop_disks import Consents, Machine, run
 

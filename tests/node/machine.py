@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from provisioner.decide import mount_table
-from provisioner.decide.format import Consent
 from provisioner.model.errors import StorageError
 from provisioner.model.node_requests import AccessMode, Capability, Publish, Stage
 from provisioner.model.node_view import AttachmentView
-from provisioner.node.flush import FLUSH_S
-from provisioner.node.format import Consents
-from provisioner.node.mounted import Expander, Usages
-from provisioner.node.patience import Patience
-from provisioner.node.programs import PATH, Programs
-from provisioner.node.publish import Publisher
-from provisioner.node.stage import Stager
-from provisioner.node.sysfs import Roots
-from provisioner.node.tools import Tools
+from provisioner.node.formatting.format import Consents
+from provisioner.node.formatting.rules import Consent
+from provisioner.node.mounting.flush import FLUSH_S
+from provisioner.node.mounting.mounted import Expander, Usages
+from provisioner.node.mounting.publish import Publisher
+from provisioner.node.mounting.stage import Stager
+from provisioner.node.mounting.tools import Tools
+from provisioner.node.runtime import mount_table_rules
+from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.programs import PATH, Programs
+from provisioner.node.runtime.sysfs import Roots
 
 INSTANCE = "i-0123456789abcdef0"
 VOLUME = "vol-0123456789abcdef0"
@@ -205,8 +205,8 @@ class Machine:
         assert found is not None
         return found
 
-    def mounts_below(self) -> list[mount_table.Mount]:
-        table = mount_table.parse(Path("/proc/self/mountinfo").read_bytes())
+    def mounts_below(self) -> list[mount_table_rules.Mount]:
+        table = mount_table_rules.parse(Path("/proc/self/mountinfo").read_bytes())
         return [mount for mount in table if mount.path.startswith(f"{self.folder}/")]
 
     def clean(self) -> None:

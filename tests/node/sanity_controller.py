@@ -14,8 +14,8 @@ from typing import Any
 import grpc
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node.server import Rpc, untimed
-from provisioner.node.wire import csi_pb2
+from provisioner.node.csi.server import Rpc, untimed
+from provisioner.node.csi.wire import csi_pb2
 from provisioner.sandbox.real_node import loops
 from provisioner.sandbox.real_node.plugs import Machine, Plug
 from tests.node import controller_pb2

@@ -1,6 +1,6 @@
 """A small machine in a mount namespace of its own: node plugin, controller for tests, csi-sanity.
 
-Run by ``tests/node/test_sanity.py`` as root, below unshare(1)::
+Run by ``tests/node/csi/test_sanity.py`` as root, below unshare(1)::
 
     unshare --mount --propagation private python -m tests.node.sanity_world \\
         FOLDER CSI-SANITY mount|block
@@ -15,10 +15,10 @@ from pathlib import Path
 
 import grpc.aio
 
-from provisioner.node.endpoint import Endpoint
-from provisioner.node.metadata import on_board
-from provisioner.node.metrics import NodeMetrics
-from provisioner.node.server import service
+from provisioner.node.csi.endpoint import Endpoint
+from provisioner.node.csi.server import service
+from provisioner.node.instance.metadata import on_board
+from provisioner.node.metrics.counters import NodeMetrics
 from provisioner.sandbox.real_node.plugs import Machine
 from tests.node.kube_server import KubeServer, serving
 from tests.node.sanity_controller import PassingOn, SanityController

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.node.metrics import NodeMetrics
+from provisioner.node.metrics.counters import NodeMetrics
 from tests.node.caller import Caller, calling
 from tests.node.served import Parts, served
 

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from provisioner.model.errors import NodeError
 from provisioner.node import app
-from provisioner.node.metrics import NodeMetrics
+from provisioner.node.metrics.counters import NodeMetrics
 from provisioner.node.settings import NodeSettings
 from tests.node.caller import calling
 from tests.node.kube_server import KubeServer, serving

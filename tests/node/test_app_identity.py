@@ -9,11 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from provisioner.node import app, metadata
-from provisioner.node.metadata import Imds
-from provisioner.node.metrics import NodeMetrics
+from provisioner.node import app
+from provisioner.node.instance import metadata
+from provisioner.node.instance.metadata import Imds
+from provisioner.node.metrics.counters import NodeMetrics
+from provisioner.node.runtime.sysfs import Roots
 from provisioner.node.settings import NodeSettings
-from provisioner.node.sysfs import Roots
 from provisioner.sandbox.real_node.imds import InstanceMetadata
 from provisioner.sandbox.real_node.imds import serving as serving_metadata
 from tests.node.caller import calling

@@ -10,9 +10,9 @@ import pytest
 import structlog
 
 from provisioner import cli
-from provisioner.decide.volume_limit import LimitOptions
 from provisioner.node import app
-from provisioner.node.kube import ApiServer
+from provisioner.node.instance.kube import ApiServer
+from provisioner.node.instance.volume_limit_rules import LimitOptions
 from provisioner.node.settings import NodeSettings
 
 SERVER = ("--kube-server", "http://127.0.0.1:9", "--token-file", "/t")

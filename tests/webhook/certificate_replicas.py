@@ -18,12 +18,12 @@ from tests.webhook.certificate_world import (
     World,
 )
 from tests.webhook.pairs import NAMES
-from webhook import certificates
-from webhook.configurations import Configurations
-from webhook.decide.rotation import Waits
-from webhook.keeper import Keeper
+from webhook.certificates import issuing
+from webhook.certificates.configurations import Configurations
+from webhook.certificates.keeper import Keeper
+from webhook.certificates.rotation_rules import Waits
+from webhook.certificates.tls import Contexts
 from webhook.metrics import WebhookMetrics
-from webhook.tls import Contexts
 
 
 class Shown(Contexts):
@@ -166,7 +166,7 @@ async def a_replica(world: World, *, ready: bool = True, **more: Any) -> Replica
 
 def authorities(world: World) -> list[str]:
     """Fingerprints of those in the Secret's bundle."""
-    return [each.fingerprint for each in certificates.authorities(world.secret["ca.crt"])]
+    return [each.fingerprint for each in issuing.authorities(world.secret["ca.crt"])]
 
 
 def steps(replica: Replica) -> dict[str, float]:

@@ -28,7 +28,7 @@ from provisioner.model.errors import KubeError, Outcome, Reason
 from tests.ec2.virtual_time import Clock
 from tests.webhook.pairs import NAMES, NOW, Issued
 from tests.webhook.services import configurations
-from webhook.decide.rotation import Waits
+from webhook.certificates.rotation_rules import Waits
 from webhook.model.review import Json
 
 NAMESPACE, SECRET, NAME = "web", "tls", "ebs-webhook"

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from webhook import certificates
-from webhook.certificates import Leaf, Names
+from webhook.certificates import issuing
+from webhook.certificates.issuing import Leaf, Names
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 NAMES = Names(
@@ -34,16 +34,16 @@ class Issued:
 
 def issue(names: Names, now: datetime) -> Issued:
     """A certificate of an authority of its own, made at this time."""
-    made = certificates.new_authority(now)
-    (authority,) = certificates.authorities(made.certificate)
-    leaf = certificates.signed(names, authority, made.key, now)
+    made = issuing.new_authority(now)
+    (authority,) = issuing.authorities(made.certificate)
+    leaf = issuing.signed(names, authority, made.key, now)
     return Issued(made.certificate, leaf.certificate, leaf.key, made.key)
 
 
 def reissue(of: Issued, now: datetime, names: Names = NAMES) -> Issued:
     """A later certificate of the same authority."""
-    (authority,) = certificates.authorities(of.authority)
-    leaf = certificates.signed(names, authority, of.authority_key, now)
+    (authority,) = issuing.authorities(of.authority)
+    leaf = issuing.signed(names, authority, of.authority_key, now)
     return replace(of, certificate=leaf.certificate, key=leaf.key)
 
 
@@ -57,7 +57,7 @@ class Made:
 
 def a_pair(names: Names = NAMES, now: datetime = NOW) -> Made:
     issued = issue(names, now)
-    return Made(issued, certificates.read_leaf(issued.certificate, issued.key))
+    return Made(issued, issuing.read_leaf(issued.certificate, issued.key))
 
 
 def self_signed(

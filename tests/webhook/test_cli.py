@@ -11,8 +11,8 @@ import pytest
 import structlog
 
 from webhook import app, cli
+from webhook.certificates.tls import Callers
 from webhook.settings import Settings
-from webhook.tls import Callers
 
 KUBECONFIG = """
 apiVersion: v1

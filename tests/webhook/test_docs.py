@@ -12,13 +12,13 @@ import yaml
 from provisioner.metrics import Metrics
 from tests.documents import first_column, page, section
 from webhook.cli import serve
-from webhook.decide import persistent_volume, pod
-from webhook.decide.persistent_volume import Found
-from webhook.decide.readings import Readings
 from webhook.metrics import WebhookMetrics
 from webhook.model import pod as pods
 from webhook.model.views import ClaimView, VolumeView
-from webhook.repairs import FOUGHT_OVER, WRONG_AFFINITY
+from webhook.repairs.flow import FOUGHT_OVER, WRONG_AFFINITY
+from webhook.reviews import persistent_volume_rules, pod_rules
+from webhook.reviews.persistent_volume_rules import Found
+from webhook.reviews.readings import Readings
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 A, B = "us-east-1a", "us-east-1b"
@@ -93,7 +93,7 @@ def test_the_refusal_of_a_persistent_volume_is_quoted_as_it_is():
         },
     }
 
-    answer = persistent_volume.validate(volume, Found(A), strict=False)
+    answer = persistent_volume_rules.validate(volume, Found(A), strict=False)
 
     assert answer.message == quotations()[0]
 
@@ -110,6 +110,6 @@ def test_the_refusal_of_a_pod_is_quoted_as_it_is():
     )
     player = {"metadata": {"name": "player"}, "spec": {"volumes": volumes}}
 
-    answer = pod.judge(pods.read(player), readings, namespace="default").answer
+    answer = pod_rules.judge(pods.read(player), readings, namespace="default").answer
 
     assert answer.message == quotations()[1]

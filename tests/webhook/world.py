@@ -8,12 +8,12 @@ from typing import Any
 
 from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.webhook.edges import Ec2, Kube, running, settled
-from webhook.caches import Caches
-from webhook.handlers import Handlers
-from webhook.lookup import ZoneLookup
 from webhook.metrics import WebhookMetrics
 from webhook.model import pod as pods
 from webhook.model.review import Answer, Json, RequestOf
+from webhook.reviews.caches import Caches
+from webhook.reviews.handlers import Handlers
+from webhook.reviews.lookup import ZoneLookup
 
 DRIVER = "ebs.csi.aws.com"
 BUDGET_S = 3.0

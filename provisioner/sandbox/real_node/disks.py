@@ -50,7 +50,7 @@ class Torn:
         """Whether no pod had it: it was mounted where a kubelet stages volumes, and nowhere else.
 
         A kubelet that is killed between a pod's unmount and this one forgets the volume
-        (``provisioner.decide.mount_table``), and says that it is not in use.
+        (``provisioner.node.runtime.mount_table_rules``), and says that it is not in use.
         """
         return bool(self.holders) and all(
             each.startswith("mounted at ") and each.endswith("/globalmount")

@@ -1,0 +1,1 @@
+"""What a StorageClass means: parameters, in-tree classes, IOPS. Pure."""

@@ -1,0 +1,339 @@
+"""The controller process: everything that it consists of, wired once, started and ended in order.
+
+Caches follow the API server also in a standby, so that taking over costs no list. Work begins
+when all leases are held, and ends the process when one is lost: a thread inside a 20 s EC2 call
+would outlive the lease.
+"""
+
+import asyncio
+import gc
+import os
+import random
+import sys
+import time
+import uuid
+from contextlib import AsyncExitStack, suppress
+from typing import Protocol
+
+import structlog
+
+from provisioner import process
+from provisioner.controller.attaching.flow import Attacher
+from provisioner.controller.attaching.initialization import DataWaits
+from provisioner.controller.deleting.flow import Deleter
+from provisioner.controller.deleting.orphans import OrphanSweep
+from provisioner.controller.modifying.flow import Modifier
+from provisioner.controller.nodes.dead_node import DeadNodes
+from provisioner.controller.nodes.flow import AgentTaint, AttachmentLimits
+from provisioner.controller.nodes.initialize import NodeInitializer
+from provisioner.controller.ownership.own_cloud import OwnCloud
+from provisioner.controller.provisioning.flow import Provisioner
+from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.settings import Settings
+from provisioner.controller.snapshotting.flow import Snapshotter
+from provisioner.controller.tagging.flow import ExtraTags
+from provisioner.ec2.botocore_client import our_version
+from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.rates import parse_rates
+from provisioner.kube.client import KubeClient
+from provisioner.kube.lease import Leases
+from provisioner.kube.queue import KeyedQueue
+from provisioner.metrics import Metrics
+from provisioner.model.errors import StorageError
+from provisioner.model.leadership import left_nothing
+from provisioner.model.persistent_volume import sanitised
+from provisioner.region import Start
+
+_LOST_LEASE = 3  # exit code
+_FLUSH_S = 3.0
+_MARKS_S = 5.0
+_CATCH_UP_AGAIN_S = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class Flow(Protocol):
+    """Objects of one kind, looked at by key."""
+
+    queue: KeyedQueue
+
+    def subscribe(self) -> None:
+        """Have objects looked at from now on."""
+
+
+class Lasting(Protocol):
+    """Something that runs until it is cancelled."""
+
+    async def run(self) -> None:
+        """Work forever."""
+
+
+class Controller:
+    """One controller. ``leading`` is set while it holds all leases and works."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: KubeClient,
+        lease_client: KubeClient,
+        calls: Ec2Calls,
+        metrics: Metrics,
+    ) -> None:
+        driver = settings.driver
+        self.settings = settings
+        self.metrics = metrics
+        self.leading = asyncio.Event()
+        self._unfit: StorageError | None = None
+        calls.may_change = self.still_leading
+        self._calls = calls
+        host, unique = os.environ.get("POD_NAME") or os.uname().nodename, uuid.uuid4()
+        self.leases = Leases(
+            lease_client,
+            namespace=settings.lease_namespace,
+            names=lease_names(driver),
+            identity=f"ebs-provisioner_{host}_{unique}",
+            on_lost=_leave_at_once,
+            metrics=metrics,
+        )
+        self.edges = edges = Edges.connect(
+            settings, client, calls, metrics, component=f"{driver}_{host}_{unique}"
+        )
+        self.caches, self.events, self.marks = edges.caches, edges.events, edges.marks
+        self.own_cloud = OwnCloud(calls, edges.caches, driver)
+        calls.vouch = self.own_cloud.vouch
+        self.instances, self.watcher = edges.instances, edges.watcher
+        self.provisioner = Provisioner(edges, identity=_provisioner_identity(driver))
+        self.deleter = Deleter(
+            driver=driver,
+            client=client,
+            caches=edges.caches,
+            volumes=edges.volumes,
+            marks=edges.marks,
+            events=edges.events,
+            metrics=metrics,
+        )
+        self.attacher = Attacher(
+            driver=driver,
+            client=client,
+            caches=edges.caches,
+            attachments=edges.instances,
+            watcher=edges.watcher,
+            data=DataWaits(edges.watchers.initializations, edges.events),
+            marks=edges.marks,
+            metrics=metrics,
+        )
+        self.modifier = Modifier(edges)
+        self.snapshotter = Snapshotter(edges)
+        self.of_nodes: list[Flow] = [
+            AgentTaint(edges),
+            AttachmentLimits(edges),
+            NodeInitializer(edges),
+        ]
+        self.dead_nodes = DeadNodes(edges)
+        self.extra_tags = ExtraTags(edges)
+        self.orphans = OrphanSweep(
+            settings=settings,
+            client=client,
+            volumes=edges.volumes,
+            marks=edges.marks,
+            caches=edges.caches,
+            creations=self.provisioner.creations,
+            metrics=metrics,
+        )
+
+    @property
+    def flows(self) -> list[Flow]:
+        """What works on objects, one queue each; the first one is ended last."""
+        finalizers = self.provisioner.sources.finalizers
+        of_volumes: list[Flow] = [self.provisioner, self.deleter, self.attacher, self.modifier]
+        return [*of_volumes, self.snapshotter, finalizers, *self.of_nodes]
+
+    @property
+    def lasting(self) -> list[Lasting]:
+        """What runs beside the flows for as long as we lead."""
+        sources = self.provisioner.sources
+        return [
+            *(self.edges.watchers, self.marks, self.events, self.orphans, self.extra_tags),
+            *(self.dead_nodes, sources.finalizers, sources.crossings),
+        ]
+
+    def still_leading(self) -> bool:
+        """Whether a call that cannot be undone may be sent now."""
+        return self.leading.is_set() and (not self.settings.leader_elect or self.leases.held())
+
+    def not_ready(self) -> str:
+        """What keeps it from being ready, "" when nothing does; a standby is ready too."""
+        return self.own_cloud.why_not if self.caches.is_synced else "the caches are not filled yet"
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Follow, take over, work; returns once ``stop`` is set and what was begun is safe.
+
+        Raises:
+            StorageError: it led and cannot any more, without credentials for instance.
+        """
+        driver, cluster_id = self.settings.driver, self.settings.cluster_id or None
+        log.info("starting", version=our_version(), driver=driver, cluster_id=cluster_id)
+        async with asyncio.TaskGroup() as tasks:
+            lasting = [tasks.create_task(self.caches.run(), name="caches")]
+            try:
+                if not await process.first(self._elected(), stop):
+                    return
+                if self.settings.leader_elect:  # from now on, however long taking over takes
+                    lasting.append(tasks.create_task(self.leases.hold(), name="leases"))
+                if not await process.first(self._take_over(), stop):
+                    return
+                working = tasks.create_task(self._work(), name="work")
+                await process.first(self._while_fit(working), stop)
+                await self._wind_down(working)
+            finally:
+                for task in lasting:
+                    task.cancel()
+                await asyncio.gather(*lasting, return_exceptions=True)
+                for each in (self.edges, self.provisioner):
+                    await each.close()
+                if self.settings.leader_elect:
+                    await self.leases.release()
+        if self._unfit is not None:
+            raise self._unfit
+
+    async def _elected(self) -> None:
+        await self.caches.synced()
+        # What the caches hold lives as long as we do. Garbage collection that looks through it
+        # blocks the loop for 0.1 s with 100,000 volumes (tests/bench/large.py).
+        gc.freeze()
+        if self.settings.leader_elect:
+            await self.leases.acquire(self.own_cloud.fit)
+        else:
+            await self.own_cloud.fit()
+            await self.leases.look()
+
+    async def _while_fit(self, working: asyncio.Task[None]) -> None:
+        """Return when the work has ended, or once another replica should have it."""
+        unfit = asyncio.ensure_future(self.own_cloud.lost())
+        try:
+            await asyncio.wait({working, unfit}, return_when=asyncio.FIRST_COMPLETED)
+            if unfit.done() and not working.done():
+                self._unfit = unfit.result()
+        finally:
+            unfit.cancel()
+            await asyncio.gather(unfit, return_exceptions=True)
+
+    async def _take_over(self) -> None:
+        await self._catch_up()
+        reign, claims = self.leases.reign, list(self.caches.claims.values())
+        self.marks.lineage.take_over(reign, claims)
+        volumes, attached = self.caches.persistent_volumes, self.caches.attachments
+        is_first = self.leases.are_new and left_nothing(
+            volumes.values(), attached.values(), claims, self.settings.driver
+        )
+        self.provisioner.takeover.take_over(claims, reign, is_first=is_first)
+        self.attacher.detacher.take_over()
+        self.snapshotter.take_over(reign)
+        self.leading.set()
+        self.metrics.leader.set(1)
+        since = reign.began_at.isoformat() if reign is not None else "now"
+        log.info("leading", cluster_id=self.settings.cluster_id or None, only_ours_since=since)
+
+    async def _prove(self) -> None:
+        """Once all that is older was seen: whoever leads next may trust what was made since."""
+        reign = await self.marks.lineage.new_reign()
+        if reign is not None:
+            await self.leases.prove(reign, elected=self.settings.leader_elect)
+
+    async def _catch_up(self) -> None:
+        """A standby's caches may be behind what the leader before us wrote last."""
+        while True:
+            try:
+                await self.caches.refresh()
+            except StorageError as error:
+                log.warning("cannot take over yet", error=error.message)
+                await asyncio.sleep(error.retry_after_s or _CATCH_UP_AGAIN_S)
+            else:
+                return
+
+    async def _work(self) -> None:
+        await self.caches.introduce(self._subscribe)
+        async with asyncio.TaskGroup() as tasks:
+            for each in self.lasting:
+                tasks.create_task(each.run(), name=type(each).__qualname__)
+            tasks.create_task(self._prove(), name="prove")
+            for flow in self.flows:
+                tasks.create_task(flow.queue.run(), name=flow.queue.name)
+
+    def _subscribe(self) -> None:
+        for flow in self.flows:
+            flow.subscribe()
+
+    async def _wind_down(self, working: asyncio.Task[None]) -> None:
+        """Take no more work, let calls under way end, write what is known, then let go.
+
+        Whoever waits for a turn at EC2 is refused: it may be minutes away, and we have seconds.
+        """
+        queues = [flow.queue for flow in self.flows]
+        log.info("stopping", unfinished=sum(queue.depth for queue in queues))
+        self._calls.stop_changing()
+        drain_s = self.settings.drain_s
+        others = asyncio.gather(*(queue.drain(drain_s) for queue in queues[1:]))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(drain_s):
+                await self.provisioner.finish()
+        await self.provisioner.queue.drain(0.0)
+        await others
+        await self.marks.flush(_MARKS_S)
+        await self.events.flush(_FLUSH_S)
+        self.leading.clear()
+        self.metrics.leader.set(0)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+
+def lease_names(driver: str) -> tuple[str, ...]:
+    """The leases of the stock driver's four sidecars, in the order in which they are taken."""
+    name = sanitised(driver)
+    return (
+        name,
+        f"external-attacher-leader-{name}",
+        f"external-resizer-{name}",
+        f"external-snapshotter-leader-{name}",
+    )
+
+
+async def run(settings: Settings) -> None:
+    """Run the controller until SIGTERM or SIGINT.
+
+    Raises:
+        StorageError: it cannot start; one clear line.
+    """
+    stop = process.stop_on_signals()
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(
+            await KubeClient.connect(kubeconfig=settings.kubeconfig)
+        )
+        lease_client = await stack.enter_async_context(
+            await KubeClient.connect(kubeconfig=settings.kubeconfig)
+        )
+        metrics, start = Metrics(), Start(settings.region)
+        await process.show(
+            stack, settings.metrics_address, registry=metrics.registry, ready=start.not_ready
+        )
+        if not await process.first(start.find_region(client), stop):
+            return
+        calls = Ec2Calls.connect(
+            region=start.region, metrics=metrics, rates=parse_rates(settings.ec2_rates)
+        )
+        stack.push_async_callback(calls.close)
+        controller = Controller(settings, client, lease_client, calls, metrics)
+        start.working = controller.not_ready
+        await controller.run(stop)
+
+
+def _provisioner_identity(driver: str) -> str:
+    """As external-provisioner makes it: when, which, who."""
+    return f"{time.time_ns() // 1_000_000}-{random.randrange(10_000)}-{driver}"  # noqa: S311 -- no secret
+
+
+def _leave_at_once() -> None:
+    """End the process: a call in a thread cannot be taken back, and somebody else leads soon."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(_LOST_LEASE)

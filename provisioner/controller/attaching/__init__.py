@@ -1,0 +1,1 @@
+"""Volumes to nodes and back."""

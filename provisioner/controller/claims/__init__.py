@@ -1,0 +1,1 @@
+"""What several stories write to a claim, tell about it and read from its data source."""

@@ -1,0 +1,123 @@
+"""What we write to claims: where and of what a volume is being made, before EC2 hears of it.
+
+Whoever comes after us then asks for the same volume. Nothing is written to a claim that has
+changed since it was seen.
+"""
+
+from collections.abc import Mapping
+
+import structlog
+
+from provisioner.controller.shared.caches import Caches
+from provisioner.kube.client import KubeClient, Patch
+from provisioner.kube.resources import CLAIMS
+from provisioner.model.claim import (
+    CROSSING,
+    PINNED_SOURCE,
+    PINNED_ZONE,
+    SELECTED_NODE,
+    UNKNOWN_ZONE,
+    Claim,
+)
+from provisioner.model.data_source import Source
+from provisioner.model.errors import KubeError, Outcome, Reason
+
+CONFLICT_S = 0.2  # until the next look at a claim that has changed since it was seen
+
+log = structlog.get_logger(__name__)
+
+
+class Pins:
+    """The zones written to claims, and which of them this process has written.
+
+    Those methods that answer a bool say False when the claim has changed since it was seen, or is
+    gone: look again. They raise ``KubeError`` when refused, and at the second change in a row that
+    our cache does not show, or a cache that stays behind would make it a tight loop.
+    """
+
+    def __init__(self, client: KubeClient, caches: Caches) -> None:
+        self._client = client
+        self._caches = caches
+        self._written: set[str] = set()
+        self._behind: set[str] = set()
+        self._unsure: set[str] = set()  # the reply to what was written last was lost
+
+    def has_written(self, uid: str) -> bool:
+        """Whether this process has pinned the claim and may have begun a volume since."""
+        return uid in self._written
+
+    async def write(
+        self, claim: Claim, zone: str, outpost_arn: str = "", source: Source | None = None
+    ) -> bool:
+        """Pin a zone and what Outpost in it, or ``UNKNOWN_ZONE``, and what is made into a volume.
+
+        Without a source, the volume is an empty one.
+        """
+        pins: dict[str, str | None] = {PINNED_ZONE: claim.pin(zone, outpost_arn)}
+        if claim.source is not None:
+            pins[PINNED_SOURCE] = claim.note(str(source)) if source is not None else None
+        is_there = all(claim.annotations.get(key) == pin for key, pin in pins.items())
+        done = True
+        if not is_there or claim.uid in self._unsure:
+            done = await self._annotate(claim, pins)
+        if done and zone != UNKNOWN_ZONE:
+            self._written.add(claim.uid)
+        return done
+
+    async def begin_crossing(self, claim: Claim, volume_id: str) -> bool:
+        """Write down that a snapshot of a volume may be taken for the claim.
+
+        That stays: it only has whoever comes after us look for one first.
+        """
+        if claim.crossing_volume_id == volume_id:
+            return True
+        return await self._annotate(claim, {CROSSING: claim.note(volume_id)})
+
+    def settle(self, uid: str) -> None:
+        """Surely nothing is left of what was begun; the zone that comes next is written over it."""
+        self._written.discard(uid)
+
+    async def remove(self, claim: Claim) -> None:
+        """Surely nothing is left of what was begun: the zone is open, for our successor too."""
+        self._written.discard(claim.uid)
+        try:
+            if PINNED_ZONE in claim.annotations or claim.uid in self._unsure:
+                await self._annotate(claim, _unpinned(claim))
+        except KubeError as error:
+            log.info("the zone stays written to the claim", error=error.message)
+
+    async def drop_node(self, claim: Claim) -> bool:
+        """Ask the scheduler for another node; only when surely nothing is being made."""
+        self._written.discard(claim.uid)
+        return await self._annotate(claim, {SELECTED_NODE: None} | _unpinned(claim))
+
+    def forget(self, uid: str) -> None:
+        """A claim is bound or gone."""
+        self._written.discard(uid)
+        self._behind.discard(uid)
+        self._unsure.discard(uid)
+
+    async def _annotate(self, claim: Claim, annotations: Mapping[str, str | None]) -> bool:
+        version = claim.metadata.resource_version
+        patch = {"metadata": {"resourceVersion": version, "annotations": dict(annotations)}}
+        try:
+            changed = await self._client.patch(
+                CLAIMS, claim.name, patch, kind=Patch.MERGE, namespace=claim.metadata.namespace
+            )
+        except KubeError as error:
+            if error.outcome is Outcome.UNKNOWN:
+                self._unsure.add(claim.uid)
+            is_behind = error.reason in (Reason.CONFLICT, Reason.OBJECT_NOT_FOUND)
+            if not is_behind or claim.uid in self._behind:
+                raise
+            self._behind.add(claim.uid)
+            return False
+        self._behind.discard(claim.uid)
+        self._unsure.discard(claim.uid)
+        self._caches.claims.observe(changed)
+        return True
+
+
+def _unpinned(claim: Claim) -> dict[str, str | None]:
+    both: dict[str, str | None] = {PINNED_ZONE: None}
+    return both if claim.source is None else both | {PINNED_SOURCE: None}

@@ -1,0 +1,1 @@
+"""Volumes that nobody needs any more."""

@@ -1,0 +1,227 @@
+"""Delete: the end of a persistent volume and of its volume.
+
+The cache only proposes. Once the limiter has granted the call, right before it is sent, the caches
+take in all that was written until then (``Informer.catch_up``), and have to confirm that the object
+still wants it, that nothing is attached, and that no other object names the volume.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import assert_never
+
+import structlog
+from structlog.contextvars import bind_contextvars
+
+from provisioner.controller.deleting import rules
+from provisioner.controller.shared.caches import Caches
+from provisioner.controller.shared.unclaimed import Marks
+from provisioner.ec2.volumes import Volumes
+from provisioner.kube.client import KubeClient, Patch, find
+from provisioner.kube.events import EventRecorder, Regarding
+from provisioner.kube.queue import KeyedQueue
+from provisioner.kube.resources import PERSISTENT_VOLUMES
+from provisioner.metrics import Metrics
+from provisioner.model.attachment import Attachment
+from provisioner.model.errors import OUTAGE, KubeError, Reason, StorageError
+from provisioner.model.persistent_volume import (
+    PROVISIONER_FINALIZER,
+    PersistentVolume,
+    finalizer_of_attacher,
+)
+
+log = structlog.get_logger(__name__)
+
+
+class _NotConfirmedError(Exception):
+    """The cache was behind; ``decision`` is by what the API server had."""
+
+    def __init__(self, decision: rules.Decision) -> None:
+        super().__init__("the cache was behind")
+        self.decision = decision
+
+
+class Deleter:
+    """The flow of persistent volumes; keys are their names."""
+
+    def __init__(
+        self,
+        *,
+        driver: str,
+        client: KubeClient,
+        caches: Caches,
+        volumes: Volumes,
+        marks: Marks,
+        events: EventRecorder,
+        metrics: Metrics,
+    ) -> None:
+        self._driver = driver
+        self._client = client
+        self._caches = caches
+        self._volumes = volumes
+        self._marks = marks
+        self._events = events
+        self._metrics = metrics
+        self._refused_at_s: dict[str, float] = {}
+        # What is attached by hand is detached by hand, of which no event tells.
+        self.queue = KeyedQueue(
+            "delete", self.reconcile, metrics, soon=OUTAGE | {Reason.VOLUME_IN_USE}
+        )
+
+    def subscribe(self) -> None:
+        """Have objects looked at when they change, and when what held them back is gone."""
+        self._caches.persistent_volumes.subscribe(self._changed)
+        self._caches.attachments.subscribe(self._attachment_changed)
+
+    def _changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        if new is not None:
+            self.queue.add(new.name)
+        elif old is not None:
+            self._refused_at_s.pop(old.name, None)
+            for namesake in self._namesakes(old):
+                self.queue.add(namesake)
+
+    def _attachment_changed(self, old: Attachment | None, new: Attachment | None) -> None:
+        if new is None and old is not None and old.spec.source.persistent_volume_name:
+            self.queue.add(old.spec.source.persistent_volume_name)
+
+    async def reconcile(self, name: str) -> float | None:
+        """Move one persistent volume a step on; None once settled."""
+        found = self._caches.persistent_volumes.get(name)
+        if found is None:
+            return None
+        holder = found.spec.claim_ref
+        bind_contextvars(
+            claim=f"{holder.namespace}/{holder.name}" if holder is not None else "",
+            persistent_volume=name,
+            volume=found.volume_id(self._driver) or "",
+        )
+        decision = rules.decide(
+            found,
+            driver=self._driver,
+            attachments=self._caches.attachments.keyed("persistent_volume", name),
+            namesakes=self._namesakes(found),
+        )
+        if not isinstance(decision, rules.Refuse):
+            self._refused_at_s.pop(name, None)
+        try:
+            return await self._carry_out(found, decision)
+        except _NotConfirmedError as contradiction:
+            return await self._carry_out(found, contradiction.decision)
+
+    async def _carry_out(self, found: PersistentVolume, decision: rules.Decision) -> float | None:
+        match decision:
+            case rules.Nothing():
+                pass
+            case rules.AddFinalizer():
+                await self._add_finalizer(found)
+            case rules.RemoveFinalizers(finalizers=finalizers):
+                await self._remove_finalizers(found, finalizers)
+            case rules.Refuse():
+                return self._refuse(found, decision)
+            case rules.Delete(volume_id=volume_id):
+                await self._delete(found, volume_id)
+            case _:
+                assert_never(decision)
+        return None
+
+    def _refuse(self, found: PersistentVolume, refusal: rules.Refuse) -> float:
+        """Wait in silence for as long as that is usual, then tell and go on trying."""
+        now_s = asyncio.get_running_loop().time()
+        waits_s = self._refused_at_s.setdefault(found.name, now_s) + refusal.patience_s - now_s
+        if waits_s > 0:
+            return waits_s
+        raise self._told(found, StorageError(refusal.reason, refusal.message))
+
+    async def _delete(self, found: PersistentVolume, volume_id: str) -> None:
+        began_s = asyncio.get_running_loop().time()
+        try:
+            await self._volumes.delete(volume_id, gate=lambda: self._look_again(found))
+        except StorageError as error:
+            raise self._told(found, error) from error
+        self._marks.forget(volume_id)
+        deleted = await self._delete_object(found)
+        if deleted is not None:
+            self._caches.persistent_volumes.observe(deleted)
+            ours = (PROVISIONER_FINALIZER, finalizer_of_attacher(self._driver))
+            await self._remove_finalizers(
+                deleted, tuple(f for f in ours if f in deleted.finalizers)
+            )
+        took_s = asyncio.get_running_loop().time() - began_s
+        self._metrics.flow_seconds.labels("delete").observe(took_s)
+        log.info("volume deleted")
+
+    async def _look_again(self, proposed: PersistentVolume) -> None:
+        """The last look, right before DeleteVolume is sent.
+
+        Raises:
+            _NotConfirmedError: the API server says otherwise.
+            KubeError: it could not be asked, so nothing is deleted.
+        """
+        # Whoever rescues a volume by a persistent volume of its own is told by the API server that
+        # it is, and a cache may be behind that.
+        await self._caches.certain(self._caches.persistent_volumes, self._caches.attachments)
+        decision = rules.confirm(
+            proposed,
+            # Asked for: after a restore of etcd, a cache may never hear of it.
+            await find(self._client, PERSISTENT_VOLUMES, proposed.name),
+            driver=self._driver,
+            attachments=self._caches.attachments.keyed("persistent_volume", proposed.name),
+            namesakes=self._namesakes(proposed),
+        )
+        if not isinstance(decision, rules.Delete):
+            raise _NotConfirmedError(decision)
+
+    async def _delete_object(self, found: PersistentVolume) -> PersistentVolume | None:
+        try:
+            return await self._client.delete(PERSISTENT_VOLUMES, found.name, uid=found.uid)
+        except KubeError as error:
+            if error.reason in (Reason.OBJECT_NOT_FOUND, Reason.CONFLICT):
+                return None  # gone, or another one has its name
+            raise
+
+    async def _add_finalizer(self, found: PersistentVolume) -> None:
+        patch = {"metadata": {"uid": found.uid, "finalizers": [PROVISIONER_FINALIZER]}}
+        await self._patch(found, patch)
+
+    async def _remove_finalizers(
+        self, found: PersistentVolume, finalizers: tuple[str, ...]
+    ) -> None:
+        if finalizers:
+            # The API server takes these out of the list as it is then; nobody else's are touched.
+            remove = {"$deleteFromPrimitiveList/finalizers": list(finalizers)}
+            await self._patch(found, {"metadata": {"uid": found.uid, **remove}})
+
+    async def _patch(self, found: PersistentVolume, patch: Mapping[str, object]) -> None:
+        try:
+            changed = await self._client.patch(
+                PERSISTENT_VOLUMES, found.name, patch, kind=Patch.STRATEGIC
+            )
+        except KubeError as error:
+            if error.reason in (Reason.OBJECT_NOT_FOUND, Reason.CONFLICT):
+                return  # gone, or another one has its name: its own event brings us back
+            raise
+        self._caches.persistent_volumes.observe(changed)
+
+    def _namesakes(self, found: PersistentVolume) -> frozenset[str]:
+        volume_id = found.named_volume
+        named = self._caches.persistent_volumes.keyed("volume", volume_id) if volume_id else ()
+        return frozenset(p.name for p in named) - {found.name}
+
+    def _told(self, found: PersistentVolume, error: StorageError) -> StorageError:
+        if error.reason is Reason.NOT_LEADING:
+            return error
+        meta = found.metadata
+        self._events.record(
+            Regarding(
+                kind="PersistentVolume",
+                api_version="v1",
+                name=meta.name,
+                namespace="",
+                uid=meta.uid,
+                resource_version=meta.resource_version,
+            ),
+            warning=True,
+            reason="VolumeFailedDelete",
+            message=f"{error.reason}: {error.message}",
+        )
+        return error

@@ -1,0 +1,135 @@
+"""Decide about volumes of this cluster that no object names.
+
+A claim deleted while its volume was being made, and the process then killed, leaves a volume that
+nothing knows. Only a volume that still carries our mark may be removed: the mark is taken off
+before the first attach, so a marked volume cannot hold data written through us. Whatever has no
+mark (a persistent volume deleted on purpose, an etcd restored, a cluster rebuilt under its old
+id, volumes of the stock driver) is reported and never touched, and so is a volume that was there
+before the reign of ours began: another controller may have attached it, mark or no mark.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from provisioner.controller.provisioning.persistent_volume_rules import (
+    reference_to_claim,
+    zone_affinity,
+)
+from provisioner.model import tags
+from provisioner.model.claim import claim_uid_of
+from provisioner.model.leadership import Reign
+from provisioner.model.persistent_volume import PROVISIONED_BY
+from provisioner.model.volume import Volume, VolumeState
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """It is in use, too young, or on its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmark:
+    """An object names it: take the mark off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Nothing names it, and it must not be touched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Nothing names it, nobody can have written to it: delete it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Its class said Retain: put it under a persistent volume for a human to see."""
+
+
+Decision = Leave | Unmark | Report | Remove | Keep
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What live, complete lists said, what is under way in this process, and who has led.
+
+    ``reign``: since when only ours have led; None: that is not known.
+    """
+
+    named_volume_ids: Collection[str]  # by any persistent volume, in any form
+    persistent_volume_names: Collection[str]
+    claim_uids: Collection[str]
+    in_flight_names: Collection[str]  # persistent volume names of attempts
+    in_flight_ids: Collection[str]
+    reign: Reign | None
+
+
+def decide(
+    volume: Volume, world: World, *, cluster_id: str, now: datetime, min_age: timedelta
+) -> Decision:
+    """Say what becomes of one volume that carries a tag of this cluster."""
+    if any(volume.tags.get(k) != v for k, v in tags.of_cluster(cluster_id).items()):
+        return Leave()
+    policy = volume.tags.get(tags.UNCLAIMED)
+    name = volume.tags.get(tags.VOLUME_NAME, "")
+    if volume.volume_id in world.named_volume_ids:
+        return Unmark() if policy is not None else Leave()
+    if (
+        volume.state not in (VolumeState.AVAILABLE, VolumeState.ERROR)
+        or volume.attachments
+        or volume.volume_id in world.in_flight_ids
+        or name in world.in_flight_names
+        or name in world.persistent_volume_names
+        or claim_uid_of(name) in world.claim_uids
+        or volume.created_at is None
+        or now - volume.created_at < min_age
+    ):
+        return Leave()
+    is_proof = world.reign is not None and world.reign.covers(volume.created_at)
+    if policy is None or claim_uid_of(name) is None or not is_proof:
+        return Report()
+    match policy:
+        case "Delete":
+            return Remove()
+        case "Retain" if _can_be_kept(volume):
+            return Keep()
+        case _:
+            return Report()
+
+
+def _can_be_kept(volume: Volume) -> bool:
+    """Whether it works, and its tags still tell the claim (somebody may have edited them)."""
+    names = (volume.tags.get(tags.CLAIM_NAMESPACE), volume.tags.get(tags.CLAIM_NAME))
+    return volume.state is VolumeState.AVAILABLE and all(names)
+
+
+def retained(volume: Volume, *, driver: str) -> dict[str, Any]:
+    """A persistent volume that keeps an orphan; the binder will show it as Released.
+
+    Its claim is gone, so only what the volume's tags tell is written. No finalizer: with the
+    policy Retain there is nothing to hold it for.
+    """
+    name = volume.tags[tags.VOLUME_NAME]
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {
+            "name": name,
+            "annotations": {PROVISIONED_BY: driver},
+        },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": f"{volume.size_gib}Gi"},
+            "claimRef": reference_to_claim(
+                volume.tags[tags.CLAIM_NAMESPACE],
+                volume.tags[tags.CLAIM_NAME],
+                claim_uid_of(name) or "",
+            ),
+            "persistentVolumeReclaimPolicy": "Retain",
+            "csi": {"driver": driver, "volumeHandle": volume.volume_id},
+            "nodeAffinity": zone_affinity(volume),
+        },
+    }

@@ -1,0 +1,222 @@
+"""Sweep: find volumes of this cluster that nothing knows, and end them or report them.
+
+Only a marked volume may be ended, so EC2 is asked for these: one call where nothing is wrong. The
+inventory of all others serves reports only, and is taken page by page, once in twelve sweeps. What
+the caches know to be owned is left alone at once; anything else is judged by what the API server
+has now. If that cannot be told, the sweep ends with nothing more touched.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import assert_never
+
+import structlog
+
+from provisioner.controller.deleting import orphan_rules as rules
+from provisioner.controller.provisioning.creation import Creations
+from provisioner.controller.provisioning.creation_rules import Attempt
+from provisioner.controller.shared.caches import Caches
+from provisioner.controller.shared.settings import Settings, Sweep
+from provisioner.controller.shared.unclaimed import Marks
+from provisioner.ec2.volumes import Volumes
+from provisioner.kube.client import KubeClient
+from provisioner.kube.resources import PERSISTENT_VOLUMES
+from provisioner.metrics import Metrics
+from provisioner.model import tags
+from provisioner.model.claim import claim_uid_of
+from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.model.volume import Volume
+
+_INVENTORY_EVERY = 12  # sweeps: once an hour, with the default interval
+_PAGE_PAUSE_S = 1.0
+_AT_ONCE = 64
+
+log = structlog.get_logger(__name__)
+
+
+class OrphanSweep:
+    """Looks for volumes with this cluster's tags, at the start and then regularly."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        client: KubeClient,
+        volumes: Volumes,
+        marks: Marks,
+        caches: Caches,
+        creations: Creations,
+        metrics: Metrics,
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._volumes = volumes
+        self._marks = marks
+        self._caches = caches
+        self._creations = creations
+        self._metrics = metrics
+        self._reported: set[str] = set()
+        self._sweeps = 0
+
+    async def run(self) -> None:
+        """Sweep for ever; without a cluster id there is nothing to tell ours by."""
+        if self._settings.orphan_sweep is Sweep.OFF:
+            return
+        if not self._settings.cluster_id:
+            log.warning(
+                "there is no sweep for orphans: without --cluster-id this cluster's volumes cannot "
+                "be told from others"
+            )
+            return
+        await self._marks.settled()
+        while True:
+            try:
+                await self.sweep()
+            except StorageError as error:
+                log.warning("the sweep for orphans ended early", error=error.message)
+            except Exception:
+                log.exception("the sweep for orphans failed")
+            await asyncio.sleep(self._settings.orphan_sweep_interval_s)
+
+    async def sweep(self) -> None:
+        """Look at the marked volumes; every twelfth time at all others too, for reports.
+
+        Raises:
+            StorageError: a list could not be read, or not told what is owned; what was not looked
+                at is left alone.
+        """
+        ours = tags.of_cluster(self._settings.cluster_id)
+        await self._settle(
+            await self._volumes.find(tags={**ours, tags.UNCLAIMED: None}, background=True)
+        )
+        if self._sweeps % _INVENTORY_EVERY == 0:
+            await self._take_inventory(ours)
+        self._sweeps += 1
+
+    async def _take_inventory(self, ours: Mapping[str, str]) -> None:
+        """One page is held at a time: there may be a hundred thousand volumes."""
+        still_here: set[str] = set()
+        async for page in self._volumes.find_pages(tags=ours, background=True):
+            await self._settle([volume for volume in page if tags.UNCLAIMED not in volume.tags])
+            still_here |= self._reported.intersection(volume.volume_id for volume in page)
+            await asyncio.sleep(_PAGE_PAUSE_S)
+        self._reported &= still_here
+
+    async def _settle(self, volumes: Sequence[Volume]) -> None:
+        """Decide by the caches, then by what the API server has now, which was made no earlier."""
+        in_flight = dict(self._creations.attempts)
+        doubtful = [volume for volume, _ in self._decided(volumes, in_flight)]
+        if not doubtful:
+            return
+        await self._caches.certain(self._caches.persistent_volumes, self._caches.claims)
+        in_flight |= self._creations.attempts
+        decided = self._decided(doubtful, in_flight)
+        for at in range(0, len(decided), _AT_ONCE):
+            await asyncio.gather(*(self._end(*each) for each in decided[at : at + _AT_ONCE]))
+
+    def _decided(
+        self, volumes: Sequence[Volume], in_flight: Mapping[str, Attempt]
+    ) -> list[tuple[Volume, rules.Decision]]:
+        """What becomes of volumes that are not to be left alone."""
+        world = self._world(volumes, in_flight)
+        now = datetime.now(UTC)
+        decided = [
+            (
+                volume,
+                rules.decide(
+                    volume,
+                    world,
+                    cluster_id=self._settings.cluster_id,
+                    now=now,
+                    min_age=timedelta(seconds=self._settings.orphan_min_age_s),
+                ),
+            )
+            for volume in volumes
+        ]
+        return [each for each in decided if not isinstance(each[1], rules.Leave)]
+
+    def _world(self, volumes: Sequence[Volume], in_flight: Mapping[str, Attempt]) -> rules.World:
+        """What the caches have, and what is under way, of these volumes."""
+        caches, attempts = self._caches, in_flight.values()
+        ids = [volume.volume_id for volume in volumes]
+        names = [volume.tags.get(tags.VOLUME_NAME, "") for volume in volumes]
+        uids = filter(None, map(claim_uid_of, names))
+        return rules.World(
+            named_volume_ids={v for v in ids if caches.persistent_volumes.keyed("volume", v)},
+            persistent_volume_names={n for n in names if caches.persistent_volumes.get(n)},
+            claim_uids={uid for uid in uids if caches.claim(uid) is not None},
+            in_flight_names={a.plan.persistent_volume_name for a in attempts},
+            in_flight_ids={a.volume.volume_id for a in attempts if a.volume},
+            reign=self._marks.lineage.reign,
+        )
+
+    async def _end(self, volume: Volume, decision: rules.Decision) -> None:
+        try:
+            await self._carry_out(volume, decision)
+        except StorageError as error:  # one odd volume must not keep the others
+            log.warning("cannot end an orphan yet", error=error.message, **_facts(volume))
+        except Exception:
+            log.exception("an orphan cannot be ended", **_facts(volume))
+
+    async def _carry_out(self, volume: Volume, decision: rules.Decision) -> None:
+        removes = self._settings.orphan_sweep is Sweep.DELETE
+        match decision:
+            case rules.Leave():
+                return
+            case rules.Remove() | rules.Keep() if self._marks.is_left_behind(volume.volume_id):
+                return
+            case rules.Unmark():
+                self._marks.clear(volume.volume_id)
+            case rules.Remove() if removes:
+                await self._remove(volume)
+            case rules.Keep() if removes:
+                await self._keep(volume)
+            case rules.Report() | rules.Remove() | rules.Keep():
+                self._report(volume)
+            case _:
+                assert_never(decision)
+
+    async def _remove(self, volume: Volume) -> None:
+        was_there = await self._volumes.delete(
+            volume.volume_id, gate=lambda: self._caches.nobody_names(volume.volume_id)
+        )
+        self._marks.forget(volume.volume_id)
+        if not was_there:  # its persistent volume's own flow was faster
+            return
+        self._metrics.orphans.labels("deleted").inc()
+        log.warning("deleted a volume that nothing knew", **_facts(volume))
+
+    async def _keep(self, volume: Volume) -> None:
+        body = rules.retained(volume, driver=self._settings.driver)
+        try:
+            await self._client.create(PERSISTENT_VOLUMES, body)
+        except KubeError as error:
+            if error.reason is not Reason.OBJECT_EXISTS:
+                raise
+            return  # somebody was faster; the next sweep sees what it is
+        self._marks.clear(volume.volume_id)
+        self._metrics.orphans.labels("retained").inc()
+        log.warning("put a volume that nothing knew under a persistent volume", **_facts(volume))
+
+    def _report(self, volume: Volume) -> None:
+        if volume.volume_id in self._reported:
+            return
+        self._reported.add(volume.volume_id)
+        self._metrics.orphans.labels("reported").inc()
+        log.warning(
+            "a volume of this cluster is named by no persistent volume; it is left alone, delete "
+            "it in EC2 if it is not needed",
+            **_facts(volume),
+        )
+
+
+def _facts(volume: Volume) -> dict[str, object]:
+    namespace = volume.tags.get(tags.CLAIM_NAMESPACE, "?")
+    return {
+        "volume": volume.volume_id,
+        "claim": f"{namespace}/{volume.tags.get(tags.CLAIM_NAME, '?')}",
+        "persistent_volume": volume.tags.get(tags.VOLUME_NAME, "?"),
+        "size_gib": volume.size_gib,
+        "zone": volume.zone,
+    }

@@ -1,0 +1,1 @@
+"""Size, type, IOPS, throughput and tags of existing volumes."""

@@ -1,0 +1,182 @@
+"""Decide to which VolumeAttributesClass a claim's volume is to be brought.
+
+Source: external-resizer 2.0 pkg/modifycontroller (Kubernetes 1.36 VolumeAttributesClass, GA since
+1.34). ``status.modifyVolumeStatus`` names the class that was begun; as long as a ModifyVolume for
+it may have been sent, it is not left for another one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from provisioner.classes.storage_class_rules import ReadClass, with_attributes
+from provisioner.model import attributes as class_parameters
+from provisioner.model import tags
+from provisioner.model.attributes import Attributes
+from provisioner.model.claim import Claim
+from provisioner.model.decision import Refuse
+from provisioner.model.errors import Reason
+from provisioner.model.storage_class import VolumeAttributesClass
+from provisioner.model.tag_template import Names
+
+
+class ModifyStatus(StrEnum):
+    """``status.modifyVolumeStatus.status`` of a claim."""
+
+    PENDING = "Pending"
+    IN_PROGRESS = "InProgress"
+    INFEASIBLE = "Infeasible"
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """The volume has the class that is wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """A change that was never begun is wanted no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The volume is to be brought to the class of this name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """There is no class of this name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The class can never be had; ``message`` is one sentence."""
+
+    name: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What the class of this name asks for; "" for the annotations from before there were any."""
+
+    name: str
+    attributes: Attributes
+
+
+def target_of(claim: Claim, *, is_free: bool) -> Nothing | Cancel | Target:
+    """Say which class is wanted, or under way.
+
+    ``is_free``: surely nothing is under way for the class that the status names.
+    """
+    status, wanted = claim.modify_status, claim.attributes_class_name
+    if status is None:
+        is_there = wanted in ("", claim.current_attributes_class_name)
+        return Nothing() if is_there else Target(wanted)
+    begun = status.target_volume_attributes_class_name
+    if status.status == ModifyStatus.IN_PROGRESS and begun and not is_free:
+        return Target(begun)
+    return Target(wanted) if wanted else Cancel()
+
+
+def read(
+    name: str, found: VolumeAttributesClass | None, *, driver: str, is_csi: bool
+) -> Missing | Broken | Change:
+    """Read the class of a name.
+
+    Args:
+        name: of the class.
+        found: None only when the API server has none of that name.
+        driver: ours.
+        is_csi: the persistent volume names the driver; an in-tree one can have no class.
+    """
+    if found is None:
+        return Missing(name)
+    if not is_csi:
+        return Broken(
+            name,
+            "the persistent volume is of the in-tree form, which can have no "
+            "VolumeAttributesClass; only its size can be changed",
+        )
+    if found.driver_name != driver:
+        return Broken(
+            name, f"VolumeAttributesClass {name!r} is of driver {found.driver_name!r}, not {driver}"
+        )
+    try:
+        return Change(name, class_parameters.parse(found.parameters or {}))
+    except ValueError as error:
+        return Broken(name, f"VolumeAttributesClass {name!r}: {error}")
+
+
+def annotated(claim: Claim, done: Mapping[str, str], *, driver: str) -> Nothing | Broken | Change:
+    """What the annotations of volume-modifier-for-k8s ask for and the volume was not given yet.
+
+    ``done``: annotations of the persistent volume, where what was carried out is noted. A class
+    counts more: of a claim that names one, annotations say nothing.
+    """
+    asked = class_parameters.legacy(claim.annotations, driver)
+    if not asked or claim.attributes_class_name or claim.modify_status is not None:
+        return Nothing()
+    if asked.items() <= class_parameters.legacy(done, driver).items():
+        return Nothing()
+    try:
+        read_ = class_parameters.of_annotations(claim.annotations, driver)
+    except ValueError as error:
+        return Broken("", f"annotations {driver}/…: {error}")
+    return Change("", read_) if read_ is not None else Nothing()
+
+
+def tags_of(change: Change | None, claim: Claim) -> dict[str, str]:
+    """The tags that a change writes on the claim's volume, rendered for it.
+
+    Raises:
+        ValueError: one sentence that names the tag and what is wrong with it.
+    """
+    if change is None:
+        return {}
+    meta = claim.metadata
+    names = Names(meta.namespace, meta.name, claim.spec.volume_name)
+    return tags.rendered(change.attributes.tag_templates, names)
+
+
+def following_of(change: Change | None) -> dict[str, str]:
+    """How IOPS follow the size, kept in tags as of a StorageClass: later growth reads them."""
+    if change is None:
+        return {}
+    asks, written = change.attributes, {}
+    if asks.iops_per_gib is not None:
+        written[tags.IOPS_PER_GIB] = str(asks.iops_per_gib)
+    if asks.iops_follow_growth is not None:
+        written[tags.IOPS_FOLLOW_GROWTH] = str(asks.iops_follow_growth).lower()
+    return written
+
+
+def with_class(
+    claim: Claim,
+    read_class: ReadClass,
+    found: VolumeAttributesClass | None,
+    *,
+    driver: str,
+) -> ReadClass | Refuse:
+    """The class of a claim that names a VolumeAttributesClass before it has a volume: both in one.
+
+    ``found`` is None only when the API server has none of that name.
+    """
+    name = claim.attributes_class_name
+    asked = read(name, found, driver=driver, is_csi=not read_class.is_in_tree)
+    match asked:
+        case Change():
+            return with_attributes(read_class, asked.attributes)
+        case Missing():
+            return Refuse(
+                Reason.CLASS_NOT_FOUND,
+                f"VolumeAttributesClass {name!r} does not exist; create it, or make the claim "
+                "again with another one",
+                settled=True,
+            )
+        case Broken(message=message):
+            return Refuse(Reason.INVALID_CLASS, message, settled=True)

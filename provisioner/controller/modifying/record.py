@@ -1,0 +1,216 @@
+"""What is written down about growing and changing: on the persistent volume, the claim, in events.
+
+The persistent volume first, then the claim: kubelet and the volume controller read both, and a
+crash in between is found by whoever looks next. Events are those of the stock resizer, so that
+alerts on them go on working.
+Source: external-resizer 2.0 pkg/controller and pkg/modifycontroller.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from provisioner.controller.modifying import class_rules as attribute_rules
+from provisioner.controller.modifying.claim_status_rules import StatusEdit
+from provisioner.controller.modifying.growth_rules import PRE_RESIZE_CAPACITY
+from provisioner.controller.modifying.rules import Wish
+from provisioner.controller.modifying.state import Wanted
+from provisioner.controller.shared.services import Edges
+from provisioner.kube.client import Patch, patch_status
+from provisioner.kube.events import Regarding
+from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES
+from provisioner.model import attributes as class_parameters
+from provisioner.model.claim import Claim
+from provisioner.model.errors import StorageError
+from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.quantity import parse_bytes
+from provisioner.model.volume import GIB
+
+_Edit = Callable[[StatusEdit], None]
+
+
+def utc_now() -> datetime:
+    """The wall clock."""
+    return datetime.now(UTC)
+
+
+class ModifyRecord:
+    """Writes of one flow; they raise ``KubeError``, CONFLICT when the claim has changed since."""
+
+    def __init__(self, edges: Edges) -> None:
+        self._client = edges.client
+        self._caches = edges.caches
+        self._events = edges.events
+        self._driver = edges.settings.driver
+        self._component = f"external-resizer {edges.settings.driver}"
+
+    async def _write(self, claim: Claim, *edits: _Edit) -> bool:
+        """Change the claim's status in one patch; whether there was anything to change."""
+        edit = StatusEdit(claim, utc_now())
+        for each in edits:
+            each(edit)
+        if edit.is_empty:
+            return False
+        changed = await patch_status(
+            self._client,
+            CLAIMS,
+            claim,
+            edit.status,
+            annotations=edit.annotations,
+            kind=Patch.STRATEGIC,
+        )
+        self._caches.claims.observe(changed)
+        return True
+
+    async def begin(self, claim: Claim, wanted: Wanted, message: str = "") -> None:
+        """Write down what is about to be sent, or waits; a crash then finds the same targets."""
+        grow, name = wanted.grow, wanted.name
+        old_size, old_modify = claim.allocated_storage, claim.modify_status
+        edits: list[_Edit] = []
+        if grow is not None:
+            edits.append(lambda edit: edit.growing(grow.target, message))
+        if name:
+            edits.append(lambda edit: edit.changing(name, message))
+        if not await self._write(claim, *edits):
+            return
+        volume = claim.spec.volume_name
+        if grow is not None and grow.target != old_size:
+            self.tell(claim, "Resizing", f"External resizer is resizing volume {volume}")
+        if name and (old_modify is None or old_modify.target_volume_attributes_class_name != name):
+            text = f"external resizer is modifying volume {claim.name} with vac {name}"
+            self.tell(claim, "VolumeModify", text)
+
+    async def finish(
+        self,
+        claim: Claim,
+        persistent_volume: PersistentVolume,
+        wanted: Wanted,
+        size_gib: int,
+    ) -> None:
+        """Write down what the volume has of what is wanted; ``size_gib`` is its size."""
+        grow, name = wanted.grow, wanted.name
+        await self._finish_persistent_volume(claim, persistent_volume, wanted, size_gib)
+        edits: list[_Edit] = []
+        if grow is not None and claim.is_block:
+            edits.append(lambda edit: edit.grown(f"{size_gib}Gi"))
+        elif grow is not None:
+            edits.append(lambda edit: edit.file_system_pending(grow.target))
+        if name:
+            edits.append(lambda edit: edit.changed(name))
+        await self._write(claim, *edits)
+        if grow is not None and claim.is_block:
+            self.tell(claim, "VolumeResizeSuccessful", "Resize volume succeeded")
+        elif grow is not None:
+            text = "Require file system resize of volume on node"
+            self.tell(claim, "FileSystemResizeRequired", text)
+        if name is not None:
+            with_class = f"with vac {name}" if name else "as its annotations say"
+            text = f"external resizer modified volume {claim.name} {with_class} successfully"
+            self.tell(claim, "VolumeModifySuccessful", text)
+
+    async def _finish_persistent_volume(
+        self,
+        claim: Claim,
+        persistent_volume: PersistentVolume,
+        wanted: Wanted,
+        size_gib: int,
+    ) -> None:
+        grow, name = wanted.grow, wanted.name
+        spec: dict[str, Any] = {}
+        annotations: dict[str, str] = {}
+        if grow is not None and parse_bytes(persistent_volume.capacity or "0") < size_gib * GIB:
+            spec["capacity"] = {"storage": f"{size_gib}Gi"}
+            if not claim.is_block:
+                annotations[PRE_RESIZE_CAPACITY] = claim.capacity
+        if name and persistent_volume.attributes_class_name != name:
+            spec["volumeAttributesClassName"] = name
+        if name == "":
+            asked = class_parameters.legacy(claim.annotations, self._driver)
+            annotations |= {f"{self._driver}/{key}": value for key, value in asked.items()}
+        if spec or annotations:
+            await self.patch_persistent_volume(persistent_volume, annotations, spec)
+
+    async def refused(
+        self, claim: Claim, wish: Wish, wanted: Wanted, error: StorageError, *, for_good: bool
+    ) -> None:
+        """Conditions of a wish that was refused; ``for_good``: only another wish helps."""
+        grow, name, reason, message = wanted.grow, wanted.name, error.reason.value, error.message
+        if wish is Wish.SIZE and grow is not None:
+            text = f"{reason}: {message}"
+            await self._write(
+                claim, lambda edit: edit.cannot_grow(grow.target, text, for_good=for_good)
+            )
+        elif name:
+            await self._write(
+                claim, lambda edit: edit.cannot_change(name, reason, message, for_good=for_good)
+            )
+
+    async def class_missing(self, claim: Claim, name: str) -> None:
+        """Its class does not exist; said when that is found."""
+        if await self._write(claim, lambda edit: edit.class_missing(name)):
+            self.tell(claim, "VolumeModifyFailed", f'VAC "{name}" does not exist.', warning=True)
+
+    async def class_broken(self, claim: Claim, broken: attribute_rules.Broken) -> bool:
+        """Its class can never be had; whether that was news."""
+        name = broken.name
+        if not name:
+            return True
+        return await self._write(
+            claim,
+            lambda edit: edit.cannot_change(name, "InvalidClass", broken.message, for_good=True),
+        )
+
+    async def cancel(self, claim: Claim) -> None:
+        """A change that was never begun is wanted no more."""
+        await self._write(claim, lambda edit: edit.cancelled())
+        self.tell(claim, "VolumeModifyCanceled", "Cancelled modify.")
+
+    async def tidy(self, claim: Claim, persistent_volume: PersistentVolume) -> None:
+        """The file system has grown too: what the claim had before is of no use any more."""
+        if PRE_RESIZE_CAPACITY not in persistent_volume.annotations or not claim.capacity:
+            return
+        if parse_bytes(claim.capacity) >= parse_bytes(persistent_volume.capacity or "0"):
+            await self.patch_persistent_volume(persistent_volume, {PRE_RESIZE_CAPACITY: None}, {})
+
+    async def patch_persistent_volume(
+        self,
+        persistent_volume: PersistentVolume,
+        annotations: Mapping[str, str | None],
+        spec: Mapping[str, Any],
+        *,
+        guarded: bool = False,
+    ) -> None:
+        """Change a persistent volume; ``guarded``: only while it is as it was seen."""
+        meta = persistent_volume.metadata
+        metadata: dict[str, Any] = {"uid": meta.uid}
+        if guarded:
+            metadata["resourceVersion"] = meta.resource_version
+        if annotations:
+            metadata["annotations"] = dict(annotations)
+        body: dict[str, Any] = {"metadata": metadata}
+        if spec:
+            body["spec"] = dict(spec)
+        changed = await self._client.patch(PERSISTENT_VOLUMES, meta.name, body, kind=Patch.MERGE)
+        self._caches.persistent_volumes.observe(changed)
+
+    def tell_failed(self, claim: Claim, wishes: frozenset[Wish], text: str) -> None:
+        """A Warning about each wish."""
+        if Wish.SIZE in wishes:
+            what = f'resize volume "{claim.spec.volume_name}" by resizer "{self._driver}" failed'
+            self.tell(claim, "VolumeResizeFailed", f"{what}: {text}", warning=True)
+        if Wish.ATTRIBUTES in wishes:
+            self.tell(claim, "VolumeModifyFailed", text, warning=True)
+
+    def tell_waiting(self, claim: Claim, wishes: frozenset[Wish], text: str) -> None:
+        """A Normal event: it takes its time."""
+        self.tell(claim, "Resizing" if Wish.SIZE in wishes else "VolumeModify", text)
+
+    def tell(self, claim: Claim, reason: str, text: str, *, warning: bool = False) -> None:
+        """An event on the claim."""
+        self._events.record(
+            Regarding.of(claim, "PersistentVolumeClaim"),
+            warning=warning,
+            reason=reason,
+            message=text,
+            component=self._component,
+        )

@@ -1,0 +1,147 @@
+"""Flows of nodes: the startup taint comes off, and attachment limits are noted.
+
+Limits are those of instance types that are newer than our table. The node plugin has no rights in
+AWS; it reads the annotation that this writes. Without the right to ask EC2, nodes of such types get
+by with the number that holds for most.
+"""
+
+import asyncio
+from functools import partial
+
+import structlog
+
+from provisioner.controller.nodes import attachment_limit_rules, startup_taint_rules
+from provisioner.controller.shared.node_patch_rules import Operation
+from provisioner.controller.shared.services import Edges
+from provisioner.kube.queue import KeyedQueue
+from provisioner.model.attachment_limit import LIMIT_ANNOTATION
+from provisioner.model.errors import NEEDS_HUMAN, Ec2Error
+from provisioner.model.node import CsiNode, Node
+
+REFUSED_AGAIN_S = 600.0
+UNKNOWN_AGAIN_S = 3600.0
+_TELL_AGAIN_S = 3600.0
+_FLOW = "attachment limit"
+
+log = structlog.get_logger(__name__)
+
+
+class AgentTaint:
+    """The flow of nodes with the startup taint; keys are their names.
+
+    It comes off whenever it is there and the node plugin is registered, also if somebody puts it on
+    again later. The node plugin itself needs no right to change nodes for this.
+    """
+
+    def __init__(self, edges: Edges) -> None:
+        self._driver = edges.settings.driver
+        self._caches = edges.caches
+        self._writes = edges.node_writes
+        self.queue = KeyedQueue("agent taint", self.reconcile, edges.metrics)
+
+    def subscribe(self) -> None:
+        """Have nodes looked at when they or what is registered on them change."""
+        self._caches.nodes.subscribe(self._node_changed)
+        self._caches.csi_nodes.subscribe(self._registration_changed)
+
+    async def reconcile(self, name: str) -> float | None:
+        """Take the taint off if it is time; else an event tells when it is."""
+        if await self._writes.change(name, self._plan):
+            log.info("the node plugin is there: its startup taint is removed", node=name)
+        return None
+
+    def _plan(self, node: Node) -> list[Operation]:
+        return startup_taint_rules.operations(
+            node, self._caches.csi_nodes.get(node.name), self._driver
+        )
+
+    def _node_changed(self, _: Node | None, new: Node | None) -> None:
+        if new is not None and startup_taint_rules.is_waiting(new, self._driver):
+            self.queue.add(new.name)
+
+    def _registration_changed(self, _: CsiNode | None, new: CsiNode | None) -> None:
+        if new is not None:
+            self._node_changed(None, self._caches.nodes.get(new.name))
+
+
+class AttachmentLimits:
+    """The flow of nodes whose instance type is in no table; keys are their names."""
+
+    def __init__(self, edges: Edges) -> None:
+        self._driver = edges.settings.driver
+        self._caches = edges.caches
+        self._writes = edges.node_writes
+        self._types = edges.instance_types
+        self._metrics = edges.metrics
+        self._refused_until_s = float("-inf")
+        self._told_at_s: dict[str, float] = {}
+        self.queue = KeyedQueue(_FLOW, self.reconcile, edges.metrics)
+
+    def subscribe(self) -> None:
+        """Have nodes looked at when they change, or what is registered on them."""
+        self._caches.nodes.subscribe(self._node_changed)
+        self._caches.csi_nodes.subscribe(self._registration_changed)
+
+    async def reconcile(self, name: str) -> float | None:
+        """Note on a node what EC2 says of its type."""
+        node = self._caches.nodes.get(name)
+        instance_type = self._unknown_type(node) if node is not None else ""
+        if not instance_type:
+            return None
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._refused_until_s:  # one refusal is one for all
+            return self._refused_until_s - now_s
+        try:
+            family = await self._types.family(instance_type.partition(".")[0])
+        except Ec2Error as error:
+            if error.reason not in NEEDS_HUMAN:
+                raise
+            return self._refused(error)
+        limit = attachment_limit_rules.limits_of(family).get(instance_type)
+        if limit is None:
+            self._tell(f"EC2 does not tell how many volumes an instance type takes {instance_type}")
+            return UNKNOWN_AGAIN_S
+        note = partial(attachment_limit_rules.noted, instance_type=instance_type, limit=limit)
+        if await self._writes.change(name, note):
+            log.info("noted an attachment limit", node=name, type=instance_type, limit=str(limit))
+        return None
+
+    def _unknown_type(self, node: Node) -> str:
+        return attachment_limit_rules.unknown_type(
+            node, self._caches.csi_nodes.get(node.name), self._driver
+        )
+
+    def _refused(self, error: Ec2Error) -> float:
+        """Said once an hour: everything else works, and somebody may never give us that right."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._refused_until_s:
+            self._refused_until_s = now_s + REFUSED_AGAIN_S
+            self._metrics.flow_failures.labels(_FLOW, error.reason.value).inc()
+            self._tell("cannot ask EC2 how many volumes new instance types take", error.message)
+        return self._refused_until_s - now_s
+
+    def _tell(self, what: str, error: str = "") -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._told_at_s.get(what, float("-inf")) >= _TELL_AGAIN_S:
+            self._told_at_s[what] = now_s
+            log.warning(what, error=error, meanwhile="their nodes take the number common to most")
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        # Nodes change all the time; asked is only when something has come that matters.
+        if new is not None and (old is None or _facts(old) != _facts(new)):
+            self._look_at(new)
+
+    def _registration_changed(self, old: CsiNode | None, new: CsiNode | None) -> None:
+        if new is not None and (old is None or old.driver(self._driver) is None):
+            node = self._caches.nodes.get(new.name)
+            if node is not None:
+                self._look_at(node)
+
+    def _look_at(self, node: Node) -> None:
+        if self._unknown_type(node):
+            self.queue.add(node.name)
+
+
+def _facts(node: Node) -> tuple[str, ...]:
+    noted = node.annotations.get(LIMIT_ANNOTATION, "")
+    return node.uid, node.spec.provider_id, attachment_limit_rules.type_of(node), noted

@@ -1,0 +1,208 @@
+"""Nodes that nobody has initialized (``--initialize-nodes``): filled in from EC2.
+
+All that is written goes into one change of the Node, so that a crash leaves all of it or none, and
+the zone is there before the taint is gone. Whatever is uncertain is told in an event, and looked at
+again at a steady pace.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+
+import structlog
+
+from provisioner.controller.nodes import initialize_rules as rules
+from provisioner.controller.nodes.initialize_rules import Question, Refusal
+from provisioner.controller.shared.node_patch_rules import Operation
+from provisioner.controller.shared.services import Edges
+from provisioner.kube.client import KubeClient
+from provisioner.kube.events import Regarding
+from provisioner.kube.lease import HeldLease, boot_clock
+from provisioner.kube.queue import KeyedQueue
+from provisioner.kube.resources import NODES
+from provisioner.model.errors import Reason, StorageError
+from provisioner.model.node import Node
+from provisioner.model.volume import Instance
+
+AGAIN_S = 60.0
+# The default of k8s.io/cloud-provider, which AWS's uses, and what k3s and RKE2 call theirs.
+LEASES = (
+    "cloud-controller-manager",
+    "k3s-cloud-controller-manager",
+    "rke2-cloud-controller-manager",
+)
+NAMESPACE = "kube-system"
+_DURATION_S = 15  # where a record tells none
+_HELD_AGAIN_S = 15.0  # a lease may be given up or deleted long before it expires
+
+log = structlog.get_logger(__name__)
+
+
+class NodeInitializer:
+    """The flow of nodes that lack something; keys are their names."""
+
+    def __init__(self, edges: Edges) -> None:
+        self._settings = edges.settings
+        self._caches = edges.caches
+        self._writes = edges.node_writes
+        self._instances = edges.instances
+        self._lookups = edges.instance_lookups
+        self._events = edges.events
+        self._cloud = CloudControllers(edges.client)
+        self._writing = asyncio.Lock()  # two nodes must not be given one instance
+        self._told: dict[str, str] = {}  # by name of node
+        self._told_of_lease = False
+        self.queue = KeyedQueue("initialize node", self.reconcile, edges.metrics, cap_s=AGAIN_S)
+
+    def subscribe(self) -> None:
+        """Have nodes looked at when they change, if that was asked for."""
+        if self._settings.initialize_nodes:
+            self._caches.nodes.subscribe(self._node_changed)
+
+    async def reconcile(self, name: str) -> float | None:
+        """Initialize a node, or say why not."""
+        node = self._caches.nodes.get(name)
+        if node is None or not rules.is_lacking(node):
+            self._told.pop(name, None)
+            return None
+        wait_s = rules.wait_s(node, datetime.now(UTC))
+        if wait_s <= 0:
+            wait_s = await self._held_for_s()
+        if wait_s > 0:
+            return wait_s
+        found: Instance | Refusal | None = await self._find(node)
+        if isinstance(found, Instance):
+            if held_s := await self._held_for_s():
+                return held_s
+            found = await self._fill(node, found)
+        if isinstance(found, Refusal):
+            self._tell(node, found)
+            return AGAIN_S
+        return None
+
+    async def _held_for_s(self) -> float:
+        """How long to leave nodes to a cloud controller before the next look; 0: there is none."""
+        held_s = await self._cloud.held_for_s()
+        if held_s and not self._told_of_lease:
+            log.info("a cloud controller manager holds its lease: nodes are left to it")
+        self._told_of_lease = bool(held_s)
+        return _HELD_AGAIN_S if held_s else 0.0
+
+    async def _find(self, node: Node) -> Instance | Refusal:
+        asked = rules.question(node)
+        if isinstance(asked, Refusal):
+            return asked
+        if not asked.instance_id:
+            return await self._look_up(asked)
+        try:
+            return await self._instances.instance(asked.instance_id)
+        except StorageError as error:
+            if error.reason is Reason.INSTANCE_NOT_FOUND:
+                return Refusal(error.message)
+            raise
+
+    async def _look_up(self, asked: Question) -> Instance | Refusal:
+        found = await asyncio.gather(
+            *map(self._lookups.named, asked.names),
+            *map(self._lookups.addressed, asked.addresses),
+        )
+        candidates = (instance for some in found for instance in some)
+        return rules.the_only(candidates, asked, self._settings.cluster_id)
+
+    async def _fill(self, node: Node, instance: Instance) -> Refusal | None:
+        refusal: Refusal | None = None
+        region = self._lookups.region
+
+        def plan(now: Node) -> list[Operation]:
+            nonlocal refusal
+            refusal = None
+            if now.uid != node.uid or not rules.is_lacking(now):
+                return []
+            nodes, registered = self._caches.nodes.values(), self._registered(now)
+            refusal = rules.contradiction(now, instance, region, nodes, registered)
+            return [] if refusal else rules.operations(now, instance, region)
+
+        async with self._writing:
+            changed = await self._writes.change(node.name, plan)
+        if changed is not None:
+            self._told.pop(node.name, None)
+            log.info("initialized a node", node=node.name, instance=instance.instance_id)
+            self._record(
+                changed,
+                "Initialized",
+                f"filled in from EC2 what was missing: instance {instance.instance_id}, "
+                f"{instance.instance_type} in {instance.zone}",
+            )
+        return refusal
+
+    def _registered(self, node: Node) -> dict[str, str]:
+        """The instance that each node's plugin has told, by name.
+
+        Of this node only what was told of this very one, not of one that had its name before.
+        """
+        told = {
+            each.name: driver.node_id
+            for each in self._caches.csi_nodes.values()
+            if (driver := each.driver(self._settings.driver)) is not None
+        }
+        own = self._caches.csi_nodes.get(node.name)
+        if own is not None and not own.is_of(node):
+            told.pop(node.name, None)
+        return told
+
+    def _tell(self, node: Node, refusal: Refusal) -> None:
+        message = f"not initialized: {refusal.message}"
+        if self._told.get(node.name) != message:
+            self._told[node.name] = message
+            log.warning("a node is not initialized", node=node.name, why=refusal.message)
+        self._record(node, "NotInitialized", message, warning=True)
+
+    def _record(self, node: Node, reason: str, message: str, *, warning: bool = False) -> None:
+        about = Regarding.of(node, NODES.kind)
+        self._events.record(about, warning=warning, reason=reason, message=message)
+
+    def _node_changed(self, _: Node | None, new: Node | None) -> None:
+        if new is not None and rules.is_lacking(new):
+            self.queue.add(new.name)
+
+
+class CloudControllers:
+    """Whether a cloud controller manager looks after the nodes: by its lease.
+
+    As with our own leases the clock here counts, and not the times in the record: a lease is held
+    until it has not changed for its own duration as seen from here. Those who ask at once share a
+    look, never older than the question.
+    """
+
+    def __init__(self, client: KubeClient) -> None:
+        self._leases = [
+            HeldLease(
+                client,
+                namespace=NAMESPACE,
+                name=name,
+                identity="",
+                duration_s=_DURATION_S,
+                clock=boot_clock,
+            )
+            for name in LEASES
+        ]
+        self._looking = asyncio.Lock()
+        self._looked_since_s = float("-inf")  # when the last look began
+
+    async def held_for_s(self) -> float:
+        """Seconds until all leases have expired if nobody renews them; 0 when none is held.
+
+        The first look at a lease that has a holder counts as fresh: whether it is dead is seen
+        once its duration is over.
+
+        Raises:
+            KubeError: a lease could not be read, so that it may be held.
+        """
+        asked_at_s = asyncio.get_running_loop().time()
+        async with self._looking:
+            # A look that began after we asked, for somebody else who waited, is good for us too.
+            if self._looked_since_s < asked_at_s:
+                began_at_s = asyncio.get_running_loop().time()
+                for lease in self._leases:
+                    await lease.look()
+                self._looked_since_s = began_at_s
+            return max(lease.expires_in_s for lease in self._leases)

@@ -1,0 +1,1 @@
+"""Whose volumes these are: what a controller before us began, and whether EC2 is our own."""

@@ -1,0 +1,1 @@
+"""The zone of a new volume."""

@@ -1,0 +1,196 @@
+"""Decide where the pods that wait for a claim can run: on which nodes, in which places.
+
+Only what holds for sure counts: node selector, required affinity, taints, cordons, the volumes that
+the pods have already and those that are being made for them. Free room, spreading and affinity
+between pods are the scheduler's business: it sees them change.
+Source: Kubernetes 1.36 scheduler plugins NodeAffinity, NodeName, NodeUnschedulable,
+TaintToleration, VolumeBinding.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from provisioner.classes.storage_class_rules import ReadClass
+from provisioner.controller.placement import zone_rules
+from provisioner.model.claim import Claim
+from provisioner.model.node import CsiNode, Node
+from provisioner.model.node_affinity import matches
+from provisioner.model.persistent_volume import PlacedVolume
+from provisioner.model.pod import Pod
+from provisioner.model.taint import keeps_away
+from provisioner.model.zone import Place, allow_node, zone_of
+
+InMaking = frozenset[Place]
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A node that can take a volume of the class, and the place where that has to be."""
+
+    node: Node
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Consumers:
+    """The pods that wait for one claim, and what says where they can run.
+
+    Attributes:
+        pods: not on their way out.
+        homes: the nodes that come into question for a volume of the claim's class.
+        volumes: the persistent volumes of the pods' other claims.
+        in_making: where volumes of the pods' other claims are being made.
+    """
+
+    pods: tuple[Pod, ...] = ()
+    homes: tuple[Home, ...] = ()
+    volumes: tuple[PlacedVolume, ...] = ()
+    in_making: InMaking = frozenset()
+
+    @property
+    def are_tied(self) -> bool:
+        """Whether anything but the nodes themselves says where the pods have to be."""
+        wishes = any(p.node_name or p.spec.selections or p.spec.inline_zones for p in self.pods)
+        return bool(wishes or self.volumes or self.in_making)
+
+
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """Where the other volumes of a claim's pods are, by the keys of the claims that they are for.
+
+    Attributes:
+        volumes: those that are there.
+        in_making: those that are being made, or surely will be made there.
+    """
+
+    volumes: Mapping[str, PlacedVolume]
+    in_making: Mapping[str, Place]
+
+    def hold(self, pod: Pod, place: Place, node: Node) -> bool:
+        """Whether one of its volumes keeps a pod from this node, which is in this place."""
+        made = (self.in_making.get(key, place) for key in pod.claim_keys)
+        there = (self.volumes[key] for key in pod.claim_keys if key in self.volumes)
+        return any(each != place for each in made) or not all(can_use(v, node) for v in there)
+
+
+def is_surely_beside(sibling: Claim, claim: Claim, place: Place) -> bool:
+    """Whether another claim of the same pod needs no look at where its volume is.
+
+    ``claim`` waits for its volume, and the node that the scheduler chose for it is in that place. A
+    volume that was provisioned is where its claim says that it was made, or, without such a word
+    (another driver's), where the scheduler has sent both claims.
+    """
+    if not sibling.spec.volume_name:
+        return True
+    if sibling.spec.volume_name != sibling.persistent_volume_name:
+        return False
+    if sibling.pinned_zone:
+        return sibling.pinned_place == place
+    return sibling.selected_node == claim.selected_node
+
+
+def homes(
+    read_class: ReadClass, driver: str, nodes: Iterable[tuple[Node, CsiNode | None]]
+) -> tuple[Home, ...]:
+    """The nodes, sorted by name, on which the driver is and whose place the class allows.
+
+    For a class that waits for the first consumer, only those that the scheduler would take: it
+    looks at the labels alone.
+    """
+    of_class = read_class.storage_class
+    terms = (of_class.allowed_topologies or ()) if of_class.waits_for_consumer else ()
+    found = []
+    for node, csi_node in nodes:
+        where = zone_rules.for_selected_node(read_class, driver, node.name, node, csi_node)
+        if node.deleting or not allow_node(terms, node.labels):
+            continue
+        if isinstance(where, Place):
+            found.append(Home(node, where))
+    return tuple(sorted(found, key=lambda home: home.node.name))
+
+
+def places(consumers: Consumers) -> dict[Place, str]:
+    """Where each of the pods has a node that it can run on, with the name of one such node.
+
+    Empty without pods: nobody is known who could be asked.
+    """
+    found: dict[Place, str] = {}
+    nodes_in: dict[Place, list[Node]] = {}
+    for home in consumers.homes if consumers.pods else ():
+        nodes_in.setdefault(home.place, []).append(home.node)
+    for place, nodes in nodes_in.items():
+        fitting = [_first_node(consumers, pod, place, nodes) for pod in consumers.pods]
+        if all(fitting):
+            found[place] = fitting[0]
+    return found
+
+
+def _first_node(consumers: Consumers, pod: Pod, place: Place, nodes: Sequence[Node]) -> str:
+    selections = pod.spec.selections  # once, not for each of 5,000 nodes
+    for node in nodes:
+        is_selected = all(matches(terms, node.labels, node.name) for terms in selections)
+        if is_selected and next(obstacles(consumers, pod, place, node), None) is None:
+            return node.name
+    return ""
+
+
+def obstacles(consumers: Consumers, pod: Pod, place: Place, node: Node) -> Iterator[str]:
+    """What keeps a pod from running on a node, as the part of a sentence."""
+    if pod.node_name and pod.node_name != node.name:
+        yield f"pod {pod.key} is on node {pod.node_name}"
+    taint = keeps_away(node.taints, pod.tolerations)
+    if taint is not None:
+        yield f"node {node.name} has taint {taint.key}, which pod {pod.key} does not tolerate"
+    if not all(matches(terms, node.labels, node.name) for terms in pod.spec.selections):
+        yield f"nodeSelector or required affinity of pod {pod.key} exclude node {node.name}"
+    for volume in consumers.volumes:
+        if not can_use(volume, node):
+            yield f"persistentvolume {volume.name} of pod {pod.key} is elsewhere"
+    if pod.spec.inline_zones - {place.zone}:
+        yield f"a volume that pod {pod.key} names itself is elsewhere"
+    if consumers.in_making - {place}:
+        yield f"another volume for pod {pod.key} is being made elsewhere"
+
+
+def can_use(volume: PlacedVolume, node: Node) -> bool:
+    """Whether pods on this node can use a persistent volume."""
+    if volume.terms and not matches(volume.terms, node.labels, node.name):
+        return False
+    return not volume.labelled_zones or zone_of(node.labels) in volume.labelled_zones
+
+
+def beside_siblings(candidates: Sequence[Place], consumers: Consumers) -> Sequence[Place]:
+    """Of the candidates for a claim that binds at once, those where its pods have to be.
+
+    All of them when nothing ties the pods to a place, or when none suits them: the claim has to be
+    bound all the same, and other pods may come.
+    """
+    if not consumers.pods or not consumers.are_tied:
+        return candidates
+    suiting = places(consumers)
+    found = [place for place in candidates if place in suiting]
+    # A node may be missing only for now: what has a place already says it, too.
+    return found or [p for p in candidates if _is_beside(p, consumers)] or candidates
+
+
+def _is_beside(place: Place, consumers: Consumers) -> bool:
+    told = [volume.zones for volume in consumers.volumes if volume.zones is not None]
+    if not told and not consumers.in_making:
+        return False
+    return all(place.zone in zones_ for zones_ in told) and not consumers.in_making - {place}
+
+
+def why_nowhere(consumers: Consumers, but: Collection[Place]) -> str:
+    """Why the pods can run in no place but those, one reason a place, for the user."""
+    reasons: dict[Place, str] = {}
+    for home in consumers.homes:
+        if home.place in but or home.place in reasons:
+            continue
+        for pod in consumers.pods:
+            reason = next(obstacles(consumers, pod, home.place, home.node), None)
+            if reason is not None:
+                reasons[home.place] = f"{home.place.outpost_arn or home.place.zone}: {reason}"
+                break
+    return "; ".join(reasons[place] for place in sorted(reasons)) or (
+        "no other allowed zone has a node with the driver"
+    )

@@ -1,0 +1,389 @@
+"""Zone choice: the zone in which a claim's volume is made, and who has a say in it.
+
+The pin, the chosen node or the class; what EC2 has refused; what is cloned; and the pods that wait
+for the claim, with their other volumes. Between the last answer that a choice rests on and the note
+of the choice nothing is awaited, so that two claims of one pod never choose past each other.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import structlog
+
+from provisioner.classes.storage_class_rules import ReadClass
+from provisioner.controller.claims.events import ClaimEvents
+from provisioner.controller.claims.zone_annotations import CONFLICT_S, Pins
+from provisioner.controller.ownership.takeover import Takeover
+from provisioner.controller.placement import clone_rules, failover_rules, zone_rules
+from provisioner.controller.placement.consumer_rules import Ties, beside_siblings, is_surely_beside
+from provisioner.controller.placement.refused_places import RefusedPlaces
+from provisioner.controller.placement.waiting_pods import WaitingPods
+from provisioner.controller.shared.services import Edges
+from provisioner.model.claim import Claim
+from provisioner.model.errors import Reason, StorageError
+from provisioner.model.node import CsiNode, Node
+from provisioner.model.pod import Pod
+from provisioner.model.storage_class import StorageClass
+from provisioner.model.volume import CreateRequest, Volume
+from provisioner.model.zone import Place, place_of, zone_of
+
+ELSEWHERE_S = -1.0  # look again at once: in another zone
+
+_Found = Place | zone_rules.NoZone | failover_rules.Moved
+
+log = structlog.get_logger(__name__)
+
+
+class ZoneChoice:
+    """Chooses zones; remembers the claims that found none, until a node could help them.
+
+    ``wake`` has a claim looked at again. ``count`` logs and counts what is not tried again, with a
+    word on what is done instead.
+
+    Attributes:
+        refused_places: where EC2 has refused volumes.
+    """
+
+    def __init__(
+        self,
+        edges: Edges,
+        *,
+        pins: Pins,
+        takeover: Takeover,
+        events: ClaimEvents,
+        wake: Callable[[str], None],
+        count: Callable[[StorageError, str], None],
+    ) -> None:
+        self._driver = edges.settings.driver
+        self._caches = edges.caches
+        self._zone_names = edges.zone_names
+        self._pins = pins
+        self._takeover = takeover
+        self._waiting_pods = WaitingPods(
+            edges.client, edges.caches, self._driver, edges.volume_reads
+        )
+        self.refused_places = RefusedPlaces(edges.metrics)
+        self._events = events
+        self._wake = wake
+        self._count = count
+        self._without_zone: dict[str, frozenset[Place]] = {}  # with where EC2 has refused them
+        self._chosen: dict[str, Place] = {}
+        self._moved: dict[str, failover_rules.Moved] = {}
+
+    def subscribe(self) -> None:
+        """Have claims looked at when a node could help them, or a pod needs them where it is."""
+        self._caches.csi_nodes.subscribe(self._registration_changed)
+        self._caches.nodes.subscribe(self._node_changed)
+        self._caches.pods.subscribe(self._pod_changed)
+        self._caches.classes.subscribe(self._class_changed)
+
+    async def choose(
+        self, claim: Claim, read_class: ReadClass, made: Volume | None, cloned: Volume | None
+    ) -> Place | zone_rules.NoZone:
+        """The zone of a claim for which nothing is under way in this process.
+
+        ``made``: what the process before us has made for it; ``cloned``: what it is a copy of.
+
+        Raises:
+            Ec2Error: the class names zone ids, and EC2 could not be asked which zones they are.
+            KubeError: a volume of the claim's pods could not be read.
+        """
+        found: _Found
+        if made is not None:
+            found = made.place
+        else:
+            with self._events.looking(claim):
+                found = await self._choose(claim, read_class, cloned)
+        self.is_open(claim.uid)
+        if isinstance(found, zone_rules.NoZone):
+            self._without_zone[claim.uid] = self.refused_places.of(claim.uid).places
+            return self._rested(claim, found)
+        if isinstance(found, failover_rules.Moved):
+            self._moved[claim.uid] = found
+            found = found.where
+        self._without_zone.pop(claim.uid, None)
+        self._chosen[claim.uid] = found
+        return found
+
+    def is_pinned(self, claim: Claim) -> None:
+        """The choice is written to the claim; its user is told if it is an unusual one."""
+        moved = self._moved.pop(claim.uid, None)
+        if moved is not None:
+            self._events.note(claim, moved.why)
+            log.warning("made in another zone", zone=moved.where.zone, why=moved.why)
+
+    async def refused(
+        self, claim: Claim, asked: CreateRequest, error: StorageError
+    ) -> float | None:
+        """EC2 has refused a zone, and surely nothing is left there.
+
+        Another node or another zone is asked for, or the claim waits: the seconds until the next
+        look, None when an event will bring it.
+
+        Raises:
+            KubeError: what was written to the claim cannot be taken back.
+        """
+        siblings = {each.uid for each in self._waiting_pods.siblings(claim)}
+        refusals = self.refused_places.refused(claim.uid, asked, error, siblings)
+        if claim.selected_node and not refusals.exclude(asked.place):
+            if await self._is_elsewhere(claim.selected_node, asked.zone):
+                await self._pins.remove(claim)  # the scheduler's newer choice was not tried yet
+                return CONFLICT_S
+            return await self._choose_again(claim, error)
+        self._pins.settle(claim.uid)
+        self._count(error, "another zone is looked for")
+        return ELSEWHERE_S
+
+    async def nowhere(self, claim: Claim, where: zone_rules.NoZone) -> float | None:
+        """There is no zone for a claim now; answers as ``refused``.
+
+        Raises:
+            StorageError: it has to wait.
+        """
+        again_s = where.retry_after_s
+        error = StorageError(where.reason, where.message, retry_after_s=again_s)
+        self._events.failed(claim, error, once=again_s is not None)
+        if where.choose_again:
+            return await self._choose_again(claim, error)
+        if again_s is not None:  # it was refused wherever it was begun
+            await self._pins.remove(claim)
+        raise error
+
+    async def _choose_again(self, claim: Claim, why: StorageError) -> float | None:
+        if not await self._pins.drop_node(claim):
+            return CONFLICT_S
+        self._count(why, "another node is asked for")
+        return None
+
+    def node_of(self, claim: Claim) -> str:
+        """The node on which a pod is that needs the claim, "" if the scheduler has to choose."""
+        return self._waiting_pods.node_of(claim)
+
+    def is_open(self, uid: str) -> None:
+        """Nothing is made for a claim where it was going to be made; nothing is left there."""
+        self._chosen.pop(uid, None)
+        self._moved.pop(uid, None)
+
+    async def _is_elsewhere(self, node_name: str, zone: str) -> bool:
+        """Whether a node is surely in another zone."""
+        node = await self._caches.node(node_name)
+        of_node = zone_of(node.labels) if node is not None else None
+        return of_node is not None and of_node != zone
+
+    def forget(self, uid: str) -> None:
+        """A claim is bound or gone."""
+        self._without_zone.pop(uid, None)
+        self.is_open(uid)
+        self.refused_places.begin_anew(uid)
+
+    async def _choose(self, claim: Claim, read_class: ReadClass, cloned: Volume | None) -> _Found:
+        pinned = await self._pinned(claim, read_class)
+        if pinned is not None:
+            return pinned
+        given, refusals = self._node_for(claim, read_class), self.refused_places.of(claim.uid)
+        if cloned is not None:
+            found = await self._beside_source(claim, read_class, cloned, refusals, given)
+            if isinstance(found, Place) or not read_class.storage_class.clones_across_zones:
+                return found  # else it comes to any other place by a snapshot
+        name, is_settled = given
+        if not name:
+            return await self._for_any_node(claim, read_class)
+        node, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
+        where = zone_rules.for_selected_node(read_class, self._driver, name, node, csi_node)
+        if node is None or isinstance(where, zone_rules.NoZone):
+            return where
+        is_refused = refusals.exclude(where)
+        if is_settled:
+            return failover_rules.on_that_node(name, refusals) if is_refused else where
+        if is_refused:
+            return await self._instead_of_node(claim, read_class, refusals)
+        return await self._beside_siblings(claim, read_class, where, node)
+
+    async def _pinned(self, claim: Claim, read_class: ReadClass) -> Place | None:
+        """The place that is written to a claim, if it counts.
+
+        Anybody who may edit the claim can write it, so only where something may have been begun,
+        and never where the class lets no volume be. Something may have been begun there all the
+        same, if the class was another one then: our next call has its client token, so EC2 refuses
+        it, and the volume is found.
+        """
+        if not claim.pinned_zone or not self.may_have_begun(claim):
+            return None
+        pin = claim.pinned_place
+        if zone_rules.allows(read_class, pin, await self._names(read_class)):
+            return pin
+        log.warning("its class forbids the zone that is written to a claim", zone=pin.zone)
+        return None
+
+    def _node_for(self, claim: Claim, read_class: ReadClass) -> tuple[str, bool]:
+        """The node that says where the volume has to be, and whether its pods are there already.
+
+        The scheduler's choice may be one for a pod that is gone.
+        """
+        if not read_class.storage_class.waits_for_consumer:
+            return claim.selected_node, False
+        settled = self._waiting_pods.settled_node_of(claim)
+        if not settled and claim.selected_node:
+            return claim.selected_node, False
+        return settled or self.node_of(claim), True
+
+    async def _for_any_node(self, claim: Claim, read_class: ReadClass) -> _Found:
+        names = await self._names(read_class)
+        ties = await self._ties(claim)
+        found = zone_rules.candidates(read_class, self._caches.registered_places(), names)
+        if isinstance(found, zone_rules.NoZone):
+            return found
+        consumers = self._waiting_pods.consumers(claim, ties)
+        if consumers.are_tied:
+            consumers = self._waiting_pods.consumers(claim, ties, read_class)
+        candidates = beside_siblings(found, consumers)
+        refusals = self.refused_places.of(claim.uid)
+        return failover_rules.for_any_node(
+            candidates, claim.name, refusals, self._doubtful(read_class)
+        )
+
+    async def _instead_of_node(
+        self, claim: Claim, read_class: ReadClass, refusals: failover_rules.Refusals
+    ) -> _Found:
+        consumers = self._waiting_pods.consumers(claim, await self._ties(claim), read_class)
+        return failover_rules.instead_of_node(consumers, refusals, self._doubtful(read_class))
+
+    async def _beside_siblings(
+        self, claim: Claim, read_class: ReadClass, place: Place, node: Node
+    ) -> _Found:
+        """The place of the chosen node, unless the pods' other volumes are elsewhere by now.
+
+        Nothing is read for volumes that are surely there, as they are unless one was moved.
+        """
+        siblings = self._waiting_pods.siblings(claim)
+        if not siblings:
+            return place
+        known = all(is_surely_beside(each, claim, place) for each in siblings)
+        ties = await self._ties(claim, volumes=not known)
+        pods = self._waiting_pods.pods(claim)
+        held = [pod for pod in pods if ties.hold(pod, place, node)]
+        if not held:
+            return place
+        consumers = self._waiting_pods.consumers(claim, ties, read_class)
+        refusals, doubtful = self.refused_places.of(claim.uid), self._doubtful(read_class)
+        found = failover_rules.beside_siblings(node.name, consumers, refusals, doubtful)
+        # Where no place suits all pods, the scheduler has chosen the node for one that can run.
+        is_for_another = isinstance(found, zone_rules.NoZone) and len(held) < len(pods)
+        return place if is_for_another else found
+
+    async def may_follow(self, claim: Claim, read_class: ReadClass, cloned: Volume) -> bool:
+        """Whether a clone of a volume may be made in the place that is written to its claim.
+
+        Raises:
+            Ec2Error: the class names zone ids, and EC2 could not be asked which zones they are.
+        """
+        names = await self._names(read_class)
+        return clone_rules.may_follow(read_class, claim.pinned_place, cloned.place, names)
+
+    async def _beside_source(
+        self,
+        claim: Claim,
+        read_class: ReadClass,
+        cloned: Volume,
+        refusals: failover_rules.Refusals,
+        given: tuple[str, bool],
+    ) -> _Found:
+        """The place of a clone of a volume; ``given`` as from ``_node_for``."""
+        name, is_settled = given
+        if not name:
+            names = await self._names(read_class)
+            found = zone_rules.candidates(read_class, self._caches.registered_places(), names)
+            return clone_rules.at_once(read_class, cloned.place, found, refusals)
+        node, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
+        where = zone_rules.for_selected_node(read_class, self._driver, name, node, csi_node)
+        if node is None or isinstance(where, zone_rules.NoZone):
+            return where
+        # Of two clones that can only be beside their sources, neither waits for the other.
+        crosses = read_class.storage_class.clones_across_zones
+        ties = await self._ties(claim, clones=crosses)
+        consumers = self._waiting_pods.consumers(claim, ties, read_class)
+        held = [ties.hold(pod, cloned.place, node) for pod in consumers.pods]
+        # The scheduler may have chosen the node for one of several pods; there is no other place.
+        is_held = any(held) if crosses else bool(held) and all(held)
+        return clone_rules.for_node(
+            name, where, cloned.place, consumers, refusals, is_settled=is_settled, is_held=is_held
+        )
+
+    async def _names(self, read_class: ReadClass) -> Mapping[str, str] | None:
+        """The names of zones by id, where the class names ids."""
+        return await self._zone_names.by_id() if zone_rules.needs_zone_names(read_class) else None
+
+    def _rested(self, claim: Claim, where: zone_rules.NoZone) -> zone_rules.NoZone:
+        """What EC2 has refused is not asked for again before its time, whoever wakes the claim."""
+        if where.retry_after_s is None or not self.refused_places.of(claim.uid).places:
+            return where
+        rest_s = self.refused_places.rest_s(claim.uid)
+        return replace(where, retry_after_s=min(where.retry_after_s, rest_s))
+
+    def _doubtful(self, read_class: ReadClass) -> dict[Place, Reason]:
+        return self.refused_places.lately(read_class.parameters.volume_type)
+
+    async def _ties(self, claim: Claim, *, volumes: bool = True, clones: bool = True) -> Ties:
+        """Where the other volumes of its pods are, or surely will be; last, what is chosen here."""
+        beside_sources = await self._waiting_pods.clones(claim) if clones else {}
+        there = await self._waiting_pods.volumes(claim) if volumes else {}
+        return Ties(there, beside_sources | self._in_making(claim))
+
+    def _in_making(self, claim: Claim) -> dict[str, Place]:
+        """Where volumes of the other claims of its pods are being made, or may be, by their key."""
+        siblings = self._waiting_pods.siblings(claim)
+        found = {each.key: self._made_in(each) for each in siblings if not each.spec.volume_name}
+        return {key: place for key, place in found.items() if place is not None}
+
+    def _made_in(self, claim: Claim) -> Place | None:
+        chosen = self._chosen.get(claim.uid)
+        if chosen is not None:
+            return chosen
+        if claim.pinned_zone and self.may_have_begun(claim):
+            return claim.pinned_place
+        if claim.is_asked_of(self._driver):
+            return None
+        # Another driver makes its volume for the node that the scheduler chose, and nowhere else.
+        node = self._caches.nodes.get(claim.selected_node)
+        return place_of(node.labels) if node is not None else None
+
+    def may_have_begun(self, claim: Claim) -> bool:
+        """Whether the pin of a claim counts: something may have been made there."""
+        return self._pins.has_written(claim.uid) or self._takeover.may_have_begun(claim.uid)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """A pod is on a node without the scheduler: nobody else asks for its claims."""
+        if new is None or not new.node_name or (old is not None and old.node_name):
+            return
+        for key in new.claim_keys:
+            claim = self._caches.claims.get(key)
+            if claim is not None and not claim.spec.volume_name:
+                self._wake(claim.uid)
+
+    def _registration_changed(self, old: CsiNode | None, new: CsiNode | None) -> None:
+        """The node plugin has registered: claims that waited for that can go on."""
+        driver = self._driver
+        if new is not None and new.driver(driver) and not (old and old.driver(driver)):
+            node = self._caches.nodes.get(new.name)
+            self._look_again(place_of(node.labels) if node is not None else None)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        """A node has got its zone label: the cloud controller may be late, or our cache."""
+        zone = zone_of(new.labels) if new is not None else None
+        if new is not None and zone is not None and (old is None or zone != zone_of(old.labels)):
+            self._look_again(place_of(new.labels))
+
+    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
+        """Whoever changes a class wants to see what comes of it."""
+        if old is not None and new is not None:
+            for claim in self._caches.claims.keyed("class", new.name):
+                self.refused_places.begin_anew(claim.uid)
+
+    def _look_again(self, place: Place | None) -> None:
+        """Look at the claims without a zone, but for those that were refused in this place.
+
+        New nodes do not give EC2 room; those that wait for that know when to ask again.
+        """
+        for uid, refused in self._without_zone.items():
+            if not refused or (place is not None and place not in refused):
+                self._wake(uid)

@@ -1,0 +1,316 @@
+"""Creation: carry an attempt on until its persistent volume is saved.
+
+An attempt outlives its claim: once CreateVolume was sent, the volume is made, saved and then
+released like any other, because a volume that nothing names would be billed for ever.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import assert_never
+
+import structlog
+
+from provisioner.classes import iops_rules
+from provisioner.controller.claims.events import ClaimEvents
+from provisioner.controller.placement.refused_places import RefusedPlaces
+from provisioner.controller.provisioning import creation_rules
+from provisioner.controller.provisioning import persistent_volume_rules as pv_manifest
+from provisioner.controller.provisioning.creation_rules import Attempt
+from provisioner.controller.shared.services import Edges
+from provisioner.ec2.usage import Usage
+from provisioner.kube.resources import PERSISTENT_VOLUMES
+from provisioner.model import tags
+from provisioner.model.claim import Claim
+from provisioner.model.consistency import LOOK_AGAIN_S
+from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
+from provisioner.model.volume import Volume
+
+TELL_AFTER_S = 5.0  # a claim that is provisioned sooner needs no word that it is
+_NOT_BEFORE_S = 1.25  # EC2's median is 1.5 s (aws-ebs-csi-driver #2021)
+_MAKE_AGAIN_S = 5.0
+
+log = structlog.get_logger(__name__)
+
+
+class _AbandonedError(Exception):
+    """The claim is gone, and nothing was sent for it."""
+
+
+class Creations:
+    """The attempts under way, by claim UID.
+
+    ``wake`` has a claim looked at again. Attributes: ``attempts``.
+    """
+
+    def __init__(
+        self,
+        edges: Edges,
+        *,
+        identity: str,
+        events: ClaimEvents,
+        refused_places: RefusedPlaces,
+        wake: Callable[[str], None],
+    ) -> None:
+        self._settings = edges.settings
+        self._identity = identity
+        self._client = edges.client
+        self._caches = edges.caches
+        self._volumes = edges.volumes
+        self._lookups = edges.lookups
+        self._watcher = edges.watcher
+        self._marks = edges.marks
+        self._events = events
+        self._metrics = edges.metrics
+        self._refused_places = refused_places
+        self._wake = wake
+        self.usage = Usage(edges.volumes)
+        self.attempts: dict[str, Attempt] = {}
+        self._next_tokens: dict[str, int] = {}  # of claims whose first ones EC2 has burned
+
+    def claims(self) -> dict[str, Claim]:
+        """The claims whose volumes are being made, by their UID."""
+        return {uid: attempt.plan.claim for uid, attempt in self.attempts.items()}
+
+    def has_made(self, uid: str) -> bool:
+        """Whether EC2 has made a claim's volume, and its persistent volume is not saved yet."""
+        attempt = self.attempts.get(uid)
+        return attempt is not None and attempt.volume is not None
+
+    def forget(self, uid: str) -> None:
+        """The claim is bound or gone."""
+        self._next_tokens.pop(uid, None)
+
+    def begin(self, uid: str, attempt: Attempt) -> None:
+        """Take an attempt on; its user is told if that takes long, wherever it waits."""
+        if attempt.volume is None and uid in self._next_tokens:
+            attempt = creation_rules.under_token(attempt, self._next_tokens[uid])
+        self.attempts[uid] = attempt
+        if attempt.volume is not None:
+            self._made(uid, attempt, attempt.volume)
+        asyncio.get_running_loop().call_later(TELL_AFTER_S, self._tell_if_slow, uid)
+
+    def _tell_if_slow(self, uid: str) -> None:
+        attempt = self.attempts.get(uid)
+        if attempt is not None:
+            self._events.under_way(attempt.plan.claim)
+
+    async def advance(self, uid: str) -> float | creation_rules.GiveUp | None:
+        """Carry steps out until one waits; seconds until the next look, None when woken.
+
+        Raises:
+            StorageError: it goes on after a while.
+        """
+        attempt = self.attempts[uid]
+        while True:
+            sighting = None
+            if attempt.volume is not None:
+                sighting = self._watcher.sighting(attempt.volume.volume_id)
+            seen = sighting.found if sighting else None
+            missing_for_s = sighting.missing_for_s if sighting and seen is None else None
+            if seen is not None and not attempt.is_shown:
+                attempt = self._keep(uid, replace(attempt, is_shown=True))
+            step = creation_rules.next_step(attempt, seen, missing_for_s)
+            match step:
+                case creation_rules.Save(volume=volume):
+                    await self._save(uid, attempt, volume)
+                    return None
+                case creation_rules.Await():
+                    made = attempt.volume
+                    trouble = self._watcher.trouble_with(made.volume_id) if made else None
+                    trouble = trouble or creation_rules.late(attempt, missing_for_s)
+                    if trouble is not None:
+                        self._events.failed(attempt.plan.claim, trouble, once=True)
+                    return creation_rules.look_again_s(attempt, missing_for_s)
+                case creation_rules.GiveUp():
+                    self._forget_volume(uid, attempt)
+                    return self._give_up(uid, step)
+                case creation_rules.Discard(volume=volume, attempt=following, message=message):
+                    await self._discard(volume, message)
+                    self._forget_volume(uid, attempt)
+                    self.attempts[uid] = following
+                    error = StorageError(Reason.VOLUME_STATE, message, retry_after_s=_MAKE_AGAIN_S)
+                    self._events.failed(attempt.plan.claim, error)
+                    raise error
+                case creation_rules.Send() if self._is_abandoned(uid, attempt):
+                    self.attempts.pop(uid, None)
+                    return None
+                case creation_rules.Send() | creation_rules.LookUp():
+                    ask = self._send if isinstance(step, creation_rules.Send) else self._look_up
+                    done = await ask(uid, attempt)
+                    if not isinstance(done, Attempt):
+                        return done
+                    attempt = done
+                case _:
+                    assert_never(step)
+
+    async def _send(
+        self, uid: str, attempt: Attempt
+    ) -> Attempt | float | creation_rules.GiveUp | None:
+        if creation_rules.is_token_old(attempt, asyncio.get_running_loop().time()):
+            return self._keep(
+                uid, creation_rules.look_up_first(attempt, asyncio.get_running_loop().time())
+            )
+        try:
+            volume = await self._volumes.create(
+                attempt.plan.request, gate=lambda: self._still_wanted(uid, attempt)
+            )
+        except _AbandonedError:
+            self.attempts.pop(uid, None)
+            return None
+        except asyncio.CancelledError:
+            self.attempts[uid] = creation_rules.after_cancel(attempt)
+            raise
+        except StorageError as error:
+            told = await self.usage.explained(error, attempt.plan.request.volume_type)
+            verdict = creation_rules.after_failure(attempt, told, asyncio.get_running_loop().time())
+            return self._fail(uid, verdict)
+        request = attempt.plan.request
+        self._refused_places.made(request.place, request.volume_type)
+        # An answer of CreateVolume need not list the tags that it has written.
+        self._marks.note(volume.volume_id)
+        return self._made(uid, attempt, volume)
+
+    def _still_wanted(self, uid: str, attempt: Attempt) -> None:
+        """The last look, once the limiter has granted the call: it may have waited for minutes."""
+        if self._is_abandoned(uid, attempt):
+            raise _AbandonedError
+
+    async def _look_up(self, uid: str, attempt: Attempt) -> Attempt | float | creation_rules.GiveUp:
+        name = attempt.plan.persistent_volume_name
+        with self._events.looking(attempt.plan.claim):
+            found = await self._lookups.find(name)
+        verdict = creation_rules.after_look_up(attempt, found, asyncio.get_running_loop().time())
+        if isinstance(verdict, creation_rules.GiveUp):
+            return self._give_up(uid, verdict)
+        if verdict is attempt:
+            return LOOK_AGAIN_S
+        if verdict.volume is not None:
+            return self._made(uid, verdict, verdict.volume)
+        return self._keep(uid, verdict)
+
+    def _keep(self, uid: str, attempt: Attempt) -> Attempt:
+        self.attempts[uid] = attempt
+        return attempt
+
+    async def _discard(self, volume: Volume, why: str) -> None:
+        """Delete a volume that cannot serve its claim, unless somebody else has taken it."""
+        log.warning("volume discarded", volume=volume.volume_id, why=why)
+        await self._volumes.delete(
+            volume.volume_id, gate=lambda: self._caches.nobody_names(volume.volume_id)
+        )
+
+    def _fail(
+        self, uid: str, verdict: creation_rules.Continue | creation_rules.GiveUp
+    ) -> Attempt | creation_rules.GiveUp:
+        match verdict:
+            case creation_rules.Continue(attempt=attempt, error=error):
+                again = self.attempts[uid].uncertain
+                self.attempts[uid] = attempt
+                # One lost reply is repaired by the next request; the user hears of the second.
+                if error.outcome is not Outcome.UNKNOWN or again:
+                    self._events.failed(attempt.plan.claim, error)
+                if attempt.looking_since_s is None and error.reason is not Reason.TOKEN_MISMATCH:
+                    raise error
+                return attempt
+            case creation_rules.GiveUp():
+                return self._give_up(uid, verdict)
+            case _:
+                assert_never(verdict)
+
+    def _give_up(self, uid: str, verdict: creation_rules.GiveUp) -> creation_rules.GiveUp:
+        attempt = self.attempts.pop(uid)
+        self._next_tokens[uid] = verdict.next_token
+        self._events.failed(attempt.plan.claim, verdict.error)
+        return verdict
+
+    def _made(self, uid: str, attempt: Attempt, volume: Volume) -> Attempt:
+        """Remember the volume before anything else is awaited."""
+        attempt = creation_rules.with_volume(attempt, volume)
+        self.attempts[uid] = attempt
+        if tags.UNCLAIMED in volume.tags:  # the stock driver's have no mark
+            self._marks.note(volume.volume_id)
+        self._watcher.watch(
+            volume.volume_id,
+            f"provision {uid}",
+            lambda: self._wake(uid),
+            not_before_s=_NOT_BEFORE_S,
+        )
+        return attempt
+
+    async def _save(self, uid: str, attempt: Attempt, volume: Volume) -> None:
+        plan = attempt.plan
+        body = pv_manifest.manifest(
+            plan,
+            volume,
+            driver=self._settings.driver,
+            identity=self._identity,
+            labels_region=self._caches.have_region_label(volume.zone),
+        )
+        try:
+            saved = await self._client.create(PERSISTENT_VOLUMES, body)
+        except KubeError as error:
+            if error.reason is not Reason.OBJECT_EXISTS:
+                self._events.failed(plan.claim, error)
+                if self._is_going(uid) and creation_rules.is_refused_for_good(error):
+                    why = "its persistent volume is refused, and its claim is gone"
+                    await self._discard(volume, f"{why}: {error.message}")
+                    self._marks.forget(volume.volume_id)
+                    self._end(uid, volume)
+                    return
+                raise
+            saved = await self._client.get(PERSISTENT_VOLUMES, plan.persistent_volume_name)
+            conflict = pv_manifest.conflict(saved, plan, volume, driver=self._settings.driver)
+            if conflict is not None:
+                # The claim has a persistent volume of its name. Our marked volume stays for as
+                # long as that one is there, then the sweep ends it.
+                self._end(uid, volume)
+                self._events.failed(plan.claim, conflict)
+                raise conflict from error
+        self._caches.persistent_volumes.observe(saved)
+        if self._marks.is_marked(volume.volume_id):
+            self._marks.clear(volume.volume_id)
+        self._end(uid, volume)
+        self._record(attempt, volume)
+
+    def _end(self, uid: str, volume: Volume) -> None:
+        self.attempts.pop(uid, None)
+        self._watcher.forget(volume.volume_id, f"provision {uid}")
+
+    def _record(self, attempt: Attempt, volume: Volume) -> None:
+        plan = attempt.plan
+        took_s = asyncio.get_running_loop().time() - attempt.started_at_s
+        self._metrics.flow_seconds.labels("provision").observe(took_s)
+        self._events.succeeded(
+            plan.claim, f"Successfully provisioned volume {plan.persistent_volume_name}"
+        )
+        if plan.iops is not None:
+            request = plan.request
+            text = iops_rules.told(
+                plan.iops, request.volume_type, request.size_gib, has=volume.iops
+            )
+            if text is not None:
+                self._events.fewer_iops(plan.claim, text)
+        log.info(
+            "volume provisioned",
+            claim=plan.claim.key,
+            persistent_volume=plan.persistent_volume_name,
+            volume=volume.volume_id,
+            zone=volume.zone,
+            size_gib=volume.size_gib,
+            in_s=round(took_s, 2),
+        )
+
+    def _is_abandoned(self, uid: str, attempt: Attempt) -> bool:
+        """Surely nothing exists for the attempt, and the claim is gone or going."""
+        return not attempt.uncertain and self._is_going(uid)
+
+    def _is_going(self, uid: str) -> bool:
+        claim = self._caches.claim(uid)
+        return claim is None or claim.deleting
+
+    def _forget_volume(self, uid: str, attempt: Attempt) -> None:
+        """The attempt's volume is gone."""
+        if attempt.volume is not None:
+            self._watcher.forget(attempt.volume.volume_id, f"provision {uid}")
+            self._marks.forget(attempt.volume.volume_id)

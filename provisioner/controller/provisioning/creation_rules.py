@@ -1,0 +1,349 @@
+"""Decide the next step of a volume that is being made: the life of one ``Attempt``.
+
+An attempt begins right before the first CreateVolume and ends with a saved persistent volume or
+with the certainty that no volume exists. In between every answer, every silence and every look
+at EC2 yields one step::
+
+    send ──ok──▶ volume known ──available──▶ save
+     │ ▲                └─ gone for good ──▶ give up (the encryption key, most likely)
+     │ └──lost reply: the identical request again, which the token makes idempotent
+     └──refused: certain ─▶ give up;  not certain ─▶ look-ups by tag for 60 s, then give up
+
+After three minutes of lost replies the look-ups decide, too: a zone may be impaired for hours.
+
+Tag look-ups must stay negative for ``CONSISTENCY_S`` because EC2 shows a new volume only after a
+while. Source: EC2 developer guide "Eventual consistency" and "Ensuring idempotency".
+"""
+
+from dataclasses import dataclass, replace
+
+from provisioner.controller.provisioning.rules import Plan
+from provisioner.model.consistency import CONSISTENCY_S
+from provisioner.model.errors import NO_ANSWER, TURNS, Outcome, Reason, StorageError
+from provisioner.model.volume import CreateRequest, Volume, VolumeState
+
+# A volume that a description has shown is gone after CONSISTENCY_S without one. One that none has
+# shown yet may be late: in incidents EC2's descriptions lag by minutes, and what is given up too
+# soon is made twice.
+UNSEEN_S = 300.0
+# For so long the identical request is repeated into silence.
+UNANSWERED_S = 180.0
+TOKEN_LIFE_S = 6 * 3600.0  # EC2 was seen to forget a token after 12 h (aws-ebs-csi-driver #2075)
+_SOON_S = 1.0
+_RESCHEDULE = frozenset(
+    {
+        Reason.ZONE_OUT_OF_CAPACITY,
+        Reason.TYPE_NOT_IN_ZONE,
+        Reason.ZONE_NOT_FOUND,
+        Reason.ZONE_NOT_ANSWERING,
+    }
+)
+_USABLE = frozenset({VolumeState.AVAILABLE, VolumeState.IN_USE})
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A volume in the making. Times in seconds of the monotonic clock.
+
+    ``uncertain``: a request was sent whose effect is not known.
+    ``token_since_s``: when its token may have been sent first, if that was before it started.
+    ``looking_since_s``: tag look-ups decide, since then; None: they do not.
+    ``refusal``: what EC2 said before the look-ups began.
+    ``is_shown``: a description has shown the volume, so EC2 knows it wherever it is asked.
+    ``unanswered_since_s``: since when each request was lost.
+    ``is_clear``: look-ups have shown that there is nothing, and nothing that EC2 might have carried
+    out was sent since.
+    """
+
+    plan: Plan
+    started_at_s: float
+    token_number: int = 1
+    uncertain: bool = False
+    volume: Volume | None = None
+    looking_since_s: float | None = None
+    refusal: StorageError | None = None
+    token_since_s: float | None = None
+    is_shown: bool = False
+    unanswered_since_s: float | None = None
+    is_clear: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Call CreateVolume with the attempt's request."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Search EC2 for a volume with the claim's name tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """The volume is on its way; a sighting wakes the claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Write the persistent volume of this volume."""
+
+    volume: Volume
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Delete a volume that cannot serve the claim, then go on with ``attempt``."""
+
+    volume: Volume
+    attempt: Attempt
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Go on with ``attempt`` after ``error`` was told."""
+
+    attempt: Attempt
+    error: StorageError
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """It is certain that no volume exists; the claim starts afresh.
+
+    ``choose_again``: the zone is the reason, so the scheduler may pick another node.
+    ``next_token``: the first that EC2 has not burned; the claim's next attempt begins with it.
+    """
+
+    error: StorageError
+    choose_again: bool
+    next_token: int = 1
+
+
+Step = Send | LookUp | Await | Save | Discard | GiveUp
+
+
+def next_step(attempt: Attempt, seen: Volume | None, missing_for_s: float | None) -> Step:
+    """What to do now.
+
+    ``seen`` is the newest description of the attempt's volume, None while there is none;
+    ``missing_for_s`` since when EC2 has not known it, None when it does or was not asked.
+    """
+    volume = attempt.volume
+    if volume is None:
+        return LookUp() if attempt.looking_since_s is not None else Send()
+    wrong = _not_as_asked(attempt.plan.request, volume)
+    if wrong is not None:
+        why = f"EC2 made volume {volume.volume_id} {wrong}; it is deleted and made again"
+        return Discard(volume, _next_token(attempt), why)
+    if seen is None and missing_for_s is None and attempt.is_shown and volume.state in _USABLE:
+        # What a look-up found: a process that took over need not wait. The answer to a repeated
+        # request is no sight: EC2 may not know the volume yet when it is asked to delete it.
+        return Save(volume)
+    if seen is None:
+        gone = missing_for_s is not None and missing_for_s >= _patience_s(attempt)
+        return _vanished(attempt, volume) if gone else Await()
+    if seen.state in _USABLE:
+        return Save(seen)
+    if seen.state is VolumeState.ERROR:
+        return Discard(
+            seen,
+            _next_token(attempt),
+            f"EC2 failed to make volume {seen.volume_id} (state error); it is deleted and made "
+            "again",
+        )
+    if seen.state in (VolumeState.DELETING, VolumeState.DELETED):
+        return _vanished(attempt, volume)
+    return Await()
+
+
+def _not_as_asked(request: CreateRequest, volume: Volume) -> str | None:
+    """Why a volume cannot serve the claim, as the part of a sentence.
+
+    An empty volume in the place of restored data would look like their loss. EC2 names the
+    snapshot that a volume was made of for ever. It documents to name what was copied too, but an
+    answer that does not is believed: no call of ours could have made an empty volume then, and each
+    copy that were discarded for it would be followed by another one.
+    Source: API reference, Volume: ``sourceVolumeId``, only for copies (botocore 1.44).
+    """
+    if volume.size_gib < request.size_gib:
+        return f"of {volume.size_gib} GiB, asked were {request.size_gib}"
+    if request.snapshot_id is not None and volume.snapshot_id != request.snapshot_id:
+        made_of = volume.snapshot_id or "nothing"
+        return f"from {made_of}, asked was {request.snapshot_id}"
+    asked, copied = request.source_volume_id, volume.source_volume_id
+    if asked is not None and copied and copied != asked:
+        return f"as a copy of {copied}, asked was one of {asked}"
+    return None
+
+
+def look_again_s(attempt: Attempt, missing_for_s: float | None) -> float | None:
+    """When to look again by oneself, in seconds: a volume that stays away wakes nobody."""
+    if missing_for_s is None:
+        return None
+    until_s = CONSISTENCY_S if missing_for_s < CONSISTENCY_S else _patience_s(attempt)
+    return max(until_s - missing_for_s, _SOON_S)
+
+
+def _patience_s(attempt: Attempt) -> float:
+    """For how long a volume that EC2 has named may be unknown to its descriptions.
+
+    With a key of its own, it is far more often dropped for that key than late: whoever corrects the
+    key does not wait longer for that.
+    """
+    is_dropped = attempt.is_shown or attempt.plan.request.kms_key_id
+    return CONSISTENCY_S if is_dropped else UNSEEN_S
+
+
+def late(attempt: Attempt, missing_for_s: float | None) -> StorageError | None:
+    """What to tell while EC2 has not shown a volume for longer than usual; None before that."""
+    if attempt.volume is None or missing_for_s is None or missing_for_s < CONSISTENCY_S:
+        return None
+    return StorageError(
+        Reason.VOLUME_NOT_FOUND,
+        f"EC2 accepted volume {attempt.volume.volume_id} and has not shown it for "
+        f"{CONSISTENCY_S:.0f} s; if it stays away for {UNSEEN_S / 60:.0f} minutes, another one is "
+        "made",
+    )
+
+
+def after_failure(attempt: Attempt, error: StorageError, now_s: float) -> Continue | GiveUp:
+    """What a failed CreateVolume means for the attempt."""
+    if error.outcome is Outcome.UNKNOWN:
+        return Continue(_unanswered(attempt, error, now_s), error)
+    if error.reason in NO_ANSWER:  # it is sent again as it is
+        return Continue(attempt, error)
+    if error.reason is Reason.TOKEN_MISMATCH and attempt.is_clear and not attempt.uncertain:
+        return Continue(replace(_next_token(attempt), is_clear=True), error)
+    # A burned token, a refusal after a silence or after a process before us, and a full quota
+    # (which EC2 checks before it honours the token) leave open whether a volume exists: look for
+    # it by its tag.
+    if (
+        attempt.uncertain
+        or (attempt.token_number > 1 and not attempt.is_clear)
+        or error.reason in (Reason.TOKEN_MISMATCH, Reason.QUOTA_EXCEEDED)
+    ):
+        return Continue(replace(attempt, looking_since_s=now_s, refusal=error), error)
+    return _given_up(attempt, error)
+
+
+def _unanswered(attempt: Attempt, error: StorageError, now_s: float) -> Attempt:
+    """The attempt after a reply was lost: look-ups decide once that has lasted for long."""
+    since_s = attempt.unanswered_since_s
+    since_s = now_s if since_s is None else since_s
+    lost = replace(attempt, uncertain=True, unanswered_since_s=since_s, is_clear=False)
+    if now_s - since_s < UNANSWERED_S:
+        return lost
+    request = attempt.plan.request
+    refusal = StorageError(
+        Reason.ZONE_NOT_ANSWERING,
+        f"for {UNANSWERED_S / 60:.0f} minutes EC2 has not answered whether it makes the volume in "
+        f"{request.outpost_arn or request.zone}, and has made none ({error.message})",
+    )
+    return replace(lost, looking_since_s=now_s, refusal=refusal)
+
+
+def is_refused_for_good(error: StorageError) -> bool:
+    """Whether the API server has refused a persistent volume as it is: a policy, or a right."""
+    return error.reason in (Reason.FORBIDDEN, Reason.REJECTED)
+
+
+def is_next(done: object) -> bool:
+    """Whether a claim only waits until EC2 makes fewer at a time; it keeps its place in line.
+
+    Its user was told; nobody has failed.
+    """
+    return isinstance(done, GiveUp) and done.error.reason in TURNS
+
+
+def inherited(attempt: Attempt, claim_age_s: float) -> Attempt:
+    """The attempt when a process before us may have sent the same request.
+
+    It may be refused now although a volume was made then: EC2 may look at its room before it looks
+    at the token.
+
+    ``claim_age_s``: no request for the claim is older; infinite when that is not known.
+    """
+    return replace(attempt, uncertain=True, token_since_s=attempt.started_at_s - claim_age_s)
+
+
+def after_cancel(attempt: Attempt) -> Attempt:
+    """The attempt after its CreateVolume was cut off: it may have been carried out."""
+    return replace(attempt, uncertain=True)
+
+
+def is_token_old(attempt: Attempt, now_s: float) -> bool:
+    """Whether EC2 may have forgotten the token, so that the request would make a second volume."""
+    since_s = attempt.token_since_s
+    since_s = attempt.started_at_s if since_s is None else since_s
+    return attempt.uncertain and now_s - since_s > TOKEN_LIFE_S
+
+
+def look_up_first(attempt: Attempt, now_s: float) -> Attempt:
+    """The attempt, decided by look-ups from now on."""
+    return replace(attempt, looking_since_s=now_s)
+
+
+def with_volume(attempt: Attempt, volume: Volume, *, is_shown: bool = False) -> Attempt:
+    """The attempt after EC2 has named its volume, or even shown it to a look-up."""
+    is_shown = is_shown or attempt.is_shown
+    return replace(attempt, volume=volume, looking_since_s=None, refusal=None, is_shown=is_shown)
+
+
+def after_look_up(attempt: Attempt, found: list[Volume], now_s: float) -> Attempt | GiveUp:
+    """What a look-up by tag means; an attempt without a volume is looked up again later."""
+    usable = [v for v in found if v.state not in (VolumeState.DELETING, VolumeState.DELETED)]
+    if usable:
+        best = min(usable, key=lambda v: (v.state is VolumeState.ERROR, v.volume_id))
+        return with_volume(attempt, best, is_shown=True)
+    since_s = attempt.looking_since_s if attempt.looking_since_s is not None else now_s
+    if now_s - since_s < CONSISTENCY_S:
+        return attempt
+    refusal = attempt.refusal
+    if refusal is None:  # nothing came of the request with the old token
+        return replace(
+            attempt,
+            looking_since_s=None,
+            uncertain=False,
+            token_since_s=None,
+            unanswered_since_s=None,
+        )
+    if refusal.reason is Reason.TOKEN_MISMATCH:
+        # The look-ups are by the claim's name: they speak of all tokens that were sent.
+        return replace(_next_token(attempt), is_clear=True)
+    return _given_up(attempt, refusal)
+
+
+def _given_up(attempt: Attempt, error: StorageError) -> GiveUp:
+    choose_again = error.reason in _RESCHEDULE
+    return GiveUp(error, choose_again=choose_again, next_token=attempt.token_number)
+
+
+def under_token(attempt: Attempt, number: int) -> Attempt:
+    """An attempt that has sent nothing, under the Nth token: EC2 has burned the ones before."""
+    return replace(attempt, plan=attempt.plan.with_token(number), token_number=number)
+
+
+def _next_token(attempt: Attempt) -> Attempt:
+    fresh = Attempt(plan=attempt.plan, started_at_s=attempt.started_at_s)
+    return under_token(fresh, attempt.token_number + 1)
+
+
+def _vanished(attempt: Attempt, volume: Volume) -> GiveUp:
+    """The volume is gone; the claim is planned anew, as its class may have been corrected."""
+    request = attempt.plan.request
+    error = StorageError(
+        Reason.VOLUME_NOT_FOUND,
+        f"EC2 accepted volume {volume.volume_id} and no longer knows it; it is made again",
+        retry_after_s=10.0,
+    )
+    if request.encrypted or volume.encrypted:
+        key = request.kms_key_id or "the account's default key"
+        error = StorageError(
+            Reason.KEY_UNUSABLE,
+            f"EC2 accepted volume {volume.volume_id} and dropped it again, as it does when a KMS "
+            f"key cannot be used: check that {key} exists, is enabled, and that the controller's "
+            "role has kms:CreateGrant and kms:GenerateDataKeyWithoutPlaintext on it",
+            retry_after_s=60.0,
+        )
+    return GiveUp(error, choose_again=False, next_token=attempt.token_number + 1)

@@ -1,0 +1,1 @@
+"""What the flows share and what knows nothing of them: settings, caches, services."""

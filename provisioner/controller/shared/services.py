@@ -1,0 +1,109 @@
+"""The edges of one controller: everything that its flows share, made once.
+
+A flow takes the whole record where that is shorter than naming what it uses.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+from provisioner.controller.shared.caches import Caches
+from provisioner.controller.shared.node_writes import NodeWrites
+from provisioner.controller.shared.settings import Settings
+from provisioner.controller.shared.unclaimed import Marks
+from provisioner.ec2.attachments import Attachments
+from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.lookups import (
+    InstanceLookUps,
+    InstanceTypes,
+    ModificationReads,
+    NameLookUps,
+    SnapshotLookUps,
+    VolumeReads,
+    ZoneNames,
+)
+from provisioner.ec2.modifications import Modifications
+from provisioner.ec2.snapshots import Snapshots
+from provisioner.ec2.volumes import Volumes
+from provisioner.ec2.watcher import VolumeWatcher, Watchers
+from provisioner.kube.client import KubeClient
+from provisioner.kube.events import EventRecorder
+from provisioner.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """What flows read and act through.
+
+    Those that look things up ask EC2 for many names or ids a call; ``watchers`` describe what is in
+    transition and wake whoever waits, ``watcher`` is that of volumes; ``marks`` say which volumes
+    nobody owns yet.
+    """
+
+    settings: Settings
+    client: KubeClient
+    caches: Caches
+    events: EventRecorder
+    metrics: Metrics
+    volumes: Volumes
+    instances: Attachments
+    lookups: NameLookUps
+    zone_names: ZoneNames
+    modifications: Modifications
+    snapshots: Snapshots
+    watchers: Watchers
+    watcher: VolumeWatcher
+    volume_reads: VolumeReads
+    modification_reads: ModificationReads
+    snapshot_lookups: SnapshotLookUps
+    marks: Marks
+    node_writes: NodeWrites
+    instance_lookups: InstanceLookUps
+    instance_types: InstanceTypes
+
+    @classmethod
+    def connect(
+        cls,
+        settings: Settings,
+        client: KubeClient,
+        calls: Ec2Calls,
+        metrics: Metrics,
+        *,
+        component: str,
+    ) -> Self:
+        """All edges over one client of the API server and one of EC2; nothing is sent yet.
+
+        ``component`` is what events name as their source.
+        """
+        volumes = Volumes(calls)
+        modifications, snapshots = Modifications(calls), Snapshots(calls)
+        watchers = Watchers.over(volumes, modifications, snapshots, metrics)
+        caches = Caches(client, metrics, settings.driver)
+        return cls(
+            settings=settings,
+            client=client,
+            caches=caches,
+            events=EventRecorder(client, component, metrics),
+            metrics=metrics,
+            volumes=volumes,
+            instances=Attachments(calls),
+            lookups=NameLookUps(volumes, watchers.pace),
+            zone_names=ZoneNames(calls),
+            modifications=modifications,
+            snapshots=snapshots,
+            watchers=watchers,
+            watcher=watchers.volumes,
+            volume_reads=VolumeReads(volumes, watchers.pace),
+            modification_reads=ModificationReads(modifications, watchers.pace),
+            snapshot_lookups=SnapshotLookUps(snapshots, watchers.pace),
+            marks=Marks(volumes, caches, cluster_id=settings.cluster_id),
+            node_writes=NodeWrites(client, caches.nodes),
+            instance_lookups=InstanceLookUps(calls, settings.cluster_id, watchers.pace),
+            instance_types=InstanceTypes(calls, watchers.pace),
+        )
+
+    async def close(self) -> None:
+        """End what is under way behind the edges; whoever waits for it is cancelled."""
+        reads = (self.volume_reads, self.modification_reads, self.snapshot_lookups)
+        of_nodes = (self.instances, self.instance_lookups, self.instance_types)
+        for edge in (self.lookups, self.zone_names, *of_nodes, *reads):
+            await edge.close()

@@ -1,0 +1,1 @@
+"""VolumeSnapshotContents and their snapshots in EC2."""

@@ -1,0 +1,191 @@
+"""What we write to a VolumeSnapshotContent, and what people are told: Events, ``status.error``.
+
+A custom resource takes JSON merge patches: they replace a list whole, so the finalizers and the
+status are written only to the object as it was seen; an annotation is merged by its key. Each
+answer goes into the cache at once.
+
+The reasons of events are those of external-snapshotter 8.6, so that alerts on them go on working.
+It tells only the content, which hardly anybody looks at, so we tell the VolumeSnapshot as well.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+
+from provisioner.controller.shared.caches import Caches
+from provisioner.controller.snapshotting import content_rules as bodies
+from provisioner.kube.client import KubeClient, Patch, find
+from provisioner.kube.events import EventRecorder, Regarding
+from provisioner.kube.resources import SNAPSHOT_CONTENTS, VOLUME_SNAPSHOTS
+from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.model.volume_snapshot import (
+    BEING_CREATED,
+    CONTENT_FINALIZER,
+    WISHES,
+    YES,
+    VolumeSnapshotContent,
+)
+
+CREATE = ("SnapshotCreationFailed", "Failed to create snapshot")
+CHECK = ("SnapshotContentCheckandUpdateFailed", "Failed to check and update snapshot content")
+DELETE = ("SnapshotDeleteError", "Failed to delete snapshot")
+# Events live for an hour: a wait that is told once is silent afterwards.
+_TELL_AGAIN = timedelta(minutes=30)
+_WAITS = "SnapshotCreationWaits"
+
+log = structlog.get_logger(__name__)
+
+
+class ContentWriter:
+    """Writes; every method raises KubeError, CONFLICT when the content has changed meanwhile."""
+
+    def __init__(self, client: KubeClient, caches: Caches) -> None:
+        self._client = client
+        self._caches = caches
+
+    async def announce(
+        self, content: VolumeSnapshotContent, annotations: Mapping[str, str]
+    ) -> VolumeSnapshotContent:
+        """Say that EC2 is about to be asked for a snapshot, and see that the content stays.
+
+        ``annotations`` say what is to be done with the snapshot then.
+
+        snapshot-controller adds the finalizer as well, but in a sync of its own: a content that
+        is deleted before that would go, and leave its snapshot to nobody.
+        """
+        written = {**annotations, BEING_CREATED: YES}
+        metadata: dict[str, Any] = {"uid": content.uid, "annotations": written}
+        if CONTENT_FINALIZER not in content.finalizers:
+            finalizers = [*content.finalizers, CONTENT_FINALIZER]
+            metadata |= {**_as_seen(content), "finalizers": finalizers}
+        return await self._patch(content, metadata)
+
+    async def withdraw(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
+        """Say that it is known what came of the request."""
+        annotations = {BEING_CREATED: None}
+        return await self._patch(content, {"uid": content.uid, "annotations": annotations})
+
+    async def grant(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
+        """Say that EC2 has done all that its class asks for."""
+        return await self._patch(content, {"uid": content.uid, "annotations": {WISHES: None}})
+
+    async def release(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
+        """Take our finalizer off, nobody else's."""
+        others = [each for each in content.finalizers if each != CONTENT_FINALIZER]
+        return await self._patch(content, {**_as_seen(content), "finalizers": others})
+
+    async def write_status(
+        self, content: VolumeSnapshotContent, status: Mapping[str, Any], *, guarded: bool = True
+    ) -> VolumeSnapshotContent:
+        """Change fields of the status; None takes one away.
+
+        ``guarded``: only if nobody has written anything since. snapshot-controller writes much in
+        the first second, which does not matter to a word about a failure.
+        """
+        changed = await self._client.patch(
+            SNAPSHOT_CONTENTS,
+            content.name,
+            {
+                "metadata": _as_seen(content) if guarded else {"uid": content.uid},
+                "status": dict(status),
+            },
+            kind=Patch.MERGE,
+            subresource="status",
+        )
+        self._caches.contents.observe(changed)
+        return changed
+
+    async def refresh(self, name: str) -> VolumeSnapshotContent | None:
+        """Take in what the API server has; None: it has none of that name."""
+        live = await find(self._client, SNAPSHOT_CONTENTS, name)
+        if live is not None:
+            self._caches.contents.observe(live)
+        return live
+
+    async def _patch(
+        self, content: VolumeSnapshotContent, metadata: Mapping[str, Any]
+    ) -> VolumeSnapshotContent:
+        changed = await self._client.patch(
+            SNAPSHOT_CONTENTS, content.name, {"metadata": metadata}, kind=Patch.MERGE
+        )
+        self._caches.contents.observe(changed)
+        return changed
+
+
+def _as_seen(content: VolumeSnapshotContent) -> dict[str, str]:
+    return {"uid": content.uid, "resourceVersion": content.metadata.resource_version}
+
+
+class SnapshotEvents:
+    """Tells; remembers what it said last of each content, so that no wait is told too often."""
+
+    def __init__(
+        self,
+        recorder: EventRecorder,
+        writer: ContentWriter,
+        *,
+        driver: str,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._recorder = recorder
+        self._writer = writer
+        self._component = f"csi-snapshotter {driver}"
+        self._now = now
+        self._said: dict[str, tuple[str, datetime]] = {}
+
+    async def failed(
+        self, content: VolumeSnapshotContent, error: StorageError, what: tuple[str, str]
+    ) -> None:
+        """A Warning; it is in the status too, unless the content is on its way out."""
+        if error.reason is Reason.NOT_LEADING or isinstance(error, KubeError):
+            return
+        reason, prefix = what
+        text = f"{prefix}: {error.reason}: {error.message}"
+        self._is_said(content, text)
+        self._record(content, text, reason=reason, warning=True)
+        status = bodies.failed(content, text, self._now())
+        if status is None or what is DELETE:
+            return
+        try:
+            await self._writer.write_status(content, status, guarded=False)
+        except KubeError as unwritten:  # the next failure writes it
+            log.info("cannot write a failure to the content", error=unwritten.message)
+
+    def warn(self, content: VolumeSnapshotContent, error: StorageError) -> None:
+        """A Warning about what does not hold the snapshot up; told once in half an hour."""
+        text = f"{error.reason}: {error.message}"
+        if error.reason is not Reason.NOT_LEADING and not self._is_said(content, text):
+            self._record(content, text, reason=CHECK[0], warning=True)
+
+    def waits(self, content: VolumeSnapshotContent, why: str, *, about: str) -> None:
+        """A Normal event: it goes on by itself; told once in half an hour ``about`` one thing."""
+        if not self._is_said(content, about):
+            self._record(content, why, reason=_WAITS, warning=False)
+
+    def forget(self, uid: str) -> None:
+        """The snapshot is ready, or its content gone."""
+        self._said.pop(uid, None)
+
+    def _is_said(self, content: VolumeSnapshotContent, text: str) -> bool:
+        """Whether people have just been told this; noted as told now if not."""
+        said, at = self._said.get(content.uid, ("", self._now()))
+        if said == text and self._now() - at < _TELL_AGAIN:
+            return True
+        self._said[content.uid] = text, self._now()
+        return False
+
+    def _record(
+        self, content: VolumeSnapshotContent, text: str, *, reason: str, warning: bool
+    ) -> None:
+        version = SNAPSHOT_CONTENTS.api_version
+        about = [Regarding.of(content, SNAPSHOT_CONTENTS.kind, version)]
+        owner = content.spec.volume_snapshot_ref
+        if owner.uid:
+            kind = VOLUME_SNAPSHOTS.kind
+            about.append(Regarding(kind, version, owner.name, owner.namespace, owner.uid))
+        for each in about:
+            self._recorder.record(
+                each, warning=warning, reason=reason, message=text, component=self._component
+            )

@@ -1,0 +1,322 @@
+"""Sources: all that a claim with a data source needs before its volume can be made.
+
+What it is made from is told by the caches, or live where they lack it. What was sent is frozen:
+what a volume has been made from that is there already for the claim counts whatever has become of
+the objects since. The source that is written beside the pin does not: who owns a claim can write to
+it, and would have a volume made from anybody's snapshot. It only says that a volume may have been
+begun, so that one is looked for before the claim is refused.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from provisioner.classes.storage_class_rules import ReadClass
+from provisioner.controller.claims import source_rules as rules
+from provisioner.controller.claims.events import ClaimEvents
+from provisioner.controller.claims.zone_annotations import Pins
+from provisioner.controller.ownership.takeover import GOING
+from provisioner.controller.placement import clone_rules as clones
+from provisioner.controller.shared.services import Edges
+from provisioner.controller.sources.cross_zone import Crossings
+from provisioner.controller.sources.finalizers import SourceFinalizers
+from provisioner.model.claim import CLAIM_KIND, SNAPSHOT_KIND, Claim, DataSource
+from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
+from provisioner.model.data_source import Source
+from provisioner.model.decision import Refuse
+from provisioner.model.errors import Reason, StorageError
+from provisioner.model.meta import KubeObject
+from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.volume import Volume
+from provisioner.model.volume_snapshot import VolumeSnapshot, VolumeSnapshotContent
+from provisioner.model.zone import Place
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a volume is made from.
+
+    Attributes:
+        source: None: an empty volume.
+        cloned: the volume that is to be copied, where no copy is there yet.
+        is_begun: EC2 may have been asked for the volume already.
+        made: the volume, if it is there already.
+    """
+
+    source: Source | None = None
+    cloned: Volume | None = None
+    is_begun: bool = False
+    made: Volume | None = None
+
+
+class Sources:
+    """What volumes are made from.
+
+    ``wake`` has a claim looked at again; ``in_flight`` are the claims whose volumes are
+    being made, by their UID.
+
+    Attributes:
+        finalizers: on the sources.
+        crossings: the snapshots by which clones come to other zones.
+    """
+
+    def __init__(
+        self,
+        edges: Edges,
+        *,
+        pins: Pins,
+        events: ClaimEvents,
+        in_flight: Callable[[], Mapping[str, Claim]],
+        wake: Callable[[str], None],
+    ) -> None:
+        self._driver = edges.settings.driver
+        self._caches = edges.caches
+        self._reads = edges.volume_reads
+        self._lookups = edges.lookups
+        self._events = events
+        self._wake = wake
+        self._looking_since_s: dict[str, float] = {}
+        self._queue = CloneQueue(wake)
+        self._waits_for_turn: set[str] = set()
+        self.finalizers = SourceFinalizers(
+            edges, in_flight=lambda: {claim.source_key for claim in in_flight().values()}
+        )
+        self.crossings = Crossings(edges, pins=pins, events=events, in_flight=in_flight)
+
+    def subscribe(self) -> None:
+        """Have the claims looked at that wait for a snapshot or for another claim."""
+        self._caches.snapshots.subscribe(self._snapshot_changed)
+        self._caches.contents.subscribe(self._content_changed)
+        self._caches.claims.subscribe(self._claim_changed)
+        self._caches.persistent_volumes.subscribe(self._persistent_volume_changed)
+
+    async def origin_of(
+        self, claim: Claim, read_class: ReadClass, made: Volume | None, *, may_have_begun: bool
+    ) -> Origin | Refuse | float:
+        """What a claim's volume is made from, or why there is none.
+
+        A number: it cannot be told yet; ask again after so many seconds, with another look at what
+        was made.
+
+        Args:
+            claim: has a volume in the making, or none yet.
+            read_class: its class.
+            made: what was made for it already, by whoever led before us.
+            may_have_begun: what is written on the claim may have been asked of EC2.
+
+        Raises:
+            StorageError: it could not be read.
+        """
+        if claim.source is None:
+            return Origin()
+        if made is not None and (made.snapshot_id or made.source_volume_id):
+            return _of_volume(made)
+        with self._events.looking(claim):
+            found = await self._of_objects(claim, claim.source, read_class)
+        begun = claim.pinned_source if may_have_begun and claim.pinned_zone else None
+        if begun is None:
+            return found
+        if isinstance(found, Refuse):
+            return await self.begun(claim) or found
+        is_begun = begun.is_same(found.source) and _is_pinned_beside(claim, found.cloned)
+        return replace(found, is_begun=is_begun)
+
+    async def begun(self, claim: Claim) -> Origin | float | None:
+        """What a volume is made from that was begun for a claim before us; None: surely none was.
+
+        A number: it cannot be told yet; ask again after so many seconds.
+
+        Raises:
+            Ec2Error: EC2 could not be asked.
+        """
+        with self._events.looking(claim):
+            named = await self._lookups.find(claim.persistent_volume_name)
+        there = [each for each in named if each.state not in GOING]
+        if there:
+            return _of_volume(min(there, key=lambda volume: volume.volume_id))
+        now_s = asyncio.get_running_loop().time()
+        looked_s = now_s - self._looking_since_s.setdefault(claim.uid, now_s)
+        return LOOK_AGAIN_S if looked_s < CONSISTENCY_S else None
+
+    async def source_in(
+        self, claim: Claim, read_class: ReadClass, origin: Origin, where: Place
+    ) -> Source | Refuse | float | None:
+        """What EC2 makes the volume from in that place; None: an empty volume.
+
+        The source of the claim is held from now on. A refusal may be that it is another claim's
+        turn; a number: ask again after so many seconds.
+
+        Raises:
+            StorageError: it cannot be told, or the source cannot be held.
+        """
+        if origin.source is None or origin.made is not None:
+            return origin.source
+        try:
+            await self.finalizers.hold(claim)
+        except StorageError as error:
+            self._events.failed(claim, error)
+            raise
+        cloned = origin.cloned
+        if cloned is None or origin.is_begun:
+            return origin.source
+        if where != cloned.place:
+            return await self.crossings.source_of(claim, read_class, cloned.volume_id, where.zone)
+        ahead = self._queue.ahead_of(claim, cloned.volume_id)
+        if not ahead:
+            return origin.source
+        self._waits_for_turn.add(claim.uid)
+        return Refuse(
+            Reason.COPY_RATE,
+            f"EC2 makes one copy of volume {cloned.volume_id} at a time, and claim {ahead} came "
+            "first; this one is next in line or behind it",
+            settled=True,
+            normal=True,
+        )
+
+    async def in_turn(self, uid: str, looking: Awaitable[T]) -> T:
+        """What a look at a claim comes to that may take its turn.
+
+        The turn is over, or the place in line lost, unless something was begun, is to be looked at
+        again soon, or waits for the turn alone: who waits for a node must not hold up the others.
+        """
+        self._waits_for_turn.discard(uid)
+        goes_on = False
+        try:
+            found = await looking
+            goes_on = found is not None or uid in self._waits_for_turn
+        finally:
+            if not goes_on:
+                self._queue.leave(uid)
+        return found
+
+    def ended(self, claim: Claim, *, is_next: bool = False) -> None:
+        """Nothing is being made for a claim any more; ``is_next``: its turn is not over yet."""
+        self.finalizers.release(claim)
+        if not is_next:
+            self._queue.leave(claim.uid)
+
+    def forget(self, uid: str) -> None:
+        """A claim is bound or gone."""
+        self._waits_for_turn.discard(uid)
+        self._queue.leave(uid)
+        self._looking_since_s.pop(uid, None)
+        self.crossings.forget(uid)
+
+    async def close(self) -> None:
+        """Stop asking EC2."""
+        await self.crossings.close()
+
+    async def _of_objects(
+        self, claim: Claim, source: DataSource, read_class: ReadClass
+    ) -> Origin | Refuse:
+        if not source.is_snapshot:
+            return await self._clone(claim, source.name, read_class)
+        found = await self._snapshot(claim, source.name)
+        return found if isinstance(found, Refuse) else Origin(found)
+
+    async def _snapshot(self, claim: Claim, name: str) -> Source | Refuse:
+        caches, content = self._caches, None
+        snapshot = await caches.snapshot(claim.metadata.namespace, name)
+        if snapshot is not None:
+            content = await caches.content(snapshot.content_name)
+        return rules.of_snapshot(
+            claim, snapshot, content, driver=self._driver, is_served=caches.has_snapshots
+        )
+
+    async def _clone(self, claim: Claim, name: str, read_class: ReadClass) -> Origin | Refuse:
+        caches, persistent_volume = self._caches, None
+        cloned = await caches.named_claim(claim.metadata.namespace, name)
+        if cloned is not None:
+            persistent_volume = await caches.persistent_volume(cloned.spec.volume_name)
+        found = rules.of_claim(claim, cloned, persistent_volume, driver=self._driver)
+        if isinstance(found, Refuse):
+            return found
+        volume = await self._reads.volume(found.volume_id)
+        wrong = clones.refusal(read_class, found.volume_id, volume)
+        if wrong is not None or volume is None:
+            return wrong or Origin()
+        return Origin(replace(found, size_gib=volume.size_gib), volume)
+
+    def _snapshot_changed(self, old: VolumeSnapshot | None, new: VolumeSnapshot | None) -> None:
+        self._wake_those_of(SNAPSHOT_KIND, (new or old or KubeObject()).key)
+
+    def _content_changed(
+        self, old: VolumeSnapshotContent | None, new: VolumeSnapshotContent | None
+    ) -> None:
+        content = new or old
+        if content is not None:
+            self._wake_those_of(SNAPSHOT_KIND, content.snapshot_key)
+
+    def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
+        """Annotations of a claim change often; what matters is what it is bound to."""
+        if old is None or new is None or (old.status, old.spec) != (new.status, new.spec):
+            self._wake_those_of(CLAIM_KIND, (new or old or KubeObject()).key)
+
+    def _persistent_volume_changed(
+        self, old: PersistentVolume | None, new: PersistentVolume | None
+    ) -> None:
+        volume = new or old
+        holder = volume.spec.claim_ref if volume is not None else None
+        if holder is not None and (old is None or new is None or old.phase != new.phase):
+            self._wake_those_of(CLAIM_KIND, f"{holder.namespace}/{holder.name}")
+
+    def _wake_those_of(self, kind: str, key: str) -> None:
+        for claim in self._caches.claims.keyed("source", f"{kind} {key}"):
+            if not claim.spec.volume_name:
+                self._wake(claim.uid)
+
+
+class CloneQueue:
+    """The claims that are cloned from each volume, in the order in which they came.
+
+    EC2 makes one copy of a volume at a time, so its clones wait their turn.
+    Source: EBS user guide "Copy an Amazon EBS volume" (read 2026-11-21).
+
+    It lives as long as the process: whoever comes after us gives turns anew, and those whose copy
+    may have been begun do not stand in line (see ``Planning``). ``wake`` has a claim looked at.
+    """
+
+    def __init__(self, wake: Callable[[str], None]) -> None:
+        self._wake = wake
+        self._lines: dict[str, dict[str, str]] = {}  # by volume: the claims' keys by their UIDs
+        self._volume_of: dict[str, str] = {}
+
+    def ahead_of(self, claim: Claim, volume_id: str) -> str:
+        """The claim whose turn it is instead, as ``namespace/name``; "" when it is this one's.
+
+        A claim keeps its place until it leaves.
+        """
+        if self._volume_of.get(claim.uid, volume_id) != volume_id:
+            self.leave(claim.uid)
+        self._volume_of[claim.uid] = volume_id
+        line = self._lines.setdefault(volume_id, {})
+        line.setdefault(claim.uid, claim.key)
+        first = next(iter(line))
+        return "" if first == claim.uid else line[first]
+
+    def leave(self, uid: str) -> None:
+        """A claim has got its copy, is gone, or cannot have one: the next one's turn."""
+        volume_id = self._volume_of.pop(uid, None)
+        if volume_id is None:
+            return
+        line = self._lines[volume_id]
+        was_first = next(iter(line)) == uid
+        del line[uid]
+        if not line:
+            del self._lines[volume_id]
+        elif was_first:
+            self._wake(next(iter(line)))
+
+
+def _is_pinned_beside(claim: Claim, cloned: Volume | None) -> bool:
+    """Whether the place written to a claim is one where the copy may have been begun."""
+    return cloned is None or claim.pinned_place == cloned.place
+
+
+def _of_volume(made: Volume) -> Origin:
+    of_copy = "" if made.snapshot_id else made.source_volume_id
+    source = Source(snapshot_id=made.snapshot_id, volume_id=of_copy)
+    return Origin(source, is_begun=True, made=made)

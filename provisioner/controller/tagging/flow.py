@@ -1,0 +1,129 @@
+"""Extra tags: brought to volumes that were made before ``--extra-tags`` had them.
+
+In the background and seldom: nobody waits for it. What fails is tried again in the next round.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import assert_never
+
+import structlog
+
+from provisioner.controller.shared.services import Edges
+from provisioner.controller.tagging import rules
+from provisioner.ec2.batches import chunks, is_of_the_call
+from provisioner.ec2.volumes import IDS_PER_CALL
+from provisioner.model.errors import Ec2Error, StorageError
+from provisioner.model.persistent_volume import PersistentVolume
+
+# Nobody else's tag is overwritten that was there this many writes ago: so old is what was seen.
+_WRITES_PER_LOOK = 8
+
+Tags = tuple[tuple[str, str], ...]
+
+log = structlog.get_logger(__name__)
+
+
+class ExtraTags:
+    """Goes through the volumes of all persistent volumes, 500 at a time."""
+
+    def __init__(self, edges: Edges) -> None:
+        self._settings = edges.settings
+        self._caches = edges.caches
+        self._volumes = edges.volumes
+        self._metrics = edges.metrics
+        self._told: set[str] = set()
+
+    async def run(self) -> None:
+        """Go round forever, if that was asked for and there is something to bring."""
+        if not self._settings.reconcile_extra_tags or not self._settings.extra_tags:
+            return
+        while True:
+            try:
+                await self.round()
+            except StorageError as error:
+                log.warning("extra tags are not everywhere yet", error=error.message)
+            except Exception:
+                log.exception("extra tags cannot be brought to volumes")
+            await asyncio.sleep(self._settings.extra_tags_interval_s)
+
+    async def round(self) -> None:
+        """Look at each volume once and add what it lacks.
+
+        Raises:
+            StorageError: EC2 could not be asked, or denies all volumes of some group.
+        """
+        named = {
+            volume_id: persistent_volume
+            for persistent_volume in self._caches.persistent_volumes.values()
+            if not persistent_volume.deleting
+            and (volume_id := persistent_volume.volume_id(self._settings.driver))
+        }
+        self._told &= named.keys()
+        tagged, denial = 0, None
+        for ids in chunks(named, IDS_PER_CALL):
+            try:
+                tagged += await self._bring(ids, named)
+            except Ec2Error as error:
+                if is_of_the_call(error):
+                    raise
+                denial = error  # nothing of this group may be tagged
+        if tagged:
+            log.info("brought extra tags to existing volumes", volumes=tagged)
+        if denial is not None:
+            raise denial
+
+    async def _bring(self, ids: list[str], named: Mapping[str, PersistentVolume]) -> int:
+        """How many of them have the tags now that lacked some."""
+        tagged = 0
+        while ids:
+            groups: dict[Tags, list[str]] = {}
+            for volume_id, missing in (await self._lacking(ids, named)).items():
+                groups.setdefault(missing, []).append(volume_id)
+            writes = list(groups.items())
+            for missing, group in writes[:_WRITES_PER_LOOK]:
+                tagged += await self._add(group, missing)
+            ids = [each for _, group in writes[_WRITES_PER_LOOK:] for each in group]
+        return tagged
+
+    async def _lacking(
+        self, ids: list[str], named: Mapping[str, PersistentVolume]
+    ) -> dict[str, Tags]:
+        """What each of the volumes lacks; without those that lack nothing that can be brought."""
+        found = await self._volumes.describe(ids, background=True)
+        lacking: dict[str, Tags] = {}
+        for volume_id, volume in found.items():
+            if isinstance(volume, Ec2Error):
+                self._skip(volume_id, volume.message)
+                continue
+            decision = rules.decide(
+                volume,
+                named[volume_id],
+                self._settings.extra_tags,
+                cluster_id=self._settings.cluster_id,
+            )
+            match decision:
+                case rules.Nothing():
+                    continue
+                case rules.Add(tags=missing):
+                    lacking[volume_id] = missing
+                case rules.Skip(message=message):
+                    self._skip(volume_id, message)
+                case _:
+                    assert_never(decision)
+        return lacking
+
+    async def _add(self, ids: list[str], missing: Tags) -> int:
+        """How many of them have the tags now."""
+        refused = await self._volumes.tag(ids, dict(missing))
+        for volume_id, error in refused.items():
+            self._skip(volume_id, error.message)
+        tagged = len(ids) - len(refused)
+        self._metrics.extra_tags.labels("tagged").inc(tagged)
+        return tagged
+
+    def _skip(self, volume_id: str, message: str) -> None:
+        self._metrics.extra_tags.labels("skipped").inc()
+        if volume_id not in self._told:
+            self._told.add(volume_id)
+            log.warning("extra tags cannot be brought to a volume", error=message)

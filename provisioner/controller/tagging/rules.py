@@ -1,0 +1,131 @@
+"""Decide which tags a volume gets, and which extra tags an existing one still lacks.
+
+An existing volume is touched only if its tags say that it was created for the very persistent
+volume that names it, and for no other cluster; only what is absent is added. A tag that is there
+has a value that somebody chose, and a tag of ownership on a volume that was never ours would hand
+it to whatever deletes a cluster's volumes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from provisioner.classes.storage_class_rules import ReadClass
+from provisioner.model import tags
+from provisioner.model.claim import Claim
+from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.tag_template import TagTemplate
+from provisioner.model.volume import Volume, VolumeState
+
+_PRESENT = frozenset({VolumeState.CREATING, VolumeState.AVAILABLE, VolumeState.IN_USE})
+_OWNERSHIP = frozenset({tags.VOLUME_NAME, "CSIVolumeSnapshotName", "KubernetesCluster"})
+_OWNERSHIP_PREFIXES = ("kubernetes.io", "ebs.csi.aws.com/", "ebs-provisioner.io/", "aws:")
+_OF_CLUSTER = "kubernetes.io/cluster/"
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """It is not ours, or lacks nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Write these tags, sorted by key; none of them is there."""
+
+    tags: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """It lacks some that cannot be written."""
+
+    message: str
+
+
+def tags_of(
+    claim: Claim, read_class: ReadClass, cluster_id: str, extra: Sequence[TagTemplate]
+) -> tuple[tuple[str, str], ...]:
+    """All tags of the volume; of one in both, ``--extra-tags``' counts, as for the stock driver.
+
+    Raises:
+        ValueError: one sentence that names a tag and what is wrong with it.
+    """
+    wanted, storage_class = read_class.parameters, read_class.storage_class
+    owner = tags.Owner(
+        claim_namespace=claim.metadata.namespace,
+        claim_name=claim.name,
+        persistent_volume_name=claim.persistent_volume_name,
+        # The API server writes the default itself; it is Delete.
+        reclaim_policy=storage_class.reclaim_policy or "Delete",
+    )
+    return tags.of_new_volume(
+        owner,
+        cluster_id=cluster_id,
+        extra=tags.rendered((*wanted.tag_templates, *extra), owner),
+        iops_per_gib=wanted.iops_per_gib,
+        iops_follow_growth=wanted.iops_follow_growth,
+    )
+
+
+def decide(
+    volume: Volume,
+    persistent_volume: PersistentVolume,
+    templates: Sequence[TagTemplate],
+    *,
+    cluster_id: str,
+) -> Nothing | Add | Skip:
+    """Say what a volume lacks.
+
+    Args:
+        volume: as EC2 describes it.
+        persistent_volume: names it.
+        templates: the extra tags.
+        cluster_id: ours, "" for none.
+    """
+    if volume.state not in _PRESENT or not _is_ours(volume, persistent_volume, cluster_id):
+        return Nothing()
+    owner = _owner(volume.tags, persistent_volume)
+    lacking = [
+        template
+        for template in templates
+        if template.key not in volume.tags
+        and not _is_ownership(template.key)
+        and (template.is_constant or owner.claim_name)  # one that names nobody would stay for ever
+    ]
+    if not lacking:
+        return Nothing()
+    try:
+        missing = tags.rendered(lacking, owner)
+    except ValueError as error:
+        return Skip(f"volume {volume.volume_id}: {error}")
+    has = sum(not key.startswith("aws:") for key in volume.tags)  # AWS's own do not count
+    if has + len(missing) > tags.MOST:
+        return Skip(
+            f"volume {volume.volume_id} has {has} tags, {len(missing)} are to be added, and EC2 "
+            f"allows {tags.MOST}; remove some, or give fewer --extra-tags"
+        )
+    return Add(tuple(sorted(missing.items())))
+
+
+def _is_ours(volume: Volume, persistent_volume: PersistentVolume, cluster_id: str) -> bool:
+    has = volume.tags
+    if has.get(tags.VOLUME_NAME) != persistent_volume.name or has.get(tags.CLUSTER) != "true":
+        return False
+    if has.get(tags.CLUSTER_NAME, cluster_id) != cluster_id:
+        return False
+    owners = {key.removeprefix(_OF_CLUSTER) for key in has if key.startswith(_OF_CLUSTER)}
+    return owners <= {cluster_id}
+
+
+def _is_ownership(key: str) -> bool:
+    return key in _OWNERSHIP or key.startswith(_OWNERSHIP_PREFIXES)
+
+
+def _owner(has: Mapping[str, str], persistent_volume: PersistentVolume) -> tags.Owner:
+    """For whom it was created; where its tags do not tell, whose it is."""
+    claim = persistent_volume.spec.claim_ref
+    return tags.Owner(
+        claim_namespace=has.get(tags.CLAIM_NAMESPACE) or (claim.namespace if claim else ""),
+        claim_name=has.get(tags.CLAIM_NAME) or (claim.name if claim else ""),
+        persistent_volume_name=persistent_volume.name,
+        reclaim_policy=persistent_volume.reclaim_policy,
+    )

@@ -1,0 +1,1 @@
+"""The CSI calls: socket, registration, requests."""

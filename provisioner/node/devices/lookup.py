@@ -1,0 +1,298 @@
+"""The block devices of volumes: found, checked to be the volume's, waited for.
+
+Links, names and serials come and go by udev and the kernel: while one is waited for, it is looked
+for several times a second. All that touches a disk or sysfs runs in a thread: a disk that has died
+under us can block for long.
+"""
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from provisioner.model.errors import NodeError, Reason
+from provisioner.node.devices import nvme, rules
+from provisioner.node.devices.rules import Candidate, Unfit
+from provisioner.node.runtime import sysfs
+from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.sysfs import Roots
+
+T = TypeVar("T")
+LOOK_EVERY_S = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A volume's device, checked to be its own.
+
+    Attributes:
+        path: what is formatted and mounted: the disk, or one partition of it.
+        disk: the whole disk.
+        volume_id: the volume.
+        size_bytes: of ``path``.
+        is_nvme: whether it is known by its serial; else by its name only.
+        number: the kernel's number of ``path``, "major:minor", as in mountinfo.
+    """
+
+    path: Path
+    disk: Path
+    volume_id: str
+    size_bytes: int
+    is_nvme: bool
+    number: str
+
+    @property
+    def resource(self) -> str:
+        """What may hang where the disk does (``patience``): the device, whoever uses it."""
+        return f"device {self.number}"
+
+
+class Devices:
+    """Finds the devices of volumes.
+
+    Args:
+        roots: where devices and sysfs are.
+        patience: looks at what may hang.
+        look_every_s: the pause between two looks for what is not there yet, in seconds.
+    """
+
+    def __init__(
+        self, roots: Roots, patience: Patience, *, look_every_s: float = LOOK_EVERY_S
+    ) -> None:
+        self._roots = roots
+        self._patience = patience
+        self._look_every_s = look_every_s
+
+    async def find(
+        self, volume_id: str, device_path: str, partition: str, *, wait_s: float
+    ) -> Device:
+        """The volume's device; waits until it is there.
+
+        Args:
+            volume_id: the volume.
+            device_path: the name that EC2 attached it under, "" if that is not known.
+            partition: ``volumeAttributes.partition``: "" or "0" for the whole disk.
+            wait_s: how long to wait at most, in seconds.
+
+        Raises:
+            NodeError: DEVICE_NOT_FOUND or WRONG_DEVICE when the time is over; INVALID_REQUEST;
+                TIMED_OUT, a look hangs.
+        """
+        try:
+            names = (rules.link_name(volume_id), *rules.names_of_attachment(device_path))
+            number = rules.partition_number(partition)
+        except ValueError as error:
+            raise NodeError(Reason.INVALID_REQUEST, str(error)) from error
+        look = partial(self._look, volume_id, names, number)
+        found = await self._awaited(volume_id, look, wait_s)
+        if isinstance(found, Device):
+            return found
+        if found.reason is Reason.DEVICE_NOT_FOUND and not number:
+            raise NodeError(found.reason, rules.missing(volume_id, device_path, wait_s))
+        raise NodeError(found.reason, f"{found.message} (waited {wait_s:.0f} s)")
+
+    async def _awaited(
+        self, volume_id: str, look: Callable[[], Device | Unfit], wait_s: float
+    ) -> Device | Unfit:
+        """What is found first, or last when the time is over."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + wait_s
+        while True:
+            found = await self._looked(volume_id, look)
+            remaining_s = until_s - loop.time()
+            if isinstance(found, Device) or remaining_s <= 0:
+                return found
+            await asyncio.sleep(min(remaining_s, self._look_every_s))
+
+    async def _looked(self, volume_id: str, look: Callable[[], T]) -> T:
+        what = f"looking for the device of volume {volume_id}"
+        return await self._patience.call(f"the device of {volume_id}", look, what=what)
+
+    async def of_path(self, volume_id: str, path: Path) -> Device:
+        """The device at a path, checked as ``find`` does, but for the name of the attachment.
+
+        Raises:
+            NodeError: DEVICE_NOT_FOUND or WRONG_DEVICE.
+        """
+        found = await self._looked(volume_id, lambda: self._at(volume_id, path))
+        if isinstance(found, Device):
+            return found
+        raise NodeError(found.reason, found.message)
+
+    async def verify(self, device: Device) -> None:
+        """Look once more, right before something is written, whether it still is that device.
+
+        Raises:
+            NodeError: DEVICE_NOT_FOUND or WRONG_DEVICE: the name is another device's by now.
+        """
+        now = await self.of_path(device.volume_id, device.path)
+        if (now.number, now.size_bytes) != (device.number, device.size_bytes):
+            raise NodeError(
+                Reason.WRONG_DEVICE,
+                f"{device.path} of volume {device.volume_id} was device {device.number} of "
+                f"{device.size_bytes} bytes and is {now.number} of {now.size_bytes} by now; it is "
+                "tried again",
+            )
+
+    def is_live(self, device: Device) -> bool:
+        """Whether its file system is mounted somewhere, in another mount namespace at least."""
+        return sysfs.is_live(self._roots, device.number)
+
+    def errors(self, device: Device) -> int:
+        """How many errors the kernel has found in its ext file system since e2fsck mended it."""
+        return sysfs.errors(self._roots, device.number)
+
+    async def volumes(self) -> frozenset[str]:
+        """The EBS volumes that this machine sees, by links and serials; NVMe only.
+
+        Raises:
+            NodeError: TIMED_OUT, a look hangs.
+        """
+        return await self._patience.call(
+            "the disks", self._volumes, what="looking at the machine's disks"
+        )
+
+    def _volumes(self) -> frozenset[str]:
+        found = {rules.volume_of_serial(self._serial(disk)) for disk in self._nvme_disks()}
+        for link in _entries(self._roots.dev / "disk" / "by-id"):
+            if (named := rules.volume_of_link(link.name)) is None:
+                continue
+            disk = Path(os.path.realpath(link))
+            if (number := _number(disk)) is not None and sysfs.serial(self._roots, number) is None:
+                found.add(named)
+        return frozenset(volume_id for volume_id in found if volume_id is not None)
+
+    def _look(self, volume_id: str, names: tuple[str, ...], number: str) -> Device | Unfit:
+        candidates = list(self._candidates(volume_id, names))
+        chosen = self._chosen(volume_id, candidates)
+        if isinstance(chosen, Unfit):
+            return chosen
+        disk = Path(chosen.path)
+        if not number:
+            return self._device(volume_id, disk, disk, is_nvme=chosen.is_nvme)
+        path = disk.with_name(rules.partition_name(disk.name, number))
+        here, whole = _number(path), _number(disk)
+        if here is None or whole is None:
+            return Unfit(
+                Reason.DEVICE_NOT_FOUND,
+                f"volume {volume_id} has no partition {number}: {disk} is there, {path} is not; "
+                "mend volumeAttributes.partition, or the disk's partition table",
+            )
+        if not sysfs.is_partition_of(self._roots, here, whole):
+            return Unfit(
+                Reason.WRONG_DEVICE,
+                f"volume {volume_id}: {path} is no partition of {disk}, the kernel says",
+            )
+        return self._device(volume_id, path, disk, is_nvme=chosen.is_nvme)
+
+    def _chosen(self, volume_id: str, candidates: list[Candidate]) -> Candidate | Unfit:
+        has_nvme_volumes = any(not one.is_nvme for one in candidates) and any(
+            rules.volume_of_serial(self._serial(disk)) for disk in self._nvme_disks()
+        )
+        return rules.choose(volume_id, candidates, has_nvme_volumes=has_nvme_volumes)
+
+    def _candidates(self, volume_id: str, names: tuple[str, ...]) -> list[Candidate]:
+        link, *attached_as = names
+        dev = self._roots.dev
+        found = [
+            self._candidate(dev / "disk" / "by-id" / link, link),
+            *(self._candidate(dev / name, name, by_attachment=True) for name in attached_as),
+        ]
+        named = [one for one in found if one is not None]
+        if any(_is_of(one, volume_id) for one in named):
+            return named
+        # Where no udev makes links, the serial itself leads there; other disks are none of ours.
+        # Looked at last: it reads the serials of all disks.
+        by_serial = [self._candidate(disk, "serial") for disk in self._nvme_disks()]
+        return [*named, *(one for one in by_serial if one and _is_of(one, volume_id))]
+
+    def _candidate(self, path: Path, via: str, *, by_attachment: bool = False) -> Candidate | None:
+        own = Path(os.path.realpath(path))
+        if _number(own) is None or not own.is_relative_to(os.path.realpath(self._roots.dev)):
+            return None
+        serial = self._serial(own)
+        return Candidate(
+            path=str(own),
+            via=via,
+            is_nvme=rules.is_nvme_name(own.name) or serial is not None,
+            serial=serial,
+            is_named_by_attachment=by_attachment,
+        )
+
+    def _serial(self, path: Path) -> str | None:
+        number = _number(path)
+        said = sysfs.serial(self._roots, number) if number is not None else None
+        if said is not None or not rules.is_nvme_name(path.name):
+            return said
+        try:
+            who = nvme.identify(path)
+        except NodeError:
+            return None
+        is_ebs = who is not None and (who.vendor, who.model) == (nvme.AMAZON, rules.MODEL)
+        return who.serial if who is not None and is_ebs else None
+
+    def _nvme_disks(self) -> list[Path]:
+        return [one for one in _entries(self._roots.dev) if rules.is_nvme_disk_name(one.name)]
+
+    def _at(self, volume_id: str, path: Path) -> Device | Unfit:
+        candidate = self._candidate(path, str(path), by_attachment=True)
+        if candidate is None:
+            return Unfit(
+                Reason.DEVICE_NOT_FOUND,
+                f"volume {volume_id}: {path} is no block device (any more); it is tried again",
+            )
+        chosen = self._chosen(volume_id, [candidate])
+        if isinstance(chosen, Unfit):
+            return chosen
+        own = Path(chosen.path)
+        return self._device(volume_id, own, self._disk_of(own), is_nvme=chosen.is_nvme)
+
+    def _disk_of(self, path: Path) -> Path:
+        number = _number(path)
+        if number is None or not sysfs.is_partition(self._roots, number):
+            return path
+        here = os.path.realpath(self._roots.sys / "dev" / "block" / number)
+        return path.with_name(Path(here).parent.name)
+
+    def _device(self, volume_id: str, path: Path, disk: Path, *, is_nvme: bool) -> Device | Unfit:
+        number = _number(path)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            return Unfit(
+                Reason.DEVICE_NOT_FOUND,
+                f"volume {volume_id}: {path} cannot be opened: {error.strerror}",
+            )
+        try:
+            size_bytes = os.lseek(fd, 0, os.SEEK_END)
+        finally:
+            os.close(fd)
+        if number is None or not size_bytes:  # it is being torn down, or not set up yet
+            return Unfit(Reason.DEVICE_NOT_FOUND, f"volume {volume_id}: {path} has no size (yet)")
+        return Device(path, disk, volume_id, size_bytes, is_nvme, number)
+
+
+def _is_of(candidate: Candidate, volume_id: str) -> bool:
+    return rules.volume_of_serial(candidate.serial) == volume_id
+
+
+def _number(path: Path) -> str | None:
+    """The number of a block device, "major:minor"; None for anything else."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    if not stat.S_ISBLK(status.st_mode):
+        return None
+    return f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []

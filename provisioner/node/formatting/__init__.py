@@ -1,0 +1,1 @@
+"""Whether a volume may be formatted, and doing it."""

@@ -1,0 +1,287 @@
+"""How file systems are made, checked and grown: command lines, and what exit codes mean.
+
+Sizes in bytes. Device paths are those of the node. Nothing is read or run here.
+
+Source: mke2fs(8), e2fsck(8), resize2fs(8) of e2fsprogs 1.47; mkfs.xfs(8), xfs_growfs(8) of xfsprogs
+6.1; the on-disk formats in Linux 6.18 fs/ext4/ext4.h and fs/xfs/libxfs/xfs_format.h. Which file
+systems there are, and -m0 for ext: aws-ebs-csi-driver v1.64 and Kubernetes' mount-utils.
+"""
+
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from provisioner.model import parameters as values
+from provisioner.model.errors import Reason
+from provisioner.model.parameters import Formatting, formatting_fault
+
+DEFAULT = "ext4"
+SUPPORTED = ("ext4", "ext3", "xfs")
+_EXT = ("ext4", "ext3")
+
+# Named, because defaults change with the programs' versions, and an older kernel does not mount
+# what a newer mkfs makes (aws-ebs-csi-driver issues 2110 and 2690). These are the defaults of
+# e2fsprogs 1.47.0 and xfsprogs 6.1 on Debian 12. xfs has them since Linux 5.10; the older ones are
+# those of aws-ebs-csi-driver's --legacy-xfs, for Linux 5.4 and before.
+_EXT_LATER = "^metadata_csum_seed,^orphan_file"
+_EXT_FEATURES = {
+    "ext4": (
+        "has_journal,extent,huge_file,flex_bg,metadata_csum,64bit,dir_nlink,extra_isize,"
+        f"{_EXT_LATER}"
+    ),
+    "ext3": f"has_journal,{_EXT_LATER}",
+}
+_XFS_FEATURES = "crc=1,finobt=1,rmapbt=0,reflink=1,bigtime=1,inobtcount=1"
+_XFS_OLDER_FEATURES = "crc=1,finobt=1,rmapbt=0,reflink=0,bigtime=0,inobtcount=0"
+
+# So much of a device's beginning has to be read for ``measured``.
+HEAD_BYTES = 4096
+_EXT_SUPERBLOCK = 1024
+_EXT_MAGIC = 0xEF53
+_EXT_64BIT = 0x80
+_MOST_LOG_BLOCK = 6  # 64 KiB, the largest block of ext
+_SIZE = re.compile(r"([0-9]{1,9})([kKmM]?)", re.ASCII)
+_UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
+
+# e2fsck's exit code is a sum of bits.
+_CORRECTED = 0b11  # 2 asks for a reboot, which only concerns a root file system
+_UNCORRECTED = 4
+# EBUSY (ext4) and EAGAIN (xfs) while another one grows it; ENOMEM; EINTR. Source: Linux 6.18
+# fs/ext4/resize.c ``ext4_resize_begin``, fs/xfs/xfs_fsops.c ``xfs_growfs_data``.
+_PASSING = (
+    "Device or resource busy",
+    "Resource temporarily unavailable",
+    "Cannot allocate memory",
+    "Interrupted system call",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The size of a file system and of its blocks, in bytes."""
+
+    size_bytes: int
+    block_bytes: int
+
+
+class Checked(Enum):
+    """What a check of a file system found."""
+
+    SOUND = "sound"
+    REPAIRED = "repaired"
+    DAMAGED = "damaged"  # and not repaired
+    NOT_CHECKED = "not checked"  # the check itself failed
+
+
+def chosen(asked: str) -> str:
+    """The file system that is asked for; "" is the default.
+
+    Raises:
+        ValueError: one sentence, there is none of that name here.
+    """
+    name = asked.lower() or DEFAULT
+    if name == "ntfs":
+        raise ValueError(
+            "file system ntfs is for Windows nodes, and this is a Linux node; set fsType to "
+            f"{', '.join(SUPPORTED)}, or keep the pod on Windows nodes with aws-ebs-csi-driver"
+        )
+    if name not in SUPPORTED:
+        raise ValueError(
+            f"file system {asked[:40]!r} is not supported; there are {', '.join(SUPPORTED)}"
+        )
+    return name
+
+
+def mkfs_command(
+    file_system: str,
+    attributes: Mapping[str, str],
+    device_path: Path,
+    *,
+    is_legacy_xfs: bool = False,
+) -> tuple[str, ...]:
+    """The command line that makes a file system.
+
+    Nothing is discarded: that takes long on large volumes and would wipe the mark that formatting
+    has begun (``node/formatting/exclusive.py``).
+
+    Args:
+        file_system: one of ``SUPPORTED``.
+        attributes: the persistent volume's ``volumeAttributes``; those for mkfs are used.
+        device_path: the device.
+        is_legacy_xfs: whether an xfs is to be mounted by Linux before 5.10, too.
+
+    Raises:
+        ValueError: one sentence, an attribute has no such value or is not for this file system.
+    """
+    wish = formatting_of(attributes)
+    fault = formatting_fault(wish, file_system)
+    if fault:
+        raise ValueError(fault)
+    if file_system in _EXT:
+        options = _ext_options(wish, _EXT_FEATURES[file_system])
+    else:
+        options = _xfs_options(wish, _XFS_OLDER_FEATURES if is_legacy_xfs else _XFS_FEATURES)
+    return (f"mkfs.{file_system}", *options, str(device_path))
+
+
+def check_block_size(file_system: str, attributes: Mapping[str, str], *, page_bytes: int) -> None:
+    """See that the kernel will mount what mkfs makes: it is not made anew once it is there.
+
+    The kernel's ext4 has no blocks above its page size; xfs has since Linux 6.12.
+
+    Args:
+        file_system: one of ``SUPPORTED``.
+        attributes: as of ``mkfs_command``.
+        page_bytes: the kernel's page size on this node.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    asked = formatting_of(attributes).block_size or ""
+    read = _SIZE.fullmatch(asked)
+    if file_system not in _EXT or read is None:
+        return
+    if int(read[1]) * _UNITS[read[2].lower()] > page_bytes:
+        raise ValueError(
+            f"volume attribute blocksize: {asked!r} is above the {page_bytes} bytes of this "
+            f"node's memory pages, and its kernel would mount no such {file_system}; take "
+            f"{page_bytes} at most, or nodes with larger pages"
+        )
+
+
+def formatting_of(attributes: Mapping[str, str]) -> Formatting:
+    """Read the attributes for mkfs, as ``Formatting.attributes`` writes them.
+
+    Raises:
+        ValueError: one sentence that names the attribute.
+    """
+    return Formatting(
+        block_size=_word(attributes, "blocksize"),
+        inode_size=_word(attributes, "inodesize"),
+        bytes_per_inode=_word(attributes, "bytesperinode"),
+        number_of_inodes=_word(attributes, "numberofinodes"),
+        ext4_big_alloc=_flag(attributes, "ext4bigalloc"),
+        ext4_cluster_size=_word(attributes, "ext4clustersize"),
+        ext4_encryption_support=_flag(attributes, "ext4encryptionsupport"),
+    )
+
+
+def check_command(file_system: str, device_path: Path) -> tuple[str, ...] | None:
+    """The command line that checks a file system before it is mounted; None where there is none.
+
+    Only what is surely right is repaired (-p, which fsck calls -a). The kernel itself recovers xfs.
+    """
+    return ("e2fsck", "-p", str(device_path)) if file_system in _EXT else None
+
+
+def check_verdict(exit_code: int) -> Checked:
+    """What the exit code of ``check_command`` says."""
+    if exit_code == 0:
+        return Checked.SOUND
+    if exit_code > 0 and exit_code & _UNCORRECTED:
+        return Checked.DAMAGED
+    if 0 < exit_code <= _CORRECTED:
+        return Checked.REPAIRED
+    return Checked.NOT_CHECKED
+
+
+def unchecked_reason(said: str) -> Reason:
+    """The reason behind a check that could not be made, by what e2fsck said."""
+    is_used = "is mounted" in said or "is in use" in said
+    return Reason.DEVICE_BUSY if is_used else Reason.FILE_SYSTEM_DAMAGED
+
+
+def grow_command(file_system: str, device_path: Path, mount_path: Path) -> tuple[str, ...]:
+    """The command line that grows a mounted file system, ext or xfs, to its device."""
+    if file_system == "xfs":
+        return ("xfs_growfs", "-d", str(mount_path))
+    return ("resize2fs", str(device_path))
+
+
+def may_grow_later(exit_code: int, said: str) -> bool:
+    """Whether a growth that failed may succeed as it is: it was killed, or met others at work.
+
+    Args:
+        exit_code: of ``grow_command``; negative for the signal that ended it.
+        said: what it said, with the kernel's errors in English.
+    """
+    return exit_code < 0 or any(each in said for each in _PASSING)
+
+
+def measured(head: bytes) -> Measured | None:
+    """The size that a file system's superblock tells; None if it is neither ext nor xfs.
+
+    Args:
+        head: the device's first ``HEAD_BYTES``.
+    """
+    return _measured_xfs(head) or _measured_ext(head)
+
+
+def can_grow(has: Measured, device_bytes: int) -> bool:
+    """Whether the device has room for a block more; a rest that is no whole block stays unused."""
+    return device_bytes - has.size_bytes >= has.block_bytes
+
+
+def _measured_xfs(head: bytes) -> Measured | None:
+    magic, block_bytes, blocks = struct.unpack_from(">4sIQ", head.ljust(16, b"\0"))
+    if magic != b"XFSB" or not block_bytes:
+        return None
+    return Measured(block_bytes * blocks, block_bytes)
+
+
+def _measured_ext(head: bytes) -> Measured | None:
+    block = head[_EXT_SUPERBLOCK:].ljust(0x160, b"\0")
+    (magic,) = struct.unpack_from("<H", block, 0x38)
+    (log_block,) = struct.unpack_from("<I", block, 0x18)
+    if magic != _EXT_MAGIC or log_block > _MOST_LOG_BLOCK:
+        return None
+    (blocks,) = struct.unpack_from("<I", block, 0x04)
+    (incompatible,) = struct.unpack_from("<I", block, 0x60)
+    if incompatible & _EXT_64BIT:
+        (high,) = struct.unpack_from("<I", block, 0x150)
+        blocks |= high << 32
+    block_bytes = 1024 << log_block
+    return Measured(blocks * block_bytes, block_bytes)
+
+
+def _ext_options(wish: Formatting, features: str) -> list[str]:
+    # -F: a whole disk has no partition table. -m0: no blocks kept for root, as the stock driver.
+    options = ["-F", "-m0", "-E", "nodiscard"]
+    for option, value in (
+        ("-b", wish.block_size),
+        ("-I", wish.inode_size),
+        ("-i", wish.bytes_per_inode),
+        ("-N", wish.number_of_inodes),
+        ("-C", wish.ext4_cluster_size),
+    ):
+        options += [option, value] if value else []
+    # mke2fs takes the last -O only, so both have to be in one.
+    more = {"bigalloc": wish.ext4_big_alloc, "encrypt": wish.ext4_encryption_support}
+    wanted = [name for name, is_wanted in more.items() if is_wanted]
+    return [*options, "-O", ",".join([features, *wanted])]
+
+
+def _xfs_options(wish: Formatting, features: str) -> list[str]:
+    options = ["-f", "-K", "-m", features, "-i", "sparse=1,nrext64=0"]
+    options += ["-b", f"size={wish.block_size}"] if wish.block_size else []
+    options += ["-i", f"size={wish.inode_size}"] if wish.inode_size else []
+    return options
+
+
+def _word(attributes: Mapping[str, str], name: str) -> str | None:
+    text = attributes.get(name, "")
+    try:
+        return values.word(text)
+    except ValueError as error:
+        raise ValueError(f"volume attribute {name}: {text[:100]!r} {error}") from error
+
+
+def _flag(attributes: Mapping[str, str], name: str) -> bool:
+    text = attributes.get(name, "")
+    try:
+        return values.boolean(text) or False
+    except ValueError as error:
+        raise ValueError(f"volume attribute {name}: {text[:100]!r} {error}") from error

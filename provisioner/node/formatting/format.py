@@ -1,0 +1,392 @@
+"""Sees to it that a volume's device has the file system asked for, and destroys nobody's data.
+
+What is done is decided in ``node/formatting/rules.py``; here it is looked up and carried out. While
+it is looked at the device is claimed: nobody else mounts or formats it. From the mark on, until the
+mark is cleared, it is one stretch that is not cut short by a waiter that leaves; if the process is
+killed within it, the mark says so to the next one.
+"""
+
+import itertools
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar, assert_never
+
+import structlog
+
+from provisioner.model.errors import NodeError, Reason, StorageError
+from provisioner.node.devices.lookup import Device, Devices
+from provisioner.node.formatting.blank_rules import (
+    ALIGNMENT_BYTES,
+    HEAD_BYTES,
+    TAIL_BYTES,
+    Data,
+    Zeros,
+)
+from provisioner.node.formatting.exclusive import (
+    CHUNK_BYTES,
+    ClaimedDevice,
+    clear_mark,
+    is_marked,
+    peek,
+    read_content,
+    unreadable,
+    write_mark,
+)
+from provisioner.node.formatting.file_system_rules import check_block_size, mkfs_command
+from provisioner.node.formatting.rules import (
+    BLKID,
+    CONSENT,
+    AskConsent,
+    Because,
+    Consent,
+    Format,
+    Mount,
+    Read,
+    Refuse,
+    Signature,
+    View,
+    is_unfinished,
+    next_step,
+    read_signature,
+    serves,
+)
+from provisioner.node.formatting.rules import HEAD_BYTES as SUPERBLOCK_BYTES
+from provisioner.node.instance.kube import NodeKube
+from provisioner.node.runtime.operations import unbroken
+from provisioner.node.runtime.patience import NotStartedError, Patience
+from provisioner.node.runtime.programs import Programs
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+# The number of a file is another one's before its closing ends.
+_CLOSINGS = itertools.count()
+
+
+class Consents:
+    """Finds a volume's persistent volume by its attachment to this node."""
+
+    def __init__(self, kube: NodeKube) -> None:
+        self._kube = kube
+
+    async def of(self, volume_id: str) -> Consent:
+        """What the persistent volume says now.
+
+        Raises:
+            KubeError: it cannot be read.
+        """
+        attachment = await self._kube.attachment(volume_id)
+        name = attachment.persistent_volume if attachment is not None else ""
+        volume = await self._kube.persistent_volume(name) if name else None
+        # The attachment's word is checked: the right volume, or nothing is allowed.
+        if volume is None or volume.volume_id(self._kube.driver) != volume_id:
+            return Consent("")
+        return Consent(name, volume.annotations.get(CONSENT))
+
+
+@dataclass(frozen=True, slots=True)
+class FileSystemWish:
+    """What is asked for.
+
+    Attributes:
+        name: "ext4", "ext3" or "xfs".
+        options: ``volumeAttributes`` of the volume; those for mkfs are used.
+        read_only: nothing is to be written, so nothing is formatted.
+    """
+
+    name: str
+    options: Mapping[str, str]
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is on the device now.
+
+    ``is_new``: it was made just now; ``is_live``: it is mounted in another mount namespace.
+    """
+
+    file_system: str
+    is_new: bool = False
+    is_live: bool = False
+
+
+class Formatter:
+    """Probes, refuses, formats.
+
+    Args:
+        programs: runs blkid and mkfs.
+        devices: looks once more before anything is written.
+        consents: asked only about a volume that would be refused.
+        patience: works on devices.
+        is_legacy_xfs: whether an xfs is to be mounted by Linux before 5.10, too.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        devices: Devices,
+        consents: Consents,
+        patience: Patience,
+        *,
+        is_legacy_xfs: bool = False,
+    ) -> None:
+        self._is_legacy_xfs = is_legacy_xfs
+        self._programs = programs
+        self._devices = devices
+        self._consents = consents
+        self._patience = patience
+
+    async def ensure(self, device: Device, wish: FileSystemWish, origin: str) -> Found:
+        """The file system on a device that is mounted nowhere on this node; made if it is blank.
+
+        Args:
+            device: the volume's device.
+            wish: what is asked for.
+            origin: "blank", "snap-…" or "vol-…" as the controller says; "" if it does not.
+
+        Raises:
+            NodeError: NOT_BLANK, FILE_SYSTEM_MISMATCH, DEVICE_READ_ONLY, DEVICE_BUSY,
+                DEVICE_NOT_FOUND, WRONG_DEVICE, FORMAT_FAILED, INVALID_REQUEST;
+                TIMED_OUT, the disk hangs.
+        """
+        try:
+            claimed = await self._claim(device)
+        except NodeError as error:
+            if error.reason is Reason.DEVICE_BUSY and await self._is_live(device, wish):
+                return Found(wish.name, is_live=True)
+            raise
+        try:
+            view = await self._view(claimed, device, wish, origin)
+            while True:
+                match step := next_step(view):
+                    case Read():
+                        view = replace(view, content=await self._content(claimed, device))
+                    case AskConsent():
+                        view = replace(view, consent=await self._consent(device))
+                    case Refuse():
+                        raise NodeError(step.reason, step.message)
+                    case Mount():
+                        if step.clears_mark:
+                            await self._on(device, lambda: clear_mark(claimed, device))
+                        return Found(step.file_system)
+                    case Format():
+                        return await self._format(claimed, device, wish, step)
+                    case _:
+                        assert_never(step)
+        finally:
+            claimed.close()
+
+    async def forget_mark(self, device: Device) -> None:
+        """Clear a mark of ours before a volume is used as a raw device, with data of any kind.
+
+        A device without one is not claimed: pods may be at work on it.
+
+        Raises:
+            NodeError: DEVICE_NOT_FOUND, WRONG_DEVICE; DEVICE_BUSY, it has a mark and is in use, as
+                by an mkfs that goes on; TIMED_OUT, the disk hangs.
+        """
+        read = partial(peek, device.path)
+        if not await self._on(device, lambda: is_marked(read, device)):
+            return
+        claimed = await self._claim(device)
+        try:
+            if not await self._on(device, lambda: claimed.is_read_only):
+                await self._on(device, lambda: clear_mark(claimed, device))
+        finally:
+            claimed.close()
+
+    async def _claim(self, device: Device) -> ClaimedDevice:
+        """Have a device for us alone, until it is closed.
+
+        Raises:
+            NodeError: DEVICE_BUSY, DEVICE_NOT_FOUND, WRONG_DEVICE; TIMED_OUT, the disk hangs, or
+                hung in somebody's hands before; PROGRAM_MISSING, no thread can be started.
+        """
+        claimed = await self._patience.call(
+            device.resource,
+            partial(ClaimedDevice.open, device.path),
+            what=f"opening {device.path} of volume {device.volume_id}",
+            undo=ClaimedDevice.close,
+        )
+        if claimed.number != device.number:
+            claimed.close()
+            raise NodeError(
+                Reason.WRONG_DEVICE,
+                f"{device.path} of volume {device.volume_id} is another device by now; it is tried "
+                "again",
+            )
+        return claimed
+
+    async def _is_live(self, device: Device, wish: FileSystemWish) -> bool:
+        """Whether what is asked for is mounted in another mount namespace, and may be here too.
+
+        There somebody has a file of it open, such as an agent with kubelet's folder in its own
+        container. Nothing is written before the mount then, and at the mount the kernel gives the
+        file system that it has already, or refuses.
+        """
+        if not self._devices.is_live(device):
+            return False
+        signature = await self._signature(device)
+        if not serves(signature, wish.name):
+            return False
+        log.warning(
+            "mounting what is in use in another mount namespace",
+            volume=device.volume_id,
+            device=str(device.path),
+            file_system=signature.type,
+        )
+        return True
+
+    async def _on(
+        self,
+        device: Device,
+        work: Callable[[], T],
+        *,
+        if_left: Callable[[], None] = lambda: None,
+    ) -> T:
+        """Work on a device, for as long as somebody waits: nothing is cut short by a slow disk."""
+        what = f"work on {device.path} of volume {device.volume_id}"
+        try:
+            return await self._patience.call(
+                device.resource, work, what=what, is_bounded=False, if_left=if_left
+            )
+        except OSError as error:
+            raise unreadable(device.path, error) from error
+
+    async def _content(self, claimed: ClaimedDevice, device: Device) -> Zeros | Data:
+        unwanted = threading.Event()
+        read = partial(read_content, claimed, device.size_bytes, device.volume_id, unwanted)
+        return await self._on(device, read, if_left=unwanted.set)
+
+    async def _close(self, held: int) -> None:
+        close = partial(os.close, held)
+        try:
+            await self._patience.call(
+                f"closing {next(_CLOSINGS)}", close, what="closing a device", is_bounded=False
+            )
+        except NotStartedError:
+            close()  # the device is used by what has just ended: this hardly ever blocks
+
+    async def _view(
+        self, claimed: ClaimedDevice, device: Device, wish: FileSystemWish, origin: str
+    ) -> View:
+        head, has_mark, is_read_only = await self._on(
+            device,
+            lambda: (
+                claimed.read(0, SUPERBLOCK_BYTES),
+                is_marked(claimed.read, device),
+                claimed.is_read_only,
+            ),
+        )
+        signature = await self._signature(device)
+        return View(
+            device=str(device.path),
+            volume_id=device.volume_id,
+            wanted=wish.name,
+            read_only=wish.read_only,
+            device_read_only=is_read_only,
+            origin=origin,
+            signature=signature,
+            is_unfinished=is_unfinished(signature.type, head),
+            is_marked=has_mark,
+        )
+
+    async def _signature(self, device: Device) -> Signature:
+        ran = await self._programs.run(*BLKID, device.path, why=f"to see what {device.path} has")
+        try:
+            return read_signature(ran.exit_code, ran.stdout)
+        except ValueError as error:
+            raise NodeError(
+                Reason.FORMAT_FAILED,
+                f"what is on volume {device.volume_id} ({device.path}) is not known, so it is "
+                f"neither formatted nor mounted: {error} ({ran.ending}: {ran.essence})",
+            ) from error
+
+    async def _consent(self, device: Device) -> Consent:
+        try:
+            return await self._consents.of(device.volume_id)
+        except StorageError as error:
+            return Consent("", trouble=error.message)
+
+    async def _format(
+        self, claimed: ClaimedDevice, device: Device, wish: FileSystemWish, step: Format
+    ) -> Found:
+        try:
+            command = mkfs_command(
+                wish.name, wish.options, device.path, is_legacy_xfs=self._is_legacy_xfs
+            )
+            check_block_size(wish.name, wish.options, page_bytes=mmap.PAGESIZE)
+        except ValueError as error:
+            raise NodeError(
+                Reason.INVALID_REQUEST, f"volume {device.volume_id} is not formatted: {error}"
+            ) from error
+        # Nothing was written up to here.
+        await self._devices.verify(device)
+        began_s = time.monotonic()
+        with unbroken(f"formatting {device.path} with {wish.name}"):
+            if step.writes_mark:
+                await self._on(device, lambda: write_mark(claimed, device, time.time()))
+            if step.because is Because.CONSENT:
+                # An older mark would let data be formatted over that are still there, should the
+                # erasing end early and the consent be taken back.
+                await self._on(device, lambda: clear_mark(claimed, device))
+                await self._on(device, lambda: _erase_signatures(claimed, device.size_bytes))
+            # A disk that goes while somebody has it open leaves its name to no other one.
+            held = await self._on(device, claimed.hold)
+            try:
+                claimed.close()  # mkfs claims it itself
+                await self._mkfs(command, device)
+            finally:
+                await self._close(held)
+            await self._finish(device, wish)
+        log.info(
+            "formatted a volume",
+            volume=device.volume_id,
+            device=str(device.path),
+            file_system=wish.name,
+            because=step.because.value,
+            seconds=round(time.monotonic() - began_s, 3),
+        )
+        return Found(wish.name, is_new=True)
+
+    async def _mkfs(self, command: tuple[str | Path, ...], device: Device) -> None:
+        ran = await self._programs.run(*command, why=f"to format {device.path}")
+        if ran.exit_code:
+            raise NodeError(
+                Reason.FORMAT_FAILED,
+                f"volume {device.volume_id} could not be formatted: "
+                f"{' '.join(str(word) for word in command)} ended with {ran.ending}: {ran.essence}",
+            )
+
+    async def _finish(self, device: Device, wish: FileSystemWish) -> None:
+        """See that the file system is there; only then the mark goes."""
+        claimed = await self._claim(device)
+        try:
+            view = await self._view(claimed, device, wish, "")
+            if view.signature.type != wish.name or view.is_unfinished:
+                raise NodeError(
+                    Reason.FORMAT_FAILED,
+                    f"volume {device.volume_id} ({device.path}) was formatted with {wish.name}, "
+                    f"and then blkid finds {view.signature} on it; it is not mounted",
+                )
+            await self._on(device, lambda: clear_mark(claimed, device))
+        finally:
+            claimed.close()
+
+
+def _erase_signatures(claimed: ClaimedDevice, size_bytes: int) -> None:
+    """Zero the beginning and the end: what another program left there is not to be found again.
+
+    mkfs writes over some signatures only, and a volume with two of them is not mounted.
+    """
+    chunk = bytes(CHUNK_BYTES)
+    tail = max(0, size_bytes - TAIL_BYTES) // ALIGNMENT_BYTES * ALIGNMENT_BYTES
+    for begin, end in ((0, min(HEAD_BYTES, tail)), (tail, size_bytes)):
+        for offset in range(begin, end, CHUNK_BYTES):
+            claimed.write(offset, chunk[: min(CHUNK_BYTES, end - offset)])

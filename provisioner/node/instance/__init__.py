@@ -1,0 +1,1 @@
+"""This node: its instance, its limit, its end."""

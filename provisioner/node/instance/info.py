@@ -1,0 +1,222 @@
+"""What kubelet writes into CSINode: the instance, where it is, how many volumes of ours fit."""
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from provisioner.model import instance_identity
+from provisioner.model.attachment_limit import (
+    LIMIT_ANNOTATION,
+    UNKNOWN,
+    AttachmentLimit,
+    NotedLimit,
+    known_limit,
+)
+from provisioner.model.errors import KubeError, NodeError, Reason, StorageError
+from provisioner.model.instance_identity import TYPE_LABEL
+from provisioner.model.node_requests import NodeInfo
+from provisioner.node.instance.kube import NodeKube
+from provisioner.node.instance.metadata import Metadata
+from provisioner.node.instance.volume_limit_rules import LimitOptions, max_volumes
+
+# How long it is believed that a volume is ours or foreign: it may be given to Kubernetes where it
+# is, or taken from it.
+BELIEVED_S = 300.0
+# How long what the controller noted of the type is believed; kubelet may ask every 10 s.
+NOTE_BELIEVED_S = 60.0
+_AS_BEFORE = "foreign volumes are taken to be as many as before"
+_DEVICE = re.compile(r"^(?:/dev/)?(?:sd|xvd)?([a-z]+)[0-9]*$")
+
+log = structlog.get_logger(__name__)
+
+
+class Foreign:
+    """Counts the EBS volumes on this instance that no attachment of ours explains.
+
+    A volume is ours if Kubernetes says so in the Node's status, or if there is an attachment of it
+    to this node: that is made before a volume is attached and goes after it was detached, so that
+    this holds also after a reboot with volumes attached, and while one comes or goes. Who is whose
+    is remembered for some minutes: at rest the API server is asked no more often than that.
+
+    Args:
+        kube: for the Node and its attachments.
+        metadata: for the mapping that tells the volumes of Xen instances.
+        volumes: the EBS volumes that the machine sees now; empty on Xen.
+        believed_s: when it is asked again whose a volume is, in seconds.
+    """
+
+    def __init__(
+        self,
+        kube: NodeKube,
+        metadata: Metadata,
+        volumes: Callable[[], Awaitable[frozenset[str]]],
+        *,
+        believed_s: float = BELIEVED_S,
+    ) -> None:
+        self._kube = kube
+        self._metadata = metadata
+        self._volumes = volumes
+        self._believed_s = believed_s
+        self._is_ours: dict[str, bool] = {}
+        self._ask_at_s: dict[str, float] = {}
+
+    async def count(self) -> int:
+        """How many, the root volume among them.
+
+        Raises:
+            KubeError: it is time to ask whose a volume is, and the API server does not tell.
+            NodeError: TIMED_OUT, a look at the disks hangs.
+        """
+        seen = await self._volumes()
+        if not seen:
+            return await self._count_by_mapping()
+        now_s = time.monotonic()
+        self._ask_at_s = {each: at_s for each, at_s in self._ask_at_s.items() if each in seen}
+        if unknown := {each for each in seen if now_s >= self._ask_at_s.get(each, now_s)}:
+            ours = (await self._kube.node()).volumes(self._kube.driver)
+            for each in sorted(unknown):
+                is_ours = each in ours or await self._kube.attachment(each) is not None
+                self._is_ours[each] = is_ours
+                self._ask_at_s[each] = now_s + self._believed_s
+        self._is_ours = {each: self._is_ours[each] for each in seen}
+        return sum(not is_ours for is_ours in self._is_ours.values())
+
+    async def _count_by_mapping(self) -> int:
+        """By the devices that a Xen instance was started with; those of later are not seen."""
+        mapped = {_letters(device) for device in await self._metadata.mapped_devices()}
+        if not mapped:
+            return 1
+        ours = (await self._kube.node()).volumes(self._kube.driver)
+        for volume_id in sorted(ours):
+            attachment = await self._kube.attachment(volume_id)
+            if attachment is not None:
+                mapped.discard(_letters(attachment.device_path))
+        return 1 + len(mapped)
+
+
+class Info:
+    """NodeGetInfo, worked out anew each time it is asked: volumes and interfaces come and go.
+
+    Args:
+        kube: for the limit of an instance type that no table has.
+        metadata: which instance this is, and its interfaces.
+        foreign: counts the volumes that are not ours.
+        options: what the administrator says.
+        note_believed_s: when the limit that is noted on the Node is read again, in seconds.
+    """
+
+    def __init__(
+        self,
+        kube: NodeKube,
+        metadata: Metadata,
+        foreign: Foreign,
+        options: LimitOptions,
+        *,
+        note_believed_s: float = NOTE_BELIEVED_S,
+    ) -> None:
+        self._kube = kube
+        self._metadata = metadata
+        self._foreign = foreign
+        self._options = options
+        self._note_believed_s = note_believed_s
+        self._noted: NotedLimit | None = None
+        self._read_note_at_s = 0.0
+        self._foreign_count: int | None = None
+        self._told: dict[str, object] = {}
+        self._warned: set[str] = set()
+        self._lock = asyncio.Lock()
+
+    async def get(self) -> NodeInfo:
+        """What is true now.
+
+        Raises:
+            NodeError: METADATA_UNAVAILABLE, something is not known yet that the answer depends on.
+        """
+        async with self._lock:
+            identity = await self._metadata.identity()
+            fitting = await self._max_volumes(identity.instance_type)
+        return NodeInfo(identity.instance_id, fitting, instance_identity.segments_of(identity))
+
+    async def _max_volumes(self, instance_type: str) -> int:
+        if self._options.attach_limit is not None:
+            return self._options.attach_limit
+        limit = await self._limit_of(instance_type)
+        # What makes no difference is not asked for.
+        interfaces = await self._metadata.interfaces() if limit.is_shared else 1
+        foreign = await self._count_foreign() if self._options.reserved is None else 0
+        fitting = max_volumes(limit, foreign=foreign, interfaces=interfaces, options=self._options)
+        self._tell(max_volumes=fitting, limit=str(limit), foreign=foreign, interfaces=interfaces)
+        return fitting
+
+    async def _limit_of(self, instance_type: str) -> AttachmentLimit:
+        limit = known_limit(instance_type)
+        if limit is not None:
+            return limit
+        noted = self._noted
+        if noted is not None and noted.instance_type != instance_type:
+            noted = None
+        read: NotedLimit | None = None
+        if noted is None or time.monotonic() >= self._read_note_at_s:
+            read = await self._read_note(may_fail=noted is not None)
+        if read is not None and read.instance_type == instance_type:
+            self._noted = noted = read
+        if noted is None:
+            self._tell_of_guess(instance_type, read)
+        return noted.limit if noted is not None else UNKNOWN
+
+    async def _read_note(self, *, may_fail: bool) -> NotedLimit | None:
+        """What the Node says; None if it says nothing now that could be read."""
+        try:
+            text = (await self._kube.node()).annotations.get(LIMIT_ANNOTATION, "")
+        except KubeError as exc:
+            if may_fail:
+                return None
+            raise _unknown("how many volumes the instance type takes", exc) from exc
+        self._read_note_at_s = time.monotonic() + self._note_believed_s
+        try:
+            return NotedLimit.parse(text) if text else None
+        except ValueError as exc:
+            self._warn_once(f"the annotation {LIMIT_ANNOTATION} of the Node is left aside: {exc}")
+            return None
+
+    def _tell_of_guess(self, instance_type: str, read: NotedLimit | None) -> None:
+        other = ""
+        if read is not None:
+            other = f"; now it is for {read.instance_type}, by the label {TYPE_LABEL}"
+        self._warn_once(
+            f"the instance type {instance_type} is in no table; {UNKNOWN} is taken for it until "
+            f"the controller has written the annotation {LIMIT_ANNOTATION} on the Node{other}"
+        )
+
+    async def _count_foreign(self) -> int:
+        try:
+            self._foreign_count = await self._foreign.count()
+            self._warned.discard(_AS_BEFORE)
+        except StorageError as exc:
+            if self._foreign_count is None:
+                raise _unknown("which volumes on this instance are ours", exc) from exc
+            self._warn_once(_AS_BEFORE, error=exc.message)
+        return self._foreign_count
+
+    def _warn_once(self, event: str, **facts: object) -> None:
+        if event not in self._warned:
+            self._warned.add(event)
+            log.warning(event, **facts)
+
+    def _tell(self, **facts: object) -> None:
+        if any(self._told.get(name) != value for name, value in facts.items()):
+            self._told |= facts
+            log.info("this many volumes fit on this node", **facts)
+
+
+def _unknown(what: str, exc: StorageError) -> NodeError:
+    return NodeError(Reason.METADATA_UNAVAILABLE, f"it is not known yet {what}: {exc.message}")
+
+
+def _letters(device: str) -> str:
+    """What names a device to Xen, whose kernels call sdf also xvdf."""
+    found = _DEVICE.match(device)
+    return found[1] if found else device

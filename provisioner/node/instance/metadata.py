@@ -1,0 +1,390 @@
+"""What this instance is and has: from its metadata service, else from its Node object.
+
+Of the service, version 2: text by path, with a token that expires. Source: EC2 user guide "Use the
+Instance Metadata Service to access instance metadata".
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Self, TypeVar
+
+import aiohttp
+import structlog
+
+from provisioner.model import instance_identity
+from provisioner.model.errors import KubeError, NodeError, Reason
+from provisioner.model.node_view import InstanceIdentity
+from provisioner.node.instance.kube import NodeKube
+from provisioner.node.runtime.sysfs import Roots
+
+ENDPOINT = "http://169.254.169.254"
+_TOKEN_TTL_S = 21600
+_RENEW_BEFORE_S = 60.0
+# It answers within milliseconds, from the machine itself; a lost packet is no reason to wait long.
+_TIMEOUT = aiohttp.ClientTimeout(total=1.0)
+PAUSES_S = (0.1, 0.5, 1.0)
+_FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
+_HOP_LIMIT = (
+    "is the instance's hop limit 1 (HttpPutResponseHopLimit), too low for a pod without "
+    "hostNetwork, or does a network policy forbid it?"
+)
+WAIT_S = 60.0
+_LOOK_S = 2.0
+# Where the service is kept from pods on purpose, or is away, it is not asked at each turn: to find
+# that out takes seconds.
+_ASK_AGAIN_S = 60.0
+_MACS = "meta-data/network/interfaces/macs/"
+_MAPPING = "meta-data/block-device-mapping/"
+# PCI vendor and devices of Amazon's network adapters (ENA).
+# Source: Linux drivers/net/ethernet/amazon/ena/ena_pci_id_tbl.h.
+_ENA = {("0x1d0f", device) for device in ("0x0ec2", "0x1ec2", "0xec20", "0xec21")}
+
+# Nitro instances have their id there, which needs nobody to be asked; others something else.
+# Source: EC2 user guide "Detect whether a host is an EC2 instance".
+_BOARD = Path("class/dmi/id/board_asset_tag")
+_INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,17}")
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+
+class _TryAgainError(Exception):
+    """A failure that may be over in a moment."""
+
+
+class Imds:
+    """Asks with short timeouts and tries again a few times; then it raises.
+
+    Args:
+        endpoint: URL without a path.
+        pauses_s: how long to wait before each further try, in seconds.
+    """
+
+    def __init__(self, endpoint: str = ENDPOINT, *, pauses_s: tuple[float, ...] = PAUSES_S) -> None:
+        self._endpoint = endpoint.rstrip("/")
+        self._pauses_s = pauses_s
+        self._session: aiohttp.ClientSession | None = None
+        self._token = ""
+        self._token_until_s = 0.0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def get(self, path: str) -> str | None:
+        """The text at a path below /latest; None where there is none (404).
+
+        Raises:
+            NodeError: METADATA_UNAVAILABLE, with what to look at.
+        """
+        for pause_s in (*self._pauses_s, None):
+            try:
+                return await self._get(path)
+            except (_TryAgainError, *_FAILURES) as exc:
+                if pause_s is None:
+                    raise self._unavailable(path, exc) from exc
+            await asyncio.sleep(pause_s)
+        raise AssertionError  # the last pause is None
+
+    async def _get(self, path: str) -> str | None:
+        headers = {"X-aws-ec2-metadata-token": await self._current_token()}
+        url = f"{self._endpoint}/latest/{path}"
+        async with self._connected().get(url, headers=headers) as response:
+            if response.status == HTTPStatus.NOT_FOUND:
+                return None
+            if response.status == HTTPStatus.UNAUTHORIZED:
+                self._token = ""  # the instance was stopped and started, or a clock jumped
+                raise _TryAgainError("its token is no longer accepted")
+            self._check(response.status)
+            return await response.text()
+
+    async def _current_token(self) -> str:
+        now_s = time.monotonic()
+        if not self._token or now_s >= self._token_until_s:
+            headers = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_TTL_S)}
+            url = f"{self._endpoint}/latest/api/token"
+            async with self._connected().put(url, headers=headers) as response:
+                self._check(response.status)
+                self._token = (await response.text()).strip()
+            self._token_until_s = now_s + _TOKEN_TTL_S - _RENEW_BEFORE_S
+        return self._token
+
+    def _check(self, status: int) -> None:
+        if status == HTTPStatus.FORBIDDEN:
+            message = (
+                f"the instance metadata service at {self._endpoint} refuses (HTTP 403): it is "
+                "turned off for this instance (HttpEndpoint), or asked through a proxy"
+            )
+            raise NodeError(Reason.METADATA_UNAVAILABLE, message)
+        if status != HTTPStatus.OK:
+            raise _TryAgainError(f"HTTP {status}")
+
+    def _unavailable(self, path: str, exc: Exception) -> NodeError:
+        where = f"the instance metadata service at {self._endpoint}"
+        if isinstance(exc, _TryAgainError):
+            message = f"{where} gives no {path}: {exc}"
+        else:
+            why = "no answer in time" if isinstance(exc, TimeoutError) else f"{exc}"
+            message = f"{where} does not answer ({why}): {_HOP_LIMIT}"
+        return NodeError(Reason.METADATA_UNAVAILABLE, message)
+
+    def _connected(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                timeout=_TIMEOUT, cookie_jar=aiohttp.DummyCookieJar()
+            )
+        return self._session
+
+
+class Metadata:
+    """Facts about this instance; a flake is retried and never changes an answer.
+
+    A Node object may be that of a machine which had the name before: what only the Node tells is
+    held against the machine's board where that has the id; else ``keep`` asks the metadata service
+    again and again.
+
+    Args:
+        imds: the metadata service; None where it must not be asked.
+        kube: for the Node object.
+        roots: where sysfs is.
+        wait_s: how long to wait for a Node object without labels, in seconds.
+        look_s: how often to look at it, in seconds.
+        ask_again_s: how long a service that did not answer is left alone, in seconds.
+        on_other: called when the service contradicts what the Node object has told before: whoever
+            was told that has to ask anew.
+    """
+
+    def __init__(
+        self,
+        imds: Imds | None,
+        kube: NodeKube,
+        roots: Roots,
+        *,
+        wait_s: float = WAIT_S,
+        look_s: float = _LOOK_S,
+        ask_again_s: float = _ASK_AGAIN_S,
+        on_other: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._imds = imds
+        self._kube = kube
+        self._roots = roots
+        self._wait_s = wait_s
+        self._look_s = look_s
+        self._ask_again_s = ask_again_s
+        self._on_other = on_other
+        self._identity: InstanceIdentity | None = None
+        self._is_of_imds = False
+        self._is_on_board = False
+        self._asking = asyncio.Lock()
+        self._ask_at_s = 0.0 if imds is not None else float("inf")
+        self._silence_told = False
+        self._interfaces: int | None = None
+        self._mapped: frozenset[str] | None = None
+
+    async def identity(self) -> InstanceIdentity:
+        """Which instance this is; what the metadata service told holds while this process runs.
+
+        Raises:
+            NodeError: METADATA_UNAVAILABLE, nobody tells, or the Node object is that of another
+                instance; the message says what would help.
+        """
+        async with self._asking:
+            return await self._asked()
+
+    async def instance_id(self) -> str:
+        """The instance's id as far as it is known; it is asked for only if nothing is.
+
+        Raises:
+            NodeError: as ``identity``.
+        """
+        known = self._identity or await self.identity()
+        return known.instance_id
+
+    async def keep(self) -> None:
+        """Ask the service again by itself, as long as only the Node says which instance this is.
+
+        Kubelet may never ask again: before Kubernetes 1.34 it does so only when the plugin
+        registers. Ends once the service has told; where the board has the id; where the service
+        must not be asked.
+        """
+        while self._imds is not None:
+            await asyncio.sleep(max(self._ask_at_s - time.monotonic(), self._look_s))
+            if self._is_of_imds or self._is_on_board:
+                return
+            if self._identity is not None and self._may_ask():
+                await self.identity()
+
+    async def _asked(self) -> InstanceIdentity:
+        before = self._identity
+        if self._is_of_imds and before is not None:
+            return before
+        told = await self._of_imds() if before is None or self._may_ask() else None
+        self._is_of_imds = told is not None
+        found = self._identity = told or before or await self._of_node()
+        if found != before:
+            log.info("this node is known", **_shown(found))
+        if before is not None and _place(found) != _place(before):
+            log.error("the Node object told another instance than this one", **_shown(before))
+            self._on_other()
+        return found
+
+    async def interfaces(self) -> int:
+        """How many network interfaces are attached now, the primary one among them.
+
+        From the metadata service. While that does not answer it is the number last told; if it
+        never did, the network adapters on the PCI bus are counted.
+        """
+        if found := await self._told(_MACS, _lines):
+            self._interfaces = len(found)
+        if self._interfaces is not None:
+            return self._interfaces
+        return max(await asyncio.to_thread(_adapters, self._roots.sys), 1)
+
+    async def mapped_devices(self) -> frozenset[str]:
+        """The device names of EBS volumes beside the root that the instance was started with.
+
+        For Xen instances, where a volume cannot be told by its device. EC2 does not bring the
+        mapping up to date while an instance runs, so it is read once. Empty if nobody tells.
+        """
+        if self._mapped is None:
+            names = await self._told(_MAPPING, _lines)
+            ebs = [name for name in names or () if name.startswith("ebs")]
+            devices = [await self._told(_MAPPING + name, str.strip) for name in ebs]
+            if names is not None and None not in devices:
+                self._mapped = frozenset(device for device in devices if device)
+        return self._mapped or frozenset()
+
+    async def _of_imds(self) -> InstanceIdentity | None:
+        if self._imds is None:
+            return None
+        try:
+            document = await self._imds.get("dynamic/instance-identity/document")
+            outpost_arn = await self._imds.get("meta-data/outpost-arn") or ""
+            return instance_identity.of_document((document or "").encode(), outpost_arn.strip())
+        except (NodeError, ValueError) as exc:
+            if not self._silence_told:
+                log.warning(
+                    "taking the Node object in place of the metadata service", error=str(exc)
+                )
+            self._leave_imds_alone()
+            self._silence_told = True
+            return None
+
+    async def _of_node(self) -> InstanceIdentity:
+        until_s = time.monotonic() + self._wait_s
+        said = ""
+        while True:
+            try:
+                found = instance_identity.of_node(await self._kube.node())
+                return await self._held_against_board(found)
+            except (KubeError, ValueError) as exc:
+                why = str(exc)
+            if why != said:
+                log.warning("waiting for the Node object to tell which instance this is", why=why)
+                said = why
+            if time.monotonic() + self._look_s >= until_s:
+                raise NodeError(Reason.METADATA_UNAVAILABLE, _nobody_tells(why))
+            await asyncio.sleep(self._look_s)
+
+    async def _held_against_board(self, told: InstanceIdentity) -> InstanceIdentity:
+        board = await asyncio.to_thread(on_board, self._roots.sys)
+        if board in {"", told.instance_id}:
+            self._is_on_board = bool(board)
+            return told
+        raise NodeError(
+            Reason.METADATA_UNAVAILABLE,
+            f"spec.providerID of Node {self._kube.node_name} names {told.instance_id}, but this "
+            f"machine is {board} ({self._roots.sys / _BOARD}): the Node is that of a machine that "
+            "had this name before; delete it and restart kubelet, or let the node plugin reach the "
+            "instance metadata service",
+        )
+
+    async def _told(self, path: str, read: Callable[[str], T]) -> T | None:
+        """What the service says, None if it says nothing, or said nothing a moment ago."""
+        if self._imds is None or not self._may_ask():
+            return None
+        try:
+            text = await self._imds.get(path)
+        except NodeError as exc:
+            self._leave_imds_alone()
+            if not self._silence_told:
+                log.warning(
+                    "the metadata service is silent; volumes and interfaces are counted without it",
+                    interfaces="unknown" if self._interfaces is None else self._interfaces,
+                    error=exc.message,
+                )
+                self._silence_told = True
+            return None
+        if self._silence_told:
+            log.info("the metadata service answers again")
+            self._silence_told = False
+        return read(text or "")
+
+    def _may_ask(self) -> bool:
+        return time.monotonic() >= self._ask_at_s
+
+    def _leave_imds_alone(self) -> None:
+        self._ask_at_s = time.monotonic() + self._ask_again_s
+
+
+def _nobody_tells(why: str) -> str:
+    return (
+        f"it is not known which EC2 instance this node is: {why}; a cloud controller sets this on "
+        "Nodes, or the controller with --initialize-nodes, or let the node plugin reach the "
+        "instance metadata service"
+    )
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip("/") for line in text.split() if line]
+
+
+def _place(identity: InstanceIdentity) -> tuple[str, str, str]:
+    """What kubelet keeps of it, and writes anew only when the plugin registers."""
+    return identity.instance_id, identity.zone, identity.outpost_arn
+
+
+def on_board(sys: Path) -> str:
+    """The instance id that the machine's board has, "" if it has none."""
+    try:
+        tag = (sys / _BOARD).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return tag if _INSTANCE_ID.fullmatch(tag) else ""
+
+
+def _shown(identity: InstanceIdentity) -> dict[str, str]:
+    return {
+        "instance": identity.instance_id,
+        "type": identity.instance_type,
+        "zone": identity.zone,
+        "outpost": identity.outpost_arn,
+    }
+
+
+def _adapters(sys: Path) -> int:
+    """Amazon's network adapters on the PCI bus; that is seen from every network namespace."""
+
+    def id_of(device: Path, name: str) -> str:
+        try:
+            return (device / name).read_text().strip()
+        except OSError:  # pulled out meanwhile
+            return ""
+
+    devices = sys / "bus" / "pci" / "devices"
+    if not devices.is_dir():
+        return 0
+    return sum((id_of(each, "vendor"), id_of(each, "device")) in _ENA for each in devices.iterdir())

@@ -1,0 +1,319 @@
+"""Series of the volumes on this node, by claim: their size, and what EBS counts of them.
+
+How full they are the kubelet tells (``kubelet_volume_stats_*``).
+
+Prometheus collects without waiting, so the volumes are measured before (``refresh``), for a limited
+time: what hangs is told as unreadable and holds up neither a scrape nor the other volumes. To which
+claims they belong is asked once per volume, and remembered while it is seen.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from functools import partial
+
+import structlog
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from provisioner.model.errors import KubeError, NodeError, StorageError
+from provisioner.node.devices import nvme
+from provisioner.node.devices.lookup import Device, Devices
+from provisioner.node.instance.kube import NodeKube
+from provisioner.node.metrics import nvme_statistics_rules
+from provisioner.node.metrics.nvme_statistics_rules import Latencies, Statistics
+from provisioner.node.runtime.patience import Patience
+
+# How long a volume without an attachment is left alone: the root volume has none for good.
+FOREIGN_S = 300.0
+AGAIN_S = 15.0
+
+log = structlog.get_logger(__name__)
+PREFIX = "ebs_provisioner_node_volume_"
+_BOUNDS_S = (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.03, 0.06, 0.25, 1.0)
+LABELS = ("volume_id", "persistentvolume", "namespace", "claim")
+# Below Prometheus's own patience, which is 10 s by default.
+BUDGET_S = 4.0
+PATIENCE_S = 2.0
+_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeName:
+    """What people know a volume by; "" for what is not known, as of inline volumes.
+
+    Attributes:
+        persistent_volume: its name.
+        namespace, claim: of the claim that it is bound to.
+        device_path: what it was attached as, for devices that are known by nothing else.
+    """
+
+    persistent_volume: str
+    namespace: str
+    claim: str
+    device_path: str
+
+
+class VolumeNames:
+    """Looks up names by attachment and persistent volume.
+
+    Args:
+        kube: where they are.
+        foreign_s: when a volume that is not ours is looked at again, in seconds.
+        again_s: when the API server is asked again after it failed, in seconds.
+    """
+
+    def __init__(
+        self, kube: NodeKube, *, foreign_s: float = FOREIGN_S, again_s: float = AGAIN_S
+    ) -> None:
+        self._kube = kube
+        self._foreign_s = foreign_s
+        self._again_s = again_s
+        self._names: dict[str, VolumeName] = {}
+        self._foreign: dict[str, float] = {}  # until when
+        self._ask_at_s = 0.0
+        self._told: frozenset[str] = frozenset()
+        self._told_until_s = 0.0
+
+    async def of(self, seen: AbstractSet[str]) -> dict[str, VolumeName]:
+        """The names of those among these volumes that are ours, as far as they are known."""
+        now_s = time.monotonic()
+        self._names = {each: name for each, name in self._names.items() if each in seen}
+        self._foreign = {
+            each: until_s
+            for each, until_s in self._foreign.items()
+            if each in seen and now_s < until_s
+        }
+        if now_s >= self._ask_at_s:
+            try:
+                for volume_id in sorted(seen - self._names.keys() - self._foreign.keys()):
+                    await self._look_up(volume_id, now_s)
+            except KubeError as exc:
+                self._ask_at_s = now_s + self._again_s
+                log.info("some volumes are not measured: their claims are not known", why=str(exc))
+        return dict(self._names)
+
+    async def told(self) -> frozenset[str]:
+        """The volumes that Kubernetes says are here, or said last while it cannot be asked.
+
+        For machines that see none by themselves, as on Xen.
+        """
+        now_s = time.monotonic()
+        if now_s >= self._told_until_s:
+            self._told_until_s = now_s + self._again_s
+            try:
+                self._told = (await self._kube.node()).volumes(self._kube.driver)
+            except KubeError as exc:
+                log.info("volumes on this node are as they were", why=exc.message)
+        return self._told
+
+    async def _look_up(self, volume_id: str, now_s: float) -> None:
+        attachment = await self._kube.attachment(volume_id)
+        if attachment is None:
+            self._foreign[volume_id] = now_s + self._foreign_s
+            return
+        name = attachment.persistent_volume
+        volume = await self._kube.persistent_volume(name) if name else None
+        claim = volume.spec.claim_ref if volume is not None else None
+        namespace, claim_name = (claim.namespace, claim.name) if claim is not None else ("", "")
+        self._names[volume_id] = VolumeName(name, namespace, claim_name, attachment.device_path)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One volume at one moment.
+
+    Attributes:
+        labels: the values of ``LABELS``.
+        device_bytes: None if it could not be seen.
+        statistics: None if the device keeps none.
+        trouble: why something is missing that should be there, "" for nothing.
+    """
+
+    labels: tuple[str, ...]
+    device_bytes: int | None = None
+    statistics: Statistics | None = None
+    trouble: str = ""
+
+
+_COUNTERS: tuple[tuple[str, str, Callable[[Statistics], float]], ...] = (
+    ("reads", "Read operations, as EBS counts them.", lambda page: page.reads),
+    ("writes", "Write operations.", lambda page: page.writes),
+    ("read_bytes", "Bytes read.", lambda page: page.read_bytes),
+    ("written_bytes", "Bytes written.", lambda page: page.written_bytes),
+    ("read_seconds", "Time that read operations took.", lambda page: page.read_s),
+    ("write_seconds", "Time that write operations took.", lambda page: page.write_s),
+)
+_EXCEEDED: tuple[tuple[str, str, Callable[[Statistics], tuple[float, float]]], ...] = (
+    (
+        "exceeded_iops_seconds",
+        "Time during which more IOPS were asked for than the volume, or the instance, allows.",
+        lambda page: (page.volume_iops_exceeded_s, page.instance_iops_exceeded_s),
+    ),
+    (
+        "exceeded_throughput_seconds",
+        "Time during which more throughput was asked for than the volume, or the instance, allows.",
+        lambda page: (page.volume_throughput_exceeded_s, page.instance_throughput_exceeded_s),
+    ),
+)
+
+
+def series_of(volumes: Collection[Measured]) -> Iterator[Metric]:
+    """The series of these volumes."""
+    size = GaugeMetricFamily(f"{PREFIX}device_bytes", "Size of the device.", labels=LABELS)
+    unreadable = GaugeMetricFamily(
+        f"{PREFIX}unreadable",
+        "1 if the volume or its statistics could not be read: see the log.",
+        labels=LABELS,
+    )
+    for each in volumes:
+        unreadable.add_metric(each.labels, float(bool(each.trouble)))
+        if each.device_bytes is not None:
+            size.add_metric(each.labels, each.device_bytes)
+    yield from (size, unreadable)
+    yield from _statistics(
+        [(each.labels, each.statistics) for each in volumes if each.statistics is not None]
+    )
+
+
+def _statistics(volumes: Sequence[tuple[tuple[str, ...], Statistics]]) -> Iterator[Metric]:
+    for name, text, value in _COUNTERS:
+        counter = CounterMetricFamily(PREFIX + name, text, labels=LABELS)
+        for labels, page in volumes:
+            counter.add_metric(labels, value(page))
+        yield counter
+    for name, text, both in _EXCEEDED:
+        counter = CounterMetricFamily(PREFIX + name, text, labels=(*LABELS, "limit_of"))
+        for labels, page in volumes:
+            for whose, seconds in zip(("volume", "instance"), both(page), strict=True):
+                counter.add_metric((*labels, whose), seconds)
+        yield counter
+    queue = GaugeMetricFamily(
+        f"{PREFIX}queue_length", "Operations that wait for EBS.", labels=LABELS
+    )
+    reads = HistogramMetricFamily(
+        f"{PREFIX}read_latency_seconds", "How long read operations took.", labels=LABELS
+    )
+    writes = HistogramMetricFamily(
+        f"{PREFIX}write_latency_seconds", "How long write operations took.", labels=LABELS
+    )
+    for labels, page in volumes:
+        queue.add_metric(labels, page.queue_length)
+        reads.add_metric(labels, _buckets(page.read_latencies), page.read_s)
+        writes.add_metric(labels, _buckets(page.write_latencies), page.write_s)
+    yield from (queue, reads, writes)
+
+
+def _buckets(latencies: Latencies) -> list[tuple[str, float]]:
+    """Counts of all that took no longer, as Prometheus has them; the last is without a bound.
+
+    Of EBS's many bounds those next above ``_BOUNDS_S``: each bound is a series for each volume.
+    """
+    wanted = list(_BOUNDS_S)
+    total = 0
+    buckets: list[tuple[str, float]] = []
+    for upper_s, count in zip(latencies.upper_s, latencies.counts, strict=True):
+        total += count
+        if wanted and wanted[0] <= upper_s < float("inf"):
+            buckets.append((str(upper_s), total))
+            wanted = [each for each in wanted if each > upper_s]
+    return [*buckets, ("+Inf", total)]
+
+
+class VolumeCollector(Collector):
+    """Measures on demand and shows what was measured last.
+
+    Args:
+        devices: finds devices.
+        names: knows claims.
+        patience: calls what may hang; its patience should be ``PATIENCE_S``.
+        statistics_page: asks a disk; it may hang or raise NodeError.
+        budget_s: how long a refresh takes at most, in seconds.
+    """
+
+    def __init__(
+        self,
+        devices: Devices,
+        names: VolumeNames,
+        *,
+        patience: Patience,
+        statistics_page: Callable[..., bytes | None] = nvme.statistics_page,
+        budget_s: float = BUDGET_S,
+    ) -> None:
+        self._devices = devices
+        self._names = names
+        self._patience = patience
+        self._statistics_page = statistics_page
+        self._budget_s = budget_s
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._measured: dict[str, Measured] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+
+    async def refresh(self) -> None:
+        """Measure all volumes; leaves what takes longer to go on by itself."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh(), name="measure volumes")
+        await asyncio.wait({self._refreshing}, timeout=self._budget_s)
+
+    async def close(self) -> None:
+        """Stop measuring."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.gather(self._refreshing, return_exceptions=True)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: which volumes there are is known only when they are measured."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """What was measured last."""
+        return series_of(self._measured.values())
+
+    async def _refresh(self) -> None:
+        try:
+            seen = await self._devices.volumes() or await self._names.told()
+            names = await self._names.of(seen)
+        except StorageError as exc:
+            log.warning("volumes are not measured", error=exc.message)
+            self._measured.clear()  # what was true once is no measurement
+            return
+        for gone in self._measured.keys() - names.keys():
+            del self._measured[gone]
+        await asyncio.gather(*(self._take(each, name) for each, name in names.items()))
+
+    async def _take(self, volume_id: str, name: VolumeName) -> None:
+        labels = (volume_id, name.persistent_volume, name.namespace, name.claim)
+        async with self._slots:
+            try:
+                device = await self._devices.find(volume_id, name.device_path, "", wait_s=0.0)
+                found = await self._look(Measured(labels, device.size_bytes), device)
+            except NodeError as exc:
+                found = Measured(labels, trouble=exc.message)
+        before = self._measured.get(volume_id)
+        if found.trouble and (before is None or before.trouble != found.trouble):
+            log.warning("a volume cannot be measured", volume=volume_id, why=found.trouble)
+        self._measured[volume_id] = found
+
+    async def _look(self, found: Measured, device: Device) -> Measured:
+        """Ask its disk; of one that does not answer, the size is known all the same."""
+        try:
+            return replace(found, statistics=await self._page(device))
+        except (NodeError, OSError, ValueError) as error:
+            return replace(found, trouble=str(error))
+
+    async def _page(self, device: Device) -> Statistics | None:
+        if not device.is_nvme:
+            return None
+        page = await self._patience.call(
+            device.resource,
+            partial(self._statistics_page, device.disk),
+            what=f"asking {device.disk} for its statistics",
+        )
+        return nvme_statistics_rules.parse(page) if page is not None else None

@@ -1,0 +1,1 @@
+"""Stage, publish, grow and unmount."""

@@ -1,0 +1,155 @@
+"""Brings what was written to a volume to its disk, before the volume is taken from a pod or a node.
+
+A kubelet that is killed before it unstages forgets the volume (it looks for those of its pods'
+folders only), so it may be detached while its file system is still mounted: what the pod wrote has
+to be on the volume by then. That takes such a kubelet longer than a pod's end waits here, and what
+is not done by then runs on by itself: neither a disk that hangs nor one with much to write keeps a
+pod, or the next one on this node, for long.
+
+Before the last unmount it is waited for to its end: that flushes nothing while another mount
+namespace has the file system, as of an agent that has a file of it open.
+"""
+
+import asyncio
+import re
+from contextvars import Context
+from dataclasses import dataclass
+
+import structlog
+
+from provisioner.model.errors import NodeError, Reason
+from provisioner.node.mounting.mounts import Mounts
+from provisioner.node.runtime import mount_table_rules
+from provisioner.node.runtime.mount_table_rules import Mount
+from provisioner.node.runtime.programs import Programs, Ran
+
+log = structlog.get_logger(__name__)
+FLUSH_S = 10.0
+# The major number of file systems without a disk, such as the one that a device's node is on.
+_NO_DISK = "0:"
+# Where a kubelet has volumes staged: Kubernetes 1.36 pkg/volume/csi/csi_attacher.go.
+_STAGED = "/globalmount"
+# And where pods have them: pkg/volume/csi/csi_mounter.go ``GetPath``.
+_SHOWN = re.compile(r"/pods/[^/]+/volumes/")
+
+
+@dataclass(frozen=True, slots=True)
+class _Flush:
+    task: asyncio.Task[Ran]
+    until_s: float
+
+
+class Flushes:
+    """Runs one sync(1) per file system at a time.
+
+    Args:
+        programs: run it.
+        mounts: what is mounted.
+        patience_s: how long the end of a pod waits, in seconds; then it runs on by itself. The last
+            unmount waits three times as long at a time.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        mounts: Mounts,
+        *,
+        patience_s: float = FLUSH_S,
+    ) -> None:
+        self._programs = programs
+        self._mounts = mounts
+        self._patience_s = patience_s
+        self._to_its_end_s = 3 * patience_s
+        self._running: dict[str, _Flush] = {}
+
+    async def flush(self, path: str) -> None:
+        """Bring all that was written to a mounted file system to its disk; a failure is logged.
+
+        Not where another pod has it still, for then the kubelet remembers it, and that pod's end
+        has it done. After ``patience_s`` it runs on by itself.
+
+        Raises:
+            NodeError: PROGRAM_MISSING; MOUNT_FAILED, the kernel's table cannot be read.
+        """
+        mount = self._written(path)
+        if mount is None:
+            return
+        shown = mount_table_rules.of_device(mount.number, self._mounts.table())
+        if any(each.path != path and _SHOWN.search(each.path) for each in shown):
+            return
+        if not await self._flushed(mount, None):
+            log.warning(
+                "taken away before all that was written is on its disk, which is slow or hangs",
+                path=path,
+                waited_s=self._patience_s,
+            )
+
+    async def finish(self, path: str) -> None:
+        """Do so before the last unmount; then nothing holds the mount busy either.
+
+        Raises:
+            NodeError: TIMED_OUT, it takes longer, or hangs; and as ``flush``.
+        """
+        mount = self._written(path)
+        until_s = asyncio.get_running_loop().time() + self._to_its_end_s
+        if mount is not None and not await self._flushed(mount, until_s):
+            raise NodeError(
+                Reason.TIMED_OUT,
+                f"what was written at {path} has not come to its disk in "
+                f"{self._to_its_end_s:.0f} s, so it stays mounted: {mount.source} is slow, or "
+                "hangs; see the node's kernel log and the volume's status in EC2; it is tried "
+                "again",
+            )
+
+    def _written(self, path: str) -> Mount | None:
+        """What is mounted there, if it has a disk and may have been written to."""
+        mount = self._mounts.at(path)
+        if mount is None or mount.is_read_only_everywhere or mount.number.startswith(_NO_DISK):
+            return None
+        return mount
+
+    async def _flushed(self, mount: Mount, until_s: float | None) -> bool:
+        """Whether it has ended in time: by its own, if no other is named."""
+        while (before := self._running.get(mount.number)) is not None:
+            if not await _has_ended(before, until_s):
+                return False
+        flush = self._begin(mount.number, self._held_by(mount))
+        if not await _has_ended(flush, until_s):
+            return False
+        ran = flush.task.result()
+        if ran.exit_code:
+            log.warning("could not be written to its disk", path=mount.path, said=ran.essence)
+        return True
+
+    def _begin(self, number: str, path: str) -> _Flush:
+        loop = asyncio.get_running_loop()
+        # In a context of its own: the volume's operation does not last as long as the program.
+        task = loop.create_task(
+            self._programs.run("sync", "-f", path, why=f"of {path}"), context=Context()
+        )
+        self._running[number] = flush = _Flush(task, loop.time() + self._patience_s)
+
+        def ended(_: asyncio.Task[Ran]) -> None:
+            del self._running[number]
+
+        task.add_done_callback(ended)
+        return flush
+
+    def _held_by(self, mount: Mount) -> str:
+        """Where the program looks at the file system; it holds the mount there until it ends.
+
+        So it is another one than that which is to be unmounted, if there is another.
+        """
+        table = self._mounts.table()
+        others = [
+            other.path
+            for other in mount_table_rules.of_device(mount.number, table)
+            if other.path != mount.path and mount_table_rules.at(other.path, table) == other
+        ]
+        return min(others, key=lambda path: not path.endswith(_STAGED), default=mount.path)
+
+
+async def _has_ended(flush: _Flush, until_s: float | None) -> bool:
+    remaining_s = (until_s or flush.until_s) - asyncio.get_running_loop().time()
+    await asyncio.wait({flush.task}, timeout=max(0.0, remaining_s))
+    return flush.task.done()

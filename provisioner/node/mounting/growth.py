@@ -1,0 +1,148 @@
+"""Grows a mounted file system to its device, if the device is larger.
+
+Restored volumes may be larger than their snapshot's file system, and expanded ones are.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+
+from provisioner.model.errors import NodeError, Reason
+from provisioner.node.devices.lookup import Device, Devices
+from provisioner.node.formatting import file_system_rules as rules
+from provisioner.node.runtime.mount_table_rules import Mount
+from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.programs import Programs, Ran
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+_AGAIN_S = 0.5
+_ANEW = (
+    "delete the pods of this node that use it: it is checked before it is mounted for the next one"
+)
+
+
+class Growth:
+    """Grows file systems.
+
+    Args:
+        programs: run resize2fs and xfs_growfs.
+        devices: know of errors in file systems.
+        patience: reads the devices.
+
+    Attributes:
+        failed: how many growths have failed.
+    """
+
+    def __init__(self, programs: Programs, devices: Devices, patience: Patience) -> None:
+        self._programs = programs
+        self._devices = devices
+        self._patience = patience
+        self.failed = 0
+
+    async def device_bytes(self, device: Device, path: Path) -> int:
+        """The size that a device, or the disk that it is a part of, has now.
+
+        Raises:
+            NodeError: DEVICE_NOT_FOUND, TIMED_OUT.
+        """
+        return await self._look(device, partial(_size_of, path))
+
+    async def grow(self, device: Device, mount: Mount) -> None:
+        """Grow what is mounted, if its superblock says that it is smaller than its device.
+
+        The superblock on the disk may lag behind that in memory (xfs): then nothing is done once
+        more, which does no harm.
+
+        Raises:
+            NodeError: GROW_FAILED, with ``retry_after_s`` if it has failed in passing, twice;
+                FILE_SYSTEM_DAMAGED, it has errors, by the growth or older ones, or no superblock;
+                DEVICE_NOT_FOUND, TIMED_OUT, PROGRAM_MISSING.
+        """
+        try:
+            try:
+                await self._grow(device, mount)
+            except NodeError as error:
+                if error.retry_after_s is None:
+                    raise
+                await asyncio.sleep(error.retry_after_s)
+                await self._grow(device, mount)
+        except NodeError as error:
+            self.failed += error.reason in (Reason.GROW_FAILED, Reason.FILE_SYSTEM_DAMAGED)
+            raise
+
+    async def _grow(self, device: Device, mount: Mount) -> None:
+        size_bytes = await self.device_bytes(device, device.path)
+        head = await self._look(device, partial(_head_of, device.path))
+        has = rules.measured(head)
+        if has is None:
+            raise NodeError(
+                Reason.FILE_SYSTEM_DAMAGED,
+                f"{device.path} of volume {device.volume_id} has no superblock of the "
+                f"{mount.file_system} that is mounted from it: something has written over it; "
+                f"take a snapshot of the volume, and {_ANEW}",
+            )
+        if not rules.can_grow(has, size_bytes):
+            return
+        command = rules.grow_command(mount.file_system, device.path, Path(mount.path))
+        ran = await self._programs.run(*command, why=f"to grow {device.path}")
+        if ran.exit_code:
+            if self._devices.errors(device):
+                raise NodeError(
+                    Reason.FILE_SYSTEM_DAMAGED,
+                    f"the kernel has found errors in the {mount.file_system} of volume "
+                    f"{device.volume_id} (see its log), and it was not grown: {' '.join(command)} "
+                    f"ended with {ran.ending}: {ran.essence}; {_ANEW}",
+                )
+            may_later = rules.may_grow_later(ran.exit_code, ran.said)
+            raise NodeError(
+                Reason.GROW_FAILED,
+                f"the file system of volume {device.volume_id} could not be grown from "
+                f"{has.size_bytes} to {size_bytes} bytes: {' '.join(command)} ended with "
+                f"{ran.ending}: {ran.essence}{'; it is tried again' if may_later else _hint(ran)}",
+                retry_after_s=_AGAIN_S if may_later else None,
+            )
+        log.info(
+            "grew a file system",
+            volume=device.volume_id,
+            device=str(device.path),
+            from_bytes=has.size_bytes,
+            to_bytes=size_bytes,
+        )
+
+    async def _look(self, device: Device, function: Callable[[], T]) -> T:
+        try:
+            what = f"reading {device.path}"
+            return await self._patience.call(device.resource, function, what=what)
+        except OSError as error:
+            raise NodeError(
+                Reason.DEVICE_NOT_FOUND,
+                f"volume {device.volume_id}: {device.path} cannot be read: {error.strerror}",
+            ) from error
+
+
+def _hint(ran: Ran) -> str:
+    if "Permission denied" not in ran.essence:
+        return ""
+    return "; a mounted ext file system grows only for who has CAP_SYS_RESOURCE (privileged)"
+
+
+def _size_of(path: Path) -> int:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return os.lseek(fd, 0, os.SEEK_END)
+    finally:
+        os.close(fd)
+
+
+def _head_of(path: Path) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(fd, rules.HEAD_BYTES, 0)
+    finally:
+        os.close(fd)

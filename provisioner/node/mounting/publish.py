@@ -1,0 +1,153 @@
+"""NodePublish and NodeUnpublish: a staged volume is shown to a pod, by bind mounts.
+
+Of a file system, the staged directory is bound; of a raw device, its node, onto an empty file. What
+is there already is compared by the kernel's device numbers, so each call can come twice, and after
+any crash.
+
+A raw device that is shown read-only can be written all the same: "ro" of a mount is for files, not
+for what a device's node stands for. What holds a pod is its container's device cgroup, which the
+runtime sets so only where the pod's own volume says ``readOnly: true``.
+"""
+
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from provisioner.model.errors import NodeError, Reason
+from provisioner.model.node_requests import Publish, Unpublish
+from provisioner.node.mounting import rules
+from provisioner.node.mounting.deadline_rules import patience_s
+from provisioner.node.mounting.mounted import ForeignMountError, LeftMounted
+from provisioner.node.mounting.rules import Place
+from provisioner.node.mounting.stage import DEVICE_PATH, PARTITION
+from provisioner.node.mounting.tools import Tools
+from provisioner.node.runtime import mount_table_rules
+from provisioner.node.runtime.mount_table_rules import Mount
+
+log = structlog.get_logger(__name__)
+
+
+class Publisher:
+    """Shows staged volumes to pods."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._left_mounted = LeftMounted(tools)
+
+    async def publish(self, request: Publish, /, time_left_s: float | None = None) -> None:
+        """Show a volume at a pod's path.
+
+        Args:
+            request: what is asked for.
+            time_left_s: what is left of the kubelet's deadline, in seconds; None if it has none.
+
+        Raises:
+            NodeError: in one sentence for the user; VOLUME_NOT_STAGED; OPERATION_RUNNING.
+        """
+        await self._tools.operations.run(
+            request.volume_id,
+            request,
+            partial(self._publish, request, time_left_s),
+            what=f"The publish of volume {request.volume_id}",
+        )
+
+    async def unpublish(self, request: Unpublish, /, _: float | None = None) -> None:
+        """Take a volume away from a pod's path; nothing there is fine.
+
+        Raises:
+            NodeError: TARGET_BUSY and others; OPERATION_RUNNING.
+        """
+        await self._tools.operations.run(
+            request.volume_id,
+            request,
+            partial(self._unpublish, request),
+            what=f"The unpublish of volume {request.volume_id}",
+        )
+
+    async def _publish(self, request: Publish, time_left_s: float | None) -> None:
+        publish = self._publish_block if request.capability.is_block else self._publish_directory
+        work = publish(request, time_left_s)
+        await self._left_mounted.told(work, request.volume_id, request.target_path)
+
+    async def _publish_directory(self, request: Publish, _: float | None) -> None:
+        staging = await self._staged(request)
+        target = await self._tools.paths.real(request.target_path)
+        read_only = request.read_only or rules.wants_read_only(request.capability)
+        seen = await self._tools.mounts.seen(target)
+        match rules.published(seen, staging, read_only=read_only):
+            case Place.DONE:
+                return
+            case Place.REMOUNT:
+                await self._tools.mounts.remount(target, read_only=read_only)
+                return
+            case Place.READ_ONLY:
+                others = mount_table_rules.of_device(staging.number, self._tools.mounts.table())
+                paths = [mount.path for mount in others if mount.path != staging.path]
+                said = rules.read_only_for(request.volume_id, staging.path, paths)
+                raise NodeError(Reason.TARGET_BUSY, said)
+            case Place.FOREIGN:
+                raise _foreign(request, seen.mount)
+            case Place.STALE:
+                log.warning("unmounting a dead mount", volume=request.volume_id, path=target)
+                await self._tools.mounts.unmount(target)
+            case Place.FREE:
+                pass
+        await self._tools.paths.make_directory(target)
+        await self._tools.mounts.bind(staging.path, target, read_only=read_only)
+
+    async def _staged(self, request: Publish) -> Mount:
+        """The staged mount, seen to be this volume's: else a pod would write elsewhere."""
+        path = await self._tools.paths.real(request.staging_path)
+        staging = self._tools.mounts.at(path)
+        if staging is None:
+            raise NodeError(
+                Reason.VOLUME_NOT_STAGED,
+                f"volume {request.volume_id} is not mounted at its staging path {path}; delete "
+                "the pod: the kubelet stages it anew for the next one",
+            )
+        device = await self._tools.devices.of_path(request.volume_id, Path(staging.source))
+        if device.number != staging.number:
+            raise NodeError(
+                Reason.WRONG_DEVICE,
+                f"at the staging path {path} of volume {request.volume_id} device {staging.number} "
+                f"is mounted, and the volume is {device.path} ({device.number}) by now; delete the "
+                "pods of this node that use it",
+            )
+        await self._tools.attached_here.check(device, request.publish_context)
+        return staging
+
+    async def _publish_block(self, request: Publish, time_left_s: float | None) -> None:
+        target = await self._tools.paths.real(request.target_path)
+        device = await self._tools.devices.find(
+            request.volume_id,
+            request.publish_context.get(DEVICE_PATH, ""),
+            request.volume_context.get(PARTITION, ""),
+            wait_s=patience_s(time_left_s),
+        )
+        await self._tools.attached_here.check(device, request.publish_context)
+        read_only = request.read_only or rules.wants_read_only(request.capability)
+        mount = self._tools.mounts.at(target)
+        if mount is not None:
+            shown = await self._tools.paths.device_number(target)
+            if shown == device.number and ("ro" in mount.options) == read_only:
+                return
+            # An earlier device of this volume, or not quite what is wanted: it is made anew.
+            await self._tools.mounts.unmount(target)
+        await self._tools.paths.make_file(target)
+        await self._tools.mounts.bind(device.path, target, read_only=read_only)
+
+    async def _unpublish(self, request: Unpublish) -> None:
+        target = await self._tools.paths.real(request.target_path)
+        await self._tools.flushes.flush(target)
+        await self._tools.mounts.unmount(target)
+        await self._tools.paths.remove(request.volume_id, target)
+
+
+def _foreign(request: Publish, mount: Mount | None) -> ForeignMountError:
+    found = "something" if mount is None else f"{mount.source} ({mount.number}, {mount.root})"
+    return ForeignMountError(
+        Reason.WRONG_DEVICE,
+        f"volume {request.volume_id} is to be shown at {request.target_path}, and {found} is "
+        "mounted there; unmount that by hand if it is not in use",
+    )

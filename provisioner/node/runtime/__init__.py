@@ -1,0 +1,1 @@
+"""Programs, mounts and files, none of which may hang a call."""

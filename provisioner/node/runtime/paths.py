@@ -1,0 +1,187 @@
+"""Paths that the kubelet names: kept below its folder, made and removed.
+
+``node/csi/service.py`` has checked them as text. Here links are resolved: a folder on the way that
+is a link out of the kubelet's folder would have us mount over anything.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from provisioner.model.errors import NodeError, Reason
+from provisioner.model.volume import normalised_handle
+from provisioner.node.runtime.mount_table_rules import Mount
+from provisioner.node.runtime.patience import Patience
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+_DIRECTORY_MODE, _FILE_MODE = 0o750, 0o640
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+# Kubelet's note beside a stage: Kubernetes 1.36 pkg/volume/csi/csi_util.go, saveVolumeData.
+_NOTE = "vol_data.json"
+
+
+class _Note(msgspec.Struct, frozen=True, rename="camel"):
+    """What kubelet notes of a volume that it has staged."""
+
+    volume_handle: str
+
+
+class Paths:
+    """Staging and target paths on this node.
+
+    Args:
+        patience: looks at what may hang.
+        kubelet_dir: the kubelet's own folder.
+    """
+
+    def __init__(self, patience: Patience, kubelet_dir: Path) -> None:
+        self._patience = patience
+        self._kubelet_dir = kubelet_dir
+
+    async def real(self, path: str) -> str:
+        """The path with the links on the way resolved, as the kernel's table of mounts has it.
+
+        Raises:
+            NodeError: INVALID_REQUEST, it is a link or leads out of the kubelet's folder;
+                TIMED_OUT.
+        """
+        return await self._call(path, partial(_real, path, self._kubelet_dir))
+
+    async def make_directory(self, path: str) -> None:
+        """Make a directory, and those above it; one that is there is fine.
+
+        Raises:
+            NodeError: TARGET_FULL; MOUNT_FAILED, it is there and no directory; TIMED_OUT.
+        """
+        await self._call(path, partial(_made, path, _make_directory, stat.S_ISDIR))
+
+    async def make_file(self, path: str) -> None:
+        """Make an empty file, to mount a device's node on; one that is there is fine.
+
+        Raises:
+            NodeError: as ``make_directory``, for a file.
+        """
+        await self._call(path, partial(_made, path, _make_file, stat.S_ISREG))
+
+    async def remove(self, volume_id: str, path: str) -> None:
+        """Remove an empty directory or an empty file; what is not empty is left as it is.
+
+        Raises:
+            NodeError: TARGET_BUSY, MOUNT_FAILED, TIMED_OUT.
+        """
+        if not await self._call(path, partial(_remove, path)):
+            log.warning("left a path that is not empty", volume=volume_id, path=path)
+
+    async def device_number(self, path: str) -> str | None:
+        """The number of the block device that a path is, "major:minor"; None for anything else.
+
+        Raises:
+            NodeError: TIMED_OUT.
+        """
+        return await self._call(path, partial(_device_number, path))
+
+    async def _call(self, path: str, function: Callable[[], T]) -> T:
+        return await self._patience.call(path, function, what=f"looking at {path}")
+
+
+def _real(path: str, kubelet_dir: Path) -> str:
+    folder, name = os.path.split(path)
+    real = Path(os.path.realpath(folder)) / name
+    top = Path(os.path.realpath(kubelet_dir))
+    if not real.is_relative_to(top) or real == top or name in ("", ".", ".."):
+        raise NodeError(
+            Reason.INVALID_REQUEST,
+            f"path {path} leads to {real}, which is not below {top}, the kubelet's folder; a link "
+            "on the way leads out of it",
+        )
+    if os.path.islink(real):  # noqa: PTH114 -- at a dead mount, pathlib's raises
+        raise NodeError(
+            Reason.INVALID_REQUEST,
+            f"path {path} is a link; remove it, volumes are mounted on directories and files only",
+        )
+    return str(real)
+
+
+def _made(path: str, make: Callable[[str], None], is_right: Callable[[int], bool]) -> None:
+    """Make it, or see that what is there is of the right kind."""
+    try:
+        make(path)
+        found = os.lstat(path).st_mode
+    except OSError as error:
+        if error.errno in _FULL:
+            raise NodeError(
+                Reason.TARGET_FULL,
+                f"{path} cannot be made: the file system it is on is full (of data or of inodes, "
+                "or a quota is used up); free space there",
+            ) from error
+        if error.errno not in (errno.EEXIST, errno.ENOTDIR):
+            raise NodeError(
+                Reason.MOUNT_FAILED, f"{path} cannot be made: {error.strerror}"
+            ) from error
+        found = 0
+    if not is_right(found):
+        wanted = "directory" if is_right is stat.S_ISDIR else "file"
+        raise NodeError(
+            Reason.MOUNT_FAILED,
+            f"{path} cannot be mounted on: it, or a part of the way to it, is there and is no "
+            f"{wanted}; move it away",
+        )
+
+
+def _make_directory(path: str) -> None:
+    Path(path).mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
+
+
+def _make_file(path: str) -> None:
+    Path(path).parent.mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _FILE_MODE))
+    except FileExistsError:
+        return
+
+
+def _remove(path: str) -> bool:
+    """Whether it is gone; False: it holds something."""
+    try:
+        status = os.lstat(path)
+        if stat.S_ISDIR(status.st_mode):
+            Path(path).rmdir()
+        elif stat.S_ISREG(status.st_mode) and not status.st_size:
+            Path(path).unlink()
+        else:
+            return False
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return False
+        reason = Reason.TARGET_BUSY if error.errno == errno.EBUSY else Reason.MOUNT_FAILED
+        raise NodeError(reason, f"{path} cannot be removed: {error.strerror}") from error
+    return True
+
+
+def _device_number(path: str) -> str | None:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    if not stat.S_ISBLK(status.st_mode):
+        return None
+    return f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+
+
+def noted_volume(mount: Mount) -> str:
+    """The id of the volume that kubelet has mounted at a path, "" if that cannot be known."""
+    try:
+        content = (Path(mount.path).parent / _NOTE).read_bytes()
+        return normalised_handle(msgspec.json.decode(content, type=_Note).volume_handle)
+    except (OSError, ValueError):  # msgspec's errors are ValueErrors, and so is that of no UTF-8
+        return ""

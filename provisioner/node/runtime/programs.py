@@ -1,0 +1,244 @@
+"""Programs of the machine: mkfs, fsck, mount and their like, each run to its end.
+
+A killed mkfs or fsck does damage, so nothing here ever kills one: a waiter that is cancelled
+leaves, and the program goes on. Each program has a session of its own, so that no signal to ours
+reaches it, and is deaf to SIGPIPE: it survives the end of this process, for all that depends on us.
+Not that of its PID namespace: the end of a container ends it, so SIGTERM leaves it time (``app``).
+Its end is always collected, by its pidfd (Linux 5.3). asyncio's own subprocesses are not used, for
+they kill the program when their transport is closed or forgotten.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from provisioner.model.errors import NodeError, Reason
+from provisioner.node.runtime.operations import unbroken
+
+# A fixed one, for the same program to be found however this process was started.
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Of a stream, so much of the beginning and of the end is kept.
+_KEPT_BYTES = 32 * 1024
+_READ_BYTES = 64 * 1024
+_ESSENCE_CHARACTERS = 400
+_PACKAGES = {
+    "blkid": "util-linux",
+    "e2fsck": "e2fsprogs",
+    "mkfs.ext3": "e2fsprogs",
+    "mkfs.ext4": "e2fsprogs",
+    "mkfs.xfs": "xfsprogs",
+    "mount": "mount (util-linux)",
+    "resize2fs": "e2fsprogs",
+    "sync": "coreutils",
+    "umount": "mount (util-linux)",
+    "xfs_growfs": "xfsprogs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a program ended; a negative exit code is the signal that ended it."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in words."""
+        if self.exit_code >= 0:
+            return f"exit code {self.exit_code}"
+        return f"ended by {signal.Signals(-self.exit_code).name}"
+
+    @property
+    def said(self) -> str:
+        """What it said: of stderr, else of stdout."""
+        return self.stderr.strip() or self.stdout.strip()
+
+    @property
+    def essence(self) -> str:
+        """The end of what it said, in one line."""
+        said = " ".join(self.said.split())
+        if len(said) > _ESSENCE_CHARACTERS:
+            said = f"… {said[-_ESSENCE_CHARACTERS:]}"
+        return said or "it said nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A program that runs: its name, what for, its process and for how many seconds."""
+
+    name: str
+    why: str
+    pid: int
+    lasting_s: float
+
+
+def check_kernel() -> None:
+    """See that the kernel can tell of a program's end.
+
+    Raises:
+        NodeError: NOT_SUPPORTED, it cannot.
+    """
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError as error:
+        raise NodeError(
+            Reason.NOT_SUPPORTED,
+            f"the kernel of this node, Linux {os.uname().release}, gives no pidfd "
+            f"({error.strerror}): the node plugin needs Linux 5.3, and 5.10 for xfs without "
+            "--legacy-xfs; or a seccomp profile refuses pidfd_open",
+        ) from error
+
+
+class Programs:
+    """Runs programs; knows which are running.
+
+    Args:
+        path: where they are looked for; also their own PATH.
+    """
+
+    def __init__(self, path: str = PATH) -> None:
+        self._path = path
+        self._running: set[_Program] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def run(self, *argv: str | Path, why: str) -> Ran:
+        """Run a program to its end.
+
+        Cancelling this wait does not touch the program; within an operation, the operation's own
+        cancelling waits for the program's end.
+
+        Args:
+            argv: the program's name and its arguments.
+            why: what it is run for, with its object: "to format /dev/nvme1n1".
+
+        Raises:
+            NodeError: PROGRAM_MISSING, the machine has no such program, or cannot start it.
+            CancelledError: nobody waits for the operation any more; nothing was started.
+        """
+        name = str(argv[0])
+        with unbroken(f"{name} {why}"):
+            process = self._start([str(word) for word in argv])
+            program = _Program(process, name, why, self._ended)
+            self._running.add(program)
+            self._idle.clear()
+            return await asyncio.shield(program.end)
+
+    def running(self) -> tuple[Running, ...]:
+        """The programs that run now, the oldest first."""
+        found = [program.view() for program in self._running]
+        return tuple(sorted(found, key=lambda one: -one.lasting_s))
+
+    async def idle(self) -> None:
+        """Wait until no program runs."""
+        await self._idle.wait()
+
+    def _ended(self, program: "_Program") -> None:
+        self._running.discard(program)
+        if not self._running:
+            self._idle.set()
+
+    def _start(self, argv: list[str]) -> subprocess.Popen[bytes]:
+        executable = shutil.which(argv[0], path=self._path)
+        if executable is None:
+            package = _PACKAGES.get(argv[0])
+            raise NodeError(
+                Reason.PROGRAM_MISSING,
+                f"program {argv[0]} is not on this machine (looked in {self._path}); "
+                + (f"install the package {package}" if package else "install it"),
+            )
+        try:
+            return subprocess.Popen(
+                argv,
+                executable=executable,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={"PATH": self._path, "LC_ALL": "C"},
+                cwd="/",  # not to hold busy wherever this process was started
+                start_new_session=True,
+                restore_signals=False,  # Python ignores SIGPIPE, and so does the program
+            )
+        except OSError as error:
+            raise NodeError(
+                Reason.PROGRAM_MISSING, f"program {executable} cannot be started: {error.strerror}"
+            ) from error
+
+
+class _Program:
+    """One program that runs. Collected by the event loop, whoever waits or does not."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        name: str,
+        why: str,
+        when_ended: Callable[["_Program"], None],
+    ) -> None:
+        self._process = process
+        self._name, self._why, self._when_ended = name, why, when_ended
+        self._loop = asyncio.get_running_loop()
+        self._since_s = self._loop.time()
+        self.pid = process.pid
+        self.end: asyncio.Future[Ran] = self._loop.create_future()
+        assert process.stdout is not None  # noqa: S101 -- both are pipes
+        assert process.stderr is not None  # noqa: S101
+        self._streams = (_Stream(process.stdout, self._loop), _Stream(process.stderr, self._loop))
+        self._pidfd = os.pidfd_open(process.pid)
+        self._loop.add_reader(self._pidfd, self._collect)
+
+    def view(self) -> Running:
+        lasting_s = self._loop.time() - self._since_s
+        return Running(self._name, self._why, self.pid, lasting_s)
+
+    def _collect(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        exit_code = self._process.wait()  # it has ended: this does not block
+        # What its children still write, if it left some, is not waited for.
+        stdout, stderr = (stream.closed() for stream in self._streams)
+        self._when_ended(self)
+        self.end.set_result(Ran(exit_code, stdout, stderr))
+
+
+class _Stream:
+    """The output of a program: read all the time, kept in part."""
+
+    def __init__(self, pipe: IO[bytes], loop: asyncio.AbstractEventLoop) -> None:
+        self._pipe, self._loop = pipe, loop
+        self._head, self._tail = b"", b""
+        self._is_cut = False
+        os.set_blocking(pipe.fileno(), False)
+        loop.add_reader(pipe.fileno(), self._read)
+
+    def closed(self) -> str:
+        """Take what is there and end; the text, with a gap in the middle if it was too long."""
+        while self._read():
+            pass
+        self._loop.remove_reader(self._pipe.fileno())
+        self._pipe.close()
+        gap = b"\n[...]\n" if self._is_cut else b""
+        return (self._head + gap + self._tail).decode(errors="replace")
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._pipe.fileno(), _READ_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._loop.remove_reader(self._pipe.fileno())
+            return False
+        room = _KEPT_BYTES - len(self._head)
+        self._head += data[:room]
+        tail = self._tail + data[room:]
+        self._is_cut = self._is_cut or len(tail) > _KEPT_BYTES
+        self._tail = tail[-_KEPT_BYTES:]
+        return True

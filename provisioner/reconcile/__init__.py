@@ -1,1 +1,0 @@
-"""Flows: read, decide, act, record. No rule of its own lives here."""

@@ -1,0 +1,322 @@
+"""The sweep over lives: what another controller may have written to, and the last look."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from provisioner.controller.deleting.orphans import OrphanSweep
+from provisioner.controller.provisioning.creation import Creations
+from provisioner.controller.shared.settings import Settings
+from provisioner.controller.shared.unclaimed import Marks
+from provisioner.ec2.volumes import Volumes
+from provisioner.kube.client import KubeClient
+from provisioner.metrics import Metrics
+from provisioner.model import tags
+from provisioner.model.errors import Ec2Error, KubeError, Reason, StorageError
+from provisioner.model.leadership import Reign
+from provisioner.model.volume import Volume
+from tests.builders import a_claim, a_persistent_volume, a_volume
+from tests.controller.services import CurrentCaches
+from tests.ec2.virtual_time import Clock, in_virtual_time
+
+NOW = datetime.now(UTC)
+HOUR = timedelta(hours=1)
+STOCK_LED_UNTIL = NOW - HOUR
+OURS_SINCE = Reign(STOCK_LED_UNTIL)
+
+
+def an_orphan(volume_id: str, made_at: datetime, policy: str = "Delete") -> Volume:
+    owner = tags.Owner("shop", "data", f"pvc-of-{volume_id}", policy)
+    written = dict(tags.of_new_volume(owner, cluster_id="prod", extra={}))
+    return a_volume(volume_id, tags=written, created_at=made_at)
+
+
+BEFORE = an_orphan("vol-0000000000000000a", STOCK_LED_UNTIL - HOUR)
+KEPT_BEFORE = an_orphan("vol-0000000000000000b", STOCK_LED_UNTIL - HOUR, "Retain")
+SINCE = an_orphan("vol-0000000000000000c", STOCK_LED_UNTIL + HOUR / 2)
+
+
+@dataclass
+class World:
+    """EC2 with orphans, and an API server with neither claim nor persistent volume."""
+
+    volumes: list[Volume]
+    may_untag: bool = True
+    forbidden: Collection[str] = ()
+    named_meanwhile: Collection[str] = ()
+    gone_meanwhile: Collection[str] = ()
+    shows_late: bool = False
+    deleted: list[str] = field(default_factory=list)
+    untagged: list[str] = field(default_factory=list)
+    attempts: dict[str, Any] = field(default_factory=dict)
+    finds: int = 0
+    pages_at: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.caches = CurrentCaches()
+        self.caches.nobody_names = self.nobody_names  # type: ignore[method-assign]
+
+    async def find(self, *, tags: Any, background: bool = False) -> list[Volume]:
+        self.finds += 1
+        if self.shows_late and not background:
+            return []
+        return [volume for volume in self.volumes if tags.keys() <= volume.tags.keys()]
+
+    async def find_pages(self, *, tags: Any, background: bool) -> AsyncIterator[list[Volume]]:
+        for at in range(0, len(self.volumes), 2):
+            self.pages_at.append(asyncio.get_running_loop().time())
+            yield self.volumes[at : at + 2]
+
+    async def untag(self, volume_ids: Sequence[str], _: str) -> dict[str, Ec2Error]:
+        if not self.may_untag:
+            raise StorageError(Reason.PERMISSION_DENIED, "no ec2:DeleteTags", retry_after_s=60.0)
+        self.untagged += [each for each in volume_ids if each not in self.forbidden]
+        why = Ec2Error(Reason.PERMISSION_DENIED, "no", action="DeleteTags", retry_after_s=60.0)
+        return {each: why for each in volume_ids if each in self.forbidden}
+
+    async def delete(self, volume_id: str, *, gate: Callable[[], Awaitable[None]]) -> bool:
+        await gate()
+        if volume_id in self.gone_meanwhile:
+            return False
+        self.deleted.append(volume_id)
+        return True
+
+    async def nobody_names(self, volume_id: str) -> None:
+        if volume_id in self.named_meanwhile:
+            raise KubeError(Reason.CONFLICT, f"{volume_id} is named")
+
+
+async def life(world: World, reign: Reign | None, lasts_s: float, metrics: Metrics) -> None:
+    """One leader's marks and sweeps."""
+    volumes = cast("Volumes", world)
+    marks = Marks(volumes, world.caches, cluster_id="prod")
+    marks.lineage.reign = reign
+    sweep = OrphanSweep(
+        settings=Settings(cluster_id="prod"),
+        client=cast("KubeClient", world),
+        volumes=volumes,
+        marks=marks,
+        caches=world.caches,
+        creations=cast("Creations", world),
+        metrics=metrics,
+    )
+    tasks = [asyncio.create_task(marks.run()), asyncio.create_task(sweep.run())]
+    await asyncio.sleep(lasts_s)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def lives(
+    world: World, *lasts_s: float, reign: Reign | None = OURS_SINCE
+) -> Callable[[str], float]:
+    """Leaders of ours one after the other; what the last one has counted, by outcome."""
+    metrics = Metrics()
+
+    async def story(_: Clock) -> None:
+        nonlocal metrics
+        for each_s in lasts_s:
+            metrics = Metrics()
+            await life(world, reign, each_s, metrics)
+
+    in_virtual_time(story)
+    return lambda outcome: float(metrics.orphans.labels(outcome)._value.get())
+
+
+@pytest.mark.parametrize("lasts_s", [(3600.0,), (3600.0, 3600.0), (0.2, 60.0)], ids=str)
+@pytest.mark.parametrize("may_untag", [True, False])
+def test_what_was_there_before_our_reign_is_reported_by_every_leader_and_deleted_by_none(
+    lasts_s, may_untag
+):
+    world = World([BEFORE, KEPT_BEFORE], may_untag=may_untag)
+
+    counted = lives(world, *lasts_s)
+
+    assert world.deleted == []
+    assert counted("reported") == 2
+    assert set(world.untagged) == (
+        {BEFORE.volume_id, KEPT_BEFORE.volume_id} if may_untag else set()
+    )
+
+
+def test_it_is_not_deleted_either_when_ec2_shows_it_only_after_the_start():
+    world = World([BEFORE], shows_late=True)
+
+    counted = lives(world, 3600.0)
+
+    assert world.deleted == []
+    assert counted("reported") == 1
+
+
+def test_what_was_made_in_our_reign_is_deleted_also_beside_what_was_not():
+    world = World([BEFORE, SINCE], may_untag=False)
+
+    counted = lives(world, 60.0)
+
+    assert world.deleted == [SINCE.volume_id]
+    assert counted("deleted") == 1
+
+
+def test_nothing_is_deleted_by_a_process_that_does_not_know_who_led():
+    world = World([BEFORE, SINCE])
+
+    lives(world, 3600.0, reign=None)
+
+    assert world.deleted == []
+
+
+def test_the_last_look_keeps_what_an_object_has_come_to_name_and_nothing_else():
+    other = an_orphan("vol-0000000000000000d", STOCK_LED_UNTIL + HOUR / 2)
+    world = World([SINCE, other], named_meanwhile=[SINCE.volume_id])
+
+    lives(world, 60.0)
+
+    assert world.deleted == [other.volume_id]
+
+
+def test_what_the_flow_of_its_object_has_deleted_just_now_is_not_told_as_an_orphan():
+    world = World([SINCE], gone_meanwhile=[SINCE.volume_id])
+
+    counted = lives(world, 60.0)
+
+    assert (world.deleted, counted("deleted")) == ([], 0)
+
+
+def test_where_nothing_is_wrong_a_sweep_is_one_call_and_the_inventory_is_taken_once_an_hour():
+    owned = a_volume("vol-00000000000000000", tags=BEFORE.tags, created_at=BEFORE.created_at)
+    volumes = [
+        replace(owned, volume_id=f"vol-{n:017x}", tags=without_mark(owned)) for n in range(6)
+    ]
+    world = World(volumes)
+    for volume in volumes:
+        named = a_persistent_volume(volume.volume_id, handle=volume.volume_id)
+        world.caches.persistent_volumes._store.apply(named)
+    asked_for_proof: list[None] = []
+    world.caches.news = lambda: asked_for_proof.append(None)
+
+    lives(world, 2 * 3600.0 - 1)
+
+    learned = 1
+    assert world.finds - learned == 2 * 12
+    assert len(world.pages_at) == 2 * 3
+    assert world.pages_at[1] - world.pages_at[0] >= 1  # EC2 and our memory have a rest
+    assert world.pages_at[3] - world.pages_at[0] == pytest.approx(3600, rel=0.01)
+    assert asked_for_proof == []  # the caches know them all
+
+
+def test_a_volume_without_a_mark_is_reported_once_for_as_long_as_it_is_there():
+    world = World([replace(SINCE, tags=without_mark(SINCE))])
+
+    counted = lives(world, 3 * 3600.0)
+
+    assert counted("reported") == 1
+    assert world.deleted == []
+
+
+@pytest.mark.parametrize("owner", ["persistent volume by id", "persistent volume by name", "claim"])
+def test_an_owner_of_whom_the_caches_have_not_heard_keeps_a_volume(owner):
+    uid = "0c5a1b2e-7f00-4a7e-9d61-3b1f00000001"
+    orphan = replace(SINCE, tags={**SINCE.tags, tags.VOLUME_NAME: f"pvc-{uid}"})
+    world = World([orphan])
+    caches = world.caches
+
+    def turns_up() -> None:
+        if owner == "claim":
+            caches.claims._store.apply(a_claim(uid=uid))
+        elif owner == "persistent volume by id":
+            named = a_persistent_volume("imported", handle=orphan.volume_id)
+            caches.persistent_volumes._store.apply(named)
+        else:
+            caches.persistent_volumes._store.apply(a_persistent_volume(f"pvc-{uid}"))
+
+    caches.news = turns_up
+
+    lives(world, 60.0)
+
+    assert world.deleted == []
+
+
+def test_a_sweep_that_cannot_tell_what_is_owned_touches_nothing():
+    world = World([SINCE, replace(BEFORE, tags=without_mark(BEFORE))])
+
+    def cannot_tell() -> None:
+        raise KubeError(Reason.UNREADABLE, "a claim cannot be read")
+
+    world.caches.news = cannot_tell
+
+    counted = lives(world, 600.0)
+
+    assert world.deleted == []
+    assert counted("reported") == 0
+
+
+class Creates:
+    """An API server that answers in one way to whoever creates a persistent volume."""
+
+    def __init__(self, answer: KubeError | None) -> None:
+        self.answer = answer
+        self.bodies: list[Any] = []
+
+    async def create(self, _: object, body: Any) -> None:
+        self.bodies.append(body)
+        if self.answer is not None:
+            raise self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "retained"),
+    [
+        (None, 1),
+        (KubeError(Reason.OBJECT_EXISTS, "somebody was faster"), 0),
+        (KubeError(Reason.FORBIDDEN, "no"), 0),
+    ],
+)
+def test_a_volume_to_be_kept_is_put_under_a_persistent_volume_and_only_then_unmarked(
+    answer, retained
+):
+    kept = an_orphan("vol-0000000000000000e", STOCK_LED_UNTIL + HOUR / 2, "Retain")
+    uid = "0c5a1b2e-7f00-4a7e-9d61-3b1f00000001"
+    kept = replace(kept, tags={**kept.tags, tags.VOLUME_NAME: f"pvc-{uid}"})
+    world, api = World([kept]), Creates(answer)
+    world.create = api.create  # type: ignore[attr-defined]
+
+    with capture_logs() as logs:
+        counted = lives(world, 60.0)
+
+    assert len(api.bodies) == 1
+    assert counted("retained") == retained
+    assert world.untagged == [kept.volume_id] * retained
+    failed = [entry for entry in logs if entry["event"] == "cannot end an orphan yet"]
+    assert len(failed) == (answer is not None and answer.reason is Reason.FORBIDDEN)
+
+
+def test_one_named_volume_whose_mark_may_not_be_taken_off_does_not_keep_the_sweep_from_others():
+    named = an_orphan("vol-0000000000000000f", STOCK_LED_UNTIL + HOUR / 2)
+    world = World([named, SINCE], forbidden={named.volume_id})
+    rescue = a_persistent_volume("rescue", handle=named.volume_id)
+    world.caches.persistent_volumes._store.apply(rescue)
+
+    async def story(_: Clock) -> None:
+        living = asyncio.create_task(life(world, OURS_SINCE, 3600.0, Metrics()))
+        await asyncio.sleep(30)
+        # What its mark proves is in doubt, so it stays though its object goes.
+        world.caches.persistent_volumes._store.remove(rescue.name, "9999")
+        await living
+
+    with capture_logs() as logs:
+        in_virtual_time(story)
+
+    assert set(world.deleted) == {SINCE.volume_id}
+    told = {entry["event"] for entry in logs if entry.get("volume") == named.volume_id}
+    assert any("the sweep for orphans leaves it alone" in event for event in told)
+
+
+def without_mark(volume: Volume) -> dict[str, str]:
+    return {key: value for key, value in volume.tags.items() if key != tags.UNCLAIMED}

@@ -1,0 +1,232 @@
+"""IOPS of volumes that grow: never fewer, never what EC2 refuses, and what their class asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from provisioner.controller.modifying.state import GATHER_S
+from provisioner.model import tags
+from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.modification import ModifyRequest
+from tests.controller.modify_cloud import refusal
+from tests.controller.modify_world import World, claim_json, told
+
+
+def as_ec2(request: ModifyRequest) -> Ec2Error | None:
+    """No io2 in this zone, and no gp3 below its 3,000 IOPS."""
+    if request.volume_type == "io2":
+        return refusal(Reason.TYPE_NOT_IN_ZONE, "io2 is not available in this zone")
+    if request.iops is not None and request.iops < 3000:
+        return refusal(Reason.INVALID_REQUEST, f"Volume iops of {request.iops} is too low")
+    return None
+
+
+def with_a_broken_class(world: World) -> None:
+    world.put("claim", claim_json(mode="Block"))
+    world.cloud.refuses = as_ec2
+    world.attributes_class(
+        "gold", type="io2", iopsPerGB="100", allowAutoIOPSIncreaseOnModify="true"
+    )
+
+
+def test_a_full_disk_grows_though_its_class_of_iops_for_each_gib_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def story(world: World) -> None:
+        with_a_broken_class(world)
+        world.ask("20Gi", "gold")
+        await world.run(600)
+
+    world = told(story, monkeypatch)
+
+    assert world.claim.capacity == "20Gi"
+    assert world.claim.modify_status is not None
+    assert world.claim.modify_status.status == "Infeasible"
+    assert world.cloud.volume is not None
+    assert world.cloud.volume.tags == {}  # nothing is left of the class
+    assert world.cloud.taken == 1
+
+
+def test_a_refused_class_that_is_taken_back_leaves_nothing_that_blocks_growth(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def story(world: World) -> None:
+        with_a_broken_class(world)
+        world.ask(attributes="gold")
+        await world.run(600)
+        world.ask(attributes="")
+        await world.run(600)
+        world.ask("20Gi")
+        await world.run(600)
+
+    world = told(story, monkeypatch)
+
+    assert world.claim.capacity == "20Gi"
+    assert not world.conditions
+
+
+def test_growth_takes_no_iops_of_the_claim_s_class_away(monkeypatch: pytest.MonkeyPatch):
+    async def story(world: World) -> None:
+        follows = {tags.IOPS_PER_GIB: "300", tags.IOPS_FOLLOW_GROWTH: "true"}
+        assert world.cloud.volume is not None
+        world.cloud.volume = replace(world.cloud.volume, tags=follows)
+        world.attributes_class("fast", iops="5000")
+        world.ask(attributes="fast")
+        await world.run(1000)
+        world.ask("11Gi")
+        await world.run(1000)
+
+    world = told(story, monkeypatch)
+
+    assert [each.iops for each in world.cloud.sent] == [5000, None]
+    assert world.cloud.volume is not None
+    assert (world.cloud.volume.size_gib, world.cloud.volume.iops) == (11, 5000)
+
+
+def test_iops_for_each_gib_are_kept_in_tags_once_the_volume_has_them_and_followed(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def story(world: World) -> None:
+        world.attributes_class("gold", iopsPerGB="400", allowAutoIOPSIncreaseOnModify="true")
+        world.ask("20Gi", "gold")
+        await world.run(1000)
+        world.ask("30Gi")
+        world.kubelet()
+        await world.run(1000)
+
+    world = told(story, monkeypatch)
+
+    assert [(each.size_gib, each.iops) for each in world.cloud.sent] == [(20, 8000), (30, 12_000)]
+    assert world.cloud.tagged == [{tags.IOPS_PER_GIB: "400", tags.IOPS_FOLLOW_GROWTH: "true"}]
+    assert world.claim.current_attributes_class_name == "gold"
+
+
+@pytest.mark.parametrize("size", [None, "20Gi"], ids=["alone", "with a size"])
+def test_a_class_is_had_though_how_iops_follow_the_size_may_not_be_written(
+    size: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    async def story(world: World) -> None:
+        world.put("claim", claim_json(mode="Block"))
+        tag = world.cloud.tag
+
+        async def denied(ids: list[str], given: Mapping[str, str]) -> dict[str, Ec2Error]:
+            if tags.IOPS_PER_GIB in given:
+                raise refusal(Reason.PERMISSION_DENIED, "CreateTags: UnauthorizedOperation")
+            return await tag(ids, given)
+
+        monkeypatch.setattr(world.cloud, "tag", denied)
+        asks = {"iopsPerGB": "400", "allowAutoIOPSIncreaseOnModify": "true"}
+        world.attributes_class("gold", **asks, tagSpecification_1="team=a")
+        world.ask(size, "gold")
+        await world.run(60)
+
+    world = told(story, monkeypatch)
+
+    assert world.claim.current_attributes_class_name == "gold"
+    assert not world.conditions
+    assert len(world.cloud.sent) == 1
+    assert world.cloud.tagged == [{"team": "a"}]
+    [warned] = [text for _, text in world.told if "UnauthorizedOperation" in text]
+    assert warned.startswith("PermissionDenied: the volume has the class, but when it grows later")
+    assert "VolumeModifyFailed" not in world.reasons
+
+
+def test_a_class_that_ec2_refuses_leaves_no_tags(monkeypatch: pytest.MonkeyPatch):
+    async def story(world: World) -> None:
+        world.attributes_class("gold", iops="4000", tagSpecification_1="tier=gold")
+        world.cloud.refuses = lambda _: refusal(Reason.INVALID_REQUEST)
+        world.ask(attributes="gold")
+        await world.run(60)
+        world.ask(attributes="")
+        await world.run(60)
+
+    world = told(story, monkeypatch)
+
+    assert "VolumeModifyCanceled" in world.reasons
+    assert world.cloud.tagged == []
+
+
+@pytest.mark.parametrize("has_class", [True, False], ids=["a class", "tags"])
+def test_a_region_s_ceiling_is_learned_from_the_refusal_that_names_it(
+    *, has_class: bool, monkeypatch: pytest.MonkeyPatch
+):
+    async def story(world: World) -> None:
+        world.put("claim", claim_json(mode="Block"))
+        world.cloud.refuses = lambda request: (
+            refusal(
+                Reason.INVALID_REQUEST,
+                f"Volume iops of {request.iops} is too high; maximum is 16000",
+            )
+            if (request.iops or 0) > 16_000
+            else None
+        )
+        if has_class:
+            world.attributes_class("fast", iops="20000")
+        else:
+            follows = {tags.IOPS_PER_GIB: "500", tags.IOPS_FOLLOW_GROWTH: "true"}
+            assert world.cloud.volume is not None
+            world.cloud.volume = replace(world.cloud.volume, tags=follows)
+        world.ask("40Gi", "fast" if has_class else None)
+        await world.run(600)
+
+    world = told(story, monkeypatch)
+
+    assert [each.iops for each in world.cloud.sent] == [20_000, 16_000]
+    assert world.claim.capacity == "40Gi"
+    [capped] = [text for _, text in world.told if "IopsCapped" in text]
+    assert "at most 16000 IOPS in this region" in capped
+    assert "VolumeResizeFailed" not in world.reasons
+
+
+@pytest.mark.parametrize("iops", [3000, 5000], ids=["has them", "has more"])
+@pytest.mark.parametrize(
+    "asks",
+    [
+        {"iops": "1000"},
+        {"type": "gp3", "iopspergb": "10", "allowautoiopsincreaseonmodify": "true"},
+    ],
+    ids=["iops", "for each GiB"],
+)
+def test_too_few_iops_of_a_class_are_raised_as_by_the_stock_driver_and_told(
+    asks: dict[str, str], iops: int, monkeypatch: pytest.MonkeyPatch
+):
+    async def story(world: World) -> None:
+        assert world.cloud.volume is not None
+        world.cloud.volume = replace(world.cloud.volume, iops=iops)
+        world.attributes_class("low", **asks)
+        world.ask(attributes="low")
+        await world.run(600)
+
+    world = told(story, monkeypatch)
+
+    assert [each.iops for each in world.cloud.sent] == [3000][: iops != 3000]
+    assert world.claim.current_attributes_class_name == "low"
+    assert "VolumeModifyFailed" not in world.reasons
+    [raised] = [text for _, text in world.told if "IopsRaised" in text]
+    assert "the volume gets 3000" in raised
+
+
+@pytest.mark.parametrize("size", [None, "20Gi"], ids=["alone", "with a size"])
+def test_a_class_that_ec2_has_carried_out_is_had_though_it_is_taken_back_meanwhile(
+    size: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    """Else the volume had it and the claim said that it has none."""
+
+    async def story(world: World) -> None:
+        world.put("claim", claim_json(mode="Block"))
+        world.attributes_class("gold", type="gp3", iopsPerGB="400")
+        world.ask(size, "gold")
+        await world.run(GATHER_S + 0.5)
+        assert len(world.cloud.sent) == 1
+        world.ask(attributes="")
+        await world.run(600)
+
+    world = told(story, monkeypatch)
+
+    assert "VolumeModifyCanceled" not in world.reasons
+    assert world.persistent_volume.attributes_class_name == "gold"
+    assert world.claim.current_attributes_class_name == "gold"
+    assert len(world.cloud.sent) == 1

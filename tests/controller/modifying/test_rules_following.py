@@ -1,0 +1,78 @@
+"""IOPS that follow the size: of a class, of tags, and what becomes of them when EC2 says no."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from provisioner.controller.modifying.rules import BOTH, Done, Send, Tag, View, Wish, decide
+from provisioner.model import tags
+from provisioner.model.attributes import Attributes
+from provisioner.model.budget import Ledger
+from provisioner.model.modification import ModifyRequest
+from provisioner.model.volume import Volume, VolumeState
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+VOLUME = Volume("vol-1", VolumeState.IN_USE, "us-east-1a", 10, "io2", 500)
+PER_GIB = Attributes(iops_per_gib=100, iops_follow_growth=True)
+WRITTEN = {tags.IOPS_PER_GIB: "100", tags.IOPS_FOLLOW_GROWTH: "true"}
+
+
+def view(volume: Volume = VOLUME, **given_: Any) -> View:
+    return replace(View(volume, None, Ledger(), NOW), **given_)
+
+
+def request(size_gib: int | None = None, iops: int | None = None) -> ModifyRequest:
+    return ModifyRequest("vol-1", size_gib, None, iops, None)
+
+
+def test_how_iops_follow_the_size_is_written_once_ec2_has_agreed():
+    asks: dict[str, Any] = {"attributes": PER_GIB, "following": WRITTEN}
+
+    sent = decide(view(**asks))
+    assert isinstance(sent, Send)
+    assert sent.request == request(iops=1000)
+
+    has = replace(VOLUME, iops=1000)
+    assert decide(view(has, **asks)) == Tag(WRITTEN, is_optional=True)
+    done = decide(view(replace(has, tags=WRITTEN), **asks))
+    assert isinstance(done, Done)
+    assert done.wishes == {Wish.ATTRIBUTES}
+
+
+def test_a_class_is_had_without_the_tags_that_ec2_refuses_and_never_without_its_own():
+    has = replace(VOLUME, iops=1000)
+    asks: dict[str, Any] = {"attributes": PER_GIB, "following": WRITTEN, "tags": {"a": "b"}}
+
+    assert decide(view(has, **asks)) == Tag({"a": "b"}, ())  # of its own, and alone
+    assert decide(view(has, **asks, unfollowed=True)) == Tag({"a": "b"}, ())
+    tagged = replace(has, tags={"a": "b"})
+    assert decide(view(tagged, **asks)) == Tag(WRITTEN, is_optional=True)
+    assert isinstance(decide(view(tagged, **asks, unfollowed=True)), Done)
+
+
+def test_a_size_that_is_there_waits_for_no_tags():
+    has = replace(VOLUME, size_gib=20, iops=2000)
+
+    done = decide(view(has, size_gib=20, attributes=PER_GIB, following=WRITTEN))
+
+    assert isinstance(done, Done)
+    assert done.wishes == {Wish.SIZE}
+
+
+def test_tags_that_were_refused_are_not_tried_again_with_each_look():
+    has = replace(VOLUME, iops=1000)
+    refused = frozenset({Wish.ATTRIBUTES})
+
+    step = decide(view(has, size_gib=20, attributes=PER_GIB, following=WRITTEN, refused=refused))
+
+    assert isinstance(step, Send)
+    assert step.request == request(20)
+
+
+def test_iops_for_each_gib_count_at_the_size_that_comes():
+    has = replace(VOLUME, iops=1000, tags=WRITTEN)
+
+    step = decide(view(has, size_gib=20, attributes=PER_GIB, following=WRITTEN))
+
+    assert isinstance(step, Send)
+    assert (step.request, step.wishes) == (request(20, 2000), BOTH)

@@ -1,0 +1,322 @@
+"""Nothing is believed of an EC2 that is not the cluster's, and nobody leads without credentials."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from provisioner.controller.app import Controller
+from provisioner.controller.ownership import own_cloud as own_cloud_module
+from provisioner.controller.ownership.own_cloud import OwnCloud
+from provisioner.controller.shared.settings import Settings
+from provisioner.ec2.calls import Ec2Calls
+from provisioner.kube.client import KubeClient
+from provisioner.metrics import Metrics
+from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.node import NodeSpec
+from provisioner.sandbox.aws_keys import AwsKeys, serving
+from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
+from provisioner.sandbox.strict_ec2.lab import Lab, client
+from tests.builders import a_node, a_persistent_volume
+
+KEY = CREDENTIALS["AWS_ACCESS_KEY_ID"]
+ELSEWHERE = "eu-central-1"
+
+
+@pytest.fixture(autouse=True)
+def looks_often(aws_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_cloud_module, "LOOK_EVERY_S", 0.01)
+
+
+@pytest.fixture
+def lab(strict_ec2: StrictEc2) -> Lab:
+    return Lab(client(strict_ec2.endpoint), strict_ec2.control)
+
+
+class Process:
+    """A controller that asks EC2 in a Region, and knows what the test tells its caches."""
+
+    def __init__(self, ec2: StrictEc2, region: str = "us-east-1") -> None:
+        self.calls = Ec2Calls.connect(region=region, endpoint=ec2.endpoint, metrics=Metrics())
+        kube = cast("KubeClient", None)
+        self.controller = Controller(Settings(), kube, kube, self.calls, Metrics())
+        self.own_cloud: OwnCloud = self.controller.own_cloud
+        self.controller.leading.set()
+        self.calls.may_change = lambda: True
+        self._version = 0
+
+    def knows_node(self, instance_id: str, zone: str = "us-east-1a", name: str = "node-1") -> None:
+        self._version += 1
+        node = a_node(name, version=str(self._version))
+        node = replace(node, spec=NodeSpec(provider_id=f"aws:///{zone}/{instance_id}"))
+        self.controller.caches.nodes._store.apply(node)
+
+    def knows_volume(self, volume_id: str, zone: str = "us-east-1a") -> None:
+        volume = a_persistent_volume(handle=volume_id)
+        labels = {"topology.kubernetes.io/zone": zone}
+        volume = replace(volume, metadata=replace(volume.metadata, labels=labels))
+        self.controller.caches.persistent_volumes._store.apply(volume)
+
+    async def fit(self) -> str:
+        """Why it is not, after a while; "" if it is."""
+        try:
+            async with asyncio.timeout(1):
+                await self.own_cloud.fit()
+        except TimeoutError:
+            pass
+        return self.own_cloud.why_not
+
+
+@pytest.fixture
+async def made(strict_ec2: StrictEc2) -> AsyncIterator[Any]:
+    processes: list[Process] = []
+
+    def make(region: str = "us-east-1") -> Process:
+        processes.append(Process(strict_ec2, region))
+        return processes[-1]
+
+    yield make
+    for each in processes:
+        await each.controller.edges.close()
+        await each.calls.close()
+
+
+async def refusal(work: Any) -> Ec2Error:
+    with pytest.raises(Ec2Error) as caught:
+        await work
+    return caught.value
+
+
+async def test_in_another_region_no_volume_is_deleted_and_none_detached(made: Any, lab: Lab):
+    volume, instance = lab.volume(), lab.instance()
+    process = made(ELSEWHERE)
+    process.knows_node(instance)
+    process.knows_volume(volume)
+
+    deletion = await refusal(process.controller.edges.volumes.delete(volume))
+    detachment = await refusal(process.controller.edges.instances.detach(volume, instance))
+    look = await refusal(process.controller.edges.instances.instance(instance))
+
+    assert {each.reason for each in (deletion, detachment, look)} == {Reason.WRONG_CLOUD}
+    assert "asked in eu-central-1, but Node node-1 is in us-east-1a" in deletion.message
+    assert lab.state(volume) == "available"
+
+
+async def test_in_another_account_no_volume_is_deleted_and_none_detached(
+    made: Any, lab: Lab, strict_ec2: StrictEc2, monkeypatch: pytest.MonkeyPatch
+):
+    volume, instance = lab.volume(), lab.instance()
+    strict_ec2.control(accounts={"AKIAOTHER": "210987654321"})
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAOTHER")
+    process = made()
+    process.knows_node(instance)
+    process.knows_volume(volume)
+
+    deletion = await refusal(process.controller.edges.volumes.delete(volume))
+    detachment = await refusal(process.controller.edges.instances.detach(volume, instance))
+
+    assert {deletion.reason, detachment.reason} == {Reason.WRONG_CLOUD}
+    assert f"(2 looked for, such as {instance})" in deletion.message
+
+
+async def test_what_is_gone_from_the_clusters_own_account_is_gone(made: Any, lab: Lab):
+    volume, instance = lab.volume(), lab.instance()
+    process = made()
+    process.knows_node(instance)
+    process.knows_volume(volume)
+    lab.ec2.delete_volume(VolumeId=volume)
+
+    await process.controller.edges.volumes.delete(volume)
+
+    detachment = await refusal(process.controller.edges.instances.detach(volume, instance))
+    assert detachment.reason is Reason.VOLUME_NOT_FOUND
+
+
+async def test_a_volume_that_is_found_proves_as_much_as_an_instance(made: Any, lab: Lab):
+    gone, there = lab.volume(), lab.volume()
+    lab.ec2.delete_volume(VolumeId=gone)
+    process = made()
+    process.knows_node("i-00000000000000bad")
+    process.knows_volume(there)
+
+    await process.controller.edges.volumes.delete(gone)
+
+
+async def test_a_proof_is_asked_for_once(made: Any, lab: Lab, strict_ec2: StrictEc2):
+    process = made()
+    process.knows_node(lab.instance())
+    await asyncio.gather(
+        *(process.controller.edges.volumes.delete(f"vol-{n:017x}") for n in range(5))
+    )
+
+    assert strict_ec2.counts()["DescribeInstances"] == 1
+
+
+async def test_many_that_are_not_believed_have_it_looked_for_once(
+    made: Any, lab: Lab, strict_ec2: StrictEc2, monkeypatch: pytest.MonkeyPatch
+):
+    strict_ec2.control(accounts={"AKIAOTHER": "210987654321"})
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAOTHER")
+    process = made()
+    process.knows_node(lab.instance())
+    volumes = process.controller.edges.volumes
+
+    for each in [volumes.delete(f"vol-{n:017x}") for n in range(5)]:
+        assert (await refusal(each)).reason is Reason.WRONG_CLOUD
+
+    assert strict_ec2.counts()["DescribeInstances"] == 1
+
+
+async def test_an_ec2_that_cannot_prove_it_is_not_believed(
+    made: Any, lab: Lab, strict_ec2: StrictEc2
+):
+    process = made()
+    process.knows_node(lab.instance())
+    denied = {"do": "error", "code": "UnauthorizedOperation", "message": "no", "http_status": 403}
+    strict_ec2.control(faults=[{"action": "DescribeInstances", **denied}])
+
+    deletion = await refusal(process.controller.edges.volumes.delete("vol-0123456789abcdef0"))
+
+    assert deletion.reason is Reason.PERMISSION_DENIED
+    assert "not believed" in deletion.message
+
+
+async def test_nobody_leads_in_another_region_until_it_is_corrected(made: Any, lab: Lab):
+    process = made(ELSEWHERE)
+    process.knows_node(lab.instance())
+
+    assert "asked in eu-central-1" in await process.fit()
+
+    process.knows_node("i-0123456789abcdef0", zone="eu-central-1a")  # of no such account
+    assert "knows nothing of what the cluster has" in await process.fit()
+
+
+async def test_who_asks_in_the_clusters_account_may_lead(made: Any, lab: Lab):
+    process = made()
+    process.knows_node(lab.instance())
+
+    assert await process.fit() == ""
+
+
+async def test_one_node_in_the_region_is_enough(made: Any, lab: Lab):
+    process = made()
+    process.knows_node(lab.instance())
+    process.knows_node("i-0123456789abcdef0", zone="eu-west-1a", name="elsewhere")
+
+    assert await process.fit() == ""
+
+
+async def test_a_cluster_that_knows_nothing_of_ec2_yet_may_be_led(made: Any):
+    assert await made().fit() == ""
+
+
+@pytest.mark.parametrize(
+    ("zone", "why"),
+    [("us-east-1a", "knows nothing of what the cluster has"), ("eu-west-1a", "is in eu-west-1a")],
+)
+async def test_what_volumes_alone_seem_to_say_keeps_nobody_from_leading(
+    made: Any, zone: str, why: str
+):
+    """They may be deleted or left over; Nodes tell nothing before our ``--initialize-nodes``."""
+    process = made()
+    process.knows_volume("vol-0123456789abcdef0", zone=zone)
+
+    assert await process.fit() == ""
+
+    deletion = await refusal(process.controller.edges.volumes.delete("vol-0123456789abcdef0"))
+    assert deletion.reason is Reason.WRONG_CLOUD
+    assert why in deletion.message
+
+
+async def test_whom_ec2_refuses_does_not_lead_where_volumes_seem_to_be_elsewhere(
+    made: Any, strict_ec2: StrictEc2
+):
+    strict_ec2.control(refused_keys={KEY: "ExpiredToken"})
+    process = made()
+    process.knows_volume("vol-0123456789abcdef0", zone="eu-west-1a")
+
+    assert "ExpiredToken" in await process.fit()
+
+
+async def test_an_ec2_that_does_not_answer_keeps_nobody_from_leading(
+    made: Any, lab: Lab, strict_ec2: StrictEc2, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(own_cloud_module, "_ASK_S", 0.1)
+    process = made()
+    process.knows_node(lab.instance())
+    strict_ec2.control(faults=[{"action": "DescribeInstances", "do": "hang"}])
+
+    with capture_logs() as logged:
+        assert [await process.fit(), await process.fit()] == ["", ""]
+    strict_ec2.reset()
+
+    told = [each for each in logged if "cannot tell yet" in each["event"]]
+    assert [each["error"] for each in told] == ["EC2 gave no answer in 0 s"]
+
+
+async def test_who_has_no_credentials_waits_for_them_and_says_so(
+    made: Any, lab: Lab, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED"):
+        monkeypatch.delenv(name)
+    keys = AwsKeys()
+    keys.trouble.has_role = False
+    async with serving(keys) as url:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"{url}/")
+        process = made()
+        process.knows_node(lab.instance())
+        waiting = asyncio.create_task(process.own_cloud.fit())
+        async with asyncio.timeout(10):
+            while not process.own_cloud.why_not:  # noqa: ASYNC110 -- it has no event
+                await asyncio.sleep(0.01)
+            assert "no AWS credentials" in process.own_cloud.why_not
+            assert not waiting.done()
+
+            keys.trouble.has_role = True
+            await waiting
+
+    assert process.own_cloud.why_not == ""
+
+
+async def test_whom_ec2_refuses_does_not_lead(made: Any, strict_ec2: StrictEc2):
+    strict_ec2.control(refused_keys={KEY: "ExpiredToken"})
+
+    assert "ExpiredToken" in await made().fit()
+
+
+async def test_a_leader_whose_credentials_stay_refused_leads_no_more(
+    made: Any, strict_ec2: StrictEc2, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(own_cloud_module, "GIVE_UP_S", 0.2)
+    process = made()
+    assert await process.fit() == ""
+    lost = asyncio.create_task(process.own_cloud.lost())
+    strict_ec2.control(refused_keys={KEY: "ExpiredToken"})
+    await refusal(process.calls.call("DescribeVolumes", {}))  # somebody works
+
+    async with asyncio.timeout(5):
+        error = await lost
+
+    assert error.reason is Reason.CREDENTIALS_INVALID
+    assert "ExpiredToken" in error.message
+
+
+async def test_a_leader_bears_a_short_refusal(
+    made: Any, strict_ec2: StrictEc2, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(own_cloud_module, "GIVE_UP_S", 0.5)
+    process = made()
+    lost = asyncio.create_task(process.own_cloud.lost())
+    strict_ec2.control(refused_keys={KEY: "ExpiredToken"})
+    await refusal(process.calls.call("DescribeVolumes", {}))
+    await asyncio.sleep(0.1)
+    strict_ec2.control(refused_keys={})
+    await asyncio.sleep(0.7)
+
+    assert not lost.done()
+    lost.cancel()

@@ -1,0 +1,234 @@
+"""What nobody may decide by: a cache that is not full yet, and a cache's "not here"."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from provisioner.controller.shared import caches as caches_module
+from provisioner.controller.shared.caches import Caches
+from provisioner.kube import resources
+from provisioner.kube.client import KubeClient
+from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES, Resource
+from provisioner.kube.store import SLICE
+from provisioner.kube.wire import Listing
+from provisioner.metrics import Metrics
+from provisioner.model.claim import Claim
+from tests.builders import (
+    DRIVER,
+    a_claim,
+    a_class,
+    a_csi_node,
+    a_node,
+    a_persistent_volume,
+    an_attachment,
+)
+from tests.controller.services import Kube
+from tests.ec2.virtual_time import Clock, in_virtual_time
+from tests.kube.behind import Behind
+from tests.snapshot_builders import a_snapshot
+
+SNAPSHOT_KINDS = (
+    resources.VOLUME_SNAPSHOTS,
+    resources.SNAPSHOT_CONTENTS,
+    resources.SNAPSHOT_CLASSES,
+)
+KINDS = (
+    resources.CLAIMS,
+    resources.PERSISTENT_VOLUMES,
+    resources.ATTACHMENTS,
+    resources.STORAGE_CLASSES,
+    resources.NODES,
+    resources.CSI_NODES,
+    resources.PODS,
+    *SNAPSHOT_KINDS,
+)
+
+
+class SlowKube:
+    """Lists every kind at once but one, which takes until it is let go."""
+
+    def __init__(self, slow: Resource[Any]) -> None:
+        self.slow = slow
+        self.kinds: tuple[Resource[Any], ...] = KINDS
+        self.let_go = asyncio.Event()
+        self.selectors: dict[str, str] = {}
+        self.asked = asyncio.Event()
+
+    async def served(self) -> frozenset[tuple[str, str]]:
+        return frozenset((kind.api_version, kind.plural) for kind in self.kinds)
+
+    async def list(self, resource: Resource[Any], **given: Any) -> Listing[Any]:
+        self.selectors[resource.plural] = given.get("field_selector", "")
+        if resource is self.slow:
+            self.asked.set()
+            await self.let_go.wait()
+        return Listing([], "1")
+
+    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[None]:
+        await asyncio.Event().wait()
+        yield None
+
+
+@pytest.mark.parametrize("slow", KINDS, ids=lambda kind: kind.plural)
+async def test_nothing_is_decided_before_every_kind_was_listed(slow: Resource[Any]):  # race 29
+    kube = SlowKube(slow)
+    caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
+    following = asyncio.create_task(caches.run())
+    synced = asyncio.create_task(caches.synced())
+    async with asyncio.timeout(5):
+        await kube.asked.wait()
+        for _ in range(20):  # all others have their list by now
+            await asyncio.sleep(0)
+        before = caches.is_synced, synced.done()
+
+        kube.let_go.set()
+        await synced
+
+    assert before == (False, False)
+    assert caches.is_synced
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_only_pending_pods_are_asked_for():
+    kube = SlowKube(resources.EVENTS)
+    caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
+    following = asyncio.create_task(caches.run())
+    async with asyncio.timeout(5):
+        await caches.synced()
+
+    assert kube.selectors.pop("pods") == "status.phase=Pending"
+    assert set(kube.selectors.values()) == {""}
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_what_is_not_in_a_cache_is_asked_for_before_it_counts_as_gone():  # race 29
+    kube = Kube(
+        objects={
+            "fast": a_class(),
+            "pv": a_persistent_volume("pv"),
+            "node-1": a_node(),
+        }
+    )
+    caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
+
+    assert await caches.storage_class("fast") == a_class()
+    assert await caches.persistent_volume("pv") == a_persistent_volume("pv")
+    assert await caches.node("node-1") == a_node()
+    assert await caches.node("node-2") is None
+    assert kube.read == [
+        "storageclasses fast",
+        "persistentvolumes pv",
+        "nodes node-1",
+        "nodes node-2",
+    ]
+
+
+async def test_a_node_that_lacks_the_driver_in_the_cache_is_asked_for():  # race 5, race 29
+    kube = Kube(objects={"node-1": a_csi_node()})
+    caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
+    caches.csi_nodes._store.apply(a_csi_node(driver=None))
+
+    assert await caches.csi_node("node-1") == a_csi_node()
+
+
+async def test_a_kind_that_comes_later_is_followed_and_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(caches_module, "_MISSING_AGAIN_S", 0.0)
+    kube = SlowKube(resources.SNAPSHOT_CONTENTS)
+    kube.kinds = tuple(kind for kind in KINDS if kind not in SNAPSHOT_KINDS)
+    caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
+    following = asyncio.create_task(caches.run())
+    async with asyncio.timeout(5):
+        await caches.synced()
+        before = caches.snapshots.synced.is_set(), kube.asked.is_set()
+
+        kube.kinds = KINDS
+        await kube.asked.wait()
+        while_listing = caches.is_synced
+
+        kube.let_go.set()
+        await caches.contents.synced.wait()
+        await caches.snapshots.synced.wait()
+        await caches.snapshot_classes.synced.wait()
+
+    assert before == (False, False)
+    assert while_listing
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_snapshot_is_asked_for_in_its_own_namespace():
+    kube = Kube(objects={"daily": a_snapshot("daily")})
+    caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
+
+    assert await caches.snapshot("shop", "daily") == a_snapshot("daily")
+    assert await caches.snapshot("shop", "weekly") is None
+    assert await caches.content("snapcontent-1") is None
+    assert await caches.snapshot_class("weekly") is None
+    assert kube.read == [
+        "volumesnapshots shop/daily",
+        "volumesnapshots shop/weekly",
+        "volumesnapshotcontents snapcontent-1",
+        "volumesnapshotclasses weekly",
+    ]
+
+
+async def test_others_on_the_loop_go_on_while_a_large_cluster_is_told_to_those_who_begin_to_work():
+    caches = Caches(cast("KubeClient", Kube()), Metrics(), DRIVER)
+    for n in range(4 * SLICE):
+        caches.claims._store.apply(a_claim(f"claim-{n}", uid=f"uid-{n}"))
+    told: list[str] = []
+    told_between_renewals: list[int] = []
+
+    async def renew() -> None:
+        while True:
+            before = len(told)
+            await asyncio.sleep(0)
+            told_between_renewals.append(len(told) - before)
+
+    renewing = asyncio.create_task(renew())
+
+    def note(_: object, new: Claim | None) -> None:
+        told.append(new.uid if new is not None else "")
+
+    await caches.introduce(lambda: caches.claims.subscribe(note))
+
+    renewing.cancel()
+    assert told == [f"uid-{n}" for n in range(4 * SLICE)]
+    assert max(told_between_renewals) == SLICE
+
+
+def test_a_restored_etcd_that_one_kind_notices_has_all_kinds_listed():
+    async def story(_: Clock) -> None:
+        api = Behind(serves=(PERSISTENT_VOLUMES, ATTACHMENTS))
+        for n in range(600):
+            api.put(PERSISTENT_VOLUMES, a_persistent_volume(f"pv-{n}"))
+        in_backup, version = dict(api.objects), api.version
+        caches = Caches(cast("KubeClient", api), Metrics(), DRIVER)
+        api.put(PERSISTENT_VOLUMES, a_persistent_volume("pv-0"))
+        api.put(ATTACHMENTS, an_attachment("csi-later"))
+        following = asyncio.create_task(caches.run())
+        await caches.synced()
+        api.objects, api.version = in_backup, version + 1_000_000_000
+        api.asked.clear()
+        with capture_logs() as logs:
+            caches.persistent_volumes.list_soon()  # as its watch is told that it is too far behind
+            await asyncio.sleep(1000)
+
+        assert caches.attachments.get("csi-later") is None
+        assert api.asked.count("list") == 2
+        assert [line["kind"] for line in logs if "restored" in line["event"]] == [
+            "PersistentVolume"
+        ]
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    in_virtual_time(story)

@@ -1,0 +1,130 @@
+"""How contents end, in virtual time: what is deleted, and what never."""
+
+from __future__ import annotations
+
+import asyncio
+from copy import deepcopy
+
+import pytest
+
+from provisioner.model import volume_snapshot as v
+from tests.controller.snapshot_world import World, in_world
+
+
+@pytest.mark.parametrize(
+    ("policy", "deleted"), [(v.DELETE, True), (v.RETAIN, False)], ids=["Delete", "Retain"]
+)
+def test_the_end_of_a_content(*, policy: str, deleted: bool):
+    async def story(world: World) -> None:
+        world.begin()
+        name = world.ask(policy=policy)
+        await world.until(lambda: world.is_ready(name))
+        world.delete()
+        await world.until(lambda: world.content(name) is None)
+
+        assert bool(world.ec2.deleted) is deleted
+        assert bool(world.ec2.taken) is not deleted
+        assert bool(world.ec2.actions("DeleteSnapshot")) is deleted
+
+    in_world(story)
+
+
+def test_a_policy_that_becomes_retain_at_the_last_moment_is_heeded():  # race 19, race 26
+    async def story(world: World) -> None:
+        world.begin()
+        name = world.ask()
+        await world.until(lambda: world.is_ready(name))
+        world.delete()
+        world.kube.caches = None  # what comes now, the process does not hear of
+        key = f"volumesnapshotcontents {name}"
+        changed = deepcopy(world.kube.objects[key])
+        changed["spec"]["deletionPolicy"] = v.RETAIN
+        world.kube.put(key, changed)
+        cached = world.snapshotter._caches.contents.get(name)
+        world.kube.caches = world.snapshotter._caches
+        await world.until(lambda: world.content(name) is None)
+
+        assert cached is not None
+        assert cached.spec.deletion_policy == v.DELETE
+        assert world.ec2.actions("DeleteSnapshot") == []
+        assert len(world.ec2.taken) == 1
+
+    in_world(story)
+
+
+def test_a_content_deleted_while_its_request_waits_takes_no_snapshot():
+    async def story(world: World) -> None:
+        world.begin()
+        world.ask(1)
+        name = world.ask(2)  # of the same volume: it waits
+        await asyncio.sleep(3)
+        world.delete(2)
+        await world.until(lambda: world.content(name) is None)
+        await asyncio.sleep(60)
+
+        assert len(world.ec2.taken) == 1
+
+    in_world(story)
+
+
+def test_a_snapshot_in_doubt_is_found_before_its_content_may_go():
+    async def story(world: World) -> None:
+        world.ec2.loses, world.ec2.shown_after_s = ["CreateSnapshot"], 20.0
+        world.begin()
+        name = world.ask()
+        await world.until(lambda: world.ec2.taken)
+        world.delete()
+        await world.until(lambda: world.content(name) is None)
+
+        assert world.ec2.taken == {}
+        assert len(world.ec2.deleted) == 1
+
+    in_world(story)
+
+
+def test_a_content_whose_snapshot_object_is_gone_ends_without_a_word():  # sidecar #1446
+    async def story(world: World) -> None:
+        world.begin()
+        name = world.ask()
+        await world.until(lambda: world.is_ready(name))
+        world.change(name, deletionTimestamp="2026-11-21T10:00:00Z")
+        await asyncio.sleep(5)
+        kept = world.content(name)
+        snapshot = world.kube.objects.pop("volumesnapshots shop/daily-1")
+        world.snapshotter._caches.snapshots._store.remove(
+            "shop/daily-1", str(int(snapshot["metadata"]["resourceVersion"]) + 1000)
+        )
+        await world.until(lambda: world.content(name) is None)
+
+        assert kept is not None
+        assert world.ec2.taken == {}
+
+    in_world(story)
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_a_content_without_its_finalizer_yet_leaves_no_snapshot_to_nobody(*, is_ready: bool):
+    async def story(world: World) -> None:
+        world.begin()
+        name = world.ask(finalizers=())
+        await world.until(lambda: world.is_ready(name) if is_ready else world.ec2.taken)
+        world.delete()
+        await world.until(lambda: world.content(name) is None)
+
+        assert len(world.ec2.deleted) == 1
+        assert world.ec2.taken == {}
+
+    in_world(story)
+
+
+def test_other_finalizers_stay_when_ours_is_added():
+    async def story(world: World) -> None:
+        world.begin()
+        name = world.ask(finalizers=("example.org/keep",))
+        await world.until(lambda: world.is_ready(name))
+        content = world.content(name)
+
+        assert content is not None
+        assert set(content.finalizers) == {"example.org/keep", v.CONTENT_FINALIZER}
+
+    in_world(story)

@@ -1,0 +1,324 @@
+"""Rules of contents: each step of the contract's chapter 4, and what may never happen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provisioner.controller.snapshotting import rules
+from provisioner.controller.snapshotting.rules import (
+    Attempt,
+    Delete,
+    Follow,
+    LookUp,
+    Nothing,
+    Record,
+    Refuse,
+    Release,
+    Step,
+    Take,
+    Withdraw,
+)
+from provisioner.model import volume_snapshot as v
+from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
+from provisioner.model.errors import Ec2Error, Outcome, Reason, StorageError
+from provisioner.model.meta import ObjectReference
+from tests.builders import DRIVER, VOLUME
+from tests.snapshot_builders import SNAPSHOT, a_content, a_content_status
+
+NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
+BEING_CREATED = {v.BEING_CREATED: v.YES}
+BEING_DELETED = {v.BEING_DELETED: v.YES}
+UNBOUND = ObjectReference(namespace="shop", name="daily")
+NEW = Attempt()
+LOOKING = Attempt(looking_since_s=100.0)
+PENDING = a_content_status(ready=False)
+READY = a_content_status(ready=True)
+
+
+def an_ebs_snapshot(
+    snapshot_id: str = SNAPSHOT,
+    *,
+    state: SnapshotState = SnapshotState.PENDING,
+    volume_id: str = VOLUME,
+    started_at: datetime | None = NOW,
+) -> EbsSnapshot:
+    return EbsSnapshot(snapshot_id, volume_id, state, 4, started_at)
+
+
+FOUND = Attempt(found=an_ebs_snapshot())
+
+
+def decide(content: v.VolumeSnapshotContent, attempt: Attempt = NEW, **given: object) -> Step:
+    return rules.decide(content, attempt, driver=DRIVER, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("content", "attempt", "step"),
+    [
+        (a_content(), NEW, Take()),
+        (a_content(driver="other.csi"), NEW, Nothing()),
+        (a_content(annotations={v.GROUP_HANDLE: "group-1"}), NEW, Nothing()),
+        # A refusal that is written down is no status of a snapshot.
+        (a_content(status=a_content_status(None, error="no")), NEW, Take()),
+        # Refused for a while: the annotation stays, the next request follows.
+        (a_content(annotations=BEING_CREATED), NEW, Take()),
+        (a_content(annotations=BEING_CREATED), LOOKING, LookUp()),
+        (a_content(), LOOKING, LookUp()),
+        (a_content(annotations=BEING_CREATED), FOUND, Record(an_ebs_snapshot())),
+        # The handle is known: nothing that was in doubt matters any more.
+        (a_content(annotations=BEING_CREATED, status=PENDING), LOOKING, Withdraw()),
+        (a_content(status=PENDING), NEW, Follow(SNAPSHOT)),
+        (a_content(given="snap-0b1e"), NEW, Follow("snap-0b1e")),
+        (a_content(status=READY), NEW, Nothing()),
+        (a_content(annotations=BEING_CREATED, status=READY), NEW, Withdraw()),
+    ],
+)
+def test_a_content_gets_a_snapshot(
+    content: v.VolumeSnapshotContent, attempt: Attempt, step: rules.Step
+):
+    assert decide(content, attempt) == step
+
+
+@pytest.mark.parametrize("handle", ["snapshot-0abc", "vol-0123", "snap-monday", "snap-"])
+def test_a_handle_that_is_no_snapshots_is_refused_on_its_content_and_ends_without_ec2(handle: str):
+    step = decide(a_content(given=handle))
+
+    assert isinstance(step, rules.Refuse)
+    assert f"names {handle!r}, which is no EBS snapshot" in step.error.message
+    assert decide(ending(given=handle, owner=UNBOUND)) == Release()
+    told = ending(given=handle, status=a_content_status(handle), annotations=BEING_DELETED)
+    assert decide(told) == Release()
+
+
+def ending(**given: object) -> v.VolumeSnapshotContent:
+    return a_content(deleting=True, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("content", "attempt", "step"),
+    [
+        # snapshot-controller has not said that the snapshot goes: somebody deleted the content.
+        (ending(status=READY), NEW, Nothing()),
+        (ending(status=READY, annotations=BEING_DELETED), NEW, Delete(SNAPSHOT)),
+        (ending(status=READY, annotations=BEING_DELETED, policy=v.RETAIN), NEW, Release()),
+        (ending(status=READY, annotations=BEING_DELETED, policy=""), NEW, Release()),
+        (ending(annotations=BEING_DELETED), NEW, Release()),
+        # It was cleared, or never there.
+        (ending(status=a_content_status(None), annotations=BEING_DELETED), NEW, Release()),
+        # Done with it already: the next writer's finalizer keeps it.
+        (ending(status=READY, annotations=BEING_DELETED, finalizers=()), NEW, Nothing()),
+        # A request that may have been carried out comes first, whatever the policy.
+        (ending(annotations=BEING_DELETED | BEING_CREATED), LOOKING, LookUp()),
+        (ending(annotations=BEING_DELETED | BEING_CREATED, policy=v.RETAIN), LOOKING, LookUp()),
+        (ending(annotations=BEING_DELETED), LOOKING, LookUp()),
+        (ending(annotations=BEING_DELETED | BEING_CREATED), FOUND, Record(an_ebs_snapshot())),
+        (ending(annotations=BEING_DELETED | BEING_CREATED), NEW, Withdraw()),
+        (ending(annotations=BEING_DELETED | BEING_CREATED, status=PENDING), NEW, Withdraw()),
+        # Given, and bound to nothing yet: an administrator may take it away.
+        (ending(given="snap-0b1e", owner=UNBOUND, status=READY), NEW, Delete(SNAPSHOT)),
+        (ending(given="snap-0b1e", owner=UNBOUND), NEW, Release()),
+        (ending(given="snap-0b1e", status=READY), NEW, Nothing()),
+        # A member of a group is deleted with it.
+        (
+            ending(status=READY, annotations=BEING_DELETED | {v.GROUP_HANDLE: "g"}),
+            NEW,
+            Release(),
+        ),
+    ],
+)
+def test_a_content_ends(content: v.VolumeSnapshotContent, attempt: Attempt, step: rules.Step):
+    assert decide(content, attempt) == step
+
+
+def test_a_snapshot_object_that_is_gone_is_enough_for_the_end():  # race 26, sidecar #1446
+    assert decide(ending(status=READY), owner_is_gone=True) == Delete(SNAPSHOT)
+
+
+def test_a_content_goes_without_its_snapshot_if_another_one_names_it():
+    step = decide(ending(status=READY, annotations=BEING_DELETED), namesakes=["other", "an"])
+
+    assert isinstance(step, Release)
+    assert step.told is not None
+    assert step.told.reason is Reason.SNAPSHOT_IN_USE
+    assert "volumesnapshotcontent an names it too" in step.told.message
+
+
+@pytest.mark.parametrize("owner_is_gone", [True, False])
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [
+        (a_content(), True),
+        (a_content(policy=v.RETAIN), True),
+        (ending(policy=v.RETAIN), True),
+        (ending(policy=v.RETAIN, annotations=BEING_DELETED), True),
+        (ending(annotations=BEING_DELETED), False),
+        (ending(given="snap-0b1e", owner=UNBOUND), False),
+    ],
+)
+def test_which_contents_keep_the_snapshot_of_another(
+    content: v.VolumeSnapshotContent, *, kept: bool, owner_is_gone: bool
+):
+    assert rules.keeps(content, owner_is_gone=owner_is_gone) is kept
+
+
+def test_one_that_waits_for_the_end_of_its_volumesnapshot_keeps_it():
+    assert rules.keeps(ending(), owner_is_gone=False)
+    assert not rules.keeps(ending(), owner_is_gone=True)
+
+
+contents = st.builds(
+    a_content,
+    given=st.sampled_from([None, "snap-0b1e"]),
+    policy=st.sampled_from([v.DELETE, v.RETAIN, "", "Keep"]),
+    status=st.sampled_from([None, PENDING, READY, a_content_status(None)]),
+    annotations=st.lists(
+        st.sampled_from([(v.BEING_CREATED, v.YES), (v.BEING_DELETED, v.YES), (v.GROUP_HANDLE, "g")])
+    ).map(dict),
+    deleting=st.booleans(),
+    driver=st.sampled_from([DRIVER, "other.csi"]),
+    owner=st.sampled_from([None, UNBOUND]),
+    finalizers=st.sampled_from([(), (v.CONTENT_FINALIZER,)]),
+)
+attempts = st.sampled_from([NEW, LOOKING, FOUND])
+
+
+@given(contents, attempts, st.booleans())
+def test_nothing_is_deleted_that_should_stay(
+    content: v.VolumeSnapshotContent,
+    attempt: Attempt,
+    is_gone: bool,  # noqa: FBT001 -- drawn
+):
+    step = decide(content, attempt, owner_is_gone=is_gone)
+
+    if isinstance(step, Delete):
+        assert content.spec.deletion_policy == v.DELETE
+        assert content.deleting
+        assert content.spec.driver == DRIVER
+        assert content.status is not None
+        assert step.snapshot_id == content.status.snapshot_handle
+
+
+@given(contents, attempts, st.booleans())
+def test_nothing_is_begun_or_let_go_while_a_request_is_in_doubt(
+    content: v.VolumeSnapshotContent,
+    attempt: Attempt,
+    is_gone: bool,  # noqa: FBT001 -- drawn
+):
+    is_named = bool(content.volume_id and content.snapshot_uid)  # else none is ever asked for
+    is_ours = is_named and v.GROUP_HANDLE not in content.annotations
+    in_doubt = attempt != NEW and is_ours and not content.snapshot_id
+    step = decide(content, attempt, owner_is_gone=is_gone)
+
+    if in_doubt:
+        assert not isinstance(step, Take | Release | Delete | Withdraw)
+
+
+@given(contents, attempts)
+def test_no_snapshot_is_begun_for_a_content_that_goes(
+    content: v.VolumeSnapshotContent, attempt: Attempt
+):
+    step = decide(msgspec.structs.replace(content), attempt)
+
+    assert not (content.deleting and isinstance(step, Take | Follow))
+
+
+@pytest.mark.parametrize(
+    ("content", "stranger", "since"),
+    [
+        (a_content(), None, None),
+        # A process before us: it is not known when.
+        (a_content(annotations=BEING_CREATED), None, 500.0),
+        # The stock sidecar takes the annotation off although the snapshot may have been taken.
+        (a_content(), 440.0, 440.0),
+        (a_content(annotations=BEING_CREATED), 440.0, 500.0),
+    ],
+)
+def test_what_others_may_have_begun_is_looked_for(
+    content: v.VolumeSnapshotContent, stranger: float | None, since: float | None
+):
+    attempt = rules.begin(content, stranger_ended_at_s=stranger, now_s=500.0)
+
+    assert attempt == Attempt(looking_since_s=since)
+
+
+def an_error(reason: Reason, outcome: Outcome = Outcome.NOTHING) -> StorageError:
+    return Ec2Error(reason, "EC2 said so", action="CreateSnapshot", outcome=outcome)
+
+
+def test_a_lost_reply_begins_look_ups_and_a_clear_no_does_not():
+    lost = an_error(Reason.REPLY_LOST, Outcome.UNKNOWN)
+
+    assert rules.after_failure(NEW, lost, 7.0).looking_since_s == 7.0
+    assert rules.after_failure(NEW, an_error(Reason.VOLUME_NOT_FOUND), 7.0) == NEW
+
+
+@pytest.mark.parametrize(
+    ("error", "final"),
+    [
+        (an_error(Reason.VOLUME_NOT_FOUND), True),
+        (an_error(Reason.PERMISSION_DENIED), True),
+        (an_error(Reason.SNAPSHOT_RATE), False),
+        (an_error(Reason.UNREACHABLE), False),
+        (an_error(Reason.REPLY_LOST, Outcome.UNKNOWN), False),
+    ],
+)
+def test_the_annotation_goes_only_when_ec2_has_said_no(
+    error: StorageError,
+    final: bool,  # noqa: FBT001 -- a parameter of the test
+):
+    assert rules.is_final(error) is final
+
+
+def test_look_ups_decide_only_once_they_were_negative_for_a_minute():
+    content = a_content(annotations=BEING_CREATED)
+
+    assert rules.after_look_up(LOOKING, content, [], 159.9) is LOOKING
+    assert rules.after_look_up(LOOKING, content, [], 160.0) == NEW
+
+
+def test_of_several_snapshots_the_first_usable_one_of_this_volume_counts():
+    failed = an_ebs_snapshot("snap-1", state=SnapshotState.ERROR, started_at=NOW)
+    copy = an_ebs_snapshot("snap-2", volume_id="vol-ffffffff", started_at=NOW)
+    second = an_ebs_snapshot("snap-3", started_at=NOW + timedelta(seconds=20))
+    first = an_ebs_snapshot("snap-4", started_at=NOW + timedelta(seconds=3))
+
+    after = rules.after_look_up(LOOKING, a_content(), [failed, copy, second, first], 100.0)
+
+    assert after == Attempt(found=first)
+    assert rules.after_look_up(LOOKING, a_content(), [copy], 100.0) is LOOKING
+
+
+def test_our_own_word_of_a_failure_is_no_news():  # sidecar #533
+    before = a_content()
+    told = a_content(status=a_content_status(None, error="EC2 said no"))
+
+    assert rules.is_news(None, before)
+    assert not rules.is_news(before, told)
+    assert not rules.is_news(told, a_content(annotations=BEING_CREATED))
+    assert rules.is_news(before, a_content(annotations=BEING_DELETED))
+    assert rules.is_news(before, a_content(deleting=True))
+    assert rules.is_news(before, a_content(status=PENDING))
+    assert rules.is_news(a_content(status=PENDING), a_content(status=READY))
+
+
+def test_an_attempt_that_found_its_snapshot_looks_no_more():
+    again = rules.after_look_up(
+        replace(LOOKING, is_prepared=True), a_content(), [an_ebs_snapshot()], 100.0
+    )
+
+    assert again == Attempt(found=an_ebs_snapshot(), is_prepared=True)
+
+
+def test_a_content_whose_snapshot_would_have_anybodys_name_is_refused():
+    step = decide(a_content(owner=UNBOUND), LOOKING)
+
+    assert isinstance(step, Refuse)
+    assert "no UID" in step.error.message
+    assert decide(a_content(owner=UNBOUND, deleting=True), LOOKING) == Release()
+    assert decide(a_content(owner=UNBOUND, status=PENDING)) == Follow(SNAPSHOT)

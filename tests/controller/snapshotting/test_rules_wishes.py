@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from provisioner.controller.snapshotting import class_rules as classes
+from provisioner.model.ebs_snapshot import LockRequest
+from provisioner.model.errors import Reason, StorageError
+from provisioner.model.volume_snapshot import WISHES
+from tests.snapshot_builders import a_content, a_snapshot_class
+
+NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+
+def test_what_a_class_asks_for_afterwards_is_read_again_from_the_content():
+    given = {
+        "lockMode": "compliance",
+        "LOCKDURATION": "30",
+        "fastSnapshotRestoreAvailabilityZones": "us-east-1a",
+        "tagSpecification_1": "team=a",
+    }
+    written = classes.wishes_of(a_snapshot_class(parameters=given))
+    found = classes.wishes_on(a_content(annotations=written))
+
+    assert found is not None
+    assert found.lock == LockRequest("compliance", 30, None, None)
+    assert found.fast_zones == ("us-east-1a",)
+    assert found.tag_templates == ()
+
+
+@pytest.mark.parametrize("given", [None, {}, {"tagSpecification_1": "team=a"}])
+def test_a_class_that_asks_for_nothing_leaves_the_content_alone(given: dict[str, str] | None):
+    assert classes.wishes_of(a_snapshot_class(parameters=given)) == {}
+    assert classes.wishes_of(None) == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 200_000, "", "no", "[]", "{}", '{"lockMode": 1}', '{"lockMode": "all"}']
+)
+def test_what_somebody_else_wrote_there_asks_for_nothing(text: str):
+    assert classes.wishes_on(a_content(annotations={WISHES: text})) is None
+    assert classes.wishes_on(a_content()) is None
+
+
+@pytest.mark.parametrize(
+    ("ahead", "refused"),
+    [
+        (-DAY, True),
+        (DAY - timedelta(seconds=1), True),
+        (DAY, False),
+        (36_500 * DAY, False),
+        (36_501 * DAY, True),
+    ],
+)
+def test_a_lock_ends_from_a_day_to_36500_days_ahead(ahead: timedelta, *, refused: bool):
+    given = {"lockMode": "governance", "lockExpirationDate": (NOW + ahead).isoformat()}
+    why = classes.untimely_lock(classes.parse(given), NOW)
+
+    assert (why is not None) is refused
+    assert why is None or "lockDuration" in why
+
+
+def test_a_lock_for_some_days_is_timely():
+    given = {"lockMode": "governance", "lockDuration": "1"}
+
+    assert classes.untimely_lock(classes.parse(given), NOW) is None
+    assert classes.untimely_lock(classes.parse({}), NOW) is None
+
+
+def test_people_are_told_what_follows_from_a_class_that_went():
+    told = classes.unknown_wishes(
+        StorageError(Reason.CLASS_NOT_FOUND, "volumesnapshotclass ebs is gone")
+    )
+
+    assert told.reason is Reason.CLASS_NOT_FOUND
+    assert told.message.startswith("volumesnapshotclass ebs is gone; whether")

@@ -1,0 +1,167 @@
+"""The drain hook against an API server on loopback."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from structlog.testing import capture_logs
+
+from provisioner.model.errors import NodeError, Reason
+from provisioner.node.instance import drain as hook
+from provisioner.node.instance.drain import drain
+from provisioner.node.runtime.sysfs import Roots
+from tests.node.kube_server import KubeServer, serving, status
+
+Json = dict[str, Any]
+
+GOES = {"unschedulable": True}
+SHUTTING_DOWN = {"type": "Ready", "status": "False", "message": "node is shutting down"}
+STAGES = Path("/var/lib/kubelet/plugins/kubernetes.io/csi/ebs.csi.aws.com")
+A, B = "ebs.csi.aws.com^vol-0a", "ebs.csi.aws.com^aws://us-east-1a/vol-0b"
+OTHERS = "efs.csi.aws.com^vol-0c"
+
+
+@pytest_asyncio.fixture
+async def kube(tmp_path: Path) -> AsyncIterator[KubeServer]:
+    async with serving(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hook, "_AGAIN_S", 0.01)
+
+
+def in_use(*volumes: str) -> Json:
+    return {"volumesInUse": [f"kubernetes.io/csi/{each}" for each in volumes]}
+
+
+async def drained(kube: KubeServer, timeout_s: float = 10.0, roots: Roots = Roots()) -> None:  # noqa: B008
+    async with kube.client() as client:
+        await drain(client, roots, STAGES, timeout_s=timeout_s)
+
+
+async def test_a_node_that_stays_is_not_waited_for(kube: KubeServer):
+    kube.has_node()
+
+    await drained(kube)
+
+    assert kube.paths() == ["/api/v1/nodes/node-1"]
+
+
+@pytest.mark.parametrize(
+    "going",
+    [
+        {"spec": GOES},
+        {"status": {"conditions": [SHUTTING_DOWN]}},
+    ],
+    ids=["cordoned", "shut down by systemd"],
+)
+async def test_a_node_that_goes_is_waited_for_until_the_kubelet_uses_none_of_our_volumes(
+    kube: KubeServer, going: Json
+):
+    said = [in_use(A, B, OTHERS), in_use(B, OTHERS), in_use(OTHERS)]
+
+    def answer() -> web.Response:
+        status = {**going.get("status", {}), **said.pop(0)}
+        return web.json_response({"metadata": {"name": "node-1"}, **going, "status": status})
+
+    kube.answers = [answer] * 3
+
+    with capture_logs() as logs:
+        await drained(kube)
+
+    waited = [each["volumes"] for each in logs if "volumes" in each]
+    assert waited == [["vol-0a", "vol-0b"], ["vol-0b"]]
+    assert kube.paths() == ["/api/v1/nodes/node-1"] * 3
+
+
+async def test_a_volume_that_is_mounted_though_the_kubelet_uses_it_no_more_is_waited_for(
+    kube: KubeServer, tmp_path: Path
+):
+    """One that the kubelet has forgotten, and the plugin unmounts."""
+    kube.has_node(spec=GOES, status=in_use(OTHERS))
+    table = tmp_path / "self" / "mountinfo"
+    table.parent.mkdir()
+    path = STAGES / "0" / "globalmount"
+    table.write_text(f"36 35 259:1 / {path} rw - ext4 /dev/nvme1n1 rw\n")
+
+    with capture_logs() as logs:
+        draining = asyncio.ensure_future(drained(kube, roots=Roots(proc=tmp_path)))
+        await kube.times(3)
+        assert not draining.done()
+        table.write_text("")
+        await draining
+
+    assert [each["volumes"] for each in logs if "volumes" in each] == [[str(path)]]
+
+
+async def test_a_node_whose_object_is_gone_is_waited_for_while_a_volume_is_staged_there(
+    kube: KubeServer, tmp_path: Path
+):
+    table = tmp_path / "self" / "mountinfo"
+    table.parent.mkdir()
+    line = "36 35 259:1 / {path} rw - ext4 /dev/nvme1n1 rw\n"
+    table.write_text(line.format(path=STAGES / "0" / "globalmount"))
+
+    draining = asyncio.ensure_future(drained(kube, roots=Roots(proc=tmp_path)))
+    await kube.times(3)
+    assert not draining.done()
+    table.write_text(line.format(path="/var/lib/kubelet/plugins/other"))
+
+    await draining
+
+
+async def test_what_is_mounted_where_the_node_is_gone_and_the_table_cannot_be_read_is_not_guessed(
+    kube: KubeServer, tmp_path: Path
+):
+    with pytest.raises(NodeError, match="what is mounted, which cannot be read"):
+        await drained(kube, 0.2, Roots(proc=tmp_path))
+
+
+async def test_the_api_server_is_asked_again_until_it_answers(kube: KubeServer):
+    kube.has_node()
+    busy = [lambda: status(503, "ServiceUnavailable", "wait")] * 3
+    kube.answers = [*busy]
+
+    await drained(kube)
+
+    assert kube.paths() == ["/api/v1/nodes/node-1"] * 4
+
+
+async def test_after_its_time_it_says_which_volumes_are_left(kube: KubeServer):
+    kube.has_node(spec=GOES, status=in_use(B, A))
+
+    with pytest.raises(NodeError) as error:
+        await drained(kube, timeout_s=0.3)
+
+    assert error.value.reason is Reason.TIMED_OUT
+    assert (
+        error.value.message == "gave up after 0 s on node node-1: still in use are vol-0a, vol-0b"
+    )
+
+
+async def test_after_its_time_it_says_that_nobody_answered(kube: KubeServer):
+    kube.hang = asyncio.Event()
+
+    with pytest.raises(NodeError, match="node-1: the API server did not answer"):
+        await drained(kube, timeout_s=0.2)
+    kube.hang.set()
+
+
+def test_it_loads_nothing_heavy():
+    script = "import sys, provisioner.node.instance.drain; print(*sys.modules)"
+
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    loaded = {name.partition(".")[0] for name in run.stdout.split()}
+    assert "aiohttp" in loaded
+    assert not loaded & {"grpc", "boto3", "botocore", "kubernetes", "yaml", "cryptography"}

@@ -1,0 +1,645 @@
+import dataclasses
+import time
+
+import pytest
+
+from tests.webhook.reviews.pods import (
+    BETA_ZONE,
+    EBS_ZONE,
+    ELSEWHERE,
+    REGION,
+    SHOP,
+    ZONE,
+    A,
+    B,
+    C,
+    a_node_view,
+    a_pod,
+    claimed,
+    ephemeral,
+    inline,
+    known,
+    term,
+)
+from webhook.model import pod as pods
+from webhook.model.review import WARNING_MOST_CHARACTERS, cut
+from webhook.model.views import ClaimView, ClassView, NodeView, VolumeView
+from webhook.reviews import pod_rules as rule
+from webhook.reviews.readings import Basis, Readings
+
+ZONAL = {"zonal": ClassView(waits=True, zones=frozenset({A}))}
+FREE = {"free": ClassView(waits=True, zones=None)}
+
+
+def judged(pod, readings, *, namespace=SHOP, **more):
+    return rule.judge(pods.read(pod), readings, namespace=namespace, **more).answer
+
+
+def basis_of(pod, readings):
+    return rule.judge(pods.read(pod), readings, namespace=SHOP).basis
+
+
+def let_through(pod, readings, *, why="ZonesAgree"):
+    answer = judged(pod, readings)
+    return answer.allowed and answer.warnings == () and answer.why == why
+
+
+def warning_of(pod, readings):
+    answer = judged(pod, readings)
+    assert answer.allowed
+    assert answer.why == "ZonesInDoubt"
+    [warning] = answer.warnings
+    return warning
+
+
+def test_two_volumes_in_different_zones_are_refused_with_both_named():
+    answer = judged(a_pod(*claimed("data", "logs")), known({"data": [A], "logs": [B]}))
+
+    assert (answer.allowed, answer.why, answer.code) == (False, "VolumesApart", 403)
+    assert answer.message == (
+        'pod "web": claim "data" is bound to a volume in us-east-1a, but claim "logs" is '
+        "bound to a volume in us-east-1b; create one of them anew in the other's zone from "
+        "a snapshot; a class with volumeBindingMode WaitForFirstConsumer keeps a pod's new volumes "
+        "together"
+    )
+
+
+def test_a_node_in_another_zone_than_a_volume_is_refused():
+    answer = judged(
+        a_pod(*claimed("logs", "data"), node="node-b"), known({"data": [A], "logs": [A, B]})
+    )
+
+    assert (answer.allowed, answer.why, answer.code) == (False, "NodeElsewhere", 403)
+    assert answer.message == (
+        'pod "web": claim "data" is bound to a volume in us-east-1a, but spec.nodeName is '
+        '"node-b", a node in us-east-1b; leave spec.nodeName out, or name a node in us-east-1a'
+    )
+
+
+def test_a_node_selector_for_another_zone_is_refused():
+    answer = judged(a_pod(*claimed("data"), selector={ZONE: B}), known({"data": [A]}))
+
+    assert (answer.allowed, answer.why, answer.code) == (False, "SelectorElsewhere", 403)
+    assert answer.message == (
+        'pod "web": claim "data" is bound to a volume in us-east-1a, but the pod\'s '
+        "nodeSelector or required node affinity leaves only us-east-1b; let the pod run in "
+        "us-east-1a, or create the volume from a snapshot in us-east-1b"
+    )
+
+
+@pytest.mark.parametrize(
+    ("demand", "clause"),
+    [
+        pytest.param({"terms": [term(ZONE, "In", B, C)]}, "only us-east-1b or us-east-1c", id="In"),
+        pytest.param({"terms": [term(ZONE, "NotIn", A)]}, "excludes us-east-1a", id="NotIn"),
+        pytest.param({"terms": [term(ZONE, "DoesNotExist")]}, "excludes us-east-1a", id="no zone"),
+        pytest.param({"terms": [term(ZONE, "Gt", "5")]}, "excludes us-east-1a", id="Gt"),
+        pytest.param({"selector": {REGION: "us-west-2"}}, "excludes us-east-1a", id="Region"),
+        pytest.param({"selector": {BETA_ZONE: B}}, "leaves only us-east-1b", id="beta key"),
+        pytest.param({"selector": {EBS_ZONE: B, "disk": "ssd"}}, "only us-east-1b", id="EBS key"),
+        pytest.param(
+            {"terms": [term(ZONE, "In", B), term(REGION, "In", "us-west-2")]},
+            "excludes us-east-1a",
+            id="each alternative for another reason",
+        ),
+        pytest.param({"terms": [{}]}, "excludes us-east-1a", id="a term that matches no node"),
+        pytest.param(
+            {"terms": [term(ZONE, "In", A, B)], "selector": {ZONE: B}},
+            "leaves only us-east-1b",
+            id="selector within affinity",
+        ),
+        pytest.param(
+            {"terms": [term(ZONE, "In", A)], "selector": {ZONE: B}},
+            "excludes us-east-1a",
+            id="selector against affinity",
+        ),
+    ],
+)
+def test_demands_that_exclude_the_volumes_zone_are_refused(demand, clause):
+    answer = judged(a_pod(*claimed("data"), **demand), known({"data": [A]}))
+
+    assert (answer.allowed, answer.why) == (False, "SelectorElsewhere")
+    assert clause in answer.message
+
+
+def test_many_zones_are_not_all_listed():
+    zones = [f"us-east-1{letter}" for letter in "bcdefghi"]
+
+    answer = judged(a_pod(*claimed("data"), terms=[term(ZONE, "In", *zones)]), known({"data": [A]}))
+
+    assert "only us-east-1b or us-east-1c or us-east-1d or us-east-1e or 4 more;" in answer.message
+
+
+@pytest.mark.parametrize(
+    "demand",
+    [
+        pytest.param({}, id="none"),
+        pytest.param({"selector": {ZONE: A, "disk": "ssd"}}, id="the same zone"),
+        pytest.param({"selector": {REGION: "us-east-1"}}, id="the same Region"),
+        pytest.param({"terms": [term(ZONE, "In", B), term(ZONE, "In", A)]}, id="an alternative"),
+        pytest.param({"terms": [term("disk", "NotIn", "hdd")]}, id="another key"),
+        pytest.param({"terms": [term(BETA_ZONE, "NotIn", A)]}, id="nodes may lack the beta key"),
+        pytest.param({"terms": [term(EBS_ZONE, "DoesNotExist")]}, id="nodes may lack the EBS key"),
+        pytest.param({"terms": [term(REGION, "DoesNotExist")]}, id="nodes may lack the Region"),
+        pytest.param({"terms": [term(ZONE, "Near", B)]}, id="unknown operator"),
+        pytest.param({"terms": []}, id="affinity without terms"),
+        pytest.param(
+            {"terms": [{"matchFields": [{"key": "metadata.name", "operator": "In"}]}]}, id="fields"
+        ),
+        pytest.param({"node": "node-a"}, id="a node in the zone"),
+        pytest.param({"node": "new"}, id="a node that is not known"),
+        pytest.param({"node": "bare"}, id="a node without zone"),
+        pytest.param({"node": "gone"}, id="a node that does not exist"),
+    ],
+)
+def test_a_pod_that_may_be_where_its_volume_is_passes(demand):
+    nodes = {"node-a": a_node_view(A), "bare": a_node_view(None), "gone": None}
+
+    assert let_through(a_pod(*claimed("data"), **demand), known({"data": [A]}, nodes=nodes))
+
+
+@pytest.mark.parametrize(
+    "readings",
+    [
+        pytest.param(Readings(), id="no claim yet"),
+        pytest.param(Readings(claims={"shop/data": None}), id="no claim"),
+        pytest.param(known({"data": None}), id="zones not known"),
+        pytest.param(known(unbound={"data": "fast"}), id="class of another driver"),
+        pytest.param(known(unbound={"data": ""}), id="no class"),
+        pytest.param(known(unbound={"data": "free"}, classes=FREE), id="class without zones"),
+        pytest.param(Readings(claims={"shop/data": ClaimView("nfs", "")}), id="another driver's"),
+    ],
+)
+def test_nothing_is_said_of_what_is_not_known_or_not_ours(readings):
+    pod = a_pod(*claimed("data"), node="node-b", selector={ZONE: B})
+
+    assert let_through(pod, readings, why="NothingToDo")
+
+
+def test_a_pod_without_volumes_of_ours_passes():
+    assert let_through(a_pod({"name": "tmp", "emptyDir": {}}), known(), why="NothingToDo")
+
+
+def test_volumes_that_share_a_zone_pass():
+    pod = a_pod(*claimed("data", "logs", "data"))
+
+    assert let_through(pod, known({"data": [A, B], "logs": [B, C]}))
+
+
+def test_volumes_that_only_differ_all_together_are_refused_with_each_named():
+    readings = known({"a": [A, B], "b": [B, C], "c": [A, C]})
+
+    answer = judged(a_pod(*claimed("a", "b", "c")), readings)
+
+    assert (answer.allowed, answer.why) == (False, "VolumesApart")
+    assert all(f'claim "{name}"' in answer.message for name in "abc")
+    assert "which have no zone in common" in answer.message
+
+
+def test_demands_that_exclude_the_only_common_zone_are_refused():
+    pod = a_pod(*claimed("a", "b"), terms=[term(ZONE, "NotIn", B)])
+    readings = known({"a": [A, B], "b": [B, C]})
+
+    answer = judged(pod, readings)
+
+    assert (answer.allowed, answer.why) == (False, "SelectorElsewhere")
+    assert "its volumes can only be used together in us-east-1b, but" in answer.message
+    assert basis_of(pod, readings).claims == {"shop/a", "shop/b"}
+
+
+def test_claims_are_those_of_the_pods_namespace():
+    pod = a_pod(*claimed("data"), selector={ZONE: B})
+
+    assert not judged(pod, known({"data": [A]})).allowed
+    assert judged(pod, known({"data": [A]}), namespace="other").allowed
+
+
+def test_a_pod_that_is_yet_to_be_named_is_refused_by_the_beginning_of_its_name():
+    answer = judged(a_pod(*claimed("data"), name=None, selector={ZONE: B}), known({"data": [A]}))
+
+    assert answer.message.startswith('pod "web-…": claim "data" is bound')
+
+
+def test_claims_of_ephemeral_volumes_bear_the_names_of_pod_and_volume():
+    pod = a_pod(*claimed("data"), ephemeral("scratch"), ephemeral("more", None), inline("vol-1"))
+
+    wanted = rule.wanted(pods.read(pod), SHOP)
+
+    assert wanted.claims == ("shop/data", "shop/web-scratch", "shop/web-more")
+    assert wanted.classes == ("zonal",)
+    assert wanted.inline == {"vol-1": ""}
+
+
+def test_an_ephemeral_volume_of_a_pod_without_a_name_has_no_claim_yet():
+    wanted = rule.wanted(pods.read(a_pod(ephemeral(), name=None)), SHOP)
+
+    assert wanted.claims == ()
+    assert wanted.classes == ("zonal",)
+
+
+def test_a_claim_left_by_an_earlier_pod_of_the_name_proves_nothing():
+    pod = a_pod(ephemeral("scratch", None), selector={ZONE: B})
+
+    assert let_through(pod, known({"web-scratch": [A]}), why="NothingToDo")
+
+
+def test_an_ephemeral_volume_whose_class_allows_no_zone_of_the_pod_is_warned_of():
+    pod = a_pod(ephemeral("scratch"), name=None, selector={ZONE: B})
+
+    assert warning_of(pod, known(classes=ZONAL)) == (
+        'pod "web-…": ephemeral volume "scratch" of class "zonal" only gets a volume in us-east-1a '
+        "(allowedTopologies), but the pod's nodeSelector or required node affinity leaves only "
+        "us-east-1b; use a class for that zone, or it stays Pending"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pod", "clause"),
+    [
+        pytest.param(a_pod(*claimed("new"), selector={ZONE: B}), "only us-east-1b", id="selector"),
+        pytest.param(a_pod(*claimed("new"), node="node-b"), "a node in us-east-1b", id="node"),
+        pytest.param(a_pod(*claimed("new", "logs")), 'claim "logs" is bound', id="other volume"),
+    ],
+)
+def test_a_class_that_allows_no_zone_of_the_pod_is_warned_of(pod, clause):
+    readings = known({"logs": [B]}, unbound={"new": "zonal"}, classes=ZONAL)
+
+    warning = warning_of(pod, readings)
+
+    assert 'claim "new" only gets a volume in us-east-1a' in warning
+    assert '"zonal"' not in warning  # who asks may not be one who may read the claim
+    assert clause in warning
+
+
+def test_a_claim_that_is_used_twice_is_warned_of_once():
+    readings = known(unbound={"new": "zonal"}, classes=ZONAL)
+
+    assert warning_of(a_pod(*claimed("new", "new"), selector={ZONE: B}), readings)
+
+
+def test_a_class_that_allows_a_zone_of_the_pod_passes():
+    pod = a_pod(*claimed("new"), selector={ZONE: A}, node="node-a")
+
+    assert let_through(pod, known(unbound={"new": "zonal"}, classes=ZONAL), why="NothingToDo")
+
+
+def test_a_zone_without_a_node_that_takes_pods_is_warned_of():
+    nodes = {"n": a_node_view(A, schedulable=False), "m": a_node_view(B), "gone": None}
+
+    assert warning_of(a_pod(*claimed("data")), known({"data": [A]}, nodes=nodes)) == (
+        'pod "web": claim "data" is bound to a volume in us-east-1a, but no node in '
+        "us-east-1a takes pods now; it stays Pending until one does"
+    )
+
+
+def test_a_zone_of_a_class_without_a_node_that_takes_pods_is_warned_of():
+    readings = known(unbound={"new": "zonal"}, classes=ZONAL, nodes={"m": a_node_view(B)})
+
+    assert "but no node there takes pods now" in warning_of(a_pod(*claimed("new")), readings)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        pytest.param({}, id="no node known"),
+        pytest.param({"n": a_node_view(None)}, id="no zone known"),
+        pytest.param({"n": a_node_view(B), "m": a_node_view(A)}, id="a node that takes pods"),
+    ],
+)
+def test_a_zone_is_not_called_deserted_without_knowing(nodes):
+    assert let_through(a_pod(*claimed("data")), known({"data": [A]}, nodes=nodes))
+
+
+def test_only_the_zones_that_a_pod_wants_need_a_node_that_takes_pods():
+    nodes = {"n": a_node_view(A), "m": a_node_view(B, schedulable=False)}
+    classes = {"zonal": ClassView(waits=True, zones=frozenset({A, B}))}
+    readings = known({"data": [A, B]}, unbound={"new": "zonal"}, classes=classes, nodes=nodes)
+
+    answer = judged(a_pod(*claimed("data", "new"), selector={ZONE: B}), readings)
+
+    assert len(answer.warnings) == 2
+    assert all("no node" in warning for warning in answer.warnings)
+    assert let_through(a_pod(*claimed("data", "new"), selector={ZONE: A}), readings)
+
+
+def test_a_pod_with_a_node_does_not_ask_for_one_that_takes_pods():
+    nodes = {"cordoned": a_node_view(A, schedulable=False)}
+    readings = known(unbound={"new": "zonal"}, classes=ZONAL, nodes=nodes)
+
+    assert let_through(a_pod(*claimed("new"), node="cordoned"), readings, why="NothingToDo")
+
+    assert let_through(a_pod(*claimed("data"), node="cordoned"), known({"data": [A]}, nodes=nodes))
+
+
+def test_a_volume_that_no_node_can_use_is_warned_of():
+    warning = warning_of(a_pod(*claimed("data")), known({"data": []}))
+
+    assert warning == (
+        'pod "web": claim "data" is bound to a persistentvolume whose nodeAffinity contradicts '
+        "itself, so that no node can use it; have it created anew"
+    )
+
+
+def test_an_inline_volume_on_a_node_elsewhere_is_refused():
+    answer = judged(
+        a_pod(inline("aws://us-east-1b/vol-0a1"), node="node-b"), known(zones={"vol-0a1": A})
+    )
+
+    assert (answer.allowed, answer.why) == (False, "NodeElsewhere")
+    assert answer.message == (
+        'pod "web": its inline volume vol-0a1 is in us-east-1a, but spec.nodeName is "node-b", a '
+        "node in us-east-1b; leave spec.nodeName out, or name a node in us-east-1a"
+    )
+
+
+def test_the_zone_in_an_inline_volumes_id_is_only_a_hint():
+    pod = a_pod(inline("aws://us-east-1a/vol-0a1"), inline("vol-0a1"), node="node-b")
+
+    assert warning_of(pod, known()) == (
+        'pod "web": its inline volume vol-0a1 is in us-east-1a by its volumeID, but spec.nodeName '
+        'is "node-b", a node in us-east-1b; if that is so, it can never be attached there'
+    )
+
+
+@pytest.mark.parametrize(
+    ("handle", "zones", "why"),
+    [
+        pytest.param("aws://us-east-1a/vol-0a1", {"vol-0a1": B}, "ZonesAgree", id="a wrong hint"),
+        pytest.param("aws://us-east-1b/vol-0a1", {}, "NothingToDo", id="a hint that agrees"),
+        pytest.param("aws:///vol-0a1", {}, "NothingToDo", id="an empty hint"),
+        pytest.param("vol-0a1", {}, "NothingToDo", id="no hint"),
+        pytest.param("placeholder-for-provisioning", {}, "NothingToDo", id="no volume"),
+    ],
+)
+def test_an_inline_volume_that_is_not_elsewhere_passes(handle, zones, why):
+    assert let_through(a_pod(inline(handle), node="node-b"), known(zones=zones), why=why)
+
+
+def test_a_denial_rests_on_the_two_volumes_that_are_apart_and_nothing_else():
+    pod = a_pod(*claimed("other", "data", "logs"), node="node-a")
+    readings = known({"other": [A, B], "data": [A], "logs": [B]})
+
+    assert basis_of(pod, readings) == Basis(
+        claims=frozenset({"shop/data", "shop/logs"}), volumes=frozenset({"pv-data", "pv-logs"})
+    )
+
+
+def test_a_denial_for_a_node_rests_on_that_node_too():
+    pod = a_pod(*claimed("data"), node="node-b")
+
+    assert basis_of(pod, known({"data": [A]})) == Basis(
+        claims=frozenset({"shop/data"}),
+        volumes=frozenset({"pv-data"}),
+        nodes=frozenset({"node-b"}),
+    )
+
+
+def test_without_a_denial_nothing_needs_to_be_read_again():
+    assert basis_of(a_pod(*claimed("a")), known({"a": [A]})) == Basis()
+
+
+@pytest.mark.parametrize(
+    "live",
+    [
+        pytest.param(Readings(), id="nothing could be read"),
+        pytest.param(known({"data": [B], "logs": [B]}), id="another zone"),
+        pytest.param(known({"logs": [B]}, unbound={"data": "free"}), id="not bound any more"),
+    ],
+)
+def test_what_a_live_reading_does_not_confirm_passes(live):
+    pod = a_pod(*claimed("data", "logs"))
+    cached = known({"data": [A], "logs": [B]})
+    basis = basis_of(pod, cached)
+
+    assert not judged(pod, cached.only(basis)).allowed
+    assert judged(pod, live.only(basis)).allowed
+
+
+def test_nobody_is_told_more_warnings_than_they_can_read():
+    volumes = [ephemeral(f"v{number}") for number in range(500)]
+
+    answer = judged(a_pod(*volumes, selector={ZONE: B}), known(classes=ZONAL))
+
+    assert len(answer.warnings) == 8
+
+
+def test_no_more_hints_are_held_against_a_pods_terms_than_a_pod_has_inline_volumes():
+    volumes = [inline(f"aws://us-east-1b/vol-{number}") for number in range(20)]
+    elsewhere = inline("aws://us-east-1c/vol-99")
+
+    assert let_through(a_pod(*volumes, elsewhere, node="node-b"), known(), why="NothingToDo")
+    assert warning_of(a_pod(*volumes[:7], elsewhere, node="node-b"), known())
+
+
+def test_a_usual_warning_is_not_cut_off():
+    pod = a_pod(*claimed("data-database-0"), name="database-0", selector={ZONE: ELSEWHERE})
+    readings = known(unbound={"data-database-0": "zonal"}, classes=ZONAL)
+
+    warning = warning_of(pod, readings)
+
+    assert cut(warning) == warning
+    assert len(warning) <= WARNING_MOST_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        {},
+        {"metadata": None, "spec": None},
+        {"metadata": {"name": None}, "spec": {"volumes": None, "nodeSelector": None}},
+        {"spec": {"volumes": [{}], "affinity": None}},
+        {"spec": {"volumes": [None]}},
+        {"spec": {"volumes": [{"name": None, "persistentVolumeClaim": None, "ephemeral": {}}]}},
+        {"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": None}}]}},
+        {"spec": {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": None}}]}},
+        {"spec": {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]}},
+        {"spec": {"volumes": [{"awsElasticBlockStore": {}}, {"awsElasticBlockStore": None}]}},
+        {"spec": {"volumes": 5, "nodeName": []}},
+        {"metadata": [], "spec": "none"},
+    ],
+)
+def test_a_pod_with_parts_missing_null_or_wrong_passes(pod):
+    assert let_through(pod, known(), why="NothingToDo")
+
+
+@pytest.mark.parametrize(
+    "demand",
+    [
+        {"affinity": {}},
+        {"affinity": {"nodeAffinity": None}},
+        {"affinity": {"nodeAffinity": {}}},
+        {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": None}}},
+        {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}},
+        {"nodeName": None, "nodeSelector": {}},
+    ],
+)
+def test_a_pod_without_demands_passes(demand):
+    pod = {"metadata": {"name": "web"}, "spec": {"volumes": claimed("data"), **demand}}
+
+    assert let_through(pod, known({"data": [A]}))
+
+
+def test_a_node_is_in_the_zone_that_its_view_tells():
+    nodes = {"n": NodeView((), B, schedulable=True, has_driver=False)}
+
+    assert not judged(a_pod(*claimed("data"), node="n"), known({"data": [A]}, nodes=nodes)).allowed
+
+
+def test_no_message_tells_an_id_or_a_name_that_the_pod_does_not():
+    readings = known({"data": [A], "logs": [B], "odd": []})
+    answers = [
+        judged(a_pod(*claimed("data", "logs")), readings),
+        judged(a_pod(*claimed("data"), selector={ZONE: B}), readings),
+        judged(a_pod(*claimed("odd")), readings),
+        judged(a_pod(*claimed("data")), known({"data": [A]}, nodes={"n": a_node_view(B)})),
+    ]
+
+    said = "\n".join(each.message + "\n".join(each.warnings) for each in answers)
+
+    assert said.count("claim") >= 4
+    assert "vol-" not in said
+    assert "pv-" not in said
+
+
+def test_a_claim_that_only_says_that_it_is_bound_says_nothing_of_anothers_volume():
+    bound = known({"data": [A]})
+    forged = dataclasses.replace(
+        bound, claims={"shop/mine": ClaimView("pv-data", "fast", "uid-mine")}
+    )
+
+    assert let_through(a_pod(*claimed("mine"), selector={ZONE: B}), forged, why="NothingToDo")
+
+
+# An inline volume may be somebody else's.
+
+OF_BANK = {"pv-ledger": VolumeView("vol-0a1", frozenset({A}), "bank", "uid-ledger")}
+
+
+def test_an_inline_volume_that_backs_a_claim_of_another_namespace_is_refused():
+    pod = a_pod(inline("aws://us-east-1a/vol-0a1"))
+    readings = Readings(volumes=OF_BANK)
+
+    answer = judged(pod, readings)
+
+    assert (answer.allowed, answer.why, answer.code) == (False, "VolumeOfAnotherNamespace", 403)
+    assert answer.message == (
+        'pod "web": its inline volume vol-0a1 backs a claim of another namespace; only pods of that '
+        "namespace may use it: use a claim and a volume of your own"
+    )
+    assert basis_of(pod, readings) == Basis(volumes=frozenset({"pv-ledger"}))
+    assert not judged(pod, readings.only(basis_of(pod, readings))).allowed
+
+
+@pytest.mark.parametrize(
+    "volumes",
+    [
+        pytest.param({}, id="nobody's"),
+        pytest.param({"pv-ledger": None}, id="gone"),
+        pytest.param({"pv": VolumeView("vol-0a1", frozenset({A}))}, id="bound to no claim"),
+        pytest.param({"pv": VolumeView("vol-0a1", frozenset({A}), SHOP, "u")}, id="its own"),
+        pytest.param({"pv": VolumeView("vol-0a2", frozenset({A}), "bank", "u")}, id="another"),
+    ],
+)
+def test_an_inline_volume_that_is_nobody_elses_passes(volumes):
+    assert let_through(a_pod(inline("vol-0a1")), Readings(volumes=volumes), why="NothingToDo")
+
+
+# A controller makes its pod again, but not soon.
+
+
+def controlled(pod, kind="ReplicaSet"):
+    pod["metadata"]["ownerReferences"] = [{"kind": kind, "name": "web", "controller": True}]
+    return pod
+
+
+def test_a_controllers_pod_that_the_scheduler_holds_back_is_only_warned_of():
+    readings = known({"data": [A], "logs": [B]})
+
+    answer = judged(controlled(a_pod(*claimed("data", "logs"))), readings)
+
+    assert (answer.allowed, answer.why) == (True, "VolumesApartHeldByScheduler")
+    assert answer.warnings[0].startswith(
+        'pod "web": claim "data" is bound to a volume in us-east-1a, but claim "logs" is bound to a '
+        "volume in us-east-1b; it stays Pending until that changes: create one of them anew"
+    )
+    assert basis_of(controlled(a_pod(*claimed("data", "logs"))), readings) == Basis()
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(a_pod(*claimed("data"), node="node-b"), id="past the scheduler"),
+        pytest.param(a_pod(inline("vol-0a1"), selector={ZONE: B}), id="an inline volume"),
+        pytest.param(a_pod(*claimed("data"), inline("vol-0b2")), id="beside an inline volume"),
+    ],
+)
+def test_a_controllers_pod_that_would_start_is_refused_and_told_when_it_is_tried_again(pod):
+    readings = known({"data": [A]}, zones={"vol-0a1": A, "vol-0b2": B})
+
+    answer = judged(controlled(pod), readings)
+
+    assert not answer.allowed
+    assert answer.message.endswith(
+        "; its controller tries again after up to 16 minutes, at once after kubectl rollout restart"
+    )
+
+
+def test_a_pod_that_is_owned_but_controlled_by_nobody_is_refused():
+    pod = a_pod(*claimed("data"), selector={ZONE: B})
+    pod["metadata"]["ownerReferences"] = [{"kind": "Workflow", "name": "web"}]
+
+    assert not judged(pod, known({"data": [A]})).allowed
+
+
+# Nobody writes a thousand labels into a pod.
+
+
+def demanding(count):
+    expression = {"key": ZONE, "operator": "In", "values": [B]}
+    return a_pod(*claimed("data", "logs"), terms=[{"matchExpressions": [expression]}] * count)
+
+
+def test_a_pod_that_asks_more_of_its_node_than_is_read_is_let_through_unless_strict():
+    readings = known({"data": [A], "logs": [A]})
+
+    assert judged(demanding(333), readings).why == "SelectorElsewhere"
+    lenient, strict = (
+        judged(demanding(334), readings),
+        judged(demanding(334), readings, strict=True),
+    )
+
+    assert (lenient.allowed, lenient.why) == (True, "TooManyParts")
+    assert "1,000 labels and values" in lenient.warnings[0]
+    assert (strict.allowed, strict.code, strict.retry_after_s) == (False, 422, None)
+    assert judged(demanding(334), known({"data": [A], "logs": [B]})).why == "VolumesApart"
+
+
+def test_a_pod_with_a_few_thousand_expressions_costs_no_time():
+    pod = pods.read(demanding(7_500))
+    readings = known({"data": [A], "logs": [A]})
+
+    began = time.process_time()
+    for _ in range(10):
+        rule.judge(pod, readings, namespace=SHOP)
+
+    assert time.process_time() - began < 0.5
+
+
+def test_a_word_of_the_clusters_own_for_a_zone_refuses_nothing():
+    readings = known({"data": [A]}, nodes={})
+
+    assert judged(a_pod(*claimed("data"), selector={ZONE: "rack-7"}), readings).allowed
+    assert judged(
+        a_pod(*claimed("data"), terms=[term(EBS_ZONE, "In", B, "rack-7")]), readings
+    ).allowed
+
+
+def test_a_pod_with_thousands_of_volumes_of_either_kind_costs_no_time():
+    names = [f"c{number}" for number in range(3_000)]
+    many = [inline(f"vol-{number:08x}") for number in range(3_000)]
+    pod, readings = pods.read(a_pod(*claimed(*names), *many)), known({key: [A] for key in names})
+
+    began = time.process_time()
+    assert rule.judge(pod, readings, namespace=SHOP).answer.allowed
+
+    assert time.process_time() - began < 0.5

@@ -1,0 +1,165 @@
+"""The Secret of the certificates: how its bytes are read, and what each step writes into it.
+
+=================  =================================================================
+``ca.crt``         the bundle: every authority that API servers have trusted
+``ca.key``         of that which signs
+``tls.crt, .key``  what every replica serves
+=================  =================================================================
+
+Whoever can read it could serve in our place with ``tls.key`` alone, so a key that signs gives
+nobody more: only our own webhook configurations trust what it signs.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from provisioner.kube.resources import Resource
+from provisioner.model.meta import KubeObject
+from webhook.certificates import issuing
+from webhook.certificates.issuing import Authority, CertificateError, Names
+from webhook.certificates.rotation_rules import MOST_AUTHORITIES, Adopt, Content, Make, Pair, Sign
+
+BUNDLE, AUTHORITY_KEY = "ca.crt", "ca.key"
+CERTIFICATE, KEY = "tls.crt", "tls.key"
+# Of releases that threw each authority's key away.
+_FORMER = ("next.crt", "next.key", "retired.crt")
+# For people: nothing reads it.
+ANNOTATION = "ebs-provisioner.io/certificates"
+
+Changes = dict[str, bytes | None]
+Json = dict[str, Any]
+
+
+class Secret(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
+    """A core/v1 Secret; its values are base64 in JSON, which is what msgspec takes for bytes."""
+
+    data: dict[str, bytes | None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Secret({self.key!r})"
+
+
+SECRETS = Resource("", "v1", "secrets", "Secret", Secret)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A Secret's content, read.
+
+    Attributes:
+        content: what the rules ask about it.
+        authorities: of the bundle, in its order, unless expired.
+        data: the bytes under our keys.
+    """
+
+    content: Content
+    authorities: tuple[Authority, ...]
+    data: Mapping[str, bytes] = field(repr=False)
+
+    def bundle(self, fingerprints: Iterable[str]) -> bytes:
+        """Some of the authorities, as the webhook configurations carry them."""
+        wanted = {*fingerprints}
+        return issuing.bundle(each for each in self.authorities if each.fingerprint in wanted)
+
+
+def read(secret: Secret | None, names: Names, now: datetime) -> Held:
+    """What a Secret holds, whatever somebody has put into it; None for one that is not there.
+
+    Args:
+        secret: as the API server shows it.
+        names: who a certificate has to be made out to.
+        now: wall clock, UTC.
+    """
+    stored = (secret.data if secret is not None else None) or {}
+    data = {name: value for name, value in stored.items() if value}
+    every = issuing.authorities(data.get(BUNDLE, b""))
+    known = tuple(each for each in every if not each.expired(now))
+    problems = [f"{BUNDLE}: it holds no certificate"] if BUNDLE in data and not every else []
+    authority = serving = None
+    try:
+        if AUTHORITY_KEY in data:
+            found = issuing.signing_key(data[AUTHORITY_KEY], every)
+            ends = found.certificate.not_valid_before_utc, found.certificate.not_valid_after_utc
+            authority = Pair(found.fingerprint, found.fingerprint, *ends)
+    except CertificateError as error:
+        problems.append(f"{AUTHORITY_KEY}: {error}")
+    try:
+        if CERTIFICATE in data or KEY in data:
+            serving = _usable(data.get(CERTIFICATE, b""), data.get(KEY, b""), every, names)
+    except CertificateError as error:
+        problems.append(f"{CERTIFICATE}: {error}")
+    fingerprints = tuple(each.fingerprint for each in known)
+    return Held(Content(authority, serving, fingerprints, tuple(problems)), known, data)
+
+
+def after(
+    step: Make | Adopt | Sign,
+    held: Held,
+    names: Names,
+    now: datetime,
+    trusted: Iterable[Authority] = (),
+) -> Changes:
+    """What a step changes in the Secret: values by key, None for one that goes.
+
+    Args:
+        step: what is to be done.
+        held: what the Secret holds.
+        names: who a new certificate is made out to.
+        now: wall clock, UTC.
+        trusted: what the webhook configurations trust; first what must not be left out, should
+            there be no room for all.
+    """
+    changes: Changes = {name: None for name in _FORMER if name in held.data}
+    if isinstance(step, Make):
+        made = issuing.new_authority(now)
+        beside = [*issuing.authorities(made.certificate), *trusted, *held.authorities]
+        return changes | {BUNDLE: _bundle(beside, now), AUTHORITY_KEY: made.key}
+    if isinstance(step, Adopt):
+        changes[BUNDLE] = _bundle([*held.authorities, *trusted], now)
+    key = held.data[AUTHORITY_KEY]
+    leaf = issuing.signed(names, issuing.signing_key(key, held.authorities), key, now)
+    return changes | {CERTIFICATE: leaf.certificate, KEY: leaf.key}
+
+
+def created(name: str, changes: Changes, what: str, now: datetime) -> Json:
+    """A new Secret; ``what`` is the step, for people."""
+    values = {key: value for key, value in changes.items() if value is not None}
+    # kubernetes.io/tls would forbid a Secret that is still empty, which the manifests make.
+    metadata = {"name": name, "annotations": _told(what, now)}
+    return {"type": "Opaque", "metadata": metadata, "data": msgspec.to_builtins(values)}
+
+
+def patched(secret: Secret, changes: Changes, what: str, now: datetime) -> Json:
+    """A merge patch that is refused if the Secret is not the one that was read any more."""
+    version = secret.metadata.resource_version
+    metadata = {"resourceVersion": version, "annotations": _told(what, now)}
+    return {"metadata": metadata, "data": msgspec.to_builtins(changes)}
+
+
+def _usable(certificate: bytes, key: bytes, known: tuple[Authority, ...], names: Names) -> Pair:
+    leaf = issuing.read_leaf(certificate, key)
+    if lacking := leaf.lacks(names):
+        raise CertificateError(f"the certificate is not made out to {', '.join(lacking)}")
+    authority = issuing.signer(leaf, known)
+    if authority is None:
+        raise CertificateError("no authority in ca.crt has signed the certificate")
+    return Pair(
+        leaf.fingerprint,
+        authority.fingerprint,
+        max(leaf.not_before, authority.certificate.not_valid_before_utc),
+        min(leaf.not_after, authority.certificate.not_valid_after_utc),
+    )
+
+
+def _told(what: str, now: datetime) -> dict[str, str]:
+    return {ANNOTATION: f"{what} {now:%Y-%m-%dT%H:%M:%SZ}"}
+
+
+def _bundle(trusted: Iterable[Authority], now: datetime) -> bytes:
+    """The authorities that are of use, each once, in their order."""
+    known = {each.fingerprint: each for each in trusted if not each.expired(now)}
+    return issuing.bundle([*known.values()][:MOST_AUTHORITIES])

@@ -1,0 +1,1 @@
+"""What was let through is corrected."""

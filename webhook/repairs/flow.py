@@ -1,0 +1,403 @@
+"""The reconciler: persistent volumes that came past the webhook get what they lack.
+
+They were made while no replica answered, while EC2 did not, before the webhook was installed, or in
+a zone that had no node yet. One replica works, by a lease; two at once would do no harm, because
+each write names the version that it was decided on.
+
+Thousands of persistent volumes have the same few placements, so each is kept once, as the document
+that the rules judge: whether something is to be done about 10,000 of them is told without asking
+the API server for one.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from functools import cache, lru_cache
+from itertools import islice
+from typing import Any
+
+import msgspec
+import structlog
+
+from provisioner.kube.client import KubeClient, Patch
+from provisioner.kube.events import EventRecorder, Regarding
+from provisioner.kube.informer import Informer
+from provisioner.kube.lease import Leases
+from provisioner.kube.queue import KeyedQueue
+from provisioner.kube.resources import Projection, Resource
+from provisioner.model.errors import KubeError, Reason
+from provisioner.model.meta import KubeObject, ObjectMeta
+from provisioner.model.node_affinity import labels_in, zones_named
+from webhook.metrics import WebhookMetrics
+from webhook.model.review import Json
+from webhook.model.views import NodeView
+from webhook.repairs import rules
+from webhook.repairs.brake import FIRST_S, Brake
+from webhook.repairs.rules import Repair
+from webhook.reviews import label_rules as labels
+from webhook.reviews.affinity_rules import terms_in
+from webhook.reviews.lookup import ZoneLookup
+from webhook.reviews.persistent_volume_rules import Doubt, Found, Missing, source_of
+
+WRONG_AFFINITY = "WrongNodeAffinity"
+FOUGHT_OVER = "LabelsFoughtOver"
+
+# So many volumes fit into one call to EC2.
+_TOGETHER = 200
+# Handed over, or tried again, at once: beyond that, the API server gets no more of them.
+_MOST_IN_HAND = 64
+# By another webhook, a policy, or our own rights: looked at again with all others, not before.
+_REFUSALS = frozenset({Reason.REJECTED, Reason.FORBIDDEN})
+_ANSWER_S = 30.0
+# While EC2 gives no answer.
+_AGAIN_S, _AGAIN_MOST_S = 2.0, 60.0
+# Nodes come and go, and with them the labels that may be written.
+_ALL_AGAIN_S = 600.0
+_MOST_WARNED = 10_000
+
+log = structlog.get_logger(__name__)
+
+# The keys that tell a zone or a Region; which zone they are asked for does not matter.
+_KEYS = frozenset(labels_in("us-east-1a"))
+_KNOWN = 4096
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Whole(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
+    """A persistent volume with all of its ``spec``, as the rules take it."""
+
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def document(self) -> Json:
+        """What the rules look at."""
+        meta = self.metadata
+        return {
+            "metadata": {
+                "name": meta.name,
+                "labels": meta.labels,
+                "resourceVersion": meta.resource_version,
+                "deletionTimestamp": meta.deletion_timestamp,
+            },
+            "spec": self.spec,
+        }
+
+
+WHOLE = Resource("", "v1", "persistentvolumes", "PersistentVolume", Whole)
+
+
+class Placed(KubeObject, frozen=True, gc=False, kw_only=True):
+    """What is kept of a persistent volume on EBS.
+
+    Attributes:
+        volume_id: the volume.
+        placement: its labels of zone and Region and its node affinity, as JSON.
+    """
+
+    volume_id: str
+    placement: bytes
+
+
+def placements(driver: str) -> Projection[Placed]:
+    """The persistent volumes on EBS that are not being deleted."""
+
+    def keep(found: Whole) -> Placed | None:
+        source = source_of(found.document, driver)
+        if source is None or not source.well_formed or found.deleting:
+            return None
+        labels = {key: value for key, value in found.labels.items() if key in _KEYS}
+        placement = {
+            "metadata": {"labels": labels},
+            "spec": {"nodeAffinity": found.spec.get("nodeAffinity")},
+        }
+        return Placed(
+            metadata=ObjectMeta(name=found.name, resource_version=found.metadata.resource_version),
+            volume_id=source.volume_id,
+            placement=_same(_encode(placement)),
+        )
+
+    return Projection(WHOLE, keep)
+
+
+@lru_cache(maxsize=_KNOWN)
+def needs_repair(
+    placement: bytes, place: Found, writable: tuple[tuple[str, str], ...], keys: tuple[str, ...]
+) -> bool:
+    """Whether anything is to be done about volumes there that are placed so.
+
+    Args:
+        placement: of a ``Placed``.
+        place: where EC2 has them.
+        writable: ``labels.writable`` of that zone, as items.
+        keys: ``labels.zone_keys`` of that zone.
+    """
+    return bool(rules.lacking(msgspec.json.decode(placement), "", place, dict(writable), keys))
+
+
+@lru_cache(maxsize=_KNOWN)
+def own_place(placement: bytes) -> Found | None:
+    """The one zone that the affinity names; None if it is not one."""
+    zones = list(zones_named(terms_in(msgspec.json.decode(placement))) or ())
+    return Found(zones[0]) if len(zones) == 1 and zones[0] else None
+
+
+@lru_cache(maxsize=_KNOWN)
+def _same(placement: bytes) -> bytes:
+    return placement
+
+
+class Repairs:
+    """Repairs persistent volumes whenever this replica holds the lease.
+
+    Args:
+        client: of the API server.
+        nodes: all nodes as they are now.
+        lookup: tells the zones of volumes.
+        leases: the one lease; losing it ends nothing but the repairs.
+        events: where warnings go.
+        metrics: counts what was done.
+        driver: whose volumes these are, besides in-tree ones.
+        all_again_s: after this, everything is looked at once more.
+        label_rest_s: so long labels that were written are left alone; longer if somebody fights.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        nodes: Callable[[], Collection[NodeView]],
+        lookup: ZoneLookup,
+        leases: Leases,
+        events: EventRecorder,
+        metrics: WebhookMetrics,
+        driver: str,
+        all_again_s: float = _ALL_AGAIN_S,
+        label_rest_s: float = FIRST_S,
+    ) -> None:
+        self.client = client
+        self.nodes = nodes
+        self.lookup = lookup
+        self.metrics = metrics
+        self.driver = driver
+        self.all_again_s = all_again_s
+        self.brake = Brake(label_rest_s)
+        self._leases = leases
+        self._events = events
+        # Learned from the first refusal; asked anew with everything else, as it may be upgraded.
+        self.affinity_is_fixed = False
+        # Who was warned of what: once is enough.
+        self._warned: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    async def run(self) -> None:
+        """Take the lease, work for as long as it is ours, and again."""
+        while True:
+            await self._leases.acquire()
+            self.metrics.leader.set(1)
+            log.info("repairing persistent volumes that came past the webhook")
+            term = _Term(self)
+            working = asyncio.create_task(term.run(), name="repairs")
+            holding = asyncio.create_task(self._leases.hold(), name="lease of repairs")
+            try:
+                await asyncio.wait({working, holding}, return_when=asyncio.FIRST_COMPLETED)
+                if working.done():
+                    working.result()  # it never ends by itself but by a mistake
+            finally:
+                self.metrics.leader.set(0)
+                for task in (working, holding):
+                    task.cancel()
+                await asyncio.gather(working, holding, return_exceptions=True)
+
+    def judge(self) -> Callable[[Placed, Found | None], bool]:
+        """Whether a persistent volume says all that it can about a place, by the nodes of now."""
+
+        @cache
+        def known(zone: str) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+            nodes = self.nodes()
+            return tuple(sorted(labels.writable(zone, nodes).items())), labels.zone_keys(
+                zone, nodes
+            )
+
+        def fits(placed: Placed, place: Found | None) -> bool:
+            return place is not None and not needs_repair(
+                placed.placement, place, *known(place.zone)
+            )
+
+        return fits
+
+    def warn(self, found: Whole, reason: str, message: str) -> None:
+        """Tell people once, by an event, what only they can repair."""
+        about = (found.uid, message)
+        if about in self._warned:
+            return
+        self._warned[about] = None
+        if len(self._warned) > _MOST_WARNED:
+            self._warned.popitem(last=False)
+        regarding = Regarding.of(found, WHOLE.kind)
+        self._events.record(regarding, warning=True, reason=reason, message=message)
+        self.metrics.repairs.labels("warned").inc()
+        log.warning("cannot be repaired for good", persistent_volume=found.name, why=message)
+
+
+class _Term:
+    """One time for which the lease is held: what there is, what to look at, what to repair."""
+
+    def __init__(self, of: Repairs) -> None:
+        self._of = of
+        self._placed: Informer[Placed] = Informer(of.client, placements(of.driver), of.metrics)
+        self._queue = KeyedQueue("repairs", self._repair, of.metrics)
+        # To look at, by name; False if its own affinity may be believed for the moment.
+        self._pending: dict[str, bool] = {}
+        self._wake = asyncio.Event()
+        self._in_hand: set[str] = set()
+        self._slots = asyncio.Semaphore(_MOST_IN_HAND)
+        self._room = asyncio.Event()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        self._placed.subscribe(self._changed)
+        async with asyncio.TaskGroup() as tasks:
+            for work in (self._placed.run, self._queue.run, self._look, self._look_at_all_again):
+                tasks.create_task(work(), name=work.__qualname__)
+
+    def _changed(self, old: Placed | None, new: Placed | None) -> None:
+        if new is None:
+            if old is not None:
+                self._of.brake.forget(old.name)
+            return
+        if old is None or (old.placement, old.volume_id) != (new.placement, new.volume_id):
+            # What appears from now on was looked at by the webhook or written by a provisioner. If
+            # it is complete, EC2 is asked about it with all others, and not once for each: the
+            # controller lives on the same quota.
+            self._add(new.name, ask=not self._placed.synced.is_set())
+
+    def _add(self, name: str, *, ask: bool) -> None:
+        self._pending[name] = ask or self._pending.get(name, False)
+        self._wake.set()
+
+    async def _look_at_all_again(self) -> None:
+        while True:
+            await asyncio.sleep(self._of.all_again_s)
+            self._of.affinity_is_fixed = False
+            for placed in self._placed.values():
+                self._add(placed.name, ask=True)
+
+    async def _look(self) -> None:
+        pause_s = _AGAIN_S
+        while True:
+            while not self._pending:
+                self._wake.clear()
+                await self._wake.wait()
+            chunk = dict(islice(self._pending.items(), _TOGETHER))
+            for name in chunk:
+                del self._pending[name]
+            doubtful = await self._look_at(chunk)
+            if not doubtful:
+                pause_s = _AGAIN_S
+                continue
+            for name in doubtful:
+                self._add(name, ask=True)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _AGAIN_MOST_S)
+
+    async def _look_at(self, chunk: Mapping[str, bool]) -> list[str]:
+        """Hand over those that need a repair; the names of those about which EC2 did not answer."""
+        fits = self._of.judge()
+        asked = [
+            placed
+            for name, ask in chunk.items()
+            if (placed := self._placed.get(name)) is not None
+            and (ask or not fits(placed, own_place(placed.placement)))
+        ]
+        deadline = _now_s() + _ANSWER_S
+        questions = (self._of.lookup.zone(placed.volume_id, deadline=deadline) for placed in asked)
+        doubtful = []
+        for placed, truth in zip(asked, await asyncio.gather(*questions), strict=True):
+            match truth:
+                case Doubt():
+                    doubtful.append(placed.name)
+                case Missing():
+                    self._of.metrics.repairs.labels("volume_missing").inc()
+                case Found() if not fits(placed, truth):
+                    await self._hand_over(placed.name)
+        return doubtful
+
+    async def _hand_over(self, name: str) -> None:
+        rest_s = self._of.brake.rest_s(name, _now_s())
+        if rest_s > 0.0:  # nobody waits for it: it has no place among those in hand
+            self._queue.add(name, after_s=rest_s)
+            return
+        while len(self._in_hand) >= _MOST_IN_HAND:
+            self._room.clear()
+            await self._room.wait()
+        self._in_hand.add(name)
+        self._queue.add(name)
+
+    async def _repair(self, name: str) -> None:
+        """Repair one persistent volume as it is now; the queue tries again what fails."""
+        try:
+            async with self._slots:
+                await self._repair_this(await self._of.client.get(WHOLE, name))
+        except KubeError as error:
+            if error.reason in _REFUSALS:
+                log.warning("cannot repair", persistent_volume=name, error=error.message)
+                self._of.metrics.repairs.labels("refused").inc()
+            elif error.reason is not Reason.OBJECT_NOT_FOUND:
+                self._of.metrics.repairs.labels("failed").inc()
+                raise
+        finally:
+            # Also of what is tried again: as many failing ones must not keep the others waiting.
+            self._in_hand.discard(name)
+            self._room.set()
+
+    async def _repair_this(self, found: Whole) -> None:
+        document = found.document
+        source = source_of(document, self._of.driver)
+        if source is None:
+            return
+        deadline = _now_s() + _ANSWER_S
+        truth = await self._of.lookup.zone(source.volume_id, deadline=deadline)
+        if not isinstance(truth, Found):
+            self._add(found.name, ask=True)
+            return
+        nodes = self._of.nodes()
+        writable, keys = labels.writable(truth.zone, nodes), labels.zone_keys(truth.zone, nodes)
+        todo = rules.lacking(document, source.volume_id, truth, writable, keys)
+        corrected = todo.correction is not None and await self._correct(found.name, todo)
+        if not corrected:
+            if todo.warning:
+                self._of.warn(found, WRONG_AFFINITY, todo.warning)
+            patch = todo.merge_patch()
+            if patch is None:
+                return
+            await self._of.client.patch(WHOLE, found.name, patch, kind=Patch.MERGE)
+        if todo.labels and self._of.brake.wrote(found.name, todo.labels, _now_s()):
+            self._of.warn(found, FOUGHT_OVER, rules.fought_over(todo.labels, truth.zone))
+        self._of.metrics.repairs.labels("repaired").inc()
+        log.info(
+            "repaired",
+            persistent_volume=found.name,
+            volume=source.volume_id,
+            zone=truth.zone,
+            labels=sorted(todo.labels),
+            node_affinity=corrected or todo.node_affinity is not None,
+        )
+
+    async def _correct(self, name: str, todo: Repair) -> bool:
+        """Replace a wrong node affinity; False where the API server does not allow that."""
+        if self._of.affinity_is_fixed:
+            return False
+        patch = todo.merge_patch(correct=True)
+        assert patch is not None  # noqa: S101 -- it has a correction
+        try:
+            await self._of.client.patch(WHOLE, name, patch, kind=Patch.MERGE)
+        except KubeError as error:
+            if error.reason not in _REFUSALS:
+                raise
+            # By the API server's validation, for it has not the gate: the same for all others.
+            self._of.affinity_is_fixed = True
+            return False
+        return True
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,130 @@
+"""What a persistent volume that already exists lacks.
+
+The rule is the one of creation, as far as Kubernetes still allows it: labels can be written at any
+time, a node affinity while there is none. A wrong one can be corrected only where the API server
+has the feature gate MutablePVNodeAffinity; else it is told about.
+Source: Kubernetes KEP-5381, alpha in 1.35.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from provisioner.model.zone import ZONE_LABEL
+from webhook.model.review import Json
+from webhook.reviews import affinity_rules
+from webhook.reviews import label_rules as labels
+from webhook.reviews.documents import inside
+from webhook.reviews.persistent_volume_rules import Found, labels_of
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What is to be done about one persistent volume; false when that is nothing.
+
+    Attributes:
+        labels: to write, the missing ones and those that were wrong; None takes one away.
+        node_affinity: to set as ``spec.nodeAffinity``; None to leave it as it is.
+        correction: to set in place of a wrong ``spec.nodeAffinity``, where that is allowed.
+        warning: the message of a Warning event, where it is not; "" for none.
+        resource_version: of the object that was looked at.
+    """
+
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    node_affinity: Json | None = None
+    correction: Json | None = None
+    warning: str = ""
+    resource_version: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.labels or self.node_affinity or self.warning)
+
+    def merge_patch(self, *, correct: bool = False) -> Json | None:
+        """The body of a merge patch, with the correction or without; None for nothing to write.
+
+        It is refused as a conflict when the object has changed or is another of the same name.
+        """
+        node_affinity = self.node_affinity or (self.correction if correct else None)
+        if not self.labels and node_affinity is None:
+            return None
+        body: Json = {"metadata": {"resourceVersion": self.resource_version}}
+        if self.labels:
+            body["metadata"]["labels"] = dict(self.labels)
+        if node_affinity is not None:
+            body["spec"] = {"nodeAffinity": node_affinity}
+        return body
+
+
+def lacking(
+    persistent_volume: Json,
+    volume_id: str,
+    place: Found,
+    writable: Mapping[str, str],
+    keys: Sequence[str] = (ZONE_LABEL,),
+) -> Repair:
+    """What it takes until a persistent volume says where its volume is.
+
+    Args:
+        persistent_volume: as the API server has it, one for which ``source_of`` found something.
+        volume_id: that volume.
+        place: where EC2 has it.
+        writable: ``labels.writable`` of that zone.
+        keys: ``labels.zone_keys`` of that zone.
+    """
+    if inside(persistent_volume, "metadata", "deletionTimestamp") is not None:
+        return Repair()
+    written = labels_of(persistent_volume)
+    right = affinity_rules.affinity_of(place.zone, keys, place.outpost_arn)
+    bare = inside(persistent_volume, "spec", "nodeAffinity") is None
+    wrong = _wrong(persistent_volume, place)
+    return Repair(
+        labels={
+            **labels.missing(written, writable),
+            **labels.corrected(written, place.zone, writable),
+        },
+        node_affinity=right if bare else None,
+        correction=_corrected(persistent_volume, place, keys, right) if wrong else None,
+        warning=_warning(volume_id, place.zone, wrong) if wrong else "",
+        resource_version=inside(persistent_volume, "metadata", "resourceVersion") or "",
+    )
+
+
+def fought_over(keys: Iterable[str], zone: str) -> str:
+    """The message of a Warning event about labels that somebody else undoes."""
+    return (
+        f"the volume is in {zone}, and something else keeps changing {' and '.join(sorted(keys))}, "
+        "which ebs-webhook has corrected before: find it by metadata.managedFields and have it "
+        "leave these labels out; they are corrected more and more seldom, at last once an hour"
+    )
+
+
+def _wrong(persistent_volume: Json, place: Found) -> str:
+    """In words, what is wrong with its node affinity; "" for nothing."""
+    terms = affinity_rules.terms_in(persistent_volume)
+    if affinity_rules.excludes(terms, place.zone):
+        return f"{affinity_rules.verdict(terms, place.zone)}, so no pod can mount it"
+    if others := affinity_rules.elsewhere(terms, place.zone):
+        return f"also allows {affinity_rules.listed(others)}, where no pod can mount it"
+    if affinity_rules.is_off(place.outpost_arn, terms):
+        outpost = place.outpost_arn.rpartition("/")[2]
+        return f"also allows nodes off Outpost {outpost}, where no pod can mount it"
+    return ""
+
+
+def _corrected(persistent_volume: Json, place: Found, keys: Sequence[str], right: Json) -> Json:
+    """What else the terms ask of a node stays, where they allow the zone at all."""
+    terms = affinity_rules.terms_in(persistent_volume)
+    if affinity_rules.excludes(terms, place.zone) or affinity_rules.is_off(
+        place.outpost_arn, terms
+    ):
+        return right
+    confined, _ = affinity_rules.confined(terms, place.zone, keys)
+    return {"required": {"nodeSelectorTerms": confined}}
+
+
+def _warning(volume_id: str, zone: str, wrong: str) -> str:
+    return (
+        f"volume {volume_id} is in {zone}, but spec.nodeAffinity {wrong}, and this API server does "
+        "not let it be changed (feature gate MutablePVNodeAffinity): set "
+        "persistentVolumeReclaimPolicy to Retain, delete the claim and this persistentvolume, and "
+        f"create both again with zone {zone} or without nodeAffinity"
+    )

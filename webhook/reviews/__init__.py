@@ -1,0 +1,1 @@
+"""One review and its answer."""

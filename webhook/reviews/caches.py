@@ -1,0 +1,297 @@
+"""What is known of the cluster: one informer a kind, of which only views are kept.
+
+The decoded structs live as long as a page of a list or a line of a watch; what stays is a view of
+``webhook.model.views`` with the object's name and version. Views that many objects share are kept
+once.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+from msgspec import structs
+
+from provisioner.classes.storage_class_rules import read
+from provisioner.kube.client import KubeClient
+from provisioner.kube.informer import Informer
+from provisioner.kube.resources import (
+    CLAIMS,
+    CSI_NODES,
+    NODES,
+    PLACED_VOLUMES,
+    STORAGE_CLASSES,
+    Projection,
+    Resource,
+)
+from provisioner.metrics import SharedMetrics
+from provisioner.model.claim import Claim
+from provisioner.model.driver import AUTO_MODE_DRIVER
+from provisioner.model.meta import KubeObject, ObjectMeta
+from provisioner.model.node import CsiNode, Node
+from provisioner.model.node_affinity import names_zone, zones_named
+from provisioner.model.persistent_volume import PlacedVolume
+from provisioner.model.storage_class import StorageClass
+from provisioner.model.zone import ZONE_KEYS, allowed_zones
+from webhook.model.views import ClaimView, ClassView, NodeView, VolumeView, Zones
+
+V = TypeVar("V")
+
+_TOPOLOGY = ("topology.", "failure-domain.beta.kubernetes.io/")
+
+
+class _Meta(msgspec.Struct, frozen=True, gc=False):
+    """What a cache asks of ``metadata``: the rest of it would take 48 bytes for each object."""
+
+    name: str
+    namespace: str
+    resource_version: str
+
+
+class Kept(KubeObject, Generic[V], frozen=True, gc=False, kw_only=True):
+    """A view, under its object's name and version."""
+
+    view: V
+
+
+def claims() -> Projection[Kept[ClaimView]]:
+    """Every claim."""
+    return _projection(CLAIMS, claim_view)
+
+
+def volumes(driver: str) -> Projection[Kept[VolumeView]]:
+    """The persistent volumes on EBS, nothing of others."""
+    return _projection(PLACED_VOLUMES, lambda volume: volume_view(volume, driver))
+
+
+def classes(driver: str) -> Projection[Kept[ClassView]]:
+    """The classes of EBS volumes, nothing of others."""
+    return _projection(STORAGE_CLASSES, lambda found: class_view(found, driver))
+
+
+def nodes() -> Projection[Kept[NodeView]]:
+    """Every node, as if it lacked the driver: that is told by CSINodes."""
+    return _projection(NODES, lambda node: node_view(node, has_driver=False))
+
+
+def registrations(driver: str) -> Projection[Kept[bool]]:
+    """The nodes on which the driver is registered."""
+    return _projection(CSI_NODES, lambda found: has_driver(found, driver) or None)
+
+
+def claim_view(claim: Claim) -> ClaimView:
+    """What counts of a claim.
+
+    Nothing of one that is being deleted, a new one may take its name; and nothing of one that only
+    asks for a persistent volume by name: that may be another claim's, or another tenant's. That it
+    is bound anybody can write: ``Readings.volume_of`` holds it against the persistent volume.
+    """
+    if claim.deleting or (claim.spec.volume_name and not claim.is_bound):
+        return ClaimView("", "")
+    # Only a bound one is held against a persistent volume.
+    return ClaimView(
+        claim.spec.volume_name, claim.class_name, claim.uid if claim.spec.volume_name else ""
+    )
+
+
+def volume_view(volume: PlacedVolume, driver: str) -> VolumeView | None:
+    """What counts of a persistent volume; None if it is not on EBS.
+
+    One that is being deleted says nothing of zones: another may take its name.
+    """
+    # Of Auto Mode's it is only read where they are, for pods that use both.
+    volume_id = volume.volume_id(driver) or volume.volume_id(AUTO_MODE_DRIVER)
+    if not volume_id:
+        return None
+    holder = volume.spec.claim_ref
+    return VolumeView(
+        volume_id,
+        _shared(_proved_zones(volume)),
+        sys.intern(holder.namespace) if holder else "",
+        holder.uid if holder else "",
+    )
+
+
+def class_view(found: StorageClass, driver: str) -> ClassView | None:
+    """What counts of a class; None if its volumes are not on EBS."""
+    if not found.is_of(driver):
+        return None
+    try:
+        terms = read(found).allowed_topologies  # an in-tree class may say them in parameters
+    except ValueError:
+        terms = tuple(found.allowed_topologies or ())
+    zones = allowed_zones(terms)
+    known = None if zones is None else _same_zones(zones)
+    return ClassView(found.waits_for_consumer, known, found.clones_across_zones)
+
+
+def node_view(node: Node, *, has_driver: bool) -> NodeView:
+    """What counts of a node."""
+    labels = {key: value for key, value in node.labels.items() if key.startswith(_TOPOLOGY)}
+    return same_node(
+        NodeView(
+            labels=tuple(sorted(labels.items())),
+            zone=_zone_of_node(labels),
+            schedulable=not node.spec.unschedulable,
+            has_driver=has_driver,
+        )
+    )
+
+
+def has_driver(found: CsiNode, driver: str) -> bool:
+    """Whether a driver is registered on a node."""
+    return found.driver(driver) is not None
+
+
+@lru_cache(maxsize=1024)
+def same_node(view: NodeView) -> NodeView:
+    """An equal view that is kept already, if there is one: nodes of one zone hardly differ."""
+    return view
+
+
+def _shared(zones: Zones | None) -> Zones | None:
+    return None if zones is None else _same_zones(zones)
+
+
+@lru_cache(maxsize=1024)
+def _same_zones(zones: Zones) -> Zones:
+    return zones
+
+
+def _proved_zones(volume: PlacedVolume) -> Zones | None:
+    # An in-tree one's label becomes its affinity (csi-translation-lib). Of a CSI one nothing is
+    # proved by a label: VolumeZone lets nodes without zone labels pass, and so does a nodeName.
+    is_labelled_only = volume.spec.csi is not None and zones_named(volume.terms) is None
+    zones = None if volume.deleting or is_labelled_only else volume.zones
+    return zones if zones is None or all(map(names_zone, zones)) else None
+
+
+def _zone_of_node(labels: Mapping[str, str]) -> str | None:
+    """The zone that a node's zone keys tell, as far as they name zones of AWS, and agree.
+
+    A rack or a word of somebody's own under one of them says nothing.
+    """
+    told = {labels[key] for key in ZONE_KEYS if names_zone(labels.get(key, ""))}
+    return told.pop() if len(told) == 1 else None
+
+
+def _projection(resource: Resource[Any], view_of: Callable[[Any], V | None]) -> Projection[Kept[V]]:
+    def keep(obj: KubeObject) -> Kept[V] | None:
+        view = view_of(obj)
+        if view is None:
+            return None
+        meta = obj.metadata
+        small = _Meta(meta.name, meta.namespace, meta.resource_version)
+        return Kept(metadata=cast("ObjectMeta", small), view=view)
+
+    return Projection(resource, keep)
+
+
+class Caches:
+    """Views by name. What is not here may exist all the same: a cache is always a little late."""
+
+    def __init__(self, client: KubeClient, metrics: SharedMetrics, driver: str) -> None:
+        self._claims = Informer(client, claims(), metrics)
+        self._volumes = Informer(client, volumes(driver), metrics)
+        self._classes = Informer(client, classes(driver), metrics)
+        self._nodes = Informer(client, nodes(), metrics)
+        self._registrations = Informer(client, registrations(driver), metrics)
+        self._informers: tuple[Informer[Any], ...] = (
+            self._claims,
+            self._volumes,
+            self._classes,
+            self._nodes,
+            self._registrations,
+        )
+        self._joined: dict[str, NodeView] = {}
+        self._backed_by: dict[str, tuple[str, ...]] = {}  # names, by EBS volume
+        self._volumes.subscribe(self._index)
+        self._nodes.subscribe(self._join)
+        self._registrations.subscribe(self._join)
+
+    async def run(self) -> None:
+        """Follow the API server for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            for informer in self._informers:
+                tasks.create_task(informer.run())
+
+    async def synced(self) -> None:
+        """Return once every cache has had its first list: before that nothing may be judged."""
+        for informer in self._informers:
+            await informer.synced.wait()
+
+    async def synced_by(self, deadline: float) -> bool:
+        """Whether that is so by a loop time; it is after the first seconds of the process."""
+        if not self.is_synced:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self.synced()
+            except TimeoutError:
+                return False
+        return True
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether every cache has had its first list."""
+        return all(informer.synced.is_set() for informer in self._informers)
+
+    def claim(self, key: str) -> ClaimView | None:
+        """A claim by ``namespace/name``."""
+        return _view(self._claims.get(key))
+
+    def volume(self, name: str) -> VolumeView | None:
+        """A persistent volume; None also for one that is not on EBS."""
+        return _view(self._volumes.get(name))
+
+    def backed_by(self, volume_id: str) -> tuple[str, ...]:
+        """The names of the persistent volumes on this EBS volume; seldom more than one."""
+        return self._backed_by.get(volume_id, ())
+
+    def storage_class(self, name: str) -> ClassView | None:
+        """A class; None also for one whose volumes are not on EBS."""
+        return _view(self._classes.get(name))
+
+    def node(self, name: str) -> NodeView | None:
+        """A node."""
+        return self._joined.get(name)
+
+    def nodes(self) -> Collection[NodeView]:
+        """All nodes: a live view, so use it before the next await."""
+        return self._joined.values()
+
+    @property
+    def nodes_by_name(self) -> Mapping[str, NodeView]:
+        """The same by name, as live."""
+        return self._joined
+
+    def _index(self, old: Kept[VolumeView] | None, new: Kept[VolumeView] | None) -> None:
+        for kept in (old, new):
+            if kept is None:
+                continue
+            volume_id = kept.view.volume_id
+            names = tuple(each for each in self.backed_by(volume_id) if each != kept.name)
+            if kept is new:
+                names = (*names, kept.name)
+            if names:
+                self._backed_by[volume_id] = names
+            else:
+                self._backed_by.pop(volume_id, None)
+
+    def _join(self, old: Kept[Any] | None, new: Kept[Any] | None) -> None:
+        """Put together what Node and CSINode of one name say."""
+        changed = new or old
+        assert changed is not None  # noqa: S101 -- an informer tells of a change of something
+        name = changed.name
+        node = self._nodes.get(name)
+        if node is None:
+            self._joined.pop(name, None)
+        elif self._registrations.get(name) is None:
+            self._joined[name] = node.view
+        else:
+            self._joined[name] = same_node(structs.replace(node.view, has_driver=True))
+
+
+def _view(kept: Kept[V] | None) -> V | None:
+    return None if kept is None else kept.view

@@ -1,0 +1,119 @@
+"""Say what may go wrong with the zone of a new claim; a claim is never refused.
+
+The class is looked at, and the claim that a clone is made from. A restore needs no look: EBS
+snapshots belong to a Region, not to a zone (those kept in a Local Zone or on an Outpost cannot be
+told from here). Whether a zone exists at all only EC2 knows; here it has nodes or none.
+Source: EC2 API CopyVolumes: the copy lies in the zone of its source.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from provisioner.inspect import class_check_rules
+from provisioner.model.claim import Claim
+from provisioner.model.sentences import listed
+from provisioner.model.storage_class import ACROSS_ZONES
+from webhook.model.review import Answer, Json, allow
+from webhook.model.views import ClassView, Zones
+from webhook.reviews.readings import Readings, Wanted
+
+
+def wanted(claim: Json, namespace: str) -> Wanted:
+    """The class of a claim, and the claim that it is a clone of."""
+    read = _read(claim)
+    source = _source_key(read, namespace)
+    return Wanted(
+        claims=(source,) if source else (),
+        classes=(read.class_name,) if read.class_name else (),
+    )
+
+
+def judge(claim: Json, readings: Readings, *, namespace: str) -> Answer:
+    """Warn of a class that may put the claim's volume where its pods, or its source, are not."""
+    read = _read(claim)
+    storage_class = readings.classes.get(read.class_name)
+    if read.spec.volume_name or storage_class is None:
+        return allow("NothingToDo")  # a volume is there already, or another driver makes it
+    source = _source_key(read, namespace)
+    is_placed = _is_beside_source(source, storage_class, readings)
+    doubts = [
+        *(() if is_placed else _about_binding(read.class_name, storage_class, readings)),
+        *_about_topologies(read.class_name, storage_class, readings),
+        *_about_source(source, read.class_name, storage_class, readings),
+    ]
+    warnings = [f'claim "{read.name}": {each}' for each in doubts]
+    return allow("ZonesInDoubt" if warnings else "ZonesAgree", warnings=warnings)
+
+
+def _read(claim: Json) -> Claim:
+    try:
+        return msgspec.convert(claim, Claim)
+    except msgspec.ValidationError:
+        return Claim()
+
+
+def _source_key(claim: Claim, namespace: str) -> str:
+    """The claim that is cloned; none of another namespace, of which nothing may be told here."""
+    source = claim.source
+    if source is None or not source.is_claim or not source.name:
+        return ""
+    return f"{namespace}/{source.name}" if source.namespace in (None, "", namespace) else ""
+
+
+def _is_beside_source(source: str, storage_class: ClassView, readings: Readings) -> bool:
+    """Whether a clone's zone is certain: its source's, where the class allows that."""
+    _, volume = readings.volume_of(source)
+    if volume is None or not volume.zones:
+        return False
+    return storage_class.zones is None or volume.zones <= storage_class.zones
+
+
+def _about_binding(name: str, storage_class: ClassView, readings: Readings) -> Iterator[str]:
+    nodes = [node for node in readings.nodes.values() if node is not None]
+    registered = frozenset(node.zone for node in nodes if node.has_driver and node.zone)
+    possible = class_check_rules.zones_at_once(
+        waits=storage_class.waits, allowed=storage_class.zones, registered=registered
+    )
+    if possible:
+        yield (
+            f'class "{name}" binds at once, so its volume may be made in {listed(possible)} '
+            "whatever its pods need; a class with volumeBindingMode WaitForFirstConsumer makes it "
+            "where they run"
+        )
+
+
+def _about_topologies(name: str, storage_class: ClassView, readings: Readings) -> Iterator[str]:
+    if storage_class.zones is None:
+        return
+    if not storage_class.zones:
+        yield f'allowedTopologies of class "{name}" leave no zone at all; no volume can be made'
+        return
+    inhabited = _inhabited(readings)
+    empty = class_check_rules.empty_zones(storage_class.zones, inhabited)
+    if empty:
+        yield (
+            f'allowedTopologies of class "{name}" name {listed(empty, "and")}, where no node is; '
+            f"is it misspelt? Nodes are in {listed(inhabited, 'and')}"
+        )
+
+
+def _about_source(
+    source: str, name: str, storage_class: ClassView, readings: Readings
+) -> Iterator[str]:
+    _, volume = readings.volume_of(source)
+    allowed = storage_class.zones
+    if volume is None or not volume.zones or not allowed or storage_class.goes_across:
+        return
+    if volume.zones.isdisjoint(allowed):
+        yield (
+            f'it is a clone of claim "{source.partition("/")[2]}", whose volume is '
+            f'in {listed(volume.zones)}, but class "{name}" only allows {listed(allowed)}; '
+            "a clone lies in its source's zone: restore a snapshot instead, or have the class "
+            f'clone across zones by the annotation {ACROSS_ZONES}: "true"'
+        )
+
+
+def _inhabited(readings: Readings) -> Zones:
+    nodes = readings.nodes.values()
+    return frozenset(node.zone for node in nodes if node is not None and node.zone)

@@ -1,0 +1,1 @@
+"""The HTTPS server, and one answer in time for each review."""
