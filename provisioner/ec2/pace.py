@@ -7,6 +7,8 @@ many more as the largest kind needs calls for one look at all of it.
 
 import asyncio
 
+from provisioner import clock
+
 THINGS_A_CALL = 500
 PER_S = 4 / 3
 # Whoever comes after a quiet time need not wait: a look at a volume, its modification, and more.
@@ -48,7 +50,7 @@ class Pace:
 
     def _fill(self) -> None:
         # The loop's clock, since it is the loop that sleeps.
-        now = asyncio.get_running_loop().time()
+        now = clock.now_s()
         since, self._filled_at = self._filled_at, now
         if since is not None:
             self._tokens = min(self._burst, self._tokens + (now - since) * self._rate())

@@ -24,6 +24,7 @@ from typing import Generic
 
 import structlog
 
+from provisioner import clock
 from provisioner.kube import wire
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import Projection, Resource, T, whole
@@ -146,8 +147,8 @@ class Informer(Generic[T]):
                 raise self._failure.with_traceback(None)
 
     async def _answer(self) -> None:
-        await asyncio.sleep(max(_GATHER_S, self._next_look_s - _now_s()))
-        self._next_look_s = _now_s() + _PACE_S
+        await asyncio.sleep(max(_GATHER_S, self._next_look_s - clock.now_s()))
+        self._next_look_s = clock.now_s() + _PACE_S
         asked = self._asked
         try:
             async with asyncio.timeout(_LOOK_S):
@@ -170,7 +171,7 @@ class Informer(Generic[T]):
         for _ in range(_SHORT_WATCHES):
             if await self._is_past(version):
                 return
-            if not self._listed.is_set() or _now_s() < self._next_short_watch_s:
+            if not self._listed.is_set() or clock.now_s() < self._next_short_watch_s:
                 break
             # Also has one API server more ask etcd how far it is.
             await self._ask(_FEW if len(self._store.values()) < _FEW else 1)
@@ -178,13 +179,13 @@ class Informer(Generic[T]):
         else:
             if await self._is_past(version):
                 return
-            self._next_short_watch_s = _now_s() + _LISTS_S
+            self._next_short_watch_s = clock.now_s() + _LISTS_S
         await self._list_for(ticket)
 
     async def _list_for(self, ticket: int) -> None:
         """Have a list that begins after somebody has asked; one that is under way may be it."""
         while ticket > self._proven:
-            rest_s = self._next_list_s - _now_s()
+            rest_s = self._next_list_s - clock.now_s()
             if not self._listed.is_set():
                 await self._listed.wait()
             elif rest_s > 0:
@@ -207,7 +208,7 @@ class Informer(Generic[T]):
     def fails_for_s(self) -> float:
         """For how long there has been a failure, and no list since; 0 for none."""
         since_s = self._failing_since_s
-        return 0.0 if since_s is None else asyncio.get_running_loop().time() - since_s
+        return 0.0 if since_s is None else clock.now_s() - since_s
 
     async def forget(self) -> None:
         """Take what is here for unknown, and the cache for not filled, until the next list.
@@ -298,12 +299,12 @@ class Informer(Generic[T]):
 
     async def _relist(self) -> None:
         kind, store = self.resource.kind, self._store
-        asked, asked_at, began_s = self._asked, store.newest, _now_s()
+        asked, asked_at, began_s = self._asked, store.newest, clock.now_s()
         try:
             listing = await self._list()
             await _in_slices(store.replacing(listing, asked_at))
         finally:
-            self._next_list_s = 2 * _now_s() - began_s
+            self._next_list_s = 2 * clock.now_s() - began_s
         self._metrics.relists.labels(kind).inc()
         self._metrics.unreadable.labels(kind).inc(listing.unreadable)
         self._proven = max(self._proven, asked)
@@ -384,7 +385,7 @@ class Informer(Generic[T]):
             log.warning("following a kind failed", kind=kind, error=exc.message)
         self._told = exc.message
         if self._failing_since_s is None:
-            self._failing_since_s = asyncio.get_running_loop().time()
+            self._failing_since_s = clock.now_s()
         return exc.retry_after_s or 0.0
 
     def _backoff_s(self) -> float:
@@ -397,7 +398,3 @@ async def _in_slices(work: Iterator[None]) -> None:
     """Do a piece of work with a pass of the event loop between its slices."""
     for _ in work:
         await asyncio.sleep(0)
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import structlog
 from structlog.contextvars import clear_contextvars
 
+from provisioner import clock
 from provisioner.metrics import SharedMetrics
 from provisioner.model.errors import OUTAGE, Reason, StorageError
 
@@ -219,7 +220,7 @@ class KeyedQueue:
         self._next(key, entry, wait_s)
 
     def _next(self, key: str, entry: _Entry, wait_s: float | None) -> None:
-        now = asyncio.get_running_loop().time()
+        now = clock.now_s()
         dues = [] if wait_s is None else [now + wait_s]
         if entry.again is not None:
             dues.append(max(entry.again, entry.floor))
@@ -256,7 +257,7 @@ class KeyedQueue:
             log.error("handler failed", flow=self.name, key=key, in_s=wait_s, exc_info=exc)
         self._metrics.flow_failures.labels(self.name, reason).inc()
         if entry.failures > _EAGER_FAILURES:
-            now = asyncio.get_running_loop().time()
+            now = clock.now_s()
             entry.floor = now + min(wait_s, self._base_s)
         return wait_s
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import structlog
 
+from provisioner import clock
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.informer import Informer
 from provisioner.model.errors import KubeError, Reason, StorageError
@@ -173,7 +174,7 @@ class Keeper:
         """Why no API server should ask here, "" when nothing speaks against it."""
         if not self.ready.is_set():
             return "there is no certificate yet that API servers trust"
-        deaf_s = asyncio.get_running_loop().time() - self._heard_at
+        deaf_s = clock.now_s() - self._heard_at
         if deaf_s > _DEAF_S:
             return f"Secret {self._namespace}/{self._secret} could not be read for {deaf_s:.0f} s"
         return ""
@@ -271,7 +272,7 @@ class Keeper:
 
     def _look(self, found: tuple[Registered, ...], held: Held, now: datetime) -> Seen:
         """What is trusted now, and for how long it has been."""
-        at_s, served = asyncio.get_running_loop().time(), self._served.pair
+        at_s, served = clock.now_s(), self._served.pair
         asked = {*held.content.known, *([served.authority] if served else [])}
         there = configurations.authorities_in(found)
         return Seen(
@@ -289,7 +290,7 @@ class Keeper:
         if isinstance(step, Wait | Publish):
             return step
         made_at = self._made_at.get(type(step).__name__, -inf)
-        rest_s = made_at + self._waits.settle_s - asyncio.get_running_loop().time()
+        rest_s = made_at + self._waits.settle_s - clock.now_s()
         if rest_s <= 0:
             return step
         self._tell_once(step.why or "the certificate is gone again", retry_in_s=round(rest_s, 1))
@@ -304,7 +305,7 @@ class Keeper:
             raise
         self._metrics.certificate_steps.labels(name, "ok").inc()
         if not isinstance(step, Wait | Publish):
-            self._made_at[name] = asyncio.get_running_loop().time()
+            self._made_at[name] = clock.now_s()
             if step.why:
                 log.warning("replaced what could not be used", step=name, found=step.why)
                 return
@@ -318,7 +319,7 @@ class Keeper:
             if error.reason is not Reason.OBJECT_NOT_FOUND:
                 raise
         # Whatever is wrong with the Secret or the configurations is so for every replica.
-        self._heard_at = asyncio.get_running_loop().time()
+        self._heard_at = clock.now_s()
         return found
 
     async def _write(self, secret: Secret | None, changes: Changes, step: Step) -> None:
@@ -344,7 +345,7 @@ class Keeper:
         return wait_s * (random.uniform(0.8, 1.0) if wait_s >= self._waits.check_s else 1.0)  # noqa: S311 -- no secret
 
     def _next_pace_s(self) -> float:
-        at_s = asyncio.get_running_loop().time()
+        at_s = clock.now_s()
         rested = at_s - self._stepped_at > _CALM_S
         self._stepped_at = at_s
         self._pace_s = _PACE_S if rested else min(2 * self._pace_s, _PACE_MOST_S)

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from provisioner import clock
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.kube.informer import Informer
@@ -308,7 +309,7 @@ class _Term:
             if (placed := self._placed.get(name)) is not None
             and (ask or not fits(placed, own_place(placed.placement)))
         ]
-        deadline = _now_s() + _ANSWER_S
+        deadline = clock.now_s() + _ANSWER_S
         questions = (self._of.lookup.zone(placed.volume_id, deadline=deadline) for placed in asked)
         doubtful = []
         for placed, truth in zip(asked, await asyncio.gather(*questions), strict=True):
@@ -322,7 +323,7 @@ class _Term:
         return doubtful
 
     async def _hand_over(self, name: str) -> None:
-        rest_s = self._of.brake.rest_s(name, _now_s())
+        rest_s = self._of.brake.rest_s(name, clock.now_s())
         if rest_s > 0.0:  # nobody waits for it: it has no place among those in hand
             self._queue.add(name, after_s=rest_s)
             return
@@ -354,7 +355,7 @@ class _Term:
         source = source_of(document, self._of.driver)
         if source is None:
             return
-        deadline = _now_s() + _ANSWER_S
+        deadline = clock.now_s() + _ANSWER_S
         truth = await self._of.lookup.zone(source.volume_id, deadline=deadline)
         if not isinstance(truth, Found):
             self._add(found.name, ask=True)
@@ -370,7 +371,7 @@ class _Term:
             if patch is None:
                 return
             await self._of.client.patch(WHOLE, found.name, patch, kind=Patch.MERGE)
-        if todo.labels and self._of.brake.wrote(found.name, todo.labels, _now_s()):
+        if todo.labels and self._of.brake.wrote(found.name, todo.labels, clock.now_s()):
             self._of.warn(found, FOUGHT_OVER, rules.fought_over(todo.labels, truth.zone))
         self._of.metrics.repairs.labels("repaired").inc()
         log.info(
@@ -397,7 +398,3 @@ class _Term:
             self._of.affinity_is_fixed = True
             return False
         return True
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from provisioner import clock
 from provisioner.kube.client import KubeClient, find
 from provisioner.kube.resources import CLAIMS, NODES, PLACED_VOLUMES, Resource
 from provisioner.model.errors import KubeError
@@ -302,7 +303,7 @@ class Handlers:
         inline = list(islice(case.wanted.inline, _MOST_INLINE))
         if not inline:
             return {}, []
-        now = asyncio.get_running_loop().time()
+        now = clock.now_s()
         until = now + (deadline - now) * _EC2_SHARE
         asked = (self._lookup.zone(each, deadline=until, inline=True) for each in inline)
         truths = dict(zip(inline, await asyncio.gather(*asked), strict=True))

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import structlog
 
+from provisioner import clock
 from provisioner.ec2.batches import FILTER_VALUES
 from provisioner.ec2.coalescer import Coalescer
 from provisioner.ec2.volumes import Volumes
@@ -126,20 +127,20 @@ class ZoneLookup:
             return Missing()
         if volume_id in self._found:
             found, at_s = self._found[volume_id]
-            return None if existing and _now_s() - at_s > _THERE_FOR_S else found
-        if _now_s() < self._missing_until_s.get(volume_id, 0.0):
+            return None if existing and clock.now_s() - at_s > _THERE_FOR_S else found
+        if clock.now_s() < self._missing_until_s.get(volume_id, 0.0):
             return Missing()
         return None
 
     async def _answer(self, volume_id: str, deadline: float, *, inline: bool) -> Truth:
-        silent = _now_s() < self._silent_until_s
-        waited_s = 0.0 if silent else max(0.0, deadline - _now_s())
-        until_s = _now_s() + waited_s
+        silent = clock.now_s() < self._silent_until_s
+        waited_s = 0.0 if silent else max(0.0, deadline - clock.now_s())
+        until_s = clock.now_s() + waited_s
         while True:
             task = self._under_way.get(volume_id) or self._asked(volume_id, inline=inline)
             if task is None:
                 return Doubt("too many questions to EC2 are still unanswered")
-            done, _ = await asyncio.wait({task}, timeout=max(0.0, until_s - _now_s()))
+            done, _ = await asyncio.wait({task}, timeout=max(0.0, until_s - clock.now_s()))
             if not task.cancelled():
                 break
             if self._closing:
@@ -151,7 +152,7 @@ class ZoneLookup:
             return Doubt("EC2 gave no answer a moment ago; it is being asked again")
         if not done:
             if waited_s >= _PATIENT_S:
-                self._silent_until_s = _now_s() + _SILENT_FOR_S
+                self._silent_until_s = clock.now_s() + _SILENT_FOR_S
             return Doubt(
                 f"EC2 did not tell the zone of {volume_id} within {waited_s:.1f} s: "
                 "it throttles the account's calls, or cannot be reached"
@@ -200,20 +201,20 @@ class ZoneLookup:
         if found is None:
             self._found.pop(volume_id, None)
             _make_room(self._missing_until_s, _MOST_MISSING)
-            self._missing_until_s[volume_id] = _now_s() + _MISSING_FOR_S
+            self._missing_until_s[volume_id] = clock.now_s() + _MISSING_FOR_S
             return Missing()
         if isinstance(found, Doubt):
             return found
         _make_room(self._found, _MOST_ZONES)
         found = self._places.setdefault(found, found)
-        self._found[volume_id] = found, _now_s()
+        self._found[volume_id] = found, clock.now_s()
         return found
 
     async def _fetch(self, volume_ids: list[str]) -> Mapping[str, _Place]:
         """One call for up to 200 volumes; None for those that EC2 does not know."""
-        await asyncio.sleep(max(0.0, self._paid_until_s - _BURST_S - _now_s()))
+        await asyncio.sleep(max(0.0, self._paid_until_s - _BURST_S - clock.now_s()))
         calls = math.ceil(len(volume_ids) / FILTER_VALUES)
-        self._paid_until_s = max(self._paid_until_s, _now_s()) + calls * _PACE_S
+        self._paid_until_s = max(self._paid_until_s, clock.now_s()) + calls * _PACE_S
         try:
             volumes = await self._volumes.look_for(volume_ids)
         except StorageError as error:
@@ -240,7 +241,3 @@ def _make_room(known: dict[str, V], most: int) -> None:
     """Forget the oldest entry of a full memory."""
     if len(known) >= most:
         del known[next(iter(known))]
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from provisioner import clock
 from webhook.metrics import WebhookMetrics
 from webhook.model import pod, review
 from webhook.model.review import (
@@ -99,7 +100,7 @@ class Dispatcher:
             turn: waited for before the answer of a review that took its time is written: one call
                 to EC2 answers a hundred of them at once.
         """
-        started = asyncio.get_running_loop().time()
+        started = clock.now_s()
         PEER.set(peer)
         if path not in self._handlers:
             return Reply(404, b"there is no webhook at this path\n")
@@ -136,7 +137,7 @@ class Dispatcher:
         answer = policy_rules.unread(sentence, strict=strict)
         if inline and path == _PODS:
             answer = policy_rules.unread_inline(sentence)
-        return Reply(200, self._sealed(path, request, answer, asyncio.get_running_loop().time()))
+        return Reply(200, self._sealed(path, request, answer, clock.now_s()))
 
     async def aclose(self) -> None:
         """Cancel what still runs, and await it for a moment."""
@@ -201,7 +202,7 @@ class Dispatcher:
             body = review.encode(request.uid, answer)
         outcome = "denied" if not answer.allowed else "patched" if answer.patch else "allowed"
         self._metrics.reviews.labels(path, outcome, answer.why).inc()
-        took_s = asyncio.get_running_loop().time() - started
+        took_s = clock.now_s() - started
         self._metrics.review_seconds.labels(path).observe(took_s)
         return body
 

@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 import structlog
 from aiohttp import hdrs, web
 
-from provisioner import process
+from provisioner import clock, process
 from provisioner.model.errors import Reason, StorageError
 from webhook.certificates.tls import Callers
 from webhook.metrics import WebhookMetrics
@@ -349,7 +349,7 @@ class Front:
         response = web.Response(body=reply.body, status=reply.status, headers=_headers(reply))
         connection = request.protocol
         assert isinstance(connection, _Connection)  # noqa: S101 -- there are no others
-        age_s = asyncio.get_running_loop().time() - connection.opened
+        age_s = clock.now_s() - connection.opened
         if self._ending or age_s > self._limits.age_s or not request.content.is_eof():
             response.force_close()
         return response

@@ -5,8 +5,9 @@ from typing import assert_never
 
 import structlog
 
+from provisioner import clock
 from provisioner.controller.attaching import rules
-from provisioner.controller.attaching.memory import AttachmentMemory, now_s
+from provisioner.controller.attaching.memory import AttachmentMemory
 from provisioner.controller.attaching.record import AttachmentRecord
 from provisioner.controller.attaching.rules import (
     Call,
@@ -58,7 +59,7 @@ class Detacher:
 
     def take_over(self) -> None:
         """Note which attachments another process may have a call under way for."""
-        self._took_over_s = now_s()
+        self._took_over_s = clock.now_s()
         self._before_us = frozenset(a.uid for a in self._caches.attachments.values())
 
     def never_attached(self, attachment: Attachment, target: Target) -> None:
@@ -68,7 +69,7 @@ class Detacher:
         """
         now = self._caches.attachments.get(attachment.name)
         if now is not None and now.uid == attachment.uid:
-            self._memory.calls[now.uid] = Call(Kind.DETACH, target, now_s(), refused=True)
+            self._memory.calls[now.uid] = Call(Kind.DETACH, target, clock.now_s(), refused=True)
 
     async def advance(self, attachment: Attachment) -> float | None:
         """One step; seconds until the next look, None once settled."""
@@ -78,7 +79,7 @@ class Detacher:
         late_s = self._took_over_s + CONSISTENCY_S if before_us else 0.0
         target = await self._target(attachment)
         if not target.volume_id:  # the instance is gone, or has no such volume
-            if now_s() < late_s:
+            if clock.now_s() < late_s:
                 return LOOK_AGAIN_S
             await self._release(attachment, target)
             return None
@@ -87,7 +88,7 @@ class Detacher:
             target,
             driver=self._driver,
             view=self._memory.view(attachment, target.volume_id),
-            now_s=now_s(),
+            now_s=clock.now_s(),
             look_first=before_us,
             attach_may_be_under_way_until_s=late_s,
         )
@@ -157,7 +158,7 @@ class Detacher:
         last = self._memory.calls.get(attachment.uid)
         after_attach = last is not None and last.kind is Kind.ATTACH
         uncertain = after_attach and last is not None and last.uncertain
-        call = Call(Kind.DETACH, target, now_s(), uncertain=uncertain)
+        call = Call(Kind.DETACH, target, clock.now_s(), uncertain=uncertain)
         self._memory.calls[attachment.uid] = call
         try:
             await self._ec2.detach(
@@ -181,7 +182,7 @@ class Detacher:
                 self._memory.restore(attachment, last)
                 raise
         # The wait for its turn can take minutes, and says nothing about EC2.
-        self._memory.calls[attachment.uid] = replace(call, sent_at_s=now_s())
+        self._memory.calls[attachment.uid] = replace(call, sent_at_s=clock.now_s())
         self._memory.watch(attachment, target.volume_id, _NOT_BEFORE_S)
         return LOOK_AGAIN_S
 

@@ -1,8 +1,8 @@
 """What this process knows of attachments beside their objects; it reads and sends nothing."""
 
-import asyncio
 from collections.abc import Callable
 
+from provisioner import clock
 from provisioner.controller.attaching import sole_writer_rules
 from provisioner.controller.attaching.initialization import DataWaits
 from provisioner.controller.attaching.rules import Attach, Attached, AttachStep, Call, Target, View
@@ -48,7 +48,7 @@ class AttachmentMemory:
 
     def begin(self, attachment: Attachment) -> None:
         """Note when an attachment was first looked at."""
-        self._began_s.setdefault(attachment.uid, now_s())
+        self._began_s.setdefault(attachment.uid, clock.now_s())
 
     def restore(self, attachment: Attachment, call: Call | None) -> None:
         """A call was refused for certain, or not sent: what was known before still holds."""
@@ -59,7 +59,7 @@ class AttachmentMemory:
     def age_s(self, attachment: Attachment) -> float:
         """Seconds since it was first looked at, 0 if it never was or its object is gone."""
         began_s = self._began_s.get(attachment.uid)
-        return now_s() - began_s if began_s is not None else 0.0
+        return clock.now_s() - began_s if began_s is not None else 0.0
 
     def view(self, attachment: Attachment, volume_id: str) -> View:
         """What is known now; a description from before the last call proves nothing about it."""
@@ -150,7 +150,7 @@ class AttachmentMemory:
             attachment,
             persistent_volume,
             view,
-            now_s=now_s(),
+            now_s=clock.now_s(),
             wake=lambda: self._wake(attachment.name),
         )
         if waits:
@@ -159,7 +159,7 @@ class AttachmentMemory:
 
     def still_waits(self, attachment: Attachment) -> bool:
         """Whether its volume is attached, as far as is known, and lacks some of its data."""
-        return self._data.is_waiting(attachment, now_s())
+        return self._data.is_waiting(attachment, clock.now_s())
 
     def finish(self, attachment: Attachment, flow: str, took_s: float) -> None:
         """A flow is done: count it, and forget."""
@@ -189,8 +189,3 @@ def _age(attachment: Attachment) -> tuple[float, str]:
     """By what of two attachments the older one comes first, the same on each look."""
     made = attachment.metadata.creation_timestamp
     return made.timestamp() if made is not None else 0.0, attachment.name
-
-
-def now_s() -> float:
-    """Seconds of the monotonic clock that the watcher uses too."""
-    return asyncio.get_running_loop().time()

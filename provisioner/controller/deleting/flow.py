@@ -5,13 +5,13 @@ take in all that was written until then (``Informer.catch_up``), and have to con
 still wants it, that nothing is attached, and that no other object names the volume.
 """
 
-import asyncio
 from collections.abc import Mapping
 from typing import assert_never
 
 import structlog
 from structlog.contextvars import bind_contextvars
 
+from provisioner import clock
 from provisioner.controller.deleting import rules
 from provisioner.controller.shared.caches import Caches
 from provisioner.controller.shared.unclaimed import Marks
@@ -126,14 +126,14 @@ class Deleter:
 
     def _refuse(self, found: PersistentVolume, refusal: rules.Refuse) -> float:
         """Wait in silence for as long as that is usual, then tell and go on trying."""
-        now_s = asyncio.get_running_loop().time()
+        now_s = clock.now_s()
         waits_s = self._refused_at_s.setdefault(found.name, now_s) + refusal.patience_s - now_s
         if waits_s > 0:
             return waits_s
         raise self._told(found, StorageError(refusal.reason, refusal.message))
 
     async def _delete(self, found: PersistentVolume, volume_id: str) -> None:
-        began_s = asyncio.get_running_loop().time()
+        began_s = clock.now_s()
         try:
             await self._volumes.delete(volume_id, gate=lambda: self._look_again(found))
         except StorageError as error:
@@ -146,7 +146,7 @@ class Deleter:
             await self._remove_finalizers(
                 deleted, tuple(f for f in ours if f in deleted.finalizers)
             )
-        took_s = asyncio.get_running_loop().time() - began_s
+        took_s = clock.now_s() - began_s
         self._metrics.flow_seconds.labels("delete").observe(took_s)
         log.info("volume deleted")
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 import structlog
 from structlog.contextvars import bind_contextvars
 
+from provisioner import clock
 from provisioner.controller.modifying import class_rules as attribute_rules
 from provisioner.controller.modifying import growth_rules
 from provisioner.controller.modifying.record import ModifyRecord
 from provisioner.controller.modifying.rules import Wish
-from provisioner.controller.modifying.state import Known, Look, NodePauses, Readings, Wanted, loop_s
+from provisioner.controller.modifying.state import Known, Look, NodePauses, Readings, Wanted
 from provisioner.controller.modifying.steps import (
     AGAIN_S,
     AT_ONCE_S,
@@ -134,7 +135,7 @@ class Modifier:
                 await self._record.tidy(claim, persistent_volume)
                 self._forget(uid, keep=found.wrong is not None)
                 return pause_s or None
-            gathers_s = known.gather_until_s - loop_s()
+            gathers_s = known.gather_until_s - clock.now_s()
             if gathers_s > 0:
                 return gathers_s
             look = Look(claim, persistent_volume, known, wanted, found.superseded)

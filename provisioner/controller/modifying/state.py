@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from provisioner import clock
 from provisioner.controller.modifying import rules
 from provisioner.controller.modifying.class_rules import Change, ModifyStatus, following_of
 from provisioner.controller.modifying.growth_rules import Grow, ResizeStatus
@@ -155,8 +156,8 @@ class Known:
             Wish.ATTRIBUTES: modify is not None and modify.status == ModifyStatus.IN_PROGRESS,
         }
         begun = frozenset(wish for wish in Wish if named[wish])
-        until_s = loop_s() + IN_DOUBT_S if begun else 0.0
-        return cls(loop_s(), begun=begun, inherited_until_s=until_s)
+        until_s = clock.now_s() + IN_DOUBT_S if begun else 0.0
+        return cls(clock.now_s(), begun=begun, inherited_until_s=until_s)
 
     def is_free(self, wish: Wish) -> bool:
         """Whether surely nothing is under way for what the claim's status names."""
@@ -169,7 +170,7 @@ class Known:
             Wish.SIZE: wanted.grow.target if wanted.grow else "",
             Wish.ATTRIBUTES: (change.name or str(change.attributes)) if change else "",
         }
-        old, now_s = self.aim.targets, loop_s()
+        old, now_s = self.aim.targets, clock.now_s()
         if new == old:
             return
         if not any(old.values()):
@@ -190,13 +191,13 @@ class Known:
         """Set a wish aside for a while."""
         times = self.refusals[wish].times + 1 if wish in self.refusals else 1
         target = self.aim.targets[wish]
-        self.refusals[wish] = Refusal(target, error, loop_s() + again_s, times)
+        self.refusals[wish] = Refusal(target, error, clock.now_s() + again_s, times)
         self.begun -= {wish}
 
     def sent(self, begun: Modification) -> None:
         """EC2 has taken a modification."""
         volume = self.reading.volume if self.reading is not None else None
-        self.reading = Reading(volume, begun, loop_s())
+        self.reading = Reading(volume, begun, clock.now_s())
         self.limited_until, self.limit_is_guess = None, False
         self.told.clear()
 
@@ -206,7 +207,7 @@ class Known:
         A process before us, or the stock resizer, may have sent it a moment ago without a note: the
         seconds until that would show.
         """
-        now_s, until_s = loop_s(), self.inherited_until_s
+        now_s, until_s = clock.now_s(), self.inherited_until_s
         if self.reading is None or self.reading.at_s < until_s:
             self.reading = None
             return max(0.0, until_s - now_s)
@@ -220,7 +221,7 @@ class Known:
 
         ``again_s``: so long after it was told it is told once more.
         """
-        now_s = loop_s()
+        now_s = clock.now_s()
         last = {wish: self.told.get(wish, ("", now_s)) for wish in wishes}
         new = {w for w, (text, at_s) in last.items() if text != message or now_s - at_s >= again_s}
         self.told |= dict.fromkeys(new, (message, now_s))
@@ -228,13 +229,13 @@ class Known:
 
     def held_for_s(self) -> float | None:
         """Seconds until the first of the refused wishes is tried again."""
-        left = [each.until_s - loop_s() for each in self.refusals.values()]
+        left = [each.until_s - clock.now_s() for each in self.refusals.values()]
         return max(_LEAST_S, min(left)) if left else None
 
     @property
     def refused(self) -> frozenset[Wish]:
         """The wishes whose time has not come."""
-        return frozenset(w for w, each in self.refusals.items() if each.until_s > loop_s())
+        return frozenset(w for w, each in self.refusals.items() if each.until_s > clock.now_s())
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +298,7 @@ class Readings:
         Raises:
             Ec2Error: EC2 could not be asked.
         """
-        volume_id, now_s, reading = known.volume_id, loop_s(), known.reading
+        volume_id, now_s, reading = known.volume_id, clock.now_s(), known.reading
         sighting = self._watcher.sighting(volume_id)
         fresh_s = FRESH_S if sighting is None else _FRESH_WATCHED_S
         if reading is None or now_s - reading.at_s > fresh_s:
@@ -355,13 +356,13 @@ class NodePauses:
                 known.until_s = None
             return 0.0
         if known is None:
-            known = self._refusals[uid] = _NodeRefusal(request, loop_s() + _NODE_PAUSE_S)
+            known = self._refusals[uid] = _NodeRefusal(request, clock.now_s() + _NODE_PAUSE_S)
         elif known.request != request:
-            known.request, known.times, known.until_s = request, 0, loop_s()
+            known.request, known.times, known.until_s = request, 0, clock.now_s()
         elif known.until_s is None:
             pause_s = min(_NODE_PAUSE_S * 4.0 ** min(known.times, 8), _NODE_PAUSE_MOST_S)
-            known.until_s, known.times = loop_s() + pause_s, known.times + 1
-        return max(0.0, (known.until_s or 0.0) - loop_s())
+            known.until_s, known.times = clock.now_s() + pause_s, known.times + 1
+        return max(0.0, (known.until_s or 0.0) - clock.now_s())
 
     def forget(self, uid: str) -> None:
         """It has grown, or the claim is gone."""
@@ -374,8 +375,3 @@ def is_under_way(view: View, step: rules.Step) -> bool:
     if isinstance(step, known):
         return True
     return view.latest is not None and view.latest.state is ModificationState.MODIFYING
-
-
-def loop_s() -> float:
-    """Seconds of the event loop's clock."""
-    return asyncio.get_running_loop().time()

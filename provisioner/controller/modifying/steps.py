@@ -13,6 +13,7 @@ from typing import assert_never
 
 import structlog
 
+from provisioner import clock
 from provisioner.classes import iops_rules
 from provisioner.controller.modifying import class_rules as attribute_rules
 from provisioner.controller.modifying import rules
@@ -24,7 +25,6 @@ from provisioner.controller.modifying.state import (
     Reading,
     Readings,
     is_under_way,
-    loop_s,
 )
 from provisioner.controller.shared.services import Edges
 from provisioner.ec2.batches import whole
@@ -229,7 +229,7 @@ class ModifySteps:
         self._tell_iops(look, step.fitted, step.size_gib, reading)
         if done.change is not None and known.aim.unfollowed is not None:
             self._tell_unfollowed(look, known.aim.unfollowed)
-        took_s = loop_s() - known.wished_at_s
+        took_s = clock.now_s() - known.wished_at_s
         self._metrics.flow_seconds.labels("modify").observe(took_s)
         log.info("volume has what was wanted", wishes=sorted(step.wishes), in_s=round(took_s, 2))
         return AT_ONCE_S
@@ -309,8 +309,8 @@ class ModifySteps:
         if not look.wishes:
             return known.held_for_s()
         if known.missing_since_s is None:
-            known.missing_since_s = loop_s()
-        if loop_s() - known.missing_since_s < _MISSING_S:
+            known.missing_since_s = clock.now_s()
+        if clock.now_s() - known.missing_since_s < _MISSING_S:
             known.reading = None
             return _MISSING_AGAIN_S
         error = StorageError(

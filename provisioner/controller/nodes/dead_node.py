@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import structlog
 
+from provisioner import clock
 from provisioner.controller.nodes import dead_node_rules as rules
 from provisioner.controller.nodes.dead_node_rules import Declare, Leave, Step, TakeBack
 from provisioner.controller.shared.node_patch_rules import Operation
@@ -86,7 +87,7 @@ class DeadNodes:
             if _is_marked(node):
                 with _alone(node.name):
                     await self._advance(node, {})
-        now_s = asyncio.get_running_loop().time()
+        now_s = clock.now_s()
         if self._settings.release_dead_nodes and now_s >= self._look_at_s:
             await self._look(now_s)
 

@@ -5,11 +5,11 @@ AWS; it reads the annotation that this writes. Without the right to ask EC2, nod
 by with the number that holds for most.
 """
 
-import asyncio
 from functools import partial
 
 import structlog
 
+from provisioner import clock
 from provisioner.controller.nodes import attachment_limit_rules, startup_taint_rules
 from provisioner.controller.shared.node_patch_rules import Operation
 from provisioner.controller.shared.services import Edges
@@ -88,7 +88,7 @@ class AttachmentLimits:
         instance_type = self._unknown_type(node) if node is not None else ""
         if not instance_type:
             return None
-        now_s = asyncio.get_running_loop().time()
+        now_s = clock.now_s()
         if now_s < self._refused_until_s:  # one refusal is one for all
             return self._refused_until_s - now_s
         try:
@@ -113,7 +113,7 @@ class AttachmentLimits:
 
     def _refused(self, error: Ec2Error) -> float:
         """Said once an hour: everything else works, and somebody may never give us that right."""
-        now_s = asyncio.get_running_loop().time()
+        now_s = clock.now_s()
         if now_s >= self._refused_until_s:
             self._refused_until_s = now_s + REFUSED_AGAIN_S
             self._metrics.flow_failures.labels(_FLOW, error.reason.value).inc()
@@ -121,7 +121,7 @@ class AttachmentLimits:
         return self._refused_until_s - now_s
 
     def _tell(self, what: str, error: str = "") -> None:
-        now_s = asyncio.get_running_loop().time()
+        now_s = clock.now_s()
         if now_s - self._told_at_s.get(what, float("-inf")) >= _TELL_AGAIN_S:
             self._told_at_s[what] = now_s
             log.warning(what, error=error, meanwhile="their nodes take the number common to most")

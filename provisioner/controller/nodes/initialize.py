@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import structlog
 
+from provisioner import clock
 from provisioner.controller.nodes import initialize_rules as rules
 from provisioner.controller.nodes.initialize_rules import Question, Refusal
 from provisioner.controller.shared.node_patch_rules import Operation
@@ -197,11 +198,11 @@ class CloudControllers:
         Raises:
             KubeError: a lease could not be read, so that it may be held.
         """
-        asked_at_s = asyncio.get_running_loop().time()
+        asked_at_s = clock.now_s()
         async with self._looking:
             # A look that began after we asked, for somebody else who waited, is good for us too.
             if self._looked_since_s < asked_at_s:
-                began_at_s = asyncio.get_running_loop().time()
+                began_at_s = clock.now_s()
                 for lease in self._leases:
                     await lease.look()
                 self._looked_since_s = began_at_s

@@ -14,10 +14,10 @@ is searched all the same, but once. Leases that were deleted right after another
 its very first CreateVolume show nothing, nor does EC2 for some seconds: that is not waited for.
 """
 
-import asyncio
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from provisioner import clock
 from provisioner.controller.shared.unclaimed import Marks
 from provisioner.ec2.lookups import NameLookUps
 from provisioner.model.claim import Claim
@@ -50,7 +50,7 @@ class Takeover:
             from_stranger: a controller that was not one of ours may have worked on these.
             ended_s_ago: seconds since the last one has certainly ended.
         """
-        self._ended_at_s = asyncio.get_running_loop().time() - ended_s_ago
+        self._ended_at_s = clock.now_s() - ended_s_ago
         uids = {claim.uid for claim in claims}
         self._claims |= uids
         if from_stranger:
@@ -63,7 +63,7 @@ class Takeover:
 
         ``is_first``: nothing that the cluster has shows that anybody did.
         """
-        self._began_at_s, self._is_first = asyncio.get_running_loop().time(), is_first
+        self._began_at_s, self._is_first = clock.now_s(), is_first
         if reign is None:
             ended_s_ago = CONSISTENCY_S if is_first else 0.0
             self.begin(claims, from_stranger=True, ended_s_ago=ended_s_ago)
@@ -110,5 +110,5 @@ class Takeover:
         ended_at_s = self._ended_at_s
         if self._is_first and await self._marks.found_some():
             ended_at_s = self._began_at_s  # one of ours has led: its leases are gone, its marks not
-        waited_s = asyncio.get_running_loop().time() - ended_at_s
+        waited_s = clock.now_s() - ended_at_s
         return LOOK_AGAIN_S if in_doubt and waited_s < CONSISTENCY_S else None

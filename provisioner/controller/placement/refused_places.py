@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 import structlog
 
+from provisioner import clock
 from provisioner.controller.placement.failover_rules import (
     AGAIN_S,
     BELIEVED_S,
@@ -43,7 +44,7 @@ class RefusedPlaces:
 
     def of(self, uid: str) -> Refusals:
         """What a claim was refused since it was last asked for everywhere."""
-        if self._rests_until_s.get(uid, math.inf) <= asyncio.get_running_loop().time():
+        if self._rests_until_s.get(uid, math.inf) <= clock.now_s():
             self.begin_anew(uid)
         return self._refusals.get(uid, NO_REFUSALS)
 
@@ -87,7 +88,7 @@ class RefusedPlaces:
 
     def rest_s(self, uid: str) -> float:
         """A claim waits, because there is no place that has not refused it: for how long yet."""
-        now_s = asyncio.get_running_loop().time()
+        now_s = clock.now_s()
         return self._rests_until_s.setdefault(uid, now_s + AGAIN_S) - now_s
 
     def begin_anew(self, uid: str) -> None:

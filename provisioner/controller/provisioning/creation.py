@@ -11,6 +11,7 @@ from typing import assert_never
 
 import structlog
 
+from provisioner import clock
 from provisioner.classes import iops_rules
 from provisioner.controller.claims.events import ClaimEvents
 from provisioner.controller.placement.refused_places import RefusedPlaces
@@ -147,10 +148,8 @@ class Creations:
     async def _send(
         self, uid: str, attempt: Attempt
     ) -> Attempt | float | creation_rules.GiveUp | None:
-        if creation_rules.is_token_old(attempt, asyncio.get_running_loop().time()):
-            return self._keep(
-                uid, creation_rules.look_up_first(attempt, asyncio.get_running_loop().time())
-            )
+        if creation_rules.is_token_old(attempt, clock.now_s()):
+            return self._keep(uid, creation_rules.look_up_first(attempt, clock.now_s()))
         try:
             volume = await self._volumes.create(
                 attempt.plan.request, gate=lambda: self._still_wanted(uid, attempt)
@@ -163,7 +162,7 @@ class Creations:
             raise
         except StorageError as error:
             told = await self.usage.explained(error, attempt.plan.request.volume_type)
-            verdict = creation_rules.after_failure(attempt, told, asyncio.get_running_loop().time())
+            verdict = creation_rules.after_failure(attempt, told, clock.now_s())
             return self._fail(uid, verdict)
         request = attempt.plan.request
         self._refused_places.made(request.place, request.volume_type)
@@ -180,7 +179,7 @@ class Creations:
         name = attempt.plan.persistent_volume_name
         with self._events.looking(attempt.plan.claim):
             found = await self._lookups.find(name)
-        verdict = creation_rules.after_look_up(attempt, found, asyncio.get_running_loop().time())
+        verdict = creation_rules.after_look_up(attempt, found, clock.now_s())
         if isinstance(verdict, creation_rules.GiveUp):
             return self._give_up(uid, verdict)
         if verdict is attempt:
@@ -279,7 +278,7 @@ class Creations:
 
     def _record(self, attempt: Attempt, volume: Volume) -> None:
         plan = attempt.plan
-        took_s = asyncio.get_running_loop().time() - attempt.started_at_s
+        took_s = clock.now_s() - attempt.started_at_s
         self._metrics.flow_seconds.labels("provision").observe(took_s)
         self._events.succeeded(
             plan.claim, f"Successfully provisioned volume {plan.persistent_volume_name}"

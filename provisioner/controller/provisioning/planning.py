@@ -1,10 +1,10 @@
 """Planning: from a claim and its class to an attempt whose zone is pinned; nothing is sent yet."""
 
-import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 
+from provisioner import clock
 from provisioner.classes import iops_rules
 from provisioner.classes.storage_class_rules import ReadClass, read
 from provisioner.controller.claims.events import ClaimEvents
@@ -163,7 +163,7 @@ class Planning:
         if not await self._pins.write(claim, where.zone, where.outpost_arn, source):
             return CONFLICT_S
         self._zones.is_pinned(claim)
-        attempt = Attempt(planned, started_at_s=asyncio.get_running_loop().time())
+        attempt = Attempt(planned, started_at_s=clock.now_s())
         if made is not None:
             attempt = with_volume(attempt, made, is_shown=True)
         if claim.pinned_zone and self._takeover.may_have_begun(claim.uid):

@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from provisioner import clock
 from provisioner.kube.client import KubeClient, find
 from provisioner.kube.informer import Informer
 from provisioner.kube.resources import (
@@ -279,7 +280,7 @@ class Caches:
 
     def _restored(self, by: Informer[Any]) -> None:
         """What other caches have may be of a world that is no more; they find that out too."""
-        now_s = asyncio.get_running_loop().time()
+        now_s = clock.now_s()
         if now_s < self._restore_told_s + _RESTORE_HOLDS_S:
             return
         self._restore_told_s = now_s

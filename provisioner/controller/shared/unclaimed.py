@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 
 import structlog
 
+from provisioner import clock
 from provisioner.controller.shared.caches import Caches
 from provisioner.ec2.volumes import Volumes
 from provisioner.model import tags
@@ -365,4 +366,4 @@ class Marks:
 
     @staticmethod
     def _now() -> float:
-        return asyncio.get_running_loop().time()
+        return clock.now_s()

@@ -15,6 +15,7 @@ from typing import assert_never
 import structlog
 from structlog.contextvars import bind_contextvars
 
+from provisioner import clock
 from provisioner.controller.shared.services import Edges
 from provisioner.controller.snapshotting import class_rules as classes
 from provisioner.controller.snapshotting import content_rules as bodies
@@ -115,7 +116,7 @@ class Snapshotter:
 
         Also for contents that are not here yet: their CRDs may be served, or listed, later.
         """
-        now_s, now = _now_s(), self._now()
+        now_s, now = clock.now_s(), self._now()
         lasted_s = 0.0 if reign is None else reign.lasted_s(now)
         self._strangers_ended_at_s = now_s - lasted_s
         self._reign = reign or Reign.after([now], ())
@@ -173,7 +174,7 @@ class Snapshotter:
             case rules.LookUp():
                 return await self._look_up(content)
             case rules.Take():
-                self._began_s.setdefault(content.uid, _now_s())
+                self._began_s.setdefault(content.uid, clock.now_s())
                 return await self._take(content)
             case rules.Record():
                 return await self._record(content, step)
@@ -272,7 +273,7 @@ class Snapshotter:
         known = self._attempts.get(content.uid)
         if known is None:
             ended_at_s = self._strangers_ended_at_s if self._is_doubted(content) else None
-            known = rules.begin(content, stranger_ended_at_s=ended_at_s, now_s=_now_s())
+            known = rules.begin(content, stranger_ended_at_s=ended_at_s, now_s=clock.now_s())
             self._attempts[content.uid] = known
         return known
 
@@ -297,7 +298,7 @@ class Snapshotter:
             if error.reason in NEEDS_HUMAN:
                 await self._events.failed(content, error, CREATE)
             raise
-        after = rules.after_look_up(attempt, content, found, _now_s())
+        after = rules.after_look_up(attempt, content, found, clock.now_s())
         if after is attempt:
             self._events.waits(content, _LOOKING, about=_LOOKS)
             return LOOK_AGAIN_S
@@ -341,10 +342,10 @@ class Snapshotter:
             return await self._not_taken(content, error)
         except asyncio.CancelledError:
             if reached:
-                self._keep(content, replace(self._attempt(content), looking_since_s=_now_s()))
+                self._keep(content, replace(self._attempt(content), looking_since_s=clock.now_s()))
             raise
         finally:
-            self._turns.end(request.volume_id, _now_s(), rests=rests)
+            self._turns.end(request.volume_id, clock.now_s(), rests=rests)
         log.info("snapshot begun", snapshot=taken.snapshot_id, volume=request.volume_id)
         self._keep(content, Attempt(found=taken, is_new=True))
         return content
@@ -375,12 +376,12 @@ class Snapshotter:
 
     async def _make_fast_again(self, content: VolumeSnapshotContent, snapshot_id: str) -> Progress:
         """Ask again, ever more seldom, for what EC2 refused when a snapshot was prepared."""
-        due_s = self._attempt(content).fast_due_s - _now_s()
+        due_s = self._attempt(content).fast_due_s - clock.now_s()
         if due_s <= 0:
             wanted = classes.wishes_on(content)
             zones = wanted.fast_zones if wanted is not None else ()
             content = await self._make_fast(content, snapshot_id, zones, is_new=False)
-            due_s = self._attempt(content).fast_due_s - _now_s()
+            due_s = self._attempt(content).fast_due_s - clock.now_s()
         return due_s if WISHES in content.annotations else content
 
     async def _make_fast(
@@ -402,7 +403,7 @@ class Snapshotter:
         except StorageError as error:
             attempt = self._attempt(content)
             pause_s = min(max(2 * attempt.fast_pause_s, _FAST_FIRST_S), _FAST_LAST_S)
-            due_s = _now_s() + pause_s
+            due_s = clock.now_s() + pause_s
             self._keep(content, replace(attempt, fast_due_s=due_s, fast_pause_s=pause_s))
             message = (
                 f"{error.message}; volumes can be made of the snapshot, but are not fast at once; "
@@ -457,7 +458,7 @@ class Snapshotter:
     def _waits_s(self, volume_id: str) -> float:
         siblings = self._caches.contents.keyed("volume", volume_id)
         by_contents_s = bodies.waits_s(siblings, self._now())
-        return max(self._turns.waits_s(volume_id, _now_s()), by_contents_s)
+        return max(self._turns.waits_s(volume_id, clock.now_s()), by_contents_s)
 
     def _still_wanted(self, content: VolumeSnapshotContent) -> None:
         """The last look before CreateSnapshot is sent, perhaps minutes after it was asked for."""
@@ -469,7 +470,7 @@ class Snapshotter:
         if error.reason is Reason.SNAPSHOT_RATE:
             self._events.waits(content, f"waiting: {error.message}", about=_TURN)
             raise error
-        self._keep(content, rules.after_failure(self._attempt(content), error, _now_s()))
+        self._keep(content, rules.after_failure(self._attempt(content), error, clock.now_s()))
         if error.outcome is Outcome.UNKNOWN:
             log.warning("EC2's reply was lost", error=error.message)
             self._events.waits(content, _LOOKING, about=_LOOKS)
@@ -494,7 +495,7 @@ class Snapshotter:
         if ready:
             began_s = self._began_s.get(content.uid)
             if began_s is not None:
-                took_s = _now_s() - began_s
+                took_s = clock.now_s() - began_s
                 self._edges.metrics.flow_seconds.labels("snapshot").observe(took_s)
             log.info("snapshot ready", snapshot=snapshot.snapshot_id)
         return written
@@ -553,7 +554,3 @@ def _who(uid: str) -> str:
 def _invalid(content: VolumeSnapshotContent, why: str) -> StorageError:
     message = f"volumesnapshotclass {content.class_name}: {why}"
     return StorageError(Reason.INVALID_CLASS, message, retry_after_s=_SLOWLY_S)
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import structlog
 
+from provisioner import clock
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.claims.events import ClaimEvents
 from provisioner.controller.claims.zone_annotations import CONFLICT_S, Pins
@@ -129,7 +130,7 @@ class Crossings:
                 log.warning("snapshots of clones cannot be looked through", error=error.message)
             except Exception:
                 log.exception("the sweep for snapshots of clones failed")
-            due_s = _now_s() + self._settings.orphan_sweep_interval_s
+            due_s = clock.now_s() + self._settings.orphan_sweep_interval_s
             while await self._has_ended(due_s):
                 await self._delete_left_over()
 
@@ -168,12 +169,12 @@ class Crossings:
             again = rules.found_again(claim, volume_id, found)
             if again is not None:
                 return again
-            now_s = _now_s()
+            now_s = clock.now_s()
             if now_s - self._looking_since_s.setdefault(claim.uid, now_s) < CONSISTENCY_S:
                 return LOOK_AGAIN_S
         _, due_s = self._failures.get(claim.uid, (0, 0.0))
-        if due_s > _now_s():
-            return due_s - _now_s()
+        if due_s > clock.now_s():
+            return due_s - clock.now_s()
         self._certain.add(claim.uid)
         if not await self._pins.begin_crossing(claim, volume_id):
             return CONFLICT_S
@@ -185,7 +186,7 @@ class Crossings:
         settings = self._settings
         of_volume = tags_of(claim, read_class, settings.cluster_id, settings.extra_tags)
         request = rules.request(claim, volume_id, settings.cluster_id, of_volume)
-        turns, now_s = self._snapshots.turns, _now_s()
+        turns, now_s = self._snapshots.turns, clock.now_s()
         wait_s = turns.waits_s(volume_id, now_s)
         if wait_s > 0:
             if wait_s >= WORTH_TELLING_S:
@@ -214,7 +215,7 @@ class Crossings:
             rests = rests_after(error)
             raise
         finally:
-            turns.end(volume_id, _now_s(), rests=rests)
+            turns.end(volume_id, clock.now_s(), rests=rests)
 
     def _in_doubt(self, claim: Claim) -> None:
         self._certain.discard(claim.uid)
@@ -236,7 +237,7 @@ class Crossings:
         seen = await self._reads.get(snapshot.snapshot_id)
         what = f"snapshot {snapshot.snapshot_id}, by which the clone comes to {zone},"
         if seen is None:
-            now_s = _now_s()
+            now_s = clock.now_s()
             if now_s - self._looking_since_s.setdefault(claim.uid, now_s) < CONSISTENCY_S:
                 return LOOK_AGAIN_S
             raise self._lost(claim, f"{what} is gone in EC2")
@@ -258,7 +259,7 @@ class Crossings:
         self._looking_since_s.pop(claim.uid, None)
         before, _ = self._failures.get(claim.uid, (0, 0.0))
         pause_s = rules.pause_s(before)
-        self._failures[claim.uid] = before + 1, _now_s() + pause_s
+        self._failures[claim.uid] = before + 1, clock.now_s() + pause_s
         message = f"{why}; another one is taken in {pause_s:.0f} s"
         error = StorageError(Reason.SNAPSHOT_STATE, message, retry_after_s=pause_s)
         self._events.failed(claim, error)
@@ -286,7 +287,3 @@ class Crossings:
 
     async def _describe(self, ids: list[str]) -> Mapping[str, EbsSnapshot | StorageError | None]:
         return dict.fromkeys(ids) | await self._snapshots.describe(ids)
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

@@ -7,11 +7,11 @@ it, and would have a volume made from anybody's snapshot. It only says that a vo
 begun, so that one is looked for before the claim is refused.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from provisioner import clock
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.claims import source_rules as rules
 from provisioner.controller.claims.events import ClaimEvents
@@ -137,7 +137,7 @@ class Sources:
         there = [each for each in named if each.state not in GOING]
         if there:
             return _of_volume(min(there, key=lambda volume: volume.volume_id))
-        now_s = asyncio.get_running_loop().time()
+        now_s = clock.now_s()
         looked_s = now_s - self._looking_since_s.setdefault(claim.uid, now_s)
         return LOOK_AGAIN_S if looked_s < CONSISTENCY_S else None
 

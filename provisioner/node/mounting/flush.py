@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from provisioner import clock
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.mounting.mounts import Mounts
 from provisioner.node.runtime import mount_table_rules
@@ -91,7 +92,7 @@ class Flushes:
             NodeError: TIMED_OUT, it takes longer, or hangs; and as ``flush``.
         """
         mount = self._written(path)
-        until_s = asyncio.get_running_loop().time() + self._to_its_end_s
+        until_s = clock.now_s() + self._to_its_end_s
         if mount is not None and not await self._flushed(mount, until_s):
             raise NodeError(
                 Reason.TIMED_OUT,
@@ -150,6 +151,6 @@ class Flushes:
 
 
 async def _has_ended(flush: _Flush, until_s: float | None) -> bool:
-    remaining_s = (until_s or flush.until_s) - asyncio.get_running_loop().time()
+    remaining_s = (until_s or flush.until_s) - clock.now_s()
     await asyncio.wait({flush.task}, timeout=max(0.0, remaining_s))
     return flush.task.done()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from provisioner import clock
 from provisioner.model.errors import NodeError, Reason
 
 T = TypeVar("T")
@@ -70,7 +71,7 @@ class Patience:
             NodeError: TIMED_OUT, it hangs, or the one before it does; PROGRAM_MISSING, no
                 thread can be started; and what the function raises.
         """
-        until_s = asyncio.get_running_loop().time() + self._patience_s
+        until_s = clock.now_s() + self._patience_s
         while (before := self._running.get(resource)) is not None:
             await _waited(before, until_s, what)
         work = self._begin(resource, function)

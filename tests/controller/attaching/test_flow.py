@@ -8,9 +8,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from provisioner import clock
 from provisioner.controller.attaching.flow import Attacher
 from provisioner.controller.attaching.initialization import DataWaits
-from provisioner.controller.attaching.memory import now_s
 from provisioner.controller.attaching.rules import Attached, Call, Kind, Target
 from provisioner.controller.shared.caches import Caches
 from provisioner.controller.shared.unclaimed import Marks
@@ -116,7 +116,7 @@ async def test_nothing_is_woken_by_what_another_driver_registers():
 async def test_an_attach_that_cannot_be_looked_at_tells_the_pod_why():
     world = World(WAITING, registered=a_csi_node())
     world.kube.answers = [WAITING]
-    world.attacher._memory.calls[WAITING.uid] = Call(Kind.ATTACH, TARGET, now_s())
+    world.attacher._memory.calls[WAITING.uid] = Call(Kind.ATTACH, TARGET, clock.now_s())
     world.watcher.trouble = DENIED
 
     wait_s = await world.attacher.reconcile("csi-1")
@@ -130,7 +130,7 @@ async def test_a_detach_that_cannot_be_looked_at_tells_why():
     leaving = an_attachment("csi-1", uid="1", attached=True, deleting=True)
     world = World(leaving, registered=a_csi_node())
     world.kube.answers = [leaving]
-    world.attacher._memory.calls[leaving.uid] = Call(Kind.DETACH, TARGET, now_s())
+    world.attacher._memory.calls[leaving.uid] = Call(Kind.DETACH, TARGET, clock.now_s())
     world.watcher.trouble = DENIED
 
     wait_s = await world.attacher.reconcile("csi-1")
