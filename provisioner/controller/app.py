@@ -28,7 +28,7 @@ from provisioner.controller.nodes.flow import AgentTaint, AttachmentLimits
 from provisioner.controller.nodes.initialize import NodeInitializer
 from provisioner.controller.ownership.own_cloud import OwnCloud
 from provisioner.controller.provisioning.flow import Provisioner
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
 from provisioner.controller.snapshotting.flow import Snapshotter
 from provisioner.controller.tagging.flow import ExtraTags
@@ -95,48 +95,48 @@ class Controller:
             on_lost=_leave_at_once,
             metrics=metrics,
         )
-        self.edges = edges = Edges.connect(
+        self.services = services = Services.connect(
             settings, client, calls, metrics, component=f"{driver}_{host}_{unique}"
         )
-        self.caches, self.events, self.marks = edges.caches, edges.events, edges.marks
-        self.own_cloud = OwnCloud(calls, edges.caches, driver)
+        self.caches, self.events, self.marks = services.caches, services.events, services.marks
+        self.own_cloud = OwnCloud(calls, services.caches, driver)
         calls.vouch = self.own_cloud.vouch
-        self.instances, self.watcher = edges.instances, edges.watcher
-        self.provisioner = Provisioner(edges, identity=_provisioner_identity(driver))
+        self.instances, self.watcher = services.instances, services.watcher
+        self.provisioner = Provisioner(services, identity=_provisioner_identity(driver))
         self.deleter = Deleter(
             driver=driver,
             client=client,
-            caches=edges.caches,
-            volumes=edges.volumes,
-            marks=edges.marks,
-            events=edges.events,
+            caches=services.caches,
+            volumes=services.volumes,
+            marks=services.marks,
+            events=services.events,
             metrics=metrics,
         )
         self.attacher = Attacher(
             driver=driver,
             client=client,
-            caches=edges.caches,
-            attachments=edges.instances,
-            watcher=edges.watcher,
-            data=DataWaits(edges.watchers.initializations, edges.events),
-            marks=edges.marks,
+            caches=services.caches,
+            attachments=services.instances,
+            watcher=services.watcher,
+            data=DataWaits(services.watchers.initializations, services.events),
+            marks=services.marks,
             metrics=metrics,
         )
-        self.modifier = Modifier(edges)
-        self.snapshotter = Snapshotter(edges)
+        self.modifier = Modifier(services)
+        self.snapshotter = Snapshotter(services)
         self.of_nodes: list[Flow] = [
-            AgentTaint(edges),
-            AttachmentLimits(edges),
-            NodeInitializer(edges),
+            AgentTaint(services),
+            AttachmentLimits(services),
+            NodeInitializer(services),
         ]
-        self.dead_nodes = DeadNodes(edges)
-        self.extra_tags = ExtraTags(edges)
+        self.dead_nodes = DeadNodes(services)
+        self.extra_tags = ExtraTags(services)
         self.orphans = OrphanSweep(
             settings=settings,
             client=client,
-            volumes=edges.volumes,
-            marks=edges.marks,
-            caches=edges.caches,
+            volumes=services.volumes,
+            marks=services.marks,
+            caches=services.caches,
             creations=self.provisioner.creations,
             metrics=metrics,
         )
@@ -153,7 +153,7 @@ class Controller:
         """What runs beside the flows for as long as we lead."""
         sources = self.provisioner.sources
         return [
-            *(self.edges.watchers, self.marks, self.events, self.orphans, self.extra_tags),
+            *(self.services.watchers, self.marks, self.events, self.orphans, self.extra_tags),
             *(self.dead_nodes, sources.finalizers, sources.crossings),
         ]
 
@@ -189,7 +189,7 @@ class Controller:
                 for task in lasting:
                     task.cancel()
                 await asyncio.gather(*lasting, return_exceptions=True)
-                for each in (self.edges, self.provisioner):
+                for each in (self.services, self.provisioner):
                     await each.close()
                 if self.settings.leader_elect:
                     await self.leases.release()

@@ -21,9 +21,11 @@ from structlog.contextvars import clear_contextvars
 
 from provisioner import clock
 from provisioner.metrics import SharedMetrics
+from provisioner.model.decision import Later, Next, Settled, WhenWoken
 from provisioner.model.errors import OUTAGE, Reason, StorageError
 
-Handler = Callable[[str], Awaitable[float | None]]
+# float and None: as flows answered before ``Next``.
+Handler = Callable[[str], Awaitable[Next | float | None]]
 
 # Tasks begun per pass of the event loop: 10,000 keys at the start neither hold up a lease's
 # renewal nor all have a task at once (most are settled at their first look).
@@ -50,10 +52,10 @@ class _Entry:
 class KeyedQueue:
     """Runs ``handler(key)`` for each key that was added, never twice at once for one key.
 
-    The handler returns None (settled) or the seconds until its next look. A ``StorageError`` is
-    logged in one line and tried again after ``base_s * 2^n`` with jitter: at most ``cap_s``, at
-    most ``outage_cap_s`` for the reasons in ``soon`` (by default, nobody refused but somebody was
-    away), at least the error's ``retry_after_s``. Anything else the same, with a traceback.
+    The handler returns when its key is next. A ``StorageError`` is logged in one line and tried
+    again after ``base_s * 2^n`` with jitter: at most ``cap_s``, at most ``outage_cap_s`` for the
+    reasons in ``soon`` (by default, nobody refused but somebody was away), at least the error's
+    ``retry_after_s``. Anything else the same, with a traceback.
     What the handler binds with ``bind_contextvars`` is in the log lines about its key, only there.
 
     Attributes:
@@ -200,7 +202,7 @@ class KeyedQueue:
         wait_s: float | None = None
         clear_contextvars()  # those of whoever added the key
         try:
-            wait_s = await self._handler(key)
+            wait_s = _seconds(await self._handler(key))
             entry.failures = 0
             entry.floor = 0.0
         except Exception as exc:
@@ -260,6 +262,16 @@ class KeyedQueue:
             now = clock.now_s()
             entry.floor = now + min(wait_s, self._base_s)
         return wait_s
+
+
+def _seconds(after: Next | float | None) -> float | None:
+    match after:
+        case Later(seconds):
+            return seconds
+        case WhenWoken() | Settled():
+            return None
+        case _:
+            return after
 
 
 def _everything(_: str) -> bool:

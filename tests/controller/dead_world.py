@@ -13,7 +13,7 @@ import msgspec
 from provisioner.controller.nodes.dead_node import DeadNodes
 from provisioner.controller.shared.caches import Caches
 from provisioner.controller.shared.node_writes import NodeWrites
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.events import Regarding
@@ -82,7 +82,7 @@ class DeadWorld:
         self.ec2, self.told = Ec2(), Told()
         client = cast("KubeClient", self)
         self.caches = Caches(client, Metrics(), DRIVER)
-        edges: Any = EdgesOf(
+        services: Any = EdgesOf(
             settings=Settings(release_dead_nodes=enabled),
             client=client,
             caches=self.caches,
@@ -90,12 +90,12 @@ class DeadWorld:
             events=self.told,
             node_writes=NodeWrites(client, self.caches.nodes),
         )
-        self.edges = cast("Edges", edges)
+        self.services = cast("Services", services)
         self.restart()
 
     def restart(self) -> None:
         """The next leader: it has caches as they are, and nothing else."""
-        self.dead_nodes = DeadNodes(self.edges)
+        self.dead_nodes = DeadNodes(self.services)
 
     def has_node(
         self,
@@ -225,7 +225,7 @@ class DeadWorld:
 
 @dataclass
 class EdgesOf:
-    """Those edges that dead nodes are looked after through."""
+    """Those services that dead nodes are looked after through."""
 
     settings: Settings
     client: Any

@@ -9,7 +9,7 @@ from typing import Any, cast
 from provisioner.controller.nodes import initialize
 from provisioner.controller.nodes.initialize import NodeInitializer
 from provisioner.controller.nodes.initialize_rules import LABELS, TAINT
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
 from provisioner.kube.lease import Lease, LeaseSpec
 from provisioner.metrics import Metrics
@@ -63,7 +63,7 @@ class World:
     def __init__(self, *, on: bool = True) -> None:
         self.api, self.cloud = NodeApi(), Cloud()
         self.told: list[tuple[str, str]] = []
-        edges = SimpleNamespace(
+        services = SimpleNamespace(
             settings=Settings(initialize_nodes=on, cluster_id="shop"),
             caches=self.api.caches,
             client=self.api,
@@ -73,7 +73,7 @@ class World:
             events=SimpleNamespace(record=self._record),
             metrics=Metrics(),
         )
-        self.flow = NodeInitializer(cast("Edges", edges))
+        self.flow = NodeInitializer(cast("Services", services))
 
     def _record(self, about: Any, *, warning: bool, reason: str, message: str) -> None:
         assert warning is (reason == "NotInitialized")

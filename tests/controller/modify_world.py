@@ -15,7 +15,7 @@ import pytest
 from provisioner.controller.modifying import record, steps
 from provisioner.controller.modifying.flow import Modifier
 from provisioner.controller.shared.caches import Caches
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
 from provisioner.ec2.watcher import Watcher
 from provisioner.kube.client import KubeClient
@@ -67,7 +67,7 @@ class World:
             cloud, metrics=self.metrics, kind="modifications", clock=self.clock
         )
         self.watcher = modifications
-        edges = SimpleNamespace(
+        services = SimpleNamespace(
             settings=Settings(driver=DRIVER, **self.options),
             client=self,
             caches=self.caches,
@@ -79,7 +79,7 @@ class World:
             modification_reads=cloud,
             watchers=SimpleNamespace(modifications=modifications),
         )
-        return Modifier(cast("Edges", edges))
+        return Modifier(cast("Services", services))
 
     async def run(self, seconds: float) -> None:
         """Let the flow work for so long."""

@@ -1,4 +1,4 @@
-"""Edges that answer at once with what a test has laid out, and remember what was asked of them."""
+"""Services that answer at once with what a test has laid out, and remember what was asked of them."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.snapshot_builders import a_content, a_snapshot, a_snapshot_class
 
 if TYPE_CHECKING:
-    from provisioner.controller.shared.services import Edges
+    from provisioner.controller.shared.services import Services
 
 T = TypeVar("T")
 ZONES = {"use1-az1": "us-east-1a", "use1-az2": "us-east-1b"}
@@ -117,7 +117,7 @@ class World:
         watcher: Watcher[EbsSnapshot] = Watcher(
             cast("Any", self.ec2), metrics=self.metrics, kind="snapshots", clock=self.clock
         )
-        edges = SimpleNamespace(
+        services = SimpleNamespace(
             settings=Settings(cluster_id="prod"),
             client=client,
             caches=caches,
@@ -128,7 +128,7 @@ class World:
             zone_names=SimpleNamespace(by_id=self._zones),
             watchers=SimpleNamespace(snapshots=watcher),
         )
-        self.snapshotter = Snapshotter(cast("Edges", edges), now=self.now)
+        self.snapshotter = Snapshotter(cast("Services", services), now=self.now)
         if take_over:
             self.snapshotter.take_over(None)
         self.snapshotter.queue._random = lambda: 1.0

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from provisioner.controller.provisioning.flow import Provisioner
 from provisioner.controller.shared.caches import Caches
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
 from provisioner.controller.shared.unclaimed import Marks
 from provisioner.ec2.calls import Ec2Calls
@@ -166,7 +166,7 @@ class SourceWorld:
         metrics = Metrics()
         self.caches = self.kube.caches = Caches(kube, metrics, DRIVER)
         self.fill(claim, storage_class or a_class())
-        edges = SimpleNamespace(
+        services = SimpleNamespace(
             settings=Settings(cluster_id=cluster_id),
             client=kube,
             caches=self.caches,
@@ -180,7 +180,7 @@ class SourceWorld:
             events=self.events,
             metrics=metrics,
         )
-        self.provisioner = Provisioner(cast("Edges", edges), identity="test")
+        self.provisioner = Provisioner(cast("Services", services), identity="test")
 
     def fill(self, claim: Claim, storage_class: StorageClass) -> None:
         """Have the caches show what is there."""

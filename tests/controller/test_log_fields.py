@@ -18,7 +18,7 @@ from provisioner.controller.deleting.flow import Deleter
 from provisioner.controller.deleting.orphans import OrphanSweep
 from provisioner.controller.provisioning.flow import Provisioner
 from provisioner.controller.shared.caches import Caches
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings, Sweep
 from provisioner.controller.shared.unclaimed import Marks
 from provisioner.ec2.attachments import Attachments
@@ -87,7 +87,7 @@ class Flows:
             "metrics": self.metrics,
         }
         events = cast("EventRecorder", self.events)
-        edges = SimpleNamespace(
+        services = SimpleNamespace(
             settings=Settings(),
             volumes=volumes,
             lookups=NameLookUps(volumes),
@@ -98,7 +98,7 @@ class Flows:
             events=events,
             **shared,
         )
-        self.provisioner = Provisioner(cast("Edges", edges), identity="test")
+        self.provisioner = Provisioner(cast("Services", services), identity="test")
         self.deleter = Deleter(driver=DRIVER, volumes=volumes, events=events, **shared)
         ec2 = Attachments(cast("Ec2Calls", None))
         self.attacher = Attacher(

@@ -47,7 +47,7 @@ def bad_ids(kind: str) -> tuple[str, ...]:
     return (*ODD, *OF_OTHER_KINDS[kind], *malformed, GONE[kind])
 
 
-class Edges:
+class Services:
     """All that asks EC2 for many things at once; each answers whether it found a thing."""
 
     def __init__(self, calls: Ec2Calls) -> None:
@@ -132,18 +132,18 @@ ALL = (*OF_VOLUMES, *OF_MODIFICATIONS, *OF_SNAPSHOTS, *OF_INSTANCES, *OF_NAMES)
 class World:
     """One good thing of each kind."""
 
-    def __init__(self, edges: Edges, lab: Lab) -> None:
-        self.edges, self.lab = edges, lab
+    def __init__(self, services: Services, lab: Lab) -> None:
+        self.services, self.lab = services, lab
         self.good: dict[str, str] = {}
 
     async def make(self) -> None:
-        volume_id = (await self.edges.volumes.create(a_request("one", mark="y"))).volume_id
-        await self.edges.volumes.create(
+        volume_id = (await self.services.volumes.create(a_request("one", mark="y"))).volume_id
+        await self.services.volumes.create(
             replace(a_request("two"), tags=((tags.VOLUME_NAME, "pvc-1"),))
         )
         named = SnapshotRequest(volume_id, "", ((tags.SNAPSHOT_NAME, "pvc-1"),))
-        snapshot_id = (await self.edges.snapshots.create(named)).snapshot_id
-        await self.edges.modifications.modify(ModifyRequest(volume_id, size_gib=8))
+        snapshot_id = (await self.services.snapshots.create(named)).snapshot_id
+        await self.services.modifications.modify(ModifyRequest(volume_id, size_gib=8))
         instance_id = self.lab.instance()
         owned = {"Key": tags.cluster_key("prod"), "Value": "owned"}
         self.lab.ec2.create_tags(Resources=[instance_id], Tags=[owned])
@@ -161,10 +161,10 @@ class World:
 
 @pytest.fixture
 async def world(calls: Ec2Calls, strict_lab: Lab) -> AsyncIterator[World]:
-    made = World(Edges(calls), strict_lab)
+    made = World(Services(calls), strict_lab)
     await made.make()
     yield made
-    await made.edges.close()
+    await made.services.close()
 
 
 @pytest.mark.parametrize("edge", ALL)
@@ -173,7 +173,7 @@ async def test_odd_ids_cost_the_others_nothing(
 ) -> None:
     kind = "snap" if edge in OF_SNAPSHOTS else "i" if edge in OF_INSTANCES else "vol"
 
-    assert await world.edges.by(edge, world.good[edge], bad_ids(kind))
+    assert await world.services.by(edge, world.good[edge], bad_ids(kind))
 
     refusals = strict_ec2.report()["errors"]
     # But for what EC2 alone can tell: too few digits.
@@ -198,7 +198,7 @@ async def test_whatever_ec2_has_against_a_volume_costs_the_others_nothing(
     fault = {"action": "*", "do": "error", "n": 99, **told}
     world.lab.control(faults=[{**fault, "match": {name: bad}} for name in everywhere])
 
-    assert await world.edges.by(edge, world.good[edge], (bad, f"vol-{1:017x}"))
+    assert await world.services.by(edge, world.good[edge], (bad, f"vol-{1:017x}"))
 
 
 @pytest.mark.parametrize("edge", ["tag", "untag"])
@@ -210,7 +210,7 @@ async def test_a_volume_whose_tags_are_not_ours_to_change_costs_the_others_nothi
     fault = {"action": "*Tags", "do": "error", "n": 99, "match": {"ResourceId": bad}, **told}
     world.lab.control(faults=[fault])
 
-    assert await world.edges.by(edge, world.good[edge], (bad, f"vol-{1:017x}"))
+    assert await world.services.by(edge, world.good[edge], (bad, f"vol-{1:017x}"))
 
 
 @pytest.mark.parametrize("edge", OF_NAMES)
@@ -221,7 +221,7 @@ async def test_a_name_that_ec2_does_not_take_costs_the_others_nothing(
     fault = {"action": "*", "do": "error", "n": 99, "match": {"Filter.1.Value": "bad*"}, **told}
     world.lab.control(faults=[fault])
 
-    assert await world.edges.by(edge, world.good[edge], ("bad one", "another"))
+    assert await world.services.by(edge, world.good[edge], ("bad one", "another"))
 
 
 class Ec2:

@@ -23,7 +23,7 @@ from provisioner.controller.modifying.steps import (
     TELL_AGAIN_S,
     ModifySteps,
 )
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.kube.queue import KeyedQueue
 from provisioner.model.claim import Claim
 from provisioner.model.errors import KubeError, Reason
@@ -59,19 +59,19 @@ class _Found:
 class Modifier:
     """The flow of bound claims; keys are their UIDs."""
 
-    def __init__(self, edges: Edges) -> None:
-        self._caches = edges.caches
-        self._driver = edges.settings.driver
-        self._heeds_annotations = edges.settings.modify_annotations
+    def __init__(self, services: Services) -> None:
+        self._caches = services.caches
+        self._driver = services.settings.driver
+        self._heeds_annotations = services.settings.modify_annotations
         self._known: dict[str, Known] = {}
-        self._readings = Readings(edges)
+        self._readings = Readings(services)
         self._pauses = NodePauses()
-        self._record = ModifyRecord(edges)
-        self.queue = KeyedQueue("modify", self.reconcile, edges.metrics)
+        self._record = ModifyRecord(services)
+        self.queue = KeyedQueue("modify", self.reconcile, services.metrics)
         self._steps = ModifySteps(
-            edges, self._readings, self._record, is_same=self._is_same, wake=self.queue.add
+            services, self._readings, self._record, is_same=self._is_same, wake=self.queue.add
         )
-        edges.metrics.modifications_waiting.set_function(
+        services.metrics.modifications_waiting.set_function(
             lambda: sum(known.waits_for_limit for known in self._known.values())
         )
 

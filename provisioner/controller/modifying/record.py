@@ -15,7 +15,7 @@ from provisioner.controller.modifying.claim_status_rules import StatusEdit
 from provisioner.controller.modifying.growth_rules import PRE_RESIZE_CAPACITY
 from provisioner.controller.modifying.rules import Wish
 from provisioner.controller.modifying.state import Wanted
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.kube.client import Patch, patch_status
 from provisioner.kube.events import Regarding
 from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES
@@ -37,12 +37,12 @@ def utc_now() -> datetime:
 class ModifyRecord:
     """Writes of one flow; they raise ``KubeError``, CONFLICT when the claim has changed since."""
 
-    def __init__(self, edges: Edges) -> None:
-        self._client = edges.client
-        self._caches = edges.caches
-        self._events = edges.events
-        self._driver = edges.settings.driver
-        self._component = f"external-resizer {edges.settings.driver}"
+    def __init__(self, services: Services) -> None:
+        self._client = services.client
+        self._caches = services.caches
+        self._events = services.events
+        self._driver = services.settings.driver
+        self._component = f"external-resizer {services.settings.driver}"
 
     async def _write(self, claim: Claim, *edits: _Edit) -> bool:
         """Change the claim's status in one patch; whether there was anything to change."""

@@ -21,7 +21,7 @@ from provisioner.controller.modifying import rules
 from provisioner.controller.modifying.class_rules import Change, ModifyStatus, following_of
 from provisioner.controller.modifying.growth_rules import Grow, ResizeStatus
 from provisioner.controller.modifying.rules import View, Wish
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.model.budget import IN_DOUBT_S, Ledger, name_of
 from provisioner.model.claim import Claim
 from provisioner.model.errors import StorageError
@@ -287,10 +287,10 @@ class Readings:
     300 claims that change at once cost two calls, and their events none.
     """
 
-    def __init__(self, edges: Edges) -> None:
-        self._volumes = edges.volume_reads
-        self._modifications = edges.modification_reads
-        self._watcher = edges.watchers.modifications
+    def __init__(self, services: Services) -> None:
+        self._volumes = services.volume_reads
+        self._modifications = services.modification_reads
+        self._watcher = services.watchers.modifications
 
     async def refreshed(self, known: Known, ledger: Ledger) -> Reading:
         """What is known, brought up to date.

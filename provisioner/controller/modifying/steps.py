@@ -26,7 +26,7 @@ from provisioner.controller.modifying.state import (
     Readings,
     is_under_way,
 )
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.ec2.batches import whole
 from provisioner.ec2.ceilings import ceiling_in
 from provisioner.model.budget import ANNOTATION, Ledger, Start, asked
@@ -106,7 +106,7 @@ class ModifySteps:
 
     def __init__(
         self,
-        edges: Edges,
+        services: Services,
         readings: Readings,
         record: ModifyRecord,
         *,
@@ -114,10 +114,10 @@ class ModifySteps:
         wake: Callable[[str], None],
     ) -> None:
         """Take no step yet; ``is_same``: whether a claim still wants what it was seen to want."""
-        self._caches = edges.caches
-        self._volumes = edges.volumes
-        self._modifications = edges.modifications
-        self._metrics = edges.metrics
+        self._caches = services.caches
+        self._volumes = services.volumes
+        self._modifications = services.modifications
+        self._metrics = services.metrics
         self._readings = readings
         self._record = record
         self._is_same = is_same

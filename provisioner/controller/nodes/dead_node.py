@@ -16,7 +16,7 @@ from provisioner import clock
 from provisioner.controller.nodes import dead_node_rules as rules
 from provisioner.controller.nodes.dead_node_rules import Declare, Leave, Step, TakeBack
 from provisioner.controller.shared.node_patch_rules import Operation
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.ec2.batches import is_of_the_call
 from provisioner.kube.client import find
 from provisioner.kube.events import EventRecorder, Regarding
@@ -42,14 +42,14 @@ log = structlog.get_logger(__name__)
 class DeadNodes:
     """Runs beside the flows. What we have added is taken back even after the option is off."""
 
-    def __init__(self, edges: Edges) -> None:
-        self._settings = edges.settings
-        self._driver = edges.settings.driver
-        self._client = edges.client
-        self._caches = edges.caches
-        self._instances = edges.instances
-        self._writes = edges.node_writes
-        self._words = DeadNodeWords(edges.events)
+    def __init__(self, services: Services) -> None:
+        self._settings = services.settings
+        self._driver = services.settings.driver
+        self._client = services.client
+        self._caches = services.caches
+        self._instances = services.instances
+        self._writes = services.node_writes
+        self._words = DeadNodeWords(services.events)
         self._changed = asyncio.Event()
         self._look_at_s = 0.0
         self._asked_at_s: dict[str, float] = {}  # by name of node

@@ -12,7 +12,7 @@ import structlog
 from provisioner import clock
 from provisioner.controller.nodes import attachment_limit_rules, startup_taint_rules
 from provisioner.controller.shared.node_patch_rules import Operation
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.kube.queue import KeyedQueue
 from provisioner.model.attachment_limit import LIMIT_ANNOTATION
 from provisioner.model.errors import NEEDS_HUMAN, Ec2Error
@@ -33,11 +33,11 @@ class AgentTaint:
     again later. The node plugin itself needs no right to change nodes for this.
     """
 
-    def __init__(self, edges: Edges) -> None:
-        self._driver = edges.settings.driver
-        self._caches = edges.caches
-        self._writes = edges.node_writes
-        self.queue = KeyedQueue("agent taint", self.reconcile, edges.metrics)
+    def __init__(self, services: Services) -> None:
+        self._driver = services.settings.driver
+        self._caches = services.caches
+        self._writes = services.node_writes
+        self.queue = KeyedQueue("agent taint", self.reconcile, services.metrics)
 
     def subscribe(self) -> None:
         """Have nodes looked at when they or what is registered on them change."""
@@ -67,15 +67,15 @@ class AgentTaint:
 class AttachmentLimits:
     """The flow of nodes whose instance type is in no table; keys are their names."""
 
-    def __init__(self, edges: Edges) -> None:
-        self._driver = edges.settings.driver
-        self._caches = edges.caches
-        self._writes = edges.node_writes
-        self._types = edges.instance_types
-        self._metrics = edges.metrics
+    def __init__(self, services: Services) -> None:
+        self._driver = services.settings.driver
+        self._caches = services.caches
+        self._writes = services.node_writes
+        self._types = services.instance_types
+        self._metrics = services.metrics
         self._refused_until_s = float("-inf")
         self._told_at_s: dict[str, float] = {}
-        self.queue = KeyedQueue(_FLOW, self.reconcile, edges.metrics)
+        self.queue = KeyedQueue(_FLOW, self.reconcile, services.metrics)
 
     def subscribe(self) -> None:
         """Have nodes looked at when they change, or what is registered on them."""

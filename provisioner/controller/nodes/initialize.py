@@ -14,7 +14,7 @@ from provisioner import clock
 from provisioner.controller.nodes import initialize_rules as rules
 from provisioner.controller.nodes.initialize_rules import Question, Refusal
 from provisioner.controller.shared.node_patch_rules import Operation
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import Regarding
 from provisioner.kube.lease import HeldLease, boot_clock
@@ -41,18 +41,18 @@ log = structlog.get_logger(__name__)
 class NodeInitializer:
     """The flow of nodes that lack something; keys are their names."""
 
-    def __init__(self, edges: Edges) -> None:
-        self._settings = edges.settings
-        self._caches = edges.caches
-        self._writes = edges.node_writes
-        self._instances = edges.instances
-        self._lookups = edges.instance_lookups
-        self._events = edges.events
-        self._cloud = CloudControllers(edges.client)
+    def __init__(self, services: Services) -> None:
+        self._settings = services.settings
+        self._caches = services.caches
+        self._writes = services.node_writes
+        self._instances = services.instances
+        self._lookups = services.instance_lookups
+        self._events = services.events
+        self._cloud = CloudControllers(services.client)
         self._writing = asyncio.Lock()  # two nodes must not be given one instance
         self._told: dict[str, str] = {}  # by name of node
         self._told_of_lease = False
-        self.queue = KeyedQueue("initialize node", self.reconcile, edges.metrics, cap_s=AGAIN_S)
+        self.queue = KeyedQueue("initialize node", self.reconcile, services.metrics, cap_s=AGAIN_S)
 
     def subscribe(self) -> None:
         """Have nodes looked at when they change, if that was asked for."""

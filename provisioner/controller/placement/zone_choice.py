@@ -18,7 +18,7 @@ from provisioner.controller.placement import clone_rules, failover_rules, zone_r
 from provisioner.controller.placement.consumer_rules import Ties, beside_siblings, is_surely_beside
 from provisioner.controller.placement.refused_places import RefusedPlaces
 from provisioner.controller.placement.waiting_pods import WaitingPods
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.model.claim import Claim
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.node import CsiNode, Node
@@ -46,7 +46,7 @@ class ZoneChoice:
 
     def __init__(
         self,
-        edges: Edges,
+        services: Services,
         *,
         pins: Pins,
         takeover: Takeover,
@@ -54,15 +54,15 @@ class ZoneChoice:
         wake: Callable[[str], None],
         count: Callable[[StorageError, str], None],
     ) -> None:
-        self._driver = edges.settings.driver
-        self._caches = edges.caches
-        self._zone_names = edges.zone_names
+        self._driver = services.settings.driver
+        self._caches = services.caches
+        self._zone_names = services.zone_names
         self._pins = pins
         self._takeover = takeover
         self._waiting_pods = WaitingPods(
-            edges.client, edges.caches, self._driver, edges.volume_reads
+            services.client, services.caches, self._driver, services.volume_reads
         )
-        self.refused_places = RefusedPlaces(edges.metrics)
+        self.refused_places = RefusedPlaces(services.metrics)
         self._events = events
         self._wake = wake
         self._count = count

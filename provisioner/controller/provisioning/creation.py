@@ -18,7 +18,7 @@ from provisioner.controller.placement.refused_places import RefusedPlaces
 from provisioner.controller.provisioning import creation_rules
 from provisioner.controller.provisioning import persistent_volume_rules as pv_manifest
 from provisioner.controller.provisioning.creation_rules import Attempt
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.ec2.usage import Usage
 from provisioner.kube.resources import PERSISTENT_VOLUMES
 from provisioner.model import tags
@@ -46,26 +46,26 @@ class Creations:
 
     def __init__(
         self,
-        edges: Edges,
+        services: Services,
         *,
         identity: str,
         events: ClaimEvents,
         refused_places: RefusedPlaces,
         wake: Callable[[str], None],
     ) -> None:
-        self._settings = edges.settings
+        self._settings = services.settings
         self._identity = identity
-        self._client = edges.client
-        self._caches = edges.caches
-        self._volumes = edges.volumes
-        self._lookups = edges.lookups
-        self._watcher = edges.watcher
-        self._marks = edges.marks
+        self._client = services.client
+        self._caches = services.caches
+        self._volumes = services.volumes
+        self._lookups = services.lookups
+        self._watcher = services.watcher
+        self._marks = services.marks
         self._events = events
-        self._metrics = edges.metrics
+        self._metrics = services.metrics
         self._refused_places = refused_places
         self._wake = wake
-        self.usage = Usage(edges.volumes)
+        self.usage = Usage(services.volumes)
         self.attempts: dict[str, Attempt] = {}
         self._next_tokens: dict[str, int] = {}  # of claims whose first ones EC2 has burned
 

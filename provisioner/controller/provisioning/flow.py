@@ -19,7 +19,7 @@ from provisioner.controller.provisioning import creation_rules, rules
 from provisioner.controller.provisioning.creation import TELL_AFTER_S, Creations
 from provisioner.controller.provisioning.creation_rules import Attempt, GiveUp
 from provisioner.controller.provisioning.planning import Planning
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.controller.sources.origin import Sources
 from provisioner.kube.queue import KeyedQueue
 from provisioner.model.claim import Claim, claim_uid_of
@@ -34,28 +34,28 @@ log = structlog.get_logger(__name__)
 class Provisioner:
     """The flow of claims; keys are claim UIDs, so a claim made anew under its name is another."""
 
-    def __init__(self, edges: Edges, *, identity: str) -> None:
-        self._settings = edges.settings
-        self._metrics = edges.metrics
-        self._caches = edges.caches
-        events = self._events = ClaimEvents(edges.events)
+    def __init__(self, services: Services, *, identity: str) -> None:
+        self._settings = services.settings
+        self._metrics = services.metrics
+        self._caches = services.caches
+        events = self._events = ClaimEvents(services.events)
         self._telling: dict[str, asyncio.TimerHandle] = {}
-        pins = self._pins = Pins(edges.client, edges.caches)
-        takeover = self.takeover = Takeover(edges.marks, edges.lookups)
-        self.queue = KeyedQueue("provision", self._look, edges.metrics)
+        pins = self._pins = Pins(services.client, services.caches)
+        takeover = self.takeover = Takeover(services.marks, services.lookups)
+        self.queue = KeyedQueue("provision", self._look, services.metrics)
         wake = self.queue.add
         self._looked = asyncio.Event()
         self._zones = ZoneChoice(
-            edges, pins=pins, takeover=takeover, events=events, wake=wake, count=self._count
+            services, pins=pins, takeover=takeover, events=events, wake=wake, count=self._count
         )
         refused = self._zones.refused_places
         self.creations = Creations(
-            edges, identity=identity, events=events, refused_places=refused, wake=wake
+            services, identity=identity, events=events, refused_places=refused, wake=wake
         )
         in_flight = self.creations.claims
-        self.sources = Sources(edges, pins=pins, events=events, in_flight=in_flight, wake=wake)
+        self.sources = Sources(services, pins=pins, events=events, in_flight=in_flight, wake=wake)
         self._planning = Planning(
-            edges,
+            services,
             pins=pins,
             takeover=takeover,
             zones=self._zones,

@@ -15,7 +15,7 @@ from provisioner.controller.placement.zone_choice import ZoneChoice
 from provisioner.controller.placement.zone_rules import NoZone
 from provisioner.controller.provisioning import rules
 from provisioner.controller.provisioning.creation_rules import Attempt, inherited, with_volume
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.controller.sources.origin import Origin, Sources
 from provisioner.ec2.ceilings import Ceilings
 from provisioner.model.claim import UNKNOWN_ZONE, Claim
@@ -38,7 +38,7 @@ class Planning:
 
     def __init__(
         self,
-        edges: Edges,
+        services: Services,
         *,
         pins: Pins,
         takeover: Takeover,
@@ -47,8 +47,8 @@ class Planning:
         events: ClaimEvents,
         wake: Callable[[str], None],
     ) -> None:
-        settings = self._settings = edges.settings
-        self._caches = edges.caches
+        settings = self._settings = services.settings
+        self._caches = services.caches
         self._pins = pins
         self._takeover = takeover
         self._zones = zones
@@ -57,7 +57,7 @@ class Planning:
         self._wake = wake
         self.classes = Classes()
         self.ceilings = Ceilings(
-            edges.volumes, cluster_id=settings.cluster_id, extra_tags=settings.extra_tags
+            services.volumes, cluster_id=settings.cluster_id, extra_tags=settings.extra_tags
         )
 
     def subscribe(self) -> None:

@@ -1,7 +1,4 @@
-"""The edges of one controller: everything that its flows share, made once.
-
-A flow takes the whole record where that is shorter than naming what it uses.
-"""
+"""The services of one controller: what its flows read and act through, made once."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -31,10 +28,10 @@ from provisioner.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)
-class Edges:
+class Services:
     """What flows read and act through.
 
-    Those that look things up ask EC2 for many names or ids a call; ``watchers`` describe what is in
+    Services that look things up ask EC2 for many names or ids a call; ``watchers`` describe what is in
     transition and wake whoever waits, ``watcher`` is that of volumes; ``marks`` say which volumes
     nobody owns yet.
     """
@@ -70,7 +67,7 @@ class Edges:
         *,
         component: str,
     ) -> Self:
-        """All edges over one client of the API server and one of EC2; nothing is sent yet.
+        """All services over one client of the API server and one of EC2; nothing is sent yet.
 
         ``component`` is what events name as their source.
         """
@@ -102,7 +99,7 @@ class Edges:
         )
 
     async def close(self) -> None:
-        """End what is under way behind the edges; whoever waits for it is cancelled."""
+        """End what is under way behind the services; whoever waits for it is cancelled."""
         reads = (self.volume_reads, self.modification_reads, self.snapshot_lookups)
         of_nodes = (self.instances, self.instance_lookups, self.instance_types)
         for edge in (self.lookups, self.zone_names, *of_nodes, *reads):

@@ -16,7 +16,7 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from provisioner import clock
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.controller.snapshotting import class_rules as classes
 from provisioner.controller.snapshotting import content_rules as bodies
 from provisioner.controller.snapshotting import rules
@@ -82,24 +82,24 @@ class Snapshotter:
     """The flow of contents; keys are their names. ``now``: the wall clock."""
 
     def __init__(
-        self, edges: Edges, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self, services: Services, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
-        self._edges = edges
+        self._services = services
         self._now = now
-        self._caches = edges.caches
-        self._watcher = edges.watchers.snapshots
-        self._writer = ContentWriter(edges.client, edges.caches)
-        driver = edges.settings.driver
-        self._events = SnapshotEvents(edges.events, self._writer, driver=driver, now=now)
+        self._caches = services.caches
+        self._watcher = services.watchers.snapshots
+        self._writer = ContentWriter(services.client, services.caches)
+        driver = services.settings.driver
+        self._events = SnapshotEvents(services.events, self._writer, driver=driver, now=now)
         self._attempts: dict[str, Attempt] = {}
         self._doubted: set[str] = set()
         self._reign: Reign | None = None
         self._strangers_ended_at_s = 0.0
-        self._snapshots = edges.snapshots
-        self._turns = edges.snapshots.turns
+        self._snapshots = services.snapshots
+        self._turns = services.snapshots.turns
         self._began_s: dict[str, float] = {}
-        self.queue = KeyedQueue("snapshot", self.reconcile, edges.metrics, cap_s=_SLOWEST_S)
-        if templated := [each.key for each in edges.settings.extra_tags if not each.is_constant]:
+        self.queue = KeyedQueue("snapshot", self.reconcile, services.metrics, cap_s=_SLOWEST_S)
+        if templated := [each.key for each in services.settings.extra_tags if not each.is_constant]:
             log.warning(
                 "extra tags are written to snapshots as they stand: their templates name claims",
                 tags=templated,
@@ -200,7 +200,7 @@ class Snapshotter:
         return rules.decide(
             content,
             self._attempt(content),
-            driver=self._edges.settings.driver,
+            driver=self._services.settings.driver,
             owner_is_gone=await self._is_owner_gone(content),
             namesakes=await self._namesakes(content),
         )
@@ -219,7 +219,7 @@ class Snapshotter:
         cached = self._caches.snapshots.get(content.snapshot_key)
         if cached is not None and cached.uid == owner.uid:
             return False
-        live = await find(self._edges.client, VOLUME_SNAPSHOTS, owner.name, owner.namespace)
+        live = await find(self._services.client, VOLUME_SNAPSHOTS, owner.name, owner.namespace)
         return live is None or live.uid != owner.uid
 
     async def _namesakes(self, content: VolumeSnapshotContent) -> list[str]:
@@ -293,7 +293,7 @@ class Snapshotter:
         """
         attempt = self._attempt(content)
         try:
-            found = await self._edges.snapshot_lookups.find(content.snapshot_name)
+            found = await self._services.snapshot_lookups.find(content.snapshot_name)
         except StorageError as error:
             if error.reason in NEEDS_HUMAN:
                 await self._events.failed(content, error, CREATE)
@@ -427,7 +427,7 @@ class Snapshotter:
         """
         read_class = await self._caches.snapshot_class(content.class_name)
         try:
-            return bodies.parameters_of(content, read_class, driver=self._edges.settings.driver)
+            return bodies.parameters_of(content, read_class, driver=self._services.settings.driver)
         except StorageError as error:
             kept = classes.wishes_on(content)
             if kept is None:
@@ -435,7 +435,7 @@ class Snapshotter:
             return kept
 
     async def _plan(self, content: VolumeSnapshotContent) -> bodies.Plan:
-        settings = self._edges.settings
+        settings = self._services.settings
         read_class = await self._caches.snapshot_class(content.class_name)
         plan = bodies.plan(
             content,
@@ -449,7 +449,7 @@ class Snapshotter:
             raise _invalid(content, why)
         if plan.parameters.fast_zones:
             with suppress(Ec2Error):  # then EC2 says it later
-                known = frozenset((await self._edges.zone_names.by_id()).values())
+                known = frozenset((await self._services.zone_names.by_id()).values())
                 why = classes.unknown_zones(plan.parameters, known)
                 if why is not None:
                     raise _invalid(content, why)
@@ -496,7 +496,7 @@ class Snapshotter:
             began_s = self._began_s.get(content.uid)
             if began_s is not None:
                 took_s = clock.now_s() - began_s
-                self._edges.metrics.flow_seconds.labels("snapshot").observe(took_s)
+                self._services.metrics.flow_seconds.labels("snapshot").observe(took_s)
             log.info("snapshot ready", snapshot=snapshot.snapshot_id)
         return written
 
@@ -535,7 +535,7 @@ class Snapshotter:
 
     def _leave(self, content: VolumeSnapshotContent) -> None:
         """Nothing is to be done: remember nothing of it either."""
-        if content.is_ready or content.spec.driver != self._edges.settings.driver:
+        if content.is_ready or content.spec.driver != self._services.settings.driver:
             self._forget(content)
 
     def _forget(self, content: VolumeSnapshotContent | None) -> None:

@@ -14,7 +14,7 @@ from provisioner import clock
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.claims.events import ClaimEvents
 from provisioner.controller.claims.zone_annotations import CONFLICT_S, Pins
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.controller.sources import cross_zone_rules as rules
 from provisioner.controller.tagging.rules import tags_of
 from provisioner.ec2.coalescer import Coalescer
@@ -43,15 +43,15 @@ class Crossings:
 
     def __init__(
         self,
-        edges: Edges,
+        services: Services,
         *,
         pins: Pins,
         events: ClaimEvents,
         in_flight: Callable[[], Collection[str]],
     ) -> None:
-        self._settings = edges.settings
-        self._caches = edges.caches
-        self._snapshots = edges.snapshots
+        self._settings = services.settings
+        self._caches = services.caches
+        self._snapshots = services.snapshots
         self._pins = pins
         self._events = events
         self._in_flight = in_flight

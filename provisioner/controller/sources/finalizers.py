@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from provisioner.controller.claims import source_rules as rules
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.kube.client import Patch
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import CLAIMS, VOLUME_SNAPSHOTS
@@ -35,15 +35,15 @@ class SourceFinalizers:
     ``in_flight`` gives the keys of the sources from which volumes are being made.
     """
 
-    def __init__(self, edges: Edges, *, in_flight: Callable[[], Collection[str]]) -> None:
-        self._driver = edges.settings.driver
-        self._client = edges.client
-        self._caches = edges.caches
+    def __init__(self, services: Services, *, in_flight: Callable[[], Collection[str]]) -> None:
+        self._driver = services.settings.driver
+        self._client = services.client
+        self._caches = services.caches
         self._in_flight = in_flight
         # One writer a source: who holds it must not find the finalizer that is being taken off.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._unsure: set[str] = set()  # a write was cut off: the cache may not tell
-        self.queue = KeyedQueue("source finalizers", self.reconcile, edges.metrics)
+        self.queue = KeyedQueue("source finalizers", self.reconcile, services.metrics)
 
     def subscribe(self) -> None:
         """Have sources looked at when they change, or a claim that names them."""

@@ -18,7 +18,7 @@ from provisioner.controller.claims.events import ClaimEvents
 from provisioner.controller.claims.zone_annotations import Pins
 from provisioner.controller.ownership.takeover import GOING
 from provisioner.controller.placement import clone_rules as clones
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.controller.sources.cross_zone import Crossings
 from provisioner.controller.sources.finalizers import SourceFinalizers
 from provisioner.model.claim import CLAIM_KIND, SNAPSHOT_KIND, Claim, DataSource
@@ -65,26 +65,26 @@ class Sources:
 
     def __init__(
         self,
-        edges: Edges,
+        services: Services,
         *,
         pins: Pins,
         events: ClaimEvents,
         in_flight: Callable[[], Mapping[str, Claim]],
         wake: Callable[[str], None],
     ) -> None:
-        self._driver = edges.settings.driver
-        self._caches = edges.caches
-        self._reads = edges.volume_reads
-        self._lookups = edges.lookups
+        self._driver = services.settings.driver
+        self._caches = services.caches
+        self._reads = services.volume_reads
+        self._lookups = services.lookups
         self._events = events
         self._wake = wake
         self._looking_since_s: dict[str, float] = {}
         self._queue = CloneQueue(wake)
         self._waits_for_turn: set[str] = set()
         self.finalizers = SourceFinalizers(
-            edges, in_flight=lambda: {claim.source_key for claim in in_flight().values()}
+            services, in_flight=lambda: {claim.source_key for claim in in_flight().values()}
         )
-        self.crossings = Crossings(edges, pins=pins, events=events, in_flight=in_flight)
+        self.crossings = Crossings(services, pins=pins, events=events, in_flight=in_flight)
 
     def subscribe(self) -> None:
         """Have the claims looked at that wait for a snapshot or for another claim."""

@@ -9,7 +9,7 @@ from typing import assert_never
 
 import structlog
 
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.controller.tagging import rules
 from provisioner.ec2.batches import chunks, is_of_the_call
 from provisioner.ec2.volumes import IDS_PER_CALL
@@ -27,11 +27,11 @@ log = structlog.get_logger(__name__)
 class ExtraTags:
     """Goes through the volumes of all persistent volumes, 500 at a time."""
 
-    def __init__(self, edges: Edges) -> None:
-        self._settings = edges.settings
-        self._caches = edges.caches
-        self._volumes = edges.volumes
-        self._metrics = edges.metrics
+    def __init__(self, services: Services) -> None:
+        self._settings = services.settings
+        self._caches = services.caches
+        self._volumes = services.volumes
+        self._metrics = services.metrics
         self._told: set[str] = set()
 
     async def run(self) -> None:

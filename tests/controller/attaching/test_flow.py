@@ -1,4 +1,4 @@
-"""The attacher with edges that answer at once: what wakes it, what it tells, what it keeps."""
+"""The attacher with services that answer at once: what wakes it, what it tells, what it keeps."""
 
 from __future__ import annotations
 

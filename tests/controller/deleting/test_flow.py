@@ -1,4 +1,4 @@
-"""The deleter with edges that answer at once: what it asks, and what it then does."""
+"""The deleter with services that answer at once: what it asks, and what it then does."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from provisioner.controller.nodes.attachment_limit_rules import unknown_type
 from provisioner.controller.nodes.flow import AttachmentLimits
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
 from provisioner.metrics import Metrics
 from provisioner.model.attachment_limit import LIMIT_ANNOTATION, DescribedType
@@ -51,14 +51,14 @@ class Types:
 class World:
     def __init__(self) -> None:
         self.api, self.types, self.metrics = NodeApi(), Types(), Metrics()
-        edges = SimpleNamespace(
+        services = SimpleNamespace(
             settings=Settings(),
             caches=self.api.caches,
             node_writes=self.api.writes,
             instance_types=self.types,
             metrics=self.metrics,
         )
-        self.flow = AttachmentLimits(cast("Edges", edges))
+        self.flow = AttachmentLimits(cast("Services", services))
 
     def note(self, name: str = "node-1") -> str:
         annotations = self.api.nodes[name]["metadata"].get("annotations") or {}

@@ -10,7 +10,7 @@ import msgspec
 
 from provisioner.controller.nodes.flow import AgentTaint
 from provisioner.controller.nodes.startup_taint_rules import taint_key
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
 from provisioner.metrics import Metrics
 from provisioner.model.errors import KubeError, Outcome, Reason
@@ -45,13 +45,13 @@ def registration(uid: str = "uid-1", version: str = "1") -> CsiNode:
 class World:
     def __init__(self) -> None:
         self.api = NodeApi()
-        edges = SimpleNamespace(
+        services = SimpleNamespace(
             settings=Settings(),
             caches=self.api.caches,
             node_writes=self.api.writes,
             metrics=Metrics(),
         )
-        self.flow = AgentTaint(cast("Edges", edges))
+        self.flow = AgentTaint(cast("Services", services))
 
     def register(self, uid: str = "uid-1", version: str = "1") -> None:
         self.api.caches.csi_nodes._store.apply(registration(uid, version))

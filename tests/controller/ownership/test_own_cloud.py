@@ -82,7 +82,7 @@ async def made(strict_ec2: StrictEc2) -> AsyncIterator[Any]:
 
     yield make
     for each in processes:
-        await each.controller.edges.close()
+        await each.controller.services.close()
         await each.calls.close()
 
 
@@ -98,9 +98,9 @@ async def test_in_another_region_no_volume_is_deleted_and_none_detached(made: An
     process.knows_node(instance)
     process.knows_volume(volume)
 
-    deletion = await refusal(process.controller.edges.volumes.delete(volume))
-    detachment = await refusal(process.controller.edges.instances.detach(volume, instance))
-    look = await refusal(process.controller.edges.instances.instance(instance))
+    deletion = await refusal(process.controller.services.volumes.delete(volume))
+    detachment = await refusal(process.controller.services.instances.detach(volume, instance))
+    look = await refusal(process.controller.services.instances.instance(instance))
 
     assert {each.reason for each in (deletion, detachment, look)} == {Reason.WRONG_CLOUD}
     assert "asked in eu-central-1, but Node node-1 is in us-east-1a" in deletion.message
@@ -117,8 +117,8 @@ async def test_in_another_account_no_volume_is_deleted_and_none_detached(
     process.knows_node(instance)
     process.knows_volume(volume)
 
-    deletion = await refusal(process.controller.edges.volumes.delete(volume))
-    detachment = await refusal(process.controller.edges.instances.detach(volume, instance))
+    deletion = await refusal(process.controller.services.volumes.delete(volume))
+    detachment = await refusal(process.controller.services.instances.detach(volume, instance))
 
     assert {deletion.reason, detachment.reason} == {Reason.WRONG_CLOUD}
     assert f"(2 looked for, such as {instance})" in deletion.message
@@ -131,9 +131,9 @@ async def test_what_is_gone_from_the_clusters_own_account_is_gone(made: Any, lab
     process.knows_volume(volume)
     lab.ec2.delete_volume(VolumeId=volume)
 
-    await process.controller.edges.volumes.delete(volume)
+    await process.controller.services.volumes.delete(volume)
 
-    detachment = await refusal(process.controller.edges.instances.detach(volume, instance))
+    detachment = await refusal(process.controller.services.instances.detach(volume, instance))
     assert detachment.reason is Reason.VOLUME_NOT_FOUND
 
 
@@ -144,14 +144,14 @@ async def test_a_volume_that_is_found_proves_as_much_as_an_instance(made: Any, l
     process.knows_node("i-00000000000000bad")
     process.knows_volume(there)
 
-    await process.controller.edges.volumes.delete(gone)
+    await process.controller.services.volumes.delete(gone)
 
 
 async def test_a_proof_is_asked_for_once(made: Any, lab: Lab, strict_ec2: StrictEc2):
     process = made()
     process.knows_node(lab.instance())
     await asyncio.gather(
-        *(process.controller.edges.volumes.delete(f"vol-{n:017x}") for n in range(5))
+        *(process.controller.services.volumes.delete(f"vol-{n:017x}") for n in range(5))
     )
 
     assert strict_ec2.counts()["DescribeInstances"] == 1
@@ -164,7 +164,7 @@ async def test_many_that_are_not_believed_have_it_looked_for_once(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAOTHER")
     process = made()
     process.knows_node(lab.instance())
-    volumes = process.controller.edges.volumes
+    volumes = process.controller.services.volumes
 
     for each in [volumes.delete(f"vol-{n:017x}") for n in range(5)]:
         assert (await refusal(each)).reason is Reason.WRONG_CLOUD
@@ -180,7 +180,7 @@ async def test_an_ec2_that_cannot_prove_it_is_not_believed(
     denied = {"do": "error", "code": "UnauthorizedOperation", "message": "no", "http_status": 403}
     strict_ec2.control(faults=[{"action": "DescribeInstances", **denied}])
 
-    deletion = await refusal(process.controller.edges.volumes.delete("vol-0123456789abcdef0"))
+    deletion = await refusal(process.controller.services.volumes.delete("vol-0123456789abcdef0"))
 
     assert deletion.reason is Reason.PERMISSION_DENIED
     assert "not believed" in deletion.message
@@ -228,7 +228,7 @@ async def test_what_volumes_alone_seem_to_say_keeps_nobody_from_leading(
 
     assert await process.fit() == ""
 
-    deletion = await refusal(process.controller.edges.volumes.delete("vol-0123456789abcdef0"))
+    deletion = await refusal(process.controller.services.volumes.delete("vol-0123456789abcdef0"))
     assert deletion.reason is Reason.WRONG_CLOUD
     assert why in deletion.message
 

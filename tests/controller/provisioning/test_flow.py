@@ -1,4 +1,4 @@
-"""The provisioner with edges that answer at once: what it goes on with, and what it never does."""
+"""The provisioner with services that answer at once: what it goes on with, and what it never does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import structlog
 
 from provisioner.controller.provisioning.flow import Provisioner
 from provisioner.controller.shared.caches import Caches
-from provisioner.controller.shared.services import Edges
+from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
 from provisioner.controller.shared.unclaimed import Marks
 from provisioner.ec2.calls import Ec2Calls
@@ -46,7 +46,7 @@ OTHER_ZONE = "us-east-1b"
 
 
 class World:
-    """A provisioner, its caches filled, and its edges."""
+    """A provisioner, its caches filled, and its services."""
 
     def __init__(self, claim: Claim, *, cluster_id: str = "") -> None:
         self.kube, self.ec2, self.events = Kube(), Ec2(), Events()
@@ -63,7 +63,7 @@ class World:
             self.caches.csi_nodes._store.apply(a_csi_node(name, instance=instance))
         self.watcher = PromptWatcher(self.ec2, metrics)
         self.marks = Marks(volumes, self.caches, cluster_id=cluster_id)
-        edges = SimpleNamespace(
+        services = SimpleNamespace(
             settings=Settings(),
             client=kube,
             caches=self.caches,
@@ -77,7 +77,7 @@ class World:
             events=self.events,
             metrics=metrics,
         )
-        self.provisioner = Provisioner(cast("Edges", edges), identity="test")
+        self.provisioner = Provisioner(cast("Services", services), identity="test")
 
 
 def annotated(claim: Claim, version: str, **annotations: str | None) -> Claim:

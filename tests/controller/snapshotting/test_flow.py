@@ -204,10 +204,10 @@ def test_a_content_that_is_made_after_taking_over_is_in_no_doubt():
 
 def test_who_gives_extra_tags_with_templates_hears_what_snapshots_get():
     given = tags.parse_extra("team=a,who={{ .PVCName }}")
-    edges = MagicMock(settings=Settings(extra_tags=given))
+    services = MagicMock(settings=Settings(extra_tags=given))
 
     with capture_logs() as logs:
-        Snapshotter(edges, now=lambda: EPOCH)
+        Snapshotter(services, now=lambda: EPOCH)
 
     [line] = logs
     assert "as they stand" in line["event"]

@@ -24,7 +24,7 @@ from tests.controller.services import Kube
 from tests.ec2.virtual_time import Clock, in_virtual_time
 
 if TYPE_CHECKING:
-    from provisioner.controller.shared.services import Edges
+    from provisioner.controller.shared.services import Services
     from provisioner.kube.client import KubeClient
     from provisioner.model.volume import Volume
 
@@ -107,10 +107,10 @@ class World:
 
     def process(self) -> ExtraTags:
         """One that begins with what EC2 and the API server have, and knows nothing else."""
-        edges = SimpleNamespace(
+        services = SimpleNamespace(
             settings=self.settings, caches=self.caches, volumes=self.ec2, metrics=self.metrics
         )
-        return ExtraTags(cast("Edges", edges))
+        return ExtraTags(cast("Services", services))
 
     def add(self, number: int, key: str, *, name: str, deleting: bool = False) -> None:
         found = a_persistent_volume(name, handle=volume_id(number), deleting=deleting)
