@@ -31,9 +31,9 @@ from provisioner.metrics import Metrics
 class Services:
     """What flows read and act through.
 
-    Services that look things up ask EC2 for many names or ids a call; ``watchers`` describe what is in
-    transition and wake whoever waits, ``watcher`` is that of volumes; ``marks`` say which volumes
-    nobody owns yet.
+    Those that look things up ask EC2 for many names or ids a call; ``watchers`` describe what is
+    in transition and wake whoever waits, ``watcher`` is that of volumes; ``marks`` say which
+    volumes nobody owns yet.
     """
 
     settings: Settings
