@@ -168,8 +168,8 @@ class Modifier:
         self,
         claim: Claim,
         persistent_volume: PersistentVolume,
-        target: attribute_rules.Nothing | attribute_rules.Target,
-    ) -> attribute_rules.Nothing | attribute_rules.Change | _Wrong:
+        target: Settled | attribute_rules.Target,
+    ) -> Settled | attribute_rules.Change | _Wrong:
         if isinstance(target, attribute_rules.Target):
             return attribute_rules.read(
                 target.name,
