@@ -16,6 +16,7 @@ from provisioner.model.attributes import Attributes
 from provisioner.model.claim import Claim
 from provisioner.model.decision import SETTLED, Refuse, Settled
 from provisioner.model.errors import Reason
+from provisioner.model.names import IOPS_FOLLOW_GROWTH, IOPS_PER_GIB
 from provisioner.model.storage_class import VolumeAttributesClass
 from provisioner.model.tag_template import Names
 
@@ -144,9 +145,9 @@ def following_of(change: Change | None) -> dict[str, str]:
         return {}
     asks, written = change.attributes, {}
     if asks.iops_per_gib is not None:
-        written[tags.IOPS_PER_GIB] = str(asks.iops_per_gib)
+        written[IOPS_PER_GIB] = str(asks.iops_per_gib)
     if asks.iops_follow_growth is not None:
-        written[tags.IOPS_FOLLOW_GROWTH] = str(asks.iops_follow_growth).lower()
+        written[IOPS_FOLLOW_GROWTH] = str(asks.iops_follow_growth).lower()
     return written
 
 

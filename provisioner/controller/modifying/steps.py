@@ -29,7 +29,7 @@ from provisioner.controller.modifying.state import (
 from provisioner.controller.shared.services import Services
 from provisioner.ec2.batches import whole
 from provisioner.ec2.ceilings import ceiling_in
-from provisioner.model.budget import ANNOTATION, Ledger, Start, asked
+from provisioner.model.budget import Ledger, Start, asked
 from provisioner.model.claim import Claim
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
 from provisioner.model.errors import (
@@ -43,6 +43,7 @@ from provisioner.model.errors import (
 )
 from provisioner.model.ids import is_volume_id
 from provisioner.model.modification import Modification
+from provisioner.model.names import MODIFICATIONS
 from provisioner.model.persistent_volume import PersistentVolume
 
 # The watcher wakes us; this is for a wake that got lost.
@@ -420,7 +421,7 @@ class ModifySteps:
         text = ledger.text(persistent_volume_uid=uid, volume_id=volume_id)
         value = text if ledger.starts else None
         await self._record.patch_persistent_volume(
-            persistent_volume, {ANNOTATION: value}, {}, guarded=True
+            persistent_volume, {MODIFICATIONS: value}, {}, guarded=True
         )
 
     def _after(self, look: Look, step: rules.Send, error: StorageError, reading: Reading) -> Next:
@@ -499,7 +500,7 @@ class ModifySteps:
 def ledger_of(persistent_volume: PersistentVolume, volume_id: str) -> Ledger:
     """What is noted on a persistent volume about the modifications of its volume."""
     ledger = Ledger.read(
-        persistent_volume.annotations.get(ANNOTATION),
+        persistent_volume.annotations.get(MODIFICATIONS),
         persistent_volume_uid=persistent_volume.uid,
         volume_id=volume_id,
     )

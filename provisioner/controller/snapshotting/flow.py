@@ -53,9 +53,9 @@ from provisioner.model.errors import (
     StorageError,
 )
 from provisioner.model.leadership import Reign
+from provisioner.model.names import PENDING_SETTINGS
 from provisioner.model.volume_snapshot import (
     BEING_DELETED,
-    WISHES,
     VolumeSnapshot,
     VolumeSnapshotClass,
     VolumeSnapshotContent,
@@ -398,7 +398,7 @@ class Snapshotter:
             zones = wanted.fast_zones if wanted is not None else ()
             content = await self._make_fast(content, snapshot_id, zones, is_new=False)
             due_s = self._attempt(content).fast_due_s - clock.now_s()
-        return Later(due_s) if WISHES in content.annotations else content
+        return Later(due_s) if PENDING_SETTINGS in content.annotations else content
 
     async def _make_fast(
         self,
@@ -427,7 +427,11 @@ class Snapshotter:
             )
             self._events.warn(content, StorageError(error.reason, message))
             return content
-        return content if WISHES not in content.annotations else await self._writer.grant(content)
+        return (
+            content
+            if PENDING_SETTINGS not in content.annotations
+            else await self._writer.grant(content)
+        )
 
     async def _lock(self, snapshot_id: str, lock: LockRequest, *, is_new: bool) -> None:
         if is_new or not await self._snapshots.lock_state(snapshot_id):

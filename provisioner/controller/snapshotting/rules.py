@@ -26,13 +26,13 @@ from provisioner.model.decision import SETTLED, WHEN_WOKEN, Later, Refuse, Settl
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import NO_ANSWER, Outcome, Reason, StorageError
 from provisioner.model.ids import is_snapshot_id
+from provisioner.model.names import PENDING_SETTINGS
 from provisioner.model.volume import normalised_handle
 from provisioner.model.volume_snapshot import (
     BEING_DELETED,
     CONTENT_FINALIZER,
     DELETE,
     GROUP_HANDLE,
-    WISHES,
     VolumeSnapshotContent,
 )
 
@@ -163,7 +163,7 @@ def decide(
             return Withdraw()
         if not content.is_ready:
             return Follow(content.snapshot_id)
-        return MakeFast(content.snapshot_id) if WISHES in content.annotations else SETTLED
+        return MakeFast(content.snapshot_id) if PENDING_SETTINGS in content.annotations else SETTLED
     return Take() if content.volume_id else SETTLED
 
 
