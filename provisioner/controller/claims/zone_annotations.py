@@ -20,9 +20,10 @@ from provisioner.model.claim import (
     Claim,
 )
 from provisioner.model.data_source import Source
+from provisioner.model.decision import Later
 from provisioner.model.errors import KubeError, Outcome, Reason
 
-CONFLICT_S = 0.2  # until the next look at a claim that has changed since it was seen
+AFTER_CONFLICT = Later(0.2)  # the claim has changed since it was seen
 
 log = structlog.get_logger(__name__)
 
