@@ -34,9 +34,8 @@ from provisioner.metrics import SharedMetrics
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.leadership import Reign
 from provisioner.model.meta import KubeObject
+from provisioner.model.names import LED_SINCE
 
-# "SINCE HOLDER RENEWED": ours only since then, if the lease's holder and renewal are these.
-LED_SINCE = "ebs-provisioner.io/led-since"
 _NEVER = float("-inf")
 _SECONDS = "%Y-%m-%dT%H:%M:%SZ"
 _RELEASE_S = 5.0

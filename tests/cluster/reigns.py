@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from provisioner.controller import app
-from provisioner.kube.lease import LED_SINCE
+from provisioner.model.names import LED_SINCE
 from provisioner.sandbox.api import Api
 from tests.cluster import hands
 from tests.cluster.hands import DRIVER

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from provisioner.model import tags
+from provisioner.model.names import UNCLAIMED
 from provisioner.sandbox.api import Api
 from tests.cluster import hands, reigns, stock
 from tests.cluster.background import Background
@@ -60,7 +60,7 @@ async def test_sigterm_amid_creations_leaves_no_mark_no_lease_and_the_next_one_f
     # persistent volume names, as it sends other tags under the same client token.
     made = hand.of_cluster(namespace)
     assert set(made) == saved
-    assert [each for each in made.values() if tags.UNCLAIMED in hands.tags_of(each)] == []
+    assert [each for each in made.values() if UNCLAIMED in hands.tags_of(each)] == []
 
     hand.control(throttle="none")
     async with Replica(background.sandbox, *options[:2], name=f"{namespace}-next"):

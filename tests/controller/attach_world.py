@@ -23,14 +23,9 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.kube.resources import ATTACHMENTS
 from provisioner.metrics import Metrics
-from provisioner.model.attachment import (
-    NODE_ID,
-    VOLUME_ID,
-    Attachment,
-    AttachmentError,
-    AttachmentStatus,
-)
+from provisioner.model.attachment import NODE_ID, Attachment, AttachmentError, AttachmentStatus
 from provisioner.model.errors import KubeError, Reason
+from provisioner.model.names import VOLUME_ID
 from provisioner.model.persistent_volume import VolumeAttributes
 from tests.builders import (
     ATTACHER_FINALIZER,

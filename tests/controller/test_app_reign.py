@@ -14,10 +14,10 @@ from provisioner.controller.app import Controller
 from provisioner.controller.shared.settings import Settings
 from provisioner.controller.shared.unclaimed import Marks
 from provisioner.ec2.volumes import Volumes
-from provisioner.kube.lease import LED_SINCE, Lease, LeaseSpec
-from provisioner.model import tags
+from provisioner.kube.lease import Lease, LeaseSpec
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.meta import ObjectMeta
+from provisioner.model.names import LED_SINCE, UNCLAIMED
 from provisioner.model.volume import Volume
 from tests.builders import a_claim, a_volume, an_ec2_error
 from tests.controller.services import CurrentCaches
@@ -119,7 +119,7 @@ def test_a_volume_that_was_there_is_older_for_all_though_the_clock_of_ec2_is_ahe
     monkeypatch, elects
 ):
     api = LeaseApi()
-    ahead = a_volume(created_at=NOW + DAY, tags={tags.UNCLAIMED: "Delete"})
+    ahead = a_volume(created_at=NOW + DAY, tags={UNCLAIMED: "Delete"})
 
     first, _ = a_life(api, monkeypatch, elects=elects, found=[ahead])
     second, _ = a_life(api, monkeypatch, elects=elects)

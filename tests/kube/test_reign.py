@@ -9,9 +9,10 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from provisioner.kube.client import KubeClient
-from provisioner.kube.lease import LED_SINCE, Leases
+from provisioner.kube.lease import Leases
 from provisioner.metrics import Metrics
 from provisioner.model.leadership import Reign
+from provisioner.model.names import LED_SINCE
 from tests.kube.apiserver import ApiServer, status
 from tests.kube.leases import BASE, NAMES, Clock, Cluster, Eventually, background, looked_twice
 

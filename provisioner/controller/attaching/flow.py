@@ -27,8 +27,9 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import PODS
 from provisioner.metrics import Metrics
-from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment
+from provisioner.model.attachment import NODE_ID, Attachment
 from provisioner.model.errors import OUTAGE, Outcome, Reason, StorageError
+from provisioner.model.names import VOLUME_ID
 from provisioner.model.node import CsiNode
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.pod import naming_volumes

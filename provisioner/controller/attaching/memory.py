@@ -11,8 +11,9 @@ from provisioner.controller.shared.caches import Caches
 from provisioner.controller.shared.unclaimed import Marks
 from provisioner.ec2.watcher import VolumeWatcher
 from provisioner.metrics import Metrics
-from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment
+from provisioner.model.attachment import NODE_ID, Attachment
 from provisioner.model.errors import StorageError
+from provisioner.model.names import VOLUME_ID
 from provisioner.model.persistent_volume import PersistentVolume
 
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from provisioner.model import tags
-from provisioner.model.attachment import BLANK, NODE_ID, VOLUME_ID, Attachment
+from provisioner.model.attachment import BLANK, NODE_ID, Attachment
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.errors import Reason
 from provisioner.model.ids import is_instance_id, is_volume_id
+from provisioner.model.names import UNCLAIMED, VOLUME_ID
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
 from provisioner.model.pod import Pod
@@ -276,7 +276,7 @@ def _after_attach(target: Target, call: Call, seen: Volume, waited_s: float) -> 
             return _is_taken(target, elsewhere)
         return _after_nothing(target, call, waited_s)
     if there.state is AttachmentState.ATTACHED:
-        if tags.UNCLAIMED in seen.tags:
+        if UNCLAIMED in seen.tags:
             return Unmark(target.volume_id)
         return Attached(target, there.device, seen.made_from or BLANK, seen.multi_attach)
     if there.state is AttachmentState.ATTACHING and waited_s >= STUCK_S:

@@ -11,17 +11,11 @@ import structlog
 from provisioner.controller.shared.caches import Caches
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import CLAIMS
-from provisioner.model.claim import (
-    CROSSING,
-    PINNED_SOURCE,
-    PINNED_ZONE,
-    SELECTED_NODE,
-    UNKNOWN_ZONE,
-    Claim,
-)
+from provisioner.model.claim import SELECTED_NODE, UNKNOWN_ZONE, Claim
 from provisioner.model.data_source import Source
 from provisioner.model.decision import Later
 from provisioner.model.errors import KubeError, Outcome, Reason
+from provisioner.model.names import CROSS_ZONE_VOLUME, PINNED_SOURCE, PINNED_ZONE
 
 AFTER_CONFLICT = Later(0.2)  # the claim has changed since it was seen
 
@@ -72,7 +66,7 @@ class Pins:
         """
         if claim.crossing_volume_id == volume_id:
             return True
-        return await self._annotate(claim, {CROSSING: claim.note(volume_id)})
+        return await self._annotate(claim, {CROSS_ZONE_VOLUME: claim.note(volume_id)})
 
     def settle(self, uid: str) -> None:
         """Surely nothing is left of what was begun; the zone that comes next is written over it."""

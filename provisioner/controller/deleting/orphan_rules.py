@@ -20,6 +20,7 @@ from provisioner.controller.provisioning.persistent_volume_rules import (
 from provisioner.model import tags
 from provisioner.model.claim import claim_uid_of
 from provisioner.model.leadership import Reign
+from provisioner.model.names import UNCLAIMED
 from provisioner.model.persistent_volume import PROVISIONED_BY
 from provisioner.model.volume import Volume, VolumeState
 
@@ -73,7 +74,7 @@ def decide(
     """Say what becomes of one volume that carries a tag of this cluster."""
     if any(volume.tags.get(k) != v for k, v in tags.of_cluster(cluster_id).items()):
         return Leave()
-    policy = volume.tags.get(tags.UNCLAIMED)
+    policy = volume.tags.get(UNCLAIMED)
     name = volume.tags.get(tags.VOLUME_NAME, "")
     if volume.volume_id in world.named_volume_ids:
         return Unmark() if policy is not None else Leave()

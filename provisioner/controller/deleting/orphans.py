@@ -26,6 +26,7 @@ from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.claim import claim_uid_of
 from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.model.names import UNCLAIMED
 from provisioner.model.volume import Volume
 
 _INVENTORY_EVERY = 12  # sweeps: once an hour, with the default interval
@@ -88,7 +89,7 @@ class OrphanSweep:
         """
         ours = tags.of_cluster(self._settings.cluster_id)
         await self._settle(
-            await self._volumes.find(tags={**ours, tags.UNCLAIMED: None}, background=True)
+            await self._volumes.find(tags={**ours, UNCLAIMED: None}, background=True)
         )
         if self._sweeps % _INVENTORY_EVERY == 0:
             await self._take_inventory(ours)
@@ -98,7 +99,7 @@ class OrphanSweep:
         """One page is held at a time: there may be a hundred thousand volumes."""
         still_here: set[str] = set()
         async for page in self._volumes.find_pages(tags=ours, background=True):
-            await self._settle([volume for volume in page if tags.UNCLAIMED not in volume.tags])
+            await self._settle([volume for volume in page if UNCLAIMED not in volume.tags])
             still_here |= self._reported.intersection(volume.volume_id for volume in page)
             await asyncio.sleep(_PAGE_PAUSE_S)
         self._reported &= still_here

@@ -24,6 +24,7 @@ from provisioner.controller.modifying.rules import View, Wish
 from provisioner.controller.shared.services import Services
 from provisioner.model.budget import IN_DOUBT_S, Ledger, name_of
 from provisioner.model.claim import Claim
+from provisioner.model.decision import AGAIN, SETTLED, Later, Next
 from provisioner.model.errors import StorageError
 from provisioner.model.modification import Modification, ModificationState
 from provisioner.model.persistent_volume import PersistentVolume
@@ -201,18 +202,18 @@ class Known:
         self.limited_until, self.limit_is_guess = None, False
         self.told.clear()
 
-    def released(self) -> float:
+    def released(self) -> Later:
         """Nothing came of what may have been begun: what is wanted by now counts.
 
-        A process before us, or the stock resizer, may have sent it a moment ago without a note: the
-        seconds until that would show.
+        A process before us, or the stock resizer, may have sent it a moment ago without a note:
+        then it is looked at again when that would show.
         """
         now_s, until_s = clock.now_s(), self.inherited_until_s
         if self.reading is None or self.reading.at_s < until_s:
             self.reading = None
-            return max(0.0, until_s - now_s)
+            return Later(max(0.0, until_s - now_s))
         self.begun = frozenset()
-        return 0.0
+        return AGAIN
 
     def news(
         self, message: str, wishes: frozenset[Wish], again_s: float = math.inf
@@ -227,10 +228,10 @@ class Known:
         self.told |= dict.fromkeys(new, (message, now_s))
         return frozenset(new)
 
-    def held_for_s(self) -> float | None:
-        """Seconds until the first of the refused wishes is tried again."""
+    def held(self) -> Next:
+        """When the first of the refused wishes is tried again."""
         left = [each.until_s - clock.now_s() for each in self.refusals.values()]
-        return max(_LEAST_S, min(left)) if left else None
+        return Later(max(_LEAST_S, min(left))) if left else SETTLED
 
     @property
     def refused(self) -> frozenset[Wish]:

@@ -21,11 +21,11 @@ from provisioner.controller.provisioning.creation_rules import Attempt
 from provisioner.controller.shared.services import Services
 from provisioner.ec2.usage import Usage
 from provisioner.kube.resources import PERSISTENT_VOLUMES
-from provisioner.model import tags
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import LOOK_AGAIN_S
 from provisioner.model.decision import SETTLED, Later, Next, Settled
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
+from provisioner.model.names import UNCLAIMED
 from provisioner.model.volume import Volume
 
 TELL_AFTER_S = 5.0  # a claim that is provisioned sooner needs no word that it is
@@ -226,7 +226,7 @@ class Creations:
         """Remember the volume before anything else is awaited."""
         attempt = creation_rules.with_volume(attempt, volume)
         self.attempts[uid] = attempt
-        if tags.UNCLAIMED in volume.tags:  # the stock driver's have no mark
+        if UNCLAIMED in volume.tags:  # the stock driver's have no mark
             self._marks.note(volume.volume_id)
         self._watcher.watch(
             volume.volume_id,

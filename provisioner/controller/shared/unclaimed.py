@@ -22,6 +22,7 @@ from provisioner.model import tags
 from provisioner.model.claim import Claim
 from provisioner.model.errors import NEEDS_HUMAN, KubeError, Reason, StorageError
 from provisioner.model.leadership import Reign
+from provisioner.model.names import UNCLAIMED
 from provisioner.model.volume import Volume
 
 _GATHER_S = 0.25  # so long a batch is gathered: one DeleteTags then serves many volumes
@@ -233,7 +234,7 @@ class Marks:
             await self._clear_batch()
 
     async def _learn(self) -> None:
-        wanted = {**tags.of_cluster(self._cluster_id), tags.UNCLAIMED: None}
+        wanted = {**tags.of_cluster(self._cluster_id), UNCLAIMED: None}
         found = await self._volumes.find(tags=wanted)
         named = await self._named(found)
         self.lineage.found(v for v in found if v.volume_id not in self._marked)
@@ -285,7 +286,7 @@ class Marks:
             return
         was_denied = self._is_denied_everything()
         try:
-            refused = await self._volumes.untag(batch, tags.UNCLAIMED)
+            refused = await self._volumes.untag(batch, UNCLAIMED)
         except StorageError as error:
             log.warning("cannot take marks off yet", volumes=len(batch), error=error.message)
             await self._pause(error)

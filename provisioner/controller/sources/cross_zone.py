@@ -25,6 +25,7 @@ from provisioner.model.data_source import Source
 from provisioner.model.decision import Later, Refuse
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
 from provisioner.model.errors import Outcome, Reason, StorageError
+from provisioner.model.names import CROSS_ZONE_CLAIM, CROSS_ZONE_CLUSTER
 
 POLL_S = 15.0
 _GATHER_S = 2.0  # who asks within this time shares a DescribeSnapshots
@@ -149,10 +150,10 @@ class Crossings:
             StorageError: EC2 could not be asked.
         """
         cluster_id = self._settings.cluster_id
-        found = await self._snapshots.find_any(rules.CROSSING, [cluster_id], background=True)
+        found = await self._snapshots.find_any(CROSS_ZONE_CLUSTER, [cluster_id], background=True)
         in_flight = self._in_flight()
         for each in found:
-            claim = self._caches.claim(each.tags.get(rules.CROSSING_FOR, ""))
+            claim = self._caches.claim(each.tags.get(CROSS_ZONE_CLAIM, ""))
             if rules.is_left_over(each, claim, cluster_id=cluster_id, in_flight=in_flight):
                 self._left_over.add(each.snapshot_id)
         await self._delete_left_over()
@@ -165,7 +166,7 @@ class Crossings:
         self, claim: Claim, read_class: ReadClass, volume_id: str
     ) -> EbsSnapshot | Later:
         if claim.crossing_volume_id and claim.uid not in self._certain:
-            found = await self._snapshots.find_any(rules.CROSSING_FOR, [claim.uid])
+            found = await self._snapshots.find_any(CROSS_ZONE_CLAIM, [claim.uid])
             again = rules.found_again(claim, volume_id, found)
             if again is not None:
                 return again

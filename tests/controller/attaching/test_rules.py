@@ -23,10 +23,10 @@ from provisioner.controller.attaching.rules import (
     taken_before,
     target_to_attach,
 )
-from provisioner.model import tags
-from provisioner.model.attachment import NODE_ID, VOLUME_ID
+from provisioner.model.attachment import NODE_ID
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.errors import Reason
+from provisioner.model.names import UNCLAIMED, VOLUME_ID
 from provisioner.model.persistent_volume import CsiSource, InTreeSource, PersistentVolumeSpec
 from provisioner.model.volume import AttachmentState as State
 from tests.builders import (
@@ -283,7 +283,7 @@ def test_that_other_instances_may_have_the_volume_too_goes_with_the_device():
 
 
 def test_an_attached_volume_that_shows_the_mark_is_not_reported_yet():
-    seen = a_volume(on={INSTANCE: State.ATTACHED}, tags={tags.UNCLAIMED: "Delete"})
+    seen = a_volume(on={INSTANCE: State.ATTACHED}, tags={UNCLAIMED: "Delete"})
 
     assert step(View(call=asked(), seen=seen)) == Unmark(VOLUME)
 
@@ -437,7 +437,7 @@ views = st.builds(
         on=st.dictionaries(
             st.sampled_from([INSTANCE, OTHER_INSTANCE]), st.sampled_from(list(State))
         ),
-        tags=st.sampled_from([{}, {tags.UNCLAIMED: "Delete"}]),
+        tags=st.sampled_from([{}, {UNCLAIMED: "Delete"}]),
     ),
     missing_for_s=st.none() | st.floats(0, 200),
     marked=st.booleans(),
@@ -492,4 +492,4 @@ def test_every_attachment_has_a_next_step(
         on = view.seen.on(INSTANCE)
         assert on is not None
         assert on.state is State.ATTACHED
-        assert tags.UNCLAIMED not in view.seen.tags
+        assert UNCLAIMED not in view.seen.tags

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, UNKNOWN_ZONE, Claim
+from provisioner.model.claim import SELECTED_NODE, UNKNOWN_ZONE, Claim
 from provisioner.model.consistency import LOOK_AGAIN_S
 from provisioner.model.decision import SETTLED, Later
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
+from provisioner.model.names import PINNED_ZONE
 from tests.builders import (
     UID,
     ZONE,

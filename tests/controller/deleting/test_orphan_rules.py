@@ -16,6 +16,7 @@ from provisioner.controller.deleting.orphan_rules import (
 )
 from provisioner.model import tags
 from provisioner.model.leadership import Reign
+from provisioner.model.names import CLUSTER_NAME, UNCLAIMED
 from provisioner.model.volume import AttachmentState as State
 from provisioner.model.volume import VolumeState
 from tests.builders import DRIVER, INSTANCE, UID, VOLUME, a_volume
@@ -30,7 +31,7 @@ def the_tags(policy="Delete", *, cluster="prod", name=NAME):
     owner = tags.Owner("shop", "data", name, policy or "")
     written = dict(tags.of_new_volume(owner, cluster_id=cluster, extra={}))
     if policy is None:
-        written.pop(tags.UNCLAIMED, None)
+        written.pop(UNCLAIMED, None)
     return written
 
 
@@ -202,8 +203,8 @@ def test_only_a_marked_volume_that_nobody_knows_is_ever_touched(volume, world): 
     if not isinstance(answer, Remove | Keep):
         return
     name = volume.tags[tags.VOLUME_NAME]
-    assert volume.tags[tags.UNCLAIMED] == ("Delete" if isinstance(answer, Remove) else "Retain")
-    assert volume.tags[tags.CLUSTER_NAME] == "prod"
+    assert volume.tags[UNCLAIMED] == ("Delete" if isinstance(answer, Remove) else "Retain")
+    assert volume.tags[CLUSTER_NAME] == "prod"
     assert not volume.attachments
     assert volume.volume_id not in {*world.named_volume_ids, *world.in_flight_ids}
     assert name not in {*world.persistent_volume_names, *world.in_flight_names}

@@ -21,6 +21,7 @@ from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, KubeError, Reason, StorageError
 from provisioner.model.leadership import Reign
+from provisioner.model.names import UNCLAIMED
 from provisioner.model.volume import Volume
 from tests.builders import a_claim, a_persistent_volume, a_volume
 from tests.controller.services import CurrentCaches
@@ -319,4 +320,4 @@ def test_one_named_volume_whose_mark_may_not_be_taken_off_does_not_keep_the_swee
 
 
 def without_mark(volume: Volume) -> dict[str, str]:
-    return {key: value for key, value in volume.tags.items() if key != tags.UNCLAIMED}
+    return {key: value for key, value in volume.tags.items() if key != UNCLAIMED}

@@ -7,16 +7,16 @@ import asyncio
 import pytest
 
 from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT
-from provisioner.model import tags
-from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, Claim
+from provisioner.model.claim import SELECTED_NODE, Claim
 from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.model.names import PINNED_ZONE, UNCLAIMED
 from tests.builders import UID, VOLUME, ZONE, a_claim, a_persistent_volume, a_volume
 from tests.controller.claims.test_zone_annotations import annotations_sent, zones_asked
 from tests.controller.provisioning.test_flow import CLAIM, OTHER_ZONE, PINNED, World, annotated
 from tests.controller.provisioning.test_inheritance import MADE_BEFORE, saved_volume
 from tests.ec2.virtual_time import Clock, in_virtual_time
 
-MARKED = a_volume(zone=ZONE, tags={**MADE_BEFORE.tags, tags.UNCLAIMED: "Delete"})
+MARKED = a_volume(zone=ZONE, tags={**MADE_BEFORE.tags, UNCLAIMED: "Delete"})
 
 
 def knowing(claim: Claim) -> World:

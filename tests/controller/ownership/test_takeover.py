@@ -9,9 +9,10 @@ import pytest
 from provisioner.controller.ownership.takeover import Takeover
 from provisioner.controller.shared.unclaimed import Marks
 from provisioner.ec2.lookups import NameLookUps
-from provisioner.model.claim import PINNED_ZONE, UNKNOWN_ZONE, Claim
+from provisioner.model.claim import UNKNOWN_ZONE, Claim
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.model.decision import Later
+from provisioner.model.names import PINNED_ZONE
 from provisioner.model.volume import Volume, VolumeState
 from tests.builders import UID, ZONE, a_claim, a_volume
 

@@ -8,10 +8,11 @@ import pytest
 
 from provisioner.controller.provisioning.rules import client_token
 from provisioner.model import tags
-from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE
+from provisioner.model.claim import SELECTED_NODE
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import WHEN_WOKEN
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
+from provisioner.model.names import PINNED_ZONE
 from tests.builders import UID, a_claim, a_class, a_node, a_term, a_volume, an_ec2_error
 from tests.controller.full_zones import (
     CHOSEN,

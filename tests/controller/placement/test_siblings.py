@@ -8,9 +8,10 @@ import random
 import msgspec
 import pytest
 
-from provisioner.model.claim import PINNED_ZONE, STORAGE_PROVISIONER, Claim
+from provisioner.model.claim import STORAGE_PROVISIONER, Claim
 from provisioner.model.decision import WHEN_WOKEN
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
+from provisioner.model.names import PINNED_ZONE
 from provisioner.model.volume import CreateRequest
 from provisioner.model.zone import Place
 from tests.builders import UID, a_class, a_volume, an_ec2_error

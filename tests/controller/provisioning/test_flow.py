@@ -22,9 +22,10 @@ from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient
 from provisioner.metrics import Metrics
 from provisioner.model import tags
-from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, UNKNOWN_ZONE, Claim
+from provisioner.model.claim import SELECTED_NODE, UNKNOWN_ZONE, Claim
 from provisioner.model.decision import WHEN_WOKEN
 from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason, StorageError
+from provisioner.model.names import PINNED_ZONE, UNCLAIMED
 from provisioner.model.volume import VolumeState
 from tests.builders import (
     DRIVER,
@@ -289,7 +290,7 @@ async def test_nothing_is_remembered_of_a_claim_that_went_while_its_volume_was_m
 
 
 @pytest.mark.parametrize(
-    ("mark", "counts"), [({}, False), ({tags.UNCLAIMED: "Delete"}, True)], ids=["stock's", "ours"]
+    ("mark", "counts"), [({}, False), ({UNCLAIMED: "Delete"}, True)], ids=["stock's", "ours"]
 )
 async def test_a_volume_that_was_found_counts_as_marked_only_if_it_has_the_mark(mark, counts):
     world = World(CLAIM, cluster_id="prod")

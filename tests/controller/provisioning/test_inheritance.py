@@ -11,10 +11,11 @@ import pytest
 from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT
 from provisioner.controller.provisioning.creation_rules import TOKEN_LIFE_S
 from provisioner.model import tags
-from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, UNKNOWN_ZONE, Claim
+from provisioner.model.claim import SELECTED_NODE, UNKNOWN_ZONE, Claim
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import WHEN_WOKEN
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
+from provisioner.model.names import PINNED_ZONE
 from tests.builders import (
     JUST_NOW,
     UID,

@@ -21,13 +21,14 @@ from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, Reason, StorageError
 from provisioner.model.leadership import Reign
+from provisioner.model.names import UNCLAIMED
 from provisioner.model.volume import Volume
 from tests.builders import VOLUME, a_persistent_volume, a_volume, an_ec2_error
 from tests.controller.services import CurrentCaches
 from tests.ec2.virtual_time import Clock, in_virtual_time
 
 MADE_AT = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
-MARKED = a_volume(tags={tags.UNCLAIMED: "Delete", tags.VOLUME_NAME: "pvc-1"}, created_at=MADE_AT)
+MARKED = a_volume(tags={UNCLAIMED: "Delete", tags.VOLUME_NAME: "pvc-1"}, created_at=MADE_AT)
 SINCE_THEN, AFTER_THAT = Reign(MADE_AT), Reign(MADE_AT + timedelta(seconds=1))
 
 

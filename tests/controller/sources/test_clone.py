@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from provisioner.model.claim import PINNED_SOURCE, PINNED_ZONE
 from provisioner.model.data_source import CLAIM_FINALIZER, Source
 from provisioner.model.decision import SETTLED, Later
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.meta import ObjectMeta
-from provisioner.model.storage_class import ACROSS_ZONES, StorageClass
+from provisioner.model.names import CLONE_ACROSS_ZONES, PINNED_SOURCE, PINNED_ZONE
+from provisioner.model.storage_class import StorageClass
 from tests.builders import (
     UID,
     VOLUME,
@@ -251,7 +251,7 @@ async def test_what_can_never_be_made_takes_no_snapshot_and_no_turn(
     parameters: dict[str, str], zone: str
 ):
     storage_class = a_class(parameters=parameters, allowed=[a_term(zone=[zone])])
-    meta = ObjectMeta(name="fast", annotations={ACROSS_ZONES: "true"})
+    meta = ObjectMeta(name="fast", annotations={CLONE_ACROSS_ZONES: "true"})
     world = SourceWorld(CLONE, replaced(storage_class, metadata=meta))
     world.snapshots.answers = [PENDING]
 

@@ -7,13 +7,18 @@ from typing import Any
 
 import pytest
 
-from provisioner.controller.sources.cross_zone_rules import CROSSING_FOR
-from provisioner.model.claim import CROSSING, PINNED_SOURCE, PINNED_ZONE, Claim
+from provisioner.model.claim import Claim
 from provisioner.model.data_source import Source
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.meta import ObjectMeta
-from provisioner.model.storage_class import ACROSS_ZONES
+from provisioner.model.names import (
+    CLONE_ACROSS_ZONES,
+    CROSS_ZONE_CLAIM,
+    CROSS_ZONE_VOLUME,
+    PINNED_SOURCE,
+    PINNED_ZONE,
+)
 from tests.builders import (
     UID,
     VOLUME,
@@ -33,7 +38,7 @@ TEMPORARY = "snap-0ccccccccccccccc3"
 COPIED = a_copy(source_volume_id=VOLUME)
 ACROSS = replaced(
     a_class(allowed=[a_term(zone=[OTHER_ZONE])]),
-    metadata=ObjectMeta(name="fast", annotations={ACROSS_ZONES: "true"}),
+    metadata=ObjectMeta(name="fast", annotations={CLONE_ACROSS_ZONES: "true"}),
 )
 PENDING = EbsSnapshot(TEMPORARY, VOLUME, SnapshotState.PENDING, 1)
 CROSSED = a_copy(zone=OTHER_ZONE, snapshot_id=TEMPORARY)
@@ -77,7 +82,7 @@ def test_a_clone_comes_to_another_zone_by_a_snapshot():
     world = crossing(a_crossing())
 
     assert [each.volume_id for each in world.snapshots.asked] == [VOLUME]
-    assert dict(world.snapshots.asked[0].tags)[CROSSING_FOR] == UID
+    assert dict(world.snapshots.asked[0].tags)[CROSS_ZONE_CLAIM] == UID
     assert [(each.snapshot_id, each.zone) for each in world.ec2.requests] == [
         (TEMPORARY, OTHER_ZONE)
     ]
@@ -114,7 +119,7 @@ def test_its_snapshot_is_deleted_once_the_claim_is_bound():
 
 @pytest.mark.parametrize("is_bound", [True, False])
 def test_what_a_process_before_us_has_left_is_deleted(*, is_bound: bool):
-    tags = {CROSSING: "prod", CROSSING_FOR: UID}
+    tags = {CROSS_ZONE_VOLUME: "prod", CROSS_ZONE_CLAIM: UID}
     left = EbsSnapshot(TEMPORARY, VOLUME, SnapshotState.COMPLETED, 1, tags=tags)
     name = f"pvc-{UID}" if is_bound else ""
     world = SourceWorld(a_claim(volume_name=name, source=OF_CLAIM), ACROSS)
@@ -161,9 +166,9 @@ def test_a_lost_reply_to_createsnapshot_is_looked_for_a_minute_before_a_second_o
 
 
 def test_whoever_finds_the_wish_written_looks_for_the_snapshot_first():
-    begun = annotated(CLONE, "8", **{CROSSING: CLONE.note(VOLUME)})
+    begun = annotated(CLONE, "8", **{CROSS_ZONE_VOLUME: CLONE.note(VOLUME)})
     world = a_crossing(begun)
-    tags = {CROSSING: "prod", CROSSING_FOR: UID}
+    tags = {CROSS_ZONE_VOLUME: "prod", CROSS_ZONE_CLAIM: UID}
     world.snapshots.answers = []
     world.snapshots.there = {
         TEMPORARY: EbsSnapshot(TEMPORARY, VOLUME, SnapshotState.PENDING, 1, tags=tags)
@@ -180,13 +185,13 @@ def test_whoever_takes_over_goes_on_with_the_very_snapshot_by_which_the_clone_co
         CLONE,
         "8",
         **{
-            CROSSING: CLONE.note(VOLUME),
+            CROSS_ZONE_VOLUME: CLONE.note(VOLUME),
             PINNED_ZONE: CLONE.pin(OTHER_ZONE),
             PINNED_SOURCE: CLONE.note(str(Source(snapshot_id=TEMPORARY, size_gib=1))),
         },
     )
     world = a_crossing(begun)
-    tags = {CROSSING: "prod", CROSSING_FOR: UID}
+    tags = {CROSS_ZONE_VOLUME: "prod", CROSS_ZONE_CLAIM: UID}
     world.snapshots.answers = []
     world.snapshots.there = {
         TEMPORARY: EbsSnapshot(TEMPORARY, VOLUME, SnapshotState.COMPLETED, 1, tags=tags)
@@ -207,7 +212,7 @@ def test_whoever_takes_over_goes_on_with_the_very_snapshot_by_which_the_clone_co
 
 def test_the_sweep_comes_in_its_time_however_many_clones_end():
     world = a_crossing()
-    tags = {CROSSING: "prod", CROSSING_FOR: "a claim that is gone"}
+    tags = {CROSS_ZONE_VOLUME: "prod", CROSS_ZONE_CLAIM: "a claim that is gone"}
     left = EbsSnapshot(TEMPORARY, VOLUME, SnapshotState.COMPLETED, 1, tags=tags)
 
     async def story(clock: Clock) -> float:
@@ -247,7 +252,7 @@ def test_only_where_a_class_has_clones_cross_is_ec2_asked_again_and_again(*, cro
 
 def test_what_is_left_is_deleted_though_the_class_is_gone():
     world = SourceWorld(a_claim())
-    tags = {CROSSING: "prod", CROSSING_FOR: "a claim that is gone"}
+    tags = {CROSS_ZONE_VOLUME: "prod", CROSS_ZONE_CLAIM: "a claim that is gone"}
     left = EbsSnapshot(TEMPORARY, VOLUME, SnapshotState.COMPLETED, 1, tags=tags)
 
     async def story(_: Clock) -> None:

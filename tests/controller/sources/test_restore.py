@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from provisioner.model.claim import PINNED_SOURCE, PINNED_ZONE, Claim
+from provisioner.model.claim import Claim
 from provisioner.model.data_source import Source
 from provisioner.model.decision import SETTLED
 from provisioner.model.errors import Ec2Error, Outcome, Reason, StorageError
+from provisioner.model.names import PINNED_SOURCE, PINNED_ZONE
 from provisioner.model.volume_snapshot import SOURCE_FINALIZER
 from tests.builders import UID, ZONE, a_claim, a_class, a_term, an_ec2_error
 from tests.controller.provisioning.test_flow import annotated
