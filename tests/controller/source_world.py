@@ -13,7 +13,7 @@ from provisioner.controller.provisioning.flow import Provisioner
 from provisioner.controller.shared.caches import Caches
 from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.lookups import NameLookUps, VolumeReads, ZoneNames
 from provisioner.ec2.snapshots import Turns
@@ -176,7 +176,7 @@ class SourceWorld:
             snapshots=self.snapshots,
             zone_names=ZoneNames(cast("Ec2Calls", None)),
             watcher=PromptWatcher(self.ec2, metrics),
-            marks=Marks(volumes, self.caches, cluster_id=""),
+            unclaimed=UnclaimedTags(volumes, self.caches, cluster_id=""),
             events=self.events,
             metrics=metrics,
         )

@@ -61,7 +61,7 @@ class Creations:
         self._volumes = services.volumes
         self._lookups = services.lookups
         self._watcher = services.watcher
-        self._marks = services.marks
+        self._unclaimed = services.unclaimed
         self._events = events
         self._metrics = services.metrics
         self._refused_places = refused_places
@@ -166,7 +166,7 @@ class Creations:
         request = attempt.plan.request
         self._refused_places.made(request.place, request.volume_type)
         # An answer of CreateVolume need not list the tags that it has written.
-        self._marks.note(volume.volume_id)
+        self._unclaimed.note(volume.volume_id)
         return self._made(uid, attempt, volume)
 
     def _still_wanted(self, uid: str, attempt: Attempt) -> None:
@@ -226,8 +226,8 @@ class Creations:
         """Remember the volume before anything else is awaited."""
         attempt = creation_rules.with_volume(attempt, volume)
         self.attempts[uid] = attempt
-        if UNCLAIMED in volume.tags:  # the stock driver's have no mark
-            self._marks.note(volume.volume_id)
+        if UNCLAIMED in volume.tags:  # the stock driver's volumes have no such tag
+            self._unclaimed.note(volume.volume_id)
         self._watcher.watch(
             volume.volume_id,
             f"provision {uid}",
@@ -253,21 +253,21 @@ class Creations:
                 if self._is_going(uid) and creation_rules.is_refused_for_good(error):
                     why = "its persistent volume is refused, and its claim is gone"
                     await self._discard(volume, f"{why}: {error.message}")
-                    self._marks.forget(volume.volume_id)
+                    self._unclaimed.forget(volume.volume_id)
                     self._end(uid, volume)
                     return
                 raise
             saved = await self._client.get(PERSISTENT_VOLUMES, plan.persistent_volume_name)
             conflict = pv_manifest.conflict(saved, plan, volume, driver=self._settings.driver)
             if conflict is not None:
-                # The claim has a persistent volume of its name. Our marked volume stays for as
+                # The claim has a persistent volume of its name. Our tagged volume stays for as
                 # long as that one is there, then the sweep ends it.
                 self._end(uid, volume)
                 self._events.failed(plan.claim, conflict)
                 raise conflict from error
         self._caches.persistent_volumes.observe(saved)
-        if self._marks.is_marked(volume.volume_id):
-            self._marks.clear(volume.volume_id)
+        if self._unclaimed.is_tagged(volume.volume_id):
+            self._unclaimed.remove(volume.volume_id)
         self._end(uid, volume)
         self._record(attempt, volume)
 
@@ -311,4 +311,4 @@ class Creations:
         """The attempt's volume is gone."""
         if attempt.volume is not None:
             self._watcher.forget(attempt.volume.volume_id, f"provision {uid}")
-            self._marks.forget(attempt.volume.volume_id)
+            self._unclaimed.forget(attempt.volume.volume_id)

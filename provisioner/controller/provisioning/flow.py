@@ -49,7 +49,7 @@ class Provisioner:
         events = self._events = ClaimEvents(services.events)
         self._telling: dict[str, asyncio.TimerHandle] = {}
         pins = self._pins = Pins(services.client, services.caches)
-        takeover = self.takeover = Takeover(services.marks, services.lookups)
+        takeover = self.takeover = Takeover(services.unclaimed, services.lookups)
         self.queue = KeyedQueue("provision", self._look, services.metrics)
         wake = self.queue.add
         self._looked = asyncio.Event()

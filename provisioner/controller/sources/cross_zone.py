@@ -259,7 +259,7 @@ class Crossings:
         self._discard(claim.uid)
         self._looking_since_s.pop(claim.uid, None)
         before, _ = self._failures.get(claim.uid, (0, 0.0))
-        pause_s = rules.pause_s(before)
+        pause_s = rules.BACKOFF.pause_s(before)
         self._failures[claim.uid] = before + 1, clock.now_s() + pause_s
         message = f"{why}; another one is taken in {pause_s:.0f} s"
         error = StorageError(Reason.SNAPSHOT_STATE, message, retry_after_s=pause_s)
