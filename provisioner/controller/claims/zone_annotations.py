@@ -13,10 +13,11 @@ from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import CLAIMS
 from provisioner.model.claim import SELECTED_NODE, UNKNOWN_ZONE, Claim
 from provisioner.model.data_source import Source
+from provisioner.model.decision import Later
 from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.model.names import CROSS_ZONE_VOLUME, PINNED_SOURCE, PINNED_ZONE
 
-CONFLICT_S = 0.2  # until the next look at a claim that has changed since it was seen
+AFTER_CONFLICT = Later(0.2)  # the claim has changed since it was seen
 
 log = structlog.get_logger(__name__)
 

@@ -24,6 +24,7 @@ from provisioner.controller.modifying.steps import (
 )
 from provisioner.controller.shared.services import Services
 from provisioner.kube.queue import KeyedQueue
+from provisioner.model.backoff import Backoff
 from provisioner.model.claim import Claim
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next, Settled, WhenWoken
 from provisioner.model.errors import KubeError, Reason
@@ -31,7 +32,7 @@ from provisioner.model.meta import KubeObject
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import VolumeAttributesClass
 
-_CONFLICT_S, _CONFLICT_MOST_S = 0.2, 5.0
+_CONFLICT = Backoff(0.2, 5.0)
 _SOON = Later(1.0)
 _MOST_STEPS = 12
 _ATTRIBUTES = frozenset({Wish.ATTRIBUTES})
@@ -108,7 +109,7 @@ class Modifier:
                 self._tell_forbidden(claim, known, error)
                 raise
             known.conflicts += 1  # it has changed since it was seen: nobody need hear of that
-            return Later(min(_CONFLICT_S * 2.0 ** min(known.conflicts, 16), _CONFLICT_MOST_S))
+            return Later(_CONFLICT.pause_s(known.conflicts))
         known.conflicts = 0
         return answer
 

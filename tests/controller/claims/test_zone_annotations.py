@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from provisioner.model.claim import SELECTED_NODE, UNKNOWN_ZONE, Claim
+from provisioner.model.consistency import LOOK_AGAIN_S
+from provisioner.model.decision import SETTLED, Later
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.names import PINNED_ZONE
 from tests.builders import (
@@ -178,9 +180,9 @@ async def test_doubt_is_kept_when_the_chosen_node_is_gone():  # race 5
     no_such_node(world)
     world.provisioner.takeover.begin([claim], from_stranger=True)
 
-    wait_s = await world.provisioner.reconcile(UID)
+    following = await world.provisioner.reconcile(UID)
 
-    assert wait_s is not None
+    assert following == Later(LOOK_AGAIN_S)
     assert world.kube.sent == []
 
 
@@ -227,7 +229,7 @@ def test_a_claim_deleted_while_its_call_waits_in_the_limiter_is_not_provisioned(
         working = asyncio.create_task(world.provisioner.reconcile(UID))
         await asyncio.sleep(5)
         world.caches.claims._store.remove(CLAIM.key, "99")
-        assert await working is None
+        assert await working == SETTLED
         return world
 
     world = in_virtual_time(story)

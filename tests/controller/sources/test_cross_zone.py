@@ -28,6 +28,7 @@ from tests.builders import (
     an_ec2_error,
 )
 from tests.controller.provisioning.test_flow import annotated
+from tests.controller.services import seconds
 from tests.controller.source_world import OTHER_ZONE, SourceWorld, a_copy
 from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.pods import a_pod
@@ -49,7 +50,7 @@ async def until_settled(world: SourceWorld) -> None:
     """Look at the claim for as long as it has to wait; what is taken meanwhile is complete soon."""
     while True:
         try:
-            wait_s = await world.provisioner.reconcile(UID)
+            wait_s = seconds(await world.provisioner.reconcile(UID))
         except StorageError as error:
             wait_s = error.retry_after_s or 1.0
         if wait_s is None:

@@ -10,6 +10,7 @@ import pytest
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import Outcome, Reason, StorageError
 from tests.builders import UID, VOLUME, a_volume, an_ec2_error
+from tests.controller.services import seconds
 from tests.controller.source_world import OTHER_ZONE, SourceWorld, a_copy
 from tests.controller.sources.test_cross_zone import TEMPORARY, a_crossing, until_settled
 from tests.ec2.virtual_time import Clock, in_virtual_time
@@ -44,7 +45,7 @@ def test_a_claim_that_is_bound_while_its_snapshot_is_taken_leaves_none(comes: st
         await asyncio.sleep(1)
         while True:
             try:
-                wait_s = await world.provisioner.reconcile(UID)
+                wait_s = seconds(await world.provisioner.reconcile(UID))
             except StorageError as error:
                 wait_s = error.retry_after_s or 1.0
             if wait_s is None:
@@ -118,7 +119,7 @@ def taken_in_an_hour(world: SourceWorld, *, wakes_every_s: float) -> int:
     async def story(clock: Clock) -> int:
         while clock() < 3600:
             try:
-                wait_s = await world.provisioner.reconcile(UID)
+                wait_s = seconds(await world.provisioner.reconcile(UID))
             except StorageError as error:
                 wait_s = error.retry_after_s
             await asyncio.sleep(min(wakes_every_s, wait_s or wakes_every_s))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from provisioner.model.data_source import CLAIM_FINALIZER
+from provisioner.model.decision import SETTLED
 from provisioner.model.errors import Reason
 from provisioner.model.storage_class import StorageClass
 from tests.builders import UID, VOLUME, a_class, an_ec2_error
@@ -31,7 +32,7 @@ def test_the_clone_is_made_and_the_source_let_go(storage_class: StorageClass):
     world = world_of(storage_class)
 
     async def story(_: Clock) -> None:
-        assert await world.provisioner.reconcile(UID) is not None
+        assert await world.provisioner.reconcile(UID) != SETTLED
         held = world.caches.claim(OTHER_UID)
         assert held is not None
         assert held.finalizers == [CLAIM_FINALIZER]
