@@ -117,8 +117,8 @@ def findings(
     try:
         read_class = read(storage_class)
     except RefusedHereError as error:
-        doubts = () if wrong else (f"{_ONLY_HERE}: {error}",)
-        return Findings(tuple(wrong), doubts, works=False)
+        refused_here = () if wrong else (f"{_ONLY_HERE}: {error}",)
+        return Findings(tuple(wrong), refused_here, works=False)
     except ValueError as error:
         return Findings((*wrong, str(error)), works=False)
     wrong += [*_impossible_sizes(read_class), *_impossible_places(read_class)]
