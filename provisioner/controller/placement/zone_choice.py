@@ -12,7 +12,7 @@ import structlog
 
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.claims.events import ClaimEvents
-from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT, Pins
+from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT, ZoneAnnotations
 from provisioner.controller.ownership.takeover import Takeover
 from provisioner.controller.placement import clone_rules, failover_rules, zone_rules
 from provisioner.controller.placement.consumer_rules import Ties, beside_siblings, is_surely_beside
@@ -47,7 +47,7 @@ class ZoneChoice:
         self,
         services: Services,
         *,
-        pins: Pins,
+        annotations: ZoneAnnotations,
         takeover: Takeover,
         events: ClaimEvents,
         wake: Callable[[str], None],
@@ -56,7 +56,7 @@ class ZoneChoice:
         self._driver = services.settings.driver
         self._caches = services.caches
         self._zone_names = services.zone_names
-        self._pins = pins
+        self._annotations = annotations
         self._takeover = takeover
         self._waiting_pods = WaitingPods(
             services.client, services.caches, self._driver, services.volume_reads
@@ -104,7 +104,7 @@ class ZoneChoice:
         self._chosen[claim.uid] = found
         return found
 
-    def is_pinned(self, claim: Claim) -> None:
+    def written(self, claim: Claim) -> None:
         """The choice is written to the claim; its user is told if it is an unusual one."""
         moved = self._moved.pop(claim.uid, None)
         if moved is not None:
@@ -123,10 +123,11 @@ class ZoneChoice:
         refusals = self.refused_places.refused(claim.uid, asked, error, siblings)
         if claim.selected_node and not refusals.exclude(asked.place):
             if await self._is_elsewhere(claim.selected_node, asked.zone):
-                await self._pins.remove(claim)  # the scheduler's newer choice was not tried yet
+                # The scheduler's newer choice was not tried yet.
+                await self._annotations.remove(claim)
                 return AFTER_CONFLICT
             return await self._choose_again(claim, error)
-        self._pins.settle(claim.uid)
+        self._annotations.settle(claim.uid)
         self._count(error, "another zone is looked for")
         return AGAIN
 
@@ -142,11 +143,11 @@ class ZoneChoice:
         if where.choose_again:
             return await self._choose_again(claim, error)
         if again_s is not None:  # it was refused wherever it was begun
-            await self._pins.remove(claim)
+            await self._annotations.remove(claim)
         raise error
 
     async def _choose_again(self, claim: Claim, why: StorageError) -> Next:
-        if not await self._pins.drop_node(claim):
+        if not await self._annotations.drop_node(claim):
             return AFTER_CONFLICT
         self._count(why, "another node is asked for")
         return WHEN_WOKEN
@@ -345,7 +346,7 @@ class ZoneChoice:
 
     def may_have_begun(self, claim: Claim) -> bool:
         """Whether the pin of a claim counts: something may have been made there."""
-        return self._pins.has_written(claim.uid) or self._takeover.may_have_begun(claim.uid)
+        return self._annotations.has_written(claim.uid) or self._takeover.may_have_begun(claim.uid)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """A pod is on a node without the scheduler: nobody else asks for its claims."""

@@ -11,7 +11,7 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from provisioner.controller.claims.events import ClaimEvents
-from provisioner.controller.claims.zone_annotations import Pins
+from provisioner.controller.claims.zone_annotations import ZoneAnnotations
 from provisioner.controller.ownership.takeover import Takeover
 from provisioner.controller.placement import zone_rules
 from provisioner.controller.placement.zone_choice import ZoneChoice
@@ -48,23 +48,30 @@ class Provisioner:
         self._caches = services.caches
         events = self._events = ClaimEvents(services.events)
         self._telling: dict[str, asyncio.TimerHandle] = {}
-        pins = self._pins = Pins(services.client, services.caches)
+        annotations = self._annotations = ZoneAnnotations(services.client, services.caches)
         takeover = self.takeover = Takeover(services.unclaimed, services.lookups)
         self.queue = KeyedQueue("provision", self._look, services.metrics)
         wake = self.queue.add
         self._looked = asyncio.Event()
         self._zones = ZoneChoice(
-            services, pins=pins, takeover=takeover, events=events, wake=wake, count=self._count
+            services,
+            annotations=annotations,
+            takeover=takeover,
+            events=events,
+            wake=wake,
+            count=self._count,
         )
         refused = self._zones.refused_places
         self.creations = Creations(
             services, identity=identity, events=events, refused_places=refused, wake=wake
         )
         in_flight = self.creations.claims
-        self.sources = Sources(services, pins=pins, events=events, in_flight=in_flight, wake=wake)
+        self.sources = Sources(
+            services, annotations=annotations, events=events, in_flight=in_flight, wake=wake
+        )
         self._planning = Planning(
             services,
-            pins=pins,
+            annotations=annotations,
             takeover=takeover,
             zones=self._zones,
             sources=self.sources,
@@ -109,7 +116,7 @@ class Provisioner:
         if claim is not None and done.choose_again:
             return await self._zones.refused(claim, asked, done.error)
         if claim is not None:
-            await self._pins.remove(claim)
+            await self._annotations.remove(claim)
         if creation_rules.is_next(done):
             again_s = done.error.retry_after_s
             return WHEN_WOKEN if again_s is None else Later(again_s)
@@ -222,7 +229,7 @@ class Provisioner:
     def _forget(self, uid: str) -> None:
         if uid in self._telling:
             self._telling.pop(uid).cancel()
-        self._pins.forget(uid)
+        self._annotations.forget(uid)
         self._zones.forget(uid)
         self.sources.forget(uid)
         self.creations.forget(uid)

@@ -8,7 +8,7 @@ from provisioner import clock
 from provisioner.classes import iops_rules
 from provisioner.classes.storage_class_rules import ReadClass, read
 from provisioner.controller.claims.events import ClaimEvents
-from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT, Pins
+from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT, ZoneAnnotations
 from provisioner.controller.modifying import class_rules
 from provisioner.controller.ownership.takeover import Takeover
 from provisioner.controller.placement.zone_choice import ZoneChoice
@@ -40,7 +40,7 @@ class Planning:
         self,
         services: Services,
         *,
-        pins: Pins,
+        annotations: ZoneAnnotations,
         takeover: Takeover,
         zones: ZoneChoice,
         sources: Sources,
@@ -49,7 +49,7 @@ class Planning:
     ) -> None:
         settings = self._settings = services.settings
         self._caches = services.caches
-        self._pins = pins
+        self._annotations = annotations
         self._takeover = takeover
         self._zones = zones
         self._sources = sources
@@ -129,7 +129,7 @@ class Planning:
         if begun is not None:
             return begun
         self._takeover.settle(claim.uid)
-        self._pins.settle(claim.uid)
+        self._annotations.settle(claim.uid)
         return Origin(origin.source, origin.cloned)
 
     async def _begun(
@@ -160,9 +160,9 @@ class Planning:
             planned = await self._under_ceiling(partial(freeze, claim, source=source))
         if isinstance(planned, Refuse):
             return planned
-        if not await self._pins.write(claim, where.zone, where.outpost_arn, source):
+        if not await self._annotations.write(claim, where.zone, where.outpost_arn, source):
             return AFTER_CONFLICT
-        self._zones.is_pinned(claim)
+        self._zones.written(claim)
         attempt = Attempt(planned, started_at_s=clock.now_s())
         if made is not None:
             attempt = with_volume(attempt, made, is_shown=True)
@@ -197,7 +197,7 @@ class Planning:
         that has searched for a minute already and then begun the volume there.
         """
         if self._takeover.is_in_doubt(claim) and not claim.pinned_zone:
-            if not await self._pins.write(claim, UNKNOWN_ZONE):
+            if not await self._annotations.write(claim, UNKNOWN_ZONE):
                 return AFTER_CONFLICT
             claim = self._caches.claim(claim.uid) or claim
         with self._events.looking(claim):

@@ -1,4 +1,4 @@
-"""Crossing: a clone comes to another zone by a snapshot that is taken for it and then deleted.
+"""Clones across zones: each comes by a snapshot that is taken for it and then deleted.
 
 CreateSnapshot has no client token. So the wish is written to the claim before EC2 hears of it, and
 whoever finds it written, or has lost a reply, takes a snapshot only once look-ups by tag have shown
@@ -13,7 +13,7 @@ import structlog
 from provisioner import clock
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.claims.events import ClaimEvents
-from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT, Pins
+from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT, ZoneAnnotations
 from provisioner.controller.shared.services import Services
 from provisioner.controller.sources import cross_zone_rules as rules
 from provisioner.controller.tagging.rules import tags_of
@@ -36,7 +36,7 @@ _FIRST_SWEEPS = 2
 log = structlog.get_logger(__name__)
 
 
-class Crossings:
+class CrossZoneClones:
     """The snapshots of claims whose clones go to other zones, by claim UID.
 
     ``in_flight`` gives the UIDs of the claims for which volumes are being made.
@@ -46,14 +46,14 @@ class Crossings:
         self,
         services: Services,
         *,
-        pins: Pins,
+        annotations: ZoneAnnotations,
         events: ClaimEvents,
         in_flight: Callable[[], Collection[str]],
     ) -> None:
         self._settings = services.settings
         self._caches = services.caches
         self._snapshots = services.snapshots
-        self._pins = pins
+        self._annotations = annotations
         self._events = events
         self._in_flight = in_flight
         self._reads = Coalescer[EbsSnapshot | None](
@@ -165,7 +165,7 @@ class Crossings:
     async def _find_or_take(
         self, claim: Claim, read_class: ReadClass, volume_id: str
     ) -> EbsSnapshot | Later:
-        if claim.crossing_volume_id and claim.uid not in self._certain:
+        if claim.cross_zone_volume_id and claim.uid not in self._certain:
             found = await self._snapshots.find_any(CROSS_ZONE_CLAIM, [claim.uid])
             again = rules.found_again(claim, volume_id, found)
             if again is not None:
@@ -177,7 +177,7 @@ class Crossings:
         if due_s > clock.now_s():
             return Later(due_s - clock.now_s())
         self._certain.add(claim.uid)
-        if not await self._pins.begin_crossing(claim, volume_id):
+        if not await self._annotations.write_cross_zone_volume(claim, volume_id):
             return AFTER_CONFLICT
         return await self._take(claim, read_class, volume_id)
 

@@ -15,11 +15,11 @@ from provisioner import clock
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.claims import source_rules as rules
 from provisioner.controller.claims.events import ClaimEvents
-from provisioner.controller.claims.zone_annotations import Pins
+from provisioner.controller.claims.zone_annotations import ZoneAnnotations
 from provisioner.controller.ownership.takeover import GOING
 from provisioner.controller.placement import clone_rules as clones
 from provisioner.controller.shared.services import Services
-from provisioner.controller.sources.cross_zone import Crossings
+from provisioner.controller.sources.cross_zone import CrossZoneClones
 from provisioner.controller.sources.finalizers import SourceFinalizers
 from provisioner.model.claim import CLAIM_KIND, SNAPSHOT_KIND, Claim, DataSource
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
@@ -60,14 +60,14 @@ class Sources:
 
     Attributes:
         finalizers: on the sources.
-        crossings: the snapshots by which clones come to other zones.
+        cross_zone_clones: the snapshots by which clones come to other zones.
     """
 
     def __init__(
         self,
         services: Services,
         *,
-        pins: Pins,
+        annotations: ZoneAnnotations,
         events: ClaimEvents,
         in_flight: Callable[[], Mapping[str, Claim]],
         wake: Callable[[str], None],
@@ -84,7 +84,9 @@ class Sources:
         self.finalizers = SourceFinalizers(
             services, in_flight=lambda: {claim.source_key for claim in in_flight().values()}
         )
-        self.crossings = Crossings(services, pins=pins, events=events, in_flight=in_flight)
+        self.cross_zone_clones = CrossZoneClones(
+            services, annotations=annotations, events=events, in_flight=in_flight
+        )
 
     def subscribe(self) -> None:
         """Have the claims looked at that wait for a snapshot or for another claim."""
@@ -162,7 +164,9 @@ class Sources:
         if cloned is None or origin.is_begun:
             return origin.source
         if where != cloned.place:
-            return await self.crossings.source_of(claim, read_class, cloned.volume_id, where.zone)
+            return await self.cross_zone_clones.source_of(
+                claim, read_class, cloned.volume_id, where.zone
+            )
         ahead = self._queue.ahead_of(claim, cloned.volume_id)
         if not ahead:
             return origin.source
@@ -202,11 +206,11 @@ class Sources:
         self._waits_for_turn.discard(uid)
         self._queue.leave(uid)
         self._looking_since_s.pop(uid, None)
-        self.crossings.forget(uid)
+        self.cross_zone_clones.forget(uid)
 
     async def close(self) -> None:
         """Stop asking EC2."""
-        await self.crossings.close()
+        await self.cross_zone_clones.close()
 
     async def _of_objects(
         self, claim: Claim, source: DataSource, read_class: ReadClass

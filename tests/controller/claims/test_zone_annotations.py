@@ -153,12 +153,12 @@ async def test_a_pin_that_got_no_reply_is_removed_although_the_cache_shows_none(
     world = World(CLAIM)
     lost = KubeError(Reason.REPLY_LOST, "the reply was lost", outcome=Outcome.UNKNOWN)
     world.kube.answers = [lost, CLAIM]
-    pins = world.provisioner._pins
+    annotations = world.provisioner._annotations
     with pytest.raises(KubeError):
-        await pins.write(CLAIM, ZONE)
+        await annotations.write(CLAIM, ZONE)
 
-    await pins.remove(CLAIM)
-    await pins.remove(CLAIM)
+    await annotations.remove(CLAIM)
+    await annotations.remove(CLAIM)
 
     assert annotations_sent(world) == [{PINNED_ZONE: CLAIM.pin(ZONE)}, {PINNED_ZONE: None}]
 
@@ -200,7 +200,7 @@ def test_a_cache_that_stays_behind_is_no_tight_loop(claim: Claim):
         world.kube.patch = patch  # type: ignore[method-assign]
         world.ec2.answers = [an_ec2_error(Reason.ZONE_OUT_OF_CAPACITY) for _ in range(60)]
         if claim is PINNED:
-            world.provisioner._pins._written.add(UID)
+            world.provisioner._annotations._written.add(UID)
         running = asyncio.create_task(world.provisioner.queue.run())
         world.provisioner.queue.add(UID)
         await asyncio.sleep(60)

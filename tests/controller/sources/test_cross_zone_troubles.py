@@ -12,7 +12,7 @@ from provisioner.model.errors import Outcome, Reason, StorageError
 from tests.builders import UID, VOLUME, a_volume, an_ec2_error
 from tests.controller.services import seconds
 from tests.controller.source_world import OTHER_ZONE, SourceWorld, a_copy
-from tests.controller.sources.test_cross_zone import TEMPORARY, a_crossing, until_settled
+from tests.controller.sources.test_cross_zone import TEMPORARY, a_clone_across, until_settled
 from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.sources import its_volume, replaced
 
@@ -21,7 +21,7 @@ OTHER_VOLUME = "vol-0eeeeeeeeeeeeeee1"
 
 @pytest.mark.parametrize("comes", ["before", "after"])
 def test_a_claim_that_is_bound_while_its_snapshot_is_taken_leaves_none(comes: str):
-    world = a_crossing()
+    world = a_clone_across()
 
     def bind() -> None:
         claim = world.caches.claim(UID)
@@ -41,7 +41,7 @@ def test_a_claim_that_is_bound_while_its_snapshot_is_taken_leaves_none(comes: st
 
         world.snapshots.create = slow  # type: ignore[method-assign]
         world.provisioner.subscribe()
-        running = asyncio.create_task(world.provisioner.sources.crossings.run())
+        running = asyncio.create_task(world.provisioner.sources.cross_zone_clones.run())
         await asyncio.sleep(1)
         while True:
             try:
@@ -64,7 +64,7 @@ def test_a_claim_that_is_bound_while_its_snapshot_is_taken_leaves_none(comes: st
 
 @pytest.mark.parametrize("call", ["describe", "find_any"])
 def test_what_ec2_does_not_let_us_see_is_told_once(call: str):
-    world = a_crossing()
+    world = a_clone_across()
 
     async def denied(*_: Any, **__: Any) -> Any:
         raise an_ec2_error(Reason.PERMISSION_DENIED)
@@ -87,13 +87,13 @@ def test_what_ec2_does_not_let_us_see_is_told_once(call: str):
 
 
 def test_a_snapshot_of_a_source_that_is_another_volume_by_now_is_not_used():
-    world = a_crossing()
+    world = a_clone_across()
     again = EbsSnapshot("snap-0again", OTHER_VOLUME, SnapshotState.PENDING, 1)
     world.snapshots.answers.append(again)
     world.ec2.answers = [a_copy(zone=OTHER_ZONE, snapshot_id="snap-0again")]
 
     async def story(_: Clock) -> None:
-        running = asyncio.create_task(world.provisioner.sources.crossings.run())
+        running = asyncio.create_task(world.provisioner.sources.cross_zone_clones.run())
         await world.provisioner.reconcile(UID)
         world.snapshots.complete()
         world.ec2.known = {OTHER_VOLUME: a_volume(OTHER_VOLUME)}
@@ -131,7 +131,7 @@ def taken_in_an_hour(world: SourceWorld, *, wakes_every_s: float) -> int:
 
 @pytest.mark.parametrize("wakes_every_s", [5.0, 3600.0], ids=["woken often", "by itself"])
 def test_a_snapshot_that_fails_every_time_is_taken_ever_less_often(wakes_every_s: float):
-    world = a_crossing()
+    world = a_clone_across()
     world.snapshots.answers = [
         EbsSnapshot(f"snap-0bad{number}", VOLUME, SnapshotState.ERROR, 1) for number in range(1000)
     ]
