@@ -22,6 +22,7 @@ from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.lookups import NameLookUps
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
+from provisioner.model.decision import Later
 from provisioner.model.leadership import Epoch
 from provisioner.model.volume import Volume, VolumeState
 
@@ -88,10 +89,10 @@ class Takeover:
         self._claims.discard(uid)
         self._doubted.discard(uid)
 
-    async def volume_of(self, claim: Claim) -> Volume | float | None:
+    async def volume_of(self, claim: Claim) -> Volume | Later | None:
         """The volume that was begun for a claim; None when there surely is none that matters.
 
-        A number: it cannot be told yet; ask again after so many seconds.
+        ``Later``: EC2 may not show it yet.
 
         Raises:
             Ec2Error: EC2 could not be asked, so nothing may be begun.
@@ -113,4 +114,4 @@ class Takeover:
                 self._began_at_s
             )  # one of ours has led: its leases are gone, its tags are not
         waited_s = clock.now_s() - ended_at_s
-        return LOOK_AGAIN_S if in_doubt and waited_s < CONSISTENCY_S else None
+        return Later(LOOK_AGAIN_S) if in_doubt and waited_s < CONSISTENCY_S else None
