@@ -14,7 +14,7 @@ from tests.documents import first_column, page, section
 from webhook.cli import serve
 from webhook.metrics import WebhookMetrics
 from webhook.model import pod as pods
-from webhook.model.views import ClaimView, VolumeView
+from webhook.model.cluster_view import ClaimView, VolumeView
 from webhook.repairs.flow import FOUGHT_OVER, WRONG_AFFINITY
 from webhook.reviews import persistent_volume_rules, pod_rules
 from webhook.reviews.persistent_volume_rules import Found

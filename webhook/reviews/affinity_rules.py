@@ -19,8 +19,8 @@ from provisioner.model.node_affinity import (
     zones_named,
 )
 from provisioner.model.zone import OUTPOST_KEYS, ZONE_KEYS, ZONE_LABEL, outpost_segments
+from webhook.model.cluster_view import Zones
 from webhook.model.review import Json
-from webhook.model.views import Zones
 from webhook.reviews.documents import inside
 
 _REQUIRED = ("spec", "nodeAffinity", "required")

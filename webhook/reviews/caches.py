@@ -1,8 +1,8 @@
 """What is known of the cluster: one informer a kind, of which only views are kept.
 
 The decoded structs live as long as a page of a list or a line of a watch; what stays is a view of
-``webhook.model.views`` with the object's name and version. Views that many objects share are kept
-once.
+``webhook.model.cluster_view`` with the object's name and version. Views that many objects share
+are kept once.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from provisioner.model.node_affinity import names_zone, zones_named
 from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import ZONE_KEYS, allowed_zones
-from webhook.model.views import ClaimView, ClassView, NodeView, VolumeView, Zones
+from webhook.model.cluster_view import ClaimView, ClassView, NodeView, VolumeView, Zones
 
 V = TypeVar("V")
 

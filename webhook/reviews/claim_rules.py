@@ -14,8 +14,8 @@ from provisioner.inspect import class_check_rules
 from provisioner.model.claim import Claim
 from provisioner.model.sentences import listed
 from provisioner.model.storage_class import ACROSS_ZONES
+from webhook.model.cluster_view import ClassView, Zones
 from webhook.model.review import Answer, Json, allow
-from webhook.model.views import ClassView, Zones
 from webhook.reviews.readings import Readings, Wanted
 
 

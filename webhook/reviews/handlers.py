@@ -21,14 +21,14 @@ from provisioner.model.errors import KubeError
 from provisioner.model.meta import KubeObject
 from webhook.metrics import WebhookMetrics
 from webhook.model import pod as pods
+from webhook.model.cluster_view import ClaimView, NodeView, VolumeView
 from webhook.model.pod import Pod
 from webhook.model.review import Answer, Handler, Json, Request, RequestOf, allow, deny
-from webhook.model.views import ClaimView, NodeView, VolumeView
 from webhook.reviews import (
-    binding_rules,
     claim_rules,
     label_rules,
     persistent_volume_rules,
+    pod_binding_rules,
     pod_rules,
     policy_rules,
     readings,
@@ -36,11 +36,11 @@ from webhook.reviews import (
 )
 from webhook.reviews.caches import Caches, claim_view, node_view, volume_view
 from webhook.reviews.documents import inside
-from webhook.reviews.lookup import ZoneLookup
 from webhook.reviews.persistent_volume_rules import Doubt, Found
+from webhook.reviews.persistent_volume_words import explained
 from webhook.reviews.policy_rules import Trouble
 from webhook.reviews.readings import NO_OBJECT, Basis, Readings, Verdict, Wanted
-from webhook.reviews.words import explained
+from webhook.reviews.zone_lookup import ZoneLookup
 
 # A node attaches some forty volumes; whoever names more of them inline asks EC2 for nothing.
 _MOST_INLINE = 64
@@ -262,7 +262,7 @@ class Handlers:
     async def review_binding(self, request: Request, deadline: float) -> Answer:
         """Whether a pod may be bound to a node; a Binding tells the pod's name alone."""
         document, namespace, name = request.object or {}, request.namespace, _name_of(request)
-        target = binding_rules.target_of(document)
+        target = pod_binding_rules.target_of(document)
         if not target or not name:
             return allow("NothingToDo")
         try:
@@ -276,7 +276,7 @@ class Handlers:
         case = Case(
             f"binding of pod {namespace}/{name}",
             pod_rules.wanted(bound, namespace),
-            partial(binding_rules.judge, document, bound, namespace=namespace),
+            partial(pod_binding_rules.judge, document, bound, namespace=namespace),
             target,
         )
         return await self._review(case, deadline)

@@ -18,7 +18,7 @@ from provisioner.model.zone import ZONE_LABEL
 from webhook.model.review import Answer, Json, allow, deny
 from webhook.reviews import affinity_rules, label_rules
 from webhook.reviews.documents import inside
-from webhook.reviews.words import Sentences
+from webhook.reviews.persistent_volume_words import Sentences
 
 _RETRY_AFTER_S = 1
 _CSI_HANDLE = ("spec", "csi", "volumeHandle")

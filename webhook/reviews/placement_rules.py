@@ -10,9 +10,9 @@ from functools import cached_property
 from provisioner.model import node_affinity
 from provisioner.model.pod import PodVolume
 from provisioner.model.sentences import MOST_LISTED, listed
+from webhook.model.cluster_view import Zones
 from webhook.model.pod import Pod
 from webhook.model.review import Json
-from webhook.model.views import Zones
 from webhook.reviews.readings import NO_OBJECT, Basis, Readings, Wanted
 
 _ANEW = "create one of them anew in the other's zone from a snapshot"

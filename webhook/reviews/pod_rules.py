@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from itertools import islice
 
 from provisioner.model.sentences import listed
+from webhook.model.cluster_view import ClassView
 from webhook.model.pod import Pod
 from webhook.model.review import Answer, allow, deny
-from webhook.model.views import ClassView
 from webhook.reviews.placement_rules import (
     Objection,
     Placed,

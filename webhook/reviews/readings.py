@@ -9,8 +9,8 @@ refused for what is unknown.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from webhook.model.cluster_view import ClaimView, ClassView, NodeView, VolumeView
 from webhook.model.review import Answer
-from webhook.model.views import ClaimView, ClassView, NodeView, VolumeView
 
 
 @dataclass(frozen=True, slots=True)

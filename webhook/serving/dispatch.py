@@ -14,6 +14,7 @@ import structlog
 from provisioner import clock
 from webhook.metrics import WebhookMetrics
 from webhook.model import pod, review
+from webhook.model.fair_share import PEER, Share, Shares
 from webhook.model.review import (
     Answer,
     Handler,
@@ -22,7 +23,6 @@ from webhook.model.review import (
     RequestOf,
     TooDeepError,
 )
-from webhook.model.shares import PEER, Share, Shares
 from webhook.reviews import policy_rules
 from webhook.reviews.policy_rules import Trouble
 

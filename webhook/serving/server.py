@@ -1,8 +1,9 @@
 """The HTTPS server that the API servers call: it bounds what comes in, and answers in time.
 
-aiohttp speaks HTTP. Whoever can reach the port can send anything at all, so what all callers share
-(connections, bytes of bodies, reviews at once) is shared by address: ``webhook.model.shares``. And
-in a round of the event loop each address is heard once (``Rounds``): a crowd waits for itself.
+aiohttp speaks HTTP. Anyone who can reach the port can send anything at all, so what all callers
+share (connections, bytes of bodies, reviews at once) is shared by address:
+``webhook.model.fair_share``. And in a round of the event loop each address is heard once
+(``Rounds``): a crowd waits for itself.
 """
 
 import asyncio
@@ -25,8 +26,8 @@ from provisioner import clock, process
 from provisioner.model.errors import Reason, StorageError
 from webhook.certificates.tls import Callers
 from webhook.metrics import WebhookMetrics
+from webhook.model.fair_share import Shares
 from webhook.model.review import BEGINNING, uid_of
-from webhook.model.shares import Shares
 from webhook.serving import patience
 from webhook.serving.dispatch import Dispatcher, Reply
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from webhook.model.cluster_view import ClaimView, ClassView, NodeView, VolumeView
 from webhook.model.review import Json
-from webhook.model.views import ClaimView, ClassView, NodeView, VolumeView
 from webhook.reviews.readings import Readings
 
 A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"

@@ -1,8 +1,8 @@
 import pytest
 
 from tests.webhook.reviews.pods import SHOP, A, B, C, a_node_view, known
+from webhook.model.cluster_view import ClassView
 from webhook.model.review import Json
-from webhook.model.views import ClassView
 from webhook.reviews import claim_rules as rule
 from webhook.reviews.readings import Readings
 

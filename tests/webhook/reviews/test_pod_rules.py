@@ -22,8 +22,8 @@ from tests.webhook.reviews.pods import (
     term,
 )
 from webhook.model import pod as pods
+from webhook.model.cluster_view import ClaimView, ClassView, NodeView, VolumeView
 from webhook.model.review import WARNING_MOST_CHARACTERS, cut
-from webhook.model.views import ClaimView, ClassView, NodeView, VolumeView
 from webhook.reviews import pod_rules as rule
 from webhook.reviews.readings import Basis, Readings
 

@@ -1,5 +1,5 @@
 from tests.webhook.reviews.pods import A, B, a_node_view, known
-from webhook.model.views import ClaimView, ClassView, VolumeView
+from webhook.model.cluster_view import ClaimView, ClassView, VolumeView
 from webhook.reviews.readings import Basis, Readings, Wanted, gathered
 
 CLAIMS = {"shop/data": ClaimView("pv-1", "fast"), "shop/new": ClaimView("", "slow")}

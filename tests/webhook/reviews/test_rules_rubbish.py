@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from provisioner.model.driver import EBS_DRIVER
 from tests.webhook.reviews.pods import SHOP, ZONE, A, B, known
 from webhook.model import pod as model
+from webhook.model.cluster_view import ClassView
 from webhook.model.review import Json, encode
-from webhook.model.views import ClassView
-from webhook.reviews import binding_rules, claim_rules, pod_rules
+from webhook.reviews import claim_rules, pod_binding_rules, pod_rules
 
 names = st.sampled_from(["data", "web", "web-data", "none"])
 rubbish: st.SearchStrategy[Any] = st.recursive(
@@ -101,7 +101,7 @@ def test_any_pod_is_answered(found):
 
 @given(bindings, pods)
 def test_any_binding_of_any_pod_is_answered(found, bound):
-    verdict = binding_rules.judge(found, model.read(bound), READINGS, namespace=SHOP)
+    verdict = pod_binding_rules.judge(found, model.read(bound), READINGS, namespace=SHOP)
 
     assert is_an_answer(verdict.answer)
 

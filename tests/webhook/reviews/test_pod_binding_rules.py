@@ -17,7 +17,7 @@ from tests.webhook.reviews.pods import (
 )
 from webhook.model import pod as pods
 from webhook.model.review import Json
-from webhook.reviews import binding_rules as rule
+from webhook.reviews import pod_binding_rules as rule
 from webhook.reviews.readings import Basis, Readings
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from provisioner.model.zone import OUTPOST_KEYS
+from webhook.model.cluster_view import VolumeView
 from webhook.model.review import Answer, cut
-from webhook.model.views import VolumeView
 
 _MOST_OF_NAME = 40
 _MOST_OF_VALUE = 32
