@@ -63,7 +63,7 @@ class Webhook:
         self._settings = settings
         self._caches = Caches(client, metrics, settings.driver)
         self._lookup = ZoneLookup(Volumes(calls), metrics)
-        contexts = Contexts(settings.callers)
+        contexts = Contexts(settings.callers.authority)
         self._keeper = Keeper(
             client,
             contexts,

@@ -20,8 +20,7 @@ from provisioner.model.node_affinity import (
 )
 from provisioner.model.zone import OUTPOST_KEYS, ZONE_KEYS, ZONE_LABEL, outpost_segments
 from webhook.model.cluster_view import Zones
-from webhook.model.review import Json
-from webhook.reviews.documents import inside
+from webhook.model.review import Json, inside
 
 _REQUIRED = ("spec", "nodeAffinity", "required")
 _OUTPOST_KEY = OUTPOST_KEYS[-1]

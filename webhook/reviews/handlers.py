@@ -23,22 +23,30 @@ from webhook.metrics import WebhookMetrics
 from webhook.model import pod as pods
 from webhook.model.cluster_view import ClaimView, NodeView, VolumeView
 from webhook.model.pod import Pod
-from webhook.model.review import Answer, Handler, Json, Request, RequestOf, allow, deny
+from webhook.model.review import (
+    Answer,
+    Handler,
+    Json,
+    Request,
+    RequestOf,
+    Trouble,
+    allow,
+    deny,
+    inside,
+    unchecked,
+)
 from webhook.reviews import (
     claim_rules,
     label_rules,
     persistent_volume_rules,
     pod_binding_rules,
     pod_rules,
-    policy_rules,
     readings,
     storage_class_rules,
 )
 from webhook.reviews.caches import Caches, claim_view, node_view, volume_view
-from webhook.reviews.documents import inside
 from webhook.reviews.persistent_volume_rules import Doubt, Found
 from webhook.reviews.persistent_volume_words import explained
-from webhook.reviews.policy_rules import Trouble
 from webhook.reviews.readings import NO_OBJECT, Basis, Readings, Verdict, Wanted
 from webhook.reviews.zone_lookup import ZoneLookup
 
@@ -243,7 +251,7 @@ class Handlers:
     async def review_claim(self, request: Request, deadline: float) -> Answer:
         """Warnings about a new claim."""
         if not await self._caches.synced_by(deadline):
-            return policy_rules.unchecked(Trouble.BUDGET, strict=False)
+            return unchecked(Trouble.BUDGET, strict=False)
         document, namespace = request.object or {}, request.namespace
         view = LiveView(self._client, self._caches, self._driver)
         readings = view.readings(claim_rules.wanted(document, namespace), {})
@@ -291,7 +299,7 @@ class Handlers:
         if case.wanted == Wanted():
             return allow("NothingToDo")
         if not await self._caches.synced_by(deadline):
-            return policy_rules.unchecked(Trouble.BUDGET, strict=self._strict)
+            return unchecked(Trouble.BUDGET, strict=self._strict)
         zones, doubts = await self._zones(case, deadline)
         answer = await self._proved(case, zones, deadline)
         if answer.allowed and doubts:
