@@ -141,7 +141,7 @@ OUTSIDE = {
     "time",
 }
 # What decides and never acts, by the name of its folder or file.
-RULES = re.compile(r"(^|/)(model/.*|([a-z_]+_)?(rules|words)|readings|documents)\.py$")
+RULES = re.compile(r"(^|/)(model/.*|([a-z_]+_)?(rules|words))\.py$")
 BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.Match)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -86,7 +86,7 @@ def claim_view(claim: Claim) -> ClaimView:
 
     Nothing of one that is being deleted, a new one may take its name; and nothing of one that only
     asks for a persistent volume by name: that may be another claim's, or another tenant's. That it
-    is bound anybody can write: ``Readings.volume_of`` holds it against the persistent volume.
+    is bound anybody can write: ``ClusterView.volume_of`` holds it against the persistent volume.
     """
     if claim.deleting or (claim.spec.volume_name and not claim.is_bound):
         return ClaimView("", "")
