@@ -238,7 +238,7 @@ def test_the_end_waits_for_calls_longer_than_ec2_may_be_silent_about_one():
 
 
 def test_the_grace_period_is_longer_than_the_controller_takes_to_end():
-    takes_s = Settings().drain_s + app._MARKS_S + app._FLUSH_S + lease._RELEASE_S
+    takes_s = Settings().drain_s + app._UNTAG_S + app._FLUSH_S + lease._RELEASE_S
 
     assert pod()["spec"]["terminationGracePeriodSeconds"] >= takes_s + 10
 

@@ -1,4 +1,4 @@
-"""Tags on volumes: those of aws-ebs-csi-driver, and the mark of a volume nobody owns yet.
+"""Tags on volumes: those of aws-ebs-csi-driver, and ``unclaimed`` for a volume without an owner.
 
 Source: aws-ebs-csi-driver v1.64 docs/tagging.md and pkg/driver/constants.go (read 2026-11-21).
 """
@@ -95,7 +95,7 @@ def of_new_snapshot(
 ) -> tuple[tuple[str, str], ...]:
     """All tags that CreateSnapshot writes, sorted; ``name`` is what a snapshot is found by.
 
-    Extra tags win over all but the name and the mark of the driver, as of volumes.
+    Extra tags win over all but the name and the tags of the driver, as for volumes.
 
     Raises:
         ValueError: one sentence: they are more than EC2 allows.

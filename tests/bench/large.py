@@ -228,7 +228,7 @@ async def measure(cluster: Cluster) -> None:
 async def _taken_over(controller: Controller) -> None:
     controller.leading.set()
     claims = list(controller.caches.claims.values())
-    controller.marks.lineage.take_over(None, claims)
+    controller.unclaimed.leadership.take_over(None, claims)
     controller.provisioner.takeover.take_over(claims, None)
     controller.attacher.detacher.take_over()
     controller.snapshotter.take_over(None)

@@ -11,7 +11,7 @@ from provisioner.model import tags
 from provisioner.model.names import UNCLAIMED
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.up import Sandbox
-from tests.cluster import hands, reigns
+from tests.cluster import epochs, hands
 from tests.cluster.background import Background
 from tests.cluster.hands import Ec2Hand, Json
 from tests.cluster.replicas import Replica, eventually, installed
@@ -47,7 +47,7 @@ class Seen:
 async def _watch_sweeps(sandbox: Sandbox, api: Api, specimens: Specimens, hand: Ec2Hand) -> Seen:
     seen = Seen(specimens)
     await specimens.make(hand, api)
-    await reigns.of_ours(api)
+    await epochs.of_ours(api)
     hand.watch()
     replica = Replica(
         sandbox,

@@ -7,7 +7,7 @@ import pytest
 
 from provisioner.model.names import UNCLAIMED
 from provisioner.sandbox.api import Api
-from tests.cluster import hands, reigns, stock
+from tests.cluster import epochs, hands, stock
 from tests.cluster.background import Background
 from tests.cluster.hands import Ec2Hand
 from tests.cluster.replicas import Replica, eventually, installed
@@ -21,7 +21,7 @@ WITHIN_S = 10.0
 async def hand(background: Background, api: Api, namespace: str) -> AsyncIterator[Ec2Hand]:
     """EC2 that takes its usual seconds for everything; nobody holds the leases."""
     await installed(background)
-    await reigns.of_ours(api)
+    await epochs.of_ours(api)
     await hands.make_class(api, namespace)
     made = Ec2Hand(background.sandbox.ec2_endpoint)
     made.watch(latency="real")

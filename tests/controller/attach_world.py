@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from provisioner.controller.attaching.flow import Attacher
 from provisioner.controller.attaching.initialization import DataWaits
 from provisioner.controller.shared.caches import Caches
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.modifications import Modifications
 from provisioner.ec2.snapshots import Snapshots
@@ -80,7 +80,7 @@ class AttachWorld:
             attachments=self.ec2,
             watcher=self.watcher,
             data=DataWaits(self.arrivals, cast("EventRecorder", self.events)),
-            marks=Marks(volumes, self.caches, cluster_id=""),
+            unclaimed=UnclaimedTags(volumes, self.caches, cluster_id=""),
             metrics=metrics,
         )
         self.attacher.queue._random = lambda: 1.0  # the longest waits after a failure

@@ -24,14 +24,15 @@ from provisioner.controller.modifying.steps import (
 )
 from provisioner.controller.shared.services import Services
 from provisioner.kube.queue import KeyedQueue
+from provisioner.model.backoff import Backoff
 from provisioner.model.claim import Claim
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next, Settled, WhenWoken
-from provisioner.model.errors import KubeError, Reason
+from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason
 from provisioner.model.meta import KubeObject
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import VolumeAttributesClass
 
-_CONFLICT_S, _CONFLICT_MOST_S = 0.2, 5.0
+_CONFLICT = Backoff(0.2, 5.0)
 _SOON = Later(1.0)
 _MOST_STEPS = 12
 _ATTRIBUTES = frozenset({Part.ATTRIBUTES})
@@ -102,11 +103,11 @@ class Modifier:
         try:
             answer = await self._advance(uid, state)
         except KubeError as error:
-            if error.reason not in (Reason.CONFLICT, Reason.OBJECT_NOT_FOUND):
+            if error.reason not in CHANGED_MEANWHILE:
                 self._report_forbidden(claim, state, error)
                 raise
             state.conflicts += 1  # it has changed since it was read: that is no news
-            return Later(min(_CONFLICT_S * 2.0 ** min(state.conflicts, 16), _CONFLICT_MOST_S))
+            return Later(_CONFLICT.pause_s(state.conflicts))
         state.conflicts = 0
         return answer
 

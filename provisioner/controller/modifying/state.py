@@ -32,6 +32,7 @@ from provisioner.controller.modifying.rules import (
     View,
 )
 from provisioner.controller.shared.services import Services
+from provisioner.model.backoff import Backoff
 from provisioner.model.budget import IN_DOUBT_S, Ledger, name_of
 from provisioner.model.claim import Claim
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
@@ -48,7 +49,7 @@ _FRESH_WATCHED_S = 300.0
 _NOT_BEFORE_S = 1.0
 # No shorter, or what is left by a hair of rounding is waited for in circles.
 _LEAST_S = 0.1
-_NODE_PAUSE_S, _NODE_PAUSE_MOST_S = 5.0, 1800.0
+_NODE_PAUSE = Backoff(5.0, 1800.0, factor=4.0)
 
 
 @dataclass(slots=True)
@@ -361,11 +362,11 @@ class NodePauses:
                 known.until_s = None
             return 0.0
         if known is None:
-            known = self._refusals[uid] = _NodeRefusal(request, clock.now_s() + _NODE_PAUSE_S)
+            known = self._refusals[uid] = _NodeRefusal(request, clock.now_s() + _NODE_PAUSE.first_s)
         elif known.request != request:
             known.request, known.times, known.until_s = request, 0, clock.now_s()
         elif known.until_s is None:
-            pause_s = min(_NODE_PAUSE_S * 4.0 ** min(known.times, 8), _NODE_PAUSE_MOST_S)
+            pause_s = _NODE_PAUSE.pause_s(known.times)
             known.until_s, known.times = clock.now_s() + pause_s, known.times + 1
         return max(0.0, (known.until_s or 0.0) - clock.now_s())
 

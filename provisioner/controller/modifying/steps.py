@@ -22,6 +22,7 @@ from provisioner.controller.modifying.state import ClaimState, Observed, Observe
 from provisioner.controller.shared.services import Services
 from provisioner.ec2.batches import whole
 from provisioner.ec2.ceilings import ceiling_in
+from provisioner.model.backoff import Backoff
 from provisioner.model.budget import Ledger, Start, summary
 from provisioner.model.claim import Claim
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
@@ -470,7 +471,7 @@ class ModifySteps:
             (each.times for each in refusals if each.error.reason is error.reason), default=0
         )
         first_s = _SOON_AGAIN_S if error.reason in _PASSES else _AGAIN_S
-        again_s = min((error.retry_after_s or first_s) * 2.0 ** min(times, 8), _AGAIN_MOST_S)
+        again_s = Backoff(error.retry_after_s or first_s, _AGAIN_MOST_S).pause_s(times)
         if error.reason in _PERMANENT:
             again_s = _PERMANENT_AGAIN_S
         for part in parts:

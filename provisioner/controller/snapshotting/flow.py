@@ -52,7 +52,7 @@ from provisioner.model.errors import (
     Reason,
     StorageError,
 )
-from provisioner.model.leadership import Reign
+from provisioner.model.leadership import Epoch
 from provisioner.model.names import PENDING_SETTINGS
 from provisioner.model.volume_snapshot import (
     BEING_DELETED,
@@ -102,7 +102,7 @@ class Snapshotter:
         self._events = SnapshotEvents(services.events, self._writer, driver=driver, now=now)
         self._attempts: dict[str, Attempt] = {}
         self._doubted: set[str] = set()
-        self._reign: Reign | None = None
+        self._epoch: Epoch | None = None
         self._strangers_ended_at_s = 0.0
         self._snapshots = services.snapshots
         self._turns = services.snapshots.turns
@@ -120,18 +120,18 @@ class Snapshotter:
         self._caches.snapshots.subscribe(self._snapshot_changed)
         self._caches.snapshot_classes.subscribe(self._class_changed)
 
-    def take_over(self, reign: Reign | None) -> None:
+    def take_over(self, epoch: Epoch | None) -> None:
         """Note what another controller may have begun; None: nothing is proven of who led.
 
         Also for contents that are not here yet: their CRDs may be served, or listed, later.
         """
         now_s, now = clock.now_s(), self._now()
-        lasted_s = 0.0 if reign is None else reign.lasted_s(now)
+        lasted_s = 0.0 if epoch is None else epoch.lasted_s(now)
         self._strangers_ended_at_s = now_s - lasted_s
-        self._reign = reign or Reign.after([now], ())
+        self._epoch = epoch or Epoch.after([now], ())
         for content in self._caches.contents.values():
             created_at = content.metadata.creation_timestamp
-            if not content.snapshot_id and (reign is None or reign.may_predate(created_at)):
+            if not content.snapshot_id and (epoch is None or epoch.may_predate(created_at)):
                 self._doubted.add(content.uid)
 
     def _changed(
@@ -298,8 +298,8 @@ class Snapshotter:
         if content.uid in self._doubted:
             return True
         created_at = content.metadata.creation_timestamp
-        reign = self._reign
-        return not content.snapshot_id and reign is not None and reign.may_predate(created_at)
+        epoch = self._epoch
+        return not content.snapshot_id and epoch is not None and epoch.may_predate(created_at)
 
     async def _look_up(self, content: VolumeSnapshotContent) -> _Going:
         """Search for a snapshot that may have been taken.

@@ -15,7 +15,7 @@ from provisioner.controller.attaching.rules import (
     Prepare,
     Refuse,
     Target,
-    Unmark,
+    Untag,
     View,
     Wait,
     is_new,
@@ -234,8 +234,8 @@ def test_an_inline_volume_has_no_object_to_hold():
     assert step(persistent_volume=None) == Attach(TARGET)
 
 
-def test_a_marked_volume_is_never_attached():
-    assert step(View(marked=True)) == Unmark(VOLUME)
+def test_a_tagged_volume_is_never_attached():
+    assert step(View(unclaimed=True)) == Untag(VOLUME)
 
 
 @pytest.mark.parametrize(
@@ -282,10 +282,10 @@ def test_that_other_instances_may_have_the_volume_too_goes_with_the_device():
     )
 
 
-def test_an_attached_volume_that_shows_the_mark_is_not_reported_yet():
+def test_an_attached_volume_that_shows_the_tag_is_not_reported_yet():
     seen = a_volume(on={INSTANCE: State.ATTACHED}, tags={UNCLAIMED: "Delete"})
 
-    assert step(View(call=asked(), seen=seen)) == Unmark(VOLUME)
+    assert step(View(call=asked(), seen=seen)) == Untag(VOLUME)
 
 
 @pytest.mark.parametrize("kind", list(Kind))
@@ -440,7 +440,7 @@ views = st.builds(
         tags=st.sampled_from([{}, {UNCLAIMED: "Delete"}]),
     ),
     missing_for_s=st.none() | st.floats(0, 200),
-    marked=st.booleans(),
+    unclaimed=st.booleans(),
 )
 objects = st.none() | st.builds(
     a_persistent_volume,
@@ -486,7 +486,7 @@ def test_every_attachment_has_a_next_step(
     prepared = ATTACHER_FINALIZER in wish.finalizers and held
     assert isinstance(answer, Prepare) != prepared
     if isinstance(answer, Attach):
-        assert not view.marked
+        assert not view.unclaimed
     if isinstance(answer, Attached):
         assert view.seen is not None
         on = view.seen.on(INSTANCE)

@@ -22,26 +22,27 @@ import structlog
 from provisioner import clock
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.informer import Informer
+from provisioner.model.backoff import Backoff
 from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.meta import KubeObject
-from webhook.certificates import configurations, issuing, rotation_rules, tls_secret
-from webhook.certificates.configurations import (
+from webhook.certificates import issuing, rotation_rules, tls_secret, webhook_configurations
+from webhook.certificates.issuing import Authority, CertificateError, Names
+from webhook.certificates.rotation_rules import Pair, Publish, Seen, Step, Wait, Waits
+from webhook.certificates.tls import Contexts
+from webhook.certificates.tls_secret import CERTIFICATE, KEY, SECRETS, Changes, Held, Secret
+from webhook.certificates.webhook_configurations import (
     MUTATING_CONFIGURATIONS,
     VALIDATING_CONFIGURATIONS,
     Configurations,
     Registered,
 )
-from webhook.certificates.issuing import Authority, CertificateError, Names
-from webhook.certificates.rotation_rules import Pair, Publish, Seen, Step, Wait, Waits
-from webhook.certificates.tls import Contexts
-from webhook.certificates.tls_secret import CERTIFICATE, KEY, SECRETS, Changes, Held, Secret
 from webhook.metrics import WebhookMetrics
 
 # After a step, until the next look; doubled while one follows the other without rest, as when
 # somebody undoes each.
 _PACE_S, _PACE_MOST_S = 0.02, 5.0
 _CALM_S = 10.0
-_BACKOFF_BASE_S, _BACKOFF_CAP_S = 0.1, 10.0
+_BACKOFF = Backoff(0.1, 10.0)
 # A replica that could not read the Secret for so long is not asked by others either: it would not
 # see a new certificate, and its caches are as old.
 _DEAF_S = 300.0
@@ -264,7 +265,7 @@ class Keeper:
             bundle = held.bundle(step.authorities)
             await self._counted(step, registration.publish(found, bundle))
         else:
-            trusted = self._ours_first(configurations.authorities_in(found))
+            trusted = self._ours_first(webhook_configurations.authorities_in(found))
             changes = tls_secret.after(step, held, self._names, now, trusted)
             await self._counted(step, self._write(secret, changes, step))
         await asyncio.sleep(self._next_pace_s())
@@ -274,10 +275,10 @@ class Keeper:
         """What is trusted now, and for how long it has been."""
         at_s, served = clock.now_s(), self._served.pair
         asked = {*held.content.known, *([served.authority] if served else [])}
-        there = configurations.authorities_in(found)
+        there = webhook_configurations.authorities_in(found)
         return Seen(
             found={authority.fingerprint for authority in there if not authority.expired(now)},
-            trusted_s=self._trusted.note(configurations.trusted_by_all(found, asked), at_s),
+            trusted_s=self._trusted.note(webhook_configurations.trusted_by_all(found, asked), at_s),
         )
 
     def _ours_first(self, trusted: list[Authority]) -> list[Authority]:
@@ -358,9 +359,9 @@ class Keeper:
         return max(error.retry_after_s or 0.0, self._backoff_s())
 
     def _backoff_s(self) -> float:
-        ceiling = min(_BACKOFF_CAP_S, _BACKOFF_BASE_S * 2.0 ** min(self._failures, 16))
+        pause_s = _BACKOFF.jittered_s(self._failures, random.random())  # noqa: S311 -- no secret
         self._failures += 1
-        return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 -- no secret
+        return pause_s
 
     def _tell_once(self, problem: str, **more: object) -> None:
         if problem != self._said:

@@ -1,4 +1,4 @@
-"""Leases that prove a long reign of ours: a cluster that nobody else has worked in for a day."""
+"""Leases that prove a long epoch of ours: a cluster that nobody else has worked in for a day."""
 
 from __future__ import annotations
 
