@@ -24,12 +24,12 @@ from provisioner.node.instance.metadata import ENDPOINT, Imds, Metadata
 from provisioner.node.metrics import collector
 from provisioner.node.metrics.collector import VolumeCollector, VolumeNames
 from provisioner.node.metrics.counters import NodeMetrics
-from provisioner.node.mounting.forgotten import Forgotten
-from provisioner.node.mounting.mounted import Expander, Usages
+from provisioner.node.mounting.expand import Expander, Usages
+from provisioner.node.mounting.leaked_mounts import Forgotten
 from provisioner.node.mounting.publish import Publisher
 from provisioner.node.mounting.stage import Stager
 from provisioner.node.mounting.tools import Tools
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.blocking import Patience
 from provisioner.node.runtime.programs import Programs, check_kernel
 from provisioner.node.settings import NodeSettings
 

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from provisioner.model.attachment_limit import LIMIT_ANNOTATION
-from provisioner.model.instance_identity import TYPE_LABEL
+from provisioner.model.node import TYPE_LABEL
 from tests.cluster import bare_nodes
 from tests.cluster.background import Background
 from tests.cluster.bare_nodes import Nodes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from provisioner.node.devices.lookup import Devices
 from provisioner.node.formatting.format import FileSystemWish, Formatter
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.blocking import Patience
 from provisioner.node.runtime.programs import Programs
 from tests.node.loop_disks import VOLUME, Consents, Machine
 

@@ -8,7 +8,7 @@ from provisioner.model.errors import NodeError
 from provisioner.node.devices.lookup import Device, Devices
 from provisioner.node.formatting.format import FileSystemWish, Formatter, Found
 from provisioner.node.formatting.rules import MARK_BYTES, is_mark_of, mark_offsets
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.blocking import Patience
 from provisioner.node.runtime.programs import Programs
 from tests.node.loop_disks import SIZE_BYTES, VOLUME, Consents, Disk, Machine
 

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from provisioner.model.errors import StorageError
-from provisioner.model.node_requests import AccessMode, Capability, Publish, Stage
-from provisioner.model.node_view import AttachmentView
 from provisioner.node.formatting.format import Consents
 from provisioner.node.formatting.rules import Consent
+from provisioner.node.instance.documents import AttachmentView
+from provisioner.node.mounting.expand import Expander, Usages
 from provisioner.node.mounting.flush import FLUSH_S
-from provisioner.node.mounting.mounted import Expander, Usages
 from provisioner.node.mounting.publish import Publisher
 from provisioner.node.mounting.stage import Stager
 from provisioner.node.mounting.tools import Tools
+from provisioner.node.requests import AccessMode, Capability, Publish, Stage
 from provisioner.node.runtime import mount_table_rules
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.blocking import Patience
 from provisioner.node.runtime.programs import PATH, Programs
 from provisioner.node.runtime.sysfs import Roots
 

@@ -18,7 +18,7 @@ from provisioner.model.errors import NodeError, Reason
 from provisioner.node.devices import nvme, rules
 from provisioner.node.devices.rules import Candidate, Unfit
 from provisioner.node.runtime import sysfs
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.blocking import Patience
 from provisioner.node.runtime.sysfs import Roots
 
 T = TypeVar("T")

@@ -58,8 +58,8 @@ from provisioner.node.formatting.rules import (
 )
 from provisioner.node.formatting.rules import HEAD_BYTES as SUPERBLOCK_BYTES
 from provisioner.node.instance.kube import NodeKube
+from provisioner.node.runtime.blocking import NotStartedError, Patience
 from provisioner.node.runtime.operations import unbroken
-from provisioner.node.runtime.patience import NotStartedError, Patience
 from provisioner.node.runtime.programs import Programs
 
 log = structlog.get_logger(__name__)

@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 
 from provisioner.model.errors import KubeError, NodeError, Reason
-from provisioner.model.node_view import NodeView
+from provisioner.node.instance.documents import NodeView
 from provisioner.node.instance.drain_rules import why_going
 from provisioner.node.instance.kube import NodeKube
 from provisioner.node.runtime import mount_table_rules

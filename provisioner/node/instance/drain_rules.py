@@ -5,8 +5,8 @@ Kubernetes "Node Shutdowns"; kubelet 1.36 pkg/kubelet/nodeshutdown, nodestatus (
 puts what it says among other reasons, in the message).
 """
 
-from provisioner.model.node_view import NodeView
 from provisioner.model.taint import CORDONED, OUT_OF_SERVICE
+from provisioner.node.instance.documents import NodeView
 
 _GOING = frozenset(
     {

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from provisioner.model import instance_identity
 from provisioner.model.attachment_limit import (
     LIMIT_ANNOTATION,
     UNKNOWN,
@@ -16,11 +15,12 @@ from provisioner.model.attachment_limit import (
     known_limit,
 )
 from provisioner.model.errors import KubeError, NodeError, Reason, StorageError
-from provisioner.model.instance_identity import TYPE_LABEL
-from provisioner.model.node_requests import NodeInfo
+from provisioner.model.node import TYPE_LABEL
+from provisioner.node.instance import documents
 from provisioner.node.instance.kube import NodeKube
 from provisioner.node.instance.metadata import Metadata
 from provisioner.node.instance.volume_limit_rules import LimitOptions, max_volumes
+from provisioner.node.requests import NodeInfo
 
 # How long it is believed that a volume is ours or foreign: it may be given to Kubernetes where it
 # is, or taken from it.
@@ -138,7 +138,7 @@ class Info:
         async with self._lock:
             identity = await self._metadata.identity()
             fitting = await self._max_volumes(identity.instance_type)
-        return NodeInfo(identity.instance_id, fitting, instance_identity.segments_of(identity))
+        return NodeInfo(identity.instance_id, fitting, documents.segments_of(identity))
 
     async def _max_volumes(self, instance_type: str) -> int:
         if self._options.attach_limit is not None:

@@ -19,8 +19,8 @@ from provisioner.model import depth
 from provisioner.model.attachment import attachment_name
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import KubeError, NodeError, Reason
-from provisioner.model.node_view import AttachmentView, NodeView
 from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.node.instance.documents import AttachmentView, NodeView
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 USER_AGENT = "ebs-provisioner-node"

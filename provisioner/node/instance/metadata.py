@@ -15,9 +15,9 @@ from typing import Self, TypeVar
 import aiohttp
 import structlog
 
-from provisioner.model import instance_identity
 from provisioner.model.errors import KubeError, NodeError, Reason
-from provisioner.model.node_view import InstanceIdentity
+from provisioner.node.instance import documents
+from provisioner.node.instance.documents import InstanceIdentity
 from provisioner.node.instance.kube import NodeKube
 from provisioner.node.runtime.sysfs import Roots
 
@@ -273,7 +273,7 @@ class Metadata:
         try:
             document = await self._imds.get("dynamic/instance-identity/document")
             outpost_arn = await self._imds.get("meta-data/outpost-arn") or ""
-            return instance_identity.of_document((document or "").encode(), outpost_arn.strip())
+            return documents.of_document((document or "").encode(), outpost_arn.strip())
         except (NodeError, ValueError) as exc:
             if not self._silence_told:
                 log.warning(
@@ -288,7 +288,7 @@ class Metadata:
         said = ""
         while True:
             try:
-                found = instance_identity.of_node(await self._kube.node())
+                found = documents.of_node(await self._kube.node())
                 return await self._held_against_board(found)
             except (KubeError, ValueError) as exc:
                 why = str(exc)

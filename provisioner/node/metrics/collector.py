@@ -29,7 +29,7 @@ from provisioner.node.devices.lookup import Device, Devices
 from provisioner.node.instance.kube import NodeKube
 from provisioner.node.metrics import nvme_statistics_rules
 from provisioner.node.metrics.nvme_statistics_rules import Latencies, Statistics
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.blocking import Patience
 
 # How long a volume without an attachment is left alone: the root volume has none for good.
 FOREIGN_S = 300.0

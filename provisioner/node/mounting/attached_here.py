@@ -19,8 +19,8 @@ from provisioner.node.instance.kube import NodeKube
 from provisioner.node.instance.metadata import Metadata
 from provisioner.node.mounting.mounts import Mounts
 from provisioner.node.runtime import mount_table_rules
+from provisioner.node.runtime.blocking import Patience
 from provisioner.node.runtime.paths import noted_volume
-from provisioner.node.runtime.patience import Patience
 
 log = structlog.get_logger(__name__)
 

@@ -15,8 +15,8 @@ import structlog
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.devices.lookup import Device, Devices
 from provisioner.node.formatting import file_system_rules as rules
+from provisioner.node.runtime.blocking import Patience
 from provisioner.node.runtime.mount_table_rules import Mount
-from provisioner.node.runtime.patience import Patience
 from provisioner.node.runtime.programs import Programs, Ran
 
 log = structlog.get_logger(__name__)

@@ -18,8 +18,8 @@ from provisioner.model.errors import NodeError, Reason
 from provisioner.node.mounting import rules
 from provisioner.node.mounting.rules import Seen
 from provisioner.node.runtime import mount_table_rules
+from provisioner.node.runtime.blocking import Patience
 from provisioner.node.runtime.mount_table_rules import Mount
-from provisioner.node.runtime.patience import Patience
 from provisioner.node.runtime.programs import Programs
 from provisioner.node.runtime.sysfs import Roots
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import structlog
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import Publish, Unpublish
 from provisioner.node.mounting import rules
 from provisioner.node.mounting.deadline_rules import patience_s
-from provisioner.node.mounting.mounted import ForeignMountError, LeftMounted
+from provisioner.node.mounting.expand import ForeignMountError, LeftMounted
 from provisioner.node.mounting.rules import Place
 from provisioner.node.mounting.stage import DEVICE_PATH, PARTITION
 from provisioner.node.mounting.tools import Tools
+from provisioner.node.requests import Publish, Unpublish
 from provisioner.node.runtime import mount_table_rules
 from provisioner.node.runtime.mount_table_rules import Mount
 

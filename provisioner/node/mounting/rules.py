@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from provisioner.model.errors import Reason
-from provisioner.model.node_requests import Capability
+from provisioner.node.requests import Capability
 from provisioner.node.runtime.mount_table_rules import Mount
 
 # One option; a quoted value may hold commas: context="system_u:object_r:container_file_t:s0:c1,c2".

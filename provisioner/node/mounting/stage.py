@@ -17,16 +17,16 @@ import structlog
 
 from provisioner.model.attachment import MADE_FROM, MULTI_ATTACH
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import Stage, Unstage
 from provisioner.node.devices.lookup import Device
 from provisioner.node.formatting import file_system_rules as rules
 from provisioner.node.formatting.file_system_rules import Checked
 from provisioner.node.formatting.format import FileSystemWish
 from provisioner.node.mounting import rules as mounting
 from provisioner.node.mounting.deadline_rules import patience_s
-from provisioner.node.mounting.mounted import ForeignMountError, LeftMounted
+from provisioner.node.mounting.expand import ForeignMountError, LeftMounted
 from provisioner.node.mounting.rules import Place
 from provisioner.node.mounting.tools import Tools
+from provisioner.node.requests import Stage, Unstage
 from provisioner.node.runtime import mount_table_rules
 from provisioner.node.runtime.mount_table_rules import Mount
 

@@ -11,9 +11,9 @@ from provisioner.node.mounting.attached_here import AttachedHere
 from provisioner.node.mounting.flush import FLUSH_S, Flushes
 from provisioner.node.mounting.growth import Growth
 from provisioner.node.mounting.mounts import Mounts
+from provisioner.node.runtime.blocking import Patience
 from provisioner.node.runtime.operations import Operations
 from provisioner.node.runtime.paths import Paths
-from provisioner.node.runtime.patience import Patience
 from provisioner.node.runtime.programs import Programs
 from provisioner.node.runtime.sysfs import Roots
 

@@ -17,8 +17,8 @@ import structlog
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.volume import normalised_handle
+from provisioner.node.runtime.blocking import Patience
 from provisioner.node.runtime.mount_table_rules import Mount
-from provisioner.node.runtime.patience import Patience
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

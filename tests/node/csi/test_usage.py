@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import Stats, Usage
+from provisioner.node.requests import Stats, Usage
 from tests.node.machine import MIB, OTHER, VOLUME, Machine, run
 
 pytest_plugins = ("tests.node.machine_fixtures",)

@@ -8,7 +8,7 @@ import pytest
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.devices.lookup import Devices
 from provisioner.node.runtime import sysfs
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.blocking import Patience
 from tests.node.loop_disks import NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME
 
 pytest_plugins = ("tests.node.loop_fixtures",)

@@ -13,8 +13,8 @@ from provisioner.model.errors import KubeError, NodeError, Reason
 from provisioner.node.devices.lookup import Devices
 from provisioner.node.formatting.format import FileSystemWish, Formatter, Found
 from provisioner.node.formatting.rules import MARK_BYTES, mark_block, mark_offsets
+from provisioner.node.runtime.blocking import Patience
 from provisioner.node.runtime.operations import Operations
-from provisioner.node.runtime.patience import Patience
 from provisioner.node.runtime.programs import PATH, Programs
 from tests.node.loop_disks import MIB, NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME, run
 

@@ -11,7 +11,7 @@ from provisioner.model.errors import NodeError, Reason
 from provisioner.node.devices.lookup import Devices
 from provisioner.node.formatting.format import FileSystemWish, Formatter
 from provisioner.node.runtime import sysfs
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.blocking import Patience
 from provisioner.node.runtime.programs import Programs
 from provisioner.node.runtime.sysfs import Roots
 from tests.node.foreign_data import dos_partitions

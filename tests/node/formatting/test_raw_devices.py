@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import AccessMode, Unpublish, Unstage
 from provisioner.node.formatting.exclusive import ClaimedDevice
 from provisioner.node.formatting.rules import MARK_BYTES, mark_block, mark_offsets
+from provisioner.node.requests import AccessMode, Unpublish, Unstage
 from tests.node.loop_disks import NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME
 from tests.node.machine import MIB
 

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from provisioner.model.node_view import NodeView
+from provisioner.node.instance.documents import NodeView
 from provisioner.node.instance.drain_rules import why_going
 
 

@@ -9,8 +9,8 @@ import pytest
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.node import NodeSpec
-from provisioner.model.node_view import NodeView
 from provisioner.node.instance import metadata
+from provisioner.node.instance.documents import NodeView
 from provisioner.node.instance.kube import NodeKube
 from provisioner.node.instance.metadata import Metadata
 from provisioner.node.runtime.sysfs import Roots

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from provisioner import process
 from provisioner.node.metrics.collector import VolumeCollector, VolumeNames
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.blocking import Patience
 from tests.node.collector_world import GIB, Machine
 from tests.node.statistics_pages import histogram, page
 from tests.test_probes import fetch, fine

@@ -5,7 +5,7 @@ import pytest
 from provisioner.node.instance.info import Foreign
 from provisioner.node.instance.metadata import Metadata
 from provisioner.node.metrics.collector import PREFIX, VolumeCollector, VolumeNames
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.blocking import Patience
 from tests.node.machine import MIB, OTHER, VOLUME
 
 pytest_plugins = ("tests.node.machine_fixtures", "tests.node.kube_fixtures")

@@ -15,10 +15,10 @@ from structlog.testing import capture_logs
 
 from provisioner.model.errors import KubeError, NodeError, Reason
 from provisioner.model.meta import ObjectMeta
-from provisioner.model.node_requests import Expand
-from provisioner.model.node_view import AttachmentStatus, AttachmentView
+from provisioner.node.instance.documents import AttachmentStatus, AttachmentView
 from provisioner.node.mounting.attached_here import AttachedHere
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.requests import Expand
+from provisioner.node.runtime.blocking import Patience
 from tests.node.machine import INSTANCE, MIB, OTHER, VOLUME, Disk, Machine, run
 
 pytest_plugins = ("tests.node.machine_fixtures",)

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import Unpublish, Unstage
 from provisioner.node.devices.lookup import Devices
 from provisioner.node.formatting import exclusive
 from provisioner.node.formatting import format as formatting
 from provisioner.node.formatting.format import FileSystemWish, Formatter
 from provisioner.node.mounting import growth
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.requests import Unpublish, Unstage
+from provisioner.node.runtime.blocking import Patience
 from provisioner.node.runtime.programs import Programs
 from tests.node import threads
 from tests.node.loop_disks import NEEDS_LOOP_DEVICES, VOLUME, Consents

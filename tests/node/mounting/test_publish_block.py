@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import Unpublish
+from provisioner.node.requests import Unpublish
 from tests.node.machine import OTHER, VOLUME, Machine
 
 pytest_plugins = ("tests.node.machine_fixtures",)

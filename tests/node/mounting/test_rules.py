@@ -5,9 +5,9 @@ import errno
 import pytest
 
 from provisioner.model.errors import Reason
-from provisioner.model.node_requests import AccessMode, Capability
 from provisioner.node.mounting import rules
 from provisioner.node.mounting.rules import Place, Seen
+from provisioner.node.requests import AccessMode, Capability
 from provisioner.node.runtime.mount_table_rules import Mount
 
 HERE, THERE = "259:3", "259:4"

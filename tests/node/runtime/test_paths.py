@@ -6,8 +6,8 @@ import socket
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
+from provisioner.node.runtime.blocking import Patience
 from provisioner.node.runtime.paths import Paths
-from provisioner.node.runtime.patience import Patience
 
 pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.blocking import Patience
 from tests.node import threads
 
 pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
@@ -112,7 +112,7 @@ async def test_a_thread_that_cannot_be_started_keeps_nobody():
 def test_the_end_of_the_process_does_not_wait():
     script = (
         "import asyncio, threading\n"
-        "from provisioner.node.runtime.patience import Patience\n"
+        "from provisioner.node.runtime.blocking import Patience\n"
         "async def main():\n"
         "    waiter = asyncio.ensure_future(\n"
         "        Patience().call('a', threading.Event().wait, what='it'))\n"

@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 
 from provisioner.model.errors import NodeError, Outcome, Reason, StorageError
-from provisioner.model.node_requests import Expand, Stats, Usage
 from provisioner.node.devices.lookup import Device
 from provisioner.node.mounting.deadline_rules import patience_s
 from provisioner.node.mounting.tools import Tools
+from provisioner.node.requests import Expand, Stats, Usage
 from provisioner.node.runtime import mount_table_rules
 from provisioner.node.runtime.mount_table_rules import Mount
 

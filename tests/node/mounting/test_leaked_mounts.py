@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from provisioner.model.errors import KubeError
-from provisioner.model.node_requests import Stage, Unpublish
-from provisioner.node.mounting.forgotten import Forgotten
+from provisioner.node.mounting.leaked_mounts import Forgotten
+from provisioner.node.requests import Stage, Unpublish
 from provisioner.node.runtime import mount_table_rules as rules
 from provisioner.node.runtime.mount_table_rules import Mount
 from tests.node.machine import OTHER, VOLUME, Machine
