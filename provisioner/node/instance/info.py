@@ -33,7 +33,7 @@ _DEVICE = re.compile(r"^(?:/dev/)?(?:sd|xvd)?([a-z]+)[0-9]*$")
 log = structlog.get_logger(__name__)
 
 
-class Foreign:
+class ForeignVolumes:
     """Counts the EBS volumes on this instance that no attachment of ours explains.
 
     A volume is ours if Kubernetes says so in the Node's status, or if there is an attachment of it
@@ -112,7 +112,7 @@ class Info:
         self,
         kube: NodeKube,
         metadata: Metadata,
-        foreign: Foreign,
+        foreign: ForeignVolumes,
         options: LimitOptions,
         *,
         note_believed_s: float = NOTE_BELIEVED_S,
