@@ -36,6 +36,7 @@ PAGES = {
         f"reference/{name}"
         for name in ("options", "metrics", "events", "mount-options", "iam", "rbac")
     ),
+    *(f"reference/messages/{name}" for name in ("controller", "node", "webhook", "shared")),
     *(
         f"design/{name}"
         for name in (

@@ -45,7 +45,7 @@ _URGENCIES = {
     "DeleteVolume": Urgency.DELETION,
     "DeleteSnapshot": Urgency.DELETION,
 }
-# At the end of a process marks still come off: whoever comes next must find none.
+# Unclaimed tags are still removed while a process ends, so that the next leader finds none.
 _LAST_CHANGES = frozenset({"DeleteTags"})
 # What is in another Region or account is answered so.
 _GONE = frozenset({Reason.VOLUME_NOT_FOUND, Reason.INSTANCE_NOT_FOUND, Reason.SNAPSHOT_NOT_FOUND})

@@ -17,10 +17,11 @@ from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES
 from provisioner.metrics import Metrics
-from provisioner.model.budget import ANNOTATION, Ledger
+from provisioner.model.budget import Ledger
 from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot
 from provisioner.model.modification import Modification, ModificationState
+from provisioner.model.names import MODIFICATIONS
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.sentences import printable
@@ -161,7 +162,7 @@ def _allowance(
     now: datetime,
 ) -> Allowance:
     ledger = Ledger.read(
-        persistent_volume.annotations.get(ANNOTATION),
+        persistent_volume.annotations.get(MODIFICATIONS),
         persistent_volume_uid=persistent_volume.uid,
         volume_id=volume_id,
     )

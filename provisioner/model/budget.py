@@ -15,8 +15,6 @@ import msgspec
 
 from provisioner.model.modification import Modification, ModifyRequest
 
-# On the persistent volume: a JSON object, see ``Ledger.text``.
-ANNOTATION = "ebs-provisioner.io/modifications"
 MOST = 4
 WINDOW = timedelta(hours=24)
 # So long EC2 may hide what it has begun; then it was never sent, or refused.

@@ -49,6 +49,7 @@ from provisioner.kube.resources import (
 from provisioner.kube.wire import Listing, WatchLine
 from provisioner.metrics import Metrics
 from provisioner.model import tags
+from provisioner.model.names import UNCLAIMED
 from provisioner.model.volume import Volume, VolumeState
 from tests.bench.processes import memory_mib
 
@@ -227,7 +228,7 @@ async def measure(cluster: Cluster) -> None:
 async def _taken_over(controller: Controller) -> None:
     controller.leading.set()
     claims = list(controller.caches.claims.values())
-    controller.marks.lineage.take_over(None, claims)
+    controller.unclaimed.leadership.take_over(None, claims)
     controller.provisioner.takeover.take_over(claims, None)
     controller.attacher.detacher.take_over()
     controller.snapshotter.take_over(None)
@@ -439,7 +440,7 @@ def _class(_: int) -> dict[str, Any]:
 def _volume(n: int) -> Volume:
     owner = tags.Owner(f"team-{n % 200}", f"data-app-{n}", _name(n), "Delete")
     written = dict(tags.of_new_volume(owner, cluster_id="bench", extra={}))
-    del written[tags.UNCLAIMED]
+    del written[UNCLAIMED]
     return Volume(
         volume_id=f"vol-{n:017x}",
         state=VolumeState.IN_USE,

@@ -12,8 +12,9 @@ import pytest
 
 from provisioner.model.attachment import attachment_name
 from provisioner.model.errors import KubeError, Reason
+from provisioner.model.names import FORMAT_CONSENT
 from provisioner.node.formatting.format import Consents
-from provisioner.node.formatting.rules import CONSENT, Consent
+from provisioner.node.formatting.rules import Consent
 from provisioner.node.instance.info import ForeignVolumes, Info
 from provisioner.node.instance.kube import ApiServer, NodeKube
 from provisioner.node.instance.metadata import Metadata
@@ -149,7 +150,7 @@ async def test_consent_is_read_from_the_persistent_volume(kube: NodeKube, volume
     consents = Consents(kube)
     assert await consents.of(volume.id) == Consent(volume.name, None)
 
-    annotations = {"metadata": {"annotations": {CONSENT: "yes"}}}
+    annotations = {"metadata": {"annotations": {FORMAT_CONSENT: "yes"}}}
     await api.patch(f"{PVS}/{volume.name}", annotations)
     assert await consents.of(volume.id) == Consent(volume.name, "yes")
 

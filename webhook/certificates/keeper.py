@@ -22,6 +22,7 @@ import structlog
 from provisioner import clock
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.informer import Informer
+from provisioner.model.backoff import Backoff
 from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.meta import KubeObject
 from webhook.certificates import configurations, issuing, rotation_rules, tls_secret
@@ -41,7 +42,7 @@ from webhook.metrics import WebhookMetrics
 # somebody undoes each.
 _PACE_S, _PACE_MOST_S = 0.02, 5.0
 _CALM_S = 10.0
-_BACKOFF_BASE_S, _BACKOFF_CAP_S = 0.1, 10.0
+_BACKOFF = Backoff(0.1, 10.0)
 # A replica that could not read the Secret for so long is not asked by others either: it would not
 # see a new certificate, and its caches are as old.
 _DEAF_S = 300.0
@@ -358,9 +359,9 @@ class Keeper:
         return max(error.retry_after_s or 0.0, self._backoff_s())
 
     def _backoff_s(self) -> float:
-        ceiling = min(_BACKOFF_CAP_S, _BACKOFF_BASE_S * 2.0 ** min(self._failures, 16))
+        pause_s = _BACKOFF.jittered_s(self._failures, random.random())  # noqa: S311 -- no secret
         self._failures += 1
-        return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 -- no secret
+        return pause_s
 
     def _tell_once(self, problem: str, **more: object) -> None:
         if problem != self._said:

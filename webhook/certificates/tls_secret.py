@@ -19,6 +19,7 @@ import msgspec
 
 from provisioner.kube.resources import Resource
 from provisioner.model.meta import KubeObject
+from provisioner.model.names import CERTIFICATES
 from webhook.certificates import issuing
 from webhook.certificates.issuing import Authority, CertificateError, Names
 from webhook.certificates.rotation_rules import MOST_AUTHORITIES, Adopt, Content, Make, Pair, Sign
@@ -27,8 +28,6 @@ BUNDLE, AUTHORITY_KEY = "ca.crt", "ca.key"
 CERTIFICATE, KEY = "tls.crt", "tls.key"
 # Of releases that threw each authority's key away.
 _FORMER = ("next.crt", "next.key", "retired.crt")
-# For people: nothing reads it.
-ANNOTATION = "ebs-provisioner.io/certificates"
 
 Changes = dict[str, bytes | None]
 Json = dict[str, Any]
@@ -156,7 +155,7 @@ def _usable(certificate: bytes, key: bytes, known: tuple[Authority, ...], names:
 
 
 def _told(what: str, now: datetime) -> dict[str, str]:
-    return {ANNOTATION: f"{what} {now:%Y-%m-%dT%H:%M:%SZ}"}
+    return {CERTIFICATES: f"{what} {now:%Y-%m-%dT%H:%M:%SZ}"}
 
 
 def _bundle(trusted: Iterable[Authority], now: datetime) -> bytes:

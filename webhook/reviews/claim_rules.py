@@ -12,8 +12,8 @@ import msgspec
 
 from provisioner.inspect import class_check_rules
 from provisioner.model.claim import Claim
+from provisioner.model.names import CLONE_ACROSS_ZONES
 from provisioner.model.sentences import listed
-from provisioner.model.storage_class import ACROSS_ZONES
 from webhook.model.review import Answer, Json, allow
 from webhook.model.views import ClassView, Zones
 from webhook.reviews.readings import Readings, Wanted
@@ -110,7 +110,7 @@ def _about_source(
             f'it is a clone of claim "{source.partition("/")[2]}", whose volume is '
             f'in {listed(volume.zones)}, but class "{name}" only allows {listed(allowed)}; '
             "a clone lies in its source's zone: restore a snapshot instead, or have the class "
-            f'clone across zones by the annotation {ACROSS_ZONES}: "true"'
+            f'clone across zones by the annotation {CLONE_ACROSS_ZONES}: "true"'
         )
 
 

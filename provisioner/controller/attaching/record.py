@@ -9,8 +9,9 @@ from provisioner.controller.attaching.rules import Attached, Target
 from provisioner.controller.shared.caches import Caches
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES
-from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment, attachment_metadata
+from provisioner.model.attachment import NODE_ID, Attachment, attachment_metadata
 from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.model.names import VOLUME_ID
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
 
 # gRPC codes, which kubelet and the volume controller read in attachError.errorCode.

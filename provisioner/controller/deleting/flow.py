@@ -14,7 +14,7 @@ from structlog.contextvars import bind_contextvars
 from provisioner import clock
 from provisioner.controller.deleting import rules
 from provisioner.controller.shared.caches import Caches
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient, Patch, find
 from provisioner.kube.events import EventRecorder, Regarding
@@ -50,7 +50,7 @@ class Deleter:
         client: KubeClient,
         caches: Caches,
         volumes: Volumes,
-        marks: Marks,
+        unclaimed: UnclaimedTags,
         events: EventRecorder,
         metrics: Metrics,
     ) -> None:
@@ -58,7 +58,7 @@ class Deleter:
         self._client = client
         self._caches = caches
         self._volumes = volumes
-        self._marks = marks
+        self._unclaimed = unclaimed
         self._events = events
         self._metrics = metrics
         self._refused_at_s: dict[str, float] = {}
@@ -138,7 +138,7 @@ class Deleter:
             await self._volumes.delete(volume_id, gate=lambda: self._look_again(found))
         except StorageError as error:
             raise self._told(found, error) from error
-        self._marks.forget(volume_id)
+        self._unclaimed.forget(volume_id)
         deleted = await self._delete_object(found)
         if deleted is not None:
             self._caches.persistent_volumes.observe(deleted)

@@ -6,6 +6,7 @@ mean another look.
 """
 
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 import structlog
 from structlog.contextvars import bind_contextvars
@@ -17,21 +18,22 @@ from provisioner.controller.modifying.record import ModifyRecord
 from provisioner.controller.modifying.rules import Wish
 from provisioner.controller.modifying.state import Known, Look, NodePauses, Readings, Wanted
 from provisioner.controller.modifying.steps import (
-    AGAIN_S,
-    AT_ONCE_S,
-    CHANGED_S,
+    CHANGED,
     TELL_AGAIN_S,
     ModifySteps,
 )
 from provisioner.controller.shared.services import Services
 from provisioner.kube.queue import KeyedQueue
+from provisioner.model.backoff import Backoff
 from provisioner.model.claim import Claim
+from provisioner.model.decision import AGAIN, SETTLED, Later, Next, Settled, WhenWoken
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import VolumeAttributesClass
 
-_CONFLICT_S, _CONFLICT_MOST_S = CHANGED_S, 5.0
+_CONFLICT = Backoff(0.2, 5.0)
+_SOON = Later(1.0)
 _MOST_STEPS = 12
 _ATTRIBUTES = frozenset({Wish.ATTRIBUTES})
 _Wrong = attribute_rules.Missing | attribute_rules.Broken
@@ -81,18 +83,18 @@ class Modifier:
         self._caches.attributes_classes.subscribe(self._class_changed)
         self._caches.persistent_volumes.subscribe(self._persistent_volume_changed)
 
-    async def reconcile(self, uid: str) -> float | None:
-        """Move one claim a step on; seconds until the next look, None once settled."""
+    async def reconcile(self, uid: str) -> Next:
+        """Move one claim a step on."""
         claim = self._caches.claim(uid)
         if claim is None or not claim.spec.volume_name:
             self._forget(uid)
-            return None
+            return SETTLED
         persistent_volume = await self._caches.persistent_volume(claim.spec.volume_name)
         if persistent_volume is None or not growth_rules.is_ours(
             claim, persistent_volume, driver=self._driver
         ):
             self._forget(uid)
-            return None
+            return SETTLED
         volume_id = persistent_volume.volume_id(self._driver) or ""
         bind_contextvars(
             claim=claim.key, persistent_volume=persistent_volume.name, volume=volume_id
@@ -101,30 +103,30 @@ class Modifier:
         known = self._known[uid] = self._known.get(uid) or Known.of(claim)
         known.volume_id = volume_id
         try:
-            waits_s = await self._advance(uid, known)
+            answer = await self._advance(uid, known)
         except KubeError as error:
             if error.reason not in (Reason.CONFLICT, Reason.OBJECT_NOT_FOUND):
                 self._tell_forbidden(claim, known, error)
                 raise
             known.conflicts += 1  # it has changed since it was seen: nobody need hear of that
-            return float(min(_CONFLICT_S * 2.0 ** min(known.conflicts, 16), _CONFLICT_MOST_S))
+            return Later(_CONFLICT.pause_s(known.conflicts))
         known.conflicts = 0
-        return waits_s
+        return answer
 
-    async def _advance(self, uid: str, known: Known) -> float | None:
+    async def _advance(self, uid: str, known: Known) -> Next:
         """Take steps until one has to wait."""
         for _ in range(_MOST_STEPS):
             claim = self._caches.claim(uid)
             if claim is None:
                 self._forget(uid)
-                return None
+                return SETTLED
             persistent_volume = self._caches.persistent_volumes.get(claim.spec.volume_name)
             if persistent_volume is None:
-                return AGAIN_S
+                return _SOON
             found = await self._found(claim, persistent_volume, known)
             if found.cancel:
                 await self._record.cancel(claim)
-                return CHANGED_S
+                return CHANGED
             if found.wrong is not None:
                 await self._tell_wrong(claim, found.wrong, known)
                 claim = self._caches.claim(uid) or claim
@@ -134,15 +136,15 @@ class Modifier:
             if not wanted.wishes:
                 await self._record.tidy(claim, persistent_volume)
                 self._forget(uid, keep=found.wrong is not None)
-                return pause_s or None
+                return Later(pause_s) if pause_s else SETTLED
             gathers_s = known.gather_until_s - clock.now_s()
             if gathers_s > 0:
-                return gathers_s
+                return Later(gathers_s)
             look = Look(claim, persistent_volume, known, wanted, found.superseded)
-            waits_s = await self._steps.take(look)
-            if waits_s != AT_ONCE_S:
-                return _sooner(waits_s, pause_s)
-        return AGAIN_S  # what was written was taken out again, by a webhook perhaps
+            answer = await self._steps.take(look)
+            if answer != AGAIN:
+                return _sooner(answer, pause_s)
+        return _SOON  # what was written was taken out again, by a webhook perhaps
 
     async def _found(
         self, claim: Claim, persistent_volume: PersistentVolume, known: Known
@@ -167,8 +169,8 @@ class Modifier:
         self,
         claim: Claim,
         persistent_volume: PersistentVolume,
-        target: attribute_rules.Nothing | attribute_rules.Target,
-    ) -> attribute_rules.Nothing | attribute_rules.Change | _Wrong:
+        target: Settled | attribute_rules.Target,
+    ) -> Settled | attribute_rules.Change | _Wrong:
         if isinstance(target, attribute_rules.Target):
             return attribute_rules.read(
                 target.name,
@@ -244,11 +246,17 @@ class Modifier:
             self.queue.add(holder.uid)
 
 
-def _sooner(waits_s: float | None, pause_s: float) -> float | None:
-    """``waits_s`` None: until woken; ``pause_s`` 0.0: there is none."""
+def _sooner(answer: Next, pause_s: float) -> Next:
+    """When the claim is next, if its node also pauses for so long; 0.0: it does not."""
     if not pause_s:
-        return waits_s
-    return pause_s if waits_s is None else min(waits_s, pause_s)
+        return answer
+    match answer:
+        case Later(seconds):
+            return Later(min(seconds, pause_s))
+        case WhenWoken() | Settled():
+            return Later(pause_s)
+        case _:
+            assert_never(answer)
 
 
 def _name(obj: KubeObject | None) -> str:

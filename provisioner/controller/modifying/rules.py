@@ -24,6 +24,7 @@ from provisioner.model.modification import (
     Shape,
     shape_of,
 )
+from provisioner.model.names import IOPS_FOLLOW_GROWTH, IOPS_PER_GIB
 from provisioner.model.volume import Volume
 from provisioner.model.volume_type import DEFAULT_TYPE, LARGEST_NUMBER, VOLUME_TYPES, modified_fault
 
@@ -410,10 +411,10 @@ def _asked_iops(asks: Attributes, size_gib: int) -> int | None:
 
 def _following(asks: Attributes, has_tags: Mapping[str, str], size_gib: int) -> int | None:
     """The IOPS of a volume of this size, if its tags say that they follow its size."""
-    per_gib = has_tags.get(tags.IOPS_PER_GIB, "")
+    per_gib = has_tags.get(IOPS_PER_GIB, "")
     follows = asks.iops_follow_growth
     if follows is None:
-        follows = has_tags.get(tags.IOPS_FOLLOW_GROWTH) == "true"
+        follows = has_tags.get(IOPS_FOLLOW_GROWTH) == "true"
     return int(per_gib) * size_gib if follows and per_gib.isdecimal() else None
 
 

@@ -22,8 +22,10 @@ from provisioner.controller.modifying.class_rules import Change, ModifyStatus, f
 from provisioner.controller.modifying.growth_rules import Grow, ResizeStatus
 from provisioner.controller.modifying.rules import View, Wish
 from provisioner.controller.shared.services import Services
+from provisioner.model.backoff import Backoff
 from provisioner.model.budget import IN_DOUBT_S, Ledger, name_of
 from provisioner.model.claim import Claim
+from provisioner.model.decision import AGAIN, SETTLED, Later, Next
 from provisioner.model.errors import StorageError
 from provisioner.model.modification import Modification, ModificationState
 from provisioner.model.persistent_volume import PersistentVolume
@@ -37,7 +39,7 @@ _FRESH_WATCHED_S = 300.0
 _NOT_BEFORE_S = 1.0
 # No shorter, or what is left by a hair of rounding is waited for in circles.
 _LEAST_S = 0.1
-_NODE_PAUSE_S, _NODE_PAUSE_MOST_S = 5.0, 1800.0
+_NODE_PAUSE = Backoff(5.0, 1800.0, factor=4.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,18 +203,18 @@ class Known:
         self.limited_until, self.limit_is_guess = None, False
         self.told.clear()
 
-    def released(self) -> float:
+    def released(self) -> Later:
         """Nothing came of what may have been begun: what is wanted by now counts.
 
-        A process before us, or the stock resizer, may have sent it a moment ago without a note: the
-        seconds until that would show.
+        A process before us, or the stock resizer, may have sent it a moment ago without a note:
+        then it is looked at again when that would show.
         """
         now_s, until_s = clock.now_s(), self.inherited_until_s
         if self.reading is None or self.reading.at_s < until_s:
             self.reading = None
-            return max(0.0, until_s - now_s)
+            return Later(max(0.0, until_s - now_s))
         self.begun = frozenset()
-        return 0.0
+        return AGAIN
 
     def news(
         self, message: str, wishes: frozenset[Wish], again_s: float = math.inf
@@ -227,10 +229,10 @@ class Known:
         self.told |= dict.fromkeys(new, (message, now_s))
         return frozenset(new)
 
-    def held_for_s(self) -> float | None:
-        """Seconds until the first of the refused wishes is tried again."""
+    def held(self) -> Next:
+        """When the first of the refused wishes is tried again."""
         left = [each.until_s - clock.now_s() for each in self.refusals.values()]
-        return max(_LEAST_S, min(left)) if left else None
+        return Later(max(_LEAST_S, min(left))) if left else SETTLED
 
     @property
     def refused(self) -> frozenset[Wish]:
@@ -356,11 +358,11 @@ class NodePauses:
                 known.until_s = None
             return 0.0
         if known is None:
-            known = self._refusals[uid] = _NodeRefusal(request, clock.now_s() + _NODE_PAUSE_S)
+            known = self._refusals[uid] = _NodeRefusal(request, clock.now_s() + _NODE_PAUSE.first_s)
         elif known.request != request:
             known.request, known.times, known.until_s = request, 0, clock.now_s()
         elif known.until_s is None:
-            pause_s = min(_NODE_PAUSE_S * 4.0 ** min(known.times, 8), _NODE_PAUSE_MOST_S)
+            pause_s = _NODE_PAUSE.pause_s(known.times)
             known.until_s, known.times = clock.now_s() + pause_s, known.times + 1
         return max(0.0, (known.until_s or 0.0) - clock.now_s())
 

@@ -29,8 +29,10 @@ from provisioner.controller.modifying.state import (
 from provisioner.controller.shared.services import Services
 from provisioner.ec2.batches import whole
 from provisioner.ec2.ceilings import ceiling_in
-from provisioner.model.budget import ANNOTATION, Ledger, Start, asked
+from provisioner.model.backoff import Backoff
+from provisioner.model.budget import Ledger, Start, asked
 from provisioner.model.claim import Claim
+from provisioner.model.decision import AGAIN, SETTLED, Later, Next
 from provisioner.model.errors import (
     NEEDS_HUMAN,
     NO_ANSWER,
@@ -42,17 +44,17 @@ from provisioner.model.errors import (
 )
 from provisioner.model.ids import is_volume_id
 from provisioner.model.modification import Modification
+from provisioner.model.names import MODIFICATIONS
 from provisioner.model.persistent_volume import PersistentVolume
 
-AT_ONCE_S = 0.0
-AGAIN_S = 1.0
-_WATCHED_AGAIN_S = 60.0  # the watcher wakes us; this is for a wake that got lost
-CHANGED_S = 0.2
+# The watcher wakes us; this is for a wake that got lost.
+_WATCHED = Later(60.0)
+CHANGED = Later(0.2)
 _IN_DOUBT_S = 2.0
-_LOOK_MOST = timedelta(hours=1)
+_WAIT_LEAST_S, _LOOK_MOST = 1.0, timedelta(hours=1)
 # A volume may be missing from one description; a bound one hardly for as long as this.
 _MISSING_S = 60.0
-_MISSING_AGAIN_S = 5.0
+_MISSING_AGAIN = Later(5.0)
 # What is not begun any more for a claim that is being deleted.
 _NEW = rules.Send | rules.Tag | rules.WaitUntil | rules.Failed
 _NO_TIME = (
@@ -87,7 +89,7 @@ _LIMIT_AGAIN = timedelta(hours=1)
 _LIMIT_LEAST = timedelta(minutes=1)  # its clock and ours may differ
 # Known to pass soon: somebody modifies or tags the volume at this moment.
 _SOON_AGAIN_S = 5.0
-_LOST_AGAIN_S = 1.0
+_LOST_AGAIN = Later(1.0)
 # Events live for an hour: what lasts is told again before.
 TELL_AGAIN_S = 1800.0
 # A note as old as this is written anew before a call that was throttled goes again: who comes after
@@ -123,8 +125,8 @@ class ModifySteps:
         self._is_same = is_same
         self._wake = wake
 
-    async def take(self, look: Look) -> float | None:
-        """Take one step: the seconds until the next look, ``AT_ONCE_S`` to go on; None: when woken.
+    async def take(self, look: Look) -> Next:
+        """Take one step; ``AGAIN``: another one follows at once.
 
         Raises:
             StorageError: it goes on after a while.
@@ -137,7 +139,7 @@ class ModifySteps:
                     await self._say(look, wish, error)
             raise
 
-    async def _take(self, look: Look) -> float | None:
+    async def _take(self, look: Look) -> Next:
         known, change = look.known, look.wanted.change
         for wish, refusal in list(known.refusals.items()):
             if not refusal.is_written and wish in look.wanted.wishes:
@@ -160,13 +162,13 @@ class ModifySteps:
             return known.released()
         if look.claim.deleting and isinstance(step, _NEW):
             self._readings.leave(look.claim.uid, known.volume_id)
-            return None
+            return SETTLED
         known.waits_for_limit = isinstance(step, rules.WaitUntil)
         if not isinstance(step, rules.Gone):
             known.missing_since_s = None
         return await self._carry_out(look, step, reading)
 
-    async def _carry_out(self, look: Look, step: rules.Step, reading: Reading) -> float | None:
+    async def _carry_out(self, look: Look, step: rules.Step, reading: Reading) -> Next:
         known = look.known
         match step:
             case rules.Gone():
@@ -174,7 +176,7 @@ class ModifySteps:
             case rules.InDoubt(for_s=for_s):
                 known.reading = None
                 log.info("looking whether a modification was begun", for_s=round(for_s))
-                return min(for_s, _IN_DOUBT_S)
+                return Later(min(for_s, _IN_DOUBT_S))
             case rules.Done():
                 return await self._done(look, step, reading)
             case rules.Await(message=message):
@@ -194,22 +196,22 @@ class ModifySteps:
                 return await self._send(look, step, reading)
             case rules.Held():
                 self._readings.leave(look.claim.uid, known.volume_id)
-                return known.held_for_s()
+                return known.held()
             case _:
                 assert_never(step)
 
-    async def _send(self, look: Look, step: rules.Send, reading: Reading) -> float:
+    async def _send(self, look: Look, step: rules.Send, reading: Reading) -> Next:
         known, claim = look.known, look.claim
         await self._record.begin(claim, look.wanted.only(step.wishes))
         try:
             begun = await self._modify(look, step, reading.latest)
         except ChangedError:
-            return CHANGED_S
+            return CHANGED
         except StorageError as error:
-            again_s = self._after(look, step, error, reading)
+            answer = self._after(look, step, error, reading)
             if known.reading is None:
                 self._watch(look, anew=True)
-            return again_s
+            return answer
         known.sent(begun)
         self._watch(look, anew=True)
         log.info("volume modified", asked=asked(step.request), state=begun.state.value)
@@ -217,9 +219,9 @@ class ModifySteps:
             self._tell_iops(look, step.fitted, step.request.size_gib or 0, reading)
             if known.aim.apart is not None:
                 return self._refuse(look, {Wish.ATTRIBUTES}, known.aim.apart)
-        return AT_ONCE_S
+        return AGAIN
 
-    async def _done(self, look: Look, step: rules.Done, reading: Reading) -> float:
+    async def _done(self, look: Look, step: rules.Done, reading: Reading) -> Next:
         known, done = look.known, look.wanted.only(step.wishes)
         await self._record.finish(look.claim, look.persistent_volume, done, step.size_gib)
         known.begun -= step.wishes
@@ -232,7 +234,7 @@ class ModifySteps:
         took_s = clock.now_s() - known.wished_at_s
         self._metrics.flow_seconds.labels("modify").observe(took_s)
         log.info("volume has what was wanted", wishes=sorted(step.wishes), in_s=round(took_s, 2))
-        return AT_ONCE_S
+        return AGAIN
 
     def _tell_iops(
         self, look: Look, fitted: iops_rules.Fitted | None, size_gib: int, reading: Reading
@@ -257,15 +259,15 @@ class ModifySteps:
         )
         self._record.tell(self._now(look), "VolumeModify", text, warning=True)
 
-    async def _await(self, look: Look, message: str) -> float:
+    async def _await(self, look: Look, message: str) -> Next:
         await self._record.begin(look.claim, look.wanted.only(look.wishes), message)
         news = look.known.news(message, look.wishes) if message else None
         if news:
             self._record.tell_waiting(look.claim, news, message)
         self._watch(look)
-        return _WATCHED_AGAIN_S
+        return _WATCHED
 
-    async def _wait_until(self, look: Look, step: rules.WaitUntil) -> float:
+    async def _wait_until(self, look: Look, step: rules.WaitUntil) -> Next:
         known = look.known
         is_guess = known.limit_is_guess and step.at == known.limited_until
         message = _NO_TIME if is_guess else step.message
@@ -276,9 +278,9 @@ class ModifySteps:
             log.warning("waiting until EC2 takes another modification", until=str(step.at))
         self._readings.leave(look.claim.uid, known.volume_id)
         known.reading = None
-        return max(AGAIN_S, min(step.at - utc_now(), _LOOK_MOST).total_seconds())
+        return Later(max(_WAIT_LEAST_S, min(step.at - utc_now(), _LOOK_MOST).total_seconds()))
 
-    async def _tag(self, look: Look, step: rules.Tag, reading: Reading) -> float:
+    async def _tag(self, look: Look, step: rules.Tag, reading: Reading) -> Next:
         """Write and remove tags; both again are harmless.
 
         Raises:
@@ -294,7 +296,7 @@ class ModifySteps:
         except StorageError as error:
             if step.is_optional and error.reason in OF_TAGS:
                 known.aim.unfollowed = error
-                return AT_ONCE_S
+                return AGAIN
             if error.outcome is Outcome.UNKNOWN or error.reason in NO_ANSWER:
                 raise
             return self._refuse(look, {Wish.ATTRIBUTES}, error)  # a size does not wait for them
@@ -302,17 +304,17 @@ class ModifySteps:
             has = {key: value for key, value in volume.tags.items() if key not in step.remove}
             volume = replace(volume, tags=has | dict(step.add))
             known.reading = replace(reading, volume=volume)
-        return AT_ONCE_S
+        return AGAIN
 
-    def _gone(self, look: Look) -> float | None:
+    def _gone(self, look: Look) -> Next:
         known = look.known
         if not look.wishes:
-            return known.held_for_s()
+            return known.held()
         if known.missing_since_s is None:
             known.missing_since_s = clock.now_s()
         if clock.now_s() - known.missing_since_s < _MISSING_S:
             known.reading = None
-            return _MISSING_AGAIN_S
+            return _MISSING_AGAIN
         error = StorageError(
             Reason.VOLUME_NOT_FOUND,
             f"EC2 does not know volume {known.volume_id} of persistentvolume "
@@ -320,10 +322,10 @@ class ModifySteps:
         )
         return self._refuse(look, look.wishes, error)
 
-    def _no_volume(self, look: Look) -> float | None:
+    def _no_volume(self, look: Look) -> Next:
         """What the stock driver has for a disk of a node, say: EC2 need not be asked."""
         if not look.wishes:
-            return look.known.held_for_s()
+            return look.known.held()
         error = StorageError(
             Reason.NOT_SUPPORTED,
             f"persistentvolume {look.persistent_volume.name} names "
@@ -420,10 +422,10 @@ class ModifySteps:
         text = ledger.text(persistent_volume_uid=uid, volume_id=volume_id)
         value = text if ledger.starts else None
         await self._record.patch_persistent_volume(
-            persistent_volume, {ANNOTATION: value}, {}, guarded=True
+            persistent_volume, {MODIFICATIONS: value}, {}, guarded=True
         )
 
-    def _after(self, look: Look, step: rules.Send, error: StorageError, reading: Reading) -> float:
+    def _after(self, look: Look, step: rules.Send, error: StorageError, reading: Reading) -> Next:
         """What to do after a ModifyVolume that brought an error, by what it is about.
 
         Time, the plan, one wish, or us.
@@ -437,47 +439,47 @@ class ModifySteps:
         known.reading = None
         if error.outcome is Outcome.UNKNOWN:
             log.warning("the reply to ModifyVolume was lost", error=error.message)
-            return _LOST_AGAIN_S
+            return _LOST_AGAIN
         if error.reason in NO_ANSWER:
             raise error
         if error.reason is Reason.MODIFICATION_LIMIT:
             _limit(look, error, reading.latest)
-            return AT_ONCE_S
+            return AGAIN
         if error.reason is Reason.VOLUME_NOT_FOUND:
-            return AT_ONCE_S
+            return AGAIN
         aim, ceiling = known.aim, ceiling_in(error) if isinstance(error, Ec2Error) else None
         if ceiling is not None and aim.ceiling is None and step.request.iops is not None:
             aim.ceiling = ceiling
             log.info("learned how many IOPS this region gives", iops=ceiling)
-            return AT_ONCE_S
+            return AGAIN
         if error.reason in _OF_THE_WISH and step.wishes == BOTH:
             aim.apart = error
             log.warning("refused together; each goes alone", error=error.message)
-            return AT_ONCE_S
+            return AGAIN
         return self._refuse(look, step.wishes, error)
 
-    def _failed(self, look: Look, error: StorageError) -> float:
+    def _failed(self, look: Look, error: StorageError) -> Next:
         """What was begun has failed in EC2: told, and tried again less and less often."""
         for wish in look.wishes:
             before = look.known.refusals.get(wish)
             times = before.times if before is not None else 0
             pause_s = _FAILED_AGAIN_S[min(times, len(_FAILED_AGAIN_S) - 1)]
             self._set_aside(look, wish, error, pause_s)
-        return AT_ONCE_S
+        return AGAIN
 
-    def _refuse(self, look: Look, wishes: Iterable[Wish], error: StorageError) -> float:
+    def _refuse(self, look: Look, wishes: Iterable[Wish], error: StorageError) -> Next:
         """Set wishes aside, all until one time; any other one goes on. Why is said next."""
         refusals = look.known.refusals.values()
         times = max(
             (each.times for each in refusals if each.error.reason is error.reason), default=0
         )
         first_s = _SOON_AGAIN_S if error.reason in _PASSES else _AGAIN_S
-        again_s = min((error.retry_after_s or first_s) * 2.0 ** min(times, 8), _AGAIN_MOST_S)
+        again_s = Backoff(error.retry_after_s or first_s, _AGAIN_MOST_S).pause_s(times)
         if error.reason in FOR_GOOD:
             again_s = FOR_GOOD_AGAIN_S
         for wish in wishes:
             self._set_aside(look, wish, error, again_s)
-        return AT_ONCE_S
+        return AGAIN
 
     async def _say(self, look: Look, wish: Wish, error: StorageError) -> None:
         """Write why a wish is not had into the claim's conditions; the event not too often.
@@ -499,7 +501,7 @@ class ModifySteps:
 def ledger_of(persistent_volume: PersistentVolume, volume_id: str) -> Ledger:
     """What is noted on a persistent volume about the modifications of its volume."""
     ledger = Ledger.read(
-        persistent_volume.annotations.get(ANNOTATION),
+        persistent_volume.annotations.get(MODIFICATIONS),
         persistent_volume_uid=persistent_volume.uid,
         volume_id=volume_id,
     )

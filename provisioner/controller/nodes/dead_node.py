@@ -24,7 +24,8 @@ from provisioner.kube.resources import ATTACHMENTS, CSI_NODES, NODES, PODS
 from provisioner.model.attachment import Attachment
 from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason, StorageError
 from provisioner.model.ids import is_instance_id
-from provisioner.model.node import OUT_OF_SERVICE_FOR, CsiNode, Node
+from provisioner.model.names import OUT_OF_SERVICE_FOR
+from provisioner.model.node import CsiNode, Node
 from provisioner.model.taint import OUT_OF_SERVICE
 from provisioner.model.volume import Instance
 

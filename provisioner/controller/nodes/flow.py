@@ -14,8 +14,8 @@ from provisioner.controller.nodes import attachment_limit_rules, startup_taint_r
 from provisioner.controller.shared.node_patch_rules import Operation
 from provisioner.controller.shared.services import Services
 from provisioner.kube.queue import KeyedQueue
-from provisioner.model.attachment_limit import LIMIT_ANNOTATION
 from provisioner.model.errors import NEEDS_HUMAN, Ec2Error
+from provisioner.model.names import ATTACHMENT_LIMIT
 from provisioner.model.node import CsiNode, Node
 
 REFUSED_AGAIN_S = 600.0
@@ -143,5 +143,5 @@ class AttachmentLimits:
 
 
 def _facts(node: Node) -> tuple[str, ...]:
-    noted = node.annotations.get(LIMIT_ANNOTATION, "")
+    noted = node.annotations.get(ATTACHMENT_LIMIT, "")
     return node.uid, node.spec.provider_id, attachment_limit_rules.type_of(node), noted

@@ -5,7 +5,8 @@ at once is made there if its class allows it. For one that waits for its first c
 node back to the scheduler would not tell it where to look: the volume is made beside its source
 where a node can take the waiting pods there, and its node affinity then moves them.
 
-Where the class has the annotation ``ACROSS_ZONES``, a clone can come to another zone by a snapshot.
+Where the class has the annotation ``CLONE_ACROSS_ZONES``, a clone can come to another zone by a
+snapshot.
 Source: EBS user guide "Copy an Amazon EBS volume" (read 2026-11-21).
 """
 
@@ -17,13 +18,13 @@ from provisioner.controller.placement.failover_rules import AGAIN_S, Moved, Refu
 from provisioner.controller.placement.zone_rules import NoZone, allows
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
-from provisioner.model.storage_class import ACROSS_ZONES
+from provisioner.model.names import CLONE_ACROSS_ZONES
 from provisioner.model.volume import Volume, VolumeState
 from provisioner.model.zone import Place
 
 _OTHER_WAYS = (
     "restore a snapshot of it, or have the class clone across zones by the annotation "
-    f'{ACROSS_ZONES}: "true"'
+    f'{CLONE_ACROSS_ZONES}: "true"'
 )
 
 

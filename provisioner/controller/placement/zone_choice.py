@@ -12,7 +12,7 @@ import structlog
 
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.claims.events import ClaimEvents
-from provisioner.controller.claims.zone_annotations import CONFLICT_S, Pins
+from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT, ZoneAnnotations
 from provisioner.controller.ownership.takeover import Takeover
 from provisioner.controller.placement import clone_rules, failover_rules, zone_rules
 from provisioner.controller.placement.consumer_rules import Ties, beside_siblings, is_surely_beside
@@ -20,14 +20,13 @@ from provisioner.controller.placement.refused_places import RefusedPlaces
 from provisioner.controller.placement.waiting_pods import WaitingPods
 from provisioner.controller.shared.services import Services
 from provisioner.model.claim import Claim
+from provisioner.model.decision import AGAIN, WHEN_WOKEN, Next
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.pod import Pod
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import CreateRequest, Volume
 from provisioner.model.zone import Place, place_of, zone_of
-
-ELSEWHERE_S = -1.0  # look again at once: in another zone
 
 _Found = Place | zone_rules.NoZone | failover_rules.Moved
 
@@ -48,7 +47,7 @@ class ZoneChoice:
         self,
         services: Services,
         *,
-        pins: Pins,
+        annotations: ZoneAnnotations,
         takeover: Takeover,
         events: ClaimEvents,
         wake: Callable[[str], None],
@@ -57,7 +56,7 @@ class ZoneChoice:
         self._driver = services.settings.driver
         self._caches = services.caches
         self._zone_names = services.zone_names
-        self._pins = pins
+        self._annotations = annotations
         self._takeover = takeover
         self._waiting_pods = WaitingPods(
             services.client, services.caches, self._driver, services.volume_reads
@@ -105,20 +104,17 @@ class ZoneChoice:
         self._chosen[claim.uid] = found
         return found
 
-    def is_pinned(self, claim: Claim) -> None:
+    def written(self, claim: Claim) -> None:
         """The choice is written to the claim; its user is told if it is an unusual one."""
         moved = self._moved.pop(claim.uid, None)
         if moved is not None:
             self._events.note(claim, moved.why)
             log.warning("made in another zone", zone=moved.where.zone, why=moved.why)
 
-    async def refused(
-        self, claim: Claim, asked: CreateRequest, error: StorageError
-    ) -> float | None:
+    async def refused(self, claim: Claim, asked: CreateRequest, error: StorageError) -> Next:
         """EC2 has refused a zone, and surely nothing is left there.
 
-        Another node or another zone is asked for, or the claim waits: the seconds until the next
-        look, None when an event will bring it.
+        Another node is asked for, or another zone: ``AGAIN``.
 
         Raises:
             KubeError: what was written to the claim cannot be taken back.
@@ -127,14 +123,15 @@ class ZoneChoice:
         refusals = self.refused_places.refused(claim.uid, asked, error, siblings)
         if claim.selected_node and not refusals.exclude(asked.place):
             if await self._is_elsewhere(claim.selected_node, asked.zone):
-                await self._pins.remove(claim)  # the scheduler's newer choice was not tried yet
-                return CONFLICT_S
+                # The scheduler's newer choice was not tried yet.
+                await self._annotations.remove(claim)
+                return AFTER_CONFLICT
             return await self._choose_again(claim, error)
-        self._pins.settle(claim.uid)
+        self._annotations.settle(claim.uid)
         self._count(error, "another zone is looked for")
-        return ELSEWHERE_S
+        return AGAIN
 
-    async def nowhere(self, claim: Claim, where: zone_rules.NoZone) -> float | None:
+    async def nowhere(self, claim: Claim, where: zone_rules.NoZone) -> Next:
         """There is no zone for a claim now; answers as ``refused``.
 
         Raises:
@@ -146,14 +143,14 @@ class ZoneChoice:
         if where.choose_again:
             return await self._choose_again(claim, error)
         if again_s is not None:  # it was refused wherever it was begun
-            await self._pins.remove(claim)
+            await self._annotations.remove(claim)
         raise error
 
-    async def _choose_again(self, claim: Claim, why: StorageError) -> float | None:
-        if not await self._pins.drop_node(claim):
-            return CONFLICT_S
+    async def _choose_again(self, claim: Claim, why: StorageError) -> Next:
+        if not await self._annotations.drop_node(claim):
+            return AFTER_CONFLICT
         self._count(why, "another node is asked for")
-        return None
+        return WHEN_WOKEN
 
     def node_of(self, claim: Claim) -> str:
         """The node on which a pod is that needs the claim, "" if the scheduler has to choose."""
@@ -349,7 +346,7 @@ class ZoneChoice:
 
     def may_have_begun(self, claim: Claim) -> bool:
         """Whether the pin of a claim counts: something may have been made there."""
-        return self._pins.has_written(claim.uid) or self._takeover.may_have_begun(claim.uid)
+        return self._annotations.has_written(claim.uid) or self._takeover.may_have_begun(claim.uid)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """A pod is on a node without the scheduler: nobody else asks for its claims."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from provisioner.controller.provisioning.rules import Plan
 from provisioner.model.consistency import CONSISTENCY_S
+from provisioner.model.decision import WHEN_WOKEN, Later, Next
 from provisioner.model.errors import NO_ANSWER, TURNS, Outcome, Reason, StorageError
 from provisioner.model.volume import CreateRequest, Volume, VolumeState
 
@@ -177,12 +178,12 @@ def _not_as_asked(request: CreateRequest, volume: Volume) -> str | None:
     return None
 
 
-def look_again_s(attempt: Attempt, missing_for_s: float | None) -> float | None:
-    """When to look again by oneself, in seconds: a volume that stays away wakes nobody."""
+def look_again(attempt: Attempt, missing_for_s: float | None) -> Next:
+    """When to look again: a volume that EC2 does not show wakes nobody."""
     if missing_for_s is None:
-        return None
+        return WHEN_WOKEN
     until_s = CONSISTENCY_S if missing_for_s < CONSISTENCY_S else _patience_s(attempt)
-    return max(until_s - missing_for_s, _SOON_S)
+    return Later(max(until_s - missing_for_s, _SOON_S))
 
 
 def _patience_s(attempt: Attempt) -> float:
@@ -248,7 +249,7 @@ def is_refused_for_good(error: StorageError) -> bool:
     return error.reason in (Reason.FORBIDDEN, Reason.REJECTED)
 
 
-def is_next(done: object) -> bool:
+def is_next(done: Next | GiveUp) -> bool:
     """Whether a claim only waits until EC2 makes fewer at a time; it keeps its place in line.
 
     Its user was told; nobody has failed.

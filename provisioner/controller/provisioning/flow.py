@@ -11,10 +11,10 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from provisioner.controller.claims.events import ClaimEvents
-from provisioner.controller.claims.zone_annotations import Pins
+from provisioner.controller.claims.zone_annotations import ZoneAnnotations
 from provisioner.controller.ownership.takeover import Takeover
 from provisioner.controller.placement import zone_rules
-from provisioner.controller.placement.zone_choice import ELSEWHERE_S, ZoneChoice
+from provisioner.controller.placement.zone_choice import ZoneChoice
 from provisioner.controller.provisioning import creation_rules, rules
 from provisioner.controller.provisioning.creation import TELL_AFTER_S, Creations
 from provisioner.controller.provisioning.creation_rules import Attempt, GiveUp
@@ -23,7 +23,15 @@ from provisioner.controller.shared.services import Services
 from provisioner.controller.sources.origin import Sources
 from provisioner.kube.queue import KeyedQueue
 from provisioner.model.claim import Claim, claim_uid_of
-from provisioner.model.decision import Refuse
+from provisioner.model.decision import (
+    AGAIN,
+    SETTLED,
+    WHEN_WOKEN,
+    Later,
+    Next,
+    Refuse,
+    Settled,
+)
 from provisioner.model.errors import StorageError
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
@@ -40,23 +48,30 @@ class Provisioner:
         self._caches = services.caches
         events = self._events = ClaimEvents(services.events)
         self._telling: dict[str, asyncio.TimerHandle] = {}
-        pins = self._pins = Pins(services.client, services.caches)
-        takeover = self.takeover = Takeover(services.marks, services.lookups)
+        annotations = self._annotations = ZoneAnnotations(services.client, services.caches)
+        takeover = self.takeover = Takeover(services.unclaimed, services.lookups)
         self.queue = KeyedQueue("provision", self._look, services.metrics)
         wake = self.queue.add
         self._looked = asyncio.Event()
         self._zones = ZoneChoice(
-            services, pins=pins, takeover=takeover, events=events, wake=wake, count=self._count
+            services,
+            annotations=annotations,
+            takeover=takeover,
+            events=events,
+            wake=wake,
+            count=self._count,
         )
         refused = self._zones.refused_places
         self.creations = Creations(
             services, identity=identity, events=events, refused_places=refused, wake=wake
         )
         in_flight = self.creations.claims
-        self.sources = Sources(services, pins=pins, events=events, in_flight=in_flight, wake=wake)
+        self.sources = Sources(
+            services, annotations=annotations, events=events, in_flight=in_flight, wake=wake
+        )
         self._planning = Planning(
             services,
-            pins=pins,
+            annotations=annotations,
             takeover=takeover,
             zones=self._zones,
             sources=self.sources,
@@ -73,13 +88,13 @@ class Provisioner:
         self._planning.subscribe()
         self.sources.subscribe()
 
-    async def reconcile(self, uid: str) -> float | None:
-        """Move one claim a step on; seconds until the next look, None once settled."""
-        while (wait_s := await self._step(uid)) == ELSEWHERE_S:
+    async def reconcile(self, uid: str) -> Next:
+        """Move one claim a step on."""
+        while (following := await self._step(uid)) == AGAIN:
             pass  # it ends: each place refuses once
-        return wait_s
+        return following
 
-    async def _step(self, uid: str) -> float | None:
+    async def _step(self, uid: str) -> Next:
         self._name_in_logs(uid)
         if uid not in self.creations.attempts:
             begun = await self.sources.in_turn(uid, self._begin(uid))
@@ -101,9 +116,10 @@ class Provisioner:
         if claim is not None and done.choose_again:
             return await self._zones.refused(claim, asked, done.error)
         if claim is not None:
-            await self._pins.remove(claim)
+            await self._annotations.remove(claim)
         if creation_rules.is_next(done):
-            return done.error.retry_after_s
+            again_s = done.error.retry_after_s
+            return WHEN_WOKEN if again_s is None else Later(again_s)
         raise done.error
 
     async def close(self) -> None:
@@ -124,7 +140,7 @@ class Provisioner:
             self._looked.clear()
             await self._looked.wait()
 
-    async def _look(self, uid: str) -> float | None:
+    async def _look(self, uid: str) -> Next:
         try:
             return await self.reconcile(uid)
         finally:
@@ -167,12 +183,12 @@ class Provisioner:
         if attempt is not None and attempt.volume is not None:
             bind_contextvars(volume=attempt.volume.volume_id)
 
-    async def _begin(self, uid: str) -> Attempt | float | None:
+    async def _begin(self, uid: str) -> Attempt | Next:
         """Plan a claim's volume and pin its zone; nothing is sent yet."""
         claim = self._caches.claim(uid)
         if claim is None:
             self._forget(uid)
-            return None
+            return SETTLED
         storage_class, node = None, self._zones.node_of(claim)
         if (claim.is_asked_of(self._settings.driver) or node) and not claim.spec.volume_name:
             storage_class = await self._caches.storage_class(claim.class_name)
@@ -185,10 +201,9 @@ class Provisioner:
         )
         match decision:
             case rules.Nothing():
-                return None
+                return SETTLED
             case Refuse():
-                self._refused(claim, decision)
-                return None
+                return self._refused(claim, decision)
             case rules.Provision(storage_class=storage_class):
                 self._tell_if_silent(claim)
                 planned = await self._planning.plan(claim, storage_class)
@@ -198,9 +213,11 @@ class Provisioner:
             case zone_rules.NoZone():
                 return await self._zones.nowhere(claim, planned)
             case Refuse():
-                self._refused(claim, planned)
-                return None
-        return planned
+                return self._refused(claim, planned)
+            case Attempt() | Later():
+                return planned
+            case _:
+                assert_never(planned)
 
     def _tell_if_silent(self, claim: Claim) -> None:
         """Have its user told if it must wait for what a process before us may have begun."""
@@ -212,13 +229,13 @@ class Provisioner:
     def _forget(self, uid: str) -> None:
         if uid in self._telling:
             self._telling.pop(uid).cancel()
-        self._pins.forget(uid)
+        self._annotations.forget(uid)
         self._zones.forget(uid)
         self.sources.forget(uid)
         self.creations.forget(uid)
         self._events.forget(uid)
 
-    def _refused(self, claim: Claim, refusal: Refuse) -> None:
+    def _refused(self, claim: Claim, refusal: Refuse) -> Settled:
         error = StorageError(refusal.reason, refusal.message)
         if refusal.normal:
             self._events.note(claim, refusal.message)
@@ -226,6 +243,7 @@ class Provisioner:
             self._count(error, "refused")
         if not refusal.settled:
             raise error
+        return SETTLED
 
     def _count(self, error: StorageError, what: str) -> None:
         """Log and count what is not tried again; the queue does so for what is."""

@@ -8,7 +8,7 @@ from provisioner import clock
 from provisioner.classes import iops_rules
 from provisioner.classes.storage_class_rules import ReadClass, read
 from provisioner.controller.claims.events import ClaimEvents
-from provisioner.controller.claims.zone_annotations import CONFLICT_S, Pins
+from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT, ZoneAnnotations
 from provisioner.controller.modifying import class_rules
 from provisioner.controller.ownership.takeover import Takeover
 from provisioner.controller.placement.zone_choice import ZoneChoice
@@ -19,7 +19,7 @@ from provisioner.controller.shared.services import Services
 from provisioner.controller.sources.origin import Origin, Sources
 from provisioner.ec2.ceilings import Ceilings
 from provisioner.model.claim import UNKNOWN_ZONE, Claim
-from provisioner.model.decision import Refuse
+from provisioner.model.decision import Later, Refuse
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.storage_class import StorageClass, VolumeAttributesClass
 from provisioner.model.volume import Volume
@@ -40,7 +40,7 @@ class Planning:
         self,
         services: Services,
         *,
-        pins: Pins,
+        annotations: ZoneAnnotations,
         takeover: Takeover,
         zones: ZoneChoice,
         sources: Sources,
@@ -49,7 +49,7 @@ class Planning:
     ) -> None:
         settings = self._settings = services.settings
         self._caches = services.caches
-        self._pins = pins
+        self._annotations = annotations
         self._takeover = takeover
         self._zones = zones
         self._sources = sources
@@ -74,8 +74,8 @@ class Planning:
 
     async def plan(
         self, claim: Claim, storage_class: StorageClass
-    ) -> Attempt | NoZone | Refuse | float:
-        """An attempt to begin, why there is none, or the seconds until the next look.
+    ) -> Attempt | NoZone | Refuse | Later:
+        """An attempt to begin, or why there is none now.
 
         Raises:
             StorageError: the class cannot be read, or nothing can be told or written now.
@@ -90,11 +90,11 @@ class Planning:
                 return born_with
             read_class = born_with
         made = await self._made_before_us(claim)
-        if isinstance(made, float):
+        if isinstance(made, Later):
             return made
         claim = self._caches.claim(claim.uid) or claim  # a doubt may have been written to it
         origin = await self._origin(claim, read_class, made)
-        if isinstance(origin, Refuse | float):
+        if isinstance(origin, Refuse | Later):
             return origin
         made = made or origin.made
         where = await self._zones.choose(claim, read_class, made, origin.cloned)
@@ -110,7 +110,7 @@ class Planning:
 
     async def _origin(
         self, claim: Claim, read_class: ReadClass, made: Volume | None
-    ) -> Origin | Refuse | float:
+    ) -> Origin | Refuse | Later:
         """As ``Sources.origin_of``; a pin that a clone may not follow does not count from now on.
 
         Something may have been begun there all the same, by another class of that name.
@@ -129,7 +129,7 @@ class Planning:
         if begun is not None:
             return begun
         self._takeover.settle(claim.uid)
-        self._pins.settle(claim.uid)
+        self._annotations.settle(claim.uid)
         return Origin(origin.source, origin.cloned)
 
     async def _begun(
@@ -139,7 +139,7 @@ class Planning:
         where: Place,
         made: Volume | None,
         origin: Origin,
-    ) -> Attempt | Refuse | float:
+    ) -> Attempt | Refuse | Later:
         freeze = partial(
             rules.plan,
             read_class=read_class,
@@ -153,16 +153,16 @@ class Planning:
         if isinstance(planned, Refuse):
             return planned  # before a snapshot is taken for it, or its turn to be copied
         source = await self._sources.source_in(claim, read_class, origin, where)
-        if isinstance(source, Refuse | float):
+        if isinstance(source, Refuse | Later):
             return source
         claim = self._caches.claim(claim.uid) or claim  # what it is made from may be noted on it
         if source is not origin.source:
             planned = await self._under_ceiling(partial(freeze, claim, source=source))
         if isinstance(planned, Refuse):
             return planned
-        if not await self._pins.write(claim, where.zone, where.outpost_arn, source):
-            return CONFLICT_S
-        self._zones.is_pinned(claim)
+        if not await self._annotations.write(claim, where.zone, where.outpost_arn, source):
+            return AFTER_CONFLICT
+        self._zones.written(claim)
         attempt = Attempt(planned, started_at_s=clock.now_s())
         if made is not None:
             attempt = with_volume(attempt, made, is_shown=True)
@@ -190,15 +190,15 @@ class Planning:
             ceiling = await self.ceilings.of(request)
         return planned if ceiling is None else freeze(iops_ceiling=ceiling)
 
-    async def _made_before_us(self, claim: Claim) -> Volume | float | None:
+    async def _made_before_us(self, claim: Claim) -> Volume | Later | None:
         """As ``Takeover.volume_of``, with the doubt written to the claim.
 
         Before the first look, as EC2 may not answer for long. A pin stays: it may be of one of ours
         that has searched for a minute already and then begun the volume there.
         """
         if self._takeover.is_in_doubt(claim) and not claim.pinned_zone:
-            if not await self._pins.write(claim, UNKNOWN_ZONE):
-                return CONFLICT_S
+            if not await self._annotations.write(claim, UNKNOWN_ZONE):
+                return AFTER_CONFLICT
             claim = self._caches.claim(claim.uid) or claim
         with self._events.looking(claim):
             return await self._takeover.volume_of(claim)

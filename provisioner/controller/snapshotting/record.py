@@ -20,10 +20,10 @@ from provisioner.kube.client import KubeClient, Patch, find
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.kube.resources import SNAPSHOT_CONTENTS, VOLUME_SNAPSHOTS
 from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.model.names import PENDING_SETTINGS
 from provisioner.model.volume_snapshot import (
     BEING_CREATED,
     CONTENT_FINALIZER,
-    WISHES,
     YES,
     VolumeSnapshotContent,
 )
@@ -69,7 +69,9 @@ class ContentWriter:
 
     async def grant(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
         """Say that EC2 has done all that its class asks for."""
-        return await self._patch(content, {"uid": content.uid, "annotations": {WISHES: None}})
+        return await self._patch(
+            content, {"uid": content.uid, "annotations": {PENDING_SETTINGS: None}}
+        )
 
     async def release(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
         """Take our finalizer off, nobody else's."""

@@ -15,16 +15,16 @@ from provisioner import clock
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.claims import source_rules as rules
 from provisioner.controller.claims.events import ClaimEvents
-from provisioner.controller.claims.zone_annotations import Pins
+from provisioner.controller.claims.zone_annotations import ZoneAnnotations
 from provisioner.controller.ownership.takeover import GOING
 from provisioner.controller.placement import clone_rules as clones
 from provisioner.controller.shared.services import Services
-from provisioner.controller.sources.cross_zone import Crossings
+from provisioner.controller.sources.cross_zone import CrossZoneClones
 from provisioner.controller.sources.finalizers import SourceFinalizers
 from provisioner.model.claim import CLAIM_KIND, SNAPSHOT_KIND, Claim, DataSource
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.model.data_source import Source
-from provisioner.model.decision import Refuse
+from provisioner.model.decision import Later, Refuse, Settled, WhenWoken
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.meta import KubeObject
 from provisioner.model.persistent_volume import PersistentVolume
@@ -60,14 +60,14 @@ class Sources:
 
     Attributes:
         finalizers: on the sources.
-        crossings: the snapshots by which clones come to other zones.
+        cross_zone_clones: the snapshots by which clones come to other zones.
     """
 
     def __init__(
         self,
         services: Services,
         *,
-        pins: Pins,
+        annotations: ZoneAnnotations,
         events: ClaimEvents,
         in_flight: Callable[[], Mapping[str, Claim]],
         wake: Callable[[str], None],
@@ -84,7 +84,9 @@ class Sources:
         self.finalizers = SourceFinalizers(
             services, in_flight=lambda: {claim.source_key for claim in in_flight().values()}
         )
-        self.crossings = Crossings(services, pins=pins, events=events, in_flight=in_flight)
+        self.cross_zone_clones = CrossZoneClones(
+            services, annotations=annotations, events=events, in_flight=in_flight
+        )
 
     def subscribe(self) -> None:
         """Have the claims looked at that wait for a snapshot or for another claim."""
@@ -95,11 +97,10 @@ class Sources:
 
     async def origin_of(
         self, claim: Claim, read_class: ReadClass, made: Volume | None, *, may_have_begun: bool
-    ) -> Origin | Refuse | float:
+    ) -> Origin | Refuse | Later:
         """What a claim's volume is made from, or why there is none.
 
-        A number: it cannot be told yet; ask again after so many seconds, with another look at what
-        was made.
+        ``Later``: it cannot be told yet; ask again, with another look at what was made.
 
         Args:
             claim: has a volume in the making, or none yet.
@@ -124,10 +125,10 @@ class Sources:
         is_begun = begun.is_same(found.source) and _is_pinned_beside(claim, found.cloned)
         return replace(found, is_begun=is_begun)
 
-    async def begun(self, claim: Claim) -> Origin | float | None:
+    async def begun(self, claim: Claim) -> Origin | Later | None:
         """What a volume is made from that was begun for a claim before us; None: surely none was.
 
-        A number: it cannot be told yet; ask again after so many seconds.
+        ``Later``: EC2 may not show it yet.
 
         Raises:
             Ec2Error: EC2 could not be asked.
@@ -139,15 +140,15 @@ class Sources:
             return _of_volume(min(there, key=lambda volume: volume.volume_id))
         now_s = clock.now_s()
         looked_s = now_s - self._looking_since_s.setdefault(claim.uid, now_s)
-        return LOOK_AGAIN_S if looked_s < CONSISTENCY_S else None
+        return Later(LOOK_AGAIN_S) if looked_s < CONSISTENCY_S else None
 
     async def source_in(
         self, claim: Claim, read_class: ReadClass, origin: Origin, where: Place
-    ) -> Source | Refuse | float | None:
+    ) -> Source | Refuse | Later | None:
         """What EC2 makes the volume from in that place; None: an empty volume.
 
         The source of the claim is held from now on. A refusal may be that it is another claim's
-        turn; a number: ask again after so many seconds.
+        turn.
 
         Raises:
             StorageError: it cannot be told, or the source cannot be held.
@@ -163,7 +164,9 @@ class Sources:
         if cloned is None or origin.is_begun:
             return origin.source
         if where != cloned.place:
-            return await self.crossings.source_of(claim, read_class, cloned.volume_id, where.zone)
+            return await self.cross_zone_clones.source_of(
+                claim, read_class, cloned.volume_id, where.zone
+            )
         ahead = self._queue.ahead_of(claim, cloned.volume_id)
         if not ahead:
             return origin.source
@@ -186,7 +189,7 @@ class Sources:
         goes_on = False
         try:
             found = await looking
-            goes_on = found is not None or uid in self._waits_for_turn
+            goes_on = not isinstance(found, WhenWoken | Settled) or uid in self._waits_for_turn
         finally:
             if not goes_on:
                 self._queue.leave(uid)
@@ -203,11 +206,11 @@ class Sources:
         self._waits_for_turn.discard(uid)
         self._queue.leave(uid)
         self._looking_since_s.pop(uid, None)
-        self.crossings.forget(uid)
+        self.cross_zone_clones.forget(uid)
 
     async def close(self) -> None:
         """Stop asking EC2."""
-        await self.crossings.close()
+        await self.cross_zone_clones.close()
 
     async def _of_objects(
         self, claim: Claim, source: DataSource, read_class: ReadClass

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.model import tags
 from provisioner.model.claim import Claim
+from provisioner.model.names import CLUSTER_NAME, DRIVER_PREFIX, MADE_BY_DRIVER, OUR_PREFIX
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.tag_template import TagTemplate
 from provisioner.model.volume import Volume, VolumeState
 
 _PRESENT = frozenset({VolumeState.CREATING, VolumeState.AVAILABLE, VolumeState.IN_USE})
 _OWNERSHIP = frozenset({tags.VOLUME_NAME, "CSIVolumeSnapshotName", "KubernetesCluster"})
-_OWNERSHIP_PREFIXES = ("kubernetes.io", "ebs.csi.aws.com/", "ebs-provisioner.io/", "aws:")
+_OWNERSHIP_PREFIXES = ("kubernetes.io", DRIVER_PREFIX, OUR_PREFIX, "aws:")
 _OF_CLUSTER = "kubernetes.io/cluster/"
 
 
@@ -108,9 +109,9 @@ def decide(
 
 def _is_ours(volume: Volume, persistent_volume: PersistentVolume, cluster_id: str) -> bool:
     has = volume.tags
-    if has.get(tags.VOLUME_NAME) != persistent_volume.name or has.get(tags.CLUSTER) != "true":
+    if has.get(tags.VOLUME_NAME) != persistent_volume.name or has.get(MADE_BY_DRIVER) != "true":
         return False
-    if has.get(tags.CLUSTER_NAME, cluster_id) != cluster_id:
+    if has.get(CLUSTER_NAME, cluster_id) != cluster_id:
         return False
     owners = {key.removeprefix(_OF_CLUSTER) for key in has if key.startswith(_OF_CLUSTER)}
     return owners <= {cluster_id}

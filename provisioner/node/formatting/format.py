@@ -20,6 +20,7 @@ from typing import TypeVar, assert_never
 import structlog
 
 from provisioner.model.errors import NodeError, Reason, StorageError
+from provisioner.model.names import FORMAT_CONSENT
 from provisioner.node.devices.lookup import Device, Devices
 from provisioner.node.formatting.blank_rules import (
     ALIGNMENT_BYTES,
@@ -41,7 +42,6 @@ from provisioner.node.formatting.exclusive import (
 from provisioner.node.formatting.file_system_rules import check_block_size, mkfs_command
 from provisioner.node.formatting.rules import (
     BLKID,
-    CONSENT,
     AskConsent,
     Because,
     Consent,
@@ -86,7 +86,7 @@ class Consents:
         # The attachment's word is checked: the right volume, or nothing is allowed.
         if volume is None or volume.volume_id(self._kube.driver) != volume_id:
             return Consent("")
-        return Consent(name, volume.annotations.get(CONSENT))
+        return Consent(name, volume.annotations.get(FORMAT_CONSENT))
 
 
 @dataclass(frozen=True, slots=True)

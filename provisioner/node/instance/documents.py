@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from provisioner.model.attachment import INSTANCE_ID, NODE_ID, AttachmentSpec
+from provisioner.model.attachment import NODE_ID, AttachmentSpec
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.meta import KubeObject
+from provisioner.model.names import INSTANCE_ID
 from provisioner.model.node import TYPE_LABEL, NodeSpec
 from provisioner.model.volume import normalised_handle
 from provisioner.model.zone import (

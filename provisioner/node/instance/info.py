@@ -7,14 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from provisioner.model.attachment_limit import (
-    LIMIT_ANNOTATION,
-    UNKNOWN,
-    AttachmentLimit,
-    NotedLimit,
-    known_limit,
-)
+from provisioner.model.attachment_limit import UNKNOWN, AttachmentLimit, NotedLimit, known_limit
 from provisioner.model.errors import KubeError, NodeError, Reason, StorageError
+from provisioner.model.names import ATTACHMENT_LIMIT
 from provisioner.model.node import TYPE_LABEL
 from provisioner.node.instance import documents
 from provisioner.node.instance.kube import NodeKube
@@ -170,7 +165,7 @@ class Info:
     async def _read_note(self, *, may_fail: bool) -> NotedLimit | None:
         """What the Node says; None if it says nothing now that could be read."""
         try:
-            text = (await self._kube.node()).annotations.get(LIMIT_ANNOTATION, "")
+            text = (await self._kube.node()).annotations.get(ATTACHMENT_LIMIT, "")
         except KubeError as exc:
             if may_fail:
                 return None
@@ -179,7 +174,7 @@ class Info:
         try:
             return NotedLimit.parse(text) if text else None
         except ValueError as exc:
-            self._warn_once(f"the annotation {LIMIT_ANNOTATION} of the Node is left aside: {exc}")
+            self._warn_once(f"the annotation {ATTACHMENT_LIMIT} of the Node is left aside: {exc}")
             return None
 
     def _tell_of_guess(self, instance_type: str, read: NotedLimit | None) -> None:
@@ -188,7 +183,7 @@ class Info:
             other = f"; now it is for {read.instance_type}, by the label {TYPE_LABEL}"
         self._warn_once(
             f"the instance type {instance_type} is in no table; {UNKNOWN} is taken for it until "
-            f"the controller has written the annotation {LIMIT_ANNOTATION} on the Node{other}"
+            f"the controller has written the annotation {ATTACHMENT_LIMIT} on the Node{other}"
         )
 
     async def _count_foreign(self) -> int:

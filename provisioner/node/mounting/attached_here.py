@@ -11,8 +11,8 @@ from functools import partial
 
 import structlog
 
-from provisioner.model.attachment import INSTANCE_ID
 from provisioner.model.errors import NodeError, Reason
+from provisioner.model.names import INSTANCE_ID
 from provisioner.node.devices import rules
 from provisioner.node.devices.lookup import Device
 from provisioner.node.instance.kube import NodeKube

@@ -15,8 +15,8 @@ from functools import partial
 
 import structlog
 
-from provisioner.model.attachment import MADE_FROM, MULTI_ATTACH
 from provisioner.model.errors import NodeError, Reason
+from provisioner.model.names import MADE_FROM, MULTI_ATTACH
 from provisioner.node.devices.lookup import Device
 from provisioner.node.formatting import file_system_rules as rules
 from provisioner.node.formatting.file_system_rules import Checked

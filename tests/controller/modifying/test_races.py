@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from provisioner.controller.modifying.steps import ledger_of
-from provisioner.model.budget import ANNOTATION, Ledger, Start
+from provisioner.model.budget import Ledger, Start
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.modification import Modification
+from provisioner.model.names import MODIFICATIONS
 from tests.controller.modify_cloud import VOLUME, refusal
 from tests.controller.modify_world import World, told
 
@@ -42,7 +43,7 @@ def test_a_note_of_a_clock_that_was_far_ahead_blocks_nothing(monkeypatch: pytest
         noted = copy.deepcopy(world.objects["pv"])
         wrong = Ledger((Start(world.now() + timedelta(days=30)),))
         text = wrong.text(persistent_volume_uid="pv-u1", volume_id=VOLUME)
-        noted["metadata"]["annotations"][ANNOTATION] = text
+        noted["metadata"]["annotations"][MODIFICATIONS] = text
         world.put("pv", noted)
         world.ask("20Gi")
         await world.run(30)

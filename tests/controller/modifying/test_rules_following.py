@@ -5,16 +5,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from provisioner.controller.modifying.rules import BOTH, Done, Send, Tag, View, Wish, decide
-from provisioner.model import tags
 from provisioner.model.attributes import Attributes
 from provisioner.model.budget import Ledger
 from provisioner.model.modification import ModifyRequest
+from provisioner.model.names import IOPS_FOLLOW_GROWTH, IOPS_PER_GIB
 from provisioner.model.volume import Volume, VolumeState
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 VOLUME = Volume("vol-1", VolumeState.IN_USE, "us-east-1a", 10, "io2", 500)
 PER_GIB = Attributes(iops_per_gib=100, iops_follow_growth=True)
-WRITTEN = {tags.IOPS_PER_GIB: "100", tags.IOPS_FOLLOW_GROWTH: "true"}
+WRITTEN = {IOPS_PER_GIB: "100", IOPS_FOLLOW_GROWTH: "true"}
 
 
 def view(volume: Volume = VOLUME, **given_: Any) -> View:

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.controller.modifying.rules import agrees, difference, fault_of, wanted_shape
-from provisioner.model import tags
 from provisioner.model.attributes import Attributes
 from provisioner.model.modification import ModifyRequest, Shape
+from provisioner.model.names import IOPS_FOLLOW_GROWTH, IOPS_PER_GIB
 from provisioner.model.volume_type import VOLUME_TYPES, fault
 
 GP3 = Shape(10, "gp3", 3000, 125)
-FOLLOWS = {tags.IOPS_PER_GIB: "50", tags.IOPS_FOLLOW_GROWTH: "true"}
+FOLLOWS = {IOPS_PER_GIB: "50", IOPS_FOLLOW_GROWTH: "true"}
 
 
 def told(
@@ -49,7 +49,7 @@ def told(
             {"throughput_mibps": 200},
             (None, None, None, 200),
         ),
-        (Shape(100, "gp3", 5000, 125), 200, {tags.IOPS_PER_GIB: "50"}, {}, (200, None, None, None)),
+        (Shape(100, "gp3", 5000, 125), 200, {IOPS_PER_GIB: "50"}, {}, (200, None, None, None)),
         (Shape(100, "gp3", 5000, 125), 200, FOLLOWS, {"iops": 6000}, (200, None, 6000, None)),
         (Shape(100, "io1", 5000), 200, FOLLOWS, {"volume_type": "gp2"}, (200, "gp2", None, None)),
         # What gp2 had is kept.
@@ -113,7 +113,7 @@ def test_what_a_volume_keeps_counts(has, asks):
 
 
 def per_gib(iops: int) -> dict[str, str]:
-    return {tags.IOPS_PER_GIB: str(iops), tags.IOPS_FOLLOW_GROWTH: "true"}
+    return {IOPS_PER_GIB: str(iops), IOPS_FOLLOW_GROWTH: "true"}
 
 
 @pytest.mark.parametrize(

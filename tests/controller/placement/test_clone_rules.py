@@ -12,7 +12,7 @@ from provisioner.controller.placement.zone_rules import NoZone
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta
-from provisioner.model.storage_class import ACROSS_ZONES
+from provisioner.model.names import CLONE_ACROSS_ZONES
 from provisioner.model.volume import VolumeState
 from provisioner.model.zone import Place
 from tests.builders import VOLUME, a_class, a_node, a_term, a_volume
@@ -42,7 +42,7 @@ def beside(
 
 @pytest.mark.parametrize(
     ("annotations", "goes"),
-    [({ACROSS_ZONES: "true"}, True), ({ACROSS_ZONES: "True"}, False), (None, False)],
+    [({CLONE_ACROSS_ZONES: "true"}, True), ({CLONE_ACROSS_ZONES: "True"}, False), (None, False)],
 )
 def test_a_class_says_whether_clones_go_across(annotations: dict[str, str] | None, *, goes: bool):
     storage_class = replaced(a_class(), metadata=ObjectMeta(name="x", annotations=annotations))
@@ -62,7 +62,7 @@ def test_a_class_that_excludes_the_zone_of_the_source_is_told_with_a_way_out():
     answer = at_once(ONLY_B, A, (B,), NO_REFUSALS)
 
     assert isinstance(answer, NoZone)
-    for words in (A.zone, B.zone, ACROSS_ZONES, "restore a snapshot"):
+    for words in (A.zone, B.zone, CLONE_ACROSS_ZONES, "restore a snapshot"):
         assert words in answer.message
     assert not answer.choose_again
 
@@ -109,10 +109,10 @@ def test_a_node_beside_the_source_is_wrong_where_another_volume_keeps_the_pod_aw
     [
         (A, None, (), True),
         (B, None, (), False),
-        (B, {ACROSS_ZONES: "true"}, (), True),
-        (B, {ACROSS_ZONES: "true"}, (B.zone, C.zone), True),
-        (B, {ACROSS_ZONES: "true"}, (A.zone, C.zone), False),
-        (A, {ACROSS_ZONES: "true"}, (B.zone,), False),
+        (B, {CLONE_ACROSS_ZONES: "true"}, (), True),
+        (B, {CLONE_ACROSS_ZONES: "true"}, (B.zone, C.zone), True),
+        (B, {CLONE_ACROSS_ZONES: "true"}, (A.zone, C.zone), False),
+        (A, {CLONE_ACROSS_ZONES: "true"}, (B.zone,), False),
         (A, None, (B.zone,), False),
         (Place(A.zone, "arn:o"), None, (), False),
     ],
@@ -166,7 +166,7 @@ def test_a_pod_that_can_run_nowhere_beside_the_source_is_told_why(consumers: Con
 
     assert isinstance(answer, NoZone)
     assert words in answer.message
-    assert ACROSS_ZONES in answer.message
+    assert CLONE_ACROSS_ZONES in answer.message
     assert answer.retry_after_s
 
 

@@ -16,7 +16,8 @@ from provisioner.controller.placement.consumer_rules import (
     places,
     why_nowhere,
 )
-from provisioner.model.claim import PINNED_ZONE, Claim
+from provisioner.model.claim import Claim
+from provisioner.model.names import PINNED_ZONE
 from provisioner.model.node import Node
 from provisioner.model.pod import Pod
 from provisioner.model.zone import Place, place_of

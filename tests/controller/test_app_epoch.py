@@ -1,4 +1,4 @@
-"""What a controller concludes from the leases before it works: whose marks and claims it may trust."""
+"""What a controller concludes from the leases before it works: whose tags and claims it may trust."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 
 from provisioner.controller.app import Controller
 from provisioner.controller.shared.settings import Settings
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.volumes import Volumes
-from provisioner.kube.lease import LED_SINCE, Lease, LeaseSpec
-from provisioner.model import tags
+from provisioner.kube.lease import Lease, LeaseSpec
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.meta import ObjectMeta
+from provisioner.model.names import LED_SINCE, UNCLAIMED
 from provisioner.model.volume import Volume
 from tests.builders import a_claim, a_volume, an_ec2_error
 from tests.controller.services import CurrentCaches
@@ -48,7 +48,7 @@ def a_life(
     found: Sequence[Volume] = (),
     may_look: bool = True,
 ) -> tuple[datetime | None, set[str]]:
-    """When the reign began for a controller that leads for a minute, and which claims it doubts."""
+    """When the epoch began for a controller that leads for a minute, and which claims it doubts."""
 
     async def find(*_: object, **__: object) -> list[Volume]:
         if not may_look:
@@ -59,7 +59,7 @@ def a_life(
         process = Process(clock, monkeypatch, api)
         controller = process.controller
         controller.settings = Settings(leader_elect=elects)
-        controller.marks = controller.orphans._marks = Marks(
+        controller.unclaimed = controller.orphans._unclaimed = UnclaimedTags(
             cast("Volumes", Finds(find)), CurrentCaches(), cluster_id="prod"
         )
         for claim in (OLDER, YOUNGER):
@@ -73,9 +73,9 @@ def a_life(
         return controller
 
     controller = in_virtual_time(story)
-    takeover, reign = controller.provisioner.takeover, controller.marks.lineage.reign
+    takeover, epoch = controller.provisioner.takeover, controller.unclaimed.leadership.epoch
     doubted = {claim.uid for claim in (OLDER, YOUNGER) if takeover.is_in_doubt(claim)}
-    return reign.began_at if reign else None, doubted
+    return epoch.began_at if epoch else None, doubted
 
 
 @dataclass
@@ -92,7 +92,7 @@ with_and_without_election = pytest.mark.parametrize("elects", [True, False])
 
 
 @with_and_without_election
-def test_under_a_proven_reign_only_claims_that_are_older_are_doubted(monkeypatch, elects):
+def test_under_a_proven_epoch_only_claims_that_are_older_are_doubted(monkeypatch, elects):
     began_at = (NOW - 2 * DAY).replace(microsecond=0)
 
     assert a_life(led_by_ours(began_at), monkeypatch, elects=elects) == (began_at, {"older"})
@@ -119,7 +119,7 @@ def test_a_volume_that_was_there_is_older_for_all_though_the_clock_of_ec2_is_ahe
     monkeypatch, elects
 ):
     api = LeaseApi()
-    ahead = a_volume(created_at=NOW + DAY, tags={tags.UNCLAIMED: "Delete"})
+    ahead = a_volume(created_at=NOW + DAY, tags={UNCLAIMED: "Delete"})
 
     first, _ = a_life(api, monkeypatch, elects=elects, found=[ahead])
     second, _ = a_life(api, monkeypatch, elects=elects)
@@ -142,7 +142,7 @@ def test_before_ec2_has_listed_what_there_is_nothing_is_proven_to_the_next(monke
 
 
 @with_and_without_election
-def test_a_minute_of_the_reign_that_has_passed_need_not_be_waited_for_again(monkeypatch, elects):
+def test_a_minute_of_the_epoch_that_has_passed_need_not_be_waited_for_again(monkeypatch, elects):
     async def story(clock: Clock) -> float:
         process = Process(clock, monkeypatch, led_by_ours(NOW - 2 * DAY))
         process.controller.settings = Settings(leader_elect=elects)

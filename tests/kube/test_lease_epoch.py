@@ -9,14 +9,15 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from provisioner.kube.client import KubeClient
-from provisioner.kube.lease import LED_SINCE, Leases
+from provisioner.kube.lease import Leases
 from provisioner.metrics import Metrics
-from provisioner.model.leadership import Reign
+from provisioner.model.leadership import Epoch
+from provisioner.model.names import LED_SINCE
 from tests.kube.apiserver import ApiServer, status
 from tests.kube.leases import BASE, NAMES, Clock, Cluster, Eventually, background, looked_twice
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
-LATER = Reign(datetime(2026, 2, 1, tzinfo=UTC))
+LATER = Epoch(datetime(2026, 2, 1, tzinfo=UTC))
 Make = Callable[..., Leases]
 
 
@@ -48,7 +49,7 @@ def make(client: KubeClient, metrics: Metrics, clock: Clock) -> Make:
 
 
 def led_by_ours(cluster: Cluster, *, holder: str = "") -> None:
-    """The leases as a leader of ours leaves them after a long reign, released or not."""
+    """The leases as a leader of ours leaves them after a long epoch, released or not."""
     for name in NAMES:
         cluster.put(
             name, holderIdentity=holder, renewTime="lately", leaseTransitions=3, acquireTime="once"
@@ -64,8 +65,8 @@ async def test_the_first_leader_ever_has_no_proof_and_leaves_none_if_it_dies_at_
     await first.release()
     await second.acquire()
 
-    assert first.reign is None
-    assert second.reign is None
+    assert first.epoch is None
+    assert second.epoch is None
 
 
 async def test_what_a_leader_proves_is_written_at_once_and_inherited(
@@ -75,12 +76,12 @@ async def test_what_a_leader_proves_is_written_at_once_and_inherited(
     await first.acquire()
     async with background(first.hold()):
         await first.prove(LATER, elected=True)
-        await eventually(lambda: first.reign == LATER)
+        await eventually(lambda: first.epoch == LATER)
     assert cluster.holders() == ["first", "first"]
     await first.release()
     await second.acquire()
 
-    assert second.reign == LATER
+    assert second.epoch == LATER
 
 
 async def test_what_is_proven_outlives_a_renewal_that_failed(
@@ -92,7 +93,7 @@ async def test_what_is_proven_outlives_a_renewal_that_failed(
     server.on("PATCH", f"{BASE}/one", broken, broken, cluster._patch)
     async with background(leases.hold()):
         await leases.prove(LATER, elected=True)
-        await eventually(lambda: leases.reign == LATER)
+        await eventually(lambda: leases.epoch == LATER)
 
 
 async def test_a_lease_that_was_deleted_meanwhile_is_held_again_and_proves_nothing(
@@ -107,10 +108,10 @@ async def test_a_lease_that_was_deleted_meanwhile_is_held_again_and_proves_nothi
         writes = cluster.writes
         await eventually(lambda: cluster.writes >= writes + 4)
 
-    assert leases.reign is None
+    assert leases.epoch is None
 
 
-async def test_a_reign_goes_on_over_renewals_a_release_and_the_next_leader(
+async def test_a_epoch_goes_on_over_renewals_a_release_and_the_next_leader(
     make: Make, cluster: Cluster, eventually: Eventually
 ) -> None:
     led_by_ours(cluster)
@@ -122,10 +123,10 @@ async def test_a_reign_goes_on_over_renewals_a_release_and_the_next_leader(
     await first.release()
     await second.acquire()
 
-    assert first.reign == second.reign == Reign(LONG_AGO)
+    assert first.epoch == second.epoch == Epoch(LONG_AGO)
 
 
-async def test_a_reign_goes_on_after_a_leader_of_ours_that_died(
+async def test_a_epoch_goes_on_after_a_leader_of_ours_that_died(
     make: Make, cluster: Cluster, clock: Clock, server: ApiServer, eventually: Eventually
 ) -> None:
     led_by_ours(cluster, holder="dead")
@@ -135,10 +136,10 @@ async def test_a_reign_goes_on_after_a_leader_of_ours_that_died(
         clock.now += 16
         await asyncio.wait_for(acquiring, 3)
 
-    assert leases.reign == Reign(LONG_AGO)
+    assert leases.epoch == Epoch(LONG_AGO)
 
 
-async def test_a_reign_goes_on_when_the_answer_to_the_taking_is_lost(
+async def test_a_epoch_goes_on_when_the_answer_to_the_taking_is_lost(
     make: Make, cluster: Cluster, server: ApiServer
 ) -> None:
     led_by_ours(cluster)
@@ -152,7 +153,7 @@ async def test_a_reign_goes_on_when_the_answer_to_the_taking_is_lost(
     leases = make("me")
     await leases.acquire()
 
-    assert leases.reign == Reign(LONG_AGO)
+    assert leases.epoch == Epoch(LONG_AGO)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ async def test_a_reign_goes_on_when_the_answer_to_the_taking_is_lost(
     ids=["released", "released without a transition", "emptied"],
 )
 @pytest.mark.parametrize("name", NAMES)
-async def test_another_leader_of_any_lease_ends_the_reign_whatever_it_left(
+async def test_another_leader_of_any_lease_ends_the_epoch_whatever_it_left(
     make: Make, cluster: Cluster, name: str, record: dict[str, object]
 ) -> None:
     led_by_ours(cluster)
@@ -173,13 +174,13 @@ async def test_another_leader_of_any_lease_ends_the_reign_whatever_it_left(
     first, second = make("first"), make("second")
 
     await first.acquire()
-    assert first.reign is None
+    assert first.epoch is None
     await first.release()
     await second.acquire()
-    assert second.reign is None  # it did not come back by itself
+    assert second.epoch is None  # it did not come back by itself
 
 
-async def test_a_holder_that_died_ends_the_reign_even_if_it_did_not_renew(
+async def test_a_holder_that_died_ends_the_epoch_even_if_it_did_not_renew(
     make: Make, cluster: Cluster, clock: Clock, server: ApiServer, eventually: Eventually
 ) -> None:
     led_by_ours(cluster)
@@ -190,18 +191,18 @@ async def test_a_holder_that_died_ends_the_reign_even_if_it_did_not_renew(
         clock.now += 16
         await asyncio.wait_for(acquiring, 3)
 
-    assert leases.reign is None
+    assert leases.epoch is None
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_deleted_lease_ends_the_reign(make: Make, cluster: Cluster, name: str) -> None:
+async def test_a_deleted_lease_ends_the_epoch(make: Make, cluster: Cluster, name: str) -> None:
     led_by_ours(cluster)
     del cluster.specs[name], cluster.annotations[name]
     leases = make("me")
 
     await leases.acquire()
 
-    assert leases.reign is None
+    assert leases.epoch is None
 
 
 @pytest.mark.parametrize("text", ["", "rubbish", "2026-01-01", "2026-13-01T00:00:00Z  lately"])
@@ -212,25 +213,25 @@ async def test_what_cannot_be_read_proves_nothing(make: Make, cluster: Cluster, 
 
     await leases.acquire()
 
-    assert leases.reign is None
+    assert leases.epoch is None
 
 
-async def test_without_an_election_the_reign_is_written_and_nothing_is_held(
+async def test_without_an_election_the_epoch_is_written_and_nothing_is_held(
     make: Make, cluster: Cluster
 ) -> None:
     first, second = make("first"), make("second")
     await first.look()
-    assert first.reign is None
+    assert first.epoch is None
     assert cluster.writes == 0
     await first.prove(LATER, elected=False)
 
     await second.look()
 
-    assert second.reign == LATER
+    assert second.epoch == LATER
     assert cluster.holders() == ["", ""]
 
 
-async def test_without_an_election_another_leader_ends_the_reign_as_well(
+async def test_without_an_election_another_leader_ends_the_epoch_as_well(
     make: Make, cluster: Cluster
 ) -> None:
     led_by_ours(cluster)
@@ -238,15 +239,15 @@ async def test_without_an_election_another_leader_ends_the_reign_as_well(
     first, second, third = make("first"), make("second"), make("third")
 
     await first.look()
-    assert first.reign is None
+    assert first.epoch is None
     await first.prove(LATER, elected=False)
     await second.look()
-    assert second.reign == LATER
+    assert second.epoch == LATER
     assert cluster.holders() == ["", "stock"]  # it is not taken from anybody
 
     cluster.specs["two"]["renewTime"] = "so it lives"
     await third.look()
-    assert third.reign is None
+    assert third.epoch is None
 
 
 async def test_without_an_election_leases_that_cannot_be_read_prove_nothing(
@@ -259,7 +260,7 @@ async def test_without_an_election_leases_that_cannot_be_read_prove_nothing(
     with capture_logs() as logs:
         await leases.look()
 
-    assert leases.reign is None
+    assert leases.epoch is None
     assert [line["lease"] for line in logs] == ["two"]
 
 

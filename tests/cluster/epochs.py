@@ -1,11 +1,11 @@
-"""Leases that prove a long reign of ours: a cluster that nobody else has worked in for a day."""
+"""Leases that prove a long epoch of ours: a cluster that nobody else has worked in for a day."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
 from provisioner.controller import app
-from provisioner.kube.lease import LED_SINCE
+from provisioner.model.names import LED_SINCE
 from provisioner.sandbox.api import Api
 from tests.cluster import hands
 from tests.cluster.hands import DRIVER
