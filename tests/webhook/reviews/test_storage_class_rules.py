@@ -88,7 +88,7 @@ def test_what_only_our_controller_refuses_passes_with_a_warning(document, says):
 
     assert (answer.allowed, answer.why) == (True, "ClassInDoubt")
     warning = answer.warnings[0]
-    assert warning.startswith('storageclass "fast": this controller makes no volume of it')
+    assert warning.startswith('storageclass "fast": this controller refuses it')
     assert says in warning
 
 
@@ -111,7 +111,7 @@ def test_a_doubtful_class_passes_with_a_warning():
 
     assert (answer.allowed, answer.why) == (True, "ClassInDoubt")
     [warning] = answer.warnings
-    assert warning.startswith('storageclass "fast": it binds at once')
+    assert warning.startswith('storageclass "fast": it binds immediately')
     assert f"{A} or {B}" in warning
 
 
