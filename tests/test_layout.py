@@ -74,13 +74,18 @@ ALLOWED: dict[str, set[str]] = {
         *("kube", "ec2", "process", "region"),
     },
     # -- the node plugin, which loads neither boto3 nor kubernetes: it runs on every node
+    "node.requests": set(),
     "node.runtime": set(),
     "node.devices": {"node.runtime"},
-    "node.instance": {"node.runtime", "kube.failures"},
+    "node.instance": {"node.requests", "node.runtime", "kube.failures"},
     "node.formatting": {"node.devices", "node.instance", "node.runtime"},
     "node.metrics": {"node.devices", "node.instance", "node.runtime"},
-    "node.mounting": {"node.devices", "node.formatting", "node.instance", "node.runtime"},
-    "node.csi": {"node.formatting", "node.instance", "node.metrics", "node.mounting"},
+    "node.mounting": {
+        *("node.devices", "node.formatting", "node.instance", "node.requests", "node.runtime"),
+    },
+    "node.csi": {
+        *("node.formatting", "node.instance", "node.metrics", "node.mounting", "node.requests"),
+    },
     "node.settings": {"node.instance", "node.runtime"},
     "node.app": {
         *("node.csi", "node.formatting", "node.instance", "node.metrics", "node.mounting"),
@@ -94,17 +99,14 @@ ALLOWED: dict[str, set[str]] = {
     "webhook.reviews": {"webhook.model", "webhook.metrics", "classes", "inspect", "kube", "ec2"},
     "webhook.repairs": {"webhook.reviews", "webhook.model", "webhook.metrics", "kube"},
     "webhook.certificates": {"webhook.model", "webhook.metrics", "kube"},
-    "webhook.serving": {
-        *("webhook.certificates", "webhook.reviews", "webhook.model", "webhook.metrics"),
-        "process",
-    },
-    "webhook.settings": {"webhook.certificates"},
+    "webhook.serving": {"webhook.settings", "webhook.model", "webhook.metrics", "process"},
+    "webhook.settings": set(),
     "webhook.app": {
         *("webhook.certificates", "webhook.metrics", "webhook.repairs", "webhook.reviews"),
         *("webhook.serving", "webhook.settings"),
         *("kube", "ec2", "process", "region"),
     },
-    "webhook.cli": {"webhook.app", "webhook.certificates", "webhook.settings", "options"},
+    "webhook.cli": {"webhook.app", "webhook.settings", "options"},
     "webhook": set(),
     # -- commands
     "inspect": {
@@ -144,7 +146,7 @@ OUTSIDE = {
     "time",
 }
 # What decides and never acts, by the name of its folder or file.
-RULES = re.compile(r"(^|/)(model/.*|([a-z_]+_)?rules|words|readings|documents)\.py$")
+RULES = re.compile(r"(^|/)(model/.*|node/requests|([a-z_]+_)?(rules|words))\.py$")
 BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.Match)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.model.claim import CLAIM_KIND, Claim
-from provisioner.model.errors import NEEDS_HUMAN, TURNS, Reason, StorageError
+from provisioner.model.errors import NEEDS_HUMAN, RATE_LIMITED, Reason, StorageError
 
 
 class ClaimEvents:
@@ -28,7 +28,7 @@ class ClaimEvents:
         """
         if error.reason is Reason.NOT_LEADING:
             return False
-        if error.reason in TURNS:
+        if error.reason in RATE_LIMITED:
             self.note(claim, f"{error.message}; it is asked for again")
             return False
         text = f"{error.reason}: {error.message}"

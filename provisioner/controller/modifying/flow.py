@@ -27,7 +27,7 @@ from provisioner.kube.queue import KeyedQueue
 from provisioner.model.backoff import Backoff
 from provisioner.model.claim import Claim
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next, Settled, WhenWoken
-from provisioner.model.errors import KubeError, Reason
+from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason
 from provisioner.model.meta import KubeObject
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import VolumeAttributesClass
@@ -105,7 +105,7 @@ class Modifier:
         try:
             answer = await self._advance(uid, known)
         except KubeError as error:
-            if error.reason not in (Reason.CONFLICT, Reason.OBJECT_NOT_FOUND):
+            if error.reason not in CHANGED_MEANWHILE:
                 self._tell_forbidden(claim, known, error)
                 raise
             known.conflicts += 1  # it has changed since it was seen: nobody need hear of that

@@ -10,8 +10,8 @@ from provisioner.ec2.volumes import Volumes
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
 from tests.ec2.builders import ZONE, a_request
 from webhook.metrics import WebhookMetrics
-from webhook.reviews.lookup import ZoneLookup
 from webhook.reviews.persistent_volume_rules import Doubt, Found, Missing
+from webhook.reviews.zone_lookup import ZoneLookup
 
 GONE = "vol-0123456789abcdef0"
 SILENT = "it throttles the account's calls, or cannot be reached"

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.serving import patience
+from webhook.serving.server import read_timeout_s
 
 
 @pytest.mark.parametrize(
@@ -21,16 +21,16 @@ from webhook.serving import patience
     ],
 )
 def test_reads_gos_durations(timeout: str, seconds: float) -> None:
-    assert patience.seconds(timeout) == pytest.approx(seconds)
+    assert read_timeout_s(timeout) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
     "timeout", ["", "5", "s", "-5s", "+5s", "5 s", "5s ", "nan", "infs", "1e3s", "٣s", "5s\n", ".s"]
 )
 def test_what_is_no_duration_means_the_default(timeout: str) -> None:
-    assert patience.seconds(timeout) == 10.0
+    assert read_timeout_s(timeout) == 10.0
 
 
 @given(st.text())
 def test_is_within_bounds_for_any_text(timeout: str) -> None:
-    assert 0.0 <= patience.seconds(timeout) <= 30.0
+    assert 0.0 <= read_timeout_s(timeout) <= 30.0

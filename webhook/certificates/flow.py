@@ -25,17 +25,17 @@ from provisioner.kube.informer import Informer
 from provisioner.model.backoff import Backoff
 from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.meta import KubeObject
-from webhook.certificates import configurations, issuing, rotation_rules, tls_secret
-from webhook.certificates.configurations import (
+from webhook.certificates import issuing, rotation_rules, tls_secret, webhook_configurations
+from webhook.certificates.issuing import Authority, CertificateError, Names
+from webhook.certificates.rotation_rules import Pair, Publish, Seen, Step, Wait, Waits
+from webhook.certificates.tls import Contexts
+from webhook.certificates.tls_secret import CERTIFICATE, KEY, SECRETS, Changes, Held, Secret
+from webhook.certificates.webhook_configurations import (
     MUTATING_CONFIGURATIONS,
     VALIDATING_CONFIGURATIONS,
     Configurations,
     Registered,
 )
-from webhook.certificates.issuing import Authority, CertificateError, Names
-from webhook.certificates.rotation_rules import Pair, Publish, Seen, Step, Wait, Waits
-from webhook.certificates.tls import Contexts
-from webhook.certificates.tls_secret import CERTIFICATE, KEY, SECRETS, Changes, Held, Secret
 from webhook.metrics import WebhookMetrics
 
 # After a step, until the next look; doubled while one follows the other without rest, as when
@@ -265,7 +265,7 @@ class Keeper:
             bundle = held.bundle(step.authorities)
             await self._counted(step, registration.publish(found, bundle))
         else:
-            trusted = self._ours_first(configurations.authorities_in(found))
+            trusted = self._ours_first(webhook_configurations.authorities_in(found))
             changes = tls_secret.after(step, held, self._names, now, trusted)
             await self._counted(step, self._write(secret, changes, step))
         await asyncio.sleep(self._next_pace_s())
@@ -275,10 +275,10 @@ class Keeper:
         """What is trusted now, and for how long it has been."""
         at_s, served = clock.now_s(), self._served.pair
         asked = {*held.content.known, *([served.authority] if served else [])}
-        there = configurations.authorities_in(found)
+        there = webhook_configurations.authorities_in(found)
         return Seen(
             found={authority.fingerprint for authority in there if not authority.expired(now)},
-            trusted_s=self._trusted.note(configurations.trusted_by_all(found, asked), at_s),
+            trusted_s=self._trusted.note(webhook_configurations.trusted_by_all(found, asked), at_s),
         )
 
     def _ours_first(self, trusted: list[Authority]) -> list[Authority]:

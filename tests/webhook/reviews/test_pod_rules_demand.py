@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from tests.webhook.reviews.pods import ZONE, A, B, term
 from webhook.model.review import Json
-from webhook.reviews.placement_rules import Demand
+from webhook.reviews.pod_rules import Demand
 
 
 class Counted(list[Json]):

@@ -4,12 +4,11 @@ Kubernetes cuts a warning off at 256 characters, so what is quoted is shortened 
 and the zones stay readable.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from provisioner.model.zone import OUTPOST_KEYS
-from webhook.model.review import Answer, cut
-from webhook.model.views import VolumeView
+from webhook.model.review import cut
 
 _MOST_OF_NAME = 40
 _MOST_OF_VALUE = 32
@@ -127,32 +126,6 @@ class Sentences:
             f"{self._subject}: volume {self._volume} is in {zone}, but spec.nodeAffinity also "
             f"allows {others}"
         )
-
-
-def explained(
-    answer: Answer, volumes: Mapping[str, VolumeView | None], seen: Callable[[str], str]
-) -> Answer:
-    """A denial, and beside it what EC2 has said of a persistent volume that led to it.
-
-    One that was made during an outage may be wrong about its zone: then following the denial's
-    advice would only lead to the next trouble.
-
-    Args:
-        answer: of a rule.
-        volumes: the persistent volumes that it rests on, by name.
-        seen: the zone that EC2 has told of a volume, "" if it was not asked.
-    """
-    wrong = [
-        f"EC2 has that volume in {zone}: its persistentvolume is wrong to allow "
-        f"{' or '.join(sorted(view.zones))} only, and has to be created anew with the right "
-        "nodeAffinity"
-        for view in volumes.values()
-        if view is not None and view.zones
-        if (zone := seen(view.volume_id)) and zone not in view.zones
-    ]
-    if answer.allowed or not wrong:
-        return answer
-    return replace(answer, message="; but ".join([answer.message, *wrong]))
 
 
 def shortened(text: str, most: int = _MOST_OF_VALUE) -> str:

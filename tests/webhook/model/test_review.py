@@ -4,9 +4,8 @@ import msgspec
 import pytest
 
 from tests.webhook.front_world import PODS, VOLUMES, review
-from webhook.model.review import Json, Request, decode
-from webhook.reviews import policy_rules
-from webhook.reviews.policy_rules import Trouble
+from webhook.model import review as rules
+from webhook.model.review import Json, Request, Trouble, decode
 
 
 def request_for(resource: str = "pods", **parts: Any) -> Request:
@@ -15,7 +14,7 @@ def request_for(resource: str = "pods", **parts: Any) -> Request:
 
 @pytest.mark.parametrize("trouble", list(Trouble))
 def test_lets_through_with_a_warning_what_could_not_be_checked(trouble: Trouble) -> None:
-    answer = policy_rules.unchecked(trouble, strict=False)
+    answer = rules.unchecked(trouble, strict=False)
 
     assert (answer.allowed, answer.why) == (True, trouble)
     assert "unchecked" in answer.warnings[0]
@@ -23,14 +22,14 @@ def test_lets_through_with_a_warning_what_could_not_be_checked(trouble: Trouble)
 
 
 def test_a_path_that_only_warns_is_never_strict() -> None:
-    assert not policy_rules.is_strict("/validate/persistentvolumeclaims", strict=True)
-    assert policy_rules.is_strict("/validate/pods", strict=True)
-    assert not policy_rules.is_strict("/validate/pods", strict=False)
+    assert not rules.is_strict("/validate/persistentvolumeclaims", strict=True)
+    assert rules.is_strict("/validate/pods", strict=True)
+    assert not rules.is_strict("/validate/pods", strict=False)
 
 
 @pytest.mark.parametrize("trouble", list(Trouble))
 def test_refuses_it_for_now_when_strict(trouble: Trouble) -> None:
-    answer = policy_rules.unchecked(trouble, strict=True)
+    answer = rules.unchecked(trouble, strict=True)
 
     assert not answer.allowed
     assert (answer.code, answer.retry_after_s, answer.why) == (503, 1, trouble)
@@ -49,7 +48,7 @@ def test_refuses_it_for_now_when_strict(trouble: Trouble) -> None:
     ],
 )
 def test_a_rule_decides_about_what_its_path_is_for(path: str, resource: str, sub: str) -> None:
-    assert policy_rules.beyond(path, request_for(resource, subResource=sub)) is None
+    assert rules.misdirected(path, request_for(resource, subResource=sub)) is None
 
 
 @pytest.mark.parametrize(
@@ -57,7 +56,7 @@ def test_a_rule_decides_about_what_its_path_is_for(path: str, resource: str, sub
     [("configmaps", ""), ("pods", "status"), ("metrics.k8s.io/pods", ""), ("", "")],
 )
 def test_another_resource_is_let_through_with_a_warning(resource: str, sub: str) -> None:
-    answer = policy_rules.beyond(PODS, request_for(resource, subResource=sub))
+    answer = rules.misdirected(PODS, request_for(resource, subResource=sub))
 
     assert answer is not None
     assert (answer.allowed, answer.why) == (True, "UnknownResource")
@@ -69,7 +68,7 @@ def test_another_resource_is_let_through_with_a_warning(resource: str, sub: str)
     [("CREATE", "NoObject", 1), ("UPDATE", "NoObject", 1), ("DELETE", "NothingToDo", 0)],
 )
 def test_a_review_without_an_object_is_let_through(operation: str, why: str, warnings: int) -> None:
-    answer = policy_rules.beyond(PODS, request_for(operation=operation, object=None))
+    answer = rules.misdirected(PODS, request_for(operation=operation, object=None))
 
     assert answer is not None
     assert (answer.allowed, answer.why, len(answer.warnings)) == (True, why, warnings)

@@ -9,10 +9,10 @@ from provisioner.model.errors import Ec2Error, KubeError, Reason
 from tests.webhook.edges import Ec2, Kube, a_claim, a_node, a_persistent_volume, failing
 from tests.webhook.reviews.pods import ZONE, A, B, a_pod, claimed, inline
 from tests.webhook.world import BUDGET_S, World
+from webhook.model.cluster_view import Evidence, Verdict
 from webhook.model.review import Answer, Json
-from webhook.reviews import handlers
 from webhook.reviews import pod_rules as pod
-from webhook.reviews.readings import Basis, Verdict
+from webhook.reviews import pods
 
 FORBIDDEN = KubeError(Reason.FORBIDDEN, "get is not allowed")
 
@@ -223,7 +223,7 @@ def test_a_strict_webhook_has_an_unproved_conflict_tried_again():
 
 
 def test_a_denial_that_rests_on_too_many_objects_is_not_spoken(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(handlers, "MOST_READS", 3)
+    monkeypatch.setattr(pods, "MOST_READS", 3)
     world = a_world()
 
     answer = world.answer("pod", a_pod(*claimed("here", "there")))
@@ -234,7 +234,7 @@ def test_a_denial_that_rests_on_too_many_objects_is_not_spoken(monkeypatch: pyte
 
 
 def test_a_denial_that_rests_on_more_than_was_read_is_not_spoken(monkeypatch: pytest.MonkeyPatch):
-    half, judge = Basis(claims=frozenset({"shop/here", "shop/there"})), pod.judge
+    half, judge = Evidence(claims=frozenset({"shop/here", "shop/there"})), pod.judge
 
     def judged(*given: Any, **more: Any) -> Verdict:
         return Verdict(judge(*given, **more).answer, half)

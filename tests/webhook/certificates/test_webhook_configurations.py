@@ -11,8 +11,8 @@ from tests.webhook import pairs
 from tests.webhook.certificate_world import MUTATING, NAME, VALIDATING, Edge, World
 from tests.webhook.pairs import NAMES, NOW
 from tests.webhook.services import configurations as table
-from webhook.certificates import configurations, issuing
-from webhook.certificates.configurations import Configurations
+from webhook.certificates import issuing, webhook_configurations
+from webhook.certificates.webhook_configurations import Configurations
 from webhook.model.review import Json
 
 A, B = (pairs.issue(NAMES, NOW).authority for _ in range(2))
@@ -124,12 +124,12 @@ async def test_who_trusts_whom():
 
     found = await story.ours.read()
 
-    assert {each.fingerprint for each in configurations.authorities_in(found)} == {
+    assert {each.fingerprint for each in webhook_configurations.authorities_in(found)} == {
         a.fingerprint,
         b.fingerprint,
     }
     asked = [a.fingerprint, b.fingerprint, "unknown"]
-    assert configurations.trusted_by_all(found, asked) == {a.fingerprint}
+    assert webhook_configurations.trusted_by_all(found, asked) == {a.fingerprint}
 
 
 @pytest.mark.parametrize("odd", [None, {}, {"clientConfig": None}, {"clientConfig": {}}])

@@ -9,10 +9,10 @@ Source: what a Binding carries and what becomes of a denied one was measured on 
 import msgspec
 
 from provisioner.model.sentences import listed
-from webhook.model.pod import Pod
+from webhook.model.cluster_view import ClusterView, Evidence, Verdict
+from webhook.model.pod import Pod, volumes_of
 from webhook.model.review import Json, allow, deny
-from webhook.reviews.placement_rules import placed, volumes_of
-from webhook.reviews.readings import Basis, Readings, Verdict
+from webhook.reviews.pod_rules import placed
 
 
 class _Target(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -39,18 +39,18 @@ def target_of(binding: Json) -> str:
     return target.name or ""
 
 
-def judge(binding: Json, pod: Pod, readings: Readings, *, namespace: str) -> Verdict:
+def judge(binding: Json, pod: Pod, cluster: ClusterView, *, namespace: str) -> Verdict:
     """Refuse to bind a pod to a node in another zone than one of its volumes.
 
-    ``pod`` is the one that the Binding's name and namespace tell; ``pod.wanted`` says what to read.
-    The sentence names no claim: the Binding does not, and whoever asks may not be one who may read
-    the pod.
+    ``pod`` is the one that the Binding names; ``pod_rules.references`` says what
+    to read. The sentence names no claim: the Binding does not, and its author may not be allowed to
+    read the pod.
     """
     node_name = target_of(binding)
-    volumes = placed(volumes_of(pod, namespace), readings, pod_is_there=True)
+    volumes = placed(volumes_of(pod, namespace), cluster, pod_is_there=True)
     if not volumes:
         return Verdict(allow("NothingToDo"))
-    zone = readings.zone_of(node_name)
+    zone = cluster.zone_of(node_name)
     volume = next((each for each in volumes if zone and zone not in each.zones), None)
     if volume is None:
         return Verdict(allow("ZonesAgree"))
@@ -60,5 +60,5 @@ def judge(binding: Json, pod: Pod, readings: Readings, *, namespace: str) -> Ver
         f"in {zone}; bind it to a node in {zones}; the scheduler does so when the volume's "
         "persistentvolume has the right nodeAffinity"
     )
-    basis = volume.basis | Basis(nodes=frozenset({node_name}))
-    return Verdict(deny("NodeElsewhere", sentence, code=403), basis)
+    evidence = volume.evidence | Evidence(nodes=frozenset({node_name}))
+    return Verdict(deny("NodeElsewhere", sentence, code=403), evidence)

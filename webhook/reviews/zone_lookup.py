@@ -21,7 +21,7 @@ from provisioner.model.errors import Reason, StorageError
 from provisioner.model.ids import is_volume_id
 from provisioner.model.volume import Volume
 from webhook.metrics import WebhookMetrics
-from webhook.model.shares import PEER, Share, Shares
+from webhook.model.fair_share import PEER, Share, Shares
 from webhook.reviews.persistent_volume_rules import Doubt, Found, Missing, Truth
 
 # Reviews that come together share a call; the first one hardly waits.

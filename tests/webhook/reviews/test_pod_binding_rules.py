@@ -16,9 +16,9 @@ from tests.webhook.reviews.pods import (
     known,
 )
 from webhook.model import pod as pods
+from webhook.model.cluster_view import ClusterView, Evidence
 from webhook.model.review import Json
-from webhook.reviews import binding_rules as rule
-from webhook.reviews.readings import Basis, Readings
+from webhook.reviews import pod_binding_rules as rule
 
 
 def a_binding(node: str | None = "node-b", kind: str | None = "Node") -> Json:
@@ -28,12 +28,12 @@ def a_binding(node: str | None = "node-b", kind: str | None = "Node") -> Json:
     }
 
 
-def judged(binding, pod, readings):
-    return rule.judge(binding, pods.read(pod), readings, namespace=SHOP).answer
+def judged(binding, pod, cluster):
+    return rule.judge(binding, pods.read(pod), cluster, namespace=SHOP).answer
 
 
-def basis_of(binding, pod, readings):
-    return rule.judge(binding, pods.read(pod), readings, namespace=SHOP).basis
+def evidence_of(binding, pod, cluster):
+    return rule.judge(binding, pods.read(pod), cluster, namespace=SHOP).evidence
 
 
 def test_a_binding_to_a_node_in_another_zone_is_refused():
@@ -55,13 +55,13 @@ def test_a_binding_to_a_node_in_another_zone_is_refused():
     ],
 )
 def test_other_volumes_of_a_pod_are_looked_at_too(volume):
-    readings = known({"web-data": [A]}, zones={"vol-0a1": A})
+    cluster = known({"web-data": [A]}, zones={"vol-0a1": A})
 
-    assert not judged(a_binding(), a_pod(volume), readings).allowed
+    assert not judged(a_binding(), a_pod(volume), cluster).allowed
 
 
 @pytest.mark.parametrize(
-    ("binding", "readings", "why"),
+    ("binding", "cluster", "why"),
     [
         pytest.param(a_binding("node-a"), known({"data": [A]}), "ZonesAgree", id="same zone"),
         pytest.param(a_binding(), known({"data": [A, B]}), "ZonesAgree", id="one of its zones"),
@@ -78,11 +78,11 @@ def test_other_volumes_of_a_pod_are_looked_at_too(volume):
         ),
         pytest.param(a_binding(), known({"data": None}), "NothingToDo", id="zones not known"),
         pytest.param(a_binding(), known(unbound={"data": "x"}), "NothingToDo", id="not bound"),
-        pytest.param(a_binding(), Readings(), "NothingToDo", id="nothing known"),
+        pytest.param(a_binding(), ClusterView(), "NothingToDo", id="nothing known"),
     ],
 )
-def test_a_binding_that_is_not_proved_wrong_passes(binding, readings, why):
-    answer = judged(binding, a_pod(*claimed("data")), readings)
+def test_a_binding_that_is_not_proved_wrong_passes(binding, cluster, why):
+    answer = judged(binding, a_pod(*claimed("data")), cluster)
 
     assert (answer.allowed, answer.why, answer.warnings) == (True, why, ())
 
@@ -101,14 +101,14 @@ def test_the_zone_on_the_binding_proves_nothing():
 
 def test_a_denied_binding_rests_on_node_claim_and_volume():
     pod = a_pod(*claimed("logs", "data"))
-    readings = known({"logs": [B], "data": [A]})
+    cluster = known({"logs": [B], "data": [A]})
 
-    assert basis_of(a_binding(), pod, readings) == Basis(
+    assert evidence_of(a_binding(), pod, cluster) == Evidence(
         claims=frozenset({"shop/data"}),
         volumes=frozenset({"pv-data"}),
         nodes=frozenset({"node-b"}),
     )
-    assert basis_of(a_binding("node-x"), pod, readings) == Basis()
+    assert evidence_of(a_binding("node-x"), pod, cluster) == Evidence()
 
 
 @given(
@@ -118,15 +118,13 @@ def test_a_denied_binding_rests_on_node_claim_and_volume():
 def test_a_binding_is_refused_just_when_a_volume_cannot_be_used_in_the_nodes_zone(zones, node):
     names = [f"c{number}" for number in range(len(zones))]
     nodes = {"node-a": a_node_view(A), "node-b": a_node_view(B), "node-c": a_node_view(C)}
-    readings = known(
-        dict(zip(names, zones, strict=True)), nodes=nodes | {"bare": a_node_view(None)}
-    )
+    cluster = known(dict(zip(names, zones, strict=True)), nodes=nodes | {"bare": a_node_view(None)})
     pod = a_pod(*claimed(*names))
 
-    answer = judged(a_binding(node), pod, readings)
-    basis = basis_of(a_binding(node), pod, readings)
+    answer = judged(a_binding(node), pod, cluster)
+    evidence = evidence_of(a_binding(node), pod, cluster)
 
     at = {"node-a": A, "node-b": B, "node-c": C}.get(node)
     strangers = [each for each in zones if each and at and at not in each]
     assert answer.allowed == (not strangers)
-    assert judged(a_binding(node), pod, readings.only(basis)).allowed == answer.allowed
+    assert judged(a_binding(node), pod, cluster.only(evidence)).allowed == answer.allowed

@@ -5,7 +5,7 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.model.shares import Share, Shares
+from webhook.model.fair_share import Share, Shares
 
 
 def taken(it: Shares, peer: str, number: int, size: int = 1) -> list[Share]:

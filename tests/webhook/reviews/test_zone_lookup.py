@@ -10,10 +10,10 @@ from provisioner.model.errors import Ec2Error, Reason
 from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.webhook.edges import Ec2, failing
 from webhook.metrics import WebhookMetrics
-from webhook.model.shares import PEER
-from webhook.reviews import lookup as lookup_module
-from webhook.reviews.lookup import ZoneLookup
+from webhook.model.fair_share import PEER
+from webhook.reviews import zone_lookup as lookup_module
 from webhook.reviews.persistent_volume_rules import Doubt, Found, Missing
+from webhook.reviews.zone_lookup import ZoneLookup
 
 A, B = "us-east-1a", "us-east-1b"
 Story = Callable[[ZoneLookup, Clock], Awaitable[Any]]
