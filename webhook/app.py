@@ -26,15 +26,15 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.kube.lease import Leases
 from provisioner.region import Start
-from webhook.certificates.configurations import Configurations
+from webhook.certificates.flow import Keeper
 from webhook.certificates.issuing import Names
-from webhook.certificates.keeper import Keeper
 from webhook.certificates.tls import Contexts
+from webhook.certificates.webhook_configurations import Configurations
 from webhook.metrics import WebhookMetrics
 from webhook.repairs.flow import Repairs
 from webhook.reviews.caches import Caches
 from webhook.reviews.handlers import Handlers
-from webhook.reviews.lookup import ZoneLookup
+from webhook.reviews.zone_lookup import ZoneLookup
 from webhook.serving.dispatch import Dispatcher
 from webhook.serving.server import Front, Limits, Rounds
 from webhook.settings import LEASE, NAME, Settings
@@ -63,7 +63,7 @@ class Webhook:
         self._settings = settings
         self._caches = Caches(client, metrics, settings.driver)
         self._lookup = ZoneLookup(Volumes(calls), metrics)
-        contexts = Contexts(settings.callers)
+        contexts = Contexts(settings.callers.authority)
         self._keeper = Keeper(
             client,
             contexts,

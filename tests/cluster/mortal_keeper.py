@@ -26,11 +26,11 @@ from provisioner import logs
 from provisioner.kube.client import KubeClient, Transport
 from provisioner.kube.credentials import Credentials
 from provisioner.kube.failures import Attempt
-from webhook.certificates.configurations import Configurations
+from webhook.certificates.flow import Keeper
 from webhook.certificates.issuing import Names
-from webhook.certificates.keeper import Keeper
 from webhook.certificates.rotation_rules import Waits
 from webhook.certificates.tls import Contexts
+from webhook.certificates.webhook_configurations import Configurations
 from webhook.metrics import WebhookMetrics
 from webhook.model import review
 

@@ -14,7 +14,7 @@ from provisioner.sandbox.up import Sandbox
 from tests.cluster.background import Background
 from tests.cluster.keepers import CONFIGURATIONS, PLURALS, Keep, data_of, issued
 from tests.cluster.replicas import eventually
-from webhook.certificates.configurations import Configurations
+from webhook.certificates.webhook_configurations import Configurations
 from webhook.model.review import Json
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -19,10 +19,10 @@ from tests.webhook.certificate_world import (
 )
 from tests.webhook.pairs import NAMES
 from webhook.certificates import issuing
-from webhook.certificates.configurations import Configurations
-from webhook.certificates.keeper import Keeper
+from webhook.certificates.flow import Keeper
 from webhook.certificates.rotation_rules import Waits
 from webhook.certificates.tls import Contexts
+from webhook.certificates.webhook_configurations import Configurations
 from webhook.metrics import WebhookMetrics
 
 

@@ -30,15 +30,15 @@ from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.node_affinity import labels_in, zones_named
 from webhook.metrics import WebhookMetrics
+from webhook.model.cluster_view import NodeView
 from webhook.model.review import Json
-from webhook.model.views import NodeView
 from webhook.repairs import rules
 from webhook.repairs.brake import FIRST_S, Brake
 from webhook.repairs.rules import Repair
 from webhook.reviews import label_rules as labels
 from webhook.reviews.affinity_rules import terms_in
-from webhook.reviews.lookup import ZoneLookup
 from webhook.reviews.persistent_volume_rules import Doubt, Found, Missing, source_of
+from webhook.reviews.zone_lookup import ZoneLookup
 
 WRONG_AFFINITY = "WrongNodeAffinity"
 FOUGHT_OVER = "LabelsFoughtOver"

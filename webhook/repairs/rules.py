@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from provisioner.model.zone import ZONE_LABEL
-from webhook.model.review import Json
+from webhook.model.review import Json, inside
 from webhook.reviews import affinity_rules
 from webhook.reviews import label_rules as labels
-from webhook.reviews.documents import inside
 from webhook.reviews.persistent_volume_rules import Found, labels_of
 
 

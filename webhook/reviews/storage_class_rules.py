@@ -12,8 +12,8 @@ import msgspec
 from provisioner.inspect import class_check_rules
 from provisioner.inspect.class_check_rules import NodeZone
 from provisioner.model.storage_class import StorageClass
+from webhook.model.cluster_view import NodeView
 from webhook.model.review import Answer, Json, allow, deny
-from webhook.model.views import NodeView
 
 
 def judge(document: Json, nodes: Collection[NodeView] | None, *, driver: str) -> Answer:

@@ -6,8 +6,8 @@ import pytest
 
 from provisioner.inspect import class_check_rules
 from provisioner.model.storage_class import StorageClass
+from webhook.model.cluster_view import NodeView
 from webhook.model.review import Answer, Json
-from webhook.model.views import NodeView
 from webhook.reviews import storage_class_rules as rule
 
 DRIVER = "ebs.csi.aws.com"
