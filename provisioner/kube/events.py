@@ -24,7 +24,7 @@ from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import EVENTS
 from provisioner.metrics import SharedMetrics
 from provisioner.model.backoff import Backoff
-from provisioner.model.errors import OUTAGE, KubeError, Reason
+from provisioner.model.errors import RETRY_SOON, KubeError, Reason
 from provisioner.model.meta import KubeObject
 
 SIMILAR_MAX = 10
@@ -357,7 +357,7 @@ def _kept_s(exc: KubeError) -> float:
     """How long an event that failed so is tried again."""
     if exc.reason is Reason.FORBIDDEN and _NEVER_AGAIN not in exc.message:
         return _KEPT_FORBIDDEN_S
-    return _KEPT_S if exc.reason in OUTAGE else 0.0
+    return _KEPT_S if exc.reason in RETRY_SOON else 0.0
 
 
 def _is_over(series: Series) -> None:

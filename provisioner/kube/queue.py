@@ -23,7 +23,7 @@ from provisioner import clock
 from provisioner.metrics import SharedMetrics
 from provisioner.model.backoff import Backoff
 from provisioner.model.decision import Later, Next, Settled, WhenWoken
-from provisioner.model.errors import OUTAGE, Reason, StorageError
+from provisioner.model.errors import RETRY_SOON, Reason, StorageError
 
 # float and None: as flows answered before ``Next``.
 Handler = Callable[[str], Awaitable[Next | float | None]]
@@ -72,7 +72,7 @@ class KeyedQueue:
         base_s: float = 1.0,
         cap_s: float = 300.0,
         outage_cap_s: float = 30.0,
-        soon: frozenset[Reason] = OUTAGE,
+        soon: frozenset[Reason] = RETRY_SOON,
         random: Callable[[], float] = random.random,
     ) -> None:
         self.name = name

@@ -28,7 +28,7 @@ from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import PODS
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import NODE_ID, Attachment
-from provisioner.model.errors import OUTAGE, Outcome, Reason, StorageError
+from provisioner.model.errors import RETRY_SOON, Outcome, Reason, StorageError
 from provisioner.model.names import VOLUME_ID
 from provisioner.model.node import CsiNode
 from provisioner.model.persistent_volume import PersistentVolume
@@ -63,7 +63,7 @@ class Attacher:
         self._unclaimed = unclaimed
         self._ec2 = attachments
         self._turns: dict[str, Turn] = {}  # by UID: an AttachVolume that waits for the limiter
-        self.queue = KeyedQueue("attach", self.reconcile, metrics, soon=OUTAGE | _PASSES)
+        self.queue = KeyedQueue("attach", self.reconcile, metrics, soon=RETRY_SOON | _PASSES)
         self._memory = AttachmentMemory(
             caches=caches,
             watcher=watcher,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.model.claim import CLAIM_KIND, Claim
-from provisioner.model.errors import NEEDS_HUMAN, TURNS, Reason, StorageError
+from provisioner.model.errors import NEEDS_HUMAN, RATE_LIMITED, Reason, StorageError
 
 
 class ClaimEvents:
@@ -28,7 +28,7 @@ class ClaimEvents:
         """
         if error.reason is Reason.NOT_LEADING:
             return False
-        if error.reason in TURNS:
+        if error.reason in RATE_LIMITED:
             self.note(claim, f"{error.message}; it is asked for again")
             return False
         text = f"{error.reason}: {error.message}"
@@ -43,9 +43,13 @@ class ClaimEvents:
         try:
             yield
         except StorageError as error:
-            if error.reason in NEEDS_HUMAN | {Reason.UNREADABLE}:
-                self.failed(claim, error, once=True)
+            self.cannot_look(claim, error)
             raise
+
+    def cannot_look(self, claim: Claim, error: StorageError) -> None:
+        """A search for what is left has failed: told once, if somebody has to act."""
+        if error.reason in NEEDS_HUMAN | {Reason.UNREADABLE}:
+            self.failed(claim, error, once=True)
 
     def note(self, claim: Claim, text: str) -> None:
         """A Normal event about what is going on; told once."""

@@ -14,7 +14,7 @@ from provisioner.kube.resources import CLAIMS
 from provisioner.model.claim import SELECTED_NODE, UNKNOWN_ZONE, Claim
 from provisioner.model.data_source import Source
 from provisioner.model.decision import Later
-from provisioner.model.errors import KubeError, Outcome, Reason
+from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Outcome
 from provisioner.model.names import CROSS_ZONE_VOLUME, PINNED_SOURCE, PINNED_ZONE
 
 AFTER_CONFLICT = Later(0.2)  # the claim has changed since it was seen
@@ -102,7 +102,7 @@ class ZoneAnnotations:
         except KubeError as error:
             if error.outcome is Outcome.UNKNOWN:
                 self._unsure.add(claim.uid)
-            is_behind = error.reason in (Reason.CONFLICT, Reason.OBJECT_NOT_FOUND)
+            is_behind = error.reason in CHANGED_MEANWHILE
             if not is_behind or claim.uid in self._behind:
                 raise
             self._behind.add(claim.uid)

@@ -22,7 +22,7 @@ from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import PERSISTENT_VOLUMES
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import Attachment
-from provisioner.model.errors import OUTAGE, KubeError, Reason, StorageError
+from provisioner.model.errors import CHANGED_MEANWHILE, RETRY_SOON, KubeError, Reason, StorageError
 from provisioner.model.persistent_volume import (
     PROVISIONER_FINALIZER,
     PersistentVolume,
@@ -64,7 +64,7 @@ class Deleter:
         self._refused_at_s: dict[str, float] = {}
         # What is attached by hand is detached by hand, of which no event tells.
         self.queue = KeyedQueue(
-            "delete", self.reconcile, metrics, soon=OUTAGE | {Reason.VOLUME_IN_USE}
+            "delete", self.reconcile, metrics, soon=RETRY_SOON | {Reason.VOLUME_IN_USE}
         )
 
     def subscribe(self) -> None:
@@ -175,7 +175,7 @@ class Deleter:
         try:
             return await self._client.delete(PERSISTENT_VOLUMES, found.name, uid=found.uid)
         except KubeError as error:
-            if error.reason in (Reason.OBJECT_NOT_FOUND, Reason.CONFLICT):
+            if error.reason in CHANGED_MEANWHILE:
                 return None  # gone, or another one has its name
             raise
 
@@ -197,7 +197,7 @@ class Deleter:
                 PERSISTENT_VOLUMES, found.name, patch, kind=Patch.STRATEGIC
             )
         except KubeError as error:
-            if error.reason in (Reason.OBJECT_NOT_FOUND, Reason.CONFLICT):
+            if error.reason in CHANGED_MEANWHILE:
                 return  # gone, or another one has its name: its own event brings us back
             raise
         self._caches.persistent_volumes.observe(changed)

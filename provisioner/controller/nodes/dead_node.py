@@ -22,7 +22,13 @@ from provisioner.kube.client import find
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.kube.resources import ATTACHMENTS, CSI_NODES, NODES, PODS
 from provisioner.model.attachment import Attachment
-from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason, StorageError
+from provisioner.model.errors import (
+    CHANGED_MEANWHILE,
+    Ec2Error,
+    KubeError,
+    Outcome,
+    StorageError,
+)
 from provisioner.model.ids import is_instance_id
 from provisioner.model.names import OUT_OF_SERVICE_FOR
 from provisioner.model.node import CsiNode, Node
@@ -35,7 +41,6 @@ _PAUSE_S = 1.0
 _MOST_A_ROUND = 300
 _UNKNOWN_TOLD_AFTER_S = 300.0
 _MOST_NAMED = 8  # an event has 1024 characters, and each of these names 68
-_MET = frozenset({Reason.OBJECT_NOT_FOUND, Reason.CONFLICT})  # somebody was faster: look again
 
 log = structlog.get_logger(__name__)
 
@@ -179,7 +184,7 @@ class DeadNodes:
         except KubeError as error:
             if error.outcome is Outcome.UNKNOWN:
                 self._unanswered[cached.name] = (cached.uid, step)
-            if error.reason in _MET:
+            if error.reason in CHANGED_MEANWHILE:
                 return
             raise
         if changed is not None:
@@ -216,7 +221,7 @@ class DeadNodes:
                 ATTACHMENTS, held.name, uid=held.uid, resource_version=version
             )
         except KubeError as error:
-            if error.reason in _MET:
+            if error.reason in CHANGED_MEANWHILE:
                 return
             raise
         log.warning(

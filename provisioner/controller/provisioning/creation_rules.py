@@ -17,10 +17,11 @@ while. Source: EC2 developer guide "Eventual consistency" and "Ensuring idempote
 
 from dataclasses import dataclass, replace
 
+from provisioner.controller.placement.failover_rules import BELIEVED_S
 from provisioner.controller.provisioning.rules import Plan
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import WHEN_WOKEN, Later, Next
-from provisioner.model.errors import NO_ANSWER, TURNS, Outcome, Reason, StorageError
+from provisioner.model.errors import NO_ANSWER, RATE_LIMITED, Outcome, Reason, StorageError
 from provisioner.model.volume import CreateRequest, Volume, VolumeState
 
 # A volume that a description has shown is gone after CONSISTENCY_S without one. One that none has
@@ -31,14 +32,7 @@ UNSEEN_S = 300.0
 UNANSWERED_S = 180.0
 TOKEN_LIFE_S = 6 * 3600.0  # EC2 was seen to forget a token after 12 h (aws-ebs-csi-driver #2075)
 _SOON_S = 1.0
-_RESCHEDULE = frozenset(
-    {
-        Reason.ZONE_OUT_OF_CAPACITY,
-        Reason.TYPE_NOT_IN_ZONE,
-        Reason.ZONE_NOT_FOUND,
-        Reason.ZONE_NOT_ANSWERING,
-    }
-)
+_RESCHEDULE = BELIEVED_S.keys()  # another zone may have room
 _USABLE = frozenset({VolumeState.AVAILABLE, VolumeState.IN_USE})
 
 
@@ -254,7 +248,7 @@ def is_next(done: Next | GiveUp) -> bool:
 
     Its user was told; nobody has failed.
     """
-    return isinstance(done, GiveUp) and done.error.reason in TURNS
+    return isinstance(done, GiveUp) and done.error.reason in RATE_LIMITED
 
 
 def inherited(attempt: Attempt, claim_age_s: float) -> Attempt:

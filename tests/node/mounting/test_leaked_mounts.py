@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from provisioner.model.errors import KubeError
-from provisioner.model.node_requests import Stage, Unpublish
-from provisioner.node.mounting.forgotten import Forgotten
+from provisioner.node.mounting.leaked_mounts import LeakedMounts
+from provisioner.node.requests import Stage, Unpublish
 from provisioner.node.runtime import mount_table_rules as rules
 from provisioner.node.runtime.mount_table_rules import Mount
 from tests.node.machine import OTHER, VOLUME, Machine
@@ -37,11 +37,11 @@ class Kubelet:
         self.uses()
         self.starts()
 
-    def starts(self, *, patience_s: float = 10.0) -> None:
+    def starts(self, *, timeout_s: float = 10.0) -> None:
         """The plugin does, with what is on the machine."""
         self.machine.restart()
-        self.forgotten = Forgotten(
-            self.kube, self.machine.tools, self.machine.kubelet / STAGES, patience_s=patience_s
+        self.leaked = LeakedMounts(
+            self.kube, self.machine.tools, self.machine.kubelet / STAGES, timeout_s=timeout_s
         )
 
     def uses(self, *names: str) -> None:
@@ -84,7 +84,7 @@ class Kubelet:
 
     async def looks(self, times: int = 3) -> None:
         for _ in range(times):
-            await self.forgotten.look()
+            await self.leaked.scan()
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ async def test_what_a_pod_has_stays_whatever_the_node_says(kubelet):
 async def test_what_is_remembered_while_it_is_asked_stays(kubelet):
     """The kubelet wants it again after the first reading of its Node."""
     await kubelet.looks(1)
-    task = asyncio.create_task(kubelet.forgotten.look())
+    task = asyncio.create_task(kubelet.leaked.scan())
     await kubelet.server.times(1)
     kubelet.uses(NAME)
 
@@ -197,7 +197,7 @@ async def test_one_that_hangs_keeps_no_other_mounted(kubelet):
     real = kubelet.machine.real("umount")
     waits = f"echo once >> {calls}; while [ ! -e {go} ]; do sleep 0.05; done"
     kubelet.machine.fake("umount", f'case "$1" in *{DIGEST}*) {waits};; esac; exec {real} "$@"')
-    kubelet.starts(patience_s=0.2)
+    kubelet.starts(timeout_s=0.2)
 
     await kubelet.looks()
 
@@ -263,5 +263,5 @@ def mount(mount_id: int, path: str, number: str = "7:1") -> Mount:
 def test_only_stages_of_this_driver_are_looked_at(path):
     stage = mount(1, f"/k/{STAGES}/{DIGEST}/globalmount")
 
-    assert rules.of_no_pod([stage, mount(2, path, "7:2")], f"/k/{STAGES}") == (stage,)
-    assert rules.of_no_pod([stage, mount(2, path)], f"/k/{STAGES}") == ()
+    assert rules.staged_without_pod([stage, mount(2, path, "7:2")], f"/k/{STAGES}") == (stage,)
+    assert rules.staged_without_pod([stage, mount(2, path)], f"/k/{STAGES}") == ()

@@ -11,21 +11,20 @@ whenever a stage or publish fails, whatever for, and whoever mounted what is the
 
 import asyncio
 import os
-from collections.abc import Awaitable
 from functools import partial
 from pathlib import Path
 
-from provisioner.model.errors import NodeError, Outcome, Reason, StorageError
-from provisioner.model.node_requests import Expand, Stats, Usage
+from provisioner.model.errors import NodeError, Reason
 from provisioner.node.devices.lookup import Device
-from provisioner.node.mounting.deadline_rules import patience_s
+from provisioner.node.mounting import rules
 from provisioner.node.mounting.tools import Tools
+from provisioner.node.requests import Expand, Stats, Usage
 from provisioner.node.runtime import mount_table_rules
 from provisioner.node.runtime.mount_table_rules import Mount
 
 # EC2 has grown the volume already; its guest hears of it within moments. No event tells of it
 # that reaches into every container, so the size is read, ever less often.
-_FIRST_LOOK_S, _SLOWEST_LOOK_S = 0.1, 2.0
+_FIRST_POLL_S, _SLOWEST_POLL_S = 0.1, 2.0
 
 
 class Mounted:
@@ -82,65 +81,7 @@ class Mounted:
 
     def _node(self, mount: Mount) -> Path:
         """The device node that a mount shows: one right in /dev, bound elsewhere."""
-        return self._tools.roots.dev / Path(mount.root.removesuffix(mount_table_rules.DELETED)).name
-
-
-class ForeignMountError(NodeError):
-    """What is mounted at the path is not the volume, as far as that is known."""
-
-
-class LeftMounted:
-    """Looks at paths after failures."""
-
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
-
-    async def told(self, work: Awaitable[None], volume_id: str, path: str) -> None:
-        """Do the work.
-
-        Args:
-            work: mounts a volume.
-            volume_id: the volume.
-            path: where.
-
-        Raises:
-            StorageError: what the work raised; with an unknown outcome if the volume is mounted.
-        """
-        try:
-            await work
-        except StorageError as error:
-            if not await self._is_left(error, volume_id, path):
-                raise
-            raise NodeError(
-                error.reason,
-                f"{error.message}; volume {volume_id} is still mounted at {path}",
-                outcome=Outcome.UNKNOWN,
-            ) from error
-
-    async def _is_left(self, error: StorageError, volume_id: str, path: str) -> bool:
-        if error.reason is Reason.TIMED_OUT:  # nor would another look come back
-            return False
-        try:
-            mount = self._tools.mounts.at(await self._real(path))
-        except NodeError:
-            return True  # the table cannot be read
-        if mount is None or not isinstance(error, ForeignMountError):
-            return mount is not None
-        return await self._is_of(volume_id, mount)
-
-    async def _is_of(self, volume_id: str, mount: Mount) -> bool:
-        """Whether a mount is the volume's all the same: of another partition, say."""
-        try:
-            device = await self._tools.devices.of_path(volume_id, Path(mount.source))
-        except NodeError:
-            return False
-        return device.number == mount.number
-
-    async def _real(self, path: str) -> str:
-        try:
-            return await self._tools.paths.real(path)
-        except NodeError:
-            return path
+        return self._tools.dirs.dev / Path(mount.root.removesuffix(mount_table_rules.DELETED)).name
 
 
 class Usages:
@@ -161,7 +102,7 @@ class Usages:
         if mount is None:
             return Usage(await self._tools.growth.device_bytes(device, device.path))
         try:
-            return await self._tools.patience.call(
+            return await self._tools.blocking.call(
                 f"usage of {mount.path}",
                 partial(measure, mount.path),
                 what=f"measuring {mount.path}",
@@ -225,7 +166,7 @@ class Expander:
     async def _expand(self, request: Expand, time_left_s: float | None) -> int:
         device, mount = await self._where(request)
         await self._tools.attached_here.check(device, {})  # CSI hands on none here
-        size_bytes = await self._grown(device, request.required_bytes, patience_s(time_left_s))
+        size_bytes = await self._grown(device, request.required_bytes, rules.wait_s(time_left_s))
         if mount is None:
             return size_bytes
         if mount.is_read_only_everywhere:
@@ -247,7 +188,7 @@ class Expander:
     async def _grown(self, device: Device, required_bytes: int, wait_s: float) -> int:
         """Wait for the size. Of a partition, the disk counts: nobody here grows partitions."""
         loop = asyncio.get_running_loop()
-        until_s, pause_s = loop.time() + wait_s, _FIRST_LOOK_S
+        until_s, pause_s = loop.time() + wait_s, _FIRST_POLL_S
         while True:
             size_bytes = await self._tools.growth.device_bytes(device, device.disk)
             if size_bytes >= required_bytes:
@@ -261,4 +202,4 @@ class Expander:
                     "rescan the disk on the node (`nvme ns-rescan`)",
                 )
             await asyncio.sleep(pause_s)
-            pause_s = min(_SLOWEST_LOOK_S, 2 * pause_s)
+            pause_s = min(_SLOWEST_POLL_S, 2 * pause_s)

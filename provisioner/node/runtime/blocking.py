@@ -18,7 +18,7 @@ from provisioner import clock
 from provisioner.model.errors import NodeError, Reason
 
 T = TypeVar("T")
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 
 class NotStartedError(NodeError):
@@ -33,15 +33,15 @@ class _Work:
     since_s: float
 
 
-class Patience:
+class BlockingCalls:
     """Calls functions that may hang.
 
     Args:
-        patience_s: how long one is waited for, in seconds.
+        timeout_s: how long one is waited for, in seconds.
     """
 
-    def __init__(self, patience_s: float = PATIENCE_S) -> None:
-        self._patience_s = patience_s
+    def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
         self._running: dict[str, _Work] = {}
 
     def __len__(self) -> int:
@@ -71,7 +71,7 @@ class Patience:
             NodeError: TIMED_OUT, it hangs, or the one before it does; PROGRAM_MISSING, no
                 thread can be started; and what the function raises.
         """
-        until_s = clock.now_s() + self._patience_s
+        until_s = clock.now_s() + self._timeout_s
         while (before := self._running.get(resource)) is not None:
             await _waited(before, until_s, what)
         work = self._begin(resource, function)

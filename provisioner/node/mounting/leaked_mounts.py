@@ -19,28 +19,28 @@ from provisioner.node.runtime.mount_table_rules import Mount
 from provisioner.node.runtime.paths import noted_volume
 
 log = structlog.get_logger(__name__)
-LOOK_EVERY_S = 3.0
-PATIENCE_S = 10.0
+POLL_EVERY_S = 3.0
+TIMEOUT_S = 10.0
 
 
-class Forgotten:
+class LeakedMounts:
     """Looks for them every few seconds; one that was seen twice is asked for at the API server.
 
     Args:
         kube: reads the Node.
         tools: unmount, at the volume's turn.
         stages: the folder in which the kubelet has our volumes staged.
-        patience_s: how long a look waits for what it unmounts, in seconds; what takes longer goes
+        timeout_s: how long a look waits for what it unmounts, in seconds; what takes longer goes
             on by itself.
     """
 
     def __init__(
-        self, kube: NodeKube, tools: Tools, stages: Path, *, patience_s: float = PATIENCE_S
+        self, kube: NodeKube, tools: Tools, stages: Path, *, timeout_s: float = TIMEOUT_S
     ) -> None:
         self._kube = kube
         self._tools = tools
         self._stages = stages
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._seen: frozenset[int] = frozenset()
         self._taking: dict[str, asyncio.Task[None]] = {}
         self._troubles: dict[str, str] = {}
@@ -49,9 +49,9 @@ class Forgotten:
         """Look again and again, until cancelled."""
         try:
             while True:
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(POLL_EVERY_S)
                 try:
-                    await self.look()
+                    await self.scan()
                 except StorageError as error:
                     log.warning("forgotten volumes are not looked for", error=error)
         finally:
@@ -63,7 +63,7 @@ class Forgotten:
             task.cancel()
         await asyncio.gather(*self._taking.values(), return_exceptions=True)
 
-    async def look(self) -> None:
+    async def scan(self) -> None:
         """Unmount what was staged and shown to no pod now and the last time, if it is forgotten.
 
         One that cannot be unmounted, or hangs, is told in the log and keeps no other one mounted.
@@ -72,7 +72,7 @@ class Forgotten:
             StorageError: the Node cannot be read, or what is mounted is not known.
         """
         stages = str(self._stages.resolve())
-        found = mount_table_rules.of_no_pod(self._tools.mounts.table(), stages)
+        found = mount_table_rules.staged_without_pod(self._tools.mounts.table(), stages)
         lasting = [mount for mount in found if mount.mount_id in self._seen]
         self._seen = frozenset(mount.mount_id for mount in found)
         volumes = {volume_id: mount for mount in lasting if (volume_id := noted_volume(mount))}
@@ -84,7 +84,7 @@ class Forgotten:
             task = asyncio.create_task(self._take(volume_id, volumes[volume_id]))
             self._taking[volume_id] = task
         if self._taking:
-            await asyncio.wait(self._taking.values(), timeout=self._patience_s)
+            await asyncio.wait(self._taking.values(), timeout=self._timeout_s)
 
     async def _take(self, volume_id: str, mount: Mount) -> None:
         try:
@@ -115,7 +115,7 @@ class Forgotten:
 
     async def _unmount(self, volume_id: str, mount: Mount) -> None:
         stages = str(self._stages.resolve())
-        now = mount_table_rules.of_no_pod(self._tools.mounts.table(), stages)
+        now = mount_table_rules.staged_without_pod(self._tools.mounts.table(), stages)
         if mount.mount_id not in {each.mount_id for each in now}:
             return
         if volume_id in (await self._kube.node()).in_use(self._kube.driver):

@@ -1,7 +1,7 @@
-"""Nodes and attachments as the node plugin sees its own: a few fields of what the API server has.
+"""What the API server and the metadata service say about this node, decoded.
 
-The controller holds thousands of them and keeps other fields of their status; here there is one
-node, read now and then.
+The controller caches thousands of Nodes and VolumeAttachments and keeps other fields of their
+status. The node plugin reads one Node, now and then.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,9 +13,18 @@ from provisioner.model.attachment import NODE_ID, AttachmentSpec
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.meta import KubeObject
 from provisioner.model.names import INSTANCE_ID
-from provisioner.model.node import NodeSpec
+from provisioner.model.node import TYPE_LABEL, NodeSpec
 from provisioner.model.volume import normalised_handle
+from provisioner.model.zone import (
+    EBS_ZONE_LABEL,
+    ZONE_LABEL,
+    outpost_arn_of,
+    outpost_segments,
+)
 
+OS_LABEL = "kubernetes.io/os"
+# SageMaker HyperPod's names of instance types have this before EC2's.
+_SAGEMAKER = "ml."
 # What kubelet and kube-controller-manager write before a CSI volume's handle.
 _CSI = "kubernetes.io/csi/"
 
@@ -136,3 +145,73 @@ class InstanceIdentity:
     instance_type: str
     zone: str
     outpost_arn: str = ""
+
+
+class Document(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The instance identity document, as far as it is used (EC2 user guide)."""
+
+    instance_id: str = ""
+    instance_type: str = ""
+    availability_zone: str = ""
+
+
+def of_document(data: bytes, outpost_arn: str) -> InstanceIdentity:
+    """Read the instance identity document.
+
+    Args:
+        data: JSON.
+        outpost_arn: what ``meta-data/outpost-arn`` says, "" for none.
+
+    Raises:
+        ValueError: it is no such document, or a field that is needed is missing.
+    """
+    try:
+        document = msgspec.json.decode(data, type=Document)
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise ValueError(f"the instance identity document cannot be read: {exc}") from exc
+    needed = {
+        "instanceId": document.instance_id,
+        "instanceType": document.instance_type,
+        "availabilityZone": document.availability_zone,
+    }
+    if missing := [name for name, value in needed.items() if not value]:
+        raise ValueError(f"the instance identity document lacks {' and '.join(missing)}")
+    return InstanceIdentity(
+        document.instance_id, document.instance_type, document.availability_zone, outpost_arn
+    )
+
+
+def of_node(node: NodeView) -> InstanceIdentity:
+    """Read a Node object as a cloud controller fills it.
+
+    An Outpost is known only from the labels that kubelet has written when an earlier run of the
+    plugin learned it from the instance.
+
+    Raises:
+        ValueError: something is missing yet; the text says what.
+    """
+    labels = node.labels
+    instance_type = labels.get(TYPE_LABEL, "").removeprefix(_SAGEMAKER)
+    zone = labels.get(ZONE_LABEL, "")
+    needed = {
+        "spec.providerID of an EC2 instance": node.instance_id,
+        f"the label {TYPE_LABEL}": instance_type,
+        f"the label {ZONE_LABEL}": zone,
+    }
+    if missing := [name for name, value in needed.items() if not value]:
+        raise ValueError(f"Node {node.name} lacks {' and '.join(missing)}")
+    return InstanceIdentity(node.instance_id, instance_type, zone, outpost_arn_of(labels) or "")
+
+
+def segments_of(identity: InstanceIdentity) -> dict[str, str]:
+    """The topology that kubelet writes on the Node: where volumes for it can be.
+
+    The zone is also told by the label that aws-ebs-csi-driver used before v1.33, which older
+    persistent volumes ask for. On an Outpost there are all of its four keys, else none of them.
+    """
+    return {
+        ZONE_LABEL: identity.zone,
+        EBS_ZONE_LABEL: identity.zone,
+        OS_LABEL: "linux",
+        **outpost_segments(identity.outpost_arn),
+    }

@@ -4,10 +4,15 @@ import json
 
 import pytest
 
-from provisioner.model.instance_identity import of_document, of_node, segments_of
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.node import NodeSpec
-from provisioner.model.node_view import InstanceIdentity, NodeView
+from provisioner.node.instance.documents import (
+    InstanceIdentity,
+    NodeView,
+    of_document,
+    of_node,
+    segments_of,
+)
 
 DOCUMENT = {"instanceId": "i-0a", "instanceType": "m5.large", "availabilityZone": "us-east-1a"}
 ARN = "arn:aws-us-gov:outposts:us-gov-west-1:123456789012:outpost/op-0a"

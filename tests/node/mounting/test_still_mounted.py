@@ -8,8 +8,8 @@ from collections.abc import Awaitable
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import Unstage
 from provisioner.node.csi.server import code_of
+from provisioner.node.requests import Unstage
 from tests.node.csi.test_codes import MAY_BE_MOUNTED
 from tests.node.machine import OTHER, VOLUME, Disk, Machine, run
 

@@ -1,4 +1,4 @@
-from provisioner.model.device import DEVICE_NAMES, choose
+from provisioner.ec2.device_name_rules import DEVICE_NAMES, choose
 
 
 def test_there_are_127_names_each_once() -> None:
