@@ -22,6 +22,7 @@ from provisioner.controller.modifying.class_rules import Change, ModifyStatus, f
 from provisioner.controller.modifying.growth_rules import Grow, ResizeStatus
 from provisioner.controller.modifying.rules import View, Wish
 from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.tell_once import TellOnce
 from provisioner.model.backoff import Backoff
 from provisioner.model.budget import IN_DOUBT_S, Ledger, name_of
 from provisioner.model.claim import Claim
@@ -125,7 +126,7 @@ class Known:
         limit_is_guess: it does not say until when.
         waits_for_limit: there is nothing to do but wait for that.
         told_failed: the failed modification that was told.
-        told: what was told last of each wish, and when (loop time).
+        told: what was told last of each wish.
         missing_since_s: since when EC2 does not show the volume.
         conflicts: writes in a row that found the claim or its object changed.
     """
@@ -142,7 +143,7 @@ class Known:
     limit_is_guess: bool = False
     waits_for_limit: bool = False
     told_failed: str = ""
-    told: dict[Wish, tuple[str, float]] = field(default_factory=dict)
+    told: TellOnce = field(default_factory=TellOnce)
     missing_since_s: float | None = None
     conflicts: int = 0
 
@@ -223,11 +224,7 @@ class Known:
 
         ``again_s``: so long after it was told it is told once more.
         """
-        now_s = clock.now_s()
-        last = {wish: self.told.get(wish, ("", now_s)) for wish in wishes}
-        new = {w for w, (text, at_s) in last.items() if text != message or now_s - at_s >= again_s}
-        self.told |= dict.fromkeys(new, (message, now_s))
-        return frozenset(new)
+        return frozenset(w for w in wishes if self.told.is_news(w, message, again_s=again_s))
 
     def held(self) -> Next:
         """When the first of the refused wishes is tried again."""

@@ -227,7 +227,7 @@ class ModifySteps:
         known.begun -= step.wishes
         for wish in step.wishes:
             known.refusals.pop(wish, None)
-            known.told.pop(wish, None)
+            known.told.forget(wish)
         self._tell_iops(look, step.fitted, step.size_gib, reading)
         if done.change is not None and known.aim.unfollowed is not None:
             self._tell_unfollowed(look, known.aim.unfollowed)
