@@ -220,7 +220,7 @@ def test_every_finer_reason_is_explained_in_whole_sentences():
 
 def test_every_reason_of_an_event_is_in_the_table():
     sources = [*ROOT.glob("provisioner/**/*.py"), *ROOT.glob("webhook/**/*.py")]
-    pattern = r"(?:reason=|tell\(claim, |_record\(node, )\"([A-Z]\w+)\""
+    pattern = r"(?:reason=|event\(claim, |_record\(node, )\"([A-Z]\w+)\""
     recorded = {
         reason
         for path in sources

@@ -47,19 +47,19 @@ ALLOWED: dict[str, set[str]] = {
     "controller.shared": {"kube", "ec2"},
     "controller.claims": {"controller.shared", "kube"},
     "controller.ownership": {"controller.shared", "ec2"},
-    "controller.tagging": {"controller.shared", "ec2", "classes"},
+    "controller.tagging": {"controller.shared", "ec2"},
     "controller.placement": {
         *("controller.claims", "controller.ownership"),
         *("controller.shared", "kube", "ec2", "classes"),
     },
     "controller.sources": {
         *("controller.claims", "controller.ownership", "controller.placement"),
-        *("controller.tagging", "controller.shared", "kube", "ec2", "classes"),
+        *("controller.shared", "kube", "ec2", "classes"),
     },
     "controller.modifying": {"controller.shared", "kube", "ec2", "classes"},
     "controller.provisioning": {
         *("controller.claims", "controller.ownership", "controller.placement"),
-        *("controller.sources", "controller.tagging", "controller.modifying"),
+        *("controller.sources", "controller.modifying"),
         *("controller.shared", "kube", "ec2", "classes"),
     },
     "controller.attaching": {"controller.shared", "kube", "ec2"},

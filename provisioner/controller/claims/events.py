@@ -44,9 +44,13 @@ class ClaimEvents:
         try:
             yield
         except StorageError as error:
-            if error.reason in NEEDS_HUMAN | {Reason.UNREADABLE}:
-                self.failed(claim, error, once=True)
+            self.cannot_look(claim, error)
             raise
+
+    def cannot_look(self, claim: Claim, error: StorageError) -> None:
+        """A search for what is left has failed: told once, if somebody has to act."""
+        if error.reason in NEEDS_HUMAN | {Reason.UNREADABLE}:
+            self.failed(claim, error, once=True)
 
     def note(self, claim: Claim, text: str) -> None:
         """A Normal event about what is going on; told once."""

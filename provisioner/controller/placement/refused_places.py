@@ -34,11 +34,14 @@ class RefusedPlaces:
     A refusal is noted only once it is certain that nothing was made: whoever reads it here may
     make the volume in another place. A claim that has to wait keeps its refusals for as long as it
     waits, whoever wakes it meanwhile: only a place that has not refused it is asked sooner.
+
+    Attributes:
+        claims: what each claim was refused, by UID.
     """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._refusals: dict[str, Refusals] = {}
+        self.claims: dict[str, Refusals] = {}
         self._rests_until_s: dict[str, float] = {}
         self._lately: dict[_Key, tuple[Reason, asyncio.TimerHandle, frozenset[str]]] = {}
 
@@ -46,7 +49,7 @@ class RefusedPlaces:
         """What a claim was refused since it was last asked for everywhere."""
         if self._rests_until_s.get(uid, math.inf) <= clock.now_s():
             self.begin_anew(uid)
-        return self._refusals.get(uid, NO_REFUSALS)
+        return self.claims.get(uid, NO_REFUSALS)
 
     def lately(self, volume_type: str) -> dict[Place, Reason]:
         """Where volumes of a type were refused to anybody lately, and why; none was made since."""
@@ -63,9 +66,9 @@ class RefusedPlaces:
         place, volume_type = request.place, request.volume_type
         known = self._lately.get((place, volume_type))
         others_too = known is not None and not known[2] <= set(siblings)
-        self._refusals[uid] = self.of(uid).and_in(place, error.reason, others_too=others_too)
+        self.claims[uid] = self.of(uid).and_in(place, error.reason, others_too=others_too)
         self.note(place, volume_type, error.reason, by=uid)
-        return self._refusals[uid]
+        return self.claims[uid]
 
     def note(self, place: Place, volume_type: str, reason: Reason, *, by: str = "") -> None:
         """EC2 has no room there, does not offer the type there, or knows no such zone.
@@ -93,7 +96,7 @@ class RefusedPlaces:
 
     def begin_anew(self, uid: str) -> None:
         """A claim is bound or gone, or is asked for everywhere again."""
-        self._refusals.pop(uid, None)
+        self.claims.pop(uid, None)
         self._rests_until_s.pop(uid, None)
 
     def _forget(self, key: _Key) -> bool:

@@ -91,8 +91,11 @@ class ZoneChoice:
         if made is not None:
             found = made.place
         else:
-            with self._events.looking(claim):
+            try:
                 found = await self._choose(claim, read_class, cloned)
+            except StorageError as error:
+                self._events.cannot_look(claim, error)
+                raise
         self.is_open(claim.uid)
         if isinstance(found, zone_rules.NoZone):
             self._without_zone[claim.uid] = self.refused_places.of(claim.uid).places
@@ -174,6 +177,8 @@ class ZoneChoice:
         self.refused_places.begin_anew(uid)
 
     async def _choose(self, claim: Claim, read_class: ReadClass, cloned: Volume | None) -> _Found:
+        if cloned is None and self._has_only_its_node(claim, read_class):
+            return (await self._place_for(read_class, claim.selected_node))[1]
         pinned = await self._pinned(claim, read_class)
         if pinned is not None:
             return pinned
@@ -185,8 +190,7 @@ class ZoneChoice:
         name, is_settled = given
         if not name:
             return await self._for_any_node(claim, read_class)
-        node, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
-        where = zone_rules.for_selected_node(read_class, self._driver, name, node, csi_node)
+        node, where = await self._place_for(read_class, name)
         if node is None or isinstance(where, zone_rules.NoZone):
             return where
         is_refused = refusals.exclude(where)
@@ -195,6 +199,28 @@ class ZoneChoice:
         if is_refused:
             return await self._instead_of_node(claim, read_class, refusals)
         return await self._beside_siblings(claim, read_class, where, node)
+
+    def _has_only_its_node(self, claim: Claim, read_class: ReadClass) -> bool:
+        """Whether nothing but the node that the scheduler chose says where the volume has to be.
+
+        So it is for most claims: EC2 has refused nothing, nothing was begun before us, and the pod
+        has no other volume.
+        """
+        if not claim.selected_node or claim.pinned_zone:
+            return False
+        if not read_class.storage_class.waits_for_consumer:
+            return False
+        if claim.uid in self.refused_places.claims:
+            return False
+        pods = self._caches.pods.keyed("claim", claim.key)
+        return all(not pod.node_name and pod.claim_keys == (claim.key,) for pod in pods)
+
+    async def _place_for(
+        self, read_class: ReadClass, name: str
+    ) -> tuple[Node | None, Place | zone_rules.NoZone]:
+        """A node, and where it wants the volume."""
+        node, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
+        return node, zone_rules.for_selected_node(read_class, self._driver, name, node, csi_node)
 
     async def _pinned(self, claim: Claim, read_class: ReadClass) -> Place | None:
         """The place that is written to a claim, if it counts.
@@ -291,8 +317,7 @@ class ZoneChoice:
             names = await self._names(read_class)
             found = zone_rules.candidates(read_class, self._caches.registered_places(), names)
             return clone_rules.at_once(read_class, cloned.place, found, refusals)
-        node, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
-        where = zone_rules.for_selected_node(read_class, self._driver, name, node, csi_node)
+        node, where = await self._place_for(read_class, name)
         if node is None or isinstance(where, zone_rules.NoZone):
             return where
         # Of two clones that can only be beside their sources, neither waits for the other.
@@ -346,7 +371,7 @@ class ZoneChoice:
 
     def may_have_begun(self, claim: Claim) -> bool:
         """Whether the pin of a claim counts: something may have been made there."""
-        return self._annotations.has_written(claim.uid) or self._takeover.may_have_begun(claim.uid)
+        return self._annotations.has_written(claim.uid) or claim.uid in self._takeover.claims
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """A pod is on a node without the scheduler: nobody else asks for its claims."""

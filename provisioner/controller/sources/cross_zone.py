@@ -16,7 +16,6 @@ from provisioner.controller.claims.events import ClaimEvents
 from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT, ZoneAnnotations
 from provisioner.controller.shared.services import Services
 from provisioner.controller.sources import cross_zone_rules as rules
-from provisioner.controller.tagging.rules import tags_of
 from provisioner.ec2.coalescer import Coalescer
 from provisioner.ec2.snapshots import WHY_IT_WAITS, WORTH_TELLING_S, rests_after
 from provisioner.model.claim import Claim
@@ -32,6 +31,8 @@ _GATHER_S = 2.0  # who asks within this time shares a DescribeSnapshots
 
 # What a process before us has left is found by these; one alone may come before EC2 shows it.
 _FIRST_SWEEPS = 2
+
+Tags = tuple[tuple[str, str], ...]
 
 log = structlog.get_logger(__name__)
 
@@ -68,9 +69,11 @@ class CrossZoneClones:
         self._ended = asyncio.Event()
 
     async def source_of(
-        self, claim: Claim, read_class: ReadClass, volume_id: str, zone: str
+        self, claim: Claim, read_class: ReadClass, volume_id: str, zone: str, tags: Tags
     ) -> Source | Refuse | Later:
         """The snapshot of a volume, once a volume can be made from it.
+
+        ``tags``: what the claim's volume will have.
 
         ``Later``: it takes its time.
 
@@ -86,17 +89,17 @@ class CrossZoneClones:
                 settled=True,
             )
         with self._events.looking(claim):
-            return await self._snapshot_of(claim, read_class, volume_id, zone)
+            return await self._snapshot_of(claim, volume_id, zone, tags)
 
     async def _snapshot_of(
-        self, claim: Claim, read_class: ReadClass, volume_id: str, zone: str
+        self, claim: Claim, volume_id: str, zone: str, tags: Tags
     ) -> Source | Later:
         snapshot = self._taken.get(claim.uid)
         if snapshot is not None and snapshot.volume_id != volume_id:
             self._discard(claim.uid)  # the claim names another volume by now
             snapshot = None
         if snapshot is None:
-            answer = await self._find_or_take(claim, read_class, volume_id)
+            answer = await self._find_or_take(claim, volume_id, tags)
             if not isinstance(answer, EbsSnapshot):
                 return answer
             snapshot = self._taken[claim.uid] = answer
@@ -162,9 +165,7 @@ class CrossZoneClones:
         """Stop asking EC2."""
         await self._reads.close()
 
-    async def _find_or_take(
-        self, claim: Claim, read_class: ReadClass, volume_id: str
-    ) -> EbsSnapshot | Later:
+    async def _find_or_take(self, claim: Claim, volume_id: str, tags: Tags) -> EbsSnapshot | Later:
         if claim.cross_zone_volume_id and claim.uid not in self._certain:
             found = await self._snapshots.find_any(CROSS_ZONE_CLAIM, [claim.uid])
             again = rules.found_again(claim, volume_id, found)
@@ -179,14 +180,10 @@ class CrossZoneClones:
         self._certain.add(claim.uid)
         if not await self._annotations.write_cross_zone_volume(claim, volume_id):
             return AFTER_CONFLICT
-        return await self._take(claim, read_class, volume_id)
+        return await self._take(claim, volume_id, tags)
 
-    async def _take(
-        self, claim: Claim, read_class: ReadClass, volume_id: str
-    ) -> EbsSnapshot | Later:
-        settings = self._settings
-        of_volume = tags_of(claim, read_class, settings.cluster_id, settings.extra_tags)
-        request = rules.request(claim, volume_id, settings.cluster_id, of_volume)
+    async def _take(self, claim: Claim, volume_id: str, tags: Tags) -> EbsSnapshot | Later:
+        request = rules.request(claim, volume_id, self._settings.cluster_id, tags)
         turns, now_s = self._snapshots.turns, clock.now_s()
         wait_s = turns.waits_s(volume_id, now_s)
         if wait_s > 0:
