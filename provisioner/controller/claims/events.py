@@ -39,15 +39,15 @@ class ClaimEvents:
         return True
 
     @contextmanager
-    def looking(self, claim: Claim) -> Iterator[None]:
+    def reporting(self, claim: Claim) -> Iterator[None]:
         """A search for what is left; why it fails is told once, if somebody has to act."""
         try:
             yield
         except StorageError as error:
-            self.cannot_look(claim, error)
+            self.lookup_failed(claim, error)
             raise
 
-    def cannot_look(self, claim: Claim, error: StorageError) -> None:
+    def lookup_failed(self, claim: Claim, error: StorageError) -> None:
         """A search for what is left has failed: told once, if somebody has to act."""
         if error.reason in NEEDS_HUMAN | {Reason.UNREADABLE}:
             self.failed(claim, error, once=True)
@@ -57,14 +57,14 @@ class ClaimEvents:
         if self._said.is_news(claim.uid, text):
             self._say(claim, text, reason="Provisioning", warning=False)
 
-    def under_way(self, claim: Claim) -> None:
+    def in_progress(self, claim: Claim) -> None:
         """A Normal event: it takes its time; told once."""
         self.note(claim, f'External provisioner is provisioning volume for claim "{claim.key}"')
 
-    def break_silence(self, claim: Claim) -> None:
+    def in_progress_if_silent(self, claim: Claim) -> None:
         """The same, unless something was said about the claim already."""
         if claim.uid not in self._said:
-            self.under_way(claim)
+            self.in_progress(claim)
 
     def succeeded(self, claim: Claim, text: str) -> None:
         """A Normal event: it is done."""
