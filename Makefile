@@ -14,11 +14,13 @@ RIGHTS := tests/cluster/test_rights.py
 IN_THREE := -n 3 --dist loadfile --no-loadscope-reorder
 USED_RIGHTS := .pytest_cache/used-rights
 
-.PHONY: help setup check test demo bench clean
+.PHONY: help setup check quick unit test demo bench clean
 
 help:
 	@echo 'make setup   .venv with everything in it'
 	@echo 'make demo    a claim, its volume, a pod: against a real control plane'
+	@echo 'make quick   lint, types and the tests that your changes may break; OF="PATH..." of these files'
+	@echo 'make unit    all tests that need no control plane'
 	@echo 'make test    lint, types and all tests: what CI runs'
 	@echo 'make check   lint and types'
 	@echo 'make bench   how fast, how many calls, how much memory'
@@ -37,6 +39,12 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+quick: check
+	$(BIN)/python -m tests.quick $(OF)
+
+unit: setup
+	$(BIN)/python -m pytest $(IN_THREE) -m 'not cluster'
 
 # The programs come first, with their progress: built within a fixture, they would take minutes in
 # silence, and pytest's watchdog would end the run. When they are there this takes under a second.
