@@ -15,9 +15,11 @@ from provisioner.model.sentences import printable
 from provisioner.model.tag_template import TagTemplate
 
 _CLUSTER_ID_NEEDED = (
-    "--initialize-nodes needs --cluster-id: only an instance with the tag kubernetes.io/cluster/ID "
-    "(owned or shared) is taken for a node of this cluster"
+    "--initialize-nodes needs --cluster-id: the controller accepts an instance as a node of this "
+    "cluster only if it has the tag kubernetes.io/cluster/ID (owned or shared)"
 )
+_KUBECONFIG = "Path of a kubeconfig.  [default: KUBECONFIG, or the pod's own cluster]"
+_REGION = "AWS region.  [default: AWS_REGION, or that of the Nodes, or of this instance]"
 
 
 class _ExtraTags(click.ParamType[tuple[TagTemplate, ...]]):
@@ -37,7 +39,7 @@ class _ExtraTags(click.ParamType[tuple[TagTemplate, ...]]):
 
 
 class _ClusterId(click.ParamType[str]):
-    """Goes into tags, and into the filters by which they are found."""
+    """A cluster's id, which is written to tags and used to filter by them."""
 
     name = "id"
 
@@ -59,7 +61,7 @@ _EXTRAS = {
 
 
 class _Commands(click.Group):
-    """Loads what an extra is needed for only when it is asked for."""
+    """Imports the command of an extra only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         there = [name for name, (brought, _) in _EXTRAS.items() if find_spec(brought) is not None]
@@ -71,7 +73,8 @@ class _Commands(click.Group):
         brought, module = _EXTRAS[cmd_name]
         if find_spec(brought) is None:
             raise click.ClickException(
-                f"{cmd_name} needs an extra: pip install 'ebs-provisioner[{cmd_name}]'"
+                f"the command {cmd_name} is not installed: run "
+                f"pip install 'ebs-provisioner[{cmd_name}]'"
             )
         command: click.Command = getattr(import_module(module), cmd_name)
         return command
@@ -82,69 +85,104 @@ class _Commands(click.Group):
 )
 @click.version_option(package_name="ebs-provisioner")
 def commands() -> None:
-    """EBS volumes for Kubernetes from one small process."""
+    """Provision, attach and mount AWS EBS volumes for Kubernetes."""
 
 
 @commands.command()
-@click.option("--kubeconfig", help="Else KUBECONFIG, else the pod's own cluster.")
-@click.option("--driver-name", type=options.DnsName(), default=EBS_DRIVER, show_default=True)
+@click.option("--kubeconfig", help=_KUBECONFIG)
+@click.option(
+    "--driver-name",
+    type=options.DnsName(),
+    default=EBS_DRIVER,
+    show_default=True,
+    help="Name of the CSI driver whose objects are handled.",
+)
 @click.option(
     "--cluster-id",
     type=_ClusterId(),
     default="",
-    help="Tags volumes as this cluster's own; needed for the sweep for orphans.",
+    help="Unique id of this cluster, written to its volumes as a tag; required for orphan sweeps.",
 )
-@click.option("--region", help="Else AWS_REGION, else that of the Nodes or of this instance.")
-@click.option("--extra-tags", type=_ExtraTags(), default="", help="Written to every new volume.")
+@click.option("--region", help=_REGION)
+@click.option(
+    "--extra-tags", type=_ExtraTags(), default="", help="Tags for every new volume and snapshot."
+)
 @click.option(
     "--reconcile-extra-tags/--no-reconcile-extra-tags",
     default=False,
     show_default=True,
-    help="Bring --extra-tags to the volumes that are there, too.",
+    help="Add --extra-tags to existing volumes too.",
 )
 @click.option(
     "--default-fstype",
     type=click.Choice(parameters.FILE_SYSTEMS),
     default=parameters.DEFAULT_FILE_SYSTEM,
     show_default=True,
+    help="File system for classes that name none.",
 )
 @click.option(
     "--modify-annotations/--no-modify-annotations",
     default=False,
     show_default=True,
-    help="Heed annotations of claims that ask for another type, IOPS or throughput.",
+    help="Honour annotations of claims that request another type, IOPS or throughput.",
 )
-@click.option("--leader-elect/--no-leader-elect", default=True, show_default=True)
 @click.option(
-    "--leader-election-namespace", type=options.DnsName(), default="kube-system", show_default=True
+    "--leader-elect/--no-leader-elect",
+    default=True,
+    show_default=True,
+    help="Work only while holding the leases.",
+)
+@click.option(
+    "--leader-election-namespace",
+    type=options.DnsName(),
+    default="kube-system",
+    show_default=True,
+    help="Namespace in which the leases are kept.",
 )
 @click.option(
     "--ec2-rate",
     type=options.Rates(),
     multiple=True,
     callback=options.all_rates,
-    help="Raised EC2 quotas, such as CreateVolume=200:10,*=x2.",
+    help="EC2 quotas that AWS has raised for you, such as CreateVolume=200:10,*=x2.",
 )
-@click.option("--metrics-address", default="", help="host:port of /metrics, /healthz, /readyz.")
+@click.option(
+    "--metrics-address",
+    default="",
+    help="host:port to serve /metrics, /healthz and /readyz on; off by default.",
+)
 @click.option(
     "--orphan-sweep",
     type=click.Choice([s.value for s in Sweep]),
     default="delete",
     show_default=True,
+    help="What to do with orphaned volumes.",
 )
-@click.option("--orphan-sweep-interval", type=options.Duration(), default="5m", show_default=True)
-@click.option("--orphan-min-age", type=options.Duration(), default="10m", show_default=True)
+@click.option(
+    "--orphan-sweep-interval",
+    type=options.Duration(),
+    default="5m",
+    show_default=True,
+    help="Time between two sweeps.",
+)
+@click.option(
+    "--orphan-min-age",
+    type=options.Duration(),
+    default="10m",
+    show_default=True,
+    help="Age below which no volume is an orphan.",
+)
 @click.option(
     "--initialize-nodes/--no-initialize-nodes",
     default=False,
     show_default=True,
-    help="Label nodes from EC2 where no cloud controller does it; needs --cluster-id.",
+    help="Initialize nodes from EC2 where no cloud controller does; needs --cluster-id.",
 )
 @click.option(
     "--release-dead-nodes/--no-release-dead-nodes",
     default=False,
     show_default=True,
-    help="Give up at once what is on nodes whose EC2 instances are terminated.",
+    help="Release volumes of nodes whose EC2 instances are terminated, without the usual wait.",
 )
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True
@@ -177,10 +215,12 @@ def controller(
     log_format: str,
     log_level: str,
 ) -> None:
-    """Create, attach, detach and delete volumes (run as a Deployment).
+    """Run the controller.
 
-    Each option has a twin in the environment: EBS_PROVISIONER_CONTROLLER_ and its name in capitals,
-    such as EBS_PROVISIONER_CONTROLLER_CLUSTER_ID.
+    It creates, attaches, modifies, snapshots and deletes volumes.
+
+    Each option can be set by an environment variable: EBS_PROVISIONER_CONTROLLER_ and the option's
+    name in capitals, such as EBS_PROVISIONER_CONTROLLER_CLUSTER_ID.
     """
     if initialize_nodes and not cluster_id:
         raise click.UsageError(_CLUSTER_ID_NEEDED)
@@ -214,13 +254,19 @@ def controller(
 
 @commands.group("class")
 def classes() -> None:
-    """Look at StorageClasses."""
+    """Inspect StorageClasses."""
 
 
 @classes.command("check")
 @click.argument("what", metavar="FILE|NAME")
-@click.option("--kubeconfig", help="Else KUBECONFIG, else the pod's own cluster.")
-@click.option("--driver-name", type=options.DnsName(), default=EBS_DRIVER, show_default=True)
+@click.option("--kubeconfig", help=_KUBECONFIG)
+@click.option(
+    "--driver-name",
+    type=options.DnsName(),
+    default=EBS_DRIVER,
+    show_default=True,
+    help="As the controller has it.",
+)
 @click.option(
     "--default-fstype",
     type=click.Choice(parameters.FILE_SYSTEMS),
@@ -232,11 +278,13 @@ def classes() -> None:
 def check(
     ctx: click.Context, *, what: str, kubeconfig: str | None, driver_name: str, default_fstype: str
 ) -> None:
-    """Tell what a class will do, and what is wrong with it; exit 1 if this controller refuses it.
+    """Show what a StorageClass does and what is wrong with it.
 
-    FILE is YAML or JSON, - for standard input; what holds no slash and does not end in .yaml, .yml
-    or .json is the NAME of a class in the cluster. With a FILE the cluster's nodes are looked at
-    only if --kubeconfig is given.
+    FILE is YAML or JSON; - reads standard input. An argument without a slash that does not end in
+    .yaml, .yml or .json is the NAME of a class in the cluster. With a FILE, zones are compared with
+    the cluster's nodes only if --kubeconfig is given.
+
+    The exit status is 1 if this controller would refuse every claim of the class.
     """
     from provisioner.inspect import class_check  # noqa: PLC0415 -- yaml, and with a cluster kubernetes
 
@@ -253,18 +301,26 @@ def check(
 
 
 @commands.command()
-@click.option("--namespace", "-n", default="", help="Of the claims; else all.")
-@click.option("--kubeconfig", help="Else KUBECONFIG, else the pod's own cluster.")
-@click.option("--driver-name", type=options.DnsName(), default=EBS_DRIVER, show_default=True)
-@click.option("--region", help="Else AWS_REGION, else that of the Nodes or of this instance.")
+@click.option(
+    "--namespace", "-n", default="", help="Show only volumes of claims in this namespace."
+)
+@click.option("--kubeconfig", help=_KUBECONFIG)
+@click.option(
+    "--driver-name",
+    type=options.DnsName(),
+    default=EBS_DRIVER,
+    show_default=True,
+    help="As the controller has it.",
+)
+@click.option("--region", help=_REGION)
 def volumes(
     *, namespace: str, kubeconfig: str | None, driver_name: str, region: str | None
 ) -> None:
-    """Show each volume as EC2 has it, what its claim wants, and when it may be modified next.
+    """List volumes and what their claims request.
 
-    SIZE is what there is, and after an arrow what is asked for. LEFT is how many modifications EC2
-    would still take, and until when it stays at that. Nothing is changed, and it needs no
-    controller: the API server and EC2 are read.
+    Volumes are shown as EC2 has them. SIZE is the current size and, after an arrow, the requested
+    one. LEFT is how many modifications EC2 still accepts, and until when. The command only reads
+    the API server and EC2; it changes nothing and needs no running controller.
     """
     from provisioner.inspect import volumes as volumes_table  # noqa: PLC0415 -- boto3 and kubernetes, as above
 
@@ -278,7 +334,7 @@ def volumes(
 
 
 def main() -> None:
-    """Run a command; a mistake is one line and a non-zero exit."""
+    """Run a command; an error prints one line and exits with a non-zero status."""
     options.run(commands, "ebs-provisioner")
 
 

@@ -1,4 +1,4 @@
-"""What the command lines of all our programs share: kinds of values, and how a mistake ends.
+"""What all command lines share: types of option values, and how an error is reported.
 
 argv and the environment themselves are read by ``provisioner/cli.py`` and ``webhook/cli.py``.
 """
@@ -28,12 +28,12 @@ class Duration(click.ParamType[float]):
         except ValueError:
             seconds = -1.0
         if not 0 < seconds < float("inf"):
-            self.fail(f"{text!r} is no duration such as 30s, 5m or 1h", param, ctx)
+            self.fail(f"{text!r} is not a duration such as 30s, 5m or 1h", param, ctx)
         return seconds
 
 
 class DnsName(click.ParamType[str]):
-    """A DNS-1123 subdomain of at most 63 characters, as Kubernetes asks of drivers' names."""
+    """A DNS-1123 subdomain of at most 63 characters, as Kubernetes requires of driver names."""
 
     name = "name"
     _LABEL = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
@@ -46,8 +46,8 @@ class DnsName(click.ParamType[str]):
         text = str(value)
         if not self._NAME.fullmatch(text):
             self.fail(
-                f"{text[:80]!r} is no DNS name of lower case letters, digits, dashes and dots, "
-                "at most 63 characters",
+                f"{text[:80]!r} is not a DNS name: use lower-case letters, digits, dashes and "
+                "dots, at most 63 characters",
                 param,
                 ctx,
             )
@@ -55,7 +55,7 @@ class DnsName(click.ParamType[str]):
 
 
 class Rates(click.ParamType[str]):
-    """Checked here, so that a mistake is told before anything is started."""
+    """Rates of EC2 calls; checked here, so that a mistake is reported before anything starts."""
 
     name = "ACTION=BURST:PER_S"
 
@@ -73,12 +73,12 @@ class Rates(click.ParamType[str]):
 
 
 def all_rates(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> str:
-    """Join what was given in several options, each of kind ``Rates``; the callback of theirs."""
+    """Join the values of a repeated option of type ``Rates``; its callback."""
     return Rates().convert(",".join(texts), param, ctx)
 
 
 def run(commands: click.Group, name: str) -> None:
-    """Run a program's command; a mistake is one line and a non-zero exit."""
+    """Run a program's command; an error prints one line and exits with a non-zero status."""
     try:
         sys.exit(commands.main(standalone_mode=False))
     except click.ClickException as error:

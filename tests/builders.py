@@ -15,6 +15,7 @@ from provisioner.model import zone as z
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import Ec2Error, Outcome, Reason
 from provisioner.model.meta import ObjectMeta, ObjectReference
+from provisioner.model.names import VOLUME_ID
 from provisioner.model.node import CsiNode, CsiNodeDriver, CsiNodeSpec, Node, OwnedMeta, Owner
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import AttachmentState, InstanceAttachment, Volume, VolumeState
@@ -212,7 +213,7 @@ def an_attachment(
     created_at: datetime | None = None,
 ) -> a.Attachment:
     """A wish for ``VOLUME`` on ``INSTANCE``; ``prepared``: both recorded, the object held."""
-    recorded = {a.NODE_ID: INSTANCE, a.VOLUME_ID: VOLUME} if prepared else {}
+    recorded = {a.NODE_ID: INSTANCE, VOLUME_ID: VOLUME} if prepared else {}
     held = (ATTACHER_FINALIZER,) if prepared else ()
     return a.Attachment(
         metadata=ObjectMeta(

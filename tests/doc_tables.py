@@ -9,9 +9,11 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from provisioner.node.mounting import rules
+from tests import messages
 from tests.documents import DOCS
 
 COMMAND = "python -m tests.doc_tables"
@@ -26,7 +28,23 @@ class Table:
     make: Callable[[], str]
 
 
-TABLES = (Table("mount options", DOCS / "reference/mount-options.md", rules.markdown),)
+MESSAGES = {
+    "controller": ("provisioner/controller", "provisioner/classes"),
+    "node": ("provisioner/node",),
+    "webhook": ("webhook",),
+    "shared": ("provisioner/ec2", "provisioner/kube", "provisioner/model", "provisioner/inspect"),
+}
+TABLES = (
+    Table("mount options", DOCS / "reference/mount-options.md", rules.markdown),
+    *(
+        Table(
+            f"messages of {name}",
+            DOCS / f"reference/messages/{name}.md",
+            partial(messages.markdown, *folders),
+        )
+        for name, folders in MESSAGES.items()
+    ),
+)
 
 
 def marked(table: Table) -> str:

@@ -16,6 +16,13 @@ from provisioner.controller.modifying.class_rules import Change, following_of
 from provisioner.ec2.ceilings import tried_tags
 from provisioner.model import tags
 from provisioner.model.attributes import Attributes
+from provisioner.model.names import (
+    CLUSTER_NAME,
+    IOPS_FOLLOW_GROWTH,
+    IOPS_PER_GIB,
+    MADE_BY_DRIVER,
+    UNCLAIMED,
+)
 from tests.calls_in_code import ec2_actions
 from tests.documents import page
 
@@ -122,7 +129,7 @@ def test_the_life_of_a_volume_is_allowed(name: str, partition: str):
     assert allows(policy, "DescribeAvailabilityZones")
     assert allows(policy, "CreateVolume", made_id, RequestTag=made)
     assert allows(policy, "CreateTags", made_id, CreateAction="CreateVolume")
-    assert allows(policy, "DeleteTags", made_id, TagKeys=[tags.UNCLAIMED], ResourceTag=made)
+    assert allows(policy, "DeleteTags", made_id, TagKeys=[UNCLAIMED], ResourceTag=made)
     for action in ("AttachVolume", "DetachVolume"):
         assert allows(policy, action, made_id, ResourceTag=made)
         assert allows(policy, action, instance(partition), ResourceTag=node)
@@ -168,7 +175,7 @@ def test_a_snapshot_without_tags_may_only_be_read(name: str):
     ("name", "owner"),
     [
         ("attribute-tags-policy.json", {tags.CLAIM_NAME: "data"}),
-        ("attribute-tags-policy.json", {tags.CLUSTER: "true"}),
+        ("attribute-tags-policy.json", {MADE_BY_DRIVER: "true"}),
         ("one-cluster-attribute-tags-policy.json", tags.of_cluster("production")),
     ],
 )
@@ -203,7 +210,7 @@ def test_a_volume_without_tags_is_left_alone(name: str):
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.parametrize("keys", [None, [], [tags.CLUSTER], [tags.UNCLAIMED, tags.CLUSTER_NAME]])
+@pytest.mark.parametrize("keys", [None, [], [MADE_BY_DRIVER], [UNCLAIMED, CLUSTER_NAME]])
 def test_no_tag_but_the_mark_can_be_removed(name: str, keys: list[str] | None):
     # Without any key, DeleteTags would remove all of them.
     context = {"TagKeys": keys or None, "ResourceTag": our_tags("production")}
@@ -237,7 +244,7 @@ def test_each_tag_that_is_written_on_a_volume_that_is_there_is_allowed(
     of_class: str, owner: dict[str, str]
 ):
     """A VolumeAttributesClass keeps in tags how IOPS follow the size."""
-    if of_class and tags.CLUSTER not in owner:
+    if of_class and MADE_BY_DRIVER not in owner:
         return  # of no cluster
     policy = rendered(f"{of_class}attribute-tags-policy.json")
     asks = Attributes(
@@ -245,7 +252,7 @@ def test_each_tag_that_is_written_on_a_volume_that_is_there_is_allowed(
     )
     change = Change("gold", asks)
 
-    assert set(following_of(change)) == {tags.IOPS_PER_GIB, tags.IOPS_FOLLOW_GROWTH}
+    assert set(following_of(change)) == {IOPS_PER_GIB, IOPS_FOLLOW_GROWTH}
     for keys in (["team"], list(following_of(change)), ["team", *following_of(change)]):
         assert allows(policy, "CreateTags", volume(), ResourceTag=owner, TagKeys=keys)
 
@@ -261,7 +268,7 @@ def test_one_clusters_role_cannot_make_another_clusters_volume_its_own(
     policy = [statement for name in OF_ONE_CLUSTER for statement in rendered(name)]
     foreign = our_tags("staging")
 
-    for key in (*tags.of_cluster("production"), tags.CLUSTER, "team"):
+    for key in (*tags.of_cluster("production"), MADE_BY_DRIVER, "team"):
         keys = [write(key)]
         assert not allows(policy, action, volume(), ResourceTag=foreign, TagKeys=keys)
 

@@ -22,9 +22,8 @@ from provisioner.controller.shared.settings import Settings
 from provisioner.ec2 import botocore_client
 from provisioner.kube import lease
 from provisioner.model import parameters
-from provisioner.model.attachment_limit import LIMIT_ANNOTATION
 from provisioner.model.driver import EBS_DRIVER
-from provisioner.model.node import OUT_OF_SERVICE_FOR
+from provisioner.model.names import ATTACHMENT_LIMIT, OUT_OF_SERVICE_FOR
 from provisioner.model.taint import OUT_OF_SERVICE, Taint, Toleration, keeps_away
 from tests.calls_in_code import kubernetes_rights
 
@@ -239,7 +238,7 @@ def test_the_end_waits_for_calls_longer_than_ec2_may_be_silent_about_one():
 
 
 def test_the_grace_period_is_longer_than_the_controller_takes_to_end():
-    takes_s = Settings().drain_s + app._MARKS_S + app._FLUSH_S + lease._RELEASE_S
+    takes_s = Settings().drain_s + app._UNTAG_S + app._FLUSH_S + lease._RELEASE_S
 
     assert pod()["spec"]["terminationGracePeriodSeconds"] >= takes_s + 10
 
@@ -342,5 +341,5 @@ def test_the_account_is_held_to_what_the_code_writes_on_nodes():
     assert keys == {
         "taints": {startup_taint_rules.taint_key(EBS_DRIVER), rules.TAINT, OUT_OF_SERVICE.key},
         "labels": set(rules.LABELS),
-        "annotations": {LIMIT_ANNOTATION, OUT_OF_SERVICE_FOR},
+        "annotations": {ATTACHMENT_LIMIT, OUT_OF_SERVICE_FOR},
     }

@@ -20,7 +20,7 @@ RACES: dict[int, tuple[str, ...]] = {
     1: (
         WALK,
         "cluster/test_kill.py::test_claims_deleted_while_it_lies_dead_leave_only_what_their_class_retains",
-        "controller/deleting/test_orphan_rules.py::test_only_a_marked_volume_that_nobody_knows_is_ever_touched",
+        "controller/deleting/test_orphan_rules.py::test_only_a_tagged_volume_that_nobody_knows_is_ever_touched",
     ),
     # A claim deleted during an uncertain create: finish, save, be released, delete.
     2: (

@@ -46,7 +46,7 @@ from provisioner.region import Start
 
 _LOST_LEASE = 3  # exit code
 _FLUSH_S = 3.0
-_MARKS_S = 5.0
+_UNTAG_S = 5.0
 _CATCH_UP_AGAIN_S = 1.0
 
 log = structlog.get_logger(__name__)
@@ -98,7 +98,11 @@ class Controller:
         self.services = services = Services.connect(
             settings, client, calls, metrics, component=f"{driver}_{host}_{unique}"
         )
-        self.caches, self.events, self.marks = services.caches, services.events, services.marks
+        self.caches, self.events, self.unclaimed = (
+            services.caches,
+            services.events,
+            services.unclaimed,
+        )
         self.own_cloud = OwnCloud(calls, services.caches, driver)
         calls.vouch = self.own_cloud.vouch
         self.instances, self.watcher = services.instances, services.watcher
@@ -108,7 +112,7 @@ class Controller:
             client=client,
             caches=services.caches,
             volumes=services.volumes,
-            marks=services.marks,
+            unclaimed=services.unclaimed,
             events=services.events,
             metrics=metrics,
         )
@@ -119,7 +123,7 @@ class Controller:
             attachments=services.instances,
             watcher=services.watcher,
             data=DataWaits(services.watchers.initializations, services.events),
-            marks=services.marks,
+            unclaimed=services.unclaimed,
             metrics=metrics,
         )
         self.modifier = Modifier(services)
@@ -135,7 +139,7 @@ class Controller:
             settings=settings,
             client=client,
             volumes=services.volumes,
-            marks=services.marks,
+            unclaimed=services.unclaimed,
             caches=services.caches,
             creations=self.provisioner.creations,
             metrics=metrics,
@@ -153,8 +157,8 @@ class Controller:
         """What runs beside the flows for as long as we lead."""
         sources = self.provisioner.sources
         return [
-            *(self.services.watchers, self.marks, self.events, self.orphans, self.extra_tags),
-            *(self.dead_nodes, sources.finalizers, sources.crossings),
+            *(self.services.watchers, self.unclaimed, self.events, self.orphans, self.extra_tags),
+            *(self.dead_nodes, sources.finalizers, sources.cross_zone_clones),
         ]
 
     def still_leading(self) -> bool:
@@ -220,25 +224,25 @@ class Controller:
 
     async def _take_over(self) -> None:
         await self._catch_up()
-        reign, claims = self.leases.reign, list(self.caches.claims.values())
-        self.marks.lineage.take_over(reign, claims)
+        epoch, claims = self.leases.epoch, list(self.caches.claims.values())
+        self.unclaimed.leadership.take_over(epoch, claims)
         volumes, attached = self.caches.persistent_volumes, self.caches.attachments
         is_first = self.leases.are_new and left_nothing(
             volumes.values(), attached.values(), claims, self.settings.driver
         )
-        self.provisioner.takeover.take_over(claims, reign, is_first=is_first)
+        self.provisioner.takeover.take_over(claims, epoch, is_first=is_first)
         self.attacher.detacher.take_over()
-        self.snapshotter.take_over(reign)
+        self.snapshotter.take_over(epoch)
         self.leading.set()
         self.metrics.leader.set(1)
-        since = reign.began_at.isoformat() if reign is not None else "now"
+        since = epoch.began_at.isoformat() if epoch is not None else "now"
         log.info("leading", cluster_id=self.settings.cluster_id or None, only_ours_since=since)
 
     async def _prove(self) -> None:
         """Once all that is older was seen: whoever leads next may trust what was made since."""
-        reign = await self.marks.lineage.new_reign()
-        if reign is not None:
-            await self.leases.prove(reign, elected=self.settings.leader_elect)
+        epoch = await self.unclaimed.leadership.new_epoch()
+        if epoch is not None:
+            await self.leases.prove(epoch, elected=self.settings.leader_elect)
 
     async def _catch_up(self) -> None:
         """A standby's caches may be behind what the leader before us wrote last."""
@@ -279,7 +283,7 @@ class Controller:
                 await self.provisioner.finish()
         await self.provisioner.queue.drain(0.0)
         await others
-        await self.marks.flush(_MARKS_S)
+        await self.unclaimed.flush(_UNTAG_S)
         await self.events.flush(_FLUSH_S)
         self.leading.clear()
         self.metrics.leader.set(0)

@@ -31,12 +31,11 @@ import structlog
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import Resource
 from provisioner.metrics import SharedMetrics
-from provisioner.model.errors import KubeError, Reason
-from provisioner.model.leadership import Reign
+from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason
+from provisioner.model.leadership import Epoch
 from provisioner.model.meta import KubeObject
+from provisioner.model.names import LED_SINCE
 
-# "SINCE HOLDER RENEWED": ours only since then, if the lease's holder and renewal are these.
-LED_SINCE = "ebs-provisioner.io/led-since"
 _NEVER = float("-inf")
 _SECONDS = "%Y-%m-%dT%H:%M:%SZ"
 _RELEASE_S = 5.0
@@ -161,7 +160,7 @@ class HeldLease:
                 return True
         except KubeError as exc:
             # Our own write whose answer was lost, an edited label, a deleted lease, or a thief.
-            if exc.reason not in {Reason.CONFLICT, Reason.OBJECT_NOT_FOUND}:
+            if exc.reason not in CHANGED_MEANWHILE:
                 raise
         await self.look()
         return await self.take()
@@ -303,7 +302,7 @@ class Leases:
         return all(lease.ours for lease in self._leases) and self._left_s() > 0
 
     @property
-    def reign(self) -> Reign | None:
+    def epoch(self) -> Epoch | None:
         """Since when only controllers of ours have held any of the leases, by the last look.
 
         None: there is no proof. Somebody else has held one since, released or not; or one was
@@ -311,7 +310,7 @@ class Leases:
         """
         began = [lease.led_since for lease in self._leases]
         proven = [at for at in began if at is not None]
-        return Reign(max(proven)) if len(proven) == len(began) else None
+        return Epoch(max(proven)) if len(proven) == len(began) else None
 
     @property
     def are_new(self) -> bool:
@@ -322,15 +321,15 @@ class Leases:
         """Without an election: see what the leases prove. What cannot be read proves nothing."""
         await self._try_all(HeldLease.look)
 
-    async def prove(self, reign: Reign, *, elected: bool) -> None:
-        """Have the leases prove from now on that only ours have led since this reign began.
+    async def prove(self, epoch: Epoch, *, elected: bool) -> None:
+        """Have the leases prove from now on that only ours have led since this epoch began.
 
         Those of an elected leader say so with their next renewal, which is now; without an
         election they are written to and not taken. What fails is told in the log, and proves
         nothing then.
         """
         for lease in self._leases:
-            lease.vouch(reign.began_at)
+            lease.vouch(epoch.began_at)
         if elected:
             self._hurry.set()
         else:

@@ -5,20 +5,12 @@ import hashlib
 import msgspec
 
 from provisioner.model.meta import KubeObject
+from provisioner.model.names import INSTANCE_ID, MADE_FROM, MULTI_ATTACH
 from provisioner.model.persistent_volume import PersistentVolumeSpec
 
 # external-attacher 4.12 records the instance here; the kubelet's annotation on Node differs.
 NODE_ID = "csi.alpha.kubernetes.io/node-id"
-# Ours: the volume, so that a detach still works when its persistent volume is gone.
-VOLUME_ID = "ebs-provisioner.io/volume-id"
-# Ours, in ``status.attachmentMetadata``, which kubelet hands to the node plugin as publish context:
-# what the volume was made from, ``snap-…``, ``vol-…`` or BLANK. Only a blank one may be formatted.
-MADE_FROM = "ebs-provisioner.io/made-from"
-BLANK = "blank"
-# Ours, beside it: "true" if EC2 lets other instances have the volume at the same time.
-MULTI_ATTACH = "ebs-provisioner.io/multi-attach"
-# Ours, beside it: the instance that the device's name is of. Each instance has its own names.
-INSTANCE_ID = "ebs-provisioner.io/instance-id"
+BLANK = "blank"  # in place of what a volume was made from
 
 
 class AttachmentSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any, Self
 
 TABLE = Path(__file__).with_name("attachment_limits.txt")
-# On a Node, by the controller, when the instance type is not in the table: "z9.large 28 shared".
-LIMIT_ANNOTATION = "ebs-provisioner.io/attachment-limit"
 
 _SHARED = "shared"
 _DEDICATED = "dedicated"

@@ -5,23 +5,13 @@ import msgspec
 from provisioner.model import data_source
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.meta import KubeObject
+from provisioner.model.names import CROSS_ZONE_VOLUME, PINNED_SOURCE, PINNED_ZONE
 from provisioner.model.zone import Place
 
 STORAGE_PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 BETA_STORAGE_PROVISIONER = "volume.beta.kubernetes.io/storage-provisioner"
 MIGRATED_TO = "pv.kubernetes.io/migrated-to"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
-# Ours: "ZONE/UID" or "ZONE,OUTPOST-ARN/UID": where the claim's volume is being made, written before
-# EC2 is asked.
-# A process that takes over asks for the same zone again, so that the client token finds the same
-# volume. With the UID, because annotations travel: with backups, with `kubectl get -o yaml`.
-PINNED_ZONE = "ebs-provisioner.io/zone"
-# Ours: "SOURCE/UID", beside the zone: what the volume is being made from, so that whoever takes
-# over asks for the same although the claim's source has gone since.
-PINNED_SOURCE = "ebs-provisioner.io/source"
-# Ours: "VOLUME/UID", written before EC2 is asked for the snapshot by which a clone comes to another
-# zone: CreateSnapshot has no client token, so whoever takes over has to look for one first.
-CROSSING = "ebs-provisioner.io/crossing"
 # Written in place of a zone while it is not known whether the stock driver has begun a volume.
 UNKNOWN_ZONE = "unknown"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -136,9 +126,9 @@ class Claim(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
         return data_source.parse(self._ours(PINNED_SOURCE))
 
     @property
-    def crossing_volume_id(self) -> str:
+    def cross_zone_volume_id(self) -> str:
         """The volume of which a snapshot may have been begun, to clone it elsewhere, or ""."""
-        return self._ours(CROSSING)
+        return self._ours(CROSS_ZONE_VOLUME)
 
     @property
     def source(self) -> DataSource | None:
@@ -260,7 +250,7 @@ def _storage(values: dict[str, str] | None) -> str:
 
 
 def _asked(claim: Claim) -> tuple[object, ...]:
-    ours = (PINNED_ZONE, PINNED_SOURCE, CROSSING)
+    ours = (PINNED_ZONE, PINNED_SOURCE, CROSS_ZONE_VOLUME)
     foreign = {key: value for key, value in claim.annotations.items() if key not in ours}
     return claim.uid, claim.spec, claim.status, claim.deleting, foreign
 

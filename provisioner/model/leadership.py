@@ -1,11 +1,11 @@
-"""A reign: the time in which only our own controllers have led, as far back as that is proven.
+"""The leadership epoch: since when, as far as can be proven, only our controllers have led.
 
-What another controller (the stock driver) did is written nowhere: it may have attached a volume
-that still carries our mark, and begun a volume for any claim that was there. What was made since
-a reign began cannot have been touched by one.
+Another controller (the stock driver) leaves no record of what it did: it may have attached a volume
+that still has our tag ``unclaimed``, and started a volume for any claim that existed. It cannot
+have touched anything that was created since the epoch began.
 
-Three clocks tell times here: EC2's of volumes, the API server's of claims, and the leaders' own.
-So a reign is said to begin after whatever its first leader has found, by whichever clock.
+Three clocks are compared here: EC2's for volumes, the API server's for claims, and those of the
+leaders. So an epoch begins after everything that its first leader has found, by any of them.
 """
 
 from collections.abc import Iterable
@@ -16,32 +16,32 @@ from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.persistent_volume import PROVISIONED_BY, PersistentVolume
 
-# So far the clocks of two leaders may be apart.
+# The clocks of two leaders may differ by this much.
 _CLOCKS = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Reign:
-    """``began_at``: no other controller has led since; in whole seconds, as EC2 tells times."""
+class Epoch:
+    """``began_at``: no other controller has led since; in whole seconds, as EC2 gives times."""
 
     began_at: datetime
 
     @classmethod
-    def after(cls, times: Iterable[datetime], volumes: Iterable[datetime | None]) -> "Reign":
-        """The one that begins after all of these times, and after these volumes were made."""
+    def after(cls, times: Iterable[datetime], volumes: Iterable[datetime | None]) -> "Epoch":
+        """The epoch that begins after these times, and after these volumes were created."""
         later = (made_at + timedelta(seconds=1) for made_at in volumes if made_at is not None)
         return cls(max([*times, *later]).replace(microsecond=0))
 
     def covers(self, created_at: datetime | None) -> bool:
-        """Whether a volume was made in it, so that no other controller can have attached it."""
+        """Whether a volume was created in it, so that no other controller can have attached it."""
         return created_at is not None and created_at >= self.began_at
 
     def may_predate(self, created_at: datetime | None) -> bool:
-        """Whether a claim may have been there before, so that another controller saw it."""
+        """Whether a claim may be older, so that another controller may have seen it."""
         return created_at is None or created_at <= self.began_at
 
     def lasted_s(self, now: datetime) -> float:
-        """For how many seconds it has certainly lasted."""
+        """How many seconds it has lasted at least."""
         return max(0.0, (now - self.began_at - _CLOCKS).total_seconds())
 
 

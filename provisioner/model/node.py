@@ -7,10 +7,7 @@ import msgspec
 from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.taint import CORDONED, Taint
 
-# Ours, on a Node: we have added the out-of-service taint, because these instances (their ids, with
-# commas) are terminated.
-OUT_OF_SERVICE_FOR = "ebs-provisioner.io/out-of-service-for"
-
+TYPE_LABEL = "node.kubernetes.io/instance-type"
 _READY = "Ready"
 # aws:///us-east-1a/i-0123 of a cloud controller; some leave out the zone or the cloud.
 _INSTANCE_ID = re.compile(r"(?:^|/)(i-[0-9a-f]+)$")

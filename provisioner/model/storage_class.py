@@ -2,13 +2,12 @@
 
 from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
 from provisioner.model.meta import KubeObject
+from provisioner.model.names import CLONE_ACROSS_ZONES
 from provisioner.model.zone import TopologyTerm
 
 WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
 BINDING_MODES = ("Immediate", WAIT_FOR_FIRST_CONSUMER)
 RECLAIM_POLICIES = ("Delete", "Retain")
-# Ours, on a class: "true" has clones come to other zones than their source's, by a snapshot.
-ACROSS_ZONES = "ebs-provisioner.io/clone-across-zones"
 
 
 class StorageClass(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
@@ -32,7 +31,7 @@ class StorageClass(KubeObject, frozen=True, rename="camel", gc=False, kw_only=Tr
     @property
     def clones_across_zones(self) -> bool:
         """Whether clones may be made in another zone than their source's."""
-        return self.annotations.get(ACROSS_ZONES) == "true"
+        return self.annotations.get(CLONE_ACROSS_ZONES) == "true"
 
     @property
     def waits_for_consumer(self) -> bool:

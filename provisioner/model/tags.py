@@ -1,4 +1,4 @@
-"""Tags on volumes: those of aws-ebs-csi-driver, and the mark of a volume nobody owns yet.
+"""Tags on volumes: those of aws-ebs-csi-driver, and ``unclaimed`` for a volume without an owner.
 
 Source: aws-ebs-csi-driver v1.64 docs/tagging.md and pkg/driver/constants.go (read 2026-11-21).
 """
@@ -10,28 +10,26 @@ from dataclasses import dataclass
 
 from provisioner.model import tag_template
 from provisioner.model.errors import RefusedHereError, retold
+from provisioner.model.names import (
+    CLUSTER_NAME,
+    DRIVER_PREFIX,
+    IOPS_FOLLOW_GROWTH,
+    IOPS_PER_GIB,
+    MADE_BY_DRIVER,
+    OUR_PREFIX,
+    UNCLAIMED,
+)
 from provisioner.model.tag_template import OF_CLAIM, Names, TagTemplate
 
 TAG_PREFIX = "tagSpecification"  # of a class's parameters, with exactly these capitals
 VOLUME_NAME = "CSIVolumeName"
 SNAPSHOT_NAME = "CSIVolumeSnapshotName"
-CLUSTER = "ebs.csi.aws.com/cluster"
-CLUSTER_NAME = "ebs.csi.aws.com/cluster-name"
 CLAIM_NAME = "kubernetes.io/created-for/pvc/name"
 CLAIM_NAMESPACE = "kubernetes.io/created-for/pvc/namespace"
 PERSISTENT_VOLUME_NAME = "kubernetes.io/created-for/pv/name"
 
-# Written by CreateVolume, removed once a persistent volume names the volume. Only a volume that
-# still has it may be swept: it cannot hold data that was written through us.
-UNCLAIMED = "ebs-provisioner.io/unclaimed"
-
-# For the IOPS of a volume that grows; the stock driver reads them when it expands the volume.
-IOPS_PER_GIB = "ebs.csi.aws.com/IOPSPerGb"
-IOPS_FOLLOW_GROWTH = "ebs.csi.aws.com/AllowAutoIOPSIncreaseOnModify"
-
 _RESERVED = frozenset({VOLUME_NAME, SNAPSHOT_NAME})
-_RESERVED_PREFIXES = ("kubernetes.io", "ebs.csi.aws.com/", "aws:")
-_OURS = "ebs-provisioner.io/"
+_RESERVED_PREFIXES = ("kubernetes.io", DRIVER_PREFIX, "aws:")
 # Source: Amazon EC2 user guide, "Tag restrictions" (read 2026-11-21).
 _KEY_CHARACTERS, _VALUE_CHARACTERS = 128, 256
 MOST = 50
@@ -70,7 +68,7 @@ def of_new_volume(
     name = owner.persistent_volume_name
     tags = {
         VOLUME_NAME: name,
-        CLUSTER: "true",
+        MADE_BY_DRIVER: "true",
         CLAIM_NAME: owner.claim_name,
         CLAIM_NAMESPACE: owner.claim_namespace,
         PERSISTENT_VOLUME_NAME: name,
@@ -97,12 +95,12 @@ def of_new_snapshot(
 ) -> tuple[tuple[str, str], ...]:
     """All tags that CreateSnapshot writes, sorted; ``name`` is what a snapshot is found by.
 
-    Extra tags win over all but the name and the mark of the driver, as of volumes.
+    Extra tags win over all but the name and the tags of the driver, as for volumes.
 
     Raises:
         ValueError: one sentence: they are more than EC2 allows.
     """
-    tags = {SNAPSHOT_NAME: name, CLUSTER: "true"}
+    tags = {SNAPSHOT_NAME: name, MADE_BY_DRIVER: "true"}
     if cluster_id:
         tags |= {**of_cluster(cluster_id), "Name": f"{cluster_id}-dynamic-{name}"}
     tags |= extra
@@ -156,7 +154,7 @@ def parse(text: str, fields: Mapping[str, str] = OF_CLAIM) -> TagTemplate:
 def _check_key(key: str) -> None:
     if key in _RESERVED or key.lower().startswith("aws:") or key.startswith(_RESERVED_PREFIXES):
         raise ValueError(f"tag {key[:40]!r} is reserved")
-    if key.startswith(_OURS):
+    if key.startswith(OUR_PREFIX):
         raise RefusedHereError(f"tag {key[:40]!r} is reserved")
     if len(key) > _KEY_CHARACTERS:
         raise ValueError(f"the key of tag {key[:40]!r} is too long: {_LENGTHS}")

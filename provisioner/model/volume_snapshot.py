@@ -17,9 +17,6 @@ BEING_CREATED = f"{_GROUP}/volumesnapshot-being-created"
 BEING_DELETED = f"{_GROUP}/volumesnapshot-being-deleted"
 # On a content, by an administrator: a volume of the other mode may be made from it.
 ALLOW_VOLUME_MODE_CHANGE = f"{_GROUP}/allow-volume-mode-change"
-# On a content, by us: a JSON object of its class's parameters on fast restores and the lock, for as
-# long as EC2 has not carried out all of them.
-WISHES = "ebs-provisioner.io/snapshot-wishes"
 # On a content that is one of a group: whoever makes the group makes it too.
 GROUP_HANDLE = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle"
 DELETION_SECRET_NAME = f"{_GROUP}/deletion-secret-name"

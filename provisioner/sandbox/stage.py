@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from rich.console import Console
 from rich.table import Table
 
-from provisioner.model.tags import UNCLAIMED
+from provisioner.model.names import UNCLAIMED
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.snapshots import GROUP
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS, ask

@@ -49,6 +49,7 @@ from provisioner.kube.resources import (
 from provisioner.kube.wire import Listing, WatchLine
 from provisioner.metrics import Metrics
 from provisioner.model import tags
+from provisioner.model.names import UNCLAIMED
 from provisioner.model.volume import Volume, VolumeState
 from tests.bench.processes import memory_mib
 
@@ -227,7 +228,7 @@ async def measure(cluster: Cluster) -> None:
 async def _taken_over(controller: Controller) -> None:
     controller.leading.set()
     claims = list(controller.caches.claims.values())
-    controller.marks.lineage.take_over(None, claims)
+    controller.unclaimed.leadership.take_over(None, claims)
     controller.provisioner.takeover.take_over(claims, None)
     controller.attacher.detacher.take_over()
     controller.snapshotter.take_over(None)
@@ -251,17 +252,17 @@ async def _nodes_of_a_class(controller: Controller) -> None:
     read_class = read(storage_class)
     assert isinstance(read_class, ReadClass)
     waiting = WaitingPods(cast("KubeClient", None), caches, DRIVER)
-    homes = waiting.homes(read_class)
+    eligible_nodes = waiting.eligible_nodes(read_class)
     await asyncio.sleep(0)
     some = next(iter(caches.nodes.values()))
     waiting._node_changed(some, None)
-    again = waiting.homes(read_class)
-    assert len(homes) == len(again) == len(caches.nodes.values())
+    again = waiting.eligible_nodes(read_class)
+    assert len(eligible_nodes) == len(again) == len(caches.nodes.values())
     await asyncio.sleep(0)
     selector = {"kubernetes.io/hostname": "nowhere"}
     pod = {"metadata": {"name": "p", "namespace": "n"}, "spec": {"nodeSelector": selector}}
     narrow = wire.decode_object(PODS, json.dumps(pod).encode())
-    places(Consumers((narrow,), homes))
+    places(Consumers((narrow,), eligible_nodes))
 
 
 async def _deleted(cluster: Cluster, calls: Ec2Calls, alone_s: float) -> None:
@@ -439,7 +440,7 @@ def _class(_: int) -> dict[str, Any]:
 def _volume(n: int) -> Volume:
     owner = tags.Owner(f"team-{n % 200}", f"data-app-{n}", _name(n), "Delete")
     written = dict(tags.of_new_volume(owner, cluster_id="bench", extra={}))
-    del written[tags.UNCLAIMED]
+    del written[UNCLAIMED]
     return Volume(
         volume_id=f"vol-{n:017x}",
         state=VolumeState.IN_USE,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Self
 
 from provisioner.sandbox.api import Api
-from tests.cluster import hands, reigns, stock
+from tests.cluster import epochs, hands, stock
 from tests.cluster.background import Background
 from tests.cluster.hands import PVS, Ec2Hand, Json
 from tests.cluster.predecessors import Predecessors, Workload
@@ -98,7 +98,7 @@ class House:
     async def opened(cls, background: Background, api: Api, namespace: str) -> AsyncIterator[Self]:
         """With classes, EC2 watched, and leases nobody holds; cleared when left."""
         await installed(background)
-        await reigns.of_ours(api)
+        await epochs.of_ours(api)
         made = cls(background, api, namespace)
         await hands.make_class(api, f"{namespace}-new")
         await hands.make_class(api, f"{namespace}-old", driver=IN_TREE)

@@ -18,7 +18,7 @@ from provisioner.sandbox.strict_ec2 import lab
 from provisioner.sandbox.strict_ec2.client import ask
 from provisioner.sandbox.strict_ec2.instances import Instance, make_instances
 from provisioner.sandbox.up import Sandbox
-from tests.cluster import reigns
+from tests.cluster import epochs
 from tests.cluster.background import Background
 
 Json = dict[str, Any]
@@ -175,7 +175,7 @@ async def opened(background: Background, *options: str) -> AsyncIterator[Cluster
             await background.call(background.sandbox.install_controller())
         cluster.forget_log()
         # After a holder that is not one of ours, claims are in doubt for a minute, and rightly so.
-        await reigns.of_ours(api)
+        await epochs.of_ours(api)
         # A module before this one may have moved EC2's clock on, and ours is to be the same.
         await cluster.control(advance_s=None, log=True, faults=None, reset_counts=True)
         await cluster.start(*options)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from provisioner.model import tags
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.up import Sandbox
-from tests.cluster import hands, reigns
+from tests.cluster import epochs, hands
 from tests.cluster.hands import Ec2Hand
 from tests.cluster.replicas import Replica, eventually
 
@@ -87,7 +87,7 @@ class KillStory:
 
     async def claims_with_pods(self, immediate: int, waiting: int) -> Report:
         """All become Bound while the controller is killed; then all is deleted, likewise."""
-        await reigns.of_ours(self.api)
+        await epochs.of_ours(self.api)
         report = self.report = Report(immediate + waiting)
         began = time.monotonic()
         async with self._watched(), self._killing():
@@ -108,7 +108,7 @@ class KillStory:
 
     async def claims_that_nobody_saw_go(self, deleted: int, retained: int) -> Report:
         """Claims go while the controller lies dead and EC2 makes their volumes."""
-        await reigns.of_ours(self.api)
+        await epochs.of_ours(self.api)
         report = self.report = Report(deleted + retained)
         began = time.monotonic()
         async with self._watched():

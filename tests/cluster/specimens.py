@@ -6,6 +6,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from provisioner.model import tags
+from provisioner.model.names import CLUSTER_NAME, UNCLAIMED
 from provisioner.sandbox.api import Api
 from tests.cluster import hands
 from tests.cluster.hands import Ec2Hand, Json
@@ -62,10 +63,10 @@ class Specimens:
         self._make(hand, "delete", self._tags())
         self._make(hand, "retain", self._tags(policy="Retain"))
         self._make(hand, "recycle", self._tags(policy="Recycle"))
-        self._make(hand, "unmarked", without(self._tags(), tags.UNCLAIMED))
-        self._make(hand, "unmarked too", without(self._tags(), tags.UNCLAIMED))
+        self._make(hand, "unmarked", without(self._tags(), UNCLAIMED))
+        self._make(hand, "unmarked too", without(self._tags(), UNCLAIMED))
         self._make(hand, "other cluster", owner_tags(f"{self.cluster_id}-2"))
-        half = without(self._tags(), tags.CLUSTER_NAME)
+        half = without(self._tags(), CLUSTER_NAME)
         self._make(hand, "one cluster tag of two", half)
         self._make(hand, "living claim", self._tags(uid=claim["metadata"]["uid"]))
         attached = self._make(hand, "attached", self._tags())

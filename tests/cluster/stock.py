@@ -11,6 +11,7 @@ from typing import Any
 
 from provisioner.controller import app
 from provisioner.model import tags
+from provisioner.model.names import MADE_BY_DRIVER
 from provisioner.sandbox.api import Api, ApiError
 from tests.cluster import hands
 from tests.cluster.hands import DRIVER, Ec2Hand, Json
@@ -133,7 +134,7 @@ def begin_volume(hand: Ec2Hand, claim: Json, zone: str) -> str:
         TagSpecifications=hands.tag_list(
             {
                 tags.VOLUME_NAME: name,
-                tags.CLUSTER: "true",
+                MADE_BY_DRIVER: "true",
                 tags.CLAIM_NAME: meta["name"],
                 tags.CLAIM_NAMESPACE: meta["namespace"],
                 tags.PERSISTENT_VOLUME_NAME: name,

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from provisioner.model import tags
+from provisioner.model.names import UNCLAIMED
 from tests.cluster import hands, mortal
 from tests.cluster.hands import Json
 from tests.cluster.mortal import Order
@@ -192,7 +192,7 @@ class Story:
 
         async def unmarked() -> bool:
             volume = (await self.volumes()).get(volume_id, {})
-            return "Tags" in volume and tags.UNCLAIMED not in hands.tags_of(volume)
+            return "Tags" in volume and UNCLAIMED not in hands.tags_of(volume)
 
         await self.until("the volume's mark is gone", unmarked)
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from provisioner.model import tags
+from provisioner.model.names import MADE_BY_DRIVER, UNCLAIMED
 from provisioner.sandbox.api import Api
 from tests.cluster import hands
 from tests.cluster.adoption import House
@@ -111,9 +112,9 @@ async def _nothing_holds_it_that_stock_does_not_know(
     assert va["status"]["attachmentMetadata"]["devicePath"] == attachment["Device"]
     # Its IAM policy lets the stock driver touch what has this tag; by the name it finds volumes.
     written = hands.tags_of(volume)
-    assert written[tags.CLUSTER] == "true"
+    assert written[MADE_BY_DRIVER] == "true"
     assert written[tags.VOLUME_NAME] == workload.persistent_volume
-    assert tags.UNCLAIMED not in written
+    assert UNCLAIMED not in written
 
 
 async def test_an_old_class_may_name_its_zone_or_wait_for_a_pod(house: House) -> None:

@@ -11,7 +11,7 @@ import pytest
 from provisioner.controller.placement.zone_rules import spread
 from provisioner.model import tags
 from provisioner.sandbox.api import Api
-from tests.cluster import hands, reigns, stock
+from tests.cluster import epochs, hands, stock
 from tests.cluster.background import Background
 from tests.cluster.hands import Ec2Hand
 from tests.cluster.replicas import Replica, eventually, installed
@@ -63,7 +63,7 @@ class House:
 @pytest.fixture
 async def house(background: Background, api: Api, namespace: str) -> AsyncIterator[House]:
     await installed(background)
-    await reigns.of_ours(api)
+    await epochs.of_ours(api)
     made = House(background, api, namespace)
     await hands.make_class(api, namespace)
     made.hand.watch()
@@ -98,9 +98,9 @@ async def test_what_stock_may_have_written_to_is_swept_by_no_leader_that_follows
 
     async with house.replica("first", *options) as first:
         await eventually("the first one leads", first.leads)
-        await eventually("it is denied", lambda: "may not be taken off" in first.log)
+        await eventually("it is denied", lambda: "refuses to remove" in first.log)
         await asyncio.sleep(1.1)  # EC2 tells times in whole seconds
-        ours = house.volume()  # left behind by the first one, in its own reign
+        ours = house.volume()  # left behind by the first one, in its own epoch
         assert await first.terminate() == 0
     async with house.replica("second", *options) as second:
         await eventually("the second one leads", second.leads)

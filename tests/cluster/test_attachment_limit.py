@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from provisioner.model.attachment_limit import LIMIT_ANNOTATION
-from provisioner.model.instance_identity import TYPE_LABEL
+from provisioner.model.names import ATTACHMENT_LIMIT
+from provisioner.model.node import TYPE_LABEL
 from tests.cluster import bare_nodes
 from tests.cluster.background import Background
 from tests.cluster.bare_nodes import Nodes
@@ -34,7 +34,7 @@ async def nodes(background: Background) -> AsyncIterator[Nodes]:
 async def noted(nodes: Nodes, name: str) -> str:
     async def note() -> str:
         annotations: Json = (await nodes.now(name))["metadata"].get("annotations", {})
-        return str(annotations.get(LIMIT_ANNOTATION, ""))
+        return str(annotations.get(ATTACHMENT_LIMIT, ""))
 
     return await nodes.cluster.until(f"{name} has the annotation", note)
 

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from provisioner.model.budget import ANNOTATION, IN_DOUBT_S, Ledger, Start
+from provisioner.model.budget import IN_DOUBT_S, Ledger, Start
+from provisioner.model.names import MODIFICATIONS
 from tests.cluster import calm, growing
 from tests.cluster.cluster import PVS, Cluster, Json
 from tests.cluster.place import Place
@@ -157,7 +158,7 @@ async def note(place: Place, pv: str, volume_id: str, *began_at: datetime) -> No
     uid = (await place.api.get(path))["metadata"]["uid"]
     ledger = Ledger(tuple(Start(at, after="another one") for at in began_at))
     text = ledger.text(persistent_volume_uid=uid, volume_id=volume_id)
-    await place.api.patch(path, {"metadata": {"annotations": {ANNOTATION: text}}})
+    await place.api.patch(path, {"metadata": {"annotations": {MODIFICATIONS: text}}})
 
 
 @together.test
@@ -187,14 +188,14 @@ async def test_a_note_of_what_was_never_sent_costs_a_minute_and_no_modification(
     noted_at = datetime.now(UTC)
     ledger = Ledger((Start(noted_at, after="", asked="24 GiB"),))
     text = ledger.text(persistent_volume_uid=uid, volume_id=volume_id)
-    await place.api.patch(path, {"metadata": {"annotations": {ANNOTATION: text}}})
+    await place.api.patch(path, {"metadata": {"annotations": {MODIFICATIONS: text}}})
 
     await growing.ask(place, "24Gi")
     await growing.has_size(place, "24Gi", timeout_s=SLOWLY_S)
 
     assert datetime.now(UTC) - noted_at > timedelta(seconds=IN_DOUBT_S)
     assert await growing.modifies(place, volume_id) == [{"Size": "24"}]
-    noted = (await place.api.get(path))["metadata"]["annotations"][ANNOTATION]
+    noted = (await place.api.get(path))["metadata"]["annotations"][MODIFICATIONS]
     found = Ledger.read(noted, persistent_volume_uid=uid, volume_id=volume_id)
     assert len(found.starts) == 1
 
@@ -203,7 +204,7 @@ async def test_a_note_of_what_was_never_sent_costs_a_minute_and_no_modification(
 @pytest.mark.parametrize("text", ["{", "[]", '{"uid": "another", "volume": "vol-1"}', "\u0000"])
 async def test_a_note_that_is_none_does_not_matter(place: Place, text: str):
     pv, volume_id = await growing.a_volume(place, volumeMode="Block")
-    annotations = {ANNOTATION: text}
+    annotations = {MODIFICATIONS: text}
     await place.api.patch(f"{PVS}/{pv}", {"metadata": {"annotations": annotations}})
 
     await growing.ask(place, "24Gi")

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from botocore.exceptions import ClientError
 
-from provisioner.model import tags
+from provisioner.model.names import UNCLAIMED
 from tests.cluster.background import Background
 from tests.cluster.cluster import Cluster, handle_of, opened
 from tests.cluster.hands import tag_list, tags_of
@@ -55,7 +55,7 @@ async def test_volumes_that_were_there_get_what_they_lack_and_others_keep_what_t
     cluster = place.cluster
     ours = handle_of(await place.a_volume())
     before = await tags_in_ec2(place, ours)
-    before.pop(tags.UNCLAIMED, None)  # comes off at about this time
+    before.pop(UNCLAIMED, None)  # comes off at about this time
     of_stock = {"CSIVolumeName": f"{place.name}-stock", "ebs.csi.aws.com/cluster": "true"}
     name = {"CSIVolumeName": f"{place.name}-settled"}
     chosen = {**of_stock, **name, "team": "chosen by somebody", "for": "them"}

@@ -11,7 +11,7 @@ import pytest
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.aws_keys import AwsKeys, Trouble, serving
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS
-from tests.cluster import hands, reigns, stock
+from tests.cluster import epochs, hands, stock
 from tests.cluster.background import Background
 from tests.cluster.hands import Ec2Hand
 from tests.cluster.replicas import Replica, eventually, installed
@@ -77,7 +77,7 @@ class House:
 @pytest.fixture
 async def house(background: Background, api: Api, namespace: str) -> AsyncIterator[House]:
     await installed(background)
-    await reigns.of_ours(api)
+    await epochs.of_ours(api)
     made = House(background, api, namespace)
     await hands.make_class(api, namespace)
     made.hand.watch()

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from provisioner.model import tags
+from provisioner.model.names import UNCLAIMED
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.up import Sandbox
-from tests.cluster import hands, reigns
+from tests.cluster import epochs, hands
 from tests.cluster.background import Background
 from tests.cluster.hands import Ec2Hand, Json
 from tests.cluster.replicas import Replica, eventually, installed
@@ -46,7 +47,7 @@ class Seen:
 async def _watch_sweeps(sandbox: Sandbox, api: Api, specimens: Specimens, hand: Ec2Hand) -> Seen:
     seen = Seen(specimens)
     await specimens.make(hand, api)
-    await reigns.of_ours(api)
+    await epochs.of_ours(api)
     hand.watch()
     replica = Replica(
         sandbox,
@@ -128,7 +129,7 @@ def test_of_a_class_that_retains_it_is_put_under_a_persistent_volume(seen: Seen)
     assert found["spec"]["claimRef"]["namespace"] == seen.specimens.namespace
     assert found["status"]["phase"] == "Released"
     assert kept in seen.volumes
-    assert tags.UNCLAIMED not in seen.tags_of("retain")
+    assert UNCLAIMED not in seen.tags_of("retain")
 
 
 @pytest.mark.parametrize("subject", ["unmarked", "unmarked too", "recycle"])
@@ -160,7 +161,7 @@ def test_what_a_persistent_volume_names_loses_its_mark_and_nothing_else(seen: Se
     written = seen.specimens.written[subject]
 
     assert seen.calls_for(subject) == ["DeleteTags"]
-    assert seen.tags_of(subject) == {k: v for k, v in written.items() if k != tags.UNCLAIMED}
+    assert seen.tags_of(subject) == {k: v for k, v in written.items() if k != UNCLAIMED}
 
 
 def test_marks_of_named_volumes_are_gone_before_the_first_sweep(seen: Seen):

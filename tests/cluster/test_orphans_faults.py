@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from provisioner.sandbox.api import Api, ApiError
-from tests.cluster import hands, reigns
+from tests.cluster import epochs, hands
 from tests.cluster.background import Background
 from tests.cluster.cluster import ATTACHMENTS
 from tests.cluster.hands import Ec2Hand
@@ -60,7 +60,7 @@ async def no_attachments(api: Api) -> None:
 @pytest.fixture
 async def house(background: Background, api: Api, namespace: str) -> AsyncIterator[House]:
     await installed(background)
-    await reigns.of_ours(api)
+    await epochs.of_ours(api)
     await no_attachments(api)
     made = House(background, api, namespace)
     await hands.make_class(api, namespace)

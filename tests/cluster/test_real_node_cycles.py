@@ -11,7 +11,7 @@ import pytest
 from provisioner.node.formatting.rules import MARK_BYTES, is_mark_of, mark_offsets
 from provisioner.sandbox.real_node.cycle_report import PARTS
 from provisioner.sandbox.real_node.cycles import Cycles
-from tests.cluster import reigns
+from tests.cluster import epochs
 from tests.cluster.background import Background
 
 CYCLES = 50
@@ -36,7 +36,7 @@ async def test_fifty_cycles_lose_no_byte_and_leave_nothing_whoever_is_killed(
     told: list[str] = [f"seed {seed}"]
     if sandbox.controller_kubeconfig is None:
         await real.call(sandbox.install_controller())
-    await real.call(reigns.of_ours(sandbox.plane.api))
+    await real.call(epochs.of_ours(sandbox.plane.api))
     await real.call(sandbox.start_controller())
     cycles = Cycles(sandbox, "cycles", seed, say=told.append, formatting=is_marked)
     try:

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from provisioner.model import tags
+from provisioner.model.names import UNCLAIMED
 from provisioner.sandbox.api import Api
-from tests.cluster import hands, reigns, stock
+from tests.cluster import epochs, hands, stock
 from tests.cluster.background import Background
 from tests.cluster.hands import Ec2Hand
 from tests.cluster.replicas import Replica, eventually, installed
@@ -21,7 +21,7 @@ WITHIN_S = 10.0
 async def hand(background: Background, api: Api, namespace: str) -> AsyncIterator[Ec2Hand]:
     """EC2 that takes its usual seconds for everything; nobody holds the leases."""
     await installed(background)
-    await reigns.of_ours(api)
+    await epochs.of_ours(api)
     await hands.make_class(api, namespace)
     made = Ec2Hand(background.sandbox.ec2_endpoint)
     made.watch(latency="real")
@@ -60,7 +60,7 @@ async def test_sigterm_amid_creations_leaves_no_mark_no_lease_and_the_next_one_f
     # persistent volume names, as it sends other tags under the same client token.
     made = hand.of_cluster(namespace)
     assert set(made) == saved
-    assert [each for each in made.values() if tags.UNCLAIMED in hands.tags_of(each)] == []
+    assert [each for each in made.values() if UNCLAIMED in hands.tags_of(each)] == []
 
     hand.control(throttle="none")
     async with Replica(background.sandbox, *options[:2], name=f"{namespace}-next"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster import copies, reigns, stock
+from tests.cluster import copies, epochs, stock
 from tests.cluster.cluster import Cluster, Json
 from tests.cluster.copies import CONTENTS, snapshots_in_ec2, snapshots_of
 from tests.cluster.place import Place, a_place
@@ -41,7 +41,7 @@ async def test_a_snapshot_that_was_begun_before_us_is_ours_now(
             if annotated:
                 path = f"{CONTENTS}/{content['metadata']['name']}"
                 await place.api.patch(path, {"metadata": {"annotations": BEING_CREATED}})
-            await (stock.forget if by_stock else reigns.of_ours)(place.api)
+            await (stock.forget if by_stock else epochs.of_ours)(place.api)
             await cluster.start()
 
             assert await copies.id_of(place) == begun

@@ -16,7 +16,7 @@ from provisioner.sandbox import nodes, processes
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.strict_ec2.instances import Instance, make_instances
 from provisioner.sandbox.up import Sandbox
-from tests.cluster import hands, mortal, reigns
+from tests.cluster import epochs, hands, mortal
 from tests.cluster.background import Background
 from tests.cluster.hands import CLASSES, Ec2Hand
 from tests.cluster.mortal import Order
@@ -81,7 +81,7 @@ class World:
         )
         rights = f"walk-{uuid.uuid4().hex[:8]}"
         drivers = [slot.driver for slot in all_slots]
-        await reigns.let_read_leases(self.api, rights, CONTROLLER, *drivers)
+        await epochs.let_read_leases(self.api, rights, CONTROLLER, *drivers)
         try:
             for slot in all_slots:
                 await self._furnish(slot)
@@ -89,7 +89,7 @@ class World:
         finally:
             self._nursery.terminate()
             await self._nursery.communicate()
-            await reigns.forget_rights(self.api, rights)
+            await epochs.forget_rights(self.api, rights)
             for slot in all_slots:
                 await hands.discard(self.api, f"{CLASSES}/{slot.driver}")
                 await hands.discard(self.api, f"/api/v1/nodes/{slot.instance.private_dns_name}")
@@ -102,7 +102,7 @@ class World:
         csi_node["spec"]["drivers"][0]["name"] = slot.driver
         await self.api.create("/apis/storage.k8s.io/v1/csinodes", csi_node)
         await hands.make_class(self.api, slot.driver, driver=slot.driver)
-        await reigns.of_ours(self.api, slot.driver)  # else each first life would write one
+        await epochs.of_ours(self.api, slot.driver)  # else each first life would write one
         self.slots.put_nowait(slot)
 
     async def bear(self, order: Order) -> int:

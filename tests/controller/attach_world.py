@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from provisioner.controller.attaching.flow import Attacher
 from provisioner.controller.attaching.initialization import DataWaits
 from provisioner.controller.shared.caches import Caches
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.modifications import Modifications
 from provisioner.ec2.snapshots import Snapshots
@@ -23,14 +23,9 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.kube.resources import ATTACHMENTS
 from provisioner.metrics import Metrics
-from provisioner.model.attachment import (
-    NODE_ID,
-    VOLUME_ID,
-    Attachment,
-    AttachmentError,
-    AttachmentStatus,
-)
+from provisioner.model.attachment import NODE_ID, Attachment, AttachmentError, AttachmentStatus
 from provisioner.model.errors import KubeError, Reason
+from provisioner.model.names import VOLUME_ID
 from provisioner.model.persistent_volume import VolumeAttributes
 from tests.builders import (
     ATTACHER_FINALIZER,
@@ -85,7 +80,7 @@ class AttachWorld:
             attachments=self.ec2,
             watcher=self.watcher,
             data=DataWaits(self.arrivals, cast("EventRecorder", self.events)),
-            marks=Marks(volumes, self.caches, cluster_id=""),
+            unclaimed=UnclaimedTags(volumes, self.caches, cluster_id=""),
             metrics=metrics,
         )
         self.attacher.queue._random = lambda: 1.0  # the longest waits after a failure

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, Claim
+from provisioner.model.claim import SELECTED_NODE, Claim
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import ObjectMeta
+from provisioner.model.names import PINNED_ZONE
 from provisioner.model.pod import Pod
 from provisioner.model.volume import CreateRequest, Volume
 from tests.builders import (

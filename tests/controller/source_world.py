@@ -13,7 +13,7 @@ from provisioner.controller.provisioning.flow import Provisioner
 from provisioner.controller.shared.caches import Caches
 from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.lookups import NameLookUps, VolumeReads, ZoneNames
 from provisioner.ec2.snapshots import Turns
@@ -37,7 +37,7 @@ from tests.builders import (
     a_persistent_volume,
     a_volume,
 )
-from tests.controller.services import Ec2, Events, PromptWatcher
+from tests.controller.services import Ec2, Events, PromptWatcher, seconds
 from tests.sources import a_content, a_snapshot, a_source, its_volume, replaced
 
 OTHER_ZONE = "us-east-1b"
@@ -176,7 +176,7 @@ class SourceWorld:
             snapshots=self.snapshots,
             zone_names=ZoneNames(cast("Ec2Calls", None)),
             watcher=PromptWatcher(self.ec2, metrics),
-            marks=Marks(volumes, self.caches, cluster_id=""),
+            unclaimed=UnclaimedTags(volumes, self.caches, cluster_id=""),
             events=self.events,
             metrics=metrics,
         )
@@ -238,7 +238,7 @@ async def until_told(world: SourceWorld, uid: str) -> None:
     """Look at a claim for as long as it has to wait, until it is settled or refused."""
     while True:
         try:
-            wait_s = await world.provisioner.reconcile(uid)
+            wait_s = seconds(await world.provisioner.reconcile(uid))
         except StorageError:
             return
         if wait_s is None:

@@ -20,7 +20,7 @@ from provisioner.controller.provisioning.flow import Provisioner
 from provisioner.controller.shared.caches import Caches
 from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings, Sweep
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.lookups import NameLookUps, VolumeReads, ZoneNames
@@ -79,11 +79,11 @@ class Flows:
         )
         self.caches.attachments._store.apply(an_attachment("csi-1", persistent_volume="pv-1"))
         watcher = Watcher(volumes, metrics=self.metrics)
-        marks = Marks(volumes, self.caches, cluster_id="")
+        unclaimed = UnclaimedTags(volumes, self.caches, cluster_id="")
         shared: Any = {
             "client": kube,
             "caches": self.caches,
-            "marks": marks,
+            "unclaimed": unclaimed,
             "metrics": self.metrics,
         }
         events = cast("EventRecorder", self.events)
@@ -195,7 +195,7 @@ async def sweeps_that_end_at_once(**options: Any) -> list[str]:
         settings=Settings(**options),
         client=flows,
         volumes=flows,
-        marks=flows,
+        unclaimed=flows,
         caches=flows,
         creations=flows,
         metrics=Metrics(),

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from provisioner.model.attachment import NODE_ID, VOLUME_ID
+from provisioner.model.attachment import NODE_ID
+from provisioner.model.names import VOLUME_ID
 from tests.builders import INSTANCE
 from tests.controller.attach_world import AttachWorld, in_attach_world
 

@@ -7,12 +7,12 @@ from provisioner.model.claim import (
     BETA_STORAGE_CLASS,
     BETA_STORAGE_PROVISIONER,
     MIGRATED_TO,
-    PINNED_ZONE,
     STORAGE_PROVISIONER,
     Claim,
     claim_uid_of,
 )
 from provisioner.model.driver import IN_TREE_DRIVER
+from provisioner.model.names import PINNED_ZONE
 from tests.builders import DRIVER, UID, a_claim
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from provisioner.model import leadership
-from provisioner.model.claim import PINNED_ZONE, UNKNOWN_ZONE
+from provisioner.model.claim import UNKNOWN_ZONE
+from provisioner.model.names import PINNED_ZONE
 from provisioner.model.persistent_volume import PROVISIONED_BY
 from tests.builders import DRIVER, ZONE, a_claim, a_persistent_volume, an_attachment
 

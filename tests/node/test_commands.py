@@ -112,7 +112,7 @@ def test_the_hook_has_the_options_of_the_plugin(monkeypatch: pytest.MonkeyPatch,
         (("--node-name=n", *SERVER, "--kubelet-dir=/"), "'/' is / or has detours"),
         (("--node-name=n", *SERVER, "--kubelet-dir=/a/../b"), "has detours such as .."),
         (("--node-name=n", *SERVER, "--kubelet-dir=/a\n"), "is no absolute path"),
-        (("--node-name=n", *SERVER, "--driver-name=A/b"), "is no DNS name"),
+        (("--node-name=n", *SERVER, "--driver-name=A/b"), "is not a DNS name"),
         (("--node-name=n", *SERVER, "--volume-attach-limit=0"), "0 is not in the range x>=1"),
         (
             ("--node-name=n", *SERVER, "--reserved-volume-attachments=-1"),
@@ -127,7 +127,7 @@ def test_the_hook_has_the_options_of_the_plugin(monkeypatch: pytest.MonkeyPatch,
             ),
             "give one of them",
         ),
-        (("--node-name=n", *SERVER, "drain", "--timeout=soon"), "is no duration"),
+        (("--node-name=n", *SERVER, "drain", "--timeout=soon"), "is not a duration"),
         (("--node-name=n", *SERVER, "paint"), "No such command 'paint'"),
     ],
 )
@@ -156,7 +156,7 @@ def test_without_its_extra_a_command_says_which(
         cli.main()
 
     assert caught.value.code == 1
-    assert f"{command} needs an extra: pip install 'ebs-provisioner[{command}]'" in (
+    assert f"{command} is not installed: run pip install 'ebs-provisioner[{command}]'" in (
         capsys.readouterr().err
     )
 

@@ -11,8 +11,7 @@ import pytest
 import structlog
 
 from webhook import app, cli
-from webhook.certificates.tls import Callers
-from webhook.settings import Settings
+from webhook.settings import Callers, Settings
 
 KUBECONFIG = """
 apiVersion: v1
@@ -68,10 +67,10 @@ def settings_of(monkeypatch: Patch, *options: str) -> Settings:
         ("--listen", "https://host:1", "is no address"),
         ("--listen", "", "is no address"),
         ("--metrics-address", "nowhere", "is no address"),
-        ("--namespace", "Not-A-Name", "is no DNS name"),
-        ("--service", "", "is no DNS name"),
-        ("--driver-name", "ebs..com", "is no DNS name"),
-        ("--tls-secret", "a/b", "is no DNS name"),
+        ("--namespace", "Not-A-Name", "is not a DNS name"),
+        ("--service", "", "is not a DNS name"),
+        ("--driver-name", "ebs..com", "is not a DNS name"),
+        ("--tls-secret", "a/b", "is not a DNS name"),
         ("--tls-manage", "perhaps", "is not a valid boolean"),
         ("--ec2-rate", "DescribeVolumes=fast", "DescribeVolumes"),
         ("--log-format", "xml", "is not one of"),

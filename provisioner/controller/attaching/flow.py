@@ -19,7 +19,7 @@ from provisioner.controller.attaching.memory import AttachmentMemory
 from provisioner.controller.attaching.record import AttachmentRecord
 from provisioner.controller.attaching.rules import Call, Kind, Target
 from provisioner.controller.shared.caches import Caches
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.limiter import Turn
 from provisioner.ec2.watcher import VolumeWatcher
@@ -27,8 +27,9 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import PODS
 from provisioner.metrics import Metrics
-from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment
-from provisioner.model.errors import OUTAGE, Outcome, Reason, StorageError
+from provisioner.model.attachment import NODE_ID, Attachment
+from provisioner.model.errors import RETRY_SOON, Outcome, Reason, StorageError
+from provisioner.model.names import VOLUME_ID
 from provisioner.model.node import CsiNode
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.pod import naming_volumes
@@ -53,21 +54,21 @@ class Attacher:
         attachments: Attachments,
         watcher: VolumeWatcher,
         data: DataWaits,
-        marks: Marks,
+        unclaimed: UnclaimedTags,
         metrics: Metrics,
     ) -> None:
         self._driver = driver
         self._client = client
         self._caches = caches
-        self._marks = marks
+        self._unclaimed = unclaimed
         self._ec2 = attachments
         self._turns: dict[str, Turn] = {}  # by UID: an AttachVolume that waits for the limiter
-        self.queue = KeyedQueue("attach", self.reconcile, metrics, soon=OUTAGE | _PASSES)
+        self.queue = KeyedQueue("attach", self.reconcile, metrics, soon=RETRY_SOON | _PASSES)
         self._memory = AttachmentMemory(
             caches=caches,
             watcher=watcher,
             data=data,
-            marks=marks,
+            unclaimed=unclaimed,
             metrics=metrics,
             wake=self.queue.add,
         )
@@ -283,10 +284,10 @@ class Attacher:
                 raise StorageError(reason, message)
             case rules.Detach(target=target):
                 return await self.detacher.send(attachment, target)
-            case rules.Unmark(volume_id=volume_id):
-                await self._record.tell(attachment, self._marks.trouble_with(volume_id))
+            case rules.Untag(volume_id=volume_id):
+                await self._record.tell(attachment, self._unclaimed.trouble_with(volume_id))
                 wake = partial(self.queue.add, attachment.name)
-                self._marks.clear(volume_id, wake, who=attachment.uid)
+                self._unclaimed.remove(volume_id, wake, who=attachment.uid)
                 self._memory.watch(attachment, volume_id)
                 return None
             case rules.Wait(volume_id=volume_id, message=message):

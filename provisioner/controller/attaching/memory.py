@@ -8,11 +8,12 @@ from provisioner.controller.attaching.initialization import DataWaits
 from provisioner.controller.attaching.rules import Attach, Attached, AttachStep, Call, Target, View
 from provisioner.controller.attaching.sole_writer_rules import Rival
 from provisioner.controller.shared.caches import Caches
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.watcher import VolumeWatcher
 from provisioner.metrics import Metrics
-from provisioner.model.attachment import NODE_ID, VOLUME_ID, Attachment
+from provisioner.model.attachment import NODE_ID, Attachment
 from provisioner.model.errors import StorageError
+from provisioner.model.names import VOLUME_ID
 from provisioner.model.persistent_volume import PersistentVolume
 
 
@@ -29,14 +30,14 @@ class AttachmentMemory:
         caches: Caches,
         watcher: VolumeWatcher,
         data: DataWaits,
-        marks: Marks,
+        unclaimed: UnclaimedTags,
         metrics: Metrics,
         wake: Callable[[str], None],
     ) -> None:
         self._caches = caches
         self._watcher = watcher
         self._data = data
-        self._marks = marks
+        self._unclaimed = unclaimed
         self._metrics = metrics
         self._wake = wake
         self._began_s: dict[str, float] = {}
@@ -73,7 +74,7 @@ class AttachmentMemory:
             call=call,
             seen=seen,
             missing_for_s=sighting.missing_for_s if sighting is not None and missing else None,
-            marked=self._marks.is_marked(volume_id),
+            unclaimed=self._unclaimed.is_tagged(volume_id),
         )
 
     def checked(

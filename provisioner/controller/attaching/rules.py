@@ -11,11 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from provisioner.model import tags
-from provisioner.model.attachment import BLANK, NODE_ID, VOLUME_ID, Attachment
+from provisioner.model.attachment import BLANK, NODE_ID, Attachment
+from provisioner.model.backoff import Backoff
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.errors import Reason
 from provisioner.model.ids import is_instance_id, is_volume_id
+from provisioner.model.names import UNCLAIMED, VOLUME_ID
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
 from provisioner.model.pod import Pod
@@ -69,13 +70,13 @@ class View:
     """What is known of the volume. ``seen`` is its newest description, None while there is none.
 
     ``missing_for_s``: since when EC2 has not known it, None when it does or was not asked.
-    ``marked``: it still carries the mark of a volume without an owner.
+    ``unclaimed``: it may still have the tag of a volume that no persistent volume names.
     """
 
     call: Call | None = None
     seen: Volume | None = None
     missing_for_s: float | None = None
-    marked: bool = False
+    unclaimed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +101,8 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
-class Unmark:
-    """Wait until the mark is off: a marked volume must never hold data."""
+class Untag:
+    """Wait until the tag ``unclaimed`` is removed: a tagged volume must never hold data."""
 
     volume_id: str
 
@@ -145,7 +146,7 @@ class Release:
     volume_id: str
 
 
-Waiting = Refuse | Unmark | Detach | Wait
+Waiting = Refuse | Untag | Detach | Wait
 AttachStep = Prepare | Attach | Attached | Waiting
 DetachStep = Nothing | Detach | Wait | Release
 
@@ -228,8 +229,8 @@ def next_attach_step(
     ):
         name = persistent_volume.name if persistent_volume is not None and not holds else ""
         return Prepare(target, name)
-    if view.marked:
-        return Unmark(target.volume_id)
+    if view.unclaimed:
+        return Untag(target.volume_id)
     call = view.call
     if call is None or call.target != target:
         return Attach(target)  # what was asked of another instance says nothing about this one
@@ -276,8 +277,8 @@ def _after_attach(target: Target, call: Call, seen: Volume, waited_s: float) -> 
             return _is_taken(target, elsewhere)
         return _after_nothing(target, call, waited_s)
     if there.state is AttachmentState.ATTACHED:
-        if tags.UNCLAIMED in seen.tags:
-            return Unmark(target.volume_id)
+        if UNCLAIMED in seen.tags:
+            return Untag(target.volume_id)
         return Attached(target, there.device, seen.made_from or BLANK, seen.multi_attach)
     if there.state is AttachmentState.ATTACHING and waited_s >= STUCK_S:
         return Detach(target)
@@ -292,7 +293,7 @@ def _is_taken(target: Target, by: list[str]) -> Refuse:
 
 def _after_nothing(target: Target, call: Call, waited_s: float) -> AttachStep:
     """The volume is not on the instance: once that may be an old look; twice, EC2 drops it."""
-    again_s = min(SEND_AGAIN_S * 2.0 ** min(max(call.taken - 1, 0), 8), DROPPED_AGAIN_S)
+    again_s = Backoff(SEND_AGAIN_S, DROPPED_AGAIN_S).pause_s(max(call.taken - 1, 0))
     if waited_s >= again_s:
         return Attach(target)
     if call.taken < 2 or waited_s < SEND_AGAIN_S:  # noqa: PLR2004 -- twice

@@ -14,7 +14,7 @@ from structlog.contextvars import bind_contextvars
 from provisioner import clock
 from provisioner.controller.deleting import rules
 from provisioner.controller.shared.caches import Caches
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient, Patch, find
 from provisioner.kube.events import EventRecorder, Regarding
@@ -22,7 +22,7 @@ from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import PERSISTENT_VOLUMES
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import Attachment
-from provisioner.model.errors import OUTAGE, KubeError, Reason, StorageError
+from provisioner.model.errors import CHANGED_MEANWHILE, RETRY_SOON, KubeError, Reason, StorageError
 from provisioner.model.persistent_volume import (
     PROVISIONER_FINALIZER,
     PersistentVolume,
@@ -50,7 +50,7 @@ class Deleter:
         client: KubeClient,
         caches: Caches,
         volumes: Volumes,
-        marks: Marks,
+        unclaimed: UnclaimedTags,
         events: EventRecorder,
         metrics: Metrics,
     ) -> None:
@@ -58,13 +58,13 @@ class Deleter:
         self._client = client
         self._caches = caches
         self._volumes = volumes
-        self._marks = marks
+        self._unclaimed = unclaimed
         self._events = events
         self._metrics = metrics
         self._refused_at_s: dict[str, float] = {}
         # What is attached by hand is detached by hand, of which no event tells.
         self.queue = KeyedQueue(
-            "delete", self.reconcile, metrics, soon=OUTAGE | {Reason.VOLUME_IN_USE}
+            "delete", self.reconcile, metrics, soon=RETRY_SOON | {Reason.VOLUME_IN_USE}
         )
 
     def subscribe(self) -> None:
@@ -138,7 +138,7 @@ class Deleter:
             await self._volumes.delete(volume_id, gate=lambda: self._look_again(found))
         except StorageError as error:
             raise self._told(found, error) from error
-        self._marks.forget(volume_id)
+        self._unclaimed.forget(volume_id)
         deleted = await self._delete_object(found)
         if deleted is not None:
             self._caches.persistent_volumes.observe(deleted)
@@ -175,7 +175,7 @@ class Deleter:
         try:
             return await self._client.delete(PERSISTENT_VOLUMES, found.name, uid=found.uid)
         except KubeError as error:
-            if error.reason in (Reason.OBJECT_NOT_FOUND, Reason.CONFLICT):
+            if error.reason in CHANGED_MEANWHILE:
                 return None  # gone, or another one has its name
             raise
 
@@ -197,7 +197,7 @@ class Deleter:
                 PERSISTENT_VOLUMES, found.name, patch, kind=Patch.STRATEGIC
             )
         except KubeError as error:
-            if error.reason in (Reason.OBJECT_NOT_FOUND, Reason.CONFLICT):
+            if error.reason in CHANGED_MEANWHILE:
                 return  # gone, or another one has its name: its own event brings us back
             raise
         self._caches.persistent_volumes.observe(changed)

@@ -1,11 +1,11 @@
 """Decide about volumes of this cluster that no object names.
 
 A claim deleted while its volume was being made, and the process then killed, leaves a volume that
-nothing knows. Only a volume that still carries our mark may be removed: the mark is taken off
-before the first attach, so a marked volume cannot hold data written through us. Whatever has no
-mark (a persistent volume deleted on purpose, an etcd restored, a cluster rebuilt under its old
-id, volumes of the stock driver) is reported and never touched, and so is a volume that was there
-before the reign of ours began: another controller may have attached it, mark or no mark.
+nothing knows. Only a volume that still has the tag ``unclaimed`` may be deleted: the tag is removed
+before the first attach, so a tagged volume cannot hold data written through us. A volume without it
+(its persistent volume was deleted on purpose, etcd was restored, the cluster was rebuilt under its
+old id, the stock driver created it) is reported and never touched. So is a volume that is older
+than our leadership epoch: another controller may have attached it, whatever its tags.
 """
 
 from collections.abc import Collection
@@ -19,7 +19,8 @@ from provisioner.controller.provisioning.persistent_volume_rules import (
 )
 from provisioner.model import tags
 from provisioner.model.claim import claim_uid_of
-from provisioner.model.leadership import Reign
+from provisioner.model.leadership import Epoch
+from provisioner.model.names import UNCLAIMED
 from provisioner.model.persistent_volume import PROVISIONED_BY
 from provisioner.model.volume import Volume, VolumeState
 
@@ -30,8 +31,8 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
-class Unmark:
-    """An object names it: take the mark off."""
+class Untag:
+    """An object names it: remove the tag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +50,14 @@ class Keep:
     """Its class said Retain: put it under a persistent volume for a human to see."""
 
 
-Decision = Leave | Unmark | Report | Remove | Keep
+Decision = Leave | Untag | Report | Remove | Keep
 
 
 @dataclass(frozen=True, slots=True)
 class World:
     """What live, complete lists said, what is under way in this process, and who has led.
 
-    ``reign``: since when only ours have led; None: that is not known.
+    ``epoch``: since when only ours have led; None: that is not known.
     """
 
     named_volume_ids: Collection[str]  # by any persistent volume, in any form
@@ -64,7 +65,7 @@ class World:
     claim_uids: Collection[str]
     in_flight_names: Collection[str]  # persistent volume names of attempts
     in_flight_ids: Collection[str]
-    reign: Reign | None
+    epoch: Epoch | None
 
 
 def decide(
@@ -73,10 +74,10 @@ def decide(
     """Say what becomes of one volume that carries a tag of this cluster."""
     if any(volume.tags.get(k) != v for k, v in tags.of_cluster(cluster_id).items()):
         return Leave()
-    policy = volume.tags.get(tags.UNCLAIMED)
+    policy = volume.tags.get(UNCLAIMED)
     name = volume.tags.get(tags.VOLUME_NAME, "")
     if volume.volume_id in world.named_volume_ids:
-        return Unmark() if policy is not None else Leave()
+        return Untag() if policy is not None else Leave()
     if (
         volume.state not in (VolumeState.AVAILABLE, VolumeState.ERROR)
         or volume.attachments
@@ -88,7 +89,7 @@ def decide(
         or now - volume.created_at < min_age
     ):
         return Leave()
-    is_proof = world.reign is not None and world.reign.covers(volume.created_at)
+    is_proof = world.epoch is not None and world.epoch.covers(volume.created_at)
     if policy is None or claim_uid_of(name) is None or not is_proof:
         return Report()
     match policy:

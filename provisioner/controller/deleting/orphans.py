@@ -1,6 +1,6 @@
 """Sweep: find volumes of this cluster that nothing knows, and end them or report them.
 
-Only a marked volume may be ended, so EC2 is asked for these: one call where nothing is wrong. The
+Only a tagged volume may be deleted, so EC2 is asked for these: one call where nothing is wrong. The
 inventory of all others serves reports only, and is taken page by page, once in twelve sweeps. What
 the caches know to be owned is left alone at once; anything else is judged by what the API server
 has now. If that cannot be told, the sweep ends with nothing more touched.
@@ -18,7 +18,7 @@ from provisioner.controller.provisioning.creation import Creations
 from provisioner.controller.provisioning.creation_rules import Attempt
 from provisioner.controller.shared.caches import Caches
 from provisioner.controller.shared.settings import Settings, Sweep
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import PERSISTENT_VOLUMES
@@ -26,6 +26,7 @@ from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.claim import claim_uid_of
 from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.model.names import UNCLAIMED
 from provisioner.model.volume import Volume
 
 _INVENTORY_EVERY = 12  # sweeps: once an hour, with the default interval
@@ -44,7 +45,7 @@ class OrphanSweep:
         settings: Settings,
         client: KubeClient,
         volumes: Volumes,
-        marks: Marks,
+        unclaimed: UnclaimedTags,
         caches: Caches,
         creations: Creations,
         metrics: Metrics,
@@ -52,7 +53,7 @@ class OrphanSweep:
         self._settings = settings
         self._client = client
         self._volumes = volumes
-        self._marks = marks
+        self._unclaimed = unclaimed
         self._caches = caches
         self._creations = creations
         self._metrics = metrics
@@ -69,7 +70,7 @@ class OrphanSweep:
                 "be told from others"
             )
             return
-        await self._marks.settled()
+        await self._unclaimed.settled()
         while True:
             try:
                 await self.sweep()
@@ -80,7 +81,7 @@ class OrphanSweep:
             await asyncio.sleep(self._settings.orphan_sweep_interval_s)
 
     async def sweep(self) -> None:
-        """Look at the marked volumes; every twelfth time at all others too, for reports.
+        """Examine tagged volumes; every twelfth time all others too, for reports.
 
         Raises:
             StorageError: a list could not be read, or not told what is owned; what was not looked
@@ -88,7 +89,7 @@ class OrphanSweep:
         """
         ours = tags.of_cluster(self._settings.cluster_id)
         await self._settle(
-            await self._volumes.find(tags={**ours, tags.UNCLAIMED: None}, background=True)
+            await self._volumes.find(tags={**ours, UNCLAIMED: None}, background=True)
         )
         if self._sweeps % _INVENTORY_EVERY == 0:
             await self._take_inventory(ours)
@@ -98,7 +99,7 @@ class OrphanSweep:
         """One page is held at a time: there may be a hundred thousand volumes."""
         still_here: set[str] = set()
         async for page in self._volumes.find_pages(tags=ours, background=True):
-            await self._settle([volume for volume in page if tags.UNCLAIMED not in volume.tags])
+            await self._settle([volume for volume in page if UNCLAIMED not in volume.tags])
             still_here |= self._reported.intersection(volume.volume_id for volume in page)
             await asyncio.sleep(_PAGE_PAUSE_S)
         self._reported &= still_here
@@ -148,7 +149,7 @@ class OrphanSweep:
             claim_uids={uid for uid in uids if caches.claim(uid) is not None},
             in_flight_names={a.plan.persistent_volume_name for a in attempts},
             in_flight_ids={a.volume.volume_id for a in attempts if a.volume},
-            reign=self._marks.lineage.reign,
+            epoch=self._unclaimed.leadership.epoch,
         )
 
     async def _end(self, volume: Volume, decision: rules.Decision) -> None:
@@ -164,10 +165,10 @@ class OrphanSweep:
         match decision:
             case rules.Leave():
                 return
-            case rules.Remove() | rules.Keep() if self._marks.is_left_behind(volume.volume_id):
+            case rules.Remove() | rules.Keep() if self._unclaimed.may_be_in_use(volume.volume_id):
                 return
-            case rules.Unmark():
-                self._marks.clear(volume.volume_id)
+            case rules.Untag():
+                self._unclaimed.remove(volume.volume_id)
             case rules.Remove() if removes:
                 await self._remove(volume)
             case rules.Keep() if removes:
@@ -181,7 +182,7 @@ class OrphanSweep:
         was_there = await self._volumes.delete(
             volume.volume_id, gate=lambda: self._caches.nobody_names(volume.volume_id)
         )
-        self._marks.forget(volume.volume_id)
+        self._unclaimed.forget(volume.volume_id)
         if not was_there:  # its persistent volume's own flow was faster
             return
         self._metrics.orphans.labels("deleted").inc()
@@ -195,7 +196,7 @@ class OrphanSweep:
             if error.reason is not Reason.OBJECT_EXISTS:
                 raise
             return  # somebody was faster; the next sweep sees what it is
-        self._marks.clear(volume.volume_id)
+        self._unclaimed.remove(volume.volume_id)
         self._metrics.orphans.labels("retained").inc()
         log.warning("put a volume that nothing knew under a persistent volume", **_facts(volume))
 

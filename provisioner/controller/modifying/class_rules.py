@@ -14,8 +14,9 @@ from provisioner.model import attributes as class_parameters
 from provisioner.model import tags
 from provisioner.model.attributes import Attributes
 from provisioner.model.claim import Claim
-from provisioner.model.decision import Refuse
+from provisioner.model.decision import SETTLED, Refuse, Settled
 from provisioner.model.errors import Reason
+from provisioner.model.names import IOPS_FOLLOW_GROWTH, IOPS_PER_GIB
 from provisioner.model.storage_class import VolumeAttributesClass
 from provisioner.model.tag_template import Names
 
@@ -26,11 +27,6 @@ class ModifyStatus(StrEnum):
     PENDING = "Pending"
     IN_PROGRESS = "InProgress"
     INFEASIBLE = "Infeasible"
-
-
-@dataclass(frozen=True, slots=True)
-class Nothing:
-    """The volume has the class that is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +64,7 @@ class Change:
     attributes: Attributes
 
 
-def target_of(claim: Claim, *, is_free: bool) -> Nothing | Cancel | Target:
+def target_of(claim: Claim, *, is_free: bool) -> Settled | Cancel | Target:
     """Say which class is wanted, or under way.
 
     ``is_free``: surely nothing is under way for the class that the status names.
@@ -76,7 +72,7 @@ def target_of(claim: Claim, *, is_free: bool) -> Nothing | Cancel | Target:
     status, wanted = claim.modify_status, claim.attributes_class_name
     if status is None:
         is_there = wanted in ("", claim.current_attributes_class_name)
-        return Nothing() if is_there else Target(wanted)
+        return SETTLED if is_there else Target(wanted)
     begun = status.target_volume_attributes_class_name
     if status.status == ModifyStatus.IN_PROGRESS and begun and not is_free:
         return Target(begun)
@@ -112,7 +108,7 @@ def read(
         return Broken(name, f"VolumeAttributesClass {name!r}: {error}")
 
 
-def annotated(claim: Claim, done: Mapping[str, str], *, driver: str) -> Nothing | Broken | Change:
+def annotated(claim: Claim, done: Mapping[str, str], *, driver: str) -> Settled | Broken | Change:
     """What the annotations of volume-modifier-for-k8s ask for and the volume was not given yet.
 
     ``done``: annotations of the persistent volume, where what was carried out is noted. A class
@@ -120,14 +116,14 @@ def annotated(claim: Claim, done: Mapping[str, str], *, driver: str) -> Nothing 
     """
     asked = class_parameters.legacy(claim.annotations, driver)
     if not asked or claim.attributes_class_name or claim.modify_status is not None:
-        return Nothing()
+        return SETTLED
     if asked.items() <= class_parameters.legacy(done, driver).items():
-        return Nothing()
+        return SETTLED
     try:
         read_ = class_parameters.of_annotations(claim.annotations, driver)
     except ValueError as error:
         return Broken("", f"annotations {driver}/…: {error}")
-    return Change("", read_) if read_ is not None else Nothing()
+    return Change("", read_) if read_ is not None else SETTLED
 
 
 def tags_of(change: Change | None, claim: Claim) -> dict[str, str]:
@@ -149,9 +145,9 @@ def following_of(change: Change | None) -> dict[str, str]:
         return {}
     asks, written = change.attributes, {}
     if asks.iops_per_gib is not None:
-        written[tags.IOPS_PER_GIB] = str(asks.iops_per_gib)
+        written[IOPS_PER_GIB] = str(asks.iops_per_gib)
     if asks.iops_follow_growth is not None:
-        written[tags.IOPS_FOLLOW_GROWTH] = str(asks.iops_follow_growth).lower()
+        written[IOPS_FOLLOW_GROWTH] = str(asks.iops_follow_growth).lower()
     return written
 
 

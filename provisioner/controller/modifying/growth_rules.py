@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from provisioner.model.claim import Claim
+from provisioner.model.decision import SETTLED, Settled
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.volume import GIB
@@ -31,11 +32,6 @@ class ResizeStatus(StrEnum):
 
 
 _OF_KUBELET = (ResizeStatus.NODE_PENDING, ResizeStatus.NODE_IN_PROGRESS)
-
-
-@dataclass(frozen=True, slots=True)
-class Nothing:
-    """It has the size that is wanted, or its kubelet has to grow the file system first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +69,10 @@ def is_held_by(persistent_volume: PersistentVolume, claim: Claim) -> bool:
     )
 
 
-def decide(claim: Claim, persistent_volume: PersistentVolume, *, is_free: bool) -> Nothing | Grow:
+def decide(claim: Claim, persistent_volume: PersistentVolume, *, is_free: bool) -> Settled | Grow:
     """Say which size the volume is to have.
+
+    Settled: it has that, or kubelet has to grow the file system first.
 
     Args:
         claim: bound to it.
@@ -86,21 +84,21 @@ def decide(claim: Claim, persistent_volume: PersistentVolume, *, is_free: bool) 
     """
     request, capacity = claim.requested_storage, claim.capacity
     if not request or not capacity or parse_bytes(request) <= parse_bytes(capacity):
-        return Nothing()
+        return SETTLED
     has = parse_bytes(persistent_volume.capacity or "0")
     begun, status = claim.allocated_storage or request, claim.resize_status
     is_begun = status == ResizeStatus.CONTROLLER_IN_PROGRESS and not is_free
     if has < parse_bytes(request):
         if status in _OF_KUBELET:
-            return Nothing() if has >= parse_bytes(begun) else _to(begun)
+            return SETTLED if has >= parse_bytes(begun) else _to(begun)
         return _to(begun if is_begun or status == ResizeStatus.NODE_INFEASIBLE else request)
     # The volume is large enough: it is written down, or the file system's turn.
     if status in _OF_KUBELET:
-        return Nothing()
+        return SETTLED
     if is_begun or status == ResizeStatus.NODE_INFEASIBLE:
         return _to(begun)
     if not status and claim.condition(FILE_SYSTEM_PENDING) is not None:
-        return Nothing()
+        return SETTLED
     return _to(request)
 
 

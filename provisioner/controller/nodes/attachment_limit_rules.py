@@ -5,14 +5,13 @@ from collections.abc import Iterable, Mapping
 
 from provisioner.controller.shared.node_patch_rules import Operation, annotated
 from provisioner.model.attachment_limit import (
-    LIMIT_ANNOTATION,
     AttachmentLimit,
     DescribedType,
     NotedLimit,
     known_limit,
 )
-from provisioner.model.instance_identity import TYPE_LABEL
-from provisioner.model.node import CsiNode, Node
+from provisioner.model.names import ATTACHMENT_LIMIT
+from provisioner.model.node import TYPE_LABEL, CsiNode, Node
 
 # Linux on Xen takes 40 with the root volume, and more only by luck. EC2 tells 39 of some types and
 # 40 of others; the lower holds for all, as in aws-ebs-csi-driver v1.64.
@@ -73,7 +72,7 @@ def noted(node: Node, instance_type: str, limit: AttachmentLimit) -> list[Operat
     """Note on a node what its instance takes, if it still is of that type."""
     if type_of(node) != instance_type:
         return []
-    return annotated(node, {LIMIT_ANNOTATION: str(NotedLimit(instance_type, limit))})
+    return annotated(node, {ATTACHMENT_LIMIT: str(NotedLimit(instance_type, limit))})
 
 
 def table_of(limits: Mapping[str, AttachmentLimit]) -> list[str]:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from provisioner.controller.shared import node_patch_rules
 from provisioner.controller.shared.node_patch_rules import Operation
 from provisioner.model.attachment import NODE_ID, Attachment
-from provisioner.model.node import OUT_OF_SERVICE_FOR, CsiNode, Node
+from provisioner.model.names import OUT_OF_SERVICE_FOR
+from provisioner.model.node import CsiNode, Node
 from provisioner.model.taint import OUT_OF_SERVICE
 
 TERMINATED = "terminated"

@@ -13,9 +13,10 @@ from provisioner import clock
 from provisioner.controller.nodes import attachment_limit_rules, startup_taint_rules
 from provisioner.controller.shared.node_patch_rules import Operation
 from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.tell_once import TellOnce
 from provisioner.kube.queue import KeyedQueue
-from provisioner.model.attachment_limit import LIMIT_ANNOTATION
 from provisioner.model.errors import NEEDS_HUMAN, Ec2Error
+from provisioner.model.names import ATTACHMENT_LIMIT
 from provisioner.model.node import CsiNode, Node
 
 REFUSED_AGAIN_S = 600.0
@@ -74,7 +75,7 @@ class AttachmentLimits:
         self._types = services.instance_types
         self._metrics = services.metrics
         self._refused_until_s = float("-inf")
-        self._told_at_s: dict[str, float] = {}
+        self._told = TellOnce()
         self.queue = KeyedQueue(_FLOW, self.reconcile, services.metrics)
 
     def subscribe(self) -> None:
@@ -121,9 +122,7 @@ class AttachmentLimits:
         return self._refused_until_s - now_s
 
     def _tell(self, what: str, error: str = "") -> None:
-        now_s = clock.now_s()
-        if now_s - self._told_at_s.get(what, float("-inf")) >= _TELL_AGAIN_S:
-            self._told_at_s[what] = now_s
+        if self._told.is_news(what, again_s=_TELL_AGAIN_S):
             log.warning(what, error=error, meanwhile="their nodes take the number common to most")
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
@@ -143,5 +142,5 @@ class AttachmentLimits:
 
 
 def _facts(node: Node) -> tuple[str, ...]:
-    noted = node.annotations.get(LIMIT_ANNOTATION, "")
+    noted = node.annotations.get(ATTACHMENT_LIMIT, "")
     return node.uid, node.spec.provider_id, attachment_limit_rules.type_of(node), noted

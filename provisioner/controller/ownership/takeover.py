@@ -1,15 +1,15 @@
 """What the process before us may have begun for a claim and not finished.
 
 One of ours wrote the zone to the claim before EC2 heard of it, so the same request finds the same
-volume; its marked volumes are listed once, so that not even that call is needed. They are used
+volume; its tagged volumes are listed once, so that not even that call is needed. They are used
 wherever they lie: the pin may have gone since, and the volume is there.
 
 Another controller (the stock driver) wrote nothing down: its volumes are searched by their name
 tag, and nothing is begun until EC2 has shown none for as long as it may take to show one. That
 doubt outlives this process: whoever leads next knows from the leases which claims are older than
-the reign of ours, and to a claim without a pin the doubt is written before the first look as well.
+our epoch, and to a claim without a pin the doubt is written before the first look as well.
 
-Where nothing shows that anybody has led before, neither leases nor objects nor marked volumes, EC2
+Where nothing shows that anybody has led before, neither leases nor objects nor tagged volumes, EC2
 is searched all the same, but once. Leases that were deleted right after another controller had sent
 its very first CreateVolume show nothing, nor does EC2 for some seconds: that is not waited for.
 """
@@ -18,26 +18,31 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from provisioner import clock
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.lookups import NameLookUps
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
-from provisioner.model.leadership import Reign
+from provisioner.model.decision import Later
+from provisioner.model.leadership import Epoch
 from provisioner.model.volume import Volume, VolumeState
 
 GOING = (VolumeState.DELETING, VolumeState.DELETED, VolumeState.ERROR)
 
 
 class Takeover:
-    """How this process came to lead; before ``begin``, nobody was before us."""
+    """How this process came to lead; before ``begin``, nobody was before us.
 
-    def __init__(self, marks: Marks, lookups: NameLookUps) -> None:
-        self._marks = marks
+    Attributes:
+        claims: the UIDs of those for which something may be left of what was begun before us.
+    """
+
+    def __init__(self, unclaimed: UnclaimedTags, lookups: NameLookUps) -> None:
+        self._unclaimed = unclaimed
         self._lookups = lookups
         self._ended_at_s = 0.0  # when another controller may have begun something at last
         self._began_at_s = 0.0
         self._is_first = False
-        self._claims: set[str] = set()
+        self.claims: set[str] = set()
         self._doubted: set[str] = set()
 
     def begin(
@@ -52,63 +57,61 @@ class Takeover:
         """
         self._ended_at_s = clock.now_s() - ended_s_ago
         uids = {claim.uid for claim in claims}
-        self._claims |= uids
+        self.claims |= uids
         if from_stranger:
             self._doubted |= uids
 
     def take_over(
-        self, claims: Iterable[Claim], reign: Reign | None, *, is_first: bool = False
+        self, claims: Iterable[Claim], epoch: Epoch | None, *, is_first: bool = False
     ) -> None:
         """Note all claims, by what is proven of who led before; None: nothing is.
 
         ``is_first``: nothing that the cluster has shows that anybody did.
         """
         self._began_at_s, self._is_first = clock.now_s(), is_first
-        if reign is None:
+        if epoch is None:
             ended_s_ago = CONSISTENCY_S if is_first else 0.0
             self.begin(claims, from_stranger=True, ended_s_ago=ended_s_ago)
             return
-        lasted_s = reign.lasted_s(datetime.now(UTC))
+        lasted_s = epoch.lasted_s(datetime.now(UTC))
         for claim in claims:
-            older = reign.may_predate(claim.metadata.creation_timestamp)
+            older = epoch.may_predate(claim.metadata.creation_timestamp)
             self.begin([claim], from_stranger=older, ended_s_ago=lasted_s)
-
-    def may_have_begun(self, uid: str) -> bool:
-        """Whether something may be left of what was begun for the claim before us."""
-        return uid in self._claims
 
     def is_in_doubt(self, claim: Claim) -> bool:
         """Whether another controller may have begun a volume for it, in whatever zone."""
-        return self.may_have_begun(claim.uid) and (
+        return claim.uid in self.claims and (
             claim.is_in_doubt or claim.uid in self._doubted  # a stranger heeds no pin of ours
         )
 
     def settle(self, uid: str) -> None:
         """It is certain that nothing is left of what was begun for the claim."""
-        self._claims.discard(uid)
+        self.claims.discard(uid)
         self._doubted.discard(uid)
 
-    async def volume_of(self, claim: Claim) -> Volume | float | None:
+    async def volume_of(self, claim: Claim) -> Volume | Later | None:
         """The volume that was begun for a claim; None when there surely is none that matters.
 
-        A number: it cannot be told yet; ask again after so many seconds.
+        ``Later``: EC2 may not show it yet.
 
         Raises:
             Ec2Error: EC2 could not be asked, so nothing may be begun.
         """
-        if claim.uid not in self._claims:
+        if claim.uid not in self.claims:
             return None
         name = claim.persistent_volume_name
         in_doubt = self.is_in_doubt(claim)
         if not in_doubt:
-            found = await self._marks.unowned(name)
-            if found is None or (self._marks.is_fresh and found.state not in GOING):
+            found = await self._unclaimed.volume_for(name)
+            if found is None or (self._unclaimed.is_fresh and found.state not in GOING):
                 return found
         shown = [v for v in await self._lookups.find(name) if v.state not in GOING]
         if shown:
             return min(shown, key=lambda volume: volume.volume_id)
         ended_at_s = self._ended_at_s
-        if self._is_first and await self._marks.found_some():
-            ended_at_s = self._began_at_s  # one of ours has led: its leases are gone, its marks not
+        if self._is_first and await self._unclaimed.found_any():
+            ended_at_s = (
+                self._began_at_s
+            )  # one of ours has led: its leases are gone, its tags are not
         waited_s = clock.now_s() - ended_at_s
-        return LOOK_AGAIN_S if in_doubt and waited_s < CONSISTENCY_S else None
+        return Later(LOOK_AGAIN_S) if in_doubt and waited_s < CONSISTENCY_S else None

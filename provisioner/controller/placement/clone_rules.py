@@ -5,29 +5,30 @@ at once is made there if its class allows it. For one that waits for its first c
 node back to the scheduler would not tell it where to look: the volume is made beside its source
 where a node can take the waiting pods there, and its node affinity then moves them.
 
-Where the class has the annotation ``ACROSS_ZONES``, a clone can come to another zone by a snapshot.
+Where the class has the annotation ``CLONE_ACROSS_ZONES``, a clone can come to another zone by a
+snapshot.
 Source: EBS user guide "Copy an Amazon EBS volume" (read 2026-11-21).
 """
 
 from collections.abc import Mapping, Sequence
 
 from provisioner.classes.storage_class_rules import ReadClass
-from provisioner.controller.placement.consumer_rules import Consumers, places, why_nowhere
-from provisioner.controller.placement.failover_rules import AGAIN_S, Moved, Refusals
+from provisioner.controller.placement.consumer_rules import Consumers, places, why_no_place
+from provisioner.controller.placement.failover_rules import RETRY_S, Moved, Refusals
 from provisioner.controller.placement.zone_rules import NoZone, allows
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
-from provisioner.model.storage_class import ACROSS_ZONES
+from provisioner.model.names import CLONE_ACROSS_ZONES
 from provisioner.model.volume import Volume, VolumeState
 from provisioner.model.zone import Place
 
 _OTHER_WAYS = (
     "restore a snapshot of it, or have the class clone across zones by the annotation "
-    f'{ACROSS_ZONES}: "true"'
+    f'{CLONE_ACROSS_ZONES}: "true"'
 )
 
 
-def may_follow(
+def may_use_pinned_zone(
     read_class: ReadClass, pin: Place, source: Place, zone_names: Mapping[str, str] | None = None
 ) -> bool:
     """Whether a clone may be made in the place that is written to its claim.
@@ -83,7 +84,7 @@ def at_once(
         Reason.NO_ZONE,
         f"the claim's source is in {source}, a copy is made in the same zone, and class "
         f"{read_class.name!r} allows {allowed}; {_OTHER_WAYS}",
-        retry_after_s=AGAIN_S,
+        retry_after_s=RETRY_S,
     )
 
 
@@ -121,7 +122,7 @@ def for_node(
     )
     if is_settled:
         on_it = "where its pod is already, without the scheduler"
-        return NoZone(Reason.NO_ZONE, f"{what}, {on_it}; {_OTHER_WAYS}", retry_after_s=AGAIN_S)
+        return NoZone(Reason.NO_ZONE, f"{what}, {on_it}; {_OTHER_WAYS}", retry_after_s=RETRY_S)
     return _followed(what, source, consumers)
 
 
@@ -141,15 +142,15 @@ def _followed(what: str, source: Place, consumers: Consumers) -> Moved | NoZone:
     return NoZone(
         Reason.NO_ZONE,
         f"{what}, and its pod cannot run beside the source: {why}; {_OTHER_WAYS}",
-        retry_after_s=AGAIN_S,
+        retry_after_s=RETRY_S,
     )
 
 
 def _why_not(consumers: Consumers, source: Place) -> str:
-    found = {home.place for home in consumers.homes}
+    found = {each.place for each in consumers.eligible_nodes}
     if source not in found:
         return f"no node in {source} has the driver and is allowed by the class"
-    return why_nowhere(consumers, found - {source})
+    return why_no_place(consumers, found - {source})
 
 
 def _refused(refusals: Refusals) -> NoZone:
@@ -157,5 +158,5 @@ def _refused(refusals: Refusals) -> NoZone:
         next(reversed([*refusals.reasons.values()])),
         f"EC2 has refused the copy in {refusals}, and it can be made nowhere else; it is asked for "
         "again",
-        retry_after_s=AGAIN_S,
+        retry_after_s=RETRY_S,
     )

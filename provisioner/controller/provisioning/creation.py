@@ -21,10 +21,11 @@ from provisioner.controller.provisioning.creation_rules import Attempt
 from provisioner.controller.shared.services import Services
 from provisioner.ec2.usage import Usage
 from provisioner.kube.resources import PERSISTENT_VOLUMES
-from provisioner.model import tags
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import LOOK_AGAIN_S
+from provisioner.model.decision import SETTLED, Later, Next, Settled
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
+from provisioner.model.names import UNCLAIMED
 from provisioner.model.volume import Volume
 
 TELL_AFTER_S = 5.0  # a claim that is provisioned sooner needs no word that it is
@@ -60,7 +61,7 @@ class Creations:
         self._volumes = services.volumes
         self._lookups = services.lookups
         self._watcher = services.watcher
-        self._marks = services.marks
+        self._unclaimed = services.unclaimed
         self._events = events
         self._metrics = services.metrics
         self._refused_places = refused_places
@@ -94,10 +95,10 @@ class Creations:
     def _tell_if_slow(self, uid: str) -> None:
         attempt = self.attempts.get(uid)
         if attempt is not None:
-            self._events.under_way(attempt.plan.claim)
+            self._events.in_progress(attempt.plan.claim)
 
-    async def advance(self, uid: str) -> float | creation_rules.GiveUp | None:
-        """Carry steps out until one waits; seconds until the next look, None when woken.
+    async def advance(self, uid: str) -> Next | creation_rules.GiveUp:
+        """Carry steps out until one waits, or all is done.
 
         Raises:
             StorageError: it goes on after a while.
@@ -115,14 +116,14 @@ class Creations:
             match step:
                 case creation_rules.Save(volume=volume):
                     await self._save(uid, attempt, volume)
-                    return None
+                    return SETTLED
                 case creation_rules.Await():
                     made = attempt.volume
                     trouble = self._watcher.trouble_with(made.volume_id) if made else None
                     trouble = trouble or creation_rules.late(attempt, missing_for_s)
                     if trouble is not None:
                         self._events.failed(attempt.plan.claim, trouble, once=True)
-                    return creation_rules.look_again_s(attempt, missing_for_s)
+                    return creation_rules.look_again(attempt, missing_for_s)
                 case creation_rules.GiveUp():
                     self._forget_volume(uid, attempt)
                     return self._give_up(uid, step)
@@ -135,7 +136,7 @@ class Creations:
                     raise error
                 case creation_rules.Send() if self._is_abandoned(uid, attempt):
                     self.attempts.pop(uid, None)
-                    return None
+                    return SETTLED
                 case creation_rules.Send() | creation_rules.LookUp():
                     ask = self._send if isinstance(step, creation_rules.Send) else self._look_up
                     done = await ask(uid, attempt)
@@ -145,9 +146,7 @@ class Creations:
                 case _:
                     assert_never(step)
 
-    async def _send(
-        self, uid: str, attempt: Attempt
-    ) -> Attempt | float | creation_rules.GiveUp | None:
+    async def _send(self, uid: str, attempt: Attempt) -> Attempt | Settled | creation_rules.GiveUp:
         if creation_rules.is_token_old(attempt, clock.now_s()):
             return self._keep(uid, creation_rules.look_up_first(attempt, clock.now_s()))
         try:
@@ -156,7 +155,7 @@ class Creations:
             )
         except _AbandonedError:
             self.attempts.pop(uid, None)
-            return None
+            return SETTLED
         except asyncio.CancelledError:
             self.attempts[uid] = creation_rules.after_cancel(attempt)
             raise
@@ -167,7 +166,7 @@ class Creations:
         request = attempt.plan.request
         self._refused_places.made(request.place, request.volume_type)
         # An answer of CreateVolume need not list the tags that it has written.
-        self._marks.note(volume.volume_id)
+        self._unclaimed.note(volume.volume_id)
         return self._made(uid, attempt, volume)
 
     def _still_wanted(self, uid: str, attempt: Attempt) -> None:
@@ -175,15 +174,15 @@ class Creations:
         if self._is_abandoned(uid, attempt):
             raise _AbandonedError
 
-    async def _look_up(self, uid: str, attempt: Attempt) -> Attempt | float | creation_rules.GiveUp:
+    async def _look_up(self, uid: str, attempt: Attempt) -> Attempt | Later | creation_rules.GiveUp:
         name = attempt.plan.persistent_volume_name
-        with self._events.looking(attempt.plan.claim):
+        with self._events.reporting(attempt.plan.claim):
             found = await self._lookups.find(name)
         verdict = creation_rules.after_look_up(attempt, found, clock.now_s())
         if isinstance(verdict, creation_rules.GiveUp):
             return self._give_up(uid, verdict)
         if verdict is attempt:
-            return LOOK_AGAIN_S
+            return Later(LOOK_AGAIN_S)
         if verdict.volume is not None:
             return self._made(uid, verdict, verdict.volume)
         return self._keep(uid, verdict)
@@ -227,8 +226,8 @@ class Creations:
         """Remember the volume before anything else is awaited."""
         attempt = creation_rules.with_volume(attempt, volume)
         self.attempts[uid] = attempt
-        if tags.UNCLAIMED in volume.tags:  # the stock driver's have no mark
-            self._marks.note(volume.volume_id)
+        if UNCLAIMED in volume.tags:  # the stock driver's volumes have no such tag
+            self._unclaimed.note(volume.volume_id)
         self._watcher.watch(
             volume.volume_id,
             f"provision {uid}",
@@ -254,21 +253,21 @@ class Creations:
                 if self._is_going(uid) and creation_rules.is_refused_for_good(error):
                     why = "its persistent volume is refused, and its claim is gone"
                     await self._discard(volume, f"{why}: {error.message}")
-                    self._marks.forget(volume.volume_id)
+                    self._unclaimed.forget(volume.volume_id)
                     self._end(uid, volume)
                     return
                 raise
             saved = await self._client.get(PERSISTENT_VOLUMES, plan.persistent_volume_name)
             conflict = pv_manifest.conflict(saved, plan, volume, driver=self._settings.driver)
             if conflict is not None:
-                # The claim has a persistent volume of its name. Our marked volume stays for as
+                # The claim has a persistent volume of its name. Our tagged volume stays for as
                 # long as that one is there, then the sweep ends it.
                 self._end(uid, volume)
                 self._events.failed(plan.claim, conflict)
                 raise conflict from error
         self._caches.persistent_volumes.observe(saved)
-        if self._marks.is_marked(volume.volume_id):
-            self._marks.clear(volume.volume_id)
+        if self._unclaimed.is_tagged(volume.volume_id):
+            self._unclaimed.remove(volume.volume_id)
         self._end(uid, volume)
         self._record(attempt, volume)
 
@@ -312,4 +311,4 @@ class Creations:
         """The attempt's volume is gone."""
         if attempt.volume is not None:
             self._watcher.forget(attempt.volume.volume_id, f"provision {uid}")
-            self._marks.forget(attempt.volume.volume_id)
+            self._unclaimed.forget(attempt.volume.volume_id)

@@ -28,9 +28,10 @@ from provisioner.kube.resources import (
 )
 from provisioner.kube.store import Indexer
 from provisioner.metrics import Metrics
-from provisioner.model.attachment import VOLUME_ID, Attachment
+from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.errors import KubeError, Reason
+from provisioner.model.names import VOLUME_ID
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.node_affinity import REGION_LABEL, region_of
 from provisioner.model.persistent_volume import PersistentVolume

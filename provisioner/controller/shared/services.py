@@ -6,7 +6,7 @@ from typing import Self
 from provisioner.controller.shared.caches import Caches
 from provisioner.controller.shared.node_writes import NodeWrites
 from provisioner.controller.shared.settings import Settings
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.lookups import (
@@ -32,8 +32,8 @@ class Services:
     """What flows read and act through.
 
     Those that look things up ask EC2 for many names or ids a call; ``watchers`` describe what is
-    in transition and wake whoever waits, ``watcher`` is that of volumes; ``marks`` say which
-    volumes nobody owns yet.
+    in transition and wake whoever waits, ``watcher`` is that of volumes; ``unclaimed``
+    knows which volumes no persistent volume names yet.
     """
 
     settings: Settings
@@ -52,7 +52,7 @@ class Services:
     volume_reads: VolumeReads
     modification_reads: ModificationReads
     snapshot_lookups: SnapshotLookUps
-    marks: Marks
+    unclaimed: UnclaimedTags
     node_writes: NodeWrites
     instance_lookups: InstanceLookUps
     instance_types: InstanceTypes
@@ -92,7 +92,7 @@ class Services:
             volume_reads=VolumeReads(volumes, watchers.pace),
             modification_reads=ModificationReads(modifications, watchers.pace),
             snapshot_lookups=SnapshotLookUps(snapshots, watchers.pace),
-            marks=Marks(volumes, caches, cluster_id=settings.cluster_id),
+            unclaimed=UnclaimedTags(volumes, caches, cluster_id=settings.cluster_id),
             node_writes=NodeWrites(client, caches.nodes),
             instance_lookups=InstanceLookUps(calls, settings.cluster_id, watchers.pace),
             instance_types=InstanceTypes(calls, watchers.pace),

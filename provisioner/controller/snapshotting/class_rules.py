@@ -20,8 +20,9 @@ from typing import Any
 from provisioner.model import tags
 from provisioner.model.ebs_snapshot import LockRequest
 from provisioner.model.errors import StorageError
+from provisioner.model.names import PENDING_SETTINGS
 from provisioner.model.tag_template import OF_SNAPSHOT, TagTemplate
-from provisioner.model.volume_snapshot import WISHES, VolumeSnapshotClass, VolumeSnapshotContent
+from provisioner.model.volume_snapshot import VolumeSnapshotClass, VolumeSnapshotContent
 
 LOCK_MODES = ("governance", "compliance")
 # Source: EC2 API LockSnapshot (read 2026-11-21).
@@ -89,13 +90,13 @@ def wishes_of(read_class: VolumeSnapshotClass | None) -> dict[str, str]:
     """What is written to a content whose snapshot is taken by this class."""
     given = (read_class.parameters if read_class else None) or {}
     kept = {name: text for name, text in given.items() if name.lower().startswith(_WISHES_BEGIN)}
-    return {WISHES: json.dumps(kept, sort_keys=True)} if kept else {}
+    return {PENDING_SETTINGS: json.dumps(kept, sort_keys=True)} if kept else {}
 
 
 def wishes_on(content: VolumeSnapshotContent) -> SnapshotParameters | None:
     """What was asked for when its snapshot was begun; None if nothing, or nothing is known."""
     try:
-        given = json.loads(content.annotations.get(WISHES, "{}"))
+        given = json.loads(content.annotations.get(PENDING_SETTINGS, "{}"))
         parameters = parse(given) if isinstance(given, Mapping) else None
     except (ValueError, AttributeError, TypeError, RecursionError):  # somebody else has written it
         return None

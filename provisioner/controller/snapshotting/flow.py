@@ -34,6 +34,15 @@ from provisioner.kube.client import find
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import VOLUME_SNAPSHOTS
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
+from provisioner.model.decision import (
+    AGAIN,
+    SETTLED,
+    Later,
+    Next,
+    Refuse,
+    Settled,
+    WhenWoken,
+)
 from provisioner.model.ebs_snapshot import LockRequest
 from provisioner.model.errors import (
     NEEDS_HUMAN,
@@ -43,10 +52,10 @@ from provisioner.model.errors import (
     Reason,
     StorageError,
 )
-from provisioner.model.leadership import Reign
+from provisioner.model.leadership import Epoch
+from provisioner.model.names import PENDING_SETTINGS
 from provisioner.model.volume_snapshot import (
     BEING_DELETED,
-    WISHES,
     VolumeSnapshot,
     VolumeSnapshotClass,
     VolumeSnapshotContent,
@@ -66,8 +75,8 @@ _LOOKS, _TURN = "look-ups", "turn"
 log = structlog.get_logger(__name__)
 
 
-# The content to go on with; or seconds until the next look; None: an event or a sighting wakes it.
-Progress = VolumeSnapshotContent | float | None
+# The content as it is by now, to go on with; or when it is looked at again.
+_Going = VolumeSnapshotContent | Next
 
 
 class _UnwantedError(Exception):
@@ -93,7 +102,7 @@ class Snapshotter:
         self._events = SnapshotEvents(services.events, self._writer, driver=driver, now=now)
         self._attempts: dict[str, Attempt] = {}
         self._doubted: set[str] = set()
-        self._reign: Reign | None = None
+        self._epoch: Epoch | None = None
         self._strangers_ended_at_s = 0.0
         self._snapshots = services.snapshots
         self._turns = services.snapshots.turns
@@ -111,18 +120,18 @@ class Snapshotter:
         self._caches.snapshots.subscribe(self._snapshot_changed)
         self._caches.snapshot_classes.subscribe(self._class_changed)
 
-    def take_over(self, reign: Reign | None) -> None:
+    def take_over(self, epoch: Epoch | None) -> None:
         """Note what another controller may have begun; None: nothing is proven of who led.
 
         Also for contents that are not here yet: their CRDs may be served, or listed, later.
         """
         now_s, now = clock.now_s(), self._now()
-        lasted_s = 0.0 if reign is None else reign.lasted_s(now)
+        lasted_s = 0.0 if epoch is None else epoch.lasted_s(now)
         self._strangers_ended_at_s = now_s - lasted_s
-        self._reign = reign or Reign.after([now], ())
+        self._epoch = epoch or Epoch.after([now], ())
         for content in self._caches.contents.values():
             created_at = content.metadata.creation_timestamp
-            if not content.snapshot_id and (reign is None or reign.may_predate(created_at)):
+            if not content.snapshot_id and (epoch is None or epoch.may_predate(created_at)):
                 self._doubted.add(content.uid)
 
     def _changed(
@@ -144,30 +153,30 @@ class Snapshotter:
                 if not content.is_ready:
                     self.queue.add(content.name)
 
-    async def reconcile(self, name: str) -> float | None:
-        """Move one content on as far as it goes now; None once settled."""
+    async def reconcile(self, name: str) -> Next:
+        """Move one content on as far as it goes now."""
         content = self._caches.contents.get(name)
         if content is None:
-            return None
+            return SETTLED
         owner = content.snapshot_key
         bind_contextvars(snapshot_of=owner, content=name, volume=content.volume_id)
         try:
-            going: Progress = content
+            going: _Going = content
             while isinstance(going, VolumeSnapshotContent):
                 going = await self._step(going)
         except KubeError as error:
             if error.reason is Reason.OBJECT_NOT_FOUND:
-                return None  # gone: its own event tells
+                return SETTLED  # gone: its own event tells
             if error.reason is not Reason.CONFLICT:
                 raise
             await self._writer.refresh(name)
-            return 0.0
+            return AGAIN
         return going
 
-    async def _step(self, content: VolumeSnapshotContent) -> Progress:
+    async def _step(self, content: VolumeSnapshotContent) -> _Going:
         step = await self._decided(content)
         match step:
-            case rules.Nothing():
+            case Settled():
                 self._leave(content)
             case rules.Withdraw():
                 return await self._writer.withdraw(content)
@@ -185,16 +194,16 @@ class Snapshotter:
                 return await self._make_fast_again(content, snapshot_id)
             case rules.Delete(snapshot_id=snapshot_id):
                 return await self._delete(content, snapshot_id)
-            case rules.Release(told=told):
+            case rules.Release(why_kept=why):
                 await self._writer.release(content)
-                if told is not None:
-                    await self._events.failed(content, told, DELETE)
-            case rules.Refuse(error=error):
-                await self._events.failed(content, error, DELETE if content.deleting else CREATE)
-                raise error
+                if why:
+                    kept = StorageError(Reason.SNAPSHOT_IN_USE, why)
+                    await self._events.failed(content, kept, DELETE)
+            case Refuse():
+                raise await self._refused(content, step, DELETE if content.deleting else CREATE)
             case _:
                 assert_never(step)
-        return None
+        return SETTLED
 
     async def _decided(self, content: VolumeSnapshotContent) -> rules.Step:
         return rules.decide(
@@ -245,28 +254,35 @@ class Snapshotter:
                 keeping.append(live.name)
         return keeping
 
-    async def _follow(self, content: VolumeSnapshotContent, snapshot_id: str) -> Progress:
+    async def _follow(self, content: VolumeSnapshotContent, snapshot_id: str) -> _Going:
         name, watcher = content.name, self._watcher
         watcher.watch(snapshot_id, _who(content.uid), lambda: self.queue.add(name))
         sighting = watcher.sighting(snapshot_id)
         seen = sighting.found if sighting else None
         missing_for_s = sighting.missing_for_s if sighting and seen is None else None
-        look = rules.follow(content, self._attempt(content), seen, missing_for_s)
-        match look:
-            case rules.Await(again_s=again_s):
+        progress = rules.follow(content, self._attempt(content), seen, missing_for_s)
+        match progress:
+            case Later() | WhenWoken():
                 trouble = watcher.trouble_with(snapshot_id)
                 if trouble is not None:
                     self._events.warn(content, trouble)
-                return again_s
+                return progress
             case rules.Prepare():
                 return await self._prepare(content, snapshot_id)
             case rules.Record():
-                return await self._record(content, look)
-            case rules.Refuse(error=error):
-                await self._events.failed(content, error, CHECK)
-                raise error
+                return await self._record(content, progress)
+            case Refuse():
+                raise await self._refused(content, progress, CHECK)
             case _:
-                assert_never(look)
+                assert_never(progress)
+
+    async def _refused(
+        self, content: VolumeSnapshotContent, refused: Refuse, what: tuple[str, str]
+    ) -> StorageError:
+        """The error that it ends with, once its user was told; only people can change it."""
+        error = StorageError(refused.reason, refused.message, retry_after_s=_SLOWLY_S)
+        await self._events.failed(content, error, what)
+        return error
 
     def _attempt(self, content: VolumeSnapshotContent) -> Attempt:
         """What is known of its snapshot."""
@@ -282,10 +298,10 @@ class Snapshotter:
         if content.uid in self._doubted:
             return True
         created_at = content.metadata.creation_timestamp
-        reign = self._reign
-        return not content.snapshot_id and reign is not None and reign.may_predate(created_at)
+        epoch = self._epoch
+        return not content.snapshot_id and epoch is not None and epoch.may_predate(created_at)
 
-    async def _look_up(self, content: VolumeSnapshotContent) -> Progress:
+    async def _look_up(self, content: VolumeSnapshotContent) -> _Going:
         """Search for a snapshot that may have been taken.
 
         Raises:
@@ -301,13 +317,13 @@ class Snapshotter:
         after = rules.after_look_up(attempt, content, found, clock.now_s())
         if after is attempt:
             self._events.waits(content, _LOOKING, about=_LOOKS)
-            return LOOK_AGAIN_S
+            return Later(LOOK_AGAIN_S)
         if after.found is not None:
             log.info("found the snapshot that was begun", snapshot=after.found.snapshot_id)
         self._attempts[content.uid] = after
         return content
 
-    async def _take(self, content: VolumeSnapshotContent) -> Progress:
+    async def _take(self, content: VolumeSnapshotContent) -> _Going:
         """Send CreateSnapshot, once it is this content's turn.
 
         Raises:
@@ -323,11 +339,11 @@ class Snapshotter:
         if wait_s > 0:
             if wait_s >= WORTH_TELLING_S:
                 self._events.waits(content, f"waiting: {WHY_IT_WAITS}", about=_TURN)
-            return wait_s
+            return Later(wait_s)
         self._turns.begin(volume_id)
         return await self._send(content, plan)
 
-    async def _send(self, content: VolumeSnapshotContent, plan: bodies.Plan) -> Progress:
+    async def _send(self, content: VolumeSnapshotContent, plan: bodies.Plan) -> _Going:
         request, reached, rests = plan.request, False, False
         try:
             if not bodies.is_announced(content, plan.annotations):
@@ -336,7 +352,7 @@ class Snapshotter:
             taken = await self._snapshots.create(request, gate=lambda: self._still_wanted(content))
         except _UnwantedError:
             rests = False
-            return self._caches.contents.get(content.name)
+            return self._caches.contents.get(content.name) or SETTLED
         except Ec2Error as error:
             rests = rests_after(error)
             return await self._not_taken(content, error)
@@ -374,7 +390,7 @@ class Snapshotter:
         self._keep(content, replace(self._attempt(content), is_prepared=True))
         return await self._make_fast(content, snapshot_id, fast_zones, is_new=attempt.is_new)
 
-    async def _make_fast_again(self, content: VolumeSnapshotContent, snapshot_id: str) -> Progress:
+    async def _make_fast_again(self, content: VolumeSnapshotContent, snapshot_id: str) -> _Going:
         """Ask again, ever more seldom, for what EC2 refused when a snapshot was prepared."""
         due_s = self._attempt(content).fast_due_s - clock.now_s()
         if due_s <= 0:
@@ -382,7 +398,7 @@ class Snapshotter:
             zones = wanted.fast_zones if wanted is not None else ()
             content = await self._make_fast(content, snapshot_id, zones, is_new=False)
             due_s = self._attempt(content).fast_due_s - clock.now_s()
-        return due_s if WISHES in content.annotations else content
+        return Later(due_s) if PENDING_SETTINGS in content.annotations else content
 
     async def _make_fast(
         self,
@@ -411,7 +427,11 @@ class Snapshotter:
             )
             self._events.warn(content, StorageError(error.reason, message))
             return content
-        return content if WISHES not in content.annotations else await self._writer.grant(content)
+        return (
+            content
+            if PENDING_SETTINGS not in content.annotations
+            else await self._writer.grant(content)
+        )
 
     async def _lock(self, snapshot_id: str, lock: LockRequest, *, is_new: bool) -> None:
         if is_new or not await self._snapshots.lock_state(snapshot_id):
@@ -466,7 +486,7 @@ class Snapshotter:
         if live is None or live.uid != content.uid or live.deleting:
             raise _UnwantedError
 
-    async def _not_taken(self, content: VolumeSnapshotContent, error: Ec2Error) -> Progress:
+    async def _not_taken(self, content: VolumeSnapshotContent, error: Ec2Error) -> _Going:
         if error.reason is Reason.SNAPSHOT_RATE:
             self._events.waits(content, f"waiting: {error.message}", about=_TURN)
             raise error
@@ -500,13 +520,13 @@ class Snapshotter:
             log.info("snapshot ready", snapshot=snapshot.snapshot_id)
         return written
 
-    async def _delete(self, content: VolumeSnapshotContent, snapshot_id: str) -> Progress:
+    async def _delete(self, content: VolumeSnapshotContent, snapshot_id: str) -> _Going:
         try:
             await self._snapshots.delete(
                 snapshot_id, gate=lambda: self._confirm(content, snapshot_id)
             )
         except _NotConfirmedError:
-            return 0.0
+            return AGAIN
         except StorageError as error:
             await self._events.failed(content, error, DELETE)
             raise

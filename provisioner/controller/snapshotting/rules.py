@@ -22,20 +22,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from provisioner.model.consistency import CONSISTENCY_S
+from provisioner.model.decision import SETTLED, WHEN_WOKEN, Later, Refuse, Settled, WhenWoken
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import NO_ANSWER, Outcome, Reason, StorageError
 from provisioner.model.ids import is_snapshot_id
+from provisioner.model.names import PENDING_SETTINGS
 from provisioner.model.volume import normalised_handle
 from provisioner.model.volume_snapshot import (
     BEING_DELETED,
     CONTENT_FINALIZER,
     DELETE,
     GROUP_HANDLE,
-    WISHES,
     VolumeSnapshotContent,
 )
 
-_ALONE_S = 60.0  # nothing but a human changes it
 # Nobody refused the snapshot: it is asked for again by itself, and the annotation stays.
 _IN_PASSING = NO_ANSWER | {Reason.SNAPSHOT_RATE}
 
@@ -59,11 +59,6 @@ class Attempt:
     is_prepared: bool = False
     fast_due_s: float = 0.0
     fast_pause_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Nothing:
-    """It needs nothing from us now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +107,12 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Let the content go, with or without a snapshot that stays; ``told``: why it stays."""
+    """Let the content go, with or without a snapshot that stays; ``why_kept``: why it stays."""
 
-    told: StorageError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """It cannot go on; the user is told why."""
-
-    error: StorageError
+    why_kept: str = ""
 
 
-Step = Nothing | LookUp | Take | Record | Withdraw | Follow | MakeFast | Delete | Release | Refuse
+Step = Settled | LookUp | Take | Record | Withdraw | Follow | MakeFast | Delete | Release | Refuse
 
 
 def begin(
@@ -158,25 +146,25 @@ def decide(
         namesakes: other contents for which the same snapshot must stay (``keeps``).
     """
     if content.spec.driver != driver:
-        return Nothing()
+        return SETTLED
     if content.deleting:
         return _ending(content, attempt, owner_is_gone=owner_is_gone, namesakes=namesakes)
     if _is_of_group(content):
-        return Nothing()
+        return SETTLED
     if _has_no_name(content):
-        return Refuse(_nameless(content))
+        return _nameless(content)
     resolved = _resolution(content, attempt)
     if resolved is not None:
         return resolved
     if content.snapshot_id and not is_snapshot_id(content.snapshot_id):
-        return Refuse(_no_snapshot(content))
+        return _no_snapshot(content)
     if content.snapshot_id:
         if content.is_being_created:
             return Withdraw()
         if not content.is_ready:
             return Follow(content.snapshot_id)
-        return MakeFast(content.snapshot_id) if WISHES in content.annotations else Nothing()
-    return Take() if content.volume_id else Nothing()
+        return MakeFast(content.snapshot_id) if PENDING_SETTINGS in content.annotations else SETTLED
+    return Take() if content.volume_id else SETTLED
 
 
 def _resolution(content: VolumeSnapshotContent, attempt: Attempt) -> Step | None:
@@ -200,7 +188,7 @@ def _ending(
     A snapshot that other contents name stays; the sidecar deletes it under them.
     """
     if CONTENT_FINALIZER not in content.finalizers:
-        return Nothing()
+        return SETTLED
     if _has_no_name(content):
         return Release()  # nothing was ever taken for it
     is_unbound = bool(content.spec.source.snapshot_handle) and not content.snapshot_uid
@@ -211,16 +199,15 @@ def _ending(
         if content.is_being_created:
             return Withdraw()
         if BEING_DELETED not in content.annotations and not owner_is_gone:
-            return Nothing()
+            return SETTLED
     made = (content.status.snapshot_handle or "") if content.status else ""
     if content.spec.deletion_policy != DELETE or _is_of_group(content) or not is_snapshot_id(made):
         return Release()
     if namesakes:
-        told = (
+        return Release(
             f"snapshot {made} stays, because volumesnapshotcontent {min(namesakes)} names it too; "
             "whichever content goes last decides about it by its deletion policy"
         )
-        return Release(StorageError(Reason.SNAPSHOT_IN_USE, told))
     return Delete(made)
 
 
@@ -236,21 +223,19 @@ def keeps(content: VolumeSnapshotContent, *, owner_is_gone: bool) -> bool:
     return bool(content.snapshot_uid) and not is_ended
 
 
-def _no_snapshot(content: VolumeSnapshotContent) -> StorageError:
-    return StorageError(
+def _no_snapshot(content: VolumeSnapshotContent) -> Refuse:
+    return Refuse(
         Reason.NOT_SUPPORTED,
         f"volumesnapshotcontent {content.name} names {content.snapshot_id[:100]!r}, which is no "
         "EBS snapshot; make it anew with the snapshot's id, such as snap-0123456789abcdef0",
-        retry_after_s=_ALONE_S,
     )
 
 
-def _nameless(content: VolumeSnapshotContent) -> StorageError:
-    return StorageError(
+def _nameless(content: VolumeSnapshotContent) -> Refuse:
+    return Refuse(
         Reason.NOT_SUPPORTED,
         f"volumesnapshotcontent {content.name} names a volume and no UID of a VolumeSnapshot, so "
         "its snapshot could not be told from others; make a VolumeSnapshot of the claim instead",
-        retry_after_s=_ALONE_S,
     )
 
 
@@ -327,14 +312,7 @@ class Prepare:
     snapshot_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Await:
-    """The snapshot is on its way; a sighting wakes the content, at the latest after ``again_s``."""
-
-    again_s: float | None = None
-
-
-Look = Record | Prepare | Await | Refuse
+Progress = Record | Prepare | Refuse | Later | WhenWoken
 
 
 def follow(
@@ -342,8 +320,8 @@ def follow(
     attempt: Attempt,
     seen: EbsSnapshot | None,
     missing_for_s: float | None,
-) -> Look:
-    """Say what a snapshot needs that is there, or should be.
+) -> Progress:
+    """Say what a snapshot needs that is there, or should be; on its way, a sighting wakes it.
 
     Args:
         content: not ready yet.
@@ -356,31 +334,25 @@ def follow(
     if seen.state is SnapshotState.ERROR:
         why = f": {seen.message}" if seen.message else ""
         return Refuse(
-            StorageError(
-                Reason.SNAPSHOT_STATE,
-                f"EC2 could not finish snapshot {seen.snapshot_id} of {seen.volume_id}{why}; "
-                "delete the VolumeSnapshot and make another one",
-                retry_after_s=_ALONE_S,
-            )
+            Reason.SNAPSHOT_STATE,
+            f"EC2 could not finish snapshot {seen.snapshot_id} of {seen.volume_id}{why}; "
+            "delete the VolumeSnapshot and make another one",
         )
     if content.volume_id and not attempt.is_prepared:
         return Prepare(seen.snapshot_id)
     if seen.state is SnapshotState.COMPLETED:
         return Record(seen, ready=True)
     is_recorded = content.status is not None and content.status.snapshot_handle is not None
-    return Await() if is_recorded else Record(seen)
+    return WHEN_WOKEN if is_recorded else Record(seen)
 
 
-def _missing(content: VolumeSnapshotContent, missing_for_s: float | None) -> Look:
+def _missing(content: VolumeSnapshotContent, missing_for_s: float | None) -> Progress:
     if missing_for_s is None:
-        return Await()
+        return WHEN_WOKEN
     if missing_for_s < CONSISTENCY_S:
-        return Await(max(CONSISTENCY_S - missing_for_s, 1.0))
+        return Later(max(CONSISTENCY_S - missing_for_s, 1.0))
     return Refuse(
-        StorageError(
-            Reason.SNAPSHOT_NOT_FOUND,
-            f"EC2 does not know snapshot {content.snapshot_id} of volumesnapshotcontent "
-            f"{content.name}, in this account and Region",
-            retry_after_s=_ALONE_S,
-        )
+        Reason.SNAPSHOT_NOT_FOUND,
+        f"EC2 does not know snapshot {content.snapshot_id} of volumesnapshotcontent "
+        f"{content.name}, in this account and Region",
     )

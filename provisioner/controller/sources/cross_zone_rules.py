@@ -7,22 +7,29 @@ which claim each was taken, by which one is found again after a crash or a lost 
 from collections.abc import Collection
 
 from provisioner.model import tags
+from provisioner.model.backoff import Backoff
 from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
+from provisioner.model.names import (
+    CROSS_ZONE_CLAIM,
+    CROSS_ZONE_CLUSTER,
+    IOPS_FOLLOW_GROWTH,
+    IOPS_PER_GIB,
+    UNCLAIMED,
+)
 
-CROSSING = "ebs-provisioner.io/crossing"  # the value is the cluster's id
-CROSSING_FOR = "ebs-provisioner.io/crossing-for"  # the value is the claim's UID
 # What is said of a volume only.
 _OF_VOLUMES = frozenset(
     {
         tags.VOLUME_NAME,
-        tags.UNCLAIMED,
+        UNCLAIMED,
         tags.PERSISTENT_VOLUME_NAME,
-        tags.IOPS_PER_GIB,
-        tags.IOPS_FOLLOW_GROWTH,
+        IOPS_PER_GIB,
+        IOPS_FOLLOW_GROWTH,
     }
 )
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 15.0, 1800.0
+# What fails again and again takes a human, or a long time.
+BACKOFF = Backoff(15.0, 1800.0)
 _USABLE = frozenset({SnapshotState.PENDING, SnapshotState.COMPLETED})
 
 
@@ -31,7 +38,7 @@ def request(
 ) -> SnapshotRequest:
     """What CreateSnapshot is told; ``of_volume`` are the tags that the claim's volume will have."""
     kept = {key: value for key, value in of_volume if key not in _OF_VOLUMES}
-    written = kept | {CROSSING: cluster_id, CROSSING_FOR: claim.uid}
+    written = kept | {CROSS_ZONE_CLUSTER: cluster_id, CROSS_ZONE_CLAIM: claim.uid}
     return SnapshotRequest(
         volume_id,
         f"Temporary: brings a clone of {volume_id} for claim {claim.key} to another zone",
@@ -44,7 +51,7 @@ def found_again(claim: Claim, volume_id: str, found: Collection[EbsSnapshot]) ->
     usable = [
         each
         for each in found
-        if each.tags.get(CROSSING_FOR) == claim.uid
+        if each.tags.get(CROSS_ZONE_CLAIM) == claim.uid
         and each.volume_id == volume_id
         and each.state in _USABLE
     ]
@@ -53,14 +60,6 @@ def found_again(claim: Claim, volume_id: str, found: Collection[EbsSnapshot]) ->
         key=lambda each: (each.state is not SnapshotState.COMPLETED, each.snapshot_id),
         default=None,
     )
-
-
-def pause_s(failures: int) -> float:
-    """How long nothing is taken after a snapshot was lost or failed, in seconds.
-
-    ``failures`` came before that one: what fails again and again takes a human, or a long time.
-    """
-    return min(_FIRST_PAUSE_S * 2.0 ** min(failures, 10), _LONGEST_PAUSE_S)
 
 
 def is_left_over(
@@ -74,7 +73,7 @@ def is_left_over(
         cluster_id: ours.
         in_flight: the UIDs of the claims for which volumes are being made.
     """
-    uid = snapshot.tags.get(CROSSING_FOR, "")
-    if snapshot.tags.get(CROSSING) != cluster_id or not uid or uid in in_flight:
+    uid = snapshot.tags.get(CROSS_ZONE_CLAIM, "")
+    if snapshot.tags.get(CROSS_ZONE_CLUSTER) != cluster_id or not uid or uid in in_flight:
         return False
     return claim is None or bool(claim.spec.volume_name)

@@ -49,6 +49,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from provisioner.model.errors import Reason
+from provisioner.model.names import FORMAT_CONSENT
 from provisioner.node.formatting.blank_rules import MIB, Data, Zeros
 from provisioner.node.formatting.file_system_rules import SUPPORTED
 
@@ -71,7 +72,6 @@ _VERSION = 1
 _ID_BYTES = 32
 _HEAD = struct.Struct(f"<{len(_MAGIC)}sB{_ID_BYTES}sQ")
 _CHECKSUM = struct.Struct("<I")
-CONSENT = "ebs-provisioner.io/format"
 BLANK = "blank"
 UNKNOWN = ""
 _SHOWN_BYTES = 16
@@ -181,7 +181,7 @@ class Consent:
 
     Attributes:
         persistent_volume: its name; "" if it could not be found.
-        value: of the annotation ``CONSENT``; None if there is none.
+        value: of the annotation ``FORMAT_CONSENT``; None if there is none.
         trouble: why it could not be read; "" if it was.
     """
 
@@ -357,8 +357,8 @@ def _what_helps(view: View, consent: Consent) -> str:
     other = ""
     if consent.value is not None:
         other = (
-            f"the annotation {CONSENT} of its persistent volume is {consent.value[:100]!r}, which "
-            "is no consent to erase what is there now; "
+            f"the annotation {FORMAT_CONSENT} of its persistent volume is {consent.value[:100]!r}, "
+            "which is no consent to erase what is there now; "
         )
     name = consent.persistent_volume or "<its persistent volume>"
     can_be_mounted = _is_other_file_system(view) and view.signature.type in SUPPORTED
@@ -369,7 +369,7 @@ def _what_helps(view: View, consent: Consent) -> str:
     )
     return (
         f"{other}{instead} if ALL DATA on it may be lost for good: kubectl annotate "
-        f"persistentvolume {name} --overwrite {CONSENT}={consent_value(view)}"
+        f"persistentvolume {name} --overwrite {FORMAT_CONSENT}={consent_value(view)}"
     )
 
 

@@ -7,20 +7,15 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from provisioner.model import instance_identity
-from provisioner.model.attachment_limit import (
-    LIMIT_ANNOTATION,
-    UNKNOWN,
-    AttachmentLimit,
-    NotedLimit,
-    known_limit,
-)
+from provisioner.model.attachment_limit import UNKNOWN, AttachmentLimit, NotedLimit, known_limit
 from provisioner.model.errors import KubeError, NodeError, Reason, StorageError
-from provisioner.model.instance_identity import TYPE_LABEL
-from provisioner.model.node_requests import NodeInfo
+from provisioner.model.names import ATTACHMENT_LIMIT
+from provisioner.model.node import TYPE_LABEL
+from provisioner.node.instance import documents
 from provisioner.node.instance.kube import NodeKube
 from provisioner.node.instance.metadata import Metadata
 from provisioner.node.instance.volume_limit_rules import LimitOptions, max_volumes
+from provisioner.node.requests import NodeInfo
 
 # How long it is believed that a volume is ours or foreign: it may be given to Kubernetes where it
 # is, or taken from it.
@@ -33,7 +28,7 @@ _DEVICE = re.compile(r"^(?:/dev/)?(?:sd|xvd)?([a-z]+)[0-9]*$")
 log = structlog.get_logger(__name__)
 
 
-class Foreign:
+class ForeignVolumes:
     """Counts the EBS volumes on this instance that no attachment of ours explains.
 
     A volume is ours if Kubernetes says so in the Node's status, or if there is an attachment of it
@@ -112,7 +107,7 @@ class Info:
         self,
         kube: NodeKube,
         metadata: Metadata,
-        foreign: Foreign,
+        foreign: ForeignVolumes,
         options: LimitOptions,
         *,
         note_believed_s: float = NOTE_BELIEVED_S,
@@ -138,7 +133,7 @@ class Info:
         async with self._lock:
             identity = await self._metadata.identity()
             fitting = await self._max_volumes(identity.instance_type)
-        return NodeInfo(identity.instance_id, fitting, instance_identity.segments_of(identity))
+        return NodeInfo(identity.instance_id, fitting, documents.segments_of(identity))
 
     async def _max_volumes(self, instance_type: str) -> int:
         if self._options.attach_limit is not None:
@@ -170,7 +165,7 @@ class Info:
     async def _read_note(self, *, may_fail: bool) -> NotedLimit | None:
         """What the Node says; None if it says nothing now that could be read."""
         try:
-            text = (await self._kube.node()).annotations.get(LIMIT_ANNOTATION, "")
+            text = (await self._kube.node()).annotations.get(ATTACHMENT_LIMIT, "")
         except KubeError as exc:
             if may_fail:
                 return None
@@ -179,7 +174,7 @@ class Info:
         try:
             return NotedLimit.parse(text) if text else None
         except ValueError as exc:
-            self._warn_once(f"the annotation {LIMIT_ANNOTATION} of the Node is left aside: {exc}")
+            self._warn_once(f"the annotation {ATTACHMENT_LIMIT} of the Node is left aside: {exc}")
             return None
 
     def _tell_of_guess(self, instance_type: str, read: NotedLimit | None) -> None:
@@ -188,7 +183,7 @@ class Info:
             other = f"; now it is for {read.instance_type}, by the label {TYPE_LABEL}"
         self._warn_once(
             f"the instance type {instance_type} is in no table; {UNKNOWN} is taken for it until "
-            f"the controller has written the annotation {LIMIT_ANNOTATION} on the Node{other}"
+            f"the controller has written the annotation {ATTACHMENT_LIMIT} on the Node{other}"
         )
 
     async def _count_foreign(self) -> int:

@@ -13,7 +13,7 @@ from provisioner.controller.attaching.flow import Attacher
 from provisioner.controller.attaching.initialization import DataWaits
 from provisioner.controller.attaching.rules import Attached, Call, Kind, Target
 from provisioner.controller.shared.caches import Caches
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.volumes import Volumes
@@ -67,7 +67,7 @@ class World:
                 Watcher[Initialization](cast("Any", None), metrics=metrics),
                 cast("EventRecorder", None),
             ),
-            marks=Marks(volumes, self.caches, cluster_id=""),
+            unclaimed=UnclaimedTags(volumes, self.caches, cluster_id=""),
             metrics=metrics,
         )
         for attachment in attachments:
@@ -141,28 +141,28 @@ async def test_a_detach_that_cannot_be_looked_at_tells_why():
 
 
 class Denied:
-    """Marks of which this volume's may not be taken off."""
+    """Unclaimed tags, of which EC2 refuses to remove this volume's."""
 
-    def is_marked(self, _: str) -> bool:
+    def is_tagged(self, _: str) -> bool:
         return True
 
     def trouble_with(self, volume_id: str) -> StorageError | None:
         return DENIED if volume_id == VOLUME else None
 
-    def clear(self, *_: Any, **__: Any) -> None:
+    def remove(self, *_: Any, **__: Any) -> None:
         return
 
 
-async def test_an_attach_that_waits_for_a_mark_tells_the_pod_why_that_stays():
+async def test_an_attach_that_waits_for_a_tag_tells_the_pod_why_that_stays():
     world = World(WAITING, registered=a_csi_node())
     world.kube.answers = [WAITING]
-    world.attacher._marks = world.attacher._memory._marks = cast("Marks", Denied())
+    world.attacher._unclaimed = world.attacher._memory._unclaimed = cast("UnclaimedTags", Denied())
 
     await world.attacher.reconcile("csi-1")
 
     [(_, _, patch)] = world.kube.sent
     assert patch["status"]["attachError"]["message"] == DENIED.message
-    # Its volume may change, or go, while the mark stays.
+    # Its volume may change, or go, while the tag stays.
     world.watcher._take_in([VOLUME], {}, asked_at=math.inf)
     assert world.woken == {"csi-1"}
 

@@ -15,7 +15,7 @@ from provisioner.controller.attaching.rules import (
     Prepare,
     Refuse,
     Target,
-    Unmark,
+    Untag,
     View,
     Wait,
     is_new,
@@ -23,10 +23,10 @@ from provisioner.controller.attaching.rules import (
     taken_before,
     target_to_attach,
 )
-from provisioner.model import tags
-from provisioner.model.attachment import NODE_ID, VOLUME_ID
+from provisioner.model.attachment import NODE_ID
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.errors import Reason
+from provisioner.model.names import UNCLAIMED, VOLUME_ID
 from provisioner.model.persistent_volume import CsiSource, InTreeSource, PersistentVolumeSpec
 from provisioner.model.volume import AttachmentState as State
 from tests.builders import (
@@ -234,8 +234,8 @@ def test_an_inline_volume_has_no_object_to_hold():
     assert step(persistent_volume=None) == Attach(TARGET)
 
 
-def test_a_marked_volume_is_never_attached():
-    assert step(View(marked=True)) == Unmark(VOLUME)
+def test_a_tagged_volume_is_never_attached():
+    assert step(View(unclaimed=True)) == Untag(VOLUME)
 
 
 @pytest.mark.parametrize(
@@ -282,10 +282,10 @@ def test_that_other_instances_may_have_the_volume_too_goes_with_the_device():
     )
 
 
-def test_an_attached_volume_that_shows_the_mark_is_not_reported_yet():
-    seen = a_volume(on={INSTANCE: State.ATTACHED}, tags={tags.UNCLAIMED: "Delete"})
+def test_an_attached_volume_that_shows_the_tag_is_not_reported_yet():
+    seen = a_volume(on={INSTANCE: State.ATTACHED}, tags={UNCLAIMED: "Delete"})
 
-    assert step(View(call=asked(), seen=seen)) == Unmark(VOLUME)
+    assert step(View(call=asked(), seen=seen)) == Untag(VOLUME)
 
 
 @pytest.mark.parametrize("kind", list(Kind))
@@ -437,10 +437,10 @@ views = st.builds(
         on=st.dictionaries(
             st.sampled_from([INSTANCE, OTHER_INSTANCE]), st.sampled_from(list(State))
         ),
-        tags=st.sampled_from([{}, {tags.UNCLAIMED: "Delete"}]),
+        tags=st.sampled_from([{}, {UNCLAIMED: "Delete"}]),
     ),
     missing_for_s=st.none() | st.floats(0, 200),
-    marked=st.booleans(),
+    unclaimed=st.booleans(),
 )
 objects = st.none() | st.builds(
     a_persistent_volume,
@@ -486,10 +486,10 @@ def test_every_attachment_has_a_next_step(
     prepared = ATTACHER_FINALIZER in wish.finalizers and held
     assert isinstance(answer, Prepare) != prepared
     if isinstance(answer, Attach):
-        assert not view.marked
+        assert not view.unclaimed
     if isinstance(answer, Attached):
         assert view.seen is not None
         on = view.seen.on(INSTANCE)
         assert on is not None
         assert on.state is State.ATTACHED
-        assert tags.UNCLAIMED not in view.seen.tags
+        assert UNCLAIMED not in view.seen.tags

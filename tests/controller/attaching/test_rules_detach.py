@@ -19,8 +19,9 @@ from provisioner.controller.attaching.rules import (
     next_detach_step,
     target_to_detach,
 )
-from provisioner.model.attachment import NODE_ID, VOLUME_ID
+from provisioner.model.attachment import NODE_ID
 from provisioner.model.consistency import CONSISTENCY_S
+from provisioner.model.names import VOLUME_ID
 from provisioner.model.volume import AttachmentState as State
 from tests.builders import (
     DRIVER,

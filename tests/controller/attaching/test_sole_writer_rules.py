@@ -14,7 +14,7 @@ from provisioner.controller.attaching.rules import (
     Prepare,
     Refuse,
     Target,
-    Unmark,
+    Untag,
     View,
     Wait,
 )
@@ -161,7 +161,7 @@ def test_of_a_volume_that_is_not_there_ec2_says_so():
     "step",
     [
         Prepare(HERE, ""),
-        Unmark(VOLUME),
+        Untag(VOLUME),
         Detach(HERE),
         Wait(VOLUME, "waiting"),
         Refuse(Reason.VOLUME_NOT_FOUND, "gone"),

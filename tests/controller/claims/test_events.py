@@ -19,9 +19,10 @@ from provisioner.kube.events import EventRecorder
 from provisioner.metrics import Metrics
 from provisioner.model.claim import Claim, DataSource
 from provisioner.model.errors import KubeError, Reason
-from provisioner.model.leadership import Reign
+from provisioner.model.leadership import Epoch
+from provisioner.model.names import UNCLAIMED
 from provisioner.model.persistent_volume import PersistentVolume
-from provisioner.model.tags import UNCLAIMED, VOLUME_NAME
+from provisioner.model.tags import VOLUME_NAME
 from tests.builders import UID, a_claim, a_persistent_volume, a_volume, an_ec2_error
 from tests.controller.provisioning.test_flow import CLAIM, World, annotated
 from tests.ec2.virtual_time import Clock, in_virtual_time
@@ -139,9 +140,9 @@ def test_a_claim_whose_volume_an_object_may_name_that_cannot_be_read_is_told_whi
         monkeypatch.setattr(world.ec2, "find", AsyncMock(return_value=[made]), raising=False)
         monkeypatch.setattr(world.caches, "catch_up", AsyncMock())
         world.caches.persistent_volumes._store.cannot_read("pv-odd", "5")
-        world.marks.lineage.reign = Reign(made_at)
+        world.unclaimed.leadership.epoch = Epoch(made_at)
         world.provisioner.takeover.begin([CLAIM], from_stranger=False)
-        learning = asyncio.create_task(world.marks.run())
+        learning = asyncio.create_task(world.unclaimed.run())
         async with at_work(world):
             await asyncio.sleep(600)
             assert world.ec2.requests == []
@@ -196,7 +197,7 @@ def test_a_claim_that_is_left_to_the_next_leader_is_not_told_so():
     assert in_virtual_time(story) == []
 
 
-def test_success_and_what_only_takes_its_time_are_no_warnings():
+async def test_success_and_what_only_takes_its_time_are_no_warnings():
     recorder = MagicMock()
     ClaimEvents(recorder).succeeded(CLAIM, "the volume is there")
     ClaimEvents(recorder).note(CLAIM, "it is this claim's turn soon")

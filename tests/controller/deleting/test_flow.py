@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from provisioner.controller.deleting.flow import Deleter
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
@@ -36,7 +36,7 @@ def a_deleter(caches: CurrentCaches, ec2: Ec2, edge: Kube, events: Events | None
         client=cast("KubeClient", edge),
         caches=caches,
         volumes=volumes,
-        marks=Marks(volumes, caches, cluster_id=""),
+        unclaimed=UnclaimedTags(volumes, caches, cluster_id=""),
         events=cast("EventRecorder", events),
         metrics=Metrics(),
     )

@@ -11,7 +11,7 @@ import pytest
 
 from provisioner.controller.deleting.flow import Deleter
 from provisioner.controller.shared.caches import Caches
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.calls import AT_ONCE
 from provisioner.ec2.limiter import Grant
 from provisioner.ec2.rates import Rate, Rates
@@ -46,7 +46,7 @@ class World:
             client=kube,
             caches=self.caches,
             volumes=volumes,
-            marks=Marks(volumes, self.caches, cluster_id=""),
+            unclaimed=UnclaimedTags(volumes, self.caches, cluster_id=""),
             events=cast("EventRecorder", Events()),
             metrics=metrics,
         )

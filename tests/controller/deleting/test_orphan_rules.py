@@ -9,13 +9,14 @@ from provisioner.controller.deleting.orphan_rules import (
     Leave,
     Remove,
     Report,
-    Unmark,
+    Untag,
     World,
     decide,
     retained,
 )
 from provisioner.model import tags
-from provisioner.model.leadership import Reign
+from provisioner.model.leadership import Epoch
+from provisioner.model.names import CLUSTER_NAME, UNCLAIMED
 from provisioner.model.volume import AttachmentState as State
 from provisioner.model.volume import VolumeState
 from tests.builders import DRIVER, INSTANCE, UID, VOLUME, a_volume
@@ -23,14 +24,14 @@ from tests.builders import DRIVER, INSTANCE, UID, VOLUME, a_volume
 NAME = f"pvc-{UID}"
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 MIN_AGE = timedelta(minutes=10)
-REIGN = Reign(NOW - timedelta(days=2))
+EPOCH = Epoch(NOW - timedelta(days=2))
 
 
 def the_tags(policy="Delete", *, cluster="prod", name=NAME):
     owner = tags.Owner("shop", "data", name, policy or "")
     written = dict(tags.of_new_volume(owner, cluster_id=cluster, extra={}))
     if policy is None:
-        written.pop(tags.UNCLAIMED, None)
+        written.pop(UNCLAIMED, None)
     return written
 
 
@@ -38,14 +39,14 @@ def an_orphan(policy="Delete", *, cluster="prod", name=NAME, **how):
     return a_volume(tags=the_tags(policy, cluster=cluster, name=name), **how)
 
 
-def a_world(*, named=(), objects=(), claims=(), attempts=(), volumes=(), reign=REIGN):
+def a_world(*, named=(), objects=(), claims=(), attempts=(), volumes=(), epoch=EPOCH):
     return World(
         named_volume_ids=frozenset(named),
         persistent_volume_names=frozenset(objects),
         claim_uids=frozenset(claims),
         in_flight_names=frozenset(attempts),
         in_flight_ids=frozenset(volumes),
-        reign=reign,
+        epoch=epoch,
     )
 
 
@@ -62,22 +63,22 @@ def decided(volume, world=EMPTY):
         pytest.param("Delete", Remove(), id="made to be deleted"),
         pytest.param("Retain", Keep(), id="made to be kept"),
         pytest.param("Recycle", Report(), id="made for what nobody knows"),
-        pytest.param(None, Report(), id="not marked: it may hold data"),
+        pytest.param(None, Report(), id="not tagged: it may hold data"),
     ],
 )
-def test_a_volume_that_nothing_knows_ends_as_its_mark_says(policy, decision):  # race 1
+def test_a_volume_that_nothing_knows_ends_as_its_tag_says(policy, decision):  # race 1
     assert decided(an_orphan(policy)) == decision
 
 
 @pytest.mark.parametrize("policy", ["Delete", "Retain"])
-@pytest.mark.parametrize("reign", [Reign(NOW - timedelta(minutes=30)), None])
-def test_what_another_controller_may_have_attached_is_reported_although_it_is_marked(policy, reign):
+@pytest.mark.parametrize("epoch", [Epoch(NOW - timedelta(minutes=30)), None])
+def test_what_another_controller_may_have_attached_is_reported_although_it_is_tagged(policy, epoch):
     older = an_orphan(policy, created_at=NOW - timedelta(minutes=31))
 
-    assert decided(older, a_world(reign=reign)) == Report()
+    assert decided(older, a_world(epoch=epoch)) == Report()
 
 
-def test_a_marked_volume_that_ec2_failed_to_make_is_removed():
+def test_a_tagged_volume_that_ec2_failed_to_make_is_removed():
     assert decided(an_orphan(state=VolumeState.ERROR)) == Remove()
     assert decided(an_orphan("Retain", state=VolumeState.ERROR)) == Report()
 
@@ -106,15 +107,15 @@ def test_a_marked_volume_that_ec2_failed_to_make_is_removed():
         pytest.param(an_orphan(cluster="other"), EMPTY, id="race 1: of another cluster"),
         pytest.param(an_orphan(cluster=""), EMPTY, id="of no cluster"),
         pytest.param(a_volume(), EMPTY, id="without tags"),
-        pytest.param(an_orphan(None), a_world(named=[VOLUME]), id="named, not marked"),
+        pytest.param(an_orphan(None), a_world(named=[VOLUME]), id="named, not tagged"),
     ],
 )
 def test_a_volume_is_left_alone_that_is(volume, world):
     assert decided(volume, world) == Leave()
 
 
-def test_a_mark_on_a_volume_that_an_object_names_is_taken_off():
-    assert decided(an_orphan(), a_world(named=[VOLUME])) == Unmark()
+def test_a_tag_on_a_volume_that_an_object_names_is_taken_off():
+    assert decided(an_orphan(), a_world(named=[VOLUME])) == Untag()
 
 
 def test_old_enough_is_old_enough():
@@ -123,7 +124,7 @@ def test_old_enough_is_old_enough():
 
 @pytest.mark.parametrize("name", ["", "by-hand", "pvc-"])
 @pytest.mark.parametrize("policy", ["Delete", "Retain"])
-def test_a_marked_volume_whose_claim_cannot_be_told_is_only_reported(policy, name):
+def test_a_tagged_volume_whose_claim_cannot_be_told_is_only_reported(policy, name):
     assert decided(an_orphan(policy, name=name)) == Report()
 
 
@@ -191,24 +192,24 @@ worlds = st.builds(
     claims=st.sets(st.sampled_from([UID, "other"])),
     attempts=st.sets(some_names),
     volumes=st.sets(st.sampled_from([VOLUME, "vol-other"])),
-    reign=st.sampled_from([REIGN, Reign(NOW - timedelta(hours=12)), None]),
+    epoch=st.sampled_from([EPOCH, Epoch(NOW - timedelta(hours=12)), None]),
 )
 
 
 @given(volumes, worlds)
-def test_only_a_marked_volume_that_nobody_knows_is_ever_touched(volume, world):  # race 1
+def test_only_a_tagged_volume_that_nobody_knows_is_ever_touched(volume, world):  # race 1
     answer = decided(volume, world)
 
     if not isinstance(answer, Remove | Keep):
         return
     name = volume.tags[tags.VOLUME_NAME]
-    assert volume.tags[tags.UNCLAIMED] == ("Delete" if isinstance(answer, Remove) else "Retain")
-    assert volume.tags[tags.CLUSTER_NAME] == "prod"
+    assert volume.tags[UNCLAIMED] == ("Delete" if isinstance(answer, Remove) else "Retain")
+    assert volume.tags[CLUSTER_NAME] == "prod"
     assert not volume.attachments
     assert volume.volume_id not in {*world.named_volume_ids, *world.in_flight_ids}
     assert name not in {*world.persistent_volume_names, *world.in_flight_names}
     assert name.removeprefix("pvc-") not in world.claim_uids
     assert volume.created_at is not None
     assert NOW - volume.created_at >= MIN_AGE
-    assert world.reign is not None
-    assert volume.created_at >= world.reign.began_at
+    assert world.epoch is not None
+    assert volume.created_at >= world.epoch.began_at

@@ -14,13 +14,14 @@ from structlog.testing import capture_logs
 from provisioner.controller.deleting.orphans import OrphanSweep
 from provisioner.controller.provisioning.creation import Creations
 from provisioner.controller.shared.settings import Settings
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient
 from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, KubeError, Reason, StorageError
-from provisioner.model.leadership import Reign
+from provisioner.model.leadership import Epoch
+from provisioner.model.names import UNCLAIMED
 from provisioner.model.volume import Volume
 from tests.builders import a_claim, a_persistent_volume, a_volume
 from tests.controller.services import CurrentCaches
@@ -29,7 +30,7 @@ from tests.ec2.virtual_time import Clock, in_virtual_time
 NOW = datetime.now(UTC)
 HOUR = timedelta(hours=1)
 STOCK_LED_UNTIL = NOW - HOUR
-OURS_SINCE = Reign(STOCK_LED_UNTIL)
+OURS_SINCE = Epoch(STOCK_LED_UNTIL)
 
 
 def an_orphan(volume_id: str, made_at: datetime, policy: str = "Delete") -> Volume:
@@ -93,21 +94,21 @@ class World:
             raise KubeError(Reason.CONFLICT, f"{volume_id} is named")
 
 
-async def life(world: World, reign: Reign | None, lasts_s: float, metrics: Metrics) -> None:
-    """One leader's marks and sweeps."""
+async def life(world: World, epoch: Epoch | None, lasts_s: float, metrics: Metrics) -> None:
+    """One leader's tags and sweeps."""
     volumes = cast("Volumes", world)
-    marks = Marks(volumes, world.caches, cluster_id="prod")
-    marks.lineage.reign = reign
+    unclaimed = UnclaimedTags(volumes, world.caches, cluster_id="prod")
+    unclaimed.leadership.epoch = epoch
     sweep = OrphanSweep(
         settings=Settings(cluster_id="prod"),
         client=cast("KubeClient", world),
         volumes=volumes,
-        marks=marks,
+        unclaimed=unclaimed,
         caches=world.caches,
         creations=cast("Creations", world),
         metrics=metrics,
     )
-    tasks = [asyncio.create_task(marks.run()), asyncio.create_task(sweep.run())]
+    tasks = [asyncio.create_task(unclaimed.run()), asyncio.create_task(sweep.run())]
     await asyncio.sleep(lasts_s)
     for task in tasks:
         task.cancel()
@@ -115,7 +116,7 @@ async def life(world: World, reign: Reign | None, lasts_s: float, metrics: Metri
 
 
 def lives(
-    world: World, *lasts_s: float, reign: Reign | None = OURS_SINCE
+    world: World, *lasts_s: float, epoch: Epoch | None = OURS_SINCE
 ) -> Callable[[str], float]:
     """Leaders of ours one after the other; what the last one has counted, by outcome."""
     metrics = Metrics()
@@ -124,7 +125,7 @@ def lives(
         nonlocal metrics
         for each_s in lasts_s:
             metrics = Metrics()
-            await life(world, reign, each_s, metrics)
+            await life(world, epoch, each_s, metrics)
 
     in_virtual_time(story)
     return lambda outcome: float(metrics.orphans.labels(outcome)._value.get())
@@ -132,7 +133,7 @@ def lives(
 
 @pytest.mark.parametrize("lasts_s", [(3600.0,), (3600.0, 3600.0), (0.2, 60.0)], ids=str)
 @pytest.mark.parametrize("may_untag", [True, False])
-def test_what_was_there_before_our_reign_is_reported_by_every_leader_and_deleted_by_none(
+def test_what_was_there_before_our_epoch_is_reported_by_every_leader_and_deleted_by_none(
     lasts_s, may_untag
 ):
     world = World([BEFORE, KEPT_BEFORE], may_untag=may_untag)
@@ -155,7 +156,7 @@ def test_it_is_not_deleted_either_when_ec2_shows_it_only_after_the_start():
     assert counted("reported") == 1
 
 
-def test_what_was_made_in_our_reign_is_deleted_also_beside_what_was_not():
+def test_what_was_made_in_our_epoch_is_deleted_also_beside_what_was_not():
     world = World([BEFORE, SINCE], may_untag=False)
 
     counted = lives(world, 60.0)
@@ -167,7 +168,7 @@ def test_what_was_made_in_our_reign_is_deleted_also_beside_what_was_not():
 def test_nothing_is_deleted_by_a_process_that_does_not_know_who_led():
     world = World([BEFORE, SINCE])
 
-    lives(world, 3600.0, reign=None)
+    lives(world, 3600.0, epoch=None)
 
     assert world.deleted == []
 
@@ -191,9 +192,7 @@ def test_what_the_flow_of_its_object_has_deleted_just_now_is_not_told_as_an_orph
 
 def test_where_nothing_is_wrong_a_sweep_is_one_call_and_the_inventory_is_taken_once_an_hour():
     owned = a_volume("vol-00000000000000000", tags=BEFORE.tags, created_at=BEFORE.created_at)
-    volumes = [
-        replace(owned, volume_id=f"vol-{n:017x}", tags=without_mark(owned)) for n in range(6)
-    ]
+    volumes = [replace(owned, volume_id=f"vol-{n:017x}", tags=without_tag(owned)) for n in range(6)]
     world = World(volumes)
     for volume in volumes:
         named = a_persistent_volume(volume.volume_id, handle=volume.volume_id)
@@ -211,8 +210,8 @@ def test_where_nothing_is_wrong_a_sweep_is_one_call_and_the_inventory_is_taken_o
     assert asked_for_proof == []  # the caches know them all
 
 
-def test_a_volume_without_a_mark_is_reported_once_for_as_long_as_it_is_there():
-    world = World([replace(SINCE, tags=without_mark(SINCE))])
+def test_a_volume_without_a_tag_is_reported_once_for_as_long_as_it_is_there():
+    world = World([replace(SINCE, tags=without_tag(SINCE))])
 
     counted = lives(world, 3 * 3600.0)
 
@@ -244,7 +243,7 @@ def test_an_owner_of_whom_the_caches_have_not_heard_keeps_a_volume(owner):
 
 
 def test_a_sweep_that_cannot_tell_what_is_owned_touches_nothing():
-    world = World([SINCE, replace(BEFORE, tags=without_mark(BEFORE))])
+    world = World([SINCE, replace(BEFORE, tags=without_tag(BEFORE))])
 
     def cannot_tell() -> None:
         raise KubeError(Reason.UNREADABLE, "a claim cannot be read")
@@ -278,7 +277,7 @@ class Creates:
         (KubeError(Reason.FORBIDDEN, "no"), 0),
     ],
 )
-def test_a_volume_to_be_kept_is_put_under_a_persistent_volume_and_only_then_unmarked(
+def test_a_volume_to_be_kept_is_put_under_a_persistent_volume_and_only_then_untagged(
     answer, retained
 ):
     kept = an_orphan("vol-0000000000000000e", STOCK_LED_UNTIL + HOUR / 2, "Retain")
@@ -297,7 +296,7 @@ def test_a_volume_to_be_kept_is_put_under_a_persistent_volume_and_only_then_unma
     assert len(failed) == (answer is not None and answer.reason is Reason.FORBIDDEN)
 
 
-def test_one_named_volume_whose_mark_may_not_be_taken_off_does_not_keep_the_sweep_from_others():
+def test_one_named_volume_whose_tag_may_not_be_taken_off_does_not_keep_the_sweep_from_others():
     named = an_orphan("vol-0000000000000000f", STOCK_LED_UNTIL + HOUR / 2)
     world = World([named, SINCE], forbidden={named.volume_id})
     rescue = a_persistent_volume("rescue", handle=named.volume_id)
@@ -306,7 +305,7 @@ def test_one_named_volume_whose_mark_may_not_be_taken_off_does_not_keep_the_swee
     async def story(_: Clock) -> None:
         living = asyncio.create_task(life(world, OURS_SINCE, 3600.0, Metrics()))
         await asyncio.sleep(30)
-        # What its mark proves is in doubt, so it stays though its object goes.
+        # What its tag proves is in doubt, so it stays though its object goes.
         world.caches.persistent_volumes._store.remove(rescue.name, "9999")
         await living
 
@@ -315,8 +314,8 @@ def test_one_named_volume_whose_mark_may_not_be_taken_off_does_not_keep_the_swee
 
     assert set(world.deleted) == {SINCE.volume_id}
     told = {entry["event"] for entry in logs if entry.get("volume") == named.volume_id}
-    assert any("the sweep for orphans leaves it alone" in event for event in told)
+    assert any("the sweep for orphans ignores it" in event for event in told)
 
 
-def without_mark(volume: Volume) -> dict[str, str]:
-    return {key: value for key, value in volume.tags.items() if key != tags.UNCLAIMED}
+def without_tag(volume: Volume) -> dict[str, str]:
+    return {key: value for key, value in volume.tags.items() if key != UNCLAIMED}

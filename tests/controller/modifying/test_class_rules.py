@@ -7,7 +7,6 @@ from provisioner.controller.modifying.class_rules import (
     Cancel,
     Change,
     Missing,
-    Nothing,
     Target,
     annotated,
     following_of,
@@ -17,6 +16,7 @@ from provisioner.controller.modifying.class_rules import (
 )
 from provisioner.model import claim as c
 from provisioner.model.attributes import Attributes, parse
+from provisioner.model.decision import SETTLED
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.storage_class import VolumeAttributesClass
 
@@ -45,9 +45,9 @@ def a_claim(
 @pytest.mark.parametrize(
     ("claim", "is_free", "target"),
     [
-        (a_claim(), True, Nothing()),
+        (a_claim(), True, SETTLED),
         (a_claim("gold"), True, Target("gold")),
-        (a_claim("gold", has="gold"), True, Nothing()),
+        (a_claim("gold", has="gold"), True, SETTLED),
         (a_claim("gold", has="silver"), True, Target("gold")),
         # What is under way may have been sent.
         (a_claim("gold", begun="silver", status="InProgress"), False, Target("silver")),
@@ -100,9 +100,9 @@ def test_annotations_ask_where_there_is_no_class():
     asks = a_claim(iops="4000")
 
     assert annotated(asks, {}, driver=DRIVER) == Change("", Attributes(iops=4000))
-    assert annotated(asks, {f"{DRIVER}/iops": "4000"}, driver=DRIVER) == Nothing()
-    assert annotated(a_claim("gold", iops="4000"), {}, driver=DRIVER) == Nothing()
-    assert annotated(a_claim(), {}, driver=DRIVER) == Nothing()
+    assert annotated(asks, {f"{DRIVER}/iops": "4000"}, driver=DRIVER) == SETTLED
+    assert annotated(a_claim("gold", iops="4000"), {}, driver=DRIVER) == SETTLED
+    assert annotated(a_claim(), {}, driver=DRIVER) == SETTLED
     assert isinstance(annotated(a_claim(iops="many"), {}, driver=DRIVER), Broken)
 
 

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from provisioner.controller.modifying.growth_rules import PRE_RESIZE_CAPACITY
-from provisioner.model.budget import ANNOTATION
 from provisioner.model.errors import Reason
 from provisioner.model.modification import ModifyRequest
+from provisioner.model.names import MODIFICATIONS
 from tests.controller.modify_cloud import VOLUME, refusal
 from tests.controller.modify_world import World, claim_json, told
 
@@ -76,7 +76,7 @@ def test_size_and_class_are_one_modification_and_one_write_each(monkeypatch: pyt
     assert [kind for kind, _ in world.writes] == ["claim", "pv", "pv", "claim"]
     targets, note, done, _ = (change for _, change in world.writes)
     assert {"allocatedResources", "modifyVolumeStatus"} <= targets["status"].keys()
-    assert list(note["metadata"]["annotations"]) == [ANNOTATION]
+    assert list(note["metadata"]["annotations"]) == [MODIFICATIONS]
     assert done["spec"].keys() == {"capacity", "volumeAttributesClassName"}
 
 

@@ -8,13 +8,13 @@ from provisioner.controller.modifying.growth_rules import (
     FILE_SYSTEM_PENDING,
     RESIZER,
     Grow,
-    Nothing,
     ResizeStatus,
     decide,
     is_ours,
 )
 from provisioner.model import claim as c
 from provisioner.model import persistent_volume as p
+from provisioner.model.decision import SETTLED
 from provisioner.model.meta import ObjectMeta, ObjectReference
 from provisioner.model.quantity import parse_bytes
 
@@ -140,6 +140,6 @@ def test_nothing_is_grown_to_but_what_is_wanted_or_begun(sizes, status, is_free)
         assert found.target in {request, begun}
         assert found.size_gib == int(found.target.removesuffix("Gi"))
     if parse_bytes(request) <= parse_bytes(has):
-        assert found == Nothing()
+        assert found == SETTLED
     if isinstance(found, Grow) and status == SENT and not is_free:
         assert found.target == begun  # it may have been sent

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from provisioner.controller.modifying.state import GATHER_S
-from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.modification import ModifyRequest
+from provisioner.model.names import IOPS_FOLLOW_GROWTH, IOPS_PER_GIB
 from tests.controller.modify_cloud import refusal
 from tests.controller.modify_world import World, claim_json, told
 
@@ -70,7 +70,7 @@ def test_a_refused_class_that_is_taken_back_leaves_nothing_that_blocks_growth(
 
 def test_growth_takes_no_iops_of_the_claim_s_class_away(monkeypatch: pytest.MonkeyPatch):
     async def story(world: World) -> None:
-        follows = {tags.IOPS_PER_GIB: "300", tags.IOPS_FOLLOW_GROWTH: "true"}
+        follows = {IOPS_PER_GIB: "300", IOPS_FOLLOW_GROWTH: "true"}
         assert world.cloud.volume is not None
         world.cloud.volume = replace(world.cloud.volume, tags=follows)
         world.attributes_class("fast", iops="5000")
@@ -100,7 +100,7 @@ def test_iops_for_each_gib_are_kept_in_tags_once_the_volume_has_them_and_followe
     world = told(story, monkeypatch)
 
     assert [(each.size_gib, each.iops) for each in world.cloud.sent] == [(20, 8000), (30, 12_000)]
-    assert world.cloud.tagged == [{tags.IOPS_PER_GIB: "400", tags.IOPS_FOLLOW_GROWTH: "true"}]
+    assert world.cloud.tagged == [{IOPS_PER_GIB: "400", IOPS_FOLLOW_GROWTH: "true"}]
     assert world.claim.current_attributes_class_name == "gold"
 
 
@@ -113,7 +113,7 @@ def test_a_class_is_had_though_how_iops_follow_the_size_may_not_be_written(
         tag = world.cloud.tag
 
         async def denied(ids: list[str], given: Mapping[str, str]) -> dict[str, Ec2Error]:
-            if tags.IOPS_PER_GIB in given:
+            if IOPS_PER_GIB in given:
                 raise refusal(Reason.PERMISSION_DENIED, "CreateTags: UnauthorizedOperation")
             return await tag(ids, given)
 
@@ -166,7 +166,7 @@ def test_a_region_s_ceiling_is_learned_from_the_refusal_that_names_it(
         if has_class:
             world.attributes_class("fast", iops="20000")
         else:
-            follows = {tags.IOPS_PER_GIB: "500", tags.IOPS_FOLLOW_GROWTH: "true"}
+            follows = {IOPS_PER_GIB: "500", IOPS_FOLLOW_GROWTH: "true"}
             assert world.cloud.volume is not None
             world.cloud.volume = replace(world.cloud.volume, tags=follows)
         world.ask("40Gi", "fast" if has_class else None)

@@ -10,9 +10,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from provisioner.ec2.errors import translate
-from provisioner.model.budget import ANNOTATION
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.modification import ModificationState, ModifyRequest
+from provisioner.model.names import MODIFICATIONS
 from tests.controller.modify_cloud import VOLUME, refusal
 from tests.controller.modify_world import BEGIN, World, claim_json, has_both, told, wants_both
 
@@ -60,7 +60,7 @@ def test_ec2_s_own_refusal_is_waited_for_though_nothing_is_noted(monkeypatch: py
         world.ask("20Gi")
         await world.run(DAY_S - 60)
         assert len(world.cloud.sent) == 1
-        assert ANNOTATION not in world.persistent_volume.annotations  # it was not carried out
+        assert MODIFICATIONS not in world.persistent_volume.annotations  # it was not carried out
         await world.run(120)
 
     world = told(story, monkeypatch)

@@ -7,9 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from provisioner.model.budget import ANNOTATION, IN_DOUBT_S, Ledger, Start
+from provisioner.model.budget import IN_DOUBT_S, Ledger, Start
 from provisioner.model.errors import Reason
 from provisioner.model.modification import Modification, ModificationState, shape_of
+from provisioner.model.names import MODIFICATIONS
 from tests.controller.modify_cloud import VOLUME, refusal
 from tests.controller.modify_world import World, told
 
@@ -27,7 +28,7 @@ def use_up(world: World) -> None:
     )
     noted = copy.deepcopy(world.objects["pv"])
     text = Ledger(starts).text(persistent_volume_uid="pv-u1", volume_id=VOLUME)
-    noted["metadata"]["annotations"][ANNOTATION] = text
+    noted["metadata"]["annotations"][MODIFICATIONS] = text
     world.put("pv", noted)
 
 

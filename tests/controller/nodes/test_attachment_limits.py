@@ -15,10 +15,10 @@ from provisioner.controller.nodes.flow import AttachmentLimits
 from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
 from provisioner.metrics import Metrics
-from provisioner.model.attachment_limit import LIMIT_ANNOTATION, DescribedType
+from provisioner.model.attachment_limit import DescribedType
 from provisioner.model.errors import Ec2Error, Reason
-from provisioner.model.instance_identity import TYPE_LABEL
-from provisioner.model.node import CsiNode, Node
+from provisioner.model.names import ATTACHMENT_LIMIT
+from provisioner.model.node import TYPE_LABEL, CsiNode, Node
 from tests.builders import DRIVER, a_csi_node
 from tests.controller.node_api import NodeApi
 from tests.ec2.virtual_time import Clock, in_virtual_time
@@ -62,7 +62,7 @@ class World:
 
     def note(self, name: str = "node-1") -> str:
         annotations = self.api.nodes[name]["metadata"].get("annotations") or {}
-        return str(annotations.get(LIMIT_ANNOTATION, ""))
+        return str(annotations.get(ATTACHMENT_LIMIT, ""))
 
 
 def a_node(
@@ -114,7 +114,7 @@ async def test_the_limit_is_noted_and_noted_once(instance_type: str, note: str):
 @pytest.mark.parametrize("older", [f"{NEW} 27 shared", "z9new.metal 79 dedicated", "many"])
 async def test_an_older_note_is_put_right(older: str):
     world = World()
-    world.api.put(a_node(annotations={LIMIT_ANNOTATION: older}))
+    world.api.put(a_node(annotations={ATTACHMENT_LIMIT: older}))
 
     await world.flow.reconcile("node-1")
 

@@ -15,7 +15,8 @@ from provisioner.controller.nodes.dead_node_rules import (
     operations,
 )
 from provisioner.model.attachment import NODE_ID, AttachmentSpec
-from provisioner.model.node import OUT_OF_SERVICE_FOR, CsiNode, Node
+from provisioner.model.names import OUT_OF_SERVICE_FOR
+from provisioner.model.node import CsiNode, Node
 from provisioner.model.taint import OUT_OF_SERVICE, Taint
 from tests.builders import DRIVER, INSTANCE, OTHER_INSTANCE, an_attachment, owned_csi_node
 from tests.json_patch import applied

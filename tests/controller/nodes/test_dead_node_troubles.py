@@ -7,7 +7,7 @@ import asyncio
 from structlog.testing import capture_logs
 
 from provisioner.controller.nodes.dead_node import ROUND_S
-from provisioner.model.node import OUT_OF_SERVICE_FOR
+from provisioner.model.names import OUT_OF_SERVICE_FOR
 from provisioner.model.taint import OUT_OF_SERVICE
 from tests.builders import INSTANCE, OTHER_INSTANCE
 from tests.controller.dead_world import DeadWorld, told

@@ -1,4 +1,4 @@
-"""Marked volumes that a process before this one left, known from its start: used, not doubled."""
+"""Tagged volumes that a process before this one left, known from its start: used, not doubled."""
 
 from __future__ import annotations
 
@@ -6,31 +6,32 @@ import asyncio
 
 import pytest
 
-from provisioner.model import tags
-from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, Claim
+from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT
+from provisioner.model.claim import SELECTED_NODE, Claim
 from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.model.names import PINNED_ZONE, UNCLAIMED
 from tests.builders import UID, VOLUME, ZONE, a_claim, a_persistent_volume, a_volume
 from tests.controller.claims.test_zone_annotations import annotations_sent, zones_asked
 from tests.controller.provisioning.test_flow import CLAIM, OTHER_ZONE, PINNED, World, annotated
 from tests.controller.provisioning.test_inheritance import MADE_BEFORE, saved_volume
 from tests.ec2.virtual_time import Clock, in_virtual_time
 
-MARKED = a_volume(zone=ZONE, tags={**MADE_BEFORE.tags, tags.UNCLAIMED: "Delete"})
+TAGGED = a_volume(zone=ZONE, tags={**MADE_BEFORE.tags, UNCLAIMED: "Delete"})
 
 
 def knowing(claim: Claim) -> World:
-    """A process that has found the marked volume at its start."""
+    """A process that has found the tagged volume at its start."""
     world = World(claim, cluster_id="prod")
-    world.marks._learned.set()
-    world.marks._answered.set()
-    world.marks._unowned = {f"pvc-{UID}": MARKED}
-    world.marks._learned_at_s = asyncio.get_running_loop().time()
+    world.unclaimed._learned.set()
+    world.unclaimed._answered.set()
+    world.unclaimed._unused = {f"pvc-{UID}": TAGGED}
+    world.unclaimed._learned_at_s = asyncio.get_running_loop().time()
     world.provisioner.takeover.begin([claim], from_stranger=False)
     return world
 
 
 @pytest.mark.parametrize("pin", [None, CLAIM.pin(OTHER_ZONE)], ids=["no pin", "another zone"])
-async def test_a_marked_volume_of_the_claim_is_used_whatever_the_pin_says(pin: str | None):
+async def test_a_tagged_volume_of_the_claim_is_used_whatever_the_pin_says(pin: str | None):
     claim = annotated(CLAIM, "9", **{SELECTED_NODE: "node-2", PINNED_ZONE: pin})
     world = knowing(claim)
     world.kube.answers = [annotated(claim, "10"), a_persistent_volume()]
@@ -46,7 +47,7 @@ async def test_it_is_not_forgotten_when_the_claim_changes_at_that_moment():
     claim = annotated(CLAIM, "9", **{SELECTED_NODE: "node-2"})
     world = knowing(claim)
     world.kube.answers = [KubeError(Reason.CONFLICT, "the claim has changed")]
-    assert await world.provisioner.reconcile(UID) is not None
+    assert await world.provisioner.reconcile(UID) == AFTER_CONFLICT
     world.kube.answers = [annotated(claim, "10"), a_persistent_volume()]
 
     await world.provisioner.reconcile(UID)
@@ -60,7 +61,7 @@ def test_what_was_found_a_while_ago_is_used_only_if_it_is_still_there(*, is_ther
     async def story(_: Clock) -> World:
         world = knowing(PINNED)
         await asyncio.sleep(31)
-        world.ec2.shown = [MARKED] if is_there else []
+        world.ec2.shown = [TAGGED] if is_there else []
         world.kube.answers = [a_persistent_volume()]
         world.ec2.answers = [a_volume("vol-0fffffffffffffff0")]
         await world.provisioner.reconcile(UID)

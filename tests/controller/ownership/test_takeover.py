@@ -7,10 +7,12 @@ from typing import cast
 import pytest
 
 from provisioner.controller.ownership.takeover import Takeover
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.lookups import NameLookUps
-from provisioner.model.claim import PINNED_ZONE, UNKNOWN_ZONE, Claim
+from provisioner.model.claim import UNKNOWN_ZONE, Claim
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
+from provisioner.model.decision import Later
+from provisioner.model.names import PINNED_ZONE
 from provisioner.model.volume import Volume, VolumeState
 from tests.builders import UID, ZONE, a_claim, a_volume
 
@@ -21,17 +23,17 @@ MADE = a_volume()
 
 
 class Ec2:
-    """What marks have listed, and what a look-up by name shows."""
+    """What was listed at the start, and what a look-up by name shows."""
 
     def __init__(self, listed: Volume | None = None, *shown: Volume, is_fresh: bool = True) -> None:
         self.listed = listed
         self.shown = list(shown)
         self.is_fresh = is_fresh
 
-    async def unowned(self, _: str) -> Volume | None:
+    async def volume_for(self, _: str) -> Volume | None:
         return self.listed
 
-    async def found_some(self) -> bool:
+    async def found_any(self) -> bool:
         return self.listed is not None
 
     async def find(self, _: str) -> list[Volume]:
@@ -39,7 +41,7 @@ class Ec2:
 
 
 def took_over(ec2: Ec2, *claims: Claim, from_stranger: bool = False) -> Takeover:
-    takeover = Takeover(cast("Marks", ec2), cast("NameLookUps", ec2))
+    takeover = Takeover(cast("UnclaimedTags", ec2), cast("NameLookUps", ec2))
     takeover.begin(claims, from_stranger=from_stranger)
     return takeover
 
@@ -93,19 +95,19 @@ async def test_a_stranger_heeds_no_pin_of_ours_so_its_volume_is_looked_for():
 async def test_what_goes_is_not_taken(state):
     takeover = took_over(Ec2(None, a_volume(state=state)), UNPINNED, from_stranger=True)
 
-    assert await takeover.volume_of(UNPINNED) == LOOK_AGAIN_S
+    assert await takeover.volume_of(UNPINNED) == Later(LOOK_AGAIN_S)
 
 
 async def test_after_a_stranger_nothing_is_begun_until_ec2_has_shown_nothing_for_a_minute():
     takeover = took_over(Ec2(), UNPINNED, from_stranger=True)
 
-    assert await takeover.volume_of(UNPINNED) == LOOK_AGAIN_S
+    assert await takeover.volume_of(UNPINNED) == Later(LOOK_AGAIN_S)
     takeover._ended_at_s -= CONSISTENCY_S
     assert await takeover.volume_of(UNPINNED) is None
 
 
 async def test_the_minute_is_counted_from_the_end_of_the_stranger_whoever_led_since():
-    takeover = Takeover(cast("Marks", Ec2()), cast("NameLookUps", Ec2()))
+    takeover = Takeover(cast("UnclaimedTags", Ec2()), cast("NameLookUps", Ec2()))
     takeover.begin([UNPINNED], from_stranger=True, ended_s_ago=CONSISTENCY_S)
 
     assert await takeover.volume_of(UNPINNED) is None
@@ -125,7 +127,7 @@ async def test_the_doubt_outlives_the_process_that_took_over_from_the_stranger()
     takeover = took_over(Ec2(), IN_DOUBT, from_stranger=False)
 
     assert not IN_DOUBT.pinned_zone
-    assert await takeover.volume_of(IN_DOUBT) == LOOK_AGAIN_S
+    assert await takeover.volume_of(IN_DOUBT) == Later(LOOK_AGAIN_S)
 
 
 async def test_what_is_certain_is_not_doubted_again():
@@ -136,7 +138,7 @@ async def test_what_is_certain_is_not_doubted_again():
 
 
 def first_ever(ec2: Ec2) -> Takeover:
-    takeover = Takeover(cast("Marks", ec2), cast("NameLookUps", ec2))
+    takeover = Takeover(cast("UnclaimedTags", ec2), cast("NameLookUps", ec2))
     takeover.take_over([UNPINNED], None, is_first=True)
     return takeover
 
@@ -149,5 +151,5 @@ async def test_where_nobody_seems_to_have_led_what_ec2_shows_is_taken_all_the_sa
     assert await first_ever(Ec2(None, MADE)).volume_of(UNPINNED) == MADE
 
 
-async def test_a_marked_volume_of_any_claim_shows_that_one_of_ours_has_led():
-    assert await first_ever(Ec2(MADE)).volume_of(UNPINNED) == LOOK_AGAIN_S
+async def test_a_tagged_volume_of_any_claim_shows_that_one_of_ours_has_led():
+    assert await first_ever(Ec2(MADE)).volume_of(UNPINNED) == Later(LOOK_AGAIN_S)

@@ -5,14 +5,19 @@ from __future__ import annotations
 import pytest
 
 from provisioner.classes.storage_class_rules import read
-from provisioner.controller.placement.clone_rules import at_once, for_node, may_follow, refusal
+from provisioner.controller.placement.clone_rules import (
+    at_once,
+    for_node,
+    may_use_pinned_zone,
+    refusal,
+)
 from provisioner.controller.placement.consumer_rules import Consumers
 from provisioner.controller.placement.failover_rules import NO_REFUSALS, Moved, Refusals
 from provisioner.controller.placement.zone_rules import NoZone
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta
-from provisioner.model.storage_class import ACROSS_ZONES
+from provisioner.model.names import CLONE_ACROSS_ZONES
 from provisioner.model.volume import VolumeState
 from provisioner.model.zone import Place
 from tests.builders import VOLUME, a_class, a_node, a_term, a_volume
@@ -42,7 +47,7 @@ def beside(
 
 @pytest.mark.parametrize(
     ("annotations", "goes"),
-    [({ACROSS_ZONES: "true"}, True), ({ACROSS_ZONES: "True"}, False), (None, False)],
+    [({CLONE_ACROSS_ZONES: "true"}, True), ({CLONE_ACROSS_ZONES: "True"}, False), (None, False)],
 )
 def test_a_class_says_whether_clones_go_across(annotations: dict[str, str] | None, *, goes: bool):
     storage_class = replaced(a_class(), metadata=ObjectMeta(name="x", annotations=annotations))
@@ -62,7 +67,7 @@ def test_a_class_that_excludes_the_zone_of_the_source_is_told_with_a_way_out():
     answer = at_once(ONLY_B, A, (B,), NO_REFUSALS)
 
     assert isinstance(answer, NoZone)
-    for words in (A.zone, B.zone, ACROSS_ZONES, "restore a snapshot"):
+    for words in (A.zone, B.zone, CLONE_ACROSS_ZONES, "restore a snapshot"):
         assert words in answer.message
     assert not answer.choose_again
 
@@ -109,10 +114,10 @@ def test_a_node_beside_the_source_is_wrong_where_another_volume_keeps_the_pod_aw
     [
         (A, None, (), True),
         (B, None, (), False),
-        (B, {ACROSS_ZONES: "true"}, (), True),
-        (B, {ACROSS_ZONES: "true"}, (B.zone, C.zone), True),
-        (B, {ACROSS_ZONES: "true"}, (A.zone, C.zone), False),
-        (A, {ACROSS_ZONES: "true"}, (B.zone,), False),
+        (B, {CLONE_ACROSS_ZONES: "true"}, (), True),
+        (B, {CLONE_ACROSS_ZONES: "true"}, (B.zone, C.zone), True),
+        (B, {CLONE_ACROSS_ZONES: "true"}, (A.zone, C.zone), False),
+        (A, {CLONE_ACROSS_ZONES: "true"}, (B.zone,), False),
         (A, None, (B.zone,), False),
         (Place(A.zone, "arn:o"), None, (), False),
     ],
@@ -123,7 +128,9 @@ def test_what_is_written_is_followed_as_far_as_the_class_goes(
     terms = [a_term(zone=list(allowed))] if allowed else None
     meta = ObjectMeta(name="fast", annotations=annotations)
 
-    assert may_follow(read(replaced(a_class(allowed=terms), metadata=meta)), pin, A) is goes
+    assert (
+        may_use_pinned_zone(read(replaced(a_class(allowed=terms), metadata=meta)), pin, A) is goes
+    )
 
 
 def test_a_node_elsewhere_is_left_for_one_that_can_take_the_pod():
@@ -166,7 +173,7 @@ def test_a_pod_that_can_run_nowhere_beside_the_source_is_told_why(consumers: Con
 
     assert isinstance(answer, NoZone)
     assert words in answer.message
-    assert ACROSS_ZONES in answer.message
+    assert CLONE_ACROSS_ZONES in answer.message
     assert answer.retry_after_s
 
 

@@ -8,8 +8,9 @@ from typing import Any, cast
 import pytest
 
 from provisioner.ec2.lookups import ZoneNames
-from provisioner.model.claim import PINNED_ZONE, Claim
+from provisioner.model.claim import Claim
 from provisioner.model.errors import Ec2Error, Outcome, Reason, StorageError
+from provisioner.model.names import PINNED_ZONE
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import OUTPOST_KEYS
 from tests.builders import (

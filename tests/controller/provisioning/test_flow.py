@@ -10,19 +10,22 @@ import msgspec
 import pytest
 import structlog
 
+from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT
 from provisioner.controller.provisioning.flow import Provisioner
 from provisioner.controller.shared.caches import Caches
 from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.lookups import NameLookUps, VolumeReads, ZoneNames
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient
 from provisioner.metrics import Metrics
 from provisioner.model import tags
-from provisioner.model.claim import PINNED_ZONE, SELECTED_NODE, UNKNOWN_ZONE, Claim
+from provisioner.model.claim import SELECTED_NODE, UNKNOWN_ZONE, Claim
+from provisioner.model.decision import WHEN_WOKEN
 from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason, StorageError
+from provisioner.model.names import PINNED_ZONE, UNCLAIMED
 from provisioner.model.volume import VolumeState
 from tests.builders import (
     DRIVER,
@@ -62,7 +65,7 @@ class World:
             self.caches.nodes._store.apply(a_node(name, zone=zone))
             self.caches.csi_nodes._store.apply(a_csi_node(name, instance=instance))
         self.watcher = PromptWatcher(self.ec2, metrics)
-        self.marks = Marks(volumes, self.caches, cluster_id=cluster_id)
+        self.unclaimed = UnclaimedTags(volumes, self.caches, cluster_id=cluster_id)
         services = SimpleNamespace(
             settings=Settings(),
             client=kube,
@@ -73,7 +76,7 @@ class World:
             snapshots=self.ec2,
             zone_names=ZoneNames(cast("Ec2Calls", None)),
             watcher=self.watcher,
-            marks=self.marks,
+            unclaimed=self.unclaimed,
             events=self.events,
             metrics=metrics,
         )
@@ -160,9 +163,9 @@ async def test_the_zone_is_written_down_before_ec2_hears_of_it():  # race 4
     world = World(CLAIM)
     world.kube.answers = [KubeError(Reason.CONFLICT, "the claim has changed")]
 
-    wait_s = await world.provisioner.reconcile(UID)
+    following = await world.provisioner.reconcile(UID)
 
-    assert wait_s is not None
+    assert following == AFTER_CONFLICT
     assert world.ec2.requests == []
 
 
@@ -171,12 +174,12 @@ async def test_another_choice_of_the_scheduler_is_never_overwritten():  # race 5
     no_such_node(world)
     world.kube.answers = [KubeError(Reason.CONFLICT, "the claim has changed")]
 
-    wait_s = await world.provisioner.reconcile(UID)
+    following = await world.provisioner.reconcile(UID)
 
     [(_, _, patch)] = world.kube.sent
     assert patch["metadata"]["resourceVersion"] == CLAIM.metadata.resource_version
     assert patch["metadata"]["annotations"][SELECTED_NODE] is None
-    assert wait_s is not None
+    assert following == AFTER_CONFLICT
     assert world.ec2.requests == []
 
 
@@ -186,9 +189,9 @@ async def test_a_choice_made_meanwhile_in_another_zone_is_tried_when_the_old_zon
     world.ec2.answers = [an_ec2_error(Reason.ZONE_OUT_OF_CAPACITY)]
     world.ec2.meanwhile = lambda: another_node(world)
 
-    wait_s = await world.provisioner.reconcile(UID)
+    following = await world.provisioner.reconcile(UID)
 
-    assert wait_s is not None
+    assert following == AFTER_CONFLICT
     assert world.kube.sent[-1][2]["metadata"]["annotations"] == {PINNED_ZONE: None}
     world.kube.answers = [PINNED, a_persistent_volume()]
     world.ec2.answers = [a_volume(zone=OTHER_ZONE)]
@@ -203,9 +206,9 @@ async def test_a_zone_without_room_is_counted_and_told_in_the_log():
     world.ec2.answers = [an_ec2_error(Reason.ZONE_OUT_OF_CAPACITY)]
 
     with structlog.testing.capture_logs() as said:
-        wait_s = await world.provisioner.reconcile(UID)
+        following = await world.provisioner.reconcile(UID)
 
-    assert wait_s is None
+    assert following == WHEN_WOKEN
     [line] = [each for each in said if each["event"] == "another node is asked for"]
     assert line["reason"] == Reason.ZONE_OUT_OF_CAPACITY.value
     failures = world.metrics.flow_failures.labels("provision", Reason.ZONE_OUT_OF_CAPACITY.value)
@@ -283,15 +286,15 @@ async def test_nothing_is_remembered_of_a_claim_that_went_while_its_volume_was_m
 
     await world.provisioner.reconcile(UID)
 
-    assert world.provisioner._events._said == {}
+    assert UID not in world.provisioner._events._said
 
 
 @pytest.mark.parametrize(
-    ("mark", "counts"), [({}, False), ({tags.UNCLAIMED: "Delete"}, True)], ids=["stock's", "ours"]
+    ("mark", "counts"), [({}, False), ({UNCLAIMED: "Delete"}, True)], ids=["stock's", "ours"]
 )
 async def test_a_volume_that_was_found_counts_as_marked_only_if_it_has_the_mark(mark, counts):
     world = World(CLAIM, cluster_id="prod")
-    world.marks._learned.set()
+    world.unclaimed._learned.set()
     world.provisioner.takeover.begin([CLAIM], from_stranger=True)
     world.ec2.shown = [a_volume(tags={tags.VOLUME_NAME: CLAIM.persistent_volume_name, **mark})]
     world.kube.answers = [PINNED, a_persistent_volume()]
@@ -299,20 +302,20 @@ async def test_a_volume_that_was_found_counts_as_marked_only_if_it_has_the_mark(
     await world.provisioner.reconcile(UID)
 
     assert world.kube.sent[-1][:2] == ("create", "persistentvolumes")
-    assert world.marks.is_marked(VOLUME) is counts
-    assert (VOLUME in world.marks._to_clear) is counts
+    assert world.unclaimed.is_tagged(VOLUME) is counts
+    assert (VOLUME in world.unclaimed._to_clear) is counts
 
 
 async def test_a_volume_that_we_made_counts_as_marked_though_the_answer_lists_no_tags():
     world = World(CLAIM, cluster_id="prod")
-    world.marks._learned.set()
+    world.unclaimed._learned.set()
     world.kube.answers = [PINNED, a_persistent_volume()]
     world.ec2.answers = [a_volume()]
 
     await world.provisioner.reconcile(UID)
 
-    assert world.marks.is_marked(VOLUME)
-    assert VOLUME in world.marks._to_clear
+    assert world.unclaimed.is_tagged(VOLUME)
+    assert VOLUME in world.unclaimed._to_clear
 
 
 async def test_a_corrected_class_reaches_a_claim_whose_key_was_unusable():
@@ -339,7 +342,7 @@ async def test_the_volume_of_a_claim_that_is_gone_is_deleted_if_its_object_is_re
     monkeypatch: pytest.MonkeyPatch,
 ):
     world = World(CLAIM, cluster_id="prod")
-    world.marks._learned.set()
+    world.unclaimed._learned.set()
     refused = KubeError(Reason.FORBIDDEN, "a policy wants a label", status=403)
     world.kube.answers = [PINNED, refused, refused]
     world.ec2.answers = [a_volume()]
@@ -358,7 +361,7 @@ async def test_the_volume_of_a_claim_that_is_gone_is_deleted_if_its_object_is_re
 
     assert looked_for == world.ec2.deleted == [VOLUME]
     assert UID not in world.provisioner.creations.attempts
-    assert not world.marks.is_marked(VOLUME)
+    assert not world.unclaimed.is_tagged(VOLUME)
 
 
 @pytest.mark.parametrize(

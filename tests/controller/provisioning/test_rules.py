@@ -21,6 +21,7 @@ from provisioner.model.data_source import Source as From
 from provisioner.model.decision import Refuse
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.errors import Reason
+from provisioner.model.names import UNCLAIMED
 from tests.builders import DRIVER, UID, a_claim, a_class, a_persistent_volume, a_plan
 
 SNAPSHOT = Source(kind="VolumeSnapshot", name="s", api_group="snapshot.storage.k8s.io")
@@ -218,7 +219,7 @@ def test_a_plan_holds_all_that_ec2_is_told():
     assert (request.zone, request.size_gib, request.volume_type) == ("us-east-1b", 10, "io2")
     assert (request.iops, request.throughput_mibps, request.encrypted) == (4000, None, True)
     written = dict(request.tags)
-    assert written[tags.UNCLAIMED] == "Retain"
+    assert written[UNCLAIMED] == "Retain"
     assert written[tags.VOLUME_NAME] == made.persistent_volume_name == f"pvc-{UID}"
     assert (written[tags.CLAIM_NAMESPACE], written[tags.CLAIM_NAME]) == ("shop", "data")
     assert written["team"] == "a"
@@ -228,7 +229,7 @@ def test_a_class_without_a_reclaim_policy_means_delete():  # race 33
     made = planned(a_claim(), a_class(reclaim_policy=None))
 
     assert isinstance(made, Plan)
-    assert dict(made.request.tags)[tags.UNCLAIMED] == "Delete"
+    assert dict(made.request.tags)[UNCLAIMED] == "Delete"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Marks: taken off in batches, flushed at the end, and worth nothing after another controller."""
+"""UnclaimedTags: taken off in batches, flushed at the end, and worth nothing after another controller."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
-from provisioner.controller.shared.unclaimed import Marks
+from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.batches import NOTHING_PASSES, ask_about
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.queue import KeyedQueue
@@ -20,22 +20,23 @@ from provisioner.kube.wire import Listing
 from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, Reason, StorageError
-from provisioner.model.leadership import Reign
+from provisioner.model.leadership import Epoch
+from provisioner.model.names import UNCLAIMED
 from provisioner.model.volume import Volume
 from tests.builders import VOLUME, a_persistent_volume, a_volume, an_ec2_error
 from tests.controller.services import CurrentCaches
 from tests.ec2.virtual_time import Clock, in_virtual_time
 
 MADE_AT = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
-MARKED = a_volume(tags={tags.UNCLAIMED: "Delete", tags.VOLUME_NAME: "pvc-1"}, created_at=MADE_AT)
-SINCE_THEN, AFTER_THAT = Reign(MADE_AT), Reign(MADE_AT + timedelta(seconds=1))
+TAGGED = a_volume(tags={UNCLAIMED: "Delete", tags.VOLUME_NAME: "pvc-1"}, created_at=MADE_AT)
+SINCE_THEN, AFTER_THAT = Epoch(MADE_AT), Epoch(MADE_AT + timedelta(seconds=1))
 
 
 class World:
-    """EC2 with marked volumes, and an API server without any persistent volume."""
+    """EC2 with tagged volumes, and an API server without any persistent volume."""
 
-    def __init__(self, *marked: Volume) -> None:
-        self.marked = list(marked)
+    def __init__(self, *tagged: Volume) -> None:
+        self.tagged = list(tagged)
         self.untagged: list[str] = []
         self.failures = 0
         self.denials: list[StorageError] = []
@@ -49,7 +50,7 @@ class World:
             raise an_ec2_error(Reason.UNREACHABLE)
         if self.denials:
             raise self.denials.pop()
-        return self.marked
+        return self.tagged
 
     async def untag(self, volume_ids: Sequence[str], _: str) -> dict[str, Ec2Error]:
         return await ask_about(volume_ids, 500, self._delete_tags)
@@ -77,91 +78,93 @@ class Everything(Container[str]):
 
 
 @asynccontextmanager
-async def running(world: World, reign: Reign | None = SINCE_THEN) -> AsyncIterator[Marks]:
-    marks = Marks(cast("Volumes", world), world.caches, cluster_id="prod")
-    marks.lineage.reign = reign
-    task = asyncio.create_task(marks.run())
+async def running(world: World, epoch: Epoch | None = SINCE_THEN) -> AsyncIterator[UnclaimedTags]:
+    unclaimed = UnclaimedTags(cast("Volumes", world), world.caches, cluster_id="prod")
+    unclaimed.leadership.epoch = epoch
+    task = asyncio.create_task(unclaimed.run())
     try:
-        yield marks
+        yield unclaimed
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_the_end_waits_until_marks_are_off():
+async def test_the_end_waits_until_tag_are_off():
     world = World()
-    async with running(world) as marks:
-        await marks.settled()
-        marks.note(VOLUME)
-        marks.clear(VOLUME)
+    async with running(world) as unclaimed:
+        await unclaimed.settled()
+        unclaimed.note(VOLUME)
+        unclaimed.remove(VOLUME)
 
-        await marks.flush(5)
+        await unclaimed.flush(5)
 
     assert world.untagged == [VOLUME]
-    assert not marks.is_marked(VOLUME)
+    assert not unclaimed.is_tagged(VOLUME)
 
 
 async def test_the_end_does_not_wait_for_ever():
     world = World()
     world.failures = 1_000
-    async with running(world) as marks:
-        await marks.settled()
-        marks.clear(VOLUME)
+    async with running(world) as unclaimed:
+        await unclaimed.settled()
+        unclaimed.remove(VOLUME)
 
-        await marks.flush(0.01)
+        await unclaimed.flush(0.01)
 
     assert world.untagged == []
 
 
 async def test_an_object_that_cannot_be_read_holds_back_only_the_volumes_that_it_may_name():
-    world = World(MARKED)
+    world = World(TAGGED)
     odd = world.caches.persistent_volumes._store
     odd.cannot_read("pv-odd", "5")
     with capture_logs() as logs:
-        async with running(world) as marks, asyncio.timeout(5):
+        async with running(world) as unclaimed, asyncio.timeout(5):
             with pytest.raises(StorageError) as told:
-                await marks.unowned("pvc-1")
+                await unclaimed.volume_for("pvc-1")
             assert told.value.reason is Reason.UNREADABLE
             assert "PersistentVolume pv-odd cannot be read" in told.value.message
             assert "correct the object, or delete it" in told.value.message
-            assert await marks.unowned("pvc-2") is None
-            assert not marks.is_marked("vol-another")  # so it is attached
-            await marks.settled()
+            assert await unclaimed.volume_for("pvc-2") is None
+            assert not unclaimed.is_tagged("vol-another")  # so it is attached
+            await unclaimed.settled()
 
             odd.replace(Listing([], "9"))
-            assert await marks.unowned("pvc-1") == MARKED
-            assert marks.is_left_behind(VOLUME)  # an object may have named it, so no sweep ends it
+            assert await unclaimed.volume_for("pvc-1") == TAGGED
+            assert unclaimed.may_be_in_use(
+                VOLUME
+            )  # an object may have named it, so no sweep ends it
 
     (line,) = [line for line in logs if "pv-odd" in str(line)]
     assert line["volumes"] == 1
 
 
 async def test_a_volume_that_the_object_named_once_it_can_be_read_is_not_used_for_another():
-    world = World(MARKED)
+    world = World(TAGGED)
     odd = world.caches.persistent_volumes._store
     odd.cannot_read("pv-odd", "5")
-    async with running(world) as marks, asyncio.timeout(5):
+    async with running(world) as unclaimed, asyncio.timeout(5):
         with pytest.raises(StorageError):
-            await marks.unowned("pvc-1")
+            await unclaimed.volume_for("pvc-1")
 
         odd.replace(Listing([a_persistent_volume("pv-odd", handle=VOLUME)], "9"))
 
-        assert await marks.unowned("pvc-1") is None
+        assert await unclaimed.volume_for("pvc-1") is None
 
 
 async def test_who_asks_for_an_unowned_volume_hears_why_that_cannot_be_told():
-    world = World(MARKED)
+    world = World(TAGGED)
     denied = an_ec2_error(Reason.PERMISSION_DENIED)
     denied.retry_after_s = 0.05
     world.denials = [denied]
-    async with running(world) as marks, asyncio.timeout(5):
+    async with running(world) as unclaimed, asyncio.timeout(5):
         with pytest.raises(StorageError) as told:
-            await marks.unowned("pvc-1")
+            await unclaimed.volume_for("pvc-1")
         assert told.value.reason is Reason.PERMISSION_DENIED
         assert told.value.retry_after_s == denied.retry_after_s
 
-        await marks.settled()
-        assert await marks.unowned("pvc-1") == MARKED
+        await unclaimed.settled()
+        assert await unclaimed.volume_for("pvc-1") == TAGGED
 
 
 @pytest.mark.parametrize("call", ["find", "untag"])
@@ -169,26 +172,26 @@ def test_while_ec2_is_away_an_attachment_is_woken_for_the_news_and_kept_once(cal
     async def story(_: Clock) -> tuple[int, int]:
         world = World()
         world.is_away[call] = True
-        async with running(world) as marks:
+        async with running(world) as unclaimed:
 
             async def look(key: str) -> float | None:
                 looks.append(key)
-                if marks.is_marked(VOLUME):
-                    marks.clear(VOLUME, lambda: queue.add(key), who=key)
+                if unclaimed.is_tagged(VOLUME):
+                    unclaimed.remove(VOLUME, lambda: queue.add(key), who=key)
                     return 30.0  # as the watcher reminds it
                 return None
 
             looks: list[str] = []
             queue = KeyedQueue("attach", look, Metrics())
-            marks.note(VOLUME)
+            unclaimed.note(VOLUME)
             work = asyncio.create_task(queue.run())
             queue.add("csi-1")
             await asyncio.sleep(3600)
-            kept = len(marks._waiting) + sum(map(len, marks._to_clear.values()))
+            kept = len(unclaimed._waiting) + sum(map(len, unclaimed._to_clear.values()))
             before = len(looks)
             world.is_away[call] = False
             await asyncio.sleep(5)
-            assert not marks.is_marked(VOLUME)
+            assert not unclaimed.is_tagged(VOLUME)
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
         return kept, before
@@ -207,23 +210,25 @@ def test_a_volume_that_may_not_be_untagged_holds_up_no_other(bad: int) -> None:
     async def story(_: Clock) -> World:
         world = World()
         world.forbidden = {volume_ids[bad]}
-        async with running(world) as marks:
-            await marks.settled()
+        async with running(world) as unclaimed:
+            await unclaimed.settled()
             for volume_id in volume_ids:
-                marks.note(volume_id)
-                marks.clear(volume_id, functools.partial(woken.append, volume_id), who=volume_id)
+                unclaimed.note(volume_id)
+                unclaimed.remove(
+                    volume_id, functools.partial(woken.append, volume_id), who=volume_id
+                )
             await asyncio.sleep(5)
-            assert [v for v in volume_ids if marks.is_marked(v)] == [volume_ids[bad]]
+            assert [v for v in volume_ids if unclaimed.is_tagged(v)] == [volume_ids[bad]]
             assert world.calls <= 20
 
-            why = marks.trouble_with(volume_ids[bad])
+            why = unclaimed.trouble_with(volume_ids[bad])
             assert why is not None
             assert why.message == f"not {volume_ids[bad]}"
-            assert marks.trouble_with(volume_ids[1]) is None
+            assert unclaimed.trouble_with(volume_ids[1]) is None
             await asyncio.sleep(600)
             world.forbidden = ()
             await asyncio.sleep(61)
-            assert not marks.is_marked(volume_ids[bad])
+            assert not unclaimed.is_tagged(volume_ids[bad])
         return world
 
     with capture_logs() as logs:
@@ -240,10 +245,10 @@ def test_some_that_may_not_be_untagged_do_not_hold_up_the_others_for_ever() -> N
     async def story(_: Clock) -> set[str]:
         world = World()
         world.forbidden = set(volume_ids[:8])
-        async with running(world) as marks:
-            await marks.settled()
+        async with running(world) as unclaimed:
+            await unclaimed.settled()
             for volume_id in volume_ids:
-                marks.clear(volume_id)
+                unclaimed.remove(volume_id)
             await asyncio.sleep(600)
         return set(world.untagged)
 
@@ -254,14 +259,14 @@ def test_where_nothing_may_be_untagged_ec2_is_asked_once_a_minute_and_all_are_to
     async def story(_: Clock) -> tuple[int, int]:
         world = World()
         world.forbidden = Everything()
-        async with running(world) as marks:
-            await marks.settled()
+        async with running(world) as unclaimed:
+            await unclaimed.settled()
             for number in range(500):
-                marks.clear(f"vol-{number}", lambda: None, who=str(number))
+                unclaimed.remove(f"vol-{number}", lambda: None, who=str(number))
             await asyncio.sleep(60)
             at_first = world.calls
             await asyncio.sleep(3600)
-            assert all(marks.trouble_with(f"vol-{number}") for number in range(500))
+            assert all(unclaimed.trouble_with(f"vol-{number}") for number in range(500))
             later = world.calls - at_first
             world.forbidden = ()
             await asyncio.sleep(120)
@@ -274,18 +279,18 @@ def test_where_nothing_may_be_untagged_ec2_is_asked_once_a_minute_and_all_are_to
     assert 55 <= later <= 61
 
 
-def test_a_volume_that_is_deleted_while_its_mark_is_denied_is_forgotten() -> None:
+def test_a_volume_that_is_deleted_while_its_tag_is_denied_is_forgotten() -> None:
     async def story(_: Clock) -> None:
         world = World()
         world.forbidden = {VOLUME}
-        async with running(world) as marks:
-            await marks.settled()
-            marks.clear(VOLUME)
+        async with running(world) as unclaimed:
+            await unclaimed.settled()
+            unclaimed.remove(VOLUME)
             await asyncio.sleep(5)
-            marks.forget(VOLUME)
+            unclaimed.forget(VOLUME)
             await asyncio.sleep(5)
-            assert marks.trouble_with(VOLUME) is None
-            await marks.flush(0)  # nothing is left to wait for
+            assert unclaimed.trouble_with(VOLUME) is None
+            await unclaimed.flush(0)  # nothing is left to wait for
             calls = world.calls
             await asyncio.sleep(600)
             assert world.calls == calls
@@ -293,7 +298,7 @@ def test_a_volume_that_is_deleted_while_its_mark_is_denied_is_forgotten() -> Non
     with capture_logs() as logs:
         in_virtual_time(story)
 
-    assert "some marks stay on" not in str(logs)
+    assert "are not removed yet" not in str(logs)
 
 
 @pytest.mark.parametrize("denied", [1, 13, 50])
@@ -302,13 +307,13 @@ def test_volumes_denied_for_good_hold_up_a_new_one_for_a_minute_at_most(denied: 
         forbidden = [f"vol-{number}" for number in range(denied)]
         world = World()
         world.forbidden = forbidden
-        async with running(world) as marks:
-            await marks.settled()
+        async with running(world) as unclaimed:
+            await unclaimed.settled()
             for volume_id in forbidden:
-                marks.clear(volume_id)
+                unclaimed.remove(volume_id)
             await asyncio.sleep(3600)
             for number in range(5):
-                marks.clear(f"vol-new-{number}")
+                unclaimed.remove(f"vol-new-{number}")
                 await asyncio.sleep(62)
                 assert world.untagged[number:] == [f"vol-new-{number}"]
                 await asyncio.sleep(537)

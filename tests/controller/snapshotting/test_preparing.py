@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from provisioner.model import volume_snapshot as v
 from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.names import PENDING_SETTINGS
 from tests.controller.snapshot_world import World, in_world
 
 LOCKED = {"lockMode": "compliance", "lockDuration": "30"}
@@ -145,7 +145,7 @@ def test_it_becomes_fast_once_ec2_lets_it_and_nothing_is_asked_for_afterwards(
         assert len(world.ec2.calls) == calls
         content = world.content(name)
         assert content is not None
-        assert v.WISHES not in content.annotations
+        assert PENDING_SETTINGS not in content.annotations
 
     in_world(story)
 

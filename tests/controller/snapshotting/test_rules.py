@@ -16,15 +16,14 @@ from provisioner.controller.snapshotting.rules import (
     Delete,
     Follow,
     LookUp,
-    Nothing,
     Record,
-    Refuse,
     Release,
     Step,
     Take,
     Withdraw,
 )
 from provisioner.model import volume_snapshot as v
+from provisioner.model.decision import SETTLED, Refuse
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import Ec2Error, Outcome, Reason, StorageError
 from provisioner.model.meta import ObjectReference
@@ -62,8 +61,8 @@ def decide(content: v.VolumeSnapshotContent, attempt: Attempt = NEW, **given: ob
     ("content", "attempt", "step"),
     [
         (a_content(), NEW, Take()),
-        (a_content(driver="other.csi"), NEW, Nothing()),
-        (a_content(annotations={v.GROUP_HANDLE: "group-1"}), NEW, Nothing()),
+        (a_content(driver="other.csi"), NEW, SETTLED),
+        (a_content(annotations={v.GROUP_HANDLE: "group-1"}), NEW, SETTLED),
         # A refusal that is written down is no status of a snapshot.
         (a_content(status=a_content_status(None, error="no")), NEW, Take()),
         # Refused for a while: the annotation stays, the next request follows.
@@ -75,7 +74,7 @@ def decide(content: v.VolumeSnapshotContent, attempt: Attempt = NEW, **given: ob
         (a_content(annotations=BEING_CREATED, status=PENDING), LOOKING, Withdraw()),
         (a_content(status=PENDING), NEW, Follow(SNAPSHOT)),
         (a_content(given="snap-0b1e"), NEW, Follow("snap-0b1e")),
-        (a_content(status=READY), NEW, Nothing()),
+        (a_content(status=READY), NEW, SETTLED),
         (a_content(annotations=BEING_CREATED, status=READY), NEW, Withdraw()),
     ],
 )
@@ -89,8 +88,8 @@ def test_a_content_gets_a_snapshot(
 def test_a_handle_that_is_no_snapshots_is_refused_on_its_content_and_ends_without_ec2(handle: str):
     step = decide(a_content(given=handle))
 
-    assert isinstance(step, rules.Refuse)
-    assert f"names {handle!r}, which is no EBS snapshot" in step.error.message
+    assert isinstance(step, Refuse)
+    assert f"names {handle!r}, which is no EBS snapshot" in step.message
     assert decide(ending(given=handle, owner=UNBOUND)) == Release()
     told = ending(given=handle, status=a_content_status(handle), annotations=BEING_DELETED)
     assert decide(told) == Release()
@@ -104,7 +103,7 @@ def ending(**given: object) -> v.VolumeSnapshotContent:
     ("content", "attempt", "step"),
     [
         # snapshot-controller has not said that the snapshot goes: somebody deleted the content.
-        (ending(status=READY), NEW, Nothing()),
+        (ending(status=READY), NEW, SETTLED),
         (ending(status=READY, annotations=BEING_DELETED), NEW, Delete(SNAPSHOT)),
         (ending(status=READY, annotations=BEING_DELETED, policy=v.RETAIN), NEW, Release()),
         (ending(status=READY, annotations=BEING_DELETED, policy=""), NEW, Release()),
@@ -112,7 +111,7 @@ def ending(**given: object) -> v.VolumeSnapshotContent:
         # It was cleared, or never there.
         (ending(status=a_content_status(None), annotations=BEING_DELETED), NEW, Release()),
         # Done with it already: the next writer's finalizer keeps it.
-        (ending(status=READY, annotations=BEING_DELETED, finalizers=()), NEW, Nothing()),
+        (ending(status=READY, annotations=BEING_DELETED, finalizers=()), NEW, SETTLED),
         # A request that may have been carried out comes first, whatever the policy.
         (ending(annotations=BEING_DELETED | BEING_CREATED), LOOKING, LookUp()),
         (ending(annotations=BEING_DELETED | BEING_CREATED, policy=v.RETAIN), LOOKING, LookUp()),
@@ -123,7 +122,7 @@ def ending(**given: object) -> v.VolumeSnapshotContent:
         # Given, and bound to nothing yet: an administrator may take it away.
         (ending(given="snap-0b1e", owner=UNBOUND, status=READY), NEW, Delete(SNAPSHOT)),
         (ending(given="snap-0b1e", owner=UNBOUND), NEW, Release()),
-        (ending(given="snap-0b1e", status=READY), NEW, Nothing()),
+        (ending(given="snap-0b1e", status=READY), NEW, SETTLED),
         # A member of a group is deleted with it.
         (
             ending(status=READY, annotations=BEING_DELETED | {v.GROUP_HANDLE: "g"}),
@@ -144,9 +143,7 @@ def test_a_content_goes_without_its_snapshot_if_another_one_names_it():
     step = decide(ending(status=READY, annotations=BEING_DELETED), namesakes=["other", "an"])
 
     assert isinstance(step, Release)
-    assert step.told is not None
-    assert step.told.reason is Reason.SNAPSHOT_IN_USE
-    assert "volumesnapshotcontent an names it too" in step.told.message
+    assert "volumesnapshotcontent an names it too" in step.why_kept
 
 
 @pytest.mark.parametrize("owner_is_gone", [True, False])
@@ -319,6 +316,6 @@ def test_a_content_whose_snapshot_would_have_anybodys_name_is_refused():
     step = decide(a_content(owner=UNBOUND), LOOKING)
 
     assert isinstance(step, Refuse)
-    assert "no UID" in step.error.message
+    assert "no UID" in step.message
     assert decide(a_content(owner=UNBOUND, deleting=True), LOOKING) == Release()
     assert decide(a_content(owner=UNBOUND, status=PENDING)) == Follow(SNAPSHOT)

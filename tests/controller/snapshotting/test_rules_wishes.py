@@ -7,7 +7,7 @@ import pytest
 from provisioner.controller.snapshotting import class_rules as classes
 from provisioner.model.ebs_snapshot import LockRequest
 from provisioner.model.errors import Reason, StorageError
-from provisioner.model.volume_snapshot import WISHES
+from provisioner.model.names import PENDING_SETTINGS
 from tests.snapshot_builders import a_content, a_snapshot_class
 
 NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
@@ -40,7 +40,7 @@ def test_a_class_that_asks_for_nothing_leaves_the_content_alone(given: dict[str,
     "text", ["[" * 200_000, "", "no", "[]", "{}", '{"lockMode": 1}', '{"lockMode": "all"}']
 )
 def test_what_somebody_else_wrote_there_asks_for_nothing(text: str):
-    assert classes.wishes_on(a_content(annotations={WISHES: text})) is None
+    assert classes.wishes_on(a_content(annotations={PENDING_SETTINGS: text})) is None
     assert classes.wishes_on(a_content()) is None
 
 

@@ -10,7 +10,8 @@ import pytest
 from provisioner.model.claim import Claim, DataSource
 from provisioner.model.errors import StorageError
 from provisioner.model.meta import ObjectMeta
-from provisioner.model.storage_class import ACROSS_ZONES, StorageClass
+from provisioner.model.names import CLONE_ACROSS_ZONES
+from provisioner.model.storage_class import StorageClass
 from tests.builders import UID, VOLUME, ZONE, a_claim, a_class, a_volume
 from tests.controller.source_world import OTHER_ZONE, SourceWorld, a_copy
 from tests.controller.sources.test_cross_zone import PENDING
@@ -22,7 +23,7 @@ FAR_UID = "0c5a1b2e-7f00-4a7e-9d61-3b1f00000004"
 FAR_VOLUME = "vol-0eeeeeeeeeeeeeee1"
 SECOND_VOLUME = "vol-0fffffffffffffff2"
 WAITS = a_class(waits=True)
-ACROSS = replaced(WAITS, metadata=ObjectMeta(name="fast", annotations={ACROSS_ZONES: "true"}))
+ACROSS = replaced(WAITS, metadata=ObjectMeta(name="fast", annotations={CLONE_ACROSS_ZONES: "true"}))
 
 
 def of_one_pod(

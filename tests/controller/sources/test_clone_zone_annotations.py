@@ -7,11 +7,12 @@ import dataclasses
 
 import pytest
 
-from provisioner.model.claim import PINNED_SOURCE, PINNED_ZONE, Claim
+from provisioner.model.claim import Claim
 from provisioner.model.data_source import CLAIM_FINALIZER, Source
 from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta
-from provisioner.model.storage_class import ACROSS_ZONES, StorageClass
+from provisioner.model.names import CLONE_ACROSS_ZONES, PINNED_SOURCE, PINNED_ZONE
+from provisioner.model.storage_class import StorageClass
 from tests.builders import UID, VOLUME, ZONE, a_class, a_term, a_volume, an_ec2_error
 from tests.controller.provisioning.test_flow import annotated
 from tests.controller.source_world import MADE, OTHER_ZONE, SourceWorld, a_copy
@@ -30,7 +31,9 @@ def pinned(zone: str, source: Source | None = None) -> Claim:
 
 def across(*zones: str) -> StorageClass:
     found = a_class(allowed=[a_term(zone=list(zones))])
-    return replaced(found, metadata=ObjectMeta(name="fast", annotations={ACROSS_ZONES: "true"}))
+    return replaced(
+        found, metadata=ObjectMeta(name="fast", annotations={CLONE_ACROSS_ZONES: "true"})
+    )
 
 
 def taken_over(world: SourceWorld, claim: Claim) -> float:

@@ -5,21 +5,16 @@ from __future__ import annotations
 import pytest
 
 from provisioner.classes.storage_class_rules import read
-from provisioner.controller.sources.cross_zone_rules import (
-    CROSSING,
-    CROSSING_FOR,
-    found_again,
-    is_left_over,
-    request,
-)
-from provisioner.controller.tagging.rules import tags_of
+from provisioner.controller.provisioning.rules import tags_of
+from provisioner.controller.sources.cross_zone_rules import found_again, is_left_over, request
 from provisioner.model import tags
 from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
+from provisioner.model.names import CROSS_ZONE_CLAIM, CROSS_ZONE_CLUSTER, MADE_BY_DRIVER, UNCLAIMED
 from tests.builders import UID, VOLUME, a_claim, a_class, a_plan
 from tests.sources import CLONE
 
-OURS = {CROSSING: "prod", CROSSING_FOR: UID}
+OURS = {CROSS_ZONE_CLUSTER: "prod", CROSS_ZONE_CLAIM: UID}
 
 
 def taken(
@@ -29,7 +24,7 @@ def taken(
     volume_id: str = VOLUME,
     **changed: str,
 ) -> EbsSnapshot:
-    names = {"cluster": CROSSING, "uid": CROSSING_FOR}
+    names = {"cluster": CROSS_ZONE_CLUSTER, "uid": CROSS_ZONE_CLAIM}
     written = OURS | {names[key]: value for key, value in changed.items()}
     return EbsSnapshot(snapshot_id, volume_id, state, 1, tags=written)
 
@@ -41,8 +36,8 @@ def test_it_says_whose_it_is_and_nothing_that_is_said_of_volumes():
 
     assert written.items() >= OURS.items() | tags.of_cluster("prod").items()
     assert written["team"] == "a"
-    assert written[tags.CLUSTER] == "true"
-    assert not {tags.VOLUME_NAME, tags.UNCLAIMED} & written.keys()
+    assert written[MADE_BY_DRIVER] == "true"
+    assert not {tags.VOLUME_NAME, UNCLAIMED} & written.keys()
 
 
 def test_a_request_names_the_claim():

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from provisioner.controller.tagging.rules import Add, Nothing, Skip, decide
 from provisioner.model import tags
 from provisioner.model.meta import ObjectReference
+from provisioner.model.names import CLUSTER_NAME, MADE_BY_DRIVER, UNCLAIMED
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.tag_template import TagTemplate, parse
 from provisioner.model.volume import VolumeState
 from tests.builders import UID, a_persistent_volume, a_volume
 
 NAME = f"pvc-{UID}"
-STOCK = {tags.VOLUME_NAME: NAME, tags.CLUSTER: "true"}
+STOCK = {tags.VOLUME_NAME: NAME, MADE_BY_DRIVER: "true"}
 OURS = dict(
     tags.of_new_volume(tags.Owner("shop", "data", NAME, "Delete"), cluster_id="prod", extra={})
 )
@@ -54,10 +55,10 @@ def test_a_volume_that_has_them_all_lacks_nothing():
     [
         {},
         {tags.VOLUME_NAME: NAME},
-        {tags.CLUSTER: "true"},
-        {**STOCK, tags.CLUSTER: "no"},
+        {MADE_BY_DRIVER: "true"},
+        {**STOCK, MADE_BY_DRIVER: "no"},
         {**STOCK, tags.VOLUME_NAME: "pvc-of-another"},
-        {**STOCK, tags.CLUSTER_NAME: "staging"},
+        {**STOCK, CLUSTER_NAME: "staging"},
         {**STOCK, "kubernetes.io/cluster/staging": "owned"},
         {**OURS, "kubernetes.io/cluster/staging": "owned"},
         {tags.PERSISTENT_VOLUME_NAME: NAME, tags.CLAIM_NAME: "data"},  # the in-tree plugin's
@@ -92,8 +93,8 @@ def test_only_volumes_that_stay_are_tagged(state: VolumeState):
         "KubernetesCluster",
         "kubernetes.io/cluster/prod",
         "kubernetes.io/created-for/pvc/name",
-        tags.CLUSTER_NAME,
-        tags.UNCLAIMED,
+        CLUSTER_NAME,
+        UNCLAIMED,
         "CSIVolumeSnapshotName",
     ],
 )

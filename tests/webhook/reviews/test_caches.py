@@ -10,7 +10,7 @@ from msgspec import structs
 
 from provisioner.kube.informer import Informer
 from provisioner.metrics import Metrics
-from provisioner.model.storage_class import ACROSS_ZONES
+from provisioner.model.names import CLONE_ACROSS_ZONES
 from tests.webhook.edges import (
     Kube,
     a_claim,
@@ -20,8 +20,8 @@ from tests.webhook.edges import (
     running,
     settled,
 )
+from webhook.model.cluster_view import ClaimView, ClassView, NodeView, VolumeView
 from webhook.model.review import Json
-from webhook.model.views import ClaimView, ClassView, NodeView, VolumeView
 from webhook.reviews.caches import Caches
 
 DRIVER = "ebs.csi.aws.com"
@@ -237,7 +237,7 @@ async def test_equal_zones_are_kept_once():
         ),
         ({"parameters": {"typ": "gp3"}}, ClassView(waits=False, zones=None)),
         (
-            {"metadata": {"name": "fast", "annotations": {ACROSS_ZONES: "true"}}},
+            {"metadata": {"name": "fast", "annotations": {CLONE_ACROSS_ZONES: "true"}}},
             ClassView(waits=False, zones=None, goes_across=True),
         ),
         (
