@@ -7,7 +7,7 @@ import structlog
 
 from provisioner import clock
 from provisioner.controller.attaching import rules
-from provisioner.controller.attaching.memory import AttachmentMemory
+from provisioner.controller.attaching.state import AttachmentMemory
 from provisioner.controller.attaching.record import AttachmentRecord
 from provisioner.controller.attaching.rules import (
     Call,

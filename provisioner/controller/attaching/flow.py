@@ -15,7 +15,7 @@ from provisioner.clock import now_s
 from provisioner.controller.attaching import rules
 from provisioner.controller.attaching.detach import LOOK_AGAIN_S, Detacher, NoLongerWantedError
 from provisioner.controller.attaching.initialization import DataWaits
-from provisioner.controller.attaching.memory import AttachmentMemory
+from provisioner.controller.attaching.state import AttachmentMemory
 from provisioner.controller.attaching.record import AttachmentRecord
 from provisioner.controller.attaching.rules import Call, Kind, Target
 from provisioner.controller.shared.caches import Caches
