@@ -370,7 +370,8 @@ def test_who_asks_a_cache_that_is_forgotten_meanwhile_is_answered_by_its_next_li
 
 def test_a_cache_that_is_forgotten_as_an_answer_arrives_is_not_taken_for_complete() -> None:
     async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
-        look, forgotten = informer._look, []
+        look = informer._look
+        forgotten: list[asyncio.Task[None]] = []
 
         async def look_and_forget(ticket: int) -> None:
             await look(ticket)
