@@ -7,7 +7,7 @@ import pytest
 
 from provisioner.cli import controller
 from provisioner.metrics import Metrics
-from provisioner.model import parameters
+from provisioner.model import names, parameters
 from provisioner.model.errors import Reason
 from provisioner.model.volume_type import VOLUME_TYPES
 from provisioner.node.commands import node
@@ -220,7 +220,7 @@ def test_every_finer_reason_is_explained_in_whole_sentences():
 
 def test_every_reason_of_an_event_is_in_the_table():
     sources = [*ROOT.glob("provisioner/**/*.py"), *ROOT.glob("webhook/**/*.py")]
-    pattern = r"(?:reason=|tell\(claim, |_record\(node, )\"([A-Z]\w+)\""
+    pattern = r"(?:reason=|event\(claim, |_record\(node, )\"([A-Z]\w+)\""
     recorded = {
         reason
         for path in sources
@@ -254,6 +254,11 @@ def test_every_key_of_ours_is_in_the_table_and_no_other():
         *ROOT.glob("manifests/**/*.yaml"),
     ]
     known = {key for path in sources for key in re.findall(pattern, path.read_text())}
+    known |= {
+        value
+        for value in vars(names).values()
+        if isinstance(value, str) and re.fullmatch(pattern, value)
+    }
 
     assert len(known) > 15
     table = section("reference/options", "Annotations, labels and tags")

@@ -15,10 +15,10 @@ from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.storage_class import StorageClass
 from tests.documents import DOCS
 from webhook.model import pod as pods
+from webhook.model.cluster_view import ClusterView
 from webhook.reviews import claim_rules as claims
 from webhook.reviews import persistent_volume_rules, pod_rules, storage_class_rules
 from webhook.reviews.persistent_volume_rules import Found
-from webhook.reviews.readings import Readings
 
 Json = dict[str, Any]
 FILES = sorted(path for path in DOCS.glob("examples/*.yaml"))
@@ -67,14 +67,14 @@ def test_a_class_works_and_is_in_no_doubt(document: Json):
 @pytest.mark.parametrize("document", of_kind("PersistentVolumeClaim"))
 def test_a_claim_can_be_read_and_is_not_warned_about(document: Json):
     assert msgspec.convert(document, Claim).name == document["metadata"]["name"]
-    answer = claims.judge(document, Readings(), namespace="default")
+    answer = claims.judge(document, ClusterView(), namespace="default")
     assert answer.allowed
     assert not answer.warnings
 
 
 @pytest.mark.parametrize("document", of_kind("Pod"))
 def test_a_pod_is_let_through(document: Json):
-    answer = pod_rules.judge(pods.read(document), Readings(), namespace="default").answer
+    answer = pod_rules.judge(pods.read(document), ClusterView(), namespace="default").answer
 
     assert answer.allowed
 

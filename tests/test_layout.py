@@ -47,19 +47,19 @@ ALLOWED: dict[str, set[str]] = {
     "controller.shared": {"kube", "ec2"},
     "controller.claims": {"controller.shared", "kube"},
     "controller.ownership": {"controller.shared", "ec2"},
-    "controller.tagging": {"controller.shared", "ec2", "classes"},
+    "controller.tagging": {"controller.shared", "ec2"},
     "controller.placement": {
         *("controller.claims", "controller.ownership"),
         *("controller.shared", "kube", "ec2", "classes"),
     },
     "controller.sources": {
         *("controller.claims", "controller.ownership", "controller.placement"),
-        *("controller.tagging", "controller.shared", "kube", "ec2", "classes"),
+        *("controller.shared", "kube", "ec2", "classes"),
     },
     "controller.modifying": {"controller.shared", "kube", "ec2", "classes"},
     "controller.provisioning": {
         *("controller.claims", "controller.ownership", "controller.placement"),
-        *("controller.sources", "controller.tagging", "controller.modifying"),
+        *("controller.sources", "controller.modifying"),
         *("controller.shared", "kube", "ec2", "classes"),
     },
     "controller.attaching": {"controller.shared", "kube", "ec2"},
@@ -74,13 +74,18 @@ ALLOWED: dict[str, set[str]] = {
         *("kube", "ec2", "process", "region"),
     },
     # -- the node plugin, which loads neither boto3 nor kubernetes: it runs on every node
+    "node.requests": set(),
     "node.runtime": set(),
     "node.devices": {"node.runtime"},
-    "node.instance": {"node.runtime", "kube.failures"},
+    "node.instance": {"node.requests", "node.runtime", "kube.failures"},
     "node.formatting": {"node.devices", "node.instance", "node.runtime"},
     "node.metrics": {"node.devices", "node.instance", "node.runtime"},
-    "node.mounting": {"node.devices", "node.formatting", "node.instance", "node.runtime"},
-    "node.csi": {"node.formatting", "node.instance", "node.metrics", "node.mounting"},
+    "node.mounting": {
+        *("node.devices", "node.formatting", "node.instance", "node.requests", "node.runtime"),
+    },
+    "node.csi": {
+        *("node.formatting", "node.instance", "node.metrics", "node.mounting", "node.requests"),
+    },
     "node.settings": {"node.instance", "node.runtime"},
     "node.app": {
         *("node.csi", "node.formatting", "node.instance", "node.metrics", "node.mounting"),
@@ -94,17 +99,14 @@ ALLOWED: dict[str, set[str]] = {
     "webhook.reviews": {"webhook.model", "webhook.metrics", "classes", "inspect", "kube", "ec2"},
     "webhook.repairs": {"webhook.reviews", "webhook.model", "webhook.metrics", "kube"},
     "webhook.certificates": {"webhook.model", "webhook.metrics", "kube"},
-    "webhook.serving": {
-        *("webhook.certificates", "webhook.reviews", "webhook.model", "webhook.metrics"),
-        "process",
-    },
-    "webhook.settings": {"webhook.certificates"},
+    "webhook.serving": {"webhook.settings", "webhook.model", "webhook.metrics", "process"},
+    "webhook.settings": set(),
     "webhook.app": {
         *("webhook.certificates", "webhook.metrics", "webhook.repairs", "webhook.reviews"),
         *("webhook.serving", "webhook.settings"),
         *("kube", "ec2", "process", "region"),
     },
-    "webhook.cli": {"webhook.app", "webhook.certificates", "webhook.settings", "options"},
+    "webhook.cli": {"webhook.app", "webhook.settings", "options"},
     "webhook": set(),
     # -- commands
     "inspect": {
@@ -143,7 +145,7 @@ OUTSIDE = {
     "time",
 }
 # What decides and never acts, by the name of its folder or file.
-RULES = re.compile(r"(^|/)(model/.*|([a-z_]+_)?rules|words|readings|documents)\.py$")
+RULES = re.compile(r"(^|/)(model/.*|node/requests|([a-z_]+_)?(rules|words))\.py$")
 BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.Match)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -16,7 +16,7 @@ from provisioner.sandbox import installation
 from webhook import app
 from webhook import settings as names
 from webhook.cli import serve
-from webhook.reviews import policy_rules
+from webhook.model.review import SUBJECTS
 from webhook.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -329,7 +329,7 @@ def test_a_webhook_points_at_a_path_for_what_it_is_about(hook: Json):
     assert (service["name"], service["namespace"]) == (names.NAME, names.NAMESPACE)
     assert {
         (group, resource) for group in rule["apiGroups"] for resource in rule["resources"]
-    } == policy_rules.SUBJECTS[service["path"]]
+    } == SUBJECTS[service["path"]]
     assert rule["operations"] == (["UPDATE"] if hook["name"].startswith("relabel.") else ["CREATE"])
 
 
@@ -344,7 +344,7 @@ def test_the_sandbox_has_the_same_webhooks_asked_by_url():
 def test_every_path_has_a_webhook():
     paths = [hook["clientConfig"]["service"]["path"] for hook in all_hooks()]
 
-    assert set(paths) == set(policy_rules.SUBJECTS)
+    assert set(paths) == set(SUBJECTS)
 
 
 def test_labelling_may_be_asked_for_again():

@@ -26,15 +26,16 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.kube.lease import Leases, LeaseSettings
 from provisioner.region import Start
-from webhook.certificates.configurations import Configurations
+from webhook.certificates.flow import Rotation
 from webhook.certificates.issuing import Names
-from webhook.certificates.keeper import Keeper
 from webhook.certificates.tls import Contexts
+from webhook.certificates.tls_secret import TlsSecret
+from webhook.certificates.webhook_configurations import Configurations
 from webhook.metrics import WebhookMetrics
 from webhook.repairs.flow import Repairs
 from webhook.reviews.caches import Caches
 from webhook.reviews.handlers import Handlers
-from webhook.reviews.lookup import ZoneLookup
+from webhook.reviews.zone_lookup import ZoneLookup
 from webhook.serving.dispatch import Dispatcher
 from webhook.serving.server import Front, Limits, Rounds
 from webhook.settings import LEASE, NAME, Settings
@@ -63,13 +64,11 @@ class Webhook:
         self._settings = settings
         self._caches = Caches(client, metrics, settings.driver)
         self._lookup = ZoneLookup(Volumes(calls), metrics)
-        contexts = Contexts(settings.callers)
-        self._keeper = Keeper(
-            client,
+        contexts = Contexts(settings.callers.authority)
+        self._rotation = Rotation(
+            TlsSecret(client, namespace=settings.namespace, name=settings.tls_secret),
             contexts,
             metrics,
-            namespace=settings.namespace,
-            secret=settings.tls_secret,
             names=Names.of_service(settings.service, settings.namespace, settings.tls_names),
             registration=Configurations(client, name=NAME) if settings.tls_manage else None,
         )
@@ -111,7 +110,7 @@ class Webhook:
         """Why no API server should ask here, "" when nothing speaks against it."""
         if not self._caches.is_synced:
             return "the caches are not filled yet"
-        return self._keeper.problem() or self._front.problem()
+        return self._rotation.problem() or self._front.problem()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Answer reviews until ``stop`` is set, and those that are under way then.
@@ -145,7 +144,7 @@ class Webhook:
             log.info("started", version=our_version(), driver=driver, strict=strict)
             # Only now: whoever was told of this address by an earlier life asks in vain until a
             # certificate is loaded, and is not told what empty caches say.
-            tasks.create_task(self._keeper.run(), name="certificates")
+            tasks.create_task(self._rotation.run(), name="certificates")
             repairing = tasks.create_task(self._repairs.run(), name="repairs")
             await stop.wait()
             repairing.cancel()

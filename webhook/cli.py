@@ -10,12 +10,12 @@ import click
 from provisioner import logs, options
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import StorageError
-from webhook.certificates.tls import Callers
 from webhook.settings import (
     LISTEN,
     NAME,
     NAMESPACE,
     TLS_SECRET,
+    Callers,
     Settings,
 )
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from provisioner.model.driver import EBS_DRIVER
-from webhook.certificates.tls import Callers
 
 # The names in manifests/webhook: tests/test_webhook_manifests.py compares both.
 NAME = "ebs-webhook"  # of the Service and of both webhook configurations
@@ -11,6 +10,23 @@ NAMESPACE = "ebs-provisioner"
 TLS_SECRET = "ebs-webhook-tls"  # noqa: S105 -- a name
 LEASE = "ebs-webhook-repairs"
 LISTEN = ":8443"
+
+
+@dataclass(frozen=True, slots=True)
+class Callers:
+    """Who may send reviews: by default anyone who reaches the port, as API servers show nothing.
+
+    Attributes:
+        authority: PEM; a caller without a certificate that it signed fails in the handshake. ""
+            for none needed.
+        names: of which the caller's certificate must have one, as common name or DNS name; empty
+            for any.
+        token: what a caller has to send as its bearer token; "" for none needed.
+    """
+
+    authority: str = ""
+    names: frozenset[str] = frozenset()
+    token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +45,7 @@ class Settings:
         tls_secret: name of the certificates' Secret.
         tls_names: further hosts and addresses in certificates.
         tls_manage: False when somebody else, such as cert-manager, writes that Secret.
-        callers: who may ask; everybody by default.
+        callers: who may send reviews; everybody by default.
         metrics_address: of /metrics, /healthz, /readyz; "" for none.
         notice_s: after SIGTERM, while connections are still accepted: until the endpoint is gone
             from the lists of all API servers.

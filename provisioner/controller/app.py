@@ -123,7 +123,7 @@ class Controller:
         sources = self.provisioner.sources
         return [
             *(self.services.watchers, self.unclaimed, self.events, self.orphans, self.extra_tags),
-            *(self.dead_nodes, sources.finalizers, sources.crossings),
+            *(self.dead_nodes, sources.finalizers, sources.cross_zone_clones),
         ]
 
     def still_leading(self) -> bool:

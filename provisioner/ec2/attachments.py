@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from provisioner.ec2 import device_name_rules
 from provisioner.ec2.batches import ask_about
 from provisioner.ec2.calls import Ec2Calls, Gate
 from provisioner.ec2.coalescer import Coalescer
 from provisioner.ec2.limiter import Turn
-from provisioner.model import device
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.ids import is_instance_id
 from provisioner.model.volume import AttachmentState, Instance, InstanceAttachment
@@ -70,7 +70,7 @@ class DeviceBook:
         if mine is None:
             page.bad_until = {n: until for n, until in page.bad_until.items() if until > now}
             taken = {*in_use, *page.by_volume.values(), *page.bad_until}
-            mine = device.choose(taken, page.freed_at)
+            mine = device_name_rules.choose(taken, page.freed_at)
         if mine is None:
             raise Ec2Error(
                 Reason.INSTANCE_FULL,

@@ -18,7 +18,7 @@ from collections.abc import (
 from typing import Any, TypeVar
 
 from provisioner.ec2.errors import is_read
-from provisioner.model.errors import NO_ANSWER, Ec2Error, Reason
+from provisioner.model.errors import NO_ANSWER, UNKNOWN_ID, Ec2Error, Reason
 from provisioner.model.ids import ids_in
 
 # FilterLimitExceeded: "maximum number of filter values specified on a single call is 200".
@@ -31,14 +31,7 @@ NOTHING_PASSES = 32
 
 T = TypeVar("T")
 Call = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
-NOT_THERE = frozenset(
-    {
-        Reason.VOLUME_NOT_FOUND,
-        Reason.INSTANCE_NOT_FOUND,
-        Reason.SNAPSHOT_NOT_FOUND,
-        Reason.NEVER_MODIFIED,
-    }
-)
+_NOT_THERE = UNKNOWN_ID | {Reason.NEVER_MODIFIED}
 
 
 def chunks(ids: Iterable[str], size: int) -> Iterator[list[str]]:
@@ -110,7 +103,7 @@ async def _ask_about(
             if is_of_the_call(failure):
                 raise
             parts += _split(part, failure)
-            if failure.reason in NOT_THERE:
+            if failure.reason in _NOT_THERE:
                 continue
             if len(part) == 1:
                 refused[part[0]] = failure
@@ -156,7 +149,7 @@ def _split(part: list[str], failure: Ec2Error) -> list[list[str]]:
         return []
     named = ids_in(failure.message)
     bad, good = [e for e in part if e in named], [e for e in part if e not in named]
-    if bad and failure.reason in NOT_THERE:
+    if bad and failure.reason in _NOT_THERE:
         return [good] if good else []
     if not good:
         bad, good = [], bad

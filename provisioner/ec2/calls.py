@@ -25,7 +25,7 @@ from provisioner.ec2.credentials import Credentials
 from provisioner.ec2.limiter import Grant, Limiter, Turn, Urgency
 from provisioner.ec2.rates import Rates
 from provisioner.metrics import SharedMetrics
-from provisioner.model.errors import Ec2Error, Outcome, Reason
+from provisioner.model.errors import UNKNOWN_ID, Ec2Error, Outcome, Reason
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -47,8 +47,6 @@ _URGENCIES = {
 }
 # Unclaimed tags are still removed while a process ends, so that the next leader finds none.
 _LAST_CHANGES = frozenset({"DeleteTags"})
-# What is in another Region or account is answered so.
-_GONE = frozenset({Reason.VOLUME_NOT_FOUND, Reason.INSTANCE_NOT_FOUND, Reason.SNAPSHOT_NOT_FOUND})
 
 # The last look before what cannot be undone. One that asks nobody (a ``def``) has decided when it
 # returns. One that has to wait (an ``async def``) holds nothing that others wait for.
@@ -199,7 +197,7 @@ class Ec2Calls:
         self, action: str, failure: Ec2Error, pauses: Iterator[float]
     ) -> float | None:
         """When a failed call is worth another try, None for never."""
-        if failure.reason in _GONE and self.vouch is not None:
+        if failure.reason in UNKNOWN_ID and self.vouch is not None:
             await self.vouch(failure)
         lost = failure.reason in {Reason.REPLY_LOST, Reason.UNREACHABLE}
         return next(pauses, None) if lost and errors.is_read(action) else None

@@ -17,10 +17,12 @@ from typing import Any, Protocol
 import structlog
 from botocore.exceptions import NoCredentialsError
 
+from provisioner.model.backoff import Backoff
+
 LOOK_EVERY_S = 30.0  # botocore renews them 10 to 15 minutes before they expire
 _OLD_S = 300.0  # after such a silence they may have expired: worth a moment's wait
 _WAIT_S = 5.0  # of a call, for the first ones
-_AGAIN_S, _AGAIN_MAX_S = 1.0, 15.0
+_AGAIN = Backoff(1.0, 15.0)
 _NONE = (
     "none are found: neither the environment, a web identity, a container's agent nor a file has "
     "any, nor does the instance's metadata service give some (to pods only with a hop limit of 2, "
@@ -126,7 +128,7 @@ class Credentials:
     def _pause_s(self) -> float:
         if not self.trouble:
             return LOOK_EVERY_S
-        return min(_AGAIN_MAX_S, _AGAIN_S * 2.0**self._failures)
+        return _AGAIN.pause_s(self._failures)
 
     def _look(self) -> None:
         """In a thread of its own."""

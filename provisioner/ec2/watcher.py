@@ -20,7 +20,7 @@ from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.metrics import Metrics
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
-from provisioner.model.errors import Ec2Error, Reason, StorageError
+from provisioner.model.errors import NEEDS_HUMAN, NO_ANSWER, Ec2Error, Reason, StorageError
 from provisioner.model.modification import Initialization, Modification, ModificationState
 from provisioner.model.volume import Volume
 
@@ -41,15 +41,8 @@ REFUSED_AGAIN_S = 60.0
 _OPTIMIZING_MOST_S = 30.0
 # EC2's word about an initialization can be five minutes old; aws-ebs-csi-driver asks in 2 minutes.
 _INITIALIZING_S = (1.0, 120.0)
-_PASSES = frozenset(
-    {
-        Reason.NOT_LEADING,
-        Reason.REPLY_LOST,
-        Reason.THROTTLED,
-        Reason.TIMED_OUT,
-        Reason.UNREACHABLE,
-    }
-)
+# Passes by itself, so users hear of it only when it lasts.
+_PASSES = NO_ANSWER - NEEDS_HUMAN
 
 _log = structlog.get_logger(__name__)
 

@@ -1,7 +1,7 @@
-"""``ebs-provisioner class check``: reads a class from a file or the cluster, and tells of it.
+"""``ebs-provisioner class check``: reads a class from a file or the cluster, and reports on it.
 
-A file alone needs no cluster. Where the cluster is asked, it is asked for the class, the nodes and
-on which of them the driver is registered; EC2 is never asked.
+A file needs no cluster. Of the cluster, it reads the class, the nodes and the CSINodes. It never
+asks EC2.
 """
 
 import re
@@ -15,26 +15,26 @@ import msgspec
 import yaml
 
 from provisioner.inspect import class_check_rules as rules
-from provisioner.inspect.class_check_rules import Check, Findings, Located
+from provisioner.inspect.class_check_rules import Check, Findings, NodeZone
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.storage_class import StorageClass
 
 STANDARD_INPUT = "-"
 _ENDINGS = (".yaml", ".yml", ".json")
 _KIND = "StorageClass"
-_QUOTES = "parameters are texts: numbers, true and false have to stand in quotes"
+_QUOTES = "parameters are strings: put numbers, true and false in quotes"
 _UNQUOTED = re.compile(r"Expected `str`, got `(int|float|bool)` - at .*`\$\.parameters.*`")
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the command was asked.
+    """The arguments of the command.
 
     Attributes:
         what: a file, ``-`` for standard input, or the name of a class in the cluster.
-        kubeconfig: the cluster; None for the usual one, and for none at all with a file.
-        driver: whose classes these are, besides in-tree ones.
-        default_file_system: of the controller, for classes that name none.
+        kubeconfig: the cluster; None for the default one, or for none with a file.
+        driver: the driver whose classes are checked, besides in-tree ones.
+        default_file_system: the controller's, for classes that name none.
     """
 
     what: str
@@ -44,7 +44,7 @@ class Question:
 
     @property
     def is_file(self) -> bool:
-        """Whether a file is meant: names of classes hold no slash, and rarely end like files."""
+        """Whether a file is meant: names of classes have no slash, and rarely end like files."""
         what = self.what
         return what == STANDARD_INPUT or "/" in what or what.endswith(_ENDINGS)
 
@@ -57,7 +57,7 @@ async def answer(question: Question) -> tuple[list[str], bool]:
         KubeError: the cluster cannot be asked, or has no such class.
     """
     classes = read_file(question.what) if question.is_file else []
-    nodes: list[Located] | None = None
+    nodes: list[NodeZone] | None = None
     if not question.is_file or question.kubeconfig is not None:
         found, nodes = await _read_cluster(question)
         classes = [found] if found is not None else classes
@@ -65,19 +65,19 @@ async def answer(question: Question) -> tuple[list[str], bool]:
     sound = True
     for each in classes:
         if not each.is_of(question.driver):
-            lines.append(f"class {each.name} ({each.provisioner}): of another driver")
+            lines.append(f"class {each.name} ({each.provisioner}): belongs to another driver")
             continue
         check = rules.check(each, default_file_system=question.default_file_system, nodes=nodes)
-        lines += told(each, check)
+        lines += report(each, check)
         sound = sound and check.findings.works
     return lines, sound
 
 
 def read_file(name: str) -> list[StorageClass]:
-    """The classes in a file of YAML or JSON; other objects in it are passed over.
+    """The classes in a file of YAML or JSON; other objects in it are skipped.
 
     Raises:
-        ValueError: it cannot be read, or holds no class.
+        ValueError: it cannot be read, or has no class.
     """
     where = "standard input" if name == STANDARD_INPUT else name
     try:
@@ -88,18 +88,18 @@ def read_file(name: str) -> list[StorageClass]:
     objects = [each for document in documents for each in _objects(document)]
     classes = [each for each in objects if each.get("kind") == _KIND]
     if not classes:
-        raise ValueError(f"{where}: there is no {_KIND} in it")
+        raise ValueError(f"{where}: contains no {_KIND}")
     return [_class_of(each, where) for each in classes]
 
 
-def told(storage_class: StorageClass, check: Check) -> list[str]:
-    """What is said of one class, line by line."""
+def report(storage_class: StorageClass, check: Check) -> list[str]:
+    """The report on one class, line by line."""
     found = check.findings
     blocks = {
         "parameters": check.effects,
         "claims": check.sizes,
         "impossible": [("", text) for text in found.impossible],
-        "in doubt": [("", text) for text in found.doubts],
+        "doubts": [("", text) for text in found.doubts],
     }
     lines = [f"class {storage_class.name} ({storage_class.provisioner}): {_verdict(found)}"]
     for title, rows in blocks.items():
@@ -112,8 +112,8 @@ def _verdict(found: Findings) -> str:
     if found.impossible:
         return "can never work"
     if not found.works:
-        return "this controller refuses it"
-    return "works, but see below" if found.doubts else "sound"
+        return "refused by this controller"
+    return "works, with doubts" if found.doubts else "works"
 
 
 def _aligned(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -135,13 +135,13 @@ def _class_of(document: dict[str, Any], where: str) -> StorageClass:
     try:
         return msgspec.convert(document, StorageClass)
     except msgspec.ValidationError as error:
-        told = str(error)
-        advice = f"; {_QUOTES}" if _UNQUOTED.fullmatch(told) else ""
-        raise ValueError(f"{where}: a {_KIND}: {told}{advice}") from error
+        wrong = str(error)
+        advice = f"; {_QUOTES}" if _UNQUOTED.fullmatch(wrong) else ""
+        raise ValueError(f"{where}: invalid {_KIND}: {wrong}{advice}") from error
 
 
-async def _read_cluster(question: Question) -> tuple[StorageClass | None, list[Located]]:
-    # kubernetes costs a quarter of a second, and a file needs none of it
+async def _read_cluster(question: Question) -> tuple[StorageClass | None, list[NodeZone]]:
+    # Importing kubernetes takes a quarter of a second, and a file does not need it.
     from provisioner.kube.client import KubeClient  # noqa: PLC0415
     from provisioner.kube.resources import CSI_NODES, NODES, STORAGE_CLASSES  # noqa: PLC0415
 
@@ -151,10 +151,10 @@ async def _read_cluster(question: Question) -> tuple[StorageClass | None, list[L
             found = await client.get(STORAGE_CLASSES, question.what)
         nodes = await client.list(NODES)
         csi_nodes = await client.list(CSI_NODES)
-    return found, located(nodes.items, csi_nodes.items, question.driver)
+    return found, node_zones(nodes.items, csi_nodes.items, question.driver)
 
 
-def located(nodes: Sequence[Node], csi_nodes: Sequence[CsiNode], driver: str) -> list[Located]:
+def node_zones(nodes: Sequence[Node], csi_nodes: Sequence[CsiNode], driver: str) -> list[NodeZone]:
     """Where nodes are, and on which of them the driver is registered."""
     registered = {each.name for each in csi_nodes if each.driver(driver) is not None}
-    return [rules.located(node.labels, has_driver=node.name in registered) for node in nodes]
+    return [rules.node_zone(node.labels, has_driver=node.name in registered) for node in nodes]

@@ -1,8 +1,7 @@
-"""``ebs-provisioner volumes``: reads the API server and EC2 live, changes neither.
+"""``ebs-provisioner volumes``: reads the API server and EC2, and changes neither.
 
-Kubernetes tells what is wanted, EC2 what there is; where they differ, both are shown. What EC2
-has is asked for after what Kubernetes wants, so that a volume that is in the table's first
-columns and not in EC2 really is missing.
+Kubernetes has what is requested, EC2 what exists; if they differ, both are shown. EC2 is read
+after Kubernetes, so a volume that is shown as "not in EC2" really is missing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,12 +37,12 @@ _APART = "   "
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the command was asked.
+    """The arguments of the command.
 
     Attributes:
         namespace: of the claims whose volumes are shown; "" for all volumes.
-        kubeconfig: the cluster; None for the usual one.
-        driver: whose volumes these are, besides in-tree ones.
+        kubeconfig: the cluster; None for the default one.
+        driver: the driver whose volumes are shown, besides in-tree ones.
         region: of EC2; None for AWS_REGION, or that of the Nodes or of this instance.
     """
 
@@ -58,8 +57,8 @@ class Allowance:
     """How often a volume may still be modified.
 
     Attributes:
-        left: modifications that EC2 would still take, counted over 24 hours.
-        until: when there is one more; None when none was used up.
+        left: modifications that EC2 still accepts, counted over 24 hours.
+        until: when there is one more; None if none was used.
     """
 
     left: int
@@ -67,15 +66,15 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What one row is made of.
+class Row:
+    """The data of one row.
 
     Attributes:
-        persistent_volume: whose volume it is.
+        persistent_volume: the PersistentVolume that names the volume.
         volume_id: the volume that it names.
-        claim: the claim that it is bound to, None when there is none, or not any more.
-        volume: as EC2 shows it; None when EC2 does not know it.
-        modification: the latest one; None when EC2 tells of none.
+        claim: the claim that it is bound to; None if there is none, or it is gone.
+        volume: as EC2 shows it; None if EC2 does not know it.
+        modification: the latest one; None if EC2 shows none.
         allowance: how often it may still be modified.
         pending: its snapshots that are not completed.
     """
@@ -102,7 +101,7 @@ async def answer(question: Question) -> list[str]:
     wanted = _wanted(found.items, question)
     calls = Ec2Calls.connect(region=region, metrics=Metrics())
     try:
-        seen = await _look(calls, wanted, claims.items)
+        seen = await _read_ec2(calls, wanted, claims.items)
     finally:
         await calls.close()
     return list(lines(seen))
@@ -111,7 +110,7 @@ async def answer(question: Question) -> list[str]:
 def _wanted(
     every: Sequence[PersistentVolume], question: Question
 ) -> list[tuple[PersistentVolume, str]]:
-    """Persistent volumes that are to be shown, each with its volume; two may name the same one."""
+    """The PersistentVolumes to show, each with its volume; two may name the same one."""
     found: list[tuple[PersistentVolume, str]] = []
     for each in every:
         ref = each.spec.claim_ref
@@ -121,10 +120,10 @@ def _wanted(
     return found
 
 
-async def _look(
+async def _read_ec2(
     calls: Ec2Calls, wanted: Sequence[tuple[PersistentVolume, str]], claims: Sequence[Claim]
-) -> list[Seen]:
-    """Ask EC2 for all of them, by filters: no odd id then fails the others."""
+) -> list[Row]:
+    """Ask EC2 for all of them. Filters are used, because a bad id would fail a call for all."""
     if not wanted:
         return []
     ids = sorted({volume_id for _, volume_id in wanted})
@@ -136,7 +135,7 @@ async def _look(
     by_key = {claim.key: claim for claim in claims}
     now = datetime.now(UTC)
     return [
-        Seen(
+        Row(
             persistent_volume=each,
             volume_id=volume_id,
             claim=_claim(each, by_key),
@@ -166,13 +165,13 @@ def _allowance(
         persistent_volume_uid=persistent_volume.uid,
         volume_id=volume_id,
     )
-    ledger = ledger.believed(now)
+    ledger = ledger.plausible(now)
     return Allowance(ledger.left(latest, now), ledger.more_at(latest, now))
 
 
-def lines(seen: Sequence[Seen]) -> Iterator[str]:
-    """The table, line by line, sorted by claim; columns are as wide as they have to be."""
-    cells = (_cells(each) for each in sorted(seen, key=_place))
+def lines(seen: Sequence[Row]) -> Iterator[str]:
+    """The table, line by line, sorted by claim; columns are as wide as their longest cell."""
+    cells = (_cells(each) for each in sorted(seen, key=_sort_key))
     rows = [HEADINGS, *(tuple(map(printable, row)) for row in cells)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -181,17 +180,17 @@ def lines(seen: Sequence[Seen]) -> Iterator[str]:
 
 
 def is_of(persistent_volume: PersistentVolume, claim: Claim) -> bool:
-    """Whether a persistent volume is bound to this claim, and not to an older one of its name."""
+    """Whether a PersistentVolume is bound to this claim, not to an older one of the same name."""
     ref = persistent_volume.spec.claim_ref
     return ref is not None and ref.uid in {claim.uid, ""}
 
 
-def _place(seen: Seen) -> tuple[bool, str, str]:
+def _sort_key(seen: Row) -> tuple[bool, str, str]:
     claim = _claim_cell(seen)
     return claim == NOTHING, claim, seen.persistent_volume.name
 
 
-def _cells(seen: Seen) -> tuple[str, ...]:
+def _cells(seen: Row) -> tuple[str, ...]:
     volume = seen.volume
     return (
         _claim_cell(seen),
@@ -209,7 +208,7 @@ def _cells(seen: Seen) -> tuple[str, ...]:
     )
 
 
-def _claim_cell(seen: Seen) -> str:
+def _claim_cell(seen: Row) -> str:
     ref = seen.persistent_volume.spec.claim_ref
     if ref is None:
         return NOTHING
@@ -217,17 +216,17 @@ def _claim_cell(seen: Seen) -> str:
     return name if seen.claim is not None else f"{name} (gone)"
 
 
-def _size(seen: Seen) -> str:
-    """EC2's size, and what the claim wants beyond it."""
-    asked_gib = _asked_gib(seen.claim)
+def _size(seen: Row) -> str:
+    """EC2's size, and the claim's if it is larger."""
+    requested_gib = _requested_gib(seen.claim)
     if seen.volume is None:
         return NOTHING
     size_gib = seen.volume.size_gib
-    return f"{size_gib}Gi" if asked_gib <= size_gib else f"{size_gib}Gi->{asked_gib}Gi"
+    return f"{size_gib}Gi" if requested_gib <= size_gib else f"{size_gib}Gi->{requested_gib}Gi"
 
 
-def _asked_gib(claim: Claim | None) -> int:
-    """In whole GiB, as EC2 counts; 0 when nothing that can be read is asked for."""
+def _requested_gib(claim: Claim | None) -> int:
+    """The claim's request in whole GiB, as EC2 counts; 0 if there is none that can be read."""
     if claim is None:
         return 0
     try:
@@ -253,7 +252,7 @@ def _modification(modification: Modification | None) -> str:
 def _allowance_cell(allowance: Allowance) -> str:
     if allowance.until is None:
         return str(allowance.left)
-    # The way the API server writes times, to the minute; rounding down would promise too much.
+    # As the API server writes times, rounded up to the minute: rounding down would be too early.
     until = allowance.until.astimezone(UTC)
     minutes = -(-until.timestamp() // 60)
     return f"{allowance.left} until {datetime.fromtimestamp(minutes * 60, UTC):%Y-%m-%dT%H:%MZ}"

@@ -23,7 +23,8 @@ import structlog
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import EVENTS
 from provisioner.metrics import SharedMetrics
-from provisioner.model.errors import OUTAGE, KubeError, Reason
+from provisioner.model.backoff import Backoff
+from provisioner.model.errors import RETRY_SOON, KubeError, Reason
 from provisioner.model.meta import KubeObject
 
 SIMILAR_MAX = 10
@@ -35,8 +36,7 @@ _COMBINED = "(combined from similar events): "
 # Few, so that 1,000 events leave the connections and the API server to 1,000 volumes.
 WRITERS = 3
 QUEUE_MAX = 5000
-_RETRY_S = 1.0
-_RETRY_MAX_S = 30.0
+_RETRY = Backoff(1.0, 30.0)
 _KEPT_S = 3600.0  # the API server itself drops events after an hour
 _KEPT_FORBIDDEN_S = 60.0
 _MESSAGE_MAX = 1024  # events.k8s.io refuses more
@@ -313,7 +313,7 @@ class EventRecorder:
         if series.failing_since is None:
             series.failing_since = loop.time()
         if loop.time() - series.failing_since < _kept_s(exc):
-            wait_s = min(_RETRY_S * 2.0 ** min(series.tries, 16), _RETRY_MAX_S)
+            wait_s = _RETRY.pause_s(series.tries)
             series.tries += 1
             due = loop.call_later(max(wait_s, exc.retry_after_s or 0.0), self._try_again, series)
             self._later[id(series)] = series, due
@@ -357,7 +357,7 @@ def _kept_s(exc: KubeError) -> float:
     """How long an event that failed so is tried again."""
     if exc.reason is Reason.FORBIDDEN and _NEVER_AGAIN not in exc.message:
         return _KEPT_FORBIDDEN_S
-    return _KEPT_S if exc.reason in OUTAGE else 0.0
+    return _KEPT_S if exc.reason in RETRY_SOON else 0.0
 
 
 def _is_over(series: Series) -> None:

@@ -31,12 +31,13 @@ from provisioner.kube.resources import Projection, Resource, T, whole
 from provisioner.kube.store import Handler, Indexer, Store, is_above, is_past
 from provisioner.kube.wire import Listing, WatchLine
 from provisioner.metrics import SharedMetrics
+from provisioner.model.backoff import Backoff
 from provisioner.model.errors import KubeError, Reason, StorageError
 
 # client-go asks for 5 to 10 minutes; spread so that kinds do not reconnect together.
 _WATCH_MIN_S, _WATCH_MAX_S = 300, 600
 # client-go waits up to 30 s; new claims would wait as long after an API server has come back.
-_BACKOFF_BASE_S, _BACKOFF_CAP_S = 0.2, 10.0
+_BACKOFF = Backoff(0.2, 10.0)
 _TOO_SHORT_S = 1.0  # a watch that ends sooner and showed nothing is a failure
 # ``catch_up``: so many objects are listed if they are quiet; 5 ms of the API server's CPU.
 _FEW = 500
@@ -391,9 +392,9 @@ class Informer(Generic[T]):
         return exc.retry_after_s or 0.0
 
     def _backoff_s(self) -> float:
-        ceiling = min(_BACKOFF_CAP_S, _BACKOFF_BASE_S * 2.0 ** min(self._failures, 16))
+        pause_s = _BACKOFF.jittered_s(self._failures, random.random())  # noqa: S311 -- no secret
         self._failures += 1
-        return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 -- no secret
+        return pause_s
 
 
 async def _in_slices(work: Iterator[None]) -> None:

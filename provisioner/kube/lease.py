@@ -32,7 +32,7 @@ import structlog
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import Resource
 from provisioner.metrics import SharedMetrics
-from provisioner.model.errors import KubeError, Reason
+from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason
 from provisioner.model.leadership import Epoch
 from provisioner.model.meta import KubeObject
 from provisioner.model.names import LED_SINCE
@@ -161,7 +161,7 @@ class HeldLease:
                 return True
         except KubeError as exc:
             # Our own write whose answer was lost, an edited label, a deleted lease, or a thief.
-            if exc.reason not in {Reason.CONFLICT, Reason.OBJECT_NOT_FOUND}:
+            if exc.reason not in CHANGED_MEANWHILE:
                 raise
         await self.look()
         return await self.take()

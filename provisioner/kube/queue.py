@@ -21,8 +21,9 @@ from structlog.contextvars import clear_contextvars
 
 from provisioner import clock
 from provisioner.metrics import SharedMetrics
+from provisioner.model.backoff import Backoff
 from provisioner.model.decision import Later, Next, Settled, WhenWoken
-from provisioner.model.errors import OUTAGE, Reason, StorageError
+from provisioner.model.errors import RETRY_SOON, Reason, StorageError
 
 # float and None: as flows answered before ``Next``.
 Handler = Callable[[str], Awaitable[Next | float | None]]
@@ -71,15 +72,15 @@ class KeyedQueue:
         base_s: float = 1.0,
         cap_s: float = 300.0,
         outage_cap_s: float = 30.0,
-        soon: frozenset[Reason] = OUTAGE,
+        soon: frozenset[Reason] = RETRY_SOON,
         random: Callable[[], float] = random.random,
     ) -> None:
         self.name = name
         self._handler = handler
         self._metrics = metrics
         self._base_s = base_s
-        self._cap_s = cap_s
-        self._outage_cap_s = outage_cap_s
+        self._backoff = Backoff(base_s, cap_s)
+        self._outage_backoff = Backoff(base_s, min(cap_s, outage_cap_s))
         self._soon = soon
         self._random = random
         self._entries: dict[str, _Entry] = {}
@@ -235,9 +236,8 @@ class KeyedQueue:
     def _failed(self, key: str, entry: _Entry, exc: BaseException) -> float:
         """Log and count a failure; the seconds until the next try."""
         outage = isinstance(exc, StorageError) and exc.reason in self._soon
-        cap_s = min(self._cap_s, self._outage_cap_s) if outage else self._cap_s
-        ceiling = min(cap_s, self._base_s * 2.0 ** min(entry.failures, 32))
-        wait_s = ceiling * (0.5 + 0.5 * self._random())
+        backoff = self._outage_backoff if outage else self._backoff
+        wait_s = backoff.jittered_s(entry.failures, self._random())
         entry.failures += 1
         reason = "Bug"
         if isinstance(exc, StorageError) and exc.reason is Reason.NOT_LEADING:

@@ -70,7 +70,7 @@ class Ledger:
         written = _Written(persistent_volume_uid, volume_id, self.starts)
         return msgspec.json.encode(written).decode()
 
-    def believed(self, now: datetime) -> "Ledger":
+    def plausible(self, now: datetime) -> "Ledger":
         """Without what a clock that was far ahead has noted: EC2 has refused those calls.
 
         It takes none whose time is wrong by more than ``_SKEW``, and it takes ours, so the clocks
@@ -94,21 +94,23 @@ class Ledger:
             return replace(self, starts=self.starts[:-1])
         return self
 
-    def taken_back(self) -> "Ledger":
+    def without_last(self) -> "Ledger":
         """Without the last entry: EC2 has refused it for certain."""
         return replace(self, starts=self.starts[:-1])
 
-    def again(self, now: datetime) -> "Ledger":
-        """With the last entry's time set anew: EC2 has throttled the call, and it goes only now."""
+    def with_last_at(self, now: datetime) -> "Ledger":
+        """With the last entry at this time: EC2 has throttled the call, and it is sent only now."""
         last = self.starts[-1]
         return replace(
             self, starts=(*self.starts[:-1], msgspec.structs.replace(last, at=now.astimezone(UTC)))
         )
 
-    def begun(self, request: ModifyRequest, latest: Modification | None, now: datetime) -> "Ledger":
+    def with_next(
+        self, request: ModifyRequest, latest: Modification | None, now: datetime
+    ) -> "Ledger":
         """With one more, about to be sent; what counts no more is left out."""
         counted = tuple(each for each in self.settled(latest, now).starts if now - each.at < WINDOW)
-        start = Start(now.astimezone(UTC), name_of(latest), asked(request))
+        start = Start(now.astimezone(UTC), name_of(latest), summary(request))
         return replace(self, starts=(*counted[1 - _KEPT :], start))
 
     def times(self, latest: Modification | None, now: datetime) -> list[datetime]:
@@ -141,7 +143,7 @@ def name_of(modification: Modification | None) -> str:
     return began.astimezone(UTC).isoformat() if began is not None else "unknown"
 
 
-def asked(request: ModifyRequest) -> str:
+def summary(request: ModifyRequest) -> str:
     """What is changed, for people: ``20 GiB, gp3, 4000 IOPS, 250 MiB/s``."""
     parts = (
         f"{request.size_gib} GiB" if request.size_gib is not None else "",

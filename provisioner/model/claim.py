@@ -126,7 +126,7 @@ class Claim(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
         return data_source.parse(self._ours(PINNED_SOURCE))
 
     @property
-    def crossing_volume_id(self) -> str:
+    def cross_zone_volume_id(self) -> str:
         """The volume of which a snapshot may have been begun, to clone it elsewhere, or ""."""
         return self._ours(CROSS_ZONE_VOLUME)
 

@@ -106,9 +106,12 @@ class Reason(StrEnum):
     IOPS_RAISED = "IopsRaised"
 
 
-# Nobody has refused: somebody was away, overloaded, or did not know us yet. Work goes on soon after
-# they are back. (A throttle is Kubernetes' own: those of EC2 end in the limiter.)
-OUTAGE = frozenset(
+# Sets of reasons, named for what follows from them. A set that one story alone knows is there.
+
+# An outage: nobody refused the request, somebody was away, overloaded or did not accept our
+# credentials. Flows retry within half a minute. (THROTTLED is the API server's: the limiter
+# handles EC2's.)
+RETRY_SOON = frozenset(
     {
         Reason.UNREACHABLE,
         Reason.TIMED_OUT,
@@ -118,12 +121,18 @@ OUTAGE = frozenset(
         Reason.CREDENTIALS_INVALID,
     }
 )
-# There is no answer to the question, neither yes nor no; also where it was not sent.
-NO_ANSWER = OUTAGE | {Reason.NOT_LEADING}
-# EC2 makes only so many at a time, and this one later.
-TURNS = frozenset({Reason.COPY_RATE, Reason.SNAPSHOT_RATE, Reason.INITIALIZATION_RATE})
-# Nothing that waiting cures: the user is told even if it is only a look that fails.
+# Neither yes nor no: nothing may be concluded, and the same request is sent again.
+NO_ANSWER = RETRY_SOON | {Reason.NOT_LEADING}
+# Waiting does not help: the user is told, even if only a read failed.
 NEEDS_HUMAN = frozenset({Reason.PERMISSION_DENIED, Reason.CREDENTIALS_INVALID})
+# EC2 limits how many run at a time: the request waits for its turn, which is no failure.
+RATE_LIMITED = frozenset({Reason.COPY_RATE, Reason.SNAPSHOT_RATE, Reason.INITIALIZATION_RATE})
+# EC2 does not know an id: it is gone, not visible yet, or of another Region or account.
+UNKNOWN_ID = frozenset(
+    {Reason.VOLUME_NOT_FOUND, Reason.INSTANCE_NOT_FOUND, Reason.SNAPSHOT_NOT_FOUND}
+)
+# A Kubernetes object was changed or deleted since it was read: read it again, then decide.
+CHANGED_MEANWHILE = frozenset({Reason.CONFLICT, Reason.OBJECT_NOT_FOUND})
 
 
 class StorageError(Exception):

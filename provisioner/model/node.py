@@ -7,6 +7,7 @@ import msgspec
 from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.taint import CORDONED, Taint
 
+TYPE_LABEL = "node.kubernetes.io/instance-type"
 _READY = "Ready"
 # aws:///us-east-1a/i-0123 of a cloud controller; some leave out the zone or the cloud.
 _INSTANCE_ID = re.compile(r"(?:^|/)(i-[0-9a-f]+)$")

@@ -18,18 +18,18 @@ from provisioner.node.csi.server import service
 from provisioner.node.csi.service import NodeService, Requests
 from provisioner.node.formatting.format import Consents
 from provisioner.node.instance.drain import drain
-from provisioner.node.instance.info import Foreign, Info
+from provisioner.node.instance.info import ForeignVolumes, Info
 from provisioner.node.instance.kube import NodeKube
 from provisioner.node.instance.metadata import ENDPOINT, Imds, Metadata
 from provisioner.node.metrics import collector
 from provisioner.node.metrics.collector import VolumeCollector, VolumeNames
 from provisioner.node.metrics.counters import NodeMetrics
-from provisioner.node.mounting.forgotten import Forgotten
-from provisioner.node.mounting.mounted import Expander, Usages
+from provisioner.node.mounting.expand import Expander, Usages
+from provisioner.node.mounting.leaked_mounts import LeakedMounts
 from provisioner.node.mounting.publish import Publisher
 from provisioner.node.mounting.stage import Stager
 from provisioner.node.mounting.tools import Tools
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.blocking import BlockingCalls
 from provisioner.node.runtime.programs import Programs, check_kernel
 from provisioner.node.settings import NodeSettings
 
@@ -63,24 +63,24 @@ class Node:
         self._settings = settings
         self._is_lost = False
         self._is_another = asyncio.Event()
-        self._metadata = Metadata(imds, kube, settings.roots, on_other=self._is_another.set)
+        self._metadata = Metadata(imds, kube, settings.dirs, on_other=self._is_another.set)
         self._tools = tools = Tools.made(
-            settings.roots,
+            settings.dirs,
             settings.kubelet_dir,
             kube=kube,
             metadata=self._metadata,
             consents=Consents(kube),
             programs=Programs(),
-            patience=Patience(),
+            blocking=BlockingCalls(),
             is_legacy_xfs=settings.legacy_xfs,
         )
-        self._forgotten = Forgotten(kube, tools, settings.stages)
-        few = Patience(collector.PATIENCE_S)
-        self.volumes = VolumeCollector(tools.devices, VolumeNames(kube), patience=few)
+        self._leaked = LeakedMounts(kube, tools, settings.stages)
+        short = BlockingCalls(collector.DISK_TIMEOUT_S)
+        self.volumes = VolumeCollector(tools.devices, VolumeNames(kube), blocking=short)
         metrics.registry.register(self.volumes)
         metrics.programs.set_function(lambda: len(tools.programs.running()))
         metrics.growths_failed.set_function(lambda: tools.growth.failed)
-        foreign = Foreign(kube, self._metadata, tools.devices.volumes)
+        foreign = ForeignVolumes(kube, self._metadata, tools.devices.volumes)
         node = NodeService(
             Requests(str(settings.kubelet_dir)),
             stager=Stager(tools),
@@ -132,7 +132,7 @@ class Node:
             stopping = tasks.create_task(stop.wait(), name="stop")
             sockets = [tasks.create_task(each.lost()) for each in (self._csi, self._registry)]
             keeping = [
-                tasks.create_task(self._forgotten.keep(), name="forgotten"),
+                tasks.create_task(self._leaked.keep(), name="leaked mounts"),
                 tasks.create_task(self._metadata.keep(), name="metadata"),
                 tasks.create_task(self._keep_registered(), name="registered"),
             ]
@@ -233,7 +233,7 @@ async def drained(settings: NodeSettings, *, timeout_s: float) -> None:
         StorageError: it uses some after ``timeout_s``, or the API server is not configured.
     """
     async with _kube(settings) as kube:
-        await drain(kube, settings.roots, settings.stages, timeout_s=timeout_s)
+        await drain(kube, settings.dirs, settings.stages, timeout_s=timeout_s)
 
 
 def _kube(settings: NodeSettings) -> NodeKube:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.node.instance.volume_limit_rules import LimitOptions
-from provisioner.node.runtime.sysfs import Roots
+from provisioner.node.runtime.sysfs import SystemDirs
 
 if TYPE_CHECKING:  # it loads aiohttp, for which commands.py makes room first
     from provisioner.node.instance.kube import ApiServer
@@ -41,7 +41,7 @@ class NodeSettings:
     legacy_xfs: bool = False
     limits: LimitOptions = field(default_factory=LimitOptions)
     drain_s: float = 85.0
-    roots: Roots = field(default_factory=Roots)
+    dirs: SystemDirs = field(default_factory=SystemDirs)
 
     @property
     def csi_socket(self) -> Path:

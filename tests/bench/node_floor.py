@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from provisioner.model.node_requests import AccessMode, Capability
 from provisioner.node.formatting.blank_rules import stretches
 from provisioner.node.formatting.file_system_rules import check_command, mkfs_command
 from provisioner.node.formatting.rules import BLKID
 from provisioner.node.mounting.rules import mount_options
+from provisioner.node.requests import AccessMode, Capability
 from provisioner.node.runtime.programs import PATH
 
 _CHUNK_BYTES = 1024 * 1024

@@ -23,8 +23,8 @@ def read(number: int) -> tuple[bytes, str, review.Request]:
 @pytest.mark.parametrize("number", [0, 1, 29, 30, 123_456])
 def test_a_review_names_its_own_pod_and_two_claims_of_one_zone(number):
     head, uid, request = read(number)
-    wanted = rules.wanted(pods.read(request.object or {}), request.namespace)
-    ordinals = [int(key.removeprefix("default/data-")) for key in wanted.claims]
+    references = rules.references(pods.read(request.object or {}), request.namespace)
+    ordinals = [int(key.removeprefix("default/data-")) for key in references.claims]
 
     assert head.startswith(b"POST /validate/pods?timeout=2s HTTP/1.1\r\n")
     assert (request.uid, request.subject, request.operation) == (uid, "pods", "CREATE")

@@ -25,7 +25,7 @@ from tests.bench.webhook_world import CONFIGURATIONS, NAMESPACE, SECRETS, Served
 from tests.bench.world import World
 from tests.webhook import pairs
 from webhook import cli
-from webhook.certificates import issuing, keeper, tls_secret
+from webhook.certificates import flow, issuing, tls_secret
 from webhook.certificates.issuing import Names
 from webhook.certificates.rotation_rules import Pair, Waits
 from webhook.settings import NAME, TLS_SECRET
@@ -177,7 +177,7 @@ def _told(bundle: bytes) -> str:
 
 if __name__ == "__main__":
     with mock.patch.object(
-        keeper,
+        flow,
         "Waits",
         partial(Waits, settle_s=HASTY.settle_s),
     ):

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from provisioner.model.instance_identity import TYPE_LABEL
 from provisioner.model.names import ATTACHMENT_LIMIT
+from provisioner.model.node import TYPE_LABEL
 from tests.cluster import bare_nodes
 from tests.cluster.background import Background
 from tests.cluster.bare_nodes import Nodes

@@ -41,9 +41,9 @@ async def test_a_class_is_held_against_the_zones_of_the_nodes(
         await api.delete(f"{CLASSES}/{name}")
 
     assert (code, err) == (0, "")
-    assert out.startswith(f"class {name} ({DRIVER}): works, but see below\n")
+    assert out.startswith(f"class {name} ({DRIVER}): works, with doubts\n")
     assert "allowedTopologies name us-east-1q, where no node is" in out
-    assert f"it binds at once, so volumes may be made in {A} or us-east-1q" in out
+    assert f"it binds immediately, so volumes may be created in {A} or us-east-1q" in out
 
 
 async def test_a_class_that_is_not_there_is_one_line(sandbox: Sandbox):

@@ -15,11 +15,11 @@ from provisioner.model.errors import KubeError, Reason
 from provisioner.model.names import FORMAT_CONSENT
 from provisioner.node.formatting.format import Consents
 from provisioner.node.formatting.rules import Consent
-from provisioner.node.instance.info import Foreign, Info
+from provisioner.node.instance.info import ForeignVolumes, Info
 from provisioner.node.instance.kube import ApiServer, NodeKube
 from provisioner.node.instance.metadata import Metadata
 from provisioner.node.instance.volume_limit_rules import LimitOptions
-from provisioner.node.runtime.sysfs import Roots
+from provisioner.node.runtime.sysfs import SystemDirs
 from provisioner.sandbox import credentials
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.installation import install_node
@@ -158,12 +158,12 @@ async def test_consent_is_read_from_the_persistent_volume(kube: NodeKube, volume
 async def test_kubelet_is_told_of_a_node_without_a_metadata_service(
     kube: NodeKube, volume: Volume, sandbox: Sandbox, tmp_path: Path
 ):
-    metadata = Metadata(None, kube, Roots(sys=tmp_path))
+    metadata = Metadata(None, kube, SystemDirs(sys=tmp_path))
 
     async def seen() -> frozenset[str]:
         return frozenset({"vol-root", "vol-foreign", volume.id})
 
-    foreign = Foreign(kube, metadata, seen)
+    foreign = ForeignVolumes(kube, metadata, seen)
 
     found = await Info(kube, metadata, foreign, LimitOptions()).get()
 

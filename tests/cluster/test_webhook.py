@@ -214,7 +214,7 @@ async def test_a_doubtful_class_is_warned_about(store: Store):
     with pytest.raises(SandboxError) as warned:
         await kubectl(store.sandbox.plane, *dry, text=json.dumps(described_class(store)))
 
-    assert f'storageclass "{store.namespace}-class": it binds at once' in str(warned.value)
+    assert f'storageclass "{store.namespace}-class": it binds immediately' in str(warned.value)
     assert "WaitForFirstConsumer" in str(warned.value)
 
 

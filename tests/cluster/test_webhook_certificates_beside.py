@@ -14,7 +14,7 @@ from provisioner.sandbox.up import Sandbox
 from tests.cluster.background import Background
 from tests.cluster.keepers import CONFIGURATIONS, PLURALS, Keep, data_of, issued
 from tests.cluster.replicas import eventually
-from webhook.certificates.configurations import Configurations
+from webhook.certificates.webhook_configurations import Configurations
 from webhook.model.review import Json
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -24,7 +24,7 @@ DUE, FRESH = issued(70), issued()
 async def an_account_with_rights_by_name(
     background: Background, api: Api, namespace: str, keep: Keep
 ) -> str:
-    """A kubeconfig with the rights of manifests/webhook/rbac.yaml to what is the keeper's."""
+    """A kubeconfig with the rights of manifests/webhook/rbac.yaml to what the certificates need."""
     verbs = ["get", "list", "watch", "patch"]
 
     def rule(group: str, *resources: str) -> Json:

@@ -19,11 +19,11 @@ from tests.webhook.edges import Ec2, a_claim, a_persistent_volume, running
 from tests.webhook.reviews.pods import ZONE, a_pod, claimed
 from webhook.metrics import WebhookMetrics
 from webhook.model import pod as pods
+from webhook.model.cluster_view import ClaimView, VolumeView
 from webhook.model.review import Answer, Json, RequestOf
-from webhook.model.views import ClaimView, VolumeView
 from webhook.reviews.caches import Caches
 from webhook.reviews.handlers import Handlers
-from webhook.reviews.lookup import ZoneLookup
+from webhook.reviews.zone_lookup import ZoneLookup
 
 # Not that of EBS: no controller deletes what it is not asked for, and no webhook asks EC2 for it.
 DRIVER = "views.ebs.test"

@@ -13,6 +13,7 @@ from provisioner.ec2.watcher import Sighting, Watcher
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import Regarding
 from provisioner.metrics import Metrics
+from provisioner.model.decision import Later, Next
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.volume import CreateRequest, Volume, VolumeState
 from tests.builders import DRIVER
@@ -125,3 +126,8 @@ def _answer(answer: Any) -> Any:
     if isinstance(answer, Exception):
         raise answer
     return answer
+
+
+def seconds(following: Next) -> float | None:
+    """After how many seconds a flow wants another pass, None for none of its own."""
+    return following.seconds if isinstance(following, Later) else None

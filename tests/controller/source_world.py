@@ -37,7 +37,7 @@ from tests.builders import (
     a_persistent_volume,
     a_volume,
 )
-from tests.controller.services import Ec2, Events, PromptWatcher
+from tests.controller.services import Ec2, Events, PromptWatcher, seconds
 from tests.sources import a_content, a_snapshot, a_source, its_volume, replaced
 
 OTHER_ZONE = "us-east-1b"
@@ -238,7 +238,7 @@ async def until_told(world: SourceWorld, uid: str) -> None:
     """Look at a claim for as long as it has to wait, until it is settled or refused."""
     while True:
         try:
-            wait_s = await world.provisioner.reconcile(uid)
+            wait_s = seconds(await world.provisioner.reconcile(uid))
         except StorageError:
             return
         if wait_s is None:

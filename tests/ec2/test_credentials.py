@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -18,6 +19,7 @@ from provisioner.ec2 import credentials as credentials_module
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.credentials import Credentials, NoUsableCredentialsError
 from provisioner.metrics import Metrics
+from provisioner.model.backoff import Backoff
 from provisioner.model.errors import Ec2Error, Outcome, Reason
 from provisioner.sandbox.aws_keys import AwsKeys, serving
 from provisioner.sandbox.strict_ec2.client import StrictEc2, ask
@@ -28,8 +30,7 @@ USABLE = "ebs_provisioner_aws_credentials_usable"
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(credentials_module, "_AGAIN_S", 0.01)
-    monkeypatch.setattr(credentials_module, "_AGAIN_MAX_S", 0.05)
+    monkeypatch.setattr(credentials_module, "_AGAIN", Backoff(0.01, 0.05))
     monkeypatch.setattr(credentials_module, "_WAIT_S", 4.0)
 
 
@@ -270,6 +271,21 @@ def test_however_many_calls_wait_one_search_is_made():
 
     assert finds.times == 1
     assert credentials.key_id == "ASIA1"
+
+
+def test_keys_that_come_after_hours_are_found():
+    answers = iter([None] * 1100)  # each at most 15 s after the one before
+    found = SimpleNamespace(get_frozen_credentials=lambda: SimpleNamespace(access_key="AKIA"))
+    minutes = itertools.count(0.0, 60.0)
+    credentials = Credentials(
+        lambda: next(answers, found), tell=lambda _: None, clock=lambda: next(minutes)
+    )
+
+    for _ in range(1100):
+        with pytest.raises(NoUsableCredentialsError):
+            credentials.get_frozen_credentials()
+
+    assert credentials.get_frozen_credentials().access_key == "AKIA"
 
 
 def test_a_call_waits_a_while_for_the_first_search_and_is_then_told_so(

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from provisioner import cli
 from provisioner.inspect import class_check
 from provisioner.inspect import class_check_rules as rules
-from provisioner.inspect.class_check import Question, located, read_file, told
-from provisioner.inspect.class_check_rules import Located
+from provisioner.inspect.class_check import Question, node_zones, read_file, report
+from provisioner.inspect.class_check_rules import NodeZone
 from provisioner.model.storage_class import StorageClass
 from tests.builders import DRIVER, a_csi_node, a_node
 from tests.documents import section
@@ -55,7 +55,7 @@ def test_a_sound_class_is_told_and_ends_well(
     assert checked(monkeypatch, a_file(tmp_path, SOUND)) == 0
 
     out = capsys.readouterr().out
-    assert out.startswith("class fast (ebs.csi.aws.com): sound\n")
+    assert out.startswith("class fast (ebs.csi.aws.com): works\n")
     assert "4,000 IOPS for every volume" in out
 
 
@@ -74,7 +74,7 @@ def test_a_doubt_ends_well(monkeypatch: pytest.MonkeyPatch, capsys: Captured, tm
 
     assert checked(monkeypatch, a_file(tmp_path, at_once)) == 0
 
-    assert "in doubt\n    it binds at once" in capsys.readouterr().out
+    assert "doubts\n    it binds immediately" in capsys.readouterr().out
 
 
 def test_what_belongs_to_another_driver_is_not_judged(
@@ -83,7 +83,7 @@ def test_what_belongs_to_another_driver_is_not_judged(
     others = MISSPELT | {"provisioner": "efs.csi.aws.com"}
 
     assert checked(monkeypatch, a_file(tmp_path, others)) == 0
-    assert capsys.readouterr().out == "class slow (efs.csi.aws.com): of another driver\n"
+    assert capsys.readouterr().out == "class slow (efs.csi.aws.com): belongs to another driver\n"
 
 
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, capsys: Captured):
@@ -96,14 +96,14 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, capsys: Capture
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("kind: Pod", "there is no StorageClass in it"),
-        ("", "there is no StorageClass in it"),
-        ("[1, 2]", "there is no StorageClass in it"),
+        ("kind: Pod", "contains no StorageClass"),
+        ("", "contains no StorageClass"),
+        ("[1, 2]", "contains no StorageClass"),
         ("{", "class.yaml: "),
         ("[" * 2_000, "class.yaml: "),
         ("- !!python/object:os.system x", "class.yaml: "),
-        ("kind: StorageClass\nparameters: {iops: 4000}", "have to stand in quotes"),
-        ("kind: StorageClass\nparameters: {encrypted: true}", "have to stand in quotes"),
+        ("kind: StorageClass\nparameters: {iops: 4000}", "true and false in quotes"),
+        ("kind: StorageClass\nparameters: {encrypted: true}", "true and false in quotes"),
     ],
 )
 def test_what_cannot_be_read_is_one_line(
@@ -149,7 +149,7 @@ def test_the_classes_of_the_manifests_are_sound():
 
     assert len(classes) > 1
     for each in classes:
-        found = rules.findings(each, [Located(A, has_driver=True)])
+        found = rules.findings(each, [NodeZone(A, has_driver=True)])
         assert found == rules.Findings()
 
 
@@ -161,20 +161,20 @@ def test_docs_show_what_is_told():
 
     check = rules.check(storage_class, default_file_system="ext4")
 
-    assert output.splitlines() == told(storage_class, check)
+    assert output.splitlines() == report(storage_class, check)
 
 
 def test_nodes_are_located_by_their_labels():
-    nodes = located(
+    nodes = node_zones(
         [a_node("node-1"), a_node("node-2"), a_node("node-3", zone=None)],
         [a_csi_node("node-1"), a_csi_node("node-2", driver=None), a_csi_node("node-9")],
         DRIVER,
     )
 
     assert nodes == [
-        Located(A, has_driver=True),
-        Located(A, has_driver=False),
-        Located("", has_driver=False),
+        NodeZone(A, has_driver=True),
+        NodeZone(A, has_driver=False),
+        NodeZone("", has_driver=False),
     ]
 
 

@@ -18,7 +18,7 @@ def test_what_goes_without_saying_is_told_too():
 
     assert effects.keys() == {"type", "encrypted", "csi.storage.k8s.io/fstype"}
     assert effects["type"].startswith("gp3")
-    assert effects["encrypted"] == "only where that is the account's default"
+    assert effects["encrypted"] == "only if that is the account's default"
     assert effects["csi.storage.k8s.io/fstype"].startswith("xfs (the controller's")
 
 
@@ -26,7 +26,7 @@ def test_what_is_said_is_told():
     arn = "arn:aws:kms:us-east-1:123456789012:key/k"
     effects = told(of(type="io2", iops="5000", kmsKeyId=arn))
 
-    assert effects["type"] == "io2, which has 4 to 65,536 GiB"
+    assert effects["type"] == "io2, from 4 to 65,536 GiB"
     assert effects["iops"] == "5,000 IOPS for every volume"
     assert effects["encrypted"] == f"yes, with {arn}"
 
@@ -54,19 +54,19 @@ def test_why_a_size_gets_no_volume_is_told():
 
 
 def test_what_ec2_chooses_is_left_open():
-    assert ("1 GiB", "as fast as EC2 makes its type and size") in rules.speeds(of(type="gp2"))
+    assert ("1 GiB", "EC2's default speed for its type and size") in rules.speeds(of(type="gp2"))
 
 
 def test_options_of_file_systems_are_told_by_their_names():
     effects = told(of(blockSize="4096", ext4BigAlloc="true"))
 
-    assert effects["blockSize"] == "4096, when the file system is made"
-    assert effects["ext4BigAlloc"] == "true, when the file system is made"
+    assert effects["blockSize"] == "4096, when the file system is created"
+    assert effects["ext4BigAlloc"] == "true, when the file system is created"
 
 
 def test_what_only_restored_volumes_have_is_told_so():
     effects = told(of(blockAttachUntilInitialized="true", volumeInitializationRate="200"))
 
-    assert effects["blockAttachUntilInitialized"].startswith("pods wait until all data of a volume")
+    assert effects["blockAttachUntilInitialized"].startswith("pods wait until all data is loaded")
     rate = effects["volumeInitializationRate"]
-    assert rate == "200 MiB/s for the data of volumes made of snapshots"
+    assert rate == "200 MiB/s, for volumes created from snapshots"

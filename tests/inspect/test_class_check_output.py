@@ -15,8 +15,8 @@ def test_what_only_this_controller_refuses_ends_with_1(
     assert checked(monkeypatch, a_file(tmp_path, SOUND | {"parameters": KMS})) == 1
 
     out = capsys.readouterr().out
-    assert out.startswith("class fast (ebs.csi.aws.com): this controller refuses it\n")
-    assert "in doubt\n    this controller makes no volume of it" in out
+    assert out.startswith("class fast (ebs.csi.aws.com): refused by this controller\n")
+    assert "doubts\n    this controller refuses it" in out
     assert "kmsKeyId is given" in out
 
 
@@ -80,4 +80,4 @@ def test_quotes_are_advised_only_where_they_help(
     assert checked(monkeypatch, a_file(tmp_path, MISSPELT | fields)) == 1
 
     captured = capsys.readouterr()
-    assert ("have to stand in quotes" in captured.err) is has_advice
+    assert ("true and false in quotes" in captured.err) is has_advice

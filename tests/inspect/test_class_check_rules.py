@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.inspect import class_check_rules as rules
-from provisioner.inspect.class_check_rules import Findings, Located
+from provisioner.inspect.class_check_rules import Findings, NodeZone
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import TopologyRequirement, TopologyTerm
@@ -14,11 +14,11 @@ from tests.builders import DRIVER, a_class, a_term
 A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
 
 
-def in_zones(*zones: str, has_driver: bool = True) -> list[Located]:
-    return [Located(zone, has_driver) for zone in zones]
+def in_zones(*zones: str, has_driver: bool = True) -> list[NodeZone]:
+    return [NodeZone(zone, has_driver) for zone in zones]
 
 
-def impossible(storage_class: StorageClass, nodes: list[Located] | None = None) -> str:
+def impossible(storage_class: StorageClass, nodes: list[NodeZone] | None = None) -> str:
     """The one reason for which it can never work, "" if it can."""
     found = rules.findings(storage_class, nodes)
     assert len(found.impossible) <= 1
@@ -27,7 +27,7 @@ def impossible(storage_class: StorageClass, nodes: list[Located] | None = None) 
     return found.impossible[0] if found.impossible else ""
 
 
-def doubts(storage_class: StorageClass, nodes: list[Located] | None = None) -> list[str]:
+def doubts(storage_class: StorageClass, nodes: list[NodeZone] | None = None) -> list[str]:
     assert impossible(storage_class, nodes) == ""
     return list(rules.findings(storage_class, nodes).doubts)
 
@@ -145,7 +145,7 @@ def test_a_zone_in_which_no_node_is_may_be_misspelt():
     [doubt] = doubts(storage_class, in_zones(A, B))
 
     assert "us-east-1q, where no node is" in doubt
-    assert f"Nodes are in {A} and {B}" in doubt
+    assert f"nodes are in {A} and {B}" in doubt
     assert doubts(storage_class, []) == []
 
 
@@ -160,7 +160,7 @@ def test_more_than_aws_documents_is_a_doubt_and_never_impossible():
 def test_a_boolean_that_the_stock_driver_takes_for_false_is_told(text: str):
     [doubt] = doubts(of(encrypted=text))
 
-    assert f"takes encrypted {text!r} for false" in doubt
+    assert f"reads encrypted {text!r} as false" in doubt
 
 
 @pytest.mark.parametrize("text", ["true", "false", "False", "no", ""])

@@ -80,7 +80,7 @@ def makes_a_volume(storage_class: StorageClass, cluster_id: str = "") -> bool:
 def test_what_the_stock_driver_makes_volumes_of_is_refused_here_alone(storage_class, says):
     text = doubt(storage_class, works=False)
 
-    assert text.startswith("this controller makes no volume of it, though aws-ebs-csi-driver does")
+    assert text.startswith("this controller refuses it, although aws-ebs-csi-driver accepts it")
     assert says in text
 
 
@@ -139,7 +139,7 @@ def test_more_tags_than_fit_beside_those_of_a_cluster_are_a_doubt():
 
     text = doubt(with_tags(41))
 
-    assert text.startswith("with --cluster-id no claim works: the volume would have 51 tags")
+    assert text.startswith("with --cluster-id, no claim can work: the volume would have 51 tags")
     assert not makes_a_volume(with_tags(41), cluster_id="c")
 
 

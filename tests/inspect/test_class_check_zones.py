@@ -2,27 +2,27 @@
 
 from provisioner.classes.storage_class_rules import read
 from provisioner.inspect import class_check_rules as rules
-from provisioner.inspect.class_check_rules import Located
+from provisioner.inspect.class_check_rules import NodeZone
 from provisioner.model.storage_class import StorageClass
 from tests.builders import a_class, a_term
 
 A, B = "us-east-1a", "us-east-1b"
 
 
-def in_zones(*zones: str, has_driver: bool = True) -> list[Located]:
-    return [Located(zone, has_driver) for zone in zones]
+def in_zones(*zones: str, has_driver: bool = True) -> list[NodeZone]:
+    return [NodeZone(zone, has_driver) for zone in zones]
 
 
-def doubts(storage_class: StorageClass, nodes: list[Located]) -> list[str]:
+def doubts(storage_class: StorageClass, nodes: list[NodeZone]) -> list[str]:
     return list(rules.findings(storage_class, nodes).doubts)
 
 
 ONE, TWO = "use1-az1", "use1-az2"
 
 
-def with_ids(**ids: str) -> list[Located]:
+def with_ids(**ids: str) -> list[NodeZone]:
     return [
-        Located(f"us-east-1{at}", zone_id=zone_id, has_driver=True) for at, zone_id in ids.items()
+        NodeZone(f"us-east-1{at}", zone_id=zone_id, has_driver=True) for at, zone_id in ids.items()
     ]
 
 
@@ -30,7 +30,7 @@ def by_id(*ids: str, waits: bool = False) -> StorageClass:
     return a_class(allowed=[a_term(zone_id=list(ids))], waits=waits)
 
 
-def allowed_by(storage_class: StorageClass, nodes: list[Located] | None) -> list[str]:
+def allowed_by(storage_class: StorageClass, nodes: list[NodeZone] | None) -> list[str]:
     return sorted(rules.allowed_zones(read(storage_class), nodes) or ())
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.inspect.volumes import HEADINGS, Allowance, Seen, is_of, lines
+from provisioner.inspect.volumes import HEADINGS, Allowance, Row, is_of, lines
 from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.meta import ObjectReference
@@ -32,7 +32,7 @@ def of(name: str = "data", *, uid: str = UID, pv: str = f"pvc-{UID}") -> Persist
     return msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, claim_ref=ref))
 
 
-def seen(**changes: Any) -> Seen:
+def seen(**changes: Any) -> Row:
     """A volume of 4 GiB with which all is well."""
     usual: dict[str, Any] = {
         "persistent_volume": of(),
@@ -42,10 +42,10 @@ def seen(**changes: Any) -> Seen:
         "modification": None,
         "allowance": FREE,
     }
-    return Seen(**usual | changes)
+    return Row(**usual | changes)
 
 
-def cells(*of_seen: Seen, row: int = 0) -> dict[str, str]:
+def cells(*of_seen: Row, row: int = 0) -> dict[str, str]:
     """One row of the table, cut at where its headings begin."""
     heading, *rows = lines(of_seen)
     starts = [heading.index(each) for each in HEADINGS]

@@ -7,6 +7,7 @@ from provisioner.kube import events
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.metrics import Metrics
+from provisioner.model.backoff import Backoff
 from tests.kube.apiserver import ApiServer, Hang, echo, status
 
 Eventually = Callable[[Callable[[], object]], Awaitable[None]]
@@ -18,7 +19,7 @@ CLAIM = Regarding("PersistentVolumeClaim", "v1", "data", "web", "uid-1", "5")
 async def recorder(
     client: KubeClient, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[EventRecorder]:
-    monkeypatch.setattr(events, "_RETRY_S", 0.001)
+    monkeypatch.setattr(events, "_RETRY", Backoff(0.001, 30.0))
     recorder = EventRecorder(
         client, "ebs.csi.aws.com_host_1", metrics, clock=lambda: 1_700_000_000.0
     )

@@ -9,6 +9,7 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.informer import Informer
 from provisioner.kube.resources import PERSISTENT_VOLUMES, Projection
 from provisioner.metrics import Metrics
+from provisioner.model.backoff import Backoff
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.persistent_volume import PersistentVolume
 from tests.kube.apiserver import ApiServer, Watch, listing, reset, status, text
@@ -37,7 +38,7 @@ async def running(informer: Informer[PersistentVolume]) -> AsyncIterator[None]:
 def informer(
     client: KubeClient, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> Informer[PersistentVolume]:
-    monkeypatch.setattr(informer_module, "_BACKOFF_BASE_S", 0.002)
+    monkeypatch.setattr(informer_module, "_BACKOFF", Backoff(0.002, 10.0))
     return Informer(
         client,
         PERSISTENT_VOLUMES,
@@ -152,7 +153,7 @@ async def test_errors_are_outlived_without_a_new_list(
 async def test_a_server_that_closes_empty_watches_is_not_asked_in_a_tight_loop(
     informer: Informer[PersistentVolume], server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(informer_module, "_BACKOFF_BASE_S", 0.02)
+    monkeypatch.setattr(informer_module, "_BACKOFF", Backoff(0.02, 10.0))
     server.on("GET", PVS, listing(version="5"))
     server.on("WATCH", PVS, text("", 200))
 

@@ -5,19 +5,21 @@ import sys
 from pathlib import Path
 
 from provisioner.node.devices.lookup import Devices
-from provisioner.node.formatting.format import FileSystemWish, Formatter
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.formatting.format import FileSystemRequest, Formatter
+from provisioner.node.runtime.blocking import BlockingCalls
 from provisioner.node.runtime.programs import Programs
 from tests.node.loop_disks import VOLUME, Consents, Machine
 
 
 async def format_once(folder: Path, file_system: str) -> None:
-    devices = Devices(Machine(folder).roots, Patience())
+    devices = Devices(Machine(folder).dirs, BlockingCalls())
     device = await devices.find(VOLUME, "", "", wait_s=0)
-    wish = FileSystemWish(file_system, {}, read_only=False)
+    wanted = FileSystemRequest(file_system, {}, read_only=False)
     sys.stdout.write("it begins\n")
     sys.stdout.flush()
-    await Formatter(Programs(), devices, Consents(), Patience()).ensure(device, wish, "blank")
+    await Formatter(Programs(), devices, Consents(), BlockingCalls()).ensure(
+        device, wanted, "blank"
+    )
     sys.stdout.write("it ends\n")
     sys.stdout.flush()
 

@@ -6,9 +6,9 @@ import pytest
 
 from provisioner.model.errors import NodeError
 from provisioner.node.devices.lookup import Device, Devices
-from provisioner.node.formatting.format import FileSystemWish, Formatter, Found
+from provisioner.node.formatting.format import FileSystemRequest, Formatter, Found
 from provisioner.node.formatting.rules import MARK_BYTES, is_mark_of, mark_offsets
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.blocking import BlockingCalls
 from provisioner.node.runtime.programs import Programs
 from tests.node.loop_disks import SIZE_BYTES, VOLUME, Consents, Disk, Machine
 
@@ -24,7 +24,9 @@ class Workshop:
     volume_id: str = VOLUME
 
     async def device(self) -> Device:
-        return await Devices(self.machine.roots, Patience()).find(self.volume_id, "", "", wait_s=0)
+        return await Devices(self.machine.dirs, BlockingCalls()).find(
+            self.volume_id, "", "", wait_s=0
+        )
 
     async def ensure(
         self,
@@ -36,10 +38,13 @@ class Workshop:
     ) -> Found:
         """As a process that has just begun would: nothing is remembered."""
         formatter = Formatter(
-            self.programs, Devices(self.machine.roots, Patience()), self.consents, Patience()
+            self.programs,
+            Devices(self.machine.dirs, BlockingCalls()),
+            self.consents,
+            BlockingCalls(),
         )
-        wish = FileSystemWish(file_system, options, read_only)
-        return await formatter.ensure(await self.device(), wish, origin)
+        wanted = FileSystemRequest(file_system, options, read_only)
+        return await formatter.ensure(await self.device(), wanted, origin)
 
     async def refusal(
         self, file_system: str = "ext4", *, origin: str = "blank", read_only: bool = False

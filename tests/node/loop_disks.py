@@ -13,7 +13,7 @@ import pytest
 
 from provisioner.node.formatting.format import Consents as RealConsents
 from provisioner.node.formatting.rules import Consent
-from provisioner.node.runtime.sysfs import Roots
+from provisioner.node.runtime.sysfs import SystemDirs
 from tests.node.machine import why_not
 
 MIB = 1024 * 1024
@@ -107,12 +107,12 @@ class Machine:
     disks: list[Disk] = field(default_factory=list)
 
     @property
-    def roots(self) -> Roots:
-        return Roots(dev=self.folder / "dev", sys=self.folder / "sys", proc=Path("/proc"))
+    def dirs(self) -> SystemDirs:
+        return SystemDirs(dev=self.folder / "dev", sys=self.folder / "sys", proc=Path("/proc"))
 
     @property
     def links(self) -> Path:
-        return self.roots.dev / "disk" / "by-id"
+        return self.dirs.dev / "disk" / "by-id"
 
     def a_disk(self, name: str, *, size_bytes: int = SIZE_BYTES) -> Disk:
         """A disk with a name and nothing more."""
@@ -120,7 +120,7 @@ class Machine:
         with content.open("xb") as file:
             file.truncate(size_bytes)
         loop = Path(_set_up(content))
-        disk = Disk(content, loop, self.roots.dev / name)
+        disk = Disk(content, loop, self.dirs.dev / name)
         self.disks.append(disk)
         os.mknod(disk.node, 0o600 | 0o060000, loop.stat().st_rdev)
         return disk
@@ -133,7 +133,7 @@ class Machine:
         return disk
 
     def give_serial(self, disk: Disk, serial: str) -> None:
-        at = self.roots.sys / "dev" / "block" / disk.number / "device"
+        at = self.dirs.sys / "dev" / "block" / disk.number / "device"
         at.mkdir(parents=True, exist_ok=True)
         (at / "serial").write_text(f"{serial}\n")
 

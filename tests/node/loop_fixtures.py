@@ -15,8 +15,8 @@ from tests.node.loop_disks import Consents, Machine, run
 def host(tmp_path: Path) -> Iterator[Machine]:
     """A machine without any disk."""
     found = Machine(tmp_path)
-    found.roots.dev.mkdir()
-    (found.roots.sys / "dev" / "block").mkdir(parents=True)
+    found.dirs.dev.mkdir()
+    (found.dirs.sys / "dev" / "block").mkdir(parents=True)
     yield found
     for disk in found.disks:
         run("blockdev", "--setrw", disk.loop)  # a loop device keeps this for its next user

@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from provisioner.model.errors import StorageError
-from provisioner.model.node_requests import AccessMode, Capability, Publish, Stage
-from provisioner.model.node_view import AttachmentView
 from provisioner.node.formatting.format import Consents
 from provisioner.node.formatting.rules import Consent
+from provisioner.node.instance.documents import AttachmentView
+from provisioner.node.mounting.expand import Expander, Usages
 from provisioner.node.mounting.flush import FLUSH_S
-from provisioner.node.mounting.mounted import Expander, Usages
 from provisioner.node.mounting.publish import Publisher
 from provisioner.node.mounting.stage import Stager
 from provisioner.node.mounting.tools import Tools
+from provisioner.node.requests import AccessMode, Capability, Publish, Stage
 from provisioner.node.runtime import mount_table_rules
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.blocking import BlockingCalls
 from provisioner.node.runtime.programs import PATH, Programs
-from provisioner.node.runtime.sysfs import Roots
+from provisioner.node.runtime.sysfs import SystemDirs
 
 INSTANCE = "i-0123456789abcdef0"
 VOLUME = "vol-0123456789abcdef0"
@@ -117,10 +117,10 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.roots = Roots(dev=folder / "dev", sys=folder / "sys")
+        self.dirs = SystemDirs(dev=folder / "dev", sys=folder / "sys")
         self.kubelet = folder / "kubelet"
         self.bin = folder / "bin"
-        for each in (self.roots.dev / "disk/by-id", self.roots.sys / "dev/block"):
+        for each in (self.dirs.dev / "disk/by-id", self.dirs.sys / "dev/block"):
             each.mkdir(parents=True, exist_ok=True)
         self.kubelet.mkdir(exist_ok=True)
         self.bin.mkdir(exist_ok=True)
@@ -131,15 +131,15 @@ class Machine:
 
     def restart(self, *, flush_s: float = FLUSH_S) -> None:
         """The plugin's process starts anew: nothing is remembered but what is on the machine."""
-        self.patience = Patience(patience_s=5)
+        self.blocking = BlockingCalls(timeout_s=5)
         self.tools = tools = Tools.made(
-            self.roots,
+            self.dirs,
             self.kubelet,
             kube=self.cluster,
             metadata=self.cluster,
             consents=NoConsents(),
             programs=Programs(f"{self.bin}:{PATH}"),
-            patience=self.patience,
+            blocking=self.blocking,
             flush_s=flush_s,
         )
         self.programs, self.operations = tools.programs, tools.operations
@@ -160,9 +160,9 @@ class Machine:
         self._loops.append(loop)
         status = Path(loop).stat()
         major, minor = os.major(status.st_rdev), os.minor(status.st_rdev)
-        node = self.roots.dev / (name or f"nvme{self._attached}n1")
+        node = self.dirs.dev / (name or f"nvme{self._attached}n1")
         os.mknod(node, stat.S_IFBLK | 0o600, status.st_rdev)
-        serial = self.roots.sys / f"dev/block/{major}:{minor}/device/serial"
+        serial = self.dirs.sys / f"dev/block/{major}:{minor}/device/serial"
         serial.parent.mkdir(parents=True)
         serial.write_text(volume_id.replace("-", "") + "\n")
         self.link(volume_id).symlink_to(node)
@@ -172,24 +172,24 @@ class Machine:
         """Take a volume away, mounted or not; another one may get its number, or surely not."""
         self.link(disk.volume_id).unlink()
         disk.node.unlink()
-        shutil.rmtree(self.roots.sys / "dev/block" / disk.number)
+        shutil.rmtree(self.dirs.sys / "dev/block" / disk.number)
         if frees_number:
             run("losetup", "-d", disk.loop)
             self._loops.remove(disk.loop)
 
     def link(self, volume_id: str) -> Path:
         name = f"nvme-Amazon_Elastic_Block_Store_{volume_id.replace('-', '')}"
-        return self.roots.dev / "disk/by-id" / name
+        return self.dirs.dev / "disk/by-id" / name
 
     def known_by_its_name(self, disk: Disk) -> None:
         """Its folder in sysfs is a link to that with the kernel's name for it, as it really is.
 
         So the kernel's folders of file systems are found, too.
         """
-        if not (self.roots.sys / "fs").exists():
-            (self.roots.sys / "fs").symlink_to("/sys/fs")
-        by_number = self.roots.sys / "dev/block" / disk.number
-        own = self.roots.sys / "devices" / disk.loop.rpartition("/")[2]
+        if not (self.dirs.sys / "fs").exists():
+            (self.dirs.sys / "fs").symlink_to("/sys/fs")
+        by_number = self.dirs.sys / "dev/block" / disk.number
+        own = self.dirs.sys / "devices" / disk.loop.rpartition("/")[2]
         own.parent.mkdir(exist_ok=True)
         by_number.rename(own)
         by_number.symlink_to(own)

@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from provisioner.model.node_requests import Expand, NodeInfo, Publish, Stage, Stats, Usage
 from provisioner.node.csi.endpoint import Endpoint
 from provisioner.node.csi.server import service
 from provisioner.node.csi.service import NodeService, Requests
 from provisioner.node.metrics.counters import NodeMetrics
+from provisioner.node.requests import Expand, NodeInfo, Publish, Stage, Stats, Usage
 
 ID = "vol-0123456789abcdef0"
 STAGING = "/var/lib/kubelet/plugins/kubernetes.io/csi/ebs.csi.aws.com/0a/globalmount"

@@ -13,7 +13,7 @@ from provisioner.node import app
 from provisioner.node.instance import metadata
 from provisioner.node.instance.metadata import Imds
 from provisioner.node.metrics.counters import NodeMetrics
-from provisioner.node.runtime.sysfs import Roots
+from provisioner.node.runtime.sysfs import SystemDirs
 from provisioner.node.settings import NodeSettings
 from provisioner.sandbox.real_node.imds import InstanceMetadata
 from provisioner.sandbox.real_node.imds import serving as serving_metadata
@@ -73,7 +73,7 @@ async def plugin(kube: KubeServer) -> AsyncIterator[Plugin]:
         node_name="node-1",
         server=kube.server,
         kubelet_dir=folder / "kubelet",
-        roots=Roots(sys=folder / "sys"),
+        dirs=SystemDirs(sys=folder / "sys"),
     )
     service = InstanceMetadata("i-0fedcba9876543210", "m5.large", "eu-west-1a", is_on=False)
     async with (
@@ -141,7 +141,7 @@ async def test_a_registration_that_cannot_be_made_anew_ends_it(now_s: list[float
 @pytest.fixture
 def is_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """It asks the service all the time, in place of once a minute."""
-    impatient = partial(metadata.Metadata, ask_again_s=0.0, look_s=0.01)
+    impatient = partial(metadata.Metadata, ask_again_s=0.0, poll_s=0.01)
     monkeypatch.setattr(app, "Metadata", impatient)
 
 

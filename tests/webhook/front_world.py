@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from webhook.certificates.tls import Callers
 from webhook.metrics import WebhookMetrics
 from webhook.model.review import Answer, Handler, Json, Request, allow
 from webhook.serving.dispatch import Dispatcher
 from webhook.serving.server import Front, Limits, Rounds
+from webhook.settings import Callers
 
 PODS = "/validate/pods"
 VOLUMES = "/mutate/persistentvolumes"

@@ -11,8 +11,7 @@ import pytest
 import structlog
 
 from webhook import app, cli
-from webhook.certificates.tls import Callers
-from webhook.settings import Settings
+from webhook.settings import Callers, Settings
 
 KUBECONFIG = """
 apiVersion: v1

@@ -14,11 +14,10 @@ from tests.documents import first_column, page, section
 from webhook.cli import serve
 from webhook.metrics import WebhookMetrics
 from webhook.model import pod as pods
-from webhook.model.views import ClaimView, VolumeView
+from webhook.model.cluster_view import ClaimView, ClusterView, VolumeView
 from webhook.repairs.flow import FOUGHT_OVER, WRONG_AFFINITY
 from webhook.reviews import persistent_volume_rules, pod_rules
 from webhook.reviews.persistent_volume_rules import Found
-from webhook.reviews.readings import Readings
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 A, B = "us-east-1a", "us-east-1b"
@@ -101,7 +100,7 @@ def test_the_refusal_of_a_persistent_volume_is_quoted_as_it_is():
 def test_the_refusal_of_a_pod_is_quoted_as_it_is():
     names = ("films", "music")
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
-    readings = Readings(
+    cluster = ClusterView(
         claims={f"default/{name}": ClaimView(name, "", name) for name in names},
         volumes={
             "films": VolumeView(FILMS, frozenset({A}), "default", "films"),
@@ -110,6 +109,6 @@ def test_the_refusal_of_a_pod_is_quoted_as_it_is():
     )
     player = {"metadata": {"name": "player"}, "spec": {"volumes": volumes}}
 
-    answer = pod_rules.judge(pods.read(player), readings, namespace="default").answer
+    answer = pod_rules.judge(pods.read(player), cluster, namespace="default").answer
 
     assert answer.message == quotations()[1]

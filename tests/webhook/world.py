@@ -13,7 +13,7 @@ from webhook.model import pod as pods
 from webhook.model.review import Answer, Json, RequestOf
 from webhook.reviews.caches import Caches
 from webhook.reviews.handlers import Handlers
-from webhook.reviews.lookup import ZoneLookup
+from webhook.reviews.zone_lookup import ZoneLookup
 
 DRIVER = "ebs.csi.aws.com"
 BUDGET_S = 3.0

@@ -6,52 +6,18 @@ old certificate in use. So each certificate gets a context of its own, made and 
 one that listens hands every new connection to the latest. Open connections keep theirs.
 """
 
-import hmac
 import os
 import ssl
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 from provisioner.model.errors import Reason, StorageError
-
-
-@dataclass(frozen=True, slots=True)
-class Callers:
-    """Who may ask: by default anybody who reaches the port, as API servers show nothing.
-
-    Attributes:
-        authority: PEM; whoever has no certificate that it signed fails in the handshake. "" for
-            none needed.
-        names: of which the caller's certificate must have one, as common name or DNS name; empty
-            for any.
-        token: what a caller has to send as its bearer token; "" for none needed.
-    """
-
-    authority: str = ""
-    names: frozenset[str] = frozenset()
-    token: str = field(default="", repr=False)
-
-    def problem(self, certificate: Mapping[str, Any] | None, authorization: str) -> str:
-        """Why a caller is refused, "" if it is not.
-
-        Args:
-            certificate: the caller's, as ``getpeercert`` gives it.
-            authorization: the header.
-        """
-        if self.authority and self.names and not self.names & _names_in(certificate or {}):
-            return "the name in your client certificate is not one that may ask here"
-        wanted = f"Bearer {self.token}".encode()
-        if self.token and not hmac.compare_digest(authorization.encode(errors="replace"), wanted):
-            return "only who has the bearer token may ask here"
-        return ""
 
 
 class Contexts:
     """The context to listen with, and the certificate that it serves at the moment.
 
     Args:
-        callers: who may finish a handshake.
+        callers_authority: PEM; a caller needs a certificate that it signed to finish a handshake.
+            "" for none needed.
 
     Attributes:
         front: for ``asyncio``'s ``ssl`` argument. Before the first ``load`` it refuses handshakes.
@@ -60,9 +26,9 @@ class Contexts:
         StorageError: CERTIFICATE_UNUSABLE; the callers' authority is no certificate.
     """
 
-    def __init__(self, callers: Callers | None = None) -> None:
+    def __init__(self, callers_authority: str = "") -> None:
         self._current: ssl.SSLContext | None = None
-        self._authority = callers.authority if callers is not None else ""
+        self._authority = callers_authority
         self.front = self._server_side()
         # Called for every handshake, with a name or without (measured: a URL with an IP address).
         self.front.sni_callback = self._choose
@@ -116,9 +82,3 @@ class Contexts:
                 message = f"the authority of callers holds no certificate: {error}"
                 raise StorageError(Reason.CERTIFICATE_UNUSABLE, message) from error
         return context
-
-
-def _names_in(certificate: Mapping[str, Any]) -> set[str]:
-    subject = {key: value for part in certificate.get("subject", ()) for key, value in part}
-    names = {name for kind, name in certificate.get("subjectAltName", ()) if kind == "DNS"}
-    return names | {subject.get("commonName", "")}

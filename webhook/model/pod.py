@@ -4,12 +4,14 @@ The API server sends nothing of another type; where somebody does, the whole pod
 lets it through. What it consists of is in ``provisioner.model.pod``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from provisioner.model.pod import PodSpec, PodVolume, Term
+from webhook.model.cluster_view import References
 from webhook.model.review import Json, MalformedReviewError, RequestOf, decode
 
 
@@ -102,6 +104,66 @@ def _node_of(term: Term) -> str:
         if (each.key, each.operator, len(values)) == ("metadata.name", "In", 1):
             return values[0]
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    """One claim of a pod.
+
+    Attributes:
+        title: what messages call it.
+        key: ``namespace/name``; "" for a claim to be made for a pod that has no name yet.
+        is_made_for_pod: an ephemeral volume: its claim is made after the pod, and goes with it.
+        class_name: of an ephemeral volume, "" for the default class.
+    """
+
+    title: str
+    key: str
+    is_made_for_pod: bool = False
+    class_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodVolumes:
+    """What a pod uses: claims, each once, and EBS volumes by id with the user's zone or ""."""
+
+    claims: tuple[PodClaim, ...]
+    inline: Mapping[str, str]
+
+    @property
+    def references(self) -> References:
+        """The objects that say where these volumes are."""
+        return References(
+            claims=tuple(claim.key for claim in self.claims if claim.key),
+            classes=tuple(claim.class_name for claim in self.claims if claim.class_name),
+            inline=self.inline,
+        )
+
+
+def volumes_of(pod: Pod, namespace: str) -> PodVolumes:
+    """Read the volumes of a pod in this namespace."""
+    claims: dict[str, PodClaim] = {}
+    inline: dict[str, str] = {}
+    for volume in pod.volumes:
+        claim = _claim(pod, volume, namespace)
+        if claim is not None:
+            claims.setdefault(claim.title, claim)
+        ebs = volume.aws_elastic_block_store
+        if ebs is not None and ebs.volume_id is not None:
+            inline[ebs.volume_id] = inline.get(ebs.volume_id) or ebs.zone_hint
+    return PodVolumes(tuple(claims.values()), inline)
+
+
+def _claim(pod: Pod, volume: PodVolume, namespace: str) -> PodClaim | None:
+    source = volume.persistent_volume_claim
+    if source is not None and source.claim_name:
+        return PodClaim(f'claim "{source.claim_name}"', f"{namespace}/{source.claim_name}")
+    if volume.ephemeral is None or not volume.name:
+        return None
+    # Source: Kubernetes 1.36 component-helpers storage/ephemeral VolumeClaimName.
+    key = f"{namespace}/{pod.name}-{volume.name}" if pod.name else ""
+    title = f'ephemeral volume "{volume.name}"'
+    return PodClaim(title, key, is_made_for_pod=True, class_name=volume.ephemeral.class_name)
 
 
 def reviewed(body: bytes) -> RequestOf[Pod]:

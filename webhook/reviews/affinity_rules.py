@@ -19,9 +19,8 @@ from provisioner.model.node_affinity import (
     zones_named,
 )
 from provisioner.model.zone import OUTPOST_KEYS, ZONE_KEYS, ZONE_LABEL, outpost_segments
-from webhook.model.review import Json
-from webhook.model.views import Zones
-from webhook.reviews.documents import inside
+from webhook.model.cluster_view import Zones
+from webhook.model.review import Json, inside
 
 _REQUIRED = ("spec", "nodeAffinity", "required")
 _OUTPOST_KEY = OUTPOST_KEYS[-1]

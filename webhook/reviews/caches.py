@@ -1,8 +1,8 @@
 """What is known of the cluster: one informer a kind, of which only views are kept.
 
 The decoded structs live as long as a page of a list or a line of a watch; what stays is a view of
-``webhook.model.views`` with the object's name and version. Views that many objects share are kept
-once.
+``webhook.model.cluster_view`` with the object's name and version. Views that many objects share
+are kept once.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from provisioner.model.node_affinity import names_zone, zones_named
 from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import ZONE_KEYS, allowed_zones
-from webhook.model.views import ClaimView, ClassView, NodeView, VolumeView, Zones
+from webhook.model.cluster_view import ClaimView, ClassView, NodeView, VolumeView, Zones
 
 V = TypeVar("V")
 
@@ -86,7 +86,7 @@ def claim_view(claim: Claim) -> ClaimView:
 
     Nothing of one that is being deleted, a new one may take its name; and nothing of one that only
     asks for a persistent volume by name: that may be another claim's, or another tenant's. That it
-    is bound anybody can write: ``Readings.volume_of`` holds it against the persistent volume.
+    is bound anybody can write: ``ClusterView.volume_of`` holds it against the persistent volume.
     """
     if claim.deleting or (claim.spec.volume_name and not claim.is_bound):
         return ClaimView("", "")

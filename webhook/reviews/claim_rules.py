@@ -14,33 +14,32 @@ from provisioner.inspect import class_check_rules
 from provisioner.model.claim import Claim
 from provisioner.model.names import CLONE_ACROSS_ZONES
 from provisioner.model.sentences import listed
+from webhook.model.cluster_view import ClassView, ClusterView, References, Zones
 from webhook.model.review import Answer, Json, allow
-from webhook.model.views import ClassView, Zones
-from webhook.reviews.readings import Readings, Wanted
 
 
-def wanted(claim: Json, namespace: str) -> Wanted:
+def references(claim: Json, namespace: str) -> References:
     """The class of a claim, and the claim that it is a clone of."""
     read = _read(claim)
     source = _source_key(read, namespace)
-    return Wanted(
+    return References(
         claims=(source,) if source else (),
         classes=(read.class_name,) if read.class_name else (),
     )
 
 
-def judge(claim: Json, readings: Readings, *, namespace: str) -> Answer:
+def judge(claim: Json, cluster: ClusterView, *, namespace: str) -> Answer:
     """Warn of a class that may put the claim's volume where its pods, or its source, are not."""
     read = _read(claim)
-    storage_class = readings.classes.get(read.class_name)
+    storage_class = cluster.classes.get(read.class_name)
     if read.spec.volume_name or storage_class is None:
         return allow("NothingToDo")  # a volume is there already, or another driver makes it
     source = _source_key(read, namespace)
-    is_placed = _is_beside_source(source, storage_class, readings)
+    is_placed = _is_beside_source(source, storage_class, cluster)
     doubts = [
-        *(() if is_placed else _about_binding(read.class_name, storage_class, readings)),
-        *_about_topologies(read.class_name, storage_class, readings),
-        *_about_source(source, read.class_name, storage_class, readings),
+        *(() if is_placed else _about_binding(read.class_name, storage_class, cluster)),
+        *_about_topologies(read.class_name, storage_class, cluster),
+        *_about_source(source, read.class_name, storage_class, cluster),
     ]
     warnings = [f'claim "{read.name}": {each}' for each in doubts]
     return allow("ZonesInDoubt" if warnings else "ZonesAgree", warnings=warnings)
@@ -61,16 +60,16 @@ def _source_key(claim: Claim, namespace: str) -> str:
     return f"{namespace}/{source.name}" if source.namespace in (None, "", namespace) else ""
 
 
-def _is_beside_source(source: str, storage_class: ClassView, readings: Readings) -> bool:
+def _is_beside_source(source: str, storage_class: ClassView, cluster: ClusterView) -> bool:
     """Whether a clone's zone is certain: its source's, where the class allows that."""
-    _, volume = readings.volume_of(source)
+    _, volume = cluster.volume_of(source)
     if volume is None or not volume.zones:
         return False
     return storage_class.zones is None or volume.zones <= storage_class.zones
 
 
-def _about_binding(name: str, storage_class: ClassView, readings: Readings) -> Iterator[str]:
-    nodes = [node for node in readings.nodes.values() if node is not None]
+def _about_binding(name: str, storage_class: ClassView, cluster: ClusterView) -> Iterator[str]:
+    nodes = [node for node in cluster.nodes.values() if node is not None]
     registered = frozenset(node.zone for node in nodes if node.has_driver and node.zone)
     possible = class_check_rules.zones_at_once(
         waits=storage_class.waits, allowed=storage_class.zones, registered=registered
@@ -83,13 +82,13 @@ def _about_binding(name: str, storage_class: ClassView, readings: Readings) -> I
         )
 
 
-def _about_topologies(name: str, storage_class: ClassView, readings: Readings) -> Iterator[str]:
+def _about_topologies(name: str, storage_class: ClassView, cluster: ClusterView) -> Iterator[str]:
     if storage_class.zones is None:
         return
     if not storage_class.zones:
         yield f'allowedTopologies of class "{name}" leave no zone at all; no volume can be made'
         return
-    inhabited = _inhabited(readings)
+    inhabited = _inhabited(cluster)
     empty = class_check_rules.empty_zones(storage_class.zones, inhabited)
     if empty:
         yield (
@@ -99,9 +98,9 @@ def _about_topologies(name: str, storage_class: ClassView, readings: Readings) -
 
 
 def _about_source(
-    source: str, name: str, storage_class: ClassView, readings: Readings
+    source: str, name: str, storage_class: ClassView, cluster: ClusterView
 ) -> Iterator[str]:
-    _, volume = readings.volume_of(source)
+    _, volume = cluster.volume_of(source)
     allowed = storage_class.zones
     if volume is None or not volume.zones or not allowed or storage_class.goes_across:
         return
@@ -114,6 +113,6 @@ def _about_source(
         )
 
 
-def _inhabited(readings: Readings) -> Zones:
-    nodes = readings.nodes.values()
+def _inhabited(cluster: ClusterView) -> Zones:
+    nodes = cluster.nodes.values()
     return frozenset(node.zone for node in nodes if node is not None and node.zone)

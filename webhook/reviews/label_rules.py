@@ -17,7 +17,7 @@ from provisioner.model.node_affinity import (
     region_of,
 )
 from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_LABEL
-from webhook.model.views import NodeView
+from webhook.model.cluster_view import NodeView
 
 # VolumeZone holds a label under a beta key against a node's new one, where the node has no other.
 _CURRENT = {

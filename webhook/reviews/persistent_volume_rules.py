@@ -15,10 +15,9 @@ import jsonpatch
 from provisioner.model.ids import is_volume_id
 from provisioner.model.volume import normalised_handle
 from provisioner.model.zone import ZONE_LABEL
-from webhook.model.review import Answer, Json, allow, deny
+from webhook.model.review import Answer, Json, allow, deny, inside
 from webhook.reviews import affinity_rules, label_rules
-from webhook.reviews.documents import inside
-from webhook.reviews.words import Sentences
+from webhook.reviews.persistent_volume_words import Sentences
 
 _RETRY_AFTER_S = 1
 _CSI_HANDLE = ("spec", "csi", "volumeHandle")

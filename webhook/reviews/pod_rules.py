@@ -12,24 +12,25 @@ Source: Kubernetes 1.36 scheduler plugins VolumeBinding and VolumeZone, which le
 pending for ever; a pod with ``nodeName`` passes neither, and an inline volume is nothing to them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 
-from provisioner.model.sentences import listed
-from webhook.model.pod import Pod
-from webhook.model.review import Answer, allow, deny
-from webhook.model.views import ClassView
-from webhook.reviews.placement_rules import (
-    Objection,
-    Placed,
-    Placement,
-    PodVolumes,
-    Use,
-    placed,
-    placement_of,
-    volumes_of,
+from provisioner.model import node_affinity
+from provisioner.model.sentences import MOST_LISTED, listed
+from webhook.model.cluster_view import (
+    NO_EVIDENCE,
+    ClassView,
+    ClusterView,
+    Evidence,
+    References,
+    Verdict,
+    VolumeView,
+    Zones,
 )
-from webhook.reviews.readings import Basis, Readings, Verdict, Wanted
+from webhook.model.pod import Pod, PodClaim, PodVolumes, volumes_of
+from webhook.model.review import Answer, Json, allow, deny
 
 # A pod may name thousands of volumes; nobody reads as many warnings, and the API server cuts them
 # off at 4 KiB in all. Each hint is another zone to hold against all terms of the pod.
@@ -42,46 +43,244 @@ MOST_PARTS = 1_000
 _BACKOFF = (
     "; its controller tries again after up to 16 minutes, at once after kubectl rollout restart"
 )
+_ANEW = "create one of them anew in the other's zone from a snapshot"
+_WAIT = "a class with volumeBindingMode WaitForFirstConsumer keeps a pod's new volumes together"
 
 
-def wanted(pod: Pod, namespace: str) -> Wanted:
+def references(pod: Pod, namespace: str) -> References:
     """The objects that say where a pod's volumes are; also for a pod that is being bound.
 
     Claims of ephemeral volumes are among them, once the pod has a name. ``namespace`` is the
     request's: the pod may leave its own out.
     """
-    return volumes_of(pod, namespace).wanted
+    return volumes_of(pod, namespace).references
 
 
-def judge(pod: Pod, readings: Readings, *, namespace: str, strict: bool = False) -> Verdict:
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A volume of a pod whose zones are known.
+
+    Attributes:
+        what: it, with the verb: ``the volume of claim "data" is``.
+        zones: those it can be used in, at least one.
+        evidence: the objects that say so; none for an inline volume, of which EC2 has told.
+    """
+
+    what: str
+    zones: Zones
+    evidence: Evidence = NO_EVIDENCE
+
+    def __str__(self) -> str:
+        return f"{self.what} in {listed(self.zones)}"
+
+
+def placed(volumes: PodVolumes, cluster: ClusterView, *, pod_is_there: bool) -> list[Placed]:
+    """The volumes whose zones are known.
+
+    While a pod is being created, a claim with the name of its ephemeral volume's is that of an
+    earlier pod and on its way out: it says nothing.
+    """
+    found = [
+        each
+        for claim in volumes.claims
+        if pod_is_there or not claim.is_made_for_pod
+        if (each := _bound(claim, cluster)) is not None
+    ]
+    for volume_id in volumes.inline:
+        zone = cluster.zones.get(volume_id)
+        if zone:
+            found.append(Placed(f"its inline volume {volume_id} is", frozenset({zone})))
+    return found
+
+
+def _bound(claim: PodClaim, cluster: ClusterView) -> Placed | None:
+    # No volume id and no name of a persistent volume: who may make a pod may not read those, and
+    # an id is all that it takes to use the volume.
+    name, volume = cluster.volume_of(claim.key)
+    if volume is None or not volume.zones:
+        return None
+    return Placed(
+        f"{claim.title} is bound to a volume",
+        volume.zones,
+        Evidence(claims=frozenset({claim.key}), volumes=frozenset({name})),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why the pod cannot be in some zones.
+
+    Attributes:
+        why: a word for metrics.
+        clause: for the user, to stand behind "but".
+        fix: what would help.
+        evidence: the objects that say so.
+    """
+
+    why: str
+    clause: str
+    fix: str
+    evidence: Evidence = NO_EVIDENCE
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A pod's ``nodeSelector`` and required node affinity: of each group, one term must hold.
+
+    Each zone is looked at once: both the terms and the volumes of a pod may be hundreds.
+    """
+
+    groups: tuple[Sequence[Json], ...] = ()
+
+    def allows(self, zone: str) -> bool:
+        """Whether some node of this zone could be meant."""
+        known = self._allowed.get(zone)
+        if known is None:
+            known = all(node_affinity.allows(terms, zone) for terms in self.groups)
+            self._allowed[zone] = known
+        return known
+
+    def excludes(self, zones: Iterable[str]) -> bool:
+        """Whether no node of any of the zones could be meant."""
+        return not any(map(self.allows, zones))
+
+    def left_of(self, zones: Zones) -> Zones:
+        """Those of the zones that are not excluded."""
+        return frozenset(filter(self.allows, zones))
+
+    @cached_property
+    def _allowed(self) -> dict[str, bool]:
+        return {}
+
+    @cached_property
+    def named(self) -> Zones:
+        """The zones that it leaves, as far as it names any; empty if it does not."""
+        named = [node_affinity.zones_named(terms) for terms in self.groups]
+        left = [zones for zones in named if zones is not None]
+        return frozenset.intersection(*left) if left else frozenset()
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a pod is held: by volumes that lie somewhere, by its node, by its demands.
+
+    Attributes:
+        placed: its volumes of known zones.
+        node_name: the one node that it may run on, "" for any.
+        node_field: what says so.
+        node_zone: that node's zone, None if it is not known.
+        demand: on the labels of its node.
+        common: the zones that all of ``placed`` share; None when there are none placed.
+    """
+
+    placed: tuple[Placed, ...]
+    node_name: str
+    node_field: str
+    node_zone: str | None
+    demand: Demand
+    common: Zones | None
+
+    def objection(self, zones: Zones) -> Objection | None:
+        """Why the pod cannot be in any of these zones, the first reason of several."""
+        return self._volume_elsewhere(zones) or self._node_elsewhere(zones) or self._unwanted(zones)
+
+    def _volume_elsewhere(self, zones: Zones) -> Objection | None:
+        if self.common is None or not zones.isdisjoint(self.common):
+            return None
+        for other in self.placed:
+            if zones.isdisjoint(other.zones):
+                return Objection("VolumesApart", str(other), f"{_ANEW}; {_WAIT}", other.evidence)
+        return None
+
+    def _node_elsewhere(self, zones: Zones) -> Objection | None:
+        if self.node_zone is None or self.node_zone in zones:
+            return None
+        return Objection(
+            "NodeElsewhere",
+            f'{self.node_field} is "{self.node_name}", a node in {self.node_zone}',
+            f"leave {self.node_field} out, or name a node in {listed(zones)}",
+            Evidence(nodes=frozenset({self.node_name})),
+        )
+
+    def _unwanted(self, zones: Zones) -> Objection | None:
+        if not self.demand.excludes(zones):
+            return None
+        left = self.demand.named
+        selection = "the pod's nodeSelector or required node affinity"
+        copied = f", or create the volume from a snapshot in {listed(left)}" if left else ""
+        return Objection(
+            "SelectorElsewhere",
+            f"{selection} {f'leaves only {listed(left)}' if left else f'excludes {listed(zones)}'}",
+            f"let the pod run in {listed(zones)}{copied}",
+        )
+
+    def conflict(self) -> tuple[Placed, Objection] | None:
+        """A volume and why the pod cannot be where it is; None if some zone suits them all."""
+        for each in self.placed:
+            objection = self.objection(each.zones)
+            if objection is not None:
+                return each, objection
+        if self.common is None:
+            return None
+        everything = NO_EVIDENCE
+        for each in self.placed:
+            everything |= each.evidence
+        if not self.common:
+            return self.placed[0], self._nothing_common(everything)
+        all_of_them = Placed("its volumes can only be used together", self.common, everything)
+        objection = self.objection(self.common)
+        return None if objection is None else (all_of_them, objection)
+
+    def _nothing_common(self, everything: Evidence) -> Objection:
+        others = " and ".join(str(each) for each in self.placed[1:MOST_LISTED])
+        clause = f"{others}, which have no zone in common"
+        return Objection("VolumesApart", clause, f"{_ANEW}; {_WAIT}", everything)
+
+
+def placement_of(
+    pod: Pod, placed: Sequence[Placed], cluster: ClusterView, *, selections: bool = True
+) -> Placement:
+    """Put together what holds a pod somewhere; ``selections``: also its choice of nodes."""
+    common = frozenset.intersection(*(each.zones for each in placed)) if placed else None
+    node_name, field = pod.node_name, "spec.nodeName"
+    if not node_name and selections:
+        node_name, field = pod.pinned_to, "matchFields metadata.name"
+    demand = Demand(pod.selections if selections else ())
+    node_zone = cluster.zone_of(node_name)
+    return Placement(tuple(placed), node_name, field, node_zone, demand, common)
+
+
+def judge(pod: Pod, cluster: ClusterView, *, namespace: str, strict: bool = False) -> Verdict:
     """Refuse a pod that could never run where its volumes are, warn if it is not likely to run.
 
     ``strict``: one that asks more of its node than is read is refused too.
     """
     volumes = volumes_of(pod, namespace)
-    if not volumes.uses and not volumes.inline:
+    if not volumes.claims and not volumes.inline:
         return Verdict(allow("NothingToDo"))
-    taken = _anothers(pod, volumes, readings, namespace)
+    taken = _anothers(pod, volumes, cluster, namespace)
     if taken is not None:
         return taken
     is_readable = pod.parts <= MOST_PARTS
-    found_volumes = placed(volumes, readings, pod_is_there=False)
-    placement = placement_of(pod, found_volumes, readings, selections=is_readable)
+    found_volumes = placed(volumes, cluster, pod_is_there=False)
+    placement = placement_of(pod, found_volumes, cluster, selections=is_readable)
     found = placement.conflict()
     if found is not None:
         return _conflicting(pod, placement, *found)
     if not is_readable:
         return Verdict(_too_many_parts(pod, strict=strict))
-    doubts = islice(_doubts(volumes, placement, readings), _MOST_WARNINGS)
+    doubts = islice(_doubts(volumes, placement, cluster), _MOST_WARNINGS)
     warnings = [f"{pod.title}: {each}" for each in doubts]
     if warnings:
         return Verdict(allow("ZonesInDoubt", warnings=warnings))
     return Verdict(allow("ZonesAgree" if placement.placed else "NothingToDo"))
 
 
-def _anothers(pod: Pod, volumes: PodVolumes, readings: Readings, namespace: str) -> Verdict | None:
+def _anothers(
+    pod: Pod, volumes: PodVolumes, cluster: ClusterView, namespace: str
+) -> Verdict | None:
     """Whose claim it is, is not told: the id may be guessed."""
-    held = readings.held_outside(namespace) if volumes.inline else {}
+    held = cluster.held_outside(namespace) if volumes.inline else {}
     volume_id = next((each for each in volumes.inline if each in held), None)
     if volume_id is None:
         return None
@@ -89,20 +288,22 @@ def _anothers(pod: Pod, volumes: PodVolumes, readings: Readings, namespace: str)
         f"{pod.title}: its inline volume {volume_id} backs a claim of another namespace; only pods "
         "of that namespace may use it: use a claim and a volume of your own"
     )
-    basis = Basis(volumes=frozenset({held[volume_id]}))
-    return Verdict(deny("VolumeOfAnotherNamespace", sentence, code=403), basis)
+    evidence = Evidence(volumes=frozenset({held[volume_id]}))
+    return Verdict(deny("VolumeOfAnotherNamespace", sentence, code=403), evidence)
 
 
 def _conflicting(pod: Pod, placement: Placement, volume: Placed, objection: Objection) -> Verdict:
-    basis = volume.basis | objection.basis
+    evidence = volume.evidence | objection.evidence
     sentence = f"{pod.title}: {volume}, but {objection.clause}"
-    is_held_back = not pod.node_name and all(each.basis.volumes for each in placement.placed)
+    is_held_back = not pod.node_name and all(each.evidence.volumes for each in placement.placed)
     if not pod.is_controlled:
-        return Verdict(deny(objection.why, f"{sentence}; {objection.fix}", code=403), basis)
+        return Verdict(deny(objection.why, f"{sentence}; {objection.fix}", code=403), evidence)
     if is_held_back:
         warning = f"{sentence}; it stays Pending until that changes: {objection.fix}"
         return Verdict(allow(f"{objection.why}HeldByScheduler", warnings=[warning]))
-    return Verdict(deny(objection.why, f"{sentence}; {objection.fix}{_BACKOFF}", code=403), basis)
+    return Verdict(
+        deny(objection.why, f"{sentence}; {objection.fix}{_BACKOFF}", code=403), evidence
+    )
 
 
 def _too_many_parts(pod: Pod, *, strict: bool) -> Answer:
@@ -115,43 +316,47 @@ def _too_many_parts(pod: Pod, *, strict: bool) -> Answer:
     return allow("TooManyParts", warnings=[f"{what}, so they were not held against its volumes"])
 
 
-def _doubts(volumes: PodVolumes, placement: Placement, readings: Readings) -> Iterator[str]:
-    for use in volumes.uses[:_MOST_LOOKED_AT]:
-        yield from _doubts_about_claim(use, placement, readings)
+def _doubts(volumes: PodVolumes, placement: Placement, cluster: ClusterView) -> Iterator[str]:
+    for claim in volumes.claims[:_MOST_LOOKED_AT]:
+        yield from _doubts_about_claim(claim, placement, cluster)
     for volume_id, hint in islice(volumes.inline.items(), _MOST_HINTS):
-        if hint and volume_id not in readings.zones:
+        if hint and volume_id not in cluster.zones:
             yield from _doubts_about_hint(volume_id, hint, placement)
     if placement.common and not placement.node_name:
         zones = placement.demand.left_of(placement.common)
-        if not readings.has_room_in(zones):
+        if not cluster.has_room_in(zones):
             yield (
                 f"{placement.placed[0]}, but no node in {listed(zones)} takes pods now; it stays "
                 "Pending until one does"
             )
 
 
-def _doubts_about_claim(use: Use, placement: Placement, readings: Readings) -> Iterator[str]:
-    class_name = use.class_name
-    what = f'{use.title} of class "{class_name}"'
-    if not use.is_made_for_pod:
-        name, volume = readings.volume_of(use.claim_key)
+def _doubts_about_claim(
+    claim: PodClaim, placement: Placement, cluster: ClusterView
+) -> Iterator[str]:
+    class_name = claim.class_name
+    what = f'{claim.title} of class "{class_name}"'
+    if not claim.is_made_for_pod:
+        name, volume = cluster.volume_of(claim.key)
         if name:
             if volume is not None and volume.zones == frozenset():
                 yield (
-                    f"{use.title} is bound to a persistentvolume whose nodeAffinity contradicts "
+                    f"{claim.title} is bound to a persistentvolume whose nodeAffinity contradicts "
                     "itself, so that no node can use it; have it created anew"
                 )
             return
-        claim = readings.claims.get(use.claim_key)
-        class_name = claim.class_name if claim is not None else ""
-        what = use.title  # the pod does not name its class, and whoever asks may not read the claim
-    storage_class = readings.classes.get(class_name)
+        known = cluster.claims.get(claim.key)
+        class_name = known.class_name if known is not None else ""
+        what = (
+            claim.title
+        )  # the pod does not name its class, and whoever asks may not read the claim
+    storage_class = cluster.classes.get(class_name)
     if storage_class is not None and storage_class.zones:
-        yield from _doubts_about_class(what, storage_class, placement, readings)
+        yield from _doubts_about_class(what, storage_class, placement, cluster)
 
 
 def _doubts_about_class(
-    what: str, storage_class: ClassView, placement: Placement, readings: Readings
+    what: str, storage_class: ClassView, placement: Placement, cluster: ClusterView
 ) -> Iterator[str]:
     zones = storage_class.zones or frozenset()
     objection = placement.objection(zones)
@@ -162,7 +367,7 @@ def _doubts_about_class(
         )
         return
     zones = placement.demand.left_of(zones)
-    if not placement.node_name and not readings.has_room_in(zones):
+    if not placement.node_name and not cluster.has_room_in(zones):
         yield (
             f"{what} only gets a volume in {listed(zones)} here, but no node there takes pods now; "
             "it stays Pending until one does"
@@ -176,3 +381,29 @@ def _doubts_about_hint(volume_id: str, hint: str, placement: Placement) -> Itera
             f"its inline volume {volume_id} is in {hint} by its volumeID, but {objection.clause}; "
             "if that is so, it can never be attached there"
         )
+
+
+def explained(
+    answer: Answer, volumes: Mapping[str, VolumeView | None], seen: Callable[[str], str]
+) -> Answer:
+    """A denial, and beside it what EC2 has said of a persistent volume that led to it.
+
+    One that was made during an outage may be wrong about its zone: then following the denial's
+    advice would only lead to the next trouble.
+
+    Args:
+        answer: of a rule.
+        volumes: the persistent volumes that it rests on, by name.
+        seen: the zone that EC2 has told of a volume, "" if it was not asked.
+    """
+    wrong = [
+        f"EC2 has that volume in {zone}: its persistentvolume is wrong to allow "
+        f"{' or '.join(sorted(view.zones))} only, and has to be created anew with the right "
+        "nodeAffinity"
+        for view in volumes.values()
+        if view is not None and view.zones
+        if (zone := seen(view.volume_id)) and zone not in view.zones
+    ]
+    if answer.allowed or not wrong:
+        return answer
+    return replace(answer, message="; but ".join([answer.message, *wrong]))

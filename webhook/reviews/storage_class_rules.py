@@ -10,10 +10,10 @@ from collections.abc import Collection
 import msgspec
 
 from provisioner.inspect import class_check_rules
-from provisioner.inspect.class_check_rules import Located
+from provisioner.inspect.class_check_rules import NodeZone
 from provisioner.model.storage_class import StorageClass
+from webhook.model.cluster_view import NodeView
 from webhook.model.review import Answer, Json, allow, deny
-from webhook.model.views import NodeView
 
 
 def judge(document: Json, nodes: Collection[NodeView] | None, *, driver: str) -> Answer:
@@ -41,7 +41,7 @@ def judge(document: Json, nodes: Collection[NodeView] | None, *, driver: str) ->
     return allow("ClassInDoubt" if warnings else "ClassSound", warnings=warnings)
 
 
-def _located(view: NodeView) -> Located:
+def _located(view: NodeView) -> NodeZone:
     if view.zone is None:
-        return Located("", view.has_driver)
-    return class_check_rules.located(dict(view.labels), has_driver=view.has_driver)
+        return NodeZone("", view.has_driver)
+    return class_check_rules.node_zone(dict(view.labels), has_driver=view.has_driver)

@@ -1,7 +1,7 @@
 """From the path and body of a call to its answer: the right handler, in time, and never an error.
 
 Whatever a handler does, raise, hang, answer late or answer nonsense, the API server gets a review:
-by policy (``webhook.reviews.policy_rules``), with a reason in the metrics.
+by policy (``webhook.model.review``), with a reason in the metrics.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ import structlog
 from provisioner import clock
 from webhook.metrics import WebhookMetrics
 from webhook.model import pod, review
+from webhook.model.fair_share import PEER, FairShares, Share
 from webhook.model.review import (
     Answer,
     Handler,
@@ -21,10 +22,8 @@ from webhook.model.review import (
     MalformedReviewError,
     RequestOf,
     TooDeepError,
+    Trouble,
 )
-from webhook.model.shares import PEER, Share, Shares
-from webhook.reviews import policy_rules
-from webhook.reviews.policy_rules import Trouble
 
 log = structlog.get_logger(__name__)
 
@@ -77,7 +76,7 @@ class Dispatcher:
         self._strict = strict
         self._metrics = metrics
         self._places = {
-            path: Shares(min(most_in_flight, _FEWER_IN_FLIGHT.get(path, most_in_flight)))
+            path: FairShares(min(most_in_flight, _FEWER_IN_FLIGHT.get(path, most_in_flight)))
             for path in handlers
         }
         self._running: set[asyncio.Task[Answer]] = set()
@@ -112,15 +111,15 @@ class Dispatcher:
             if uid:
                 return self.unread(path, uid, f"{error}", inline=review.has_inline_ebs(body))
             return Reply(400, f"{error}\n".encode())
-        strict = policy_rules.is_strict(path, strict=self._strict)
-        answer = policy_rules.beyond(path, request)
-        too_much = policy_rules.too_much(request)
+        strict = review.is_strict(path, strict=self._strict)
+        answer = review.misdirected(path, request)
+        too_much = review.beyond_bounds(request)
         if bulky:
             too_much = f"the object has more than {review.MOST_PARTS} fields and list entries"
         if too_much:
-            answer = policy_rules.unread(too_much, strict=strict)
+            answer = review.unread(too_much, strict=strict)
         if bulky and path == _PODS and review.has_inline_ebs(body):
-            answer = policy_rules.unread_inline(too_much)
+            answer = review.unread_inline(too_much)
         if answer is None:
             answer = await self._placed(path, request, started, timeout_s, peer)
             if turn is not None:
@@ -132,11 +131,11 @@ class Dispatcher:
 
         ``inline``: whether an inline EBS volume may be in it.
         """
-        strict = policy_rules.is_strict(path, strict=self._strict)
+        strict = review.is_strict(path, strict=self._strict)
         request: RequestOf[Any] = RequestOf(uid=uid, operation="")
-        answer = policy_rules.unread(sentence, strict=strict)
+        answer = review.unread(sentence, strict=strict)
         if inline and path == _PODS:
-            answer = policy_rules.unread_inline(sentence)
+            answer = review.unread_inline(sentence)
         return Reply(200, self._sealed(path, request, answer, clock.now_s()))
 
     async def aclose(self) -> None:
@@ -152,37 +151,37 @@ class Dispatcher:
         places = self._places[path]
         share = places.take(peer)
         if share is None:
-            strict = policy_rules.is_strict(path, strict=self._strict)
-            return policy_rules.unchecked(Trouble.LOAD, strict=strict)
+            strict = review.is_strict(path, strict=self._strict)
+            return review.unchecked(Trouble.LOAD, strict=strict)
         try:
             return await self._handled(path, request, started, timeout_s, share)
         finally:
-            places.give_back(share)
+            places.release(share)
 
     async def _handled(
         self, path: str, request: RequestOf[Any], started: float, timeout_s: float, share: Share
     ) -> Answer:
-        strict = policy_rules.is_strict(path, strict=self._strict)
+        strict = review.is_strict(path, strict=self._strict)
         margin = min(_MARGIN_MOST_S, timeout_s * _MARGIN_SHARE)
         deadline = started + timeout_s - margin
         # A task of its own: one that does not obey its cancellation must not hold the answer up.
         task = asyncio.create_task(_run(self._handlers[path], request, deadline), name=path)
-        share.give_up = task.cancel
+        share.on_evict = task.cancel
         self._running.add(task)
         task.add_done_callback(self._ended)
         try:
             await asyncio.wait((task,), timeout=max(0.0, timeout_s - margin / 2))
-            if share.lost:
-                return policy_rules.unchecked(Trouble.LOAD, strict=strict)
+            if share.evicted:
+                return review.unchecked(Trouble.LOAD, strict=strict)
             if not task.done():
                 log.warning("a review took too long", path=path, uid=request.uid, of_s=timeout_s)
-                return policy_rules.unchecked(Trouble.BUDGET, strict=strict)
+                return review.unchecked(Trouble.BUDGET, strict=strict)
             if task.cancelled():  # by the handler itself; this call was not cancelled
                 raise RuntimeError("the handler was cancelled")
             return task.result()
         except Exception:
             log.exception("a review failed", path=path, uid=request.uid)
-            return policy_rules.unchecked(Trouble.ERROR, strict=strict)
+            return review.unchecked(Trouble.ERROR, strict=strict)
         finally:
             task.cancel()  # nothing, when it is done
 
@@ -193,12 +192,12 @@ class Dispatcher:
 
     def _sealed(self, path: str, request: RequestOf[Any], answer: Answer, started: float) -> bytes:
         """The answer as bytes, and counted."""
-        strict = policy_rules.is_strict(path, strict=self._strict)
+        strict = review.is_strict(path, strict=self._strict)
         try:
             body = review.encode(request.uid, answer)
         except Exception:
             log.exception("an answer could not be written", path=path, uid=request.uid)
-            answer = policy_rules.unchecked(Trouble.ERROR, strict=strict)
+            answer = review.unchecked(Trouble.ERROR, strict=strict)
             body = review.encode(request.uid, answer)
         outcome = "denied" if not answer.allowed else "patched" if answer.patch else "allowed"
         self._metrics.reviews.labels(path, outcome, answer.why).inc()

@@ -1,20 +1,23 @@
 """The HTTPS server that the API servers call: it bounds what comes in, and answers in time.
 
-aiohttp speaks HTTP. Whoever can reach the port can send anything at all, so what all callers share
-(connections, bytes of bodies, reviews at once) is shared by address: ``webhook.model.shares``. And
-in a round of the event loop each address is heard once (``Rounds``): a crowd waits for itself.
+aiohttp speaks HTTP. Anyone who can reach the port can send anything at all, so what all callers
+share (connections, bytes of bodies, reviews at once) is shared by address:
+``webhook.model.fair_share``. And in a round of the event loop each address is heard once
+(``Rounds``): a crowd waits for itself.
 """
 
 import asyncio
+import hmac
 import logging
+import re
 import selectors
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Self
+from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 from weakref import WeakValueDictionary
 
@@ -23,12 +26,11 @@ from aiohttp import hdrs, web
 
 from provisioner import clock, process
 from provisioner.model.errors import Reason, StorageError
-from webhook.certificates.tls import Callers
 from webhook.metrics import WebhookMetrics
+from webhook.model.fair_share import FairShares
 from webhook.model.review import BEGINNING, uid_of
-from webhook.model.shares import Shares
-from webhook.serving import patience
 from webhook.serving.dispatch import Dispatcher, Reply
+from webhook.settings import Callers
 
 log = structlog.get_logger(__name__)
 
@@ -45,6 +47,14 @@ _SERVER = "ebs-webhook"
 # aiohttp would log a traceback for each request that is no HTTP, and anybody can send those. Not
 # even access is logged: an audit log is the API server's business.
 _SILENT = logging.Logger("webhook.http", logging.CRITICAL + 1)  # noqa: LOG001 -- nobody else's
+
+# What a webhook configuration has without timeoutSeconds, and the most that it can have.
+DEFAULT_TIMEOUT_S = 10.0
+MOST_TIMEOUT_S = 30.0
+_UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_PART = r"(\d{1,9}(?:\.\d{0,9})?)(h|ms|m|s|us|µs|ns)"
+_DURATION = re.compile(f"(?:{_PART})+", re.ASCII)
+_PARTS = re.compile(_PART, re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +90,7 @@ class Limits:
     idle_s: float = 120.0
     age_s: float = 300.0
     notice_s: float = 8.0
-    drain_s: float = patience.MOST_S + 2.0
+    drain_s: float = MOST_TIMEOUT_S + 2.0
 
 
 class RefusedError(Exception):
@@ -201,9 +211,9 @@ class Front:
         self._callers = callers or Callers()
         self._limits = limits or Limits()
         self.numbers = rounds or Rounds()
-        self._room = Shares(self._limits.connections)
-        self._bodies = Shares(self._limits.bodies)
-        self._small_bodies = Shares(self._limits.small_bodies)
+        self._room = FairShares(self._limits.connections)
+        self._bodies = FairShares(self._limits.bodies)
+        self._small_bodies = FairShares(self._limits.small_bodies)
         self._turns = WeakValueDictionary[str, asyncio.Lock]()
         self._tasks = set[asyncio.Task[None]]()
         self._listener: socket.socket | None = None
@@ -302,10 +312,10 @@ class Front:
 
         def end(_: object) -> None:
             leave()
-            self._room.give_back(share)
+            self._room.release(share)
             self._tasks.discard(task)
 
-        share.give_up = evict
+        share.on_evict = evict
         task.add_done_callback(end)
 
     async def _hold(self, wire: socket.socket) -> None:
@@ -374,7 +384,7 @@ class Front:
             raise _crowded()
         try:
             async with asyncio.timeout(None) as whole:
-                share.give_up = lambda: whole.reschedule(loop.time())
+                share.on_evict = lambda: whole.reschedule(loop.time())
                 body = await self._body(request, timeout_s)
                 left_s = timeout_s - (loop.time() - arrived)
                 return await self._dispatcher.answer(
@@ -383,7 +393,7 @@ class Front:
         except TimeoutError:
             raise _crowded() from None
         finally:
-            room.give_back(share)
+            room.release(share)
 
     async def _turn(self, peer: str) -> None:
         """Return in a round of the loop in which nothing else is written for this peer."""
@@ -393,7 +403,7 @@ class Front:
     def _check_caller(self, request: web.BaseRequest) -> None:
         certificate = request.get_extra_info("peercert")
         token = request.headers.get(hdrs.AUTHORIZATION, "")
-        if problem := self._callers.problem(certificate, token):
+        if problem := problem_of(self._callers, certificate, token):
             raise RefusedError(401, problem)
 
     async def _body(self, request: web.BaseRequest, timeout_s: float) -> bytes:
@@ -420,6 +430,18 @@ class Front:
         raise RefusedError(413, sentence)
 
 
+def read_timeout_s(timeout: str) -> float:
+    """How long the API server waits, by the query of its call; at most 30 s, 10 s if it is none.
+
+    Source: Kubernetes 1.36, ``?timeout=5s``: the time left, rounded up to a whole second and
+    written as a Go duration (time.Duration.String).
+    """
+    if not _DURATION.fullmatch(timeout):
+        return DEFAULT_TIMEOUT_S
+    named = sum(float(number) * _UNITS_S[unit] for number, unit in _PARTS.findall(timeout))
+    return min(named, MOST_TIMEOUT_S)
+
+
 # The API server sends a handful of different ones.
 @lru_cache(maxsize=64)
 def target_of(raw: str) -> tuple[str, float]:
@@ -428,8 +450,30 @@ def target_of(raw: str) -> tuple[str, float]:
         parts = urlsplit(raw)
         query = parse_qs(parts.query)
     except ValueError:  # what looks like an IPv6 address and is none, or too many fields
-        return "", patience.DEFAULT_S
-    return parts.path, patience.seconds(query.get("timeout", [""])[0])
+        return "", DEFAULT_TIMEOUT_S
+    return parts.path, read_timeout_s(query.get("timeout", [""])[0])
+
+
+def problem_of(callers: Callers, certificate: Mapping[str, Any] | None, authorization: str) -> str:
+    """Why a caller is refused, "" if it is not.
+
+    Args:
+        callers: who may send reviews.
+        certificate: the caller's, as ``getpeercert`` gives it.
+        authorization: the header.
+    """
+    if callers.authority and callers.names and not callers.names & _names_in(certificate or {}):
+        return "the name in your client certificate is not one that may ask here"
+    wanted = f"Bearer {callers.token}".encode()
+    if callers.token and not hmac.compare_digest(authorization.encode(errors="replace"), wanted):
+        return "only who has the bearer token may ask here"
+    return ""
+
+
+def _names_in(certificate: Mapping[str, Any]) -> set[str]:
+    subject = {key: value for part in certificate.get("subject", ()) for key, value in part}
+    names = {name for kind, name in certificate.get("subjectAltName", ()) if kind == "DNS"}
+    return names | {subject.get("commonName", "")}
 
 
 def check_head(request: web.BaseRequest) -> None:

@@ -28,7 +28,7 @@ from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import PODS
 from provisioner.model.attachment import NODE_ID, Attachment
 from provisioner.model.decision import AGAIN, SETTLED, WHEN_WOKEN, Later, Next, Refuse
-from provisioner.model.errors import OUTAGE, Outcome, Reason, StorageError
+from provisioner.model.errors import RETRY_SOON, Outcome, Reason, StorageError
 from provisioner.model.names import VOLUME_ID
 from provisioner.model.node import CsiNode
 from provisioner.model.persistent_volume import PersistentVolume
@@ -51,7 +51,9 @@ class Attacher:
         self._unclaimed = services.unclaimed
         self._ec2 = services.instances
         self._turns: dict[str, Turn] = {}  # by UID: an AttachVolume that waits for the limiter
-        self.queue = KeyedQueue("attach", self.reconcile, services.metrics, soon=OUTAGE | _PASSES)
+        self.queue = KeyedQueue(
+            "attach", self.reconcile, services.metrics, soon=RETRY_SOON | _PASSES
+        )
         self._state = AttachmentState(services, wake=self.queue.add)
         self._record = AttachmentRecord(services)
         self.detacher = Detacher(services, self._state, self._record)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from provisioner.model.attachment import BLANK, NODE_ID, Attachment
+from provisioner.model.backoff import Backoff
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import SETTLED, Refuse, Settled
 from provisioner.model.errors import Reason
@@ -280,7 +281,7 @@ def _is_taken(target: Target, by: list[str]) -> Refuse:
 
 def _after_nothing(target: Target, call: Call, waited_s: float) -> AttachStep:
     """The volume is not on the instance: once that may be an old look; twice, EC2 drops it."""
-    again_s = min(SEND_AGAIN_S * 2.0 ** min(max(call.taken - 1, 0), 8), DROPPED_AGAIN_S)
+    again_s = Backoff(SEND_AGAIN_S, DROPPED_AGAIN_S).pause_s(max(call.taken - 1, 0))
     if waited_s >= again_s:
         return Attach(target)
     if call.taken < 2 or waited_s < SEND_AGAIN_S:  # noqa: PLR2004 -- twice

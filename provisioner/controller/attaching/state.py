@@ -16,7 +16,7 @@ from provisioner.kube.client import Patch
 from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES
 from provisioner.model.attachment import NODE_ID, Attachment, attachment_metadata
 from provisioner.model.decision import Later
-from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason, StorageError
 from provisioner.model.names import VOLUME_ID
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
 
@@ -263,7 +263,7 @@ class AttachmentRecord:
                 gone = {"attached": False, "detachError": None, "attachmentMetadata": None}
                 await self._patch_status(left, gone)
         except KubeError as error:
-            if error.reason not in (Reason.OBJECT_NOT_FOUND, Reason.CONFLICT):
+            if error.reason not in CHANGED_MEANWHILE:
                 raise
 
     async def tell(self, attachment: Attachment, error: StorageError | None) -> None:

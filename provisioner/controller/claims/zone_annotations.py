@@ -13,15 +13,16 @@ from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import CLAIMS
 from provisioner.model.claim import SELECTED_NODE, UNKNOWN_ZONE, Claim
 from provisioner.model.data_source import Source
-from provisioner.model.errors import KubeError, Outcome, Reason
+from provisioner.model.decision import Later
+from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Outcome
 from provisioner.model.names import CROSS_ZONE_VOLUME, PINNED_SOURCE, PINNED_ZONE
 
-CONFLICT_S = 0.2  # until the next look at a claim that has changed since it was seen
+AFTER_CONFLICT = Later(0.2)  # the claim has changed since it was seen
 
 log = structlog.get_logger(__name__)
 
 
-class Pins:
+class ZoneAnnotations:
     """The zones written to claims, and which of them this process has written.
 
     Those methods that answer a bool say False when the claim has changed since it was seen, or is
@@ -47,23 +48,23 @@ class Pins:
 
         Without a source, the volume is an empty one.
         """
-        pins: dict[str, str | None] = {PINNED_ZONE: claim.pin(zone, outpost_arn)}
+        wanted: dict[str, str | None] = {PINNED_ZONE: claim.pin(zone, outpost_arn)}
         if claim.source is not None:
-            pins[PINNED_SOURCE] = claim.note(str(source)) if source is not None else None
-        is_there = all(claim.annotations.get(key) == pin for key, pin in pins.items())
+            wanted[PINNED_SOURCE] = claim.note(str(source)) if source is not None else None
+        is_there = all(claim.annotations.get(key) == value for key, value in wanted.items())
         done = True
         if not is_there or claim.uid in self._unsure:
-            done = await self._annotate(claim, pins)
+            done = await self._annotate(claim, wanted)
         if done and zone != UNKNOWN_ZONE:
             self._written.add(claim.uid)
         return done
 
-    async def begin_crossing(self, claim: Claim, volume_id: str) -> bool:
+    async def write_cross_zone_volume(self, claim: Claim, volume_id: str) -> bool:
         """Write down that a snapshot of a volume may be taken for the claim.
 
         That stays: it only has whoever comes after us look for one first.
         """
-        if claim.crossing_volume_id == volume_id:
+        if claim.cross_zone_volume_id == volume_id:
             return True
         return await self._annotate(claim, {CROSS_ZONE_VOLUME: claim.note(volume_id)})
 
@@ -101,7 +102,7 @@ class Pins:
         except KubeError as error:
             if error.outcome is Outcome.UNKNOWN:
                 self._unsure.add(claim.uid)
-            is_behind = error.reason in (Reason.CONFLICT, Reason.OBJECT_NOT_FOUND)
+            is_behind = error.reason in CHANGED_MEANWHILE
             if not is_behind or claim.uid in self._behind:
                 raise
             self._behind.add(claim.uid)

@@ -20,7 +20,7 @@ from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import PERSISTENT_VOLUMES
 from provisioner.model.attachment import Attachment
 from provisioner.model.decision import SETTLED, Later, Next, Settled
-from provisioner.model.errors import OUTAGE, KubeError, Reason, StorageError
+from provisioner.model.errors import CHANGED_MEANWHILE, RETRY_SOON, KubeError, Reason, StorageError
 from provisioner.model.persistent_volume import (
     PROVISIONER_FINALIZER,
     PersistentVolume,
@@ -51,7 +51,7 @@ class Deleter:
         self._metrics = services.metrics
         self._deferred_at_s: dict[str, float] = {}
         # A volume that was attached by hand is detached by hand: no event of Kubernetes tells when.
-        soon = OUTAGE | {Reason.VOLUME_IN_USE}
+        soon = RETRY_SOON | {Reason.VOLUME_IN_USE}
         self.queue = KeyedQueue("delete", self.reconcile, services.metrics, soon=soon)
 
     def subscribe(self) -> None:
@@ -162,7 +162,7 @@ class Deleter:
         try:
             return await self._client.delete(PERSISTENT_VOLUMES, found.name, uid=found.uid)
         except KubeError as error:
-            if error.reason in (Reason.OBJECT_NOT_FOUND, Reason.CONFLICT):
+            if error.reason in CHANGED_MEANWHILE:
                 return None  # gone, or recreated under its name
             raise
 
@@ -184,7 +184,7 @@ class Deleter:
                 PERSISTENT_VOLUMES, found.name, patch, kind=Patch.STRATEGIC
             )
         except KubeError as error:
-            if error.reason in (Reason.OBJECT_NOT_FOUND, Reason.CONFLICT):
+            if error.reason in CHANGED_MEANWHILE:
                 return  # gone, or recreated under its name: its own event brings us back
             raise
         self._caches.persistent_volumes.observe(changed)

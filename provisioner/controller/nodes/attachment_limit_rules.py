@@ -10,9 +10,8 @@ from provisioner.model.attachment_limit import (
     NotedLimit,
     known_limit,
 )
-from provisioner.model.instance_identity import TYPE_LABEL
 from provisioner.model.names import ATTACHMENT_LIMIT
-from provisioner.model.node import CsiNode, Node
+from provisioner.model.node import TYPE_LABEL, CsiNode, Node
 
 # Linux on Xen takes 40 with the root volume, and more only by luck. EC2 tells 39 of some types and
 # 40 of others; the lower holds for all, as in aws-ebs-csi-driver v1.64.

@@ -13,6 +13,7 @@ from provisioner import clock
 from provisioner.controller.nodes import attachment_limit_rules, startup_taint_rules
 from provisioner.controller.shared.node_patch_rules import Operation
 from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.tell_once import TellOnce
 from provisioner.kube.queue import KeyedQueue
 from provisioner.model.decision import SETTLED, Later, Next
 from provisioner.model.errors import NEEDS_HUMAN, Ec2Error
@@ -75,7 +76,7 @@ class AttachmentLimits:
         self._types = services.instance_types
         self._metrics = services.metrics
         self._refused_until_s = float("-inf")
-        self._told_at_s: dict[str, float] = {}
+        self._told = TellOnce()
         self.queue = KeyedQueue(_FLOW, self.reconcile, services.metrics)
 
     def subscribe(self) -> None:
@@ -122,12 +123,9 @@ class AttachmentLimits:
         return Later(self._refused_until_s - now_s)
 
     def _tell(self, what: str, error: str = "") -> None:
-        now_s = clock.now_s()
-        if now_s - self._told_at_s.get(what, float("-inf")) >= _TELL_AGAIN_S:
-            self._told_at_s[what] = now_s
-            log.warning(
-                what, error=error, meanwhile="their nodes use the limit that most types have"
-            )
+        if self._told.is_news(what, again_s=_TELL_AGAIN_S):
+            meanwhile = "their nodes use the limit that most types have"
+            log.warning(what, error=error, meanwhile=meanwhile)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         # Nodes change all the time; only these facts matter.

@@ -15,6 +15,7 @@ from provisioner.controller.nodes import initialize_rules as rules
 from provisioner.controller.nodes.initialize_rules import Question, Refusal
 from provisioner.controller.shared.node_patch_rules import Operation
 from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.tell_once import TellOnce
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import Regarding
 from provisioner.kube.lease import HeldLease, boot_clock
@@ -51,7 +52,7 @@ class NodeInitializer:
         self._events = services.events
         self._cloud = CloudControllers(services.client)
         self._writing = asyncio.Lock()  # two nodes must not be given one instance
-        self._told: dict[str, str] = {}  # by name of node
+        self._told = TellOnce()
         self._told_of_lease = False
         self.queue = KeyedQueue("initialize node", self.reconcile, services.metrics, cap_s=AGAIN_S)
 
@@ -64,7 +65,7 @@ class NodeInitializer:
         """Initialize a node, or report why not."""
         node = self._caches.nodes.get(name)
         if node is None or not rules.is_lacking(node):
-            self._told.pop(name, None)
+            self._told.forget(name)
             return SETTLED
         wait_s = rules.wait_s(node, datetime.now(UTC))
         if wait_s > 0:
@@ -126,7 +127,7 @@ class NodeInitializer:
         async with self._writing:
             changed = await self._writes.change(node.name, plan)
         if changed is not None:
-            self._told.pop(node.name, None)
+            self._told.forget(node.name)
             log.info("initialized a node", node=node.name, instance=instance.instance_id)
             self._record(
                 changed,
@@ -153,8 +154,7 @@ class NodeInitializer:
 
     def _tell(self, node: Node, refusal: Refusal) -> None:
         message = f"not initialized: {refusal.message}"
-        if self._told.get(node.name) != message:
-            self._told[node.name] = message
+        if self._told.is_news(node.name, message):
             log.warning("a node is not initialized", node=node.name, why=refusal.message)
         self._record(node, "NotInitialized", message, warning=True)
 

@@ -18,8 +18,7 @@ from provisioner.controller.shared.node_patch_rules import (
     with_provider_id,
     without_taints,
 )
-from provisioner.model.instance_identity import TYPE_LABEL
-from provisioner.model.node import Node
+from provisioner.model.node import TYPE_LABEL, Node
 from provisioner.model.tags import cluster_key
 from provisioner.model.volume import Instance
 from provisioner.model.zone import ZONE_LABEL

@@ -23,6 +23,7 @@ from provisioner.ec2.usage import Usage
 from provisioner.kube.resources import PERSISTENT_VOLUMES
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import LOOK_AGAIN_S
+from provisioner.model.decision import SETTLED, Later, Next, Settled
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.names import UNCLAIMED
 from provisioner.model.volume import Volume
@@ -94,10 +95,10 @@ class Creations:
     def _tell_if_slow(self, uid: str) -> None:
         attempt = self.attempts.get(uid)
         if attempt is not None:
-            self._events.under_way(attempt.plan.claim)
+            self._events.in_progress(attempt.plan.claim)
 
-    async def advance(self, uid: str) -> float | creation_rules.GiveUp | None:
-        """Carry steps out until one waits; seconds until the next look, None when woken.
+    async def advance(self, uid: str) -> Next | creation_rules.GiveUp:
+        """Carry steps out until one waits, or all is done.
 
         Raises:
             StorageError: it goes on after a while.
@@ -115,14 +116,14 @@ class Creations:
             match step:
                 case creation_rules.Save(volume=volume):
                     await self._save(uid, attempt, volume)
-                    return None
+                    return SETTLED
                 case creation_rules.Await():
                     made = attempt.volume
                     trouble = self._watcher.trouble_with(made.volume_id) if made else None
                     trouble = trouble or creation_rules.late(attempt, missing_for_s)
                     if trouble is not None:
                         self._events.failed(attempt.plan.claim, trouble, once=True)
-                    return creation_rules.look_again_s(attempt, missing_for_s)
+                    return creation_rules.look_again(attempt, missing_for_s)
                 case creation_rules.GiveUp():
                     self._forget_volume(uid, attempt)
                     return self._give_up(uid, step)
@@ -135,7 +136,7 @@ class Creations:
                     raise error
                 case creation_rules.Send() if self._is_abandoned(uid, attempt):
                     self.attempts.pop(uid, None)
-                    return None
+                    return SETTLED
                 case creation_rules.Send() | creation_rules.LookUp():
                     ask = self._send if isinstance(step, creation_rules.Send) else self._look_up
                     done = await ask(uid, attempt)
@@ -145,9 +146,7 @@ class Creations:
                 case _:
                     assert_never(step)
 
-    async def _send(
-        self, uid: str, attempt: Attempt
-    ) -> Attempt | float | creation_rules.GiveUp | None:
+    async def _send(self, uid: str, attempt: Attempt) -> Attempt | Settled | creation_rules.GiveUp:
         if creation_rules.is_token_old(attempt, clock.now_s()):
             return self._keep(uid, creation_rules.look_up_first(attempt, clock.now_s()))
         try:
@@ -156,7 +155,7 @@ class Creations:
             )
         except _AbandonedError:
             self.attempts.pop(uid, None)
-            return None
+            return SETTLED
         except asyncio.CancelledError:
             self.attempts[uid] = creation_rules.after_cancel(attempt)
             raise
@@ -175,15 +174,15 @@ class Creations:
         if self._is_abandoned(uid, attempt):
             raise _AbandonedError
 
-    async def _look_up(self, uid: str, attempt: Attempt) -> Attempt | float | creation_rules.GiveUp:
+    async def _look_up(self, uid: str, attempt: Attempt) -> Attempt | Later | creation_rules.GiveUp:
         name = attempt.plan.persistent_volume_name
-        with self._events.looking(attempt.plan.claim):
+        with self._events.reporting(attempt.plan.claim):
             found = await self._lookups.find(name)
         verdict = creation_rules.after_look_up(attempt, found, clock.now_s())
         if isinstance(verdict, creation_rules.GiveUp):
             return self._give_up(uid, verdict)
         if verdict is attempt:
-            return LOOK_AGAIN_S
+            return Later(LOOK_AGAIN_S)
         if verdict.volume is not None:
             return self._made(uid, verdict, verdict.volume)
         return self._keep(uid, verdict)

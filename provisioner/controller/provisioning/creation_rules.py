@@ -17,9 +17,11 @@ while. Source: EC2 developer guide "Eventual consistency" and "Ensuring idempote
 
 from dataclasses import dataclass, replace
 
+from provisioner.controller.placement.failover_rules import REMEMBERED_S
 from provisioner.controller.provisioning.rules import Plan
 from provisioner.model.consistency import CONSISTENCY_S
-from provisioner.model.errors import NO_ANSWER, TURNS, Outcome, Reason, StorageError
+from provisioner.model.decision import WHEN_WOKEN, Later, Next
+from provisioner.model.errors import NO_ANSWER, RATE_LIMITED, Outcome, Reason, StorageError
 from provisioner.model.volume import CreateRequest, Volume, VolumeState
 
 # A volume that a description has shown is gone after CONSISTENCY_S without one. One that none has
@@ -30,14 +32,7 @@ UNSEEN_S = 300.0
 UNANSWERED_S = 180.0
 TOKEN_LIFE_S = 6 * 3600.0  # EC2 was seen to forget a token after 12 h (aws-ebs-csi-driver #2075)
 _SOON_S = 1.0
-_RESCHEDULE = frozenset(
-    {
-        Reason.ZONE_OUT_OF_CAPACITY,
-        Reason.TYPE_NOT_IN_ZONE,
-        Reason.ZONE_NOT_FOUND,
-        Reason.ZONE_NOT_ANSWERING,
-    }
-)
+_RESCHEDULE = REMEMBERED_S.keys()  # another zone may have room
 _USABLE = frozenset({VolumeState.AVAILABLE, VolumeState.IN_USE})
 
 
@@ -177,12 +172,12 @@ def _not_as_asked(request: CreateRequest, volume: Volume) -> str | None:
     return None
 
 
-def look_again_s(attempt: Attempt, missing_for_s: float | None) -> float | None:
-    """When to look again by oneself, in seconds: a volume that stays away wakes nobody."""
+def look_again(attempt: Attempt, missing_for_s: float | None) -> Next:
+    """When to look again: a volume that EC2 does not show wakes nobody."""
     if missing_for_s is None:
-        return None
+        return WHEN_WOKEN
     until_s = CONSISTENCY_S if missing_for_s < CONSISTENCY_S else _patience_s(attempt)
-    return max(until_s - missing_for_s, _SOON_S)
+    return Later(max(until_s - missing_for_s, _SOON_S))
 
 
 def _patience_s(attempt: Attempt) -> float:
@@ -248,12 +243,12 @@ def is_refused_for_good(error: StorageError) -> bool:
     return error.reason in (Reason.FORBIDDEN, Reason.REJECTED)
 
 
-def is_next(done: object) -> bool:
+def keeps_its_turn(done: Next | GiveUp) -> bool:
     """Whether a claim only waits until EC2 makes fewer at a time; it keeps its place in line.
 
     Its user was told; nobody has failed.
     """
-    return isinstance(done, GiveUp) and done.error.reason in TURNS
+    return isinstance(done, GiveUp) and done.error.reason in RATE_LIMITED
 
 
 def inherited(attempt: Attempt, claim_age_s: float) -> Attempt:

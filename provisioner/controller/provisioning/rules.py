@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from provisioner.classes.iops_rules import Fitted, fit
 from provisioner.classes.storage_class_rules import ReadClass
-from provisioner.controller.tagging.rules import tags_of
+from provisioner.model import tags
 from provisioner.model.claim import MANY_NODES_MODE, Claim
 from provisioner.model.data_source import Source
 from provisioner.model.decision import Refuse
@@ -305,6 +305,31 @@ def request_of(
         snapshot_id=origin.snapshot_id or None,
         source_volume_id=origin.volume_id or None,
         tags=written,
+    )
+
+
+def tags_of(
+    claim: Claim, read_class: ReadClass, cluster_id: str, extra: Sequence[TagTemplate]
+) -> tuple[tuple[str, str], ...]:
+    """All tags of the volume; of one in both, ``--extra-tags``' counts, as for the stock driver.
+
+    Raises:
+        ValueError: one sentence that names a tag and what is wrong with it.
+    """
+    wanted, storage_class = read_class.parameters, read_class.storage_class
+    owner = tags.Owner(
+        claim_namespace=claim.metadata.namespace,
+        claim_name=claim.name,
+        persistent_volume_name=claim.persistent_volume_name,
+        # The API server writes the default itself; it is Delete.
+        reclaim_policy=storage_class.reclaim_policy or "Delete",
+    )
+    return tags.of_new_volume(
+        owner,
+        cluster_id=cluster_id,
+        extra=tags.rendered((*wanted.tag_templates, *extra), owner),
+        iops_per_gib=wanted.iops_per_gib,
+        iops_follow_growth=wanted.iops_follow_growth,
     )
 
 

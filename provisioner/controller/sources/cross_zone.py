@@ -1,4 +1,4 @@
-"""Crossing: a clone comes to another zone by a snapshot that is taken for it and then deleted.
+"""Clones across zones: each comes by a snapshot that is taken for it and then deleted.
 
 CreateSnapshot has no client token. So the wish is written to the claim before EC2 hears of it, and
 whoever finds it written, or has lost a reply, takes a snapshot only once look-ups by tag have shown
@@ -13,16 +13,15 @@ import structlog
 from provisioner import clock
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.claims.events import ClaimEvents
-from provisioner.controller.claims.zone_annotations import CONFLICT_S, Pins
+from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT, ZoneAnnotations
 from provisioner.controller.shared.services import Services
 from provisioner.controller.sources import cross_zone_rules as rules
-from provisioner.controller.tagging.rules import tags_of
 from provisioner.ec2.coalescer import Coalescer
 from provisioner.ec2.snapshots import WHY_IT_WAITS, WORTH_TELLING_S, rests_after
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.model.data_source import Source
-from provisioner.model.decision import Refuse
+from provisioner.model.decision import Later, Refuse
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
 from provisioner.model.errors import Outcome, Reason, StorageError
 from provisioner.model.names import CROSS_ZONE_CLAIM, CROSS_ZONE_CLUSTER
@@ -33,10 +32,12 @@ _GATHER_S = 2.0  # who asks within this time shares a DescribeSnapshots
 # What a process before us has left is found by these; one alone may come before EC2 shows it.
 _FIRST_SWEEPS = 2
 
+Tags = tuple[tuple[str, str], ...]
+
 log = structlog.get_logger(__name__)
 
 
-class Crossings:
+class CrossZoneClones:
     """The snapshots of claims whose clones go to other zones, by claim UID.
 
     ``in_flight`` gives the UIDs of the claims for which volumes are being made.
@@ -46,14 +47,14 @@ class Crossings:
         self,
         services: Services,
         *,
-        pins: Pins,
+        annotations: ZoneAnnotations,
         events: ClaimEvents,
         in_flight: Callable[[], Collection[str]],
     ) -> None:
         self._settings = services.settings
         self._caches = services.caches
         self._snapshots = services.snapshots
-        self._pins = pins
+        self._annotations = annotations
         self._events = events
         self._in_flight = in_flight
         self._reads = Coalescer[EbsSnapshot | None](
@@ -68,11 +69,13 @@ class Crossings:
         self._ended = asyncio.Event()
 
     async def source_of(
-        self, claim: Claim, read_class: ReadClass, volume_id: str, zone: str
-    ) -> Source | Refuse | float:
+        self, claim: Claim, read_class: ReadClass, volume_id: str, zone: str, tags: Tags
+    ) -> Source | Refuse | Later:
         """The snapshot of a volume, once a volume can be made from it.
 
-        A number: it takes its time; ask again after so many seconds.
+        ``tags``: what the claim's volume will have.
+
+        ``Later``: it takes its time.
 
         Raises:
             StorageError: it cannot be had now.
@@ -85,25 +88,25 @@ class Crossings:
                 "--cluster-id",
                 settled=True,
             )
-        with self._events.looking(claim):
-            return await self._snapshot_of(claim, read_class, volume_id, zone)
+        with self._events.reporting(claim):
+            return await self._snapshot_of(claim, volume_id, zone, tags)
 
     async def _snapshot_of(
-        self, claim: Claim, read_class: ReadClass, volume_id: str, zone: str
-    ) -> Source | float:
+        self, claim: Claim, volume_id: str, zone: str, tags: Tags
+    ) -> Source | Later:
         snapshot = self._taken.get(claim.uid)
         if snapshot is not None and snapshot.volume_id != volume_id:
             self._discard(claim.uid)  # the claim names another volume by now
             snapshot = None
         if snapshot is None:
-            answer = await self._find_or_take(claim, read_class, volume_id)
+            answer = await self._find_or_take(claim, volume_id, tags)
             if not isinstance(answer, EbsSnapshot):
                 return answer
             snapshot = self._taken[claim.uid] = answer
             self._looking_since_s.pop(claim.uid, None)
             if not self._is_wanted(claim.uid):  # any more, and nobody will say so again
                 self.forget(claim.uid)
-                return LOOK_AGAIN_S
+                return Later(LOOK_AGAIN_S)
         return await self._once_complete(claim, snapshot, zone)
 
     def forget(self, uid: str) -> None:
@@ -162,37 +165,31 @@ class Crossings:
         """Stop asking EC2."""
         await self._reads.close()
 
-    async def _find_or_take(
-        self, claim: Claim, read_class: ReadClass, volume_id: str
-    ) -> EbsSnapshot | float:
-        if claim.crossing_volume_id and claim.uid not in self._certain:
+    async def _find_or_take(self, claim: Claim, volume_id: str, tags: Tags) -> EbsSnapshot | Later:
+        if claim.cross_zone_volume_id and claim.uid not in self._certain:
             found = await self._snapshots.find_any(CROSS_ZONE_CLAIM, [claim.uid])
             again = rules.found_again(claim, volume_id, found)
             if again is not None:
                 return again
             now_s = clock.now_s()
             if now_s - self._looking_since_s.setdefault(claim.uid, now_s) < CONSISTENCY_S:
-                return LOOK_AGAIN_S
+                return Later(LOOK_AGAIN_S)
         _, due_s = self._failures.get(claim.uid, (0, 0.0))
         if due_s > clock.now_s():
-            return due_s - clock.now_s()
+            return Later(due_s - clock.now_s())
         self._certain.add(claim.uid)
-        if not await self._pins.begin_crossing(claim, volume_id):
-            return CONFLICT_S
-        return await self._take(claim, read_class, volume_id)
+        if not await self._annotations.write_cross_zone_volume(claim, volume_id):
+            return AFTER_CONFLICT
+        return await self._take(claim, volume_id, tags)
 
-    async def _take(
-        self, claim: Claim, read_class: ReadClass, volume_id: str
-    ) -> EbsSnapshot | float:
-        settings = self._settings
-        of_volume = tags_of(claim, read_class, settings.cluster_id, settings.extra_tags)
-        request = rules.request(claim, volume_id, settings.cluster_id, of_volume)
+    async def _take(self, claim: Claim, volume_id: str, tags: Tags) -> EbsSnapshot | Later:
+        request = rules.request(claim, volume_id, self._settings.cluster_id, tags)
         turns, now_s = self._snapshots.turns, clock.now_s()
         wait_s = turns.waits_s(volume_id, now_s)
         if wait_s > 0:
             if wait_s >= WORTH_TELLING_S:
                 self._events.note(claim, f"waiting: {WHY_IT_WAITS}")
-            return wait_s
+            return Later(wait_s)
         self._in_doubt(claim)  # until EC2 has answered
         try:
             snapshot = await self._create(claim, request)
@@ -203,7 +200,7 @@ class Crossings:
                 self._events.failed(claim, error)
             if error.reason is not Reason.SNAPSHOT_RATE:
                 raise
-            return error.retry_after_s or POLL_S
+            return Later(error.retry_after_s or POLL_S)
         self._certain.add(claim.uid)
         return snapshot
 
@@ -234,13 +231,13 @@ class Crossings:
 
     async def _once_complete(
         self, claim: Claim, snapshot: EbsSnapshot, zone: str
-    ) -> Source | float:
+    ) -> Source | Later:
         seen = await self._reads.get(snapshot.snapshot_id)
         what = f"snapshot {snapshot.snapshot_id}, by which the clone comes to {zone},"
         if seen is None:
             now_s = clock.now_s()
             if now_s - self._looking_since_s.setdefault(claim.uid, now_s) < CONSISTENCY_S:
-                return LOOK_AGAIN_S
+                return Later(LOOK_AGAIN_S)
             raise self._lost(claim, f"{what} is gone in EC2")
         self._looking_since_s.pop(claim.uid, None)
         match seen.state:
@@ -249,7 +246,7 @@ class Crossings:
             case SnapshotState.PENDING:
                 text = f"{what} is being taken of volume {seen.volume_id}; that can take long"
                 self._events.note(claim, text)
-                return POLL_S
+                return Later(POLL_S)
             case _:
                 why = f"{what} is in state {seen.state} {seen.message}".rstrip()
                 raise self._lost(claim, why)
@@ -259,7 +256,7 @@ class Crossings:
         self._discard(claim.uid)
         self._looking_since_s.pop(claim.uid, None)
         before, _ = self._failures.get(claim.uid, (0, 0.0))
-        pause_s = rules.pause_s(before)
+        pause_s = rules.BACKOFF.pause_s(before)
         self._failures[claim.uid] = before + 1, clock.now_s() + pause_s
         message = f"{why}; another one is taken in {pause_s:.0f} s"
         error = StorageError(Reason.SNAPSHOT_STATE, message, retry_after_s=pause_s)

@@ -7,6 +7,7 @@ which claim each was taken, by which one is found again after a crash or a lost 
 from collections.abc import Collection
 
 from provisioner.model import tags
+from provisioner.model.backoff import Backoff
 from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
 from provisioner.model.names import (
@@ -27,7 +28,8 @@ _OF_VOLUMES = frozenset(
         IOPS_FOLLOW_GROWTH,
     }
 )
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 15.0, 1800.0
+# What fails again and again takes a human, or a long time.
+BACKOFF = Backoff(15.0, 1800.0)
 _USABLE = frozenset({SnapshotState.PENDING, SnapshotState.COMPLETED})
 
 
@@ -58,14 +60,6 @@ def found_again(claim: Claim, volume_id: str, found: Collection[EbsSnapshot]) ->
         key=lambda each: (each.state is not SnapshotState.COMPLETED, each.snapshot_id),
         default=None,
     )
-
-
-def pause_s(failures: int) -> float:
-    """How long nothing is taken after a snapshot was lost or failed, in seconds.
-
-    ``failures`` came before that one: what fails again and again takes a human, or a long time.
-    """
-    return min(_FIRST_PAUSE_S * 2.0 ** min(failures, 10), _LONGEST_PAUSE_S)
 
 
 def is_left_over(

@@ -18,6 +18,7 @@ from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import CLAIMS, VOLUME_SNAPSHOTS
 from provisioner.model.claim import CLAIM_KIND, SNAPSHOT_KIND, Claim
 from provisioner.model.data_source import CLAIM_FINALIZER
+from provisioner.model.decision import SETTLED, Next
 from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.model.meta import KubeObject
 from provisioner.model.volume_snapshot import SOURCE_FINALIZER, VolumeSnapshot
@@ -74,17 +75,17 @@ class SourceFinalizers:
         if claim.source_key:
             self.queue.add(claim.source_key)
 
-    async def reconcile(self, source_key: str) -> float | None:
+    async def reconcile(self, source_key: str) -> Next:
         """Take the finalizer off a source that nobody needs any more."""
         kind, _, key = source_key.partition(" ")
         source = self._source(kind, key)
         if source is None or _FINALIZERS[kind] not in source.finalizers:
-            return None
+            return SETTLED
         if self._is_needed(source_key) or await self._is_foreign(source):
-            return None
+            return SETTLED
         if await self._change(source_key, is_on=False):
             log.info("the source of a volume is let go", kind=kind, source=key)
-        return None
+        return SETTLED
 
     def _is_needed(self, source_key: str) -> bool:
         naming = self._caches.claims.keyed("source", source_key)

@@ -15,16 +15,17 @@ from provisioner import clock
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.claims import source_rules as rules
 from provisioner.controller.claims.events import ClaimEvents
-from provisioner.controller.claims.zone_annotations import Pins
-from provisioner.controller.ownership.takeover import GOING
+from provisioner.controller.claims.zone_annotations import ZoneAnnotations
+from provisioner.controller.ownership.takeover import GOING, Takeover
 from provisioner.controller.placement import clone_rules as clones
+from provisioner.controller.placement.zone_choice import ZoneChoice
 from provisioner.controller.shared.services import Services
-from provisioner.controller.sources.cross_zone import Crossings
+from provisioner.controller.sources.cross_zone import CrossZoneClones, Tags
 from provisioner.controller.sources.finalizers import SourceFinalizers
 from provisioner.model.claim import CLAIM_KIND, SNAPSHOT_KIND, Claim, DataSource
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.model.data_source import Source
-from provisioner.model.decision import Refuse
+from provisioner.model.decision import Later, Refuse, Settled, WhenWoken
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.meta import KubeObject
 from provisioner.model.persistent_volume import PersistentVolume
@@ -60,14 +61,16 @@ class Sources:
 
     Attributes:
         finalizers: on the sources.
-        crossings: the snapshots by which clones come to other zones.
+        cross_zone_clones: the snapshots by which clones come to other zones.
     """
 
     def __init__(
         self,
         services: Services,
         *,
-        pins: Pins,
+        annotations: ZoneAnnotations,
+        takeover: Takeover,
+        zones: ZoneChoice,
         events: ClaimEvents,
         in_flight: Callable[[], Mapping[str, Claim]],
         wake: Callable[[str], None],
@@ -76,6 +79,9 @@ class Sources:
         self._caches = services.caches
         self._reads = services.volume_reads
         self._lookups = services.lookups
+        self._annotations = annotations
+        self._takeover = takeover
+        self._zones = zones
         self._events = events
         self._wake = wake
         self._looking_since_s: dict[str, float] = {}
@@ -84,7 +90,9 @@ class Sources:
         self.finalizers = SourceFinalizers(
             services, in_flight=lambda: {claim.source_key for claim in in_flight().values()}
         )
-        self.crossings = Crossings(services, pins=pins, events=events, in_flight=in_flight)
+        self.cross_zone_clones = CrossZoneClones(
+            services, annotations=annotations, events=events, in_flight=in_flight
+        )
 
     def subscribe(self) -> None:
         """Have the claims looked at that wait for a snapshot or for another claim."""
@@ -94,60 +102,86 @@ class Sources:
         self._caches.persistent_volumes.subscribe(self._persistent_volume_changed)
 
     async def origin_of(
-        self, claim: Claim, read_class: ReadClass, made: Volume | None, *, may_have_begun: bool
-    ) -> Origin | Refuse | float:
+        self, claim: Claim, named: DataSource, read_class: ReadClass, made: Volume | None
+    ) -> Origin | Refuse | Later:
         """What a claim's volume is made from, or why there is none.
 
-        A number: it cannot be told yet; ask again after so many seconds, with another look at what
-        was made.
+        ``Later``: it cannot be told yet; ask again, with another look at what was made.
 
         Args:
             claim: has a volume in the making, or none yet.
+            named: its data source.
             read_class: its class.
             made: what was made for it already, by whoever led before us.
-            may_have_begun: what is written on the claim may have been asked of EC2.
 
         Raises:
             StorageError: it could not be read.
         """
-        if claim.source is None:
-            return Origin()
         if made is not None and (made.snapshot_id or made.source_volume_id):
             return _of_volume(made)
-        with self._events.looking(claim):
-            found = await self._of_objects(claim, claim.source, read_class)
-        begun = claim.pinned_source if may_have_begun and claim.pinned_zone else None
-        if begun is None:
-            return found
+        with self._events.reporting(claim):
+            found = await self._of_objects(claim, named, read_class)
+        is_inherited = claim.pinned_zone and claim.uid in self._takeover.claims
+        begun = claim.pinned_source if is_inherited else None
         if isinstance(found, Refuse):
-            return await self.begun(claim) or found
-        is_begun = begun.is_same(found.source) and _is_pinned_beside(claim, found.cloned)
-        return replace(found, is_begun=is_begun)
+            return found if begun is None else await self.begun(claim) or found
+        if begun is not None:
+            is_begun = begun.is_same(found.source) and _is_pinned_beside(claim, found.cloned)
+            found = replace(found, is_begun=is_begun)
+        if found.cloned is None or await self._counts(claim, read_class, found.cloned):
+            return found
+        return await self._where_it_may_not_be(claim, found)
 
-    async def begun(self, claim: Claim) -> Origin | float | None:
+    async def _counts(self, claim: Claim, read_class: ReadClass, cloned: Volume) -> bool:
+        """Whether a clone may be made in the place that is written to its claim, if any is."""
+        if not claim.pinned_zone or not self._zones.may_have_begun(claim):
+            return True
+        with self._events.reporting(claim):
+            return await self._zones.may_use_pinned_zone(claim, read_class, cloned)
+
+    async def _where_it_may_not_be(self, claim: Claim, found: Origin) -> Origin | Later:
+        """The zone that is written to the claim does not count from now on.
+
+        Something may have been begun there all the same, by another class of that name.
+        """
+        begun = await self.begun(claim)
+        if begun is not None:
+            return begun
+        self._takeover.settle(claim.uid)
+        self._annotations.settle(claim.uid)
+        return Origin(found.source, found.cloned)
+
+    async def begun(self, claim: Claim) -> Origin | Later | None:
         """What a volume is made from that was begun for a claim before us; None: surely none was.
 
-        A number: it cannot be told yet; ask again after so many seconds.
+        ``Later``: EC2 may not show it yet.
 
         Raises:
             Ec2Error: EC2 could not be asked.
         """
-        with self._events.looking(claim):
+        with self._events.reporting(claim):
             named = await self._lookups.find(claim.persistent_volume_name)
         there = [each for each in named if each.state not in GOING]
         if there:
             return _of_volume(min(there, key=lambda volume: volume.volume_id))
         now_s = clock.now_s()
         looked_s = now_s - self._looking_since_s.setdefault(claim.uid, now_s)
-        return LOOK_AGAIN_S if looked_s < CONSISTENCY_S else None
+        return Later(LOOK_AGAIN_S) if looked_s < CONSISTENCY_S else None
 
     async def source_in(
-        self, claim: Claim, read_class: ReadClass, origin: Origin, where: Place
-    ) -> Source | Refuse | float | None:
+        self,
+        claim: Claim,
+        read_class: ReadClass,
+        origin: Origin,
+        where: Place,
+        tags: Tags,
+    ) -> Source | Refuse | Later | None:
         """What EC2 makes the volume from in that place; None: an empty volume.
 
+        ``tags``: what the volume will have.
+
         The source of the claim is held from now on. A refusal may be that it is another claim's
-        turn; a number: ask again after so many seconds.
+        turn.
 
         Raises:
             StorageError: it cannot be told, or the source cannot be held.
@@ -163,14 +197,19 @@ class Sources:
         if cloned is None or origin.is_begun:
             return origin.source
         if where != cloned.place:
-            return await self.crossings.source_of(claim, read_class, cloned.volume_id, where.zone)
-        ahead = self._queue.ahead_of(claim, cloned.volume_id)
+            return await self.cross_zone_clones.source_of(
+                claim, read_class, cloned.volume_id, where.zone, tags
+            )
+        return self._not_its_turn(claim, cloned.volume_id) or origin.source
+
+    def _not_its_turn(self, claim: Claim, volume_id: str) -> Refuse | None:
+        ahead = self._queue.ahead_of(claim, volume_id)
         if not ahead:
-            return origin.source
+            return None
         self._waits_for_turn.add(claim.uid)
         return Refuse(
             Reason.COPY_RATE,
-            f"EC2 makes one copy of volume {cloned.volume_id} at a time, and claim {ahead} came "
+            f"EC2 makes one copy of volume {volume_id} at a time, and claim {ahead} came "
             "first; this one is next in line or behind it",
             settled=True,
             normal=True,
@@ -186,16 +225,16 @@ class Sources:
         goes_on = False
         try:
             found = await looking
-            goes_on = found is not None or uid in self._waits_for_turn
+            goes_on = not isinstance(found, WhenWoken | Settled) or uid in self._waits_for_turn
         finally:
             if not goes_on:
                 self._queue.leave(uid)
         return found
 
-    def ended(self, claim: Claim, *, is_next: bool = False) -> None:
-        """Nothing is being made for a claim any more; ``is_next``: its turn is not over yet."""
+    def ended(self, claim: Claim, *, keeps_its_turn: bool = False) -> None:
+        """Nothing is being made for a claim any more; its turn is over unless it keeps it."""
         self.finalizers.release(claim)
-        if not is_next:
+        if not keeps_its_turn:
             self._queue.leave(claim.uid)
 
     def forget(self, uid: str) -> None:
@@ -203,11 +242,11 @@ class Sources:
         self._waits_for_turn.discard(uid)
         self._queue.leave(uid)
         self._looking_since_s.pop(uid, None)
-        self.crossings.forget(uid)
+        self.cross_zone_clones.forget(uid)
 
     async def close(self) -> None:
         """Stop asking EC2."""
-        await self.crossings.close()
+        await self.cross_zone_clones.close()
 
     async def _of_objects(
         self, claim: Claim, source: DataSource, read_class: ReadClass

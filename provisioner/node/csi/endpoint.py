@@ -20,7 +20,7 @@ from provisioner.model.errors import NodeError, Reason
 
 log = structlog.get_logger(__name__)
 
-_LOOK_S = 2.0
+_POLL_S = 2.0
 _ANSWERS_S = 1.0
 _MOST_BYTES = 107  # of ``sun_path``, without the NUL
 _FOLDER_MODE = 0o750  # as kubelet makes its own
@@ -34,7 +34,7 @@ class Endpoint:
     Args:
         path: absolute; its folder is made if it is missing.
         handlers: the services.
-        look_s: how often it is looked whether the file is still there.
+        poll_s: how often it is looked whether the file is still there.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class Endpoint:
         path: Path,
         handlers: Sequence[grpc.GenericRpcHandler],
         *,
-        look_s: float = _LOOK_S,
+        poll_s: float = _POLL_S,
     ) -> None:
         self.path = path
         self._handlers = tuple(handlers)
-        self._look_s = look_s
+        self._poll_s = poll_s
         self._server: grpc.aio.Server | None = None
         self._is: tuple[int, int] | None = None
         self._is_renewing = False
@@ -89,7 +89,7 @@ class Endpoint:
         folders wipes all of them.
         """
         while self._is_renewing or self._is_ours():  # noqa: ASYNC110 -- a file is no event
-            await asyncio.sleep(self._look_s)
+            await asyncio.sleep(self._poll_s)
 
     async def renew(self) -> None:
         """Take the file away and make it anew, for whoever watches it; else it is lost."""

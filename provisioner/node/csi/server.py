@@ -6,7 +6,7 @@ under it may end, or leave a program behind that runs to its end (``node/runtime
 Kubelet 1.36 takes Canceled, DeadlineExceeded, Unavailable, ResourceExhausted and Aborted as "it may
 be mounted, or be under way", and cleans up before the volume may go; after all others it takes
 nothing to be mounted, and the volume may be detached. So only a failure that leaves nothing mounted
-behind may have one of the others: ``mounted.LeftMounted`` looks, and says so by the outcome.
+behind may have one of the others: ``mounted.StillMounted`` looks, and says so by the outcome.
 
 Source: Kubernetes 1.36 pkg/volume/csi/csi_client.go ``isFinalError``; CSI 1.x, error schemes of the
 calls.

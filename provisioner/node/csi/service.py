@@ -14,7 +14,16 @@ from google.protobuf.message import Message
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.ids import is_volume_id
-from provisioner.model.node_requests import (
+from provisioner.model.sentences import printable
+from provisioner.model.volume import normalised_handle
+from provisioner.node.csi.server import Rpc, untimed
+from provisioner.node.csi.wire import csi_pb2
+from provisioner.node.formatting.file_system_rules import chosen
+from provisioner.node.instance.info import Info
+from provisioner.node.mounting.expand import Expander, Usages
+from provisioner.node.mounting.publish import Publisher
+from provisioner.node.mounting.stage import Stager
+from provisioner.node.requests import (
     AccessMode,
     Capability,
     Expand,
@@ -24,15 +33,6 @@ from provisioner.model.node_requests import (
     Unpublish,
     Unstage,
 )
-from provisioner.model.sentences import printable
-from provisioner.model.volume import normalised_handle
-from provisioner.node.csi.server import Rpc, untimed
-from provisioner.node.csi.wire import csi_pb2
-from provisioner.node.formatting.file_system_rules import chosen
-from provisioner.node.instance.info import Info
-from provisioner.node.mounting.mounted import Expander, Usages
-from provisioner.node.mounting.publish import Publisher
-from provisioner.node.mounting.stage import Stager
 
 _MODES = csi_pb2.VolumeCapability.AccessMode.Mode
 _MOST_SHOWN = 120

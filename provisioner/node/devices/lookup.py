@@ -18,11 +18,11 @@ from provisioner.model.errors import NodeError, Reason
 from provisioner.node.devices import nvme, rules
 from provisioner.node.devices.rules import Candidate, Unfit
 from provisioner.node.runtime import sysfs
-from provisioner.node.runtime.patience import Patience
-from provisioner.node.runtime.sysfs import Roots
+from provisioner.node.runtime.blocking import BlockingCalls
+from provisioner.node.runtime.sysfs import SystemDirs
 
 T = TypeVar("T")
-LOOK_EVERY_S = 0.15
+POLL_EVERY_S = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Device:
 
     @property
     def resource(self) -> str:
-        """What may hang where the disk does (``patience``): the device, whoever uses it."""
+        """What may hang where the disk does (``blocking``): the device, whoever uses it."""
         return f"device {self.number}"
 
 
@@ -55,17 +55,17 @@ class Devices:
     """Finds the devices of volumes.
 
     Args:
-        roots: where devices and sysfs are.
-        patience: looks at what may hang.
-        look_every_s: the pause between two looks for what is not there yet, in seconds.
+        dirs: where devices and sysfs are.
+        blocking: looks at what may hang.
+        poll_every_s: the pause between two looks for what is not there yet, in seconds.
     """
 
     def __init__(
-        self, roots: Roots, patience: Patience, *, look_every_s: float = LOOK_EVERY_S
+        self, dirs: SystemDirs, blocking: BlockingCalls, *, poll_every_s: float = POLL_EVERY_S
     ) -> None:
-        self._roots = roots
-        self._patience = patience
-        self._look_every_s = look_every_s
+        self._dirs = dirs
+        self._blocking = blocking
+        self._poll_every_s = poll_every_s
 
     async def find(
         self, volume_id: str, device_path: str, partition: str, *, wait_s: float
@@ -106,11 +106,11 @@ class Devices:
             remaining_s = until_s - loop.time()
             if isinstance(found, Device) or remaining_s <= 0:
                 return found
-            await asyncio.sleep(min(remaining_s, self._look_every_s))
+            await asyncio.sleep(min(remaining_s, self._poll_every_s))
 
     async def _looked(self, volume_id: str, look: Callable[[], T]) -> T:
         what = f"looking for the device of volume {volume_id}"
-        return await self._patience.call(f"the device of {volume_id}", look, what=what)
+        return await self._blocking.call(f"the device of {volume_id}", look, what=what)
 
     async def of_path(self, volume_id: str, path: Path) -> Device:
         """The device at a path, checked as ``find`` does, but for the name of the attachment.
@@ -140,11 +140,11 @@ class Devices:
 
     def is_live(self, device: Device) -> bool:
         """Whether its file system is mounted somewhere, in another mount namespace at least."""
-        return sysfs.is_live(self._roots, device.number)
+        return sysfs.is_live(self._dirs, device.number)
 
     def errors(self, device: Device) -> int:
         """How many errors the kernel has found in its ext file system since e2fsck mended it."""
-        return sysfs.errors(self._roots, device.number)
+        return sysfs.errors(self._dirs, device.number)
 
     async def volumes(self) -> frozenset[str]:
         """The EBS volumes that this machine sees, by links and serials; NVMe only.
@@ -152,17 +152,17 @@ class Devices:
         Raises:
             NodeError: TIMED_OUT, a look hangs.
         """
-        return await self._patience.call(
+        return await self._blocking.call(
             "the disks", self._volumes, what="looking at the machine's disks"
         )
 
     def _volumes(self) -> frozenset[str]:
         found = {rules.volume_of_serial(self._serial(disk)) for disk in self._nvme_disks()}
-        for link in _entries(self._roots.dev / "disk" / "by-id"):
+        for link in _entries(self._dirs.dev / "disk" / "by-id"):
             if (named := rules.volume_of_link(link.name)) is None:
                 continue
             disk = Path(os.path.realpath(link))
-            if (number := _number(disk)) is not None and sysfs.serial(self._roots, number) is None:
+            if (number := _number(disk)) is not None and sysfs.serial(self._dirs, number) is None:
                 found.add(named)
         return frozenset(volume_id for volume_id in found if volume_id is not None)
 
@@ -182,7 +182,7 @@ class Devices:
                 f"volume {volume_id} has no partition {number}: {disk} is there, {path} is not; "
                 "mend volumeAttributes.partition, or the disk's partition table",
             )
-        if not sysfs.is_partition_of(self._roots, here, whole):
+        if not sysfs.is_partition_of(self._dirs, here, whole):
             return Unfit(
                 Reason.WRONG_DEVICE,
                 f"volume {volume_id}: {path} is no partition of {disk}, the kernel says",
@@ -197,7 +197,7 @@ class Devices:
 
     def _candidates(self, volume_id: str, names: tuple[str, ...]) -> list[Candidate]:
         link, *attached_as = names
-        dev = self._roots.dev
+        dev = self._dirs.dev
         found = [
             self._candidate(dev / "disk" / "by-id" / link, link),
             *(self._candidate(dev / name, name, by_attachment=True) for name in attached_as),
@@ -212,7 +212,7 @@ class Devices:
 
     def _candidate(self, path: Path, via: str, *, by_attachment: bool = False) -> Candidate | None:
         own = Path(os.path.realpath(path))
-        if _number(own) is None or not own.is_relative_to(os.path.realpath(self._roots.dev)):
+        if _number(own) is None or not own.is_relative_to(os.path.realpath(self._dirs.dev)):
             return None
         serial = self._serial(own)
         return Candidate(
@@ -225,7 +225,7 @@ class Devices:
 
     def _serial(self, path: Path) -> str | None:
         number = _number(path)
-        said = sysfs.serial(self._roots, number) if number is not None else None
+        said = sysfs.serial(self._dirs, number) if number is not None else None
         if said is not None or not rules.is_nvme_name(path.name):
             return said
         try:
@@ -236,7 +236,7 @@ class Devices:
         return who.serial if who is not None and is_ebs else None
 
     def _nvme_disks(self) -> list[Path]:
-        return [one for one in _entries(self._roots.dev) if rules.is_nvme_disk_name(one.name)]
+        return [one for one in _entries(self._dirs.dev) if rules.is_nvme_disk_name(one.name)]
 
     def _at(self, volume_id: str, path: Path) -> Device | Unfit:
         candidate = self._candidate(path, str(path), by_attachment=True)
@@ -253,9 +253,9 @@ class Devices:
 
     def _disk_of(self, path: Path) -> Path:
         number = _number(path)
-        if number is None or not sysfs.is_partition(self._roots, number):
+        if number is None or not sysfs.is_partition(self._dirs, number):
             return path
-        here = os.path.realpath(self._roots.sys / "dev" / "block" / number)
+        here = os.path.realpath(self._dirs.sys / "dev" / "block" / number)
         return path.with_name(Path(here).parent.name)
 
     def _device(self, volume_id: str, path: Path, disk: Path, *, is_nvme: bool) -> Device | Unfit:

@@ -34,7 +34,7 @@ Read = Callable[[int, int], bytes]
 _BLANK = bytes(MARK_BYTES)
 
 
-class ClaimedDevice:
+class ExclusiveDevice:
     """A device that nobody else may mount, format or take apart while it is open.
 
     It may be let go while a thread is still at work on it: it then is closed when that work ends,
@@ -183,7 +183,7 @@ def unreadable(path: Path, error: OSError) -> NodeError:
 
 
 def read_content(
-    device: ClaimedDevice, size_bytes: int, volume_id: str, unwanted: threading.Event
+    device: ExclusiveDevice, size_bytes: int, volume_id: str, unwanted: threading.Event
 ) -> Zeros | Data:
     """Whether a volume is all zeros where it is read, or the first byte that is not.
 
@@ -211,7 +211,7 @@ def read_content(
 
 
 def _read(
-    device: ClaimedDevice, places: tuple[Stretch, ...], unwanted: threading.Event
+    device: ExclusiveDevice, places: tuple[Stretch, ...], unwanted: threading.Event
 ) -> Zeros | Data:
     read_bytes = 0
     for place in _chunks(places):
@@ -245,7 +245,7 @@ def is_marked(read: Read, device: Device) -> bool:
     return bool(_places(read, device))
 
 
-def write_mark(claimed: ClaimedDevice, device: Device, now_s: float) -> None:
+def write_mark(opened: ExclusiveDevice, device: Device, now_s: float) -> None:
     """Write the mark and read it back; a volume that is too small gets none.
 
     Raises:
@@ -253,21 +253,21 @@ def write_mark(claimed: ClaimedDevice, device: Device, now_s: float) -> None:
     """
     offsets = mark_offsets(device.size_bytes)
     for offset in offsets:
-        claimed.write(offset, mark_block(device.volume_id, int(now_s)))
-    _check(device, is_as_wanted=_places(claimed.read, device) == offsets)
+        opened.write(offset, mark_block(device.volume_id, int(now_s)))
+    _check(device, is_as_wanted=_places(opened.read, device) == offsets)
 
 
-def clear_mark(claimed: ClaimedDevice, device: Device) -> None:
+def clear_mark(opened: ExclusiveDevice, device: Device) -> None:
     """Zero the mark, where there is a whole mark of this volume; anything else is kept.
 
     Raises:
         NodeError: FORMAT_FAILED, it still is there when read back.
     """
-    places = _places(claimed.read, device)
+    places = _places(opened.read, device)
     for offset in places:
-        claimed.write(offset, _BLANK)
+        opened.write(offset, _BLANK)
     if places:
-        _check(device, is_as_wanted=not is_marked(claimed.read, device))
+        _check(device, is_as_wanted=not is_marked(opened.read, device))
 
 
 def _places(read: Read, device: Device) -> tuple[int, ...]:

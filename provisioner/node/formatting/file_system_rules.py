@@ -116,14 +116,14 @@ def mkfs_command(
     Raises:
         ValueError: one sentence, an attribute has no such value or is not for this file system.
     """
-    wish = formatting_of(attributes)
-    fault = formatting_fault(wish, file_system)
+    formatting = formatting_of(attributes)
+    fault = formatting_fault(formatting, file_system)
     if fault:
         raise ValueError(fault)
     if file_system in _EXT:
-        options = _ext_options(wish, _EXT_FEATURES[file_system])
+        options = _ext_options(formatting, _EXT_FEATURES[file_system])
     else:
-        options = _xfs_options(wish, _XFS_OLDER_FEATURES if is_legacy_xfs else _XFS_FEATURES)
+        options = _xfs_options(formatting, _XFS_OLDER_FEATURES if is_legacy_xfs else _XFS_FEATURES)
     return (f"mkfs.{file_system}", *options, str(device_path))
 
 
@@ -247,27 +247,27 @@ def _measured_ext(head: bytes) -> Measured | None:
     return Measured(blocks * block_bytes, block_bytes)
 
 
-def _ext_options(wish: Formatting, features: str) -> list[str]:
+def _ext_options(formatting: Formatting, features: str) -> list[str]:
     # -F: a whole disk has no partition table. -m0: no blocks kept for root, as the stock driver.
     options = ["-F", "-m0", "-E", "nodiscard"]
     for option, value in (
-        ("-b", wish.block_size),
-        ("-I", wish.inode_size),
-        ("-i", wish.bytes_per_inode),
-        ("-N", wish.number_of_inodes),
-        ("-C", wish.ext4_cluster_size),
+        ("-b", formatting.block_size),
+        ("-I", formatting.inode_size),
+        ("-i", formatting.bytes_per_inode),
+        ("-N", formatting.number_of_inodes),
+        ("-C", formatting.ext4_cluster_size),
     ):
         options += [option, value] if value else []
     # mke2fs takes the last -O only, so both have to be in one.
-    more = {"bigalloc": wish.ext4_big_alloc, "encrypt": wish.ext4_encryption_support}
+    more = {"bigalloc": formatting.ext4_big_alloc, "encrypt": formatting.ext4_encryption_support}
     wanted = [name for name, is_wanted in more.items() if is_wanted]
     return [*options, "-O", ",".join([features, *wanted])]
 
 
-def _xfs_options(wish: Formatting, features: str) -> list[str]:
+def _xfs_options(formatting: Formatting, features: str) -> list[str]:
     options = ["-f", "-K", "-m", features, "-i", "sparse=1,nrext64=0"]
-    options += ["-b", f"size={wish.block_size}"] if wish.block_size else []
-    options += ["-i", f"size={wish.inode_size}"] if wish.inode_size else []
+    options += ["-b", f"size={formatting.block_size}"] if formatting.block_size else []
+    options += ["-i", f"size={formatting.inode_size}"] if formatting.inode_size else []
     return options
 
 

@@ -1,7 +1,7 @@
 """Sees to it that a volume's device has the file system asked for, and destroys nobody's data.
 
 What is done is decided in ``node/formatting/rules.py``; here it is looked up and carried out. While
-it is looked at the device is claimed: nobody else mounts or formats it. From the mark on, until the
+it is looked at the device is opened: nobody else mounts or formats it. From the mark on, until the
 mark is cleared, it is one stretch that is not cut short by a waiter that leaves; if the process is
 killed within it, the mark says so to the next one.
 """
@@ -31,7 +31,7 @@ from provisioner.node.formatting.blank_rules import (
 )
 from provisioner.node.formatting.exclusive import (
     CHUNK_BYTES,
-    ClaimedDevice,
+    ExclusiveDevice,
     clear_mark,
     is_marked,
     peek,
@@ -58,8 +58,8 @@ from provisioner.node.formatting.rules import (
 )
 from provisioner.node.formatting.rules import HEAD_BYTES as SUPERBLOCK_BYTES
 from provisioner.node.instance.kube import NodeKube
-from provisioner.node.runtime.operations import unbroken
-from provisioner.node.runtime.patience import NotStartedError, Patience
+from provisioner.node.runtime.blocking import BlockingCalls, NotStartedError
+from provisioner.node.runtime.operations import shielded
 from provisioner.node.runtime.programs import Programs
 
 log = structlog.get_logger(__name__)
@@ -90,7 +90,7 @@ class Consents:
 
 
 @dataclass(frozen=True, slots=True)
-class FileSystemWish:
+class FileSystemRequest:
     """What is asked for.
 
     Attributes:
@@ -123,7 +123,7 @@ class Formatter:
         programs: runs blkid and mkfs.
         devices: looks once more before anything is written.
         consents: asked only about a volume that would be refused.
-        patience: works on devices.
+        blocking: works on devices.
         is_legacy_xfs: whether an xfs is to be mounted by Linux before 5.10, too.
     """
 
@@ -132,7 +132,7 @@ class Formatter:
         programs: Programs,
         devices: Devices,
         consents: Consents,
-        patience: Patience,
+        blocking: BlockingCalls,
         *,
         is_legacy_xfs: bool = False,
     ) -> None:
@@ -140,14 +140,14 @@ class Formatter:
         self._programs = programs
         self._devices = devices
         self._consents = consents
-        self._patience = patience
+        self._blocking = blocking
 
-    async def ensure(self, device: Device, wish: FileSystemWish, origin: str) -> Found:
+    async def ensure(self, device: Device, wanted: FileSystemRequest, origin: str) -> Found:
         """The file system on a device that is mounted nowhere on this node; made if it is blank.
 
         Args:
             device: the volume's device.
-            wish: what is asked for.
+            wanted: what is asked for.
             origin: "blank", "snap-…" or "vol-…" as the controller says; "" if it does not.
 
         Raises:
@@ -156,36 +156,36 @@ class Formatter:
                 TIMED_OUT, the disk hangs.
         """
         try:
-            claimed = await self._claim(device)
+            opened = await self._open(device)
         except NodeError as error:
-            if error.reason is Reason.DEVICE_BUSY and await self._is_live(device, wish):
-                return Found(wish.name, is_live=True)
+            if error.reason is Reason.DEVICE_BUSY and await self._is_live(device, wanted):
+                return Found(wanted.name, is_live=True)
             raise
         try:
-            view = await self._view(claimed, device, wish, origin)
+            view = await self._view(opened, device, wanted, origin)
             while True:
                 match step := next_step(view):
                     case Read():
-                        view = replace(view, content=await self._content(claimed, device))
+                        view = replace(view, content=await self._content(opened, device))
                     case AskConsent():
                         view = replace(view, consent=await self._consent(device))
                     case Refuse():
                         raise NodeError(step.reason, step.message)
                     case Mount():
                         if step.clears_mark:
-                            await self._on(device, lambda: clear_mark(claimed, device))
+                            await self._on(device, lambda: clear_mark(opened, device))
                         return Found(step.file_system)
                     case Format():
-                        return await self._format(claimed, device, wish, step)
+                        return await self._format(opened, device, wanted, step)
                     case _:
                         assert_never(step)
         finally:
-            claimed.close()
+            opened.close()
 
     async def forget_mark(self, device: Device) -> None:
         """Clear a mark of ours before a volume is used as a raw device, with data of any kind.
 
-        A device without one is not claimed: pods may be at work on it.
+        A device without one is not opened: pods may be at work on it.
 
         Raises:
             NodeError: DEVICE_NOT_FOUND, WRONG_DEVICE; DEVICE_BUSY, it has a mark and is in use, as
@@ -194,36 +194,36 @@ class Formatter:
         read = partial(peek, device.path)
         if not await self._on(device, lambda: is_marked(read, device)):
             return
-        claimed = await self._claim(device)
+        opened = await self._open(device)
         try:
-            if not await self._on(device, lambda: claimed.is_read_only):
-                await self._on(device, lambda: clear_mark(claimed, device))
+            if not await self._on(device, lambda: opened.is_read_only):
+                await self._on(device, lambda: clear_mark(opened, device))
         finally:
-            claimed.close()
+            opened.close()
 
-    async def _claim(self, device: Device) -> ClaimedDevice:
+    async def _open(self, device: Device) -> ExclusiveDevice:
         """Have a device for us alone, until it is closed.
 
         Raises:
             NodeError: DEVICE_BUSY, DEVICE_NOT_FOUND, WRONG_DEVICE; TIMED_OUT, the disk hangs, or
                 hung in somebody's hands before; PROGRAM_MISSING, no thread can be started.
         """
-        claimed = await self._patience.call(
+        opened = await self._blocking.call(
             device.resource,
-            partial(ClaimedDevice.open, device.path),
+            partial(ExclusiveDevice.open, device.path),
             what=f"opening {device.path} of volume {device.volume_id}",
-            undo=ClaimedDevice.close,
+            undo=ExclusiveDevice.close,
         )
-        if claimed.number != device.number:
-            claimed.close()
+        if opened.number != device.number:
+            opened.close()
             raise NodeError(
                 Reason.WRONG_DEVICE,
                 f"{device.path} of volume {device.volume_id} is another device by now; it is tried "
                 "again",
             )
-        return claimed
+        return opened
 
-    async def _is_live(self, device: Device, wish: FileSystemWish) -> bool:
+    async def _is_live(self, device: Device, wanted: FileSystemRequest) -> bool:
         """Whether what is asked for is mounted in another mount namespace, and may be here too.
 
         There somebody has a file of it open, such as an agent with kubelet's folder in its own
@@ -233,7 +233,7 @@ class Formatter:
         if not self._devices.is_live(device):
             return False
         signature = await self._signature(device)
-        if not serves(signature, wish.name):
+        if not serves(signature, wanted.name):
             return False
         log.warning(
             "mounting what is in use in another mount namespace",
@@ -253,43 +253,43 @@ class Formatter:
         """Work on a device, for as long as somebody waits: nothing is cut short by a slow disk."""
         what = f"work on {device.path} of volume {device.volume_id}"
         try:
-            return await self._patience.call(
+            return await self._blocking.call(
                 device.resource, work, what=what, is_bounded=False, if_left=if_left
             )
         except OSError as error:
             raise unreadable(device.path, error) from error
 
-    async def _content(self, claimed: ClaimedDevice, device: Device) -> Zeros | Data:
+    async def _content(self, opened: ExclusiveDevice, device: Device) -> Zeros | Data:
         unwanted = threading.Event()
-        read = partial(read_content, claimed, device.size_bytes, device.volume_id, unwanted)
+        read = partial(read_content, opened, device.size_bytes, device.volume_id, unwanted)
         return await self._on(device, read, if_left=unwanted.set)
 
     async def _close(self, held: int) -> None:
         close = partial(os.close, held)
         try:
-            await self._patience.call(
+            await self._blocking.call(
                 f"closing {next(_CLOSINGS)}", close, what="closing a device", is_bounded=False
             )
         except NotStartedError:
             close()  # the device is used by what has just ended: this hardly ever blocks
 
     async def _view(
-        self, claimed: ClaimedDevice, device: Device, wish: FileSystemWish, origin: str
+        self, opened: ExclusiveDevice, device: Device, wanted: FileSystemRequest, origin: str
     ) -> View:
         head, has_mark, is_read_only = await self._on(
             device,
             lambda: (
-                claimed.read(0, SUPERBLOCK_BYTES),
-                is_marked(claimed.read, device),
-                claimed.is_read_only,
+                opened.read(0, SUPERBLOCK_BYTES),
+                is_marked(opened.read, device),
+                opened.is_read_only,
             ),
         )
         signature = await self._signature(device)
         return View(
             device=str(device.path),
             volume_id=device.volume_id,
-            wanted=wish.name,
-            read_only=wish.read_only,
+            wanted=wanted.name,
+            read_only=wanted.read_only,
             device_read_only=is_read_only,
             origin=origin,
             signature=signature,
@@ -298,14 +298,14 @@ class Formatter:
         )
 
     async def _signature(self, device: Device) -> Signature:
-        ran = await self._programs.run(*BLKID, device.path, why=f"to see what {device.path} has")
+        result = await self._programs.run(*BLKID, device.path, why=f"to see what {device.path} has")
         try:
-            return read_signature(ran.exit_code, ran.stdout)
+            return read_signature(result.exit_code, result.stdout)
         except ValueError as error:
             raise NodeError(
                 Reason.FORMAT_FAILED,
                 f"what is on volume {device.volume_id} ({device.path}) is not known, so it is "
-                f"neither formatted nor mounted: {error} ({ran.ending}: {ran.essence})",
+                f"neither formatted nor mounted: {error} ({result.ending}: {result.summary})",
             ) from error
 
     async def _consent(self, device: Device) -> Consent:
@@ -315,13 +315,13 @@ class Formatter:
             return Consent("", trouble=error.message)
 
     async def _format(
-        self, claimed: ClaimedDevice, device: Device, wish: FileSystemWish, step: Format
+        self, opened: ExclusiveDevice, device: Device, wanted: FileSystemRequest, step: Format
     ) -> Found:
         try:
             command = mkfs_command(
-                wish.name, wish.options, device.path, is_legacy_xfs=self._is_legacy_xfs
+                wanted.name, wanted.options, device.path, is_legacy_xfs=self._is_legacy_xfs
             )
-            check_block_size(wish.name, wish.options, page_bytes=mmap.PAGESIZE)
+            check_block_size(wanted.name, wanted.options, page_bytes=mmap.PAGESIZE)
         except ValueError as error:
             raise NodeError(
                 Reason.INVALID_REQUEST, f"volume {device.volume_id} is not formatted: {error}"
@@ -329,58 +329,59 @@ class Formatter:
         # Nothing was written up to here.
         await self._devices.verify(device)
         began_s = time.monotonic()
-        with unbroken(f"formatting {device.path} with {wish.name}"):
+        with shielded(f"formatting {device.path} with {wanted.name}"):
             if step.writes_mark:
-                await self._on(device, lambda: write_mark(claimed, device, time.time()))
+                await self._on(device, lambda: write_mark(opened, device, time.time()))
             if step.because is Because.CONSENT:
                 # An older mark would let data be formatted over that are still there, should the
                 # erasing end early and the consent be taken back.
-                await self._on(device, lambda: clear_mark(claimed, device))
-                await self._on(device, lambda: _erase_signatures(claimed, device.size_bytes))
+                await self._on(device, lambda: clear_mark(opened, device))
+                await self._on(device, lambda: _erase_signatures(opened, device.size_bytes))
             # A disk that goes while somebody has it open leaves its name to no other one.
-            held = await self._on(device, claimed.hold)
+            held = await self._on(device, opened.hold)
             try:
-                claimed.close()  # mkfs claims it itself
+                opened.close()  # mkfs claims it itself
                 await self._mkfs(command, device)
             finally:
                 await self._close(held)
-            await self._finish(device, wish)
+            await self._finish(device, wanted)
         log.info(
             "formatted a volume",
             volume=device.volume_id,
             device=str(device.path),
-            file_system=wish.name,
+            file_system=wanted.name,
             because=step.because.value,
             seconds=round(time.monotonic() - began_s, 3),
         )
-        return Found(wish.name, is_new=True)
+        return Found(wanted.name, is_new=True)
 
     async def _mkfs(self, command: tuple[str | Path, ...], device: Device) -> None:
-        ran = await self._programs.run(*command, why=f"to format {device.path}")
-        if ran.exit_code:
+        result = await self._programs.run(*command, why=f"to format {device.path}")
+        if result.exit_code:
             raise NodeError(
                 Reason.FORMAT_FAILED,
                 f"volume {device.volume_id} could not be formatted: "
-                f"{' '.join(str(word) for word in command)} ended with {ran.ending}: {ran.essence}",
+                f"{' '.join(str(word) for word in command)} ended with {result.ending}: "
+                f"{result.summary}",
             )
 
-    async def _finish(self, device: Device, wish: FileSystemWish) -> None:
+    async def _finish(self, device: Device, wanted: FileSystemRequest) -> None:
         """See that the file system is there; only then the mark goes."""
-        claimed = await self._claim(device)
+        opened = await self._open(device)
         try:
-            view = await self._view(claimed, device, wish, "")
-            if view.signature.type != wish.name or view.is_unfinished:
+            view = await self._view(opened, device, wanted, "")
+            if view.signature.type != wanted.name or view.is_unfinished:
                 raise NodeError(
                     Reason.FORMAT_FAILED,
-                    f"volume {device.volume_id} ({device.path}) was formatted with {wish.name}, "
+                    f"volume {device.volume_id} ({device.path}) was formatted with {wanted.name}, "
                     f"and then blkid finds {view.signature} on it; it is not mounted",
                 )
-            await self._on(device, lambda: clear_mark(claimed, device))
+            await self._on(device, lambda: clear_mark(opened, device))
         finally:
-            claimed.close()
+            opened.close()
 
 
-def _erase_signatures(claimed: ClaimedDevice, size_bytes: int) -> None:
+def _erase_signatures(opened: ExclusiveDevice, size_bytes: int) -> None:
     """Zero the beginning and the end: what another program left there is not to be found again.
 
     mkfs writes over some signatures only, and a volume with two of them is not mounted.
@@ -389,4 +390,4 @@ def _erase_signatures(claimed: ClaimedDevice, size_bytes: int) -> None:
     tail = max(0, size_bytes - TAIL_BYTES) // ALIGNMENT_BYTES * ALIGNMENT_BYTES
     for begin, end in ((0, min(HEAD_BYTES, tail)), (tail, size_bytes)):
         for offset in range(begin, end, CHUNK_BYTES):
-            claimed.write(offset, chunk[: min(CHUNK_BYTES, end - offset)])
+            opened.write(offset, chunk[: min(CHUNK_BYTES, end - offset)])

@@ -8,6 +8,10 @@ and stays cannot be told from one that goes: there a restart waits for its whole
 Waited for is that the kubelet has unstaged them, which its Node says (``status.volumesInUse``, at
 most its 10 s late), and the kernel's table: what it has forgotten the plugin unmounts
 (``forgotten``). Then the plugin is not needed any more, and the volumes can be detached.
+
+Source: aws-ebs-csi-driver v1.64 docs (pre-stop hook); cluster-autoscaler's and Karpenter's taints;
+Kubernetes "Node Shutdowns"; kubelet 1.36 pkg/kubelet/nodeshutdown, nodestatus (`ReadyCondition`
+puts what it says among other reasons, in the message).
 """
 
 import asyncio
@@ -16,26 +20,37 @@ from pathlib import Path
 import structlog
 
 from provisioner.model.errors import KubeError, NodeError, Reason
-from provisioner.model.node_view import NodeView
-from provisioner.node.instance.drain_rules import why_going
+from provisioner.model.taint import CORDONED, OUT_OF_SERVICE
+from provisioner.node.instance.documents import NodeView
 from provisioner.node.instance.kube import NodeKube
 from provisioner.node.runtime import mount_table_rules
 from provisioner.node.runtime.paths import noted_volume
-from provisioner.node.runtime.sysfs import Roots
+from provisioner.node.runtime.sysfs import SystemDirs
 
 _AGAIN_S = 1.0
+_GOING = frozenset(
+    {
+        CORDONED.key,
+        "ToBeDeletedByClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "karpenter.sh/disruption",  # before Karpenter 1.0
+        OUT_OF_SERVICE.key,
+    }
+)
+# kubelet's, once systemd has told it; each pod ends then, the plugin's among the last.
+_SHUTTING_DOWN = "node is shutting down"
 
 log = structlog.get_logger(__name__)
 
 
-async def drain(kube: NodeKube, roots: Roots, stages: Path, *, timeout_s: float) -> None:
+async def drain(kube: NodeKube, dirs: SystemDirs, stages: Path, *, timeout_s: float) -> None:
     """Return once the node stays, or the kubelet uses none of this driver's volumes any more.
 
     While the API server cannot be asked, both are unknown, and it is asked again.
 
     Args:
         kube: reads the Node.
-        roots: where procfs is.
+        dirs: where procfs is.
         stages: the folder in which the kubelet has our volumes staged.
         timeout_s: how long, in seconds.
 
@@ -56,7 +71,7 @@ async def drain(kube: NodeKube, roots: Roots, stages: Path, *, timeout_s: float)
                 if not (why := why_going(node)):
                     log.info("the node stays: nothing to wait for", node=kube.node_name)
                     return
-                left = _left(node, kube.driver, roots, stages)
+                left = _left(node, kube.driver, dirs, stages)
                 if not left:
                     log.info("no volume is left", node=kube.node_name, why=why)
                     return
@@ -70,6 +85,29 @@ async def drain(kube: NodeKube, roots: Roots, stages: Path, *, timeout_s: float)
         raise NodeError(Reason.TIMED_OUT, message) from error
 
 
+def why_going(node: NodeView | None) -> str:
+    """What shows that a node is going away, in short; "" if it stays.
+
+    None stands for a Node that the API server itself lacks.
+    """
+    if node is None:
+        return "its Node is gone"
+    if node.deleting:
+        return "its Node is being deleted"
+    if node.spec.unschedulable:
+        return "it is cordoned"
+    if node.ready.status == "False" and _SHUTTING_DOWN in node.ready.message:
+        return "its machine is shut down"
+    return next(
+        (
+            f"it has the taint {taint.key}"
+            for taint in node.spec.taints or ()
+            if taint.key in _GOING
+        ),
+        "",
+    )
+
+
 async def _node(kube: NodeKube) -> NodeView | None:
     try:
         return await kube.node()
@@ -79,10 +117,10 @@ async def _node(kube: NodeKube) -> NodeView | None:
         raise
 
 
-def _left(node: NodeView | None, driver: str, roots: Roots, stages: Path) -> frozenset[str]:
+def _left(node: NodeView | None, driver: str, dirs: SystemDirs, stages: Path) -> frozenset[str]:
     in_use = node.in_use(driver) if node is not None else frozenset()
     try:
-        table = mount_table_rules.parse((roots.proc / "self" / "mountinfo").read_bytes())
+        table = mount_table_rules.parse((dirs.proc / "self" / "mountinfo").read_bytes())
     except (OSError, ValueError) as error:
         return in_use | {f"what is mounted, which cannot be read ({error})"}
     below = f"{stages.resolve()}/"

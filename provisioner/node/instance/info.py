@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from provisioner.model import instance_identity
 from provisioner.model.attachment_limit import UNKNOWN, AttachmentLimit, NotedLimit, known_limit
 from provisioner.model.errors import KubeError, NodeError, Reason, StorageError
-from provisioner.model.instance_identity import TYPE_LABEL
 from provisioner.model.names import ATTACHMENT_LIMIT
-from provisioner.model.node_requests import NodeInfo
+from provisioner.model.node import TYPE_LABEL
+from provisioner.node.instance import documents
 from provisioner.node.instance.kube import NodeKube
 from provisioner.node.instance.metadata import Metadata
 from provisioner.node.instance.volume_limit_rules import LimitOptions, max_volumes
+from provisioner.node.requests import NodeInfo
 
 # How long it is believed that a volume is ours or foreign: it may be given to Kubernetes where it
 # is, or taken from it.
@@ -28,7 +28,7 @@ _DEVICE = re.compile(r"^(?:/dev/)?(?:sd|xvd)?([a-z]+)[0-9]*$")
 log = structlog.get_logger(__name__)
 
 
-class Foreign:
+class ForeignVolumes:
     """Counts the EBS volumes on this instance that no attachment of ours explains.
 
     A volume is ours if Kubernetes says so in the Node's status, or if there is an attachment of it
@@ -107,7 +107,7 @@ class Info:
         self,
         kube: NodeKube,
         metadata: Metadata,
-        foreign: Foreign,
+        foreign: ForeignVolumes,
         options: LimitOptions,
         *,
         note_believed_s: float = NOTE_BELIEVED_S,
@@ -133,7 +133,7 @@ class Info:
         async with self._lock:
             identity = await self._metadata.identity()
             fitting = await self._max_volumes(identity.instance_type)
-        return NodeInfo(identity.instance_id, fitting, instance_identity.segments_of(identity))
+        return NodeInfo(identity.instance_id, fitting, documents.segments_of(identity))
 
     async def _max_volumes(self, instance_type: str) -> int:
         if self._options.attach_limit is not None:

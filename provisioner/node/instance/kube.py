@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import aiohttp
 import msgspec
@@ -19,8 +19,9 @@ from provisioner.model import depth
 from provisioner.model.attachment import attachment_name
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import KubeError, NodeError, Reason
-from provisioner.model.node_view import AttachmentView, NodeView
 from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.node.instance.documents import AttachmentView, NodeView
+from provisioner.node.instance.http_client import HttpClient
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 USER_AGENT = "ebs-provisioner-node"
@@ -64,7 +65,7 @@ class ApiServer:
         return cls(f"https://{host}:{port}", SERVICE_ACCOUNT / "token", SERVICE_ACCOUNT / "ca.crt")
 
 
-class NodeKube:
+class NodeKube(HttpClient):
     """Reads what one node needs; each failure leaves as ``KubeError`` with one sentence.
 
     Nothing is tried again here, but for one 401: kubelet asks again, and so do loops.
@@ -76,19 +77,6 @@ class NodeKube:
         self._node = Attempt("get", f"nodes {node_name}")
         self._node_path = f"/api/v1/nodes/{node_name}"
         self._server = server
-        self._session: aiohttp.ClientSession | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close all connections; the next request would open new ones."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
 
     async def node(self) -> NodeView:
         """The Node that this process runs on.

@@ -10,16 +10,17 @@ import time
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import aiohttp
 import structlog
 
-from provisioner.model import instance_identity
 from provisioner.model.errors import KubeError, NodeError, Reason
-from provisioner.model.node_view import InstanceIdentity
+from provisioner.node.instance import documents
+from provisioner.node.instance.documents import InstanceIdentity
+from provisioner.node.instance.http_client import HttpClient
 from provisioner.node.instance.kube import NodeKube
-from provisioner.node.runtime.sysfs import Roots
+from provisioner.node.runtime.sysfs import SystemDirs
 
 ENDPOINT = "http://169.254.169.254"
 _TOKEN_TTL_S = 21600
@@ -33,7 +34,7 @@ _HOP_LIMIT = (
     "hostNetwork, or does a network policy forbid it?"
 )
 WAIT_S = 60.0
-_LOOK_S = 2.0
+_POLL_S = 2.0
 # Where the service is kept from pods on purpose, or is away, it is not asked at each turn: to find
 # that out takes seconds.
 _ASK_AGAIN_S = 60.0
@@ -57,7 +58,7 @@ class _TryAgainError(Exception):
     """A failure that may be over in a moment."""
 
 
-class Imds:
+class Imds(HttpClient):
     """Asks with short timeouts and tries again a few times; then it raises.
 
     Args:
@@ -68,21 +69,8 @@ class Imds:
     def __init__(self, endpoint: str = ENDPOINT, *, pauses_s: tuple[float, ...] = PAUSES_S) -> None:
         self._endpoint = endpoint.rstrip("/")
         self._pauses_s = pauses_s
-        self._session: aiohttp.ClientSession | None = None
         self._token = ""
         self._token_until_s = 0.0
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close all connections."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
 
     async def get(self, path: str) -> str | None:
         """The text at a path below /latest; None where there is none (404).
@@ -159,9 +147,9 @@ class Metadata:
     Args:
         imds: the metadata service; None where it must not be asked.
         kube: for the Node object.
-        roots: where sysfs is.
+        dirs: where sysfs is.
         wait_s: how long to wait for a Node object without labels, in seconds.
-        look_s: how often to look at it, in seconds.
+        poll_s: how often to look at it, in seconds.
         ask_again_s: how long a service that did not answer is left alone, in seconds.
         on_other: called when the service contradicts what the Node object has told before: whoever
             was told that has to ask anew.
@@ -171,18 +159,18 @@ class Metadata:
         self,
         imds: Imds | None,
         kube: NodeKube,
-        roots: Roots,
+        dirs: SystemDirs,
         *,
         wait_s: float = WAIT_S,
-        look_s: float = _LOOK_S,
+        poll_s: float = _POLL_S,
         ask_again_s: float = _ASK_AGAIN_S,
         on_other: Callable[[], object] = lambda: None,
     ) -> None:
         self._imds = imds
         self._kube = kube
-        self._roots = roots
+        self._dirs = dirs
         self._wait_s = wait_s
-        self._look_s = look_s
+        self._poll_s = poll_s
         self._ask_again_s = ask_again_s
         self._on_other = on_other
         self._identity: InstanceIdentity | None = None
@@ -221,7 +209,7 @@ class Metadata:
         must not be asked.
         """
         while self._imds is not None:
-            await asyncio.sleep(max(self._ask_at_s - time.monotonic(), self._look_s))
+            await asyncio.sleep(max(self._ask_at_s - time.monotonic(), self._poll_s))
             if self._is_of_imds or self._is_on_board:
                 return
             if self._identity is not None and self._may_ask():
@@ -251,7 +239,7 @@ class Metadata:
             self._interfaces = len(found)
         if self._interfaces is not None:
             return self._interfaces
-        return max(await asyncio.to_thread(_adapters, self._roots.sys), 1)
+        return max(await asyncio.to_thread(_adapters, self._dirs.sys), 1)
 
     async def mapped_devices(self) -> frozenset[str]:
         """The device names of EBS volumes beside the root that the instance was started with.
@@ -273,7 +261,7 @@ class Metadata:
         try:
             document = await self._imds.get("dynamic/instance-identity/document")
             outpost_arn = await self._imds.get("meta-data/outpost-arn") or ""
-            return instance_identity.of_document((document or "").encode(), outpost_arn.strip())
+            return documents.of_document((document or "").encode(), outpost_arn.strip())
         except (NodeError, ValueError) as exc:
             if not self._silence_told:
                 log.warning(
@@ -288,26 +276,26 @@ class Metadata:
         said = ""
         while True:
             try:
-                found = instance_identity.of_node(await self._kube.node())
+                found = documents.of_node(await self._kube.node())
                 return await self._held_against_board(found)
             except (KubeError, ValueError) as exc:
                 why = str(exc)
             if why != said:
                 log.warning("waiting for the Node object to tell which instance this is", why=why)
                 said = why
-            if time.monotonic() + self._look_s >= until_s:
+            if time.monotonic() + self._poll_s >= until_s:
                 raise NodeError(Reason.METADATA_UNAVAILABLE, _nobody_tells(why))
-            await asyncio.sleep(self._look_s)
+            await asyncio.sleep(self._poll_s)
 
     async def _held_against_board(self, told: InstanceIdentity) -> InstanceIdentity:
-        board = await asyncio.to_thread(on_board, self._roots.sys)
+        board = await asyncio.to_thread(on_board, self._dirs.sys)
         if board in {"", told.instance_id}:
             self._is_on_board = bool(board)
             return told
         raise NodeError(
             Reason.METADATA_UNAVAILABLE,
             f"spec.providerID of Node {self._kube.node_name} names {told.instance_id}, but this "
-            f"machine is {board} ({self._roots.sys / _BOARD}): the Node is that of a machine that "
+            f"machine is {board} ({self._dirs.sys / _BOARD}): the Node is that of a machine that "
             "had this name before; delete it and restart kubelet, or let the node plugin reach the "
             "instance metadata service",
         )

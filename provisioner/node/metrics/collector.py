@@ -29,7 +29,7 @@ from provisioner.node.devices.lookup import Device, Devices
 from provisioner.node.instance.kube import NodeKube
 from provisioner.node.metrics import nvme_statistics_rules
 from provisioner.node.metrics.nvme_statistics_rules import Latencies, Statistics
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.blocking import BlockingCalls
 
 # How long a volume without an attachment is left alone: the root volume has none for good.
 FOREIGN_S = 300.0
@@ -39,9 +39,9 @@ log = structlog.get_logger(__name__)
 PREFIX = "ebs_provisioner_node_volume_"
 _BOUNDS_S = (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.03, 0.06, 0.25, 1.0)
 LABELS = ("volume_id", "persistentvolume", "namespace", "claim")
-# Below Prometheus's own patience, which is 10 s by default.
+# Below Prometheus's own timeout, which is 10 s by default.
 BUDGET_S = 4.0
-PATIENCE_S = 2.0
+DISK_TIMEOUT_S = 2.0
 _AT_ONCE = 16
 
 
@@ -233,7 +233,7 @@ class VolumeCollector(Collector):
     Args:
         devices: finds devices.
         names: knows claims.
-        patience: calls what may hang; its patience should be ``PATIENCE_S``.
+        blocking: calls what may hang; its timeout should be ``DISK_TIMEOUT_S``.
         statistics_page: asks a disk; it may hang or raise NodeError.
         budget_s: how long a refresh takes at most, in seconds.
     """
@@ -243,13 +243,13 @@ class VolumeCollector(Collector):
         devices: Devices,
         names: VolumeNames,
         *,
-        patience: Patience,
+        blocking: BlockingCalls,
         statistics_page: Callable[..., bytes | None] = nvme.statistics_page,
         budget_s: float = BUDGET_S,
     ) -> None:
         self._devices = devices
         self._names = names
-        self._patience = patience
+        self._blocking = blocking
         self._statistics_page = statistics_page
         self._budget_s = budget_s
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -311,7 +311,7 @@ class VolumeCollector(Collector):
     async def _page(self, device: Device) -> Statistics | None:
         if not device.is_nvme:
             return None
-        page = await self._patience.call(
+        page = await self._blocking.call(
             device.resource,
             partial(self._statistics_page, device.disk),
             what=f"asking {device.disk} for its statistics",

@@ -19,8 +19,8 @@ from provisioner.node.instance.kube import NodeKube
 from provisioner.node.instance.metadata import Metadata
 from provisioner.node.mounting.mounts import Mounts
 from provisioner.node.runtime import mount_table_rules
+from provisioner.node.runtime.blocking import BlockingCalls
 from provisioner.node.runtime.paths import noted_volume
-from provisioner.node.runtime.patience import Patience
 
 log = structlog.get_logger(__name__)
 
@@ -32,16 +32,16 @@ class AttachedHere:
         attachments: asked where the kubelet hands on no instance.
         instance: this one.
         mounts: what is mounted.
-        patience: reads beside mounts, which may be anywhere, below a dead NFS too.
+        blocking: reads beside mounts, which may be anywhere, below a dead NFS too.
     """
 
     def __init__(
-        self, attachments: NodeKube, instance: Metadata, mounts: Mounts, patience: Patience
+        self, attachments: NodeKube, instance: Metadata, mounts: Mounts, blocking: BlockingCalls
     ) -> None:
         self._attachments = attachments
         self._instance = instance
         self._mounts = mounts
-        self._patience = patience
+        self._blocking = blocking
 
     async def check(self, device: Device, publish_context: Mapping[str, str]) -> None:
         """See whether a device may be the volume's; of NVMe disks that is known already.
@@ -71,7 +71,7 @@ class AttachedHere:
             raise NodeError(Reason.WRONG_DEVICE, message)
         for mount in mount_table_rules.of_device(device.number, self._mounts.table()):
             what = f"reading the kubelet's note beside {mount.path}"
-            other = await self._patience.call(what, partial(noted_volume, mount), what=what)
+            other = await self._blocking.call(what, partial(noted_volume, mount), what=what)
             if other not in {"", volume_id}:
                 message = rules.has_another(volume_id, path, other, mount.path)
                 raise NodeError(Reason.WRONG_DEVICE, message)

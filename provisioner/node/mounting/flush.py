@@ -22,7 +22,7 @@ from provisioner.model.errors import NodeError, Reason
 from provisioner.node.mounting.mounts import Mounts
 from provisioner.node.runtime import mount_table_rules
 from provisioner.node.runtime.mount_table_rules import Mount
-from provisioner.node.runtime.programs import Programs, Ran
+from provisioner.node.runtime.programs import ProgramResult, Programs
 
 log = structlog.get_logger(__name__)
 FLUSH_S = 10.0
@@ -36,7 +36,7 @@ _SHOWN = re.compile(r"/pods/[^/]+/volumes/")
 
 @dataclass(frozen=True, slots=True)
 class _Flush:
-    task: asyncio.Task[Ran]
+    task: asyncio.Task[ProgramResult]
     until_s: float
 
 
@@ -46,7 +46,7 @@ class Flushes:
     Args:
         programs: run it.
         mounts: what is mounted.
-        patience_s: how long the end of a pod waits, in seconds; then it runs on by itself. The last
+        timeout_s: how long the end of a pod waits, in seconds; then it runs on by itself. The last
             unmount waits three times as long at a time.
     """
 
@@ -55,19 +55,19 @@ class Flushes:
         programs: Programs,
         mounts: Mounts,
         *,
-        patience_s: float = FLUSH_S,
+        timeout_s: float = FLUSH_S,
     ) -> None:
         self._programs = programs
         self._mounts = mounts
-        self._patience_s = patience_s
-        self._to_its_end_s = 3 * patience_s
+        self._timeout_s = timeout_s
+        self._to_its_end_s = 3 * timeout_s
         self._running: dict[str, _Flush] = {}
 
     async def flush(self, path: str) -> None:
         """Bring all that was written to a mounted file system to its disk; a failure is logged.
 
         Not where another pod has it still, for then the kubelet remembers it, and that pod's end
-        has it done. After ``patience_s`` it runs on by itself.
+        has it done. After ``timeout_s`` it runs on by itself.
 
         Raises:
             NodeError: PROGRAM_MISSING; MOUNT_FAILED, the kernel's table cannot be read.
@@ -82,7 +82,7 @@ class Flushes:
             log.warning(
                 "taken away before all that was written is on its disk, which is slow or hangs",
                 path=path,
-                waited_s=self._patience_s,
+                waited_s=self._timeout_s,
             )
 
     async def finish(self, path: str) -> None:
@@ -117,9 +117,9 @@ class Flushes:
         flush = self._begin(mount.number, self._held_by(mount))
         if not await _has_ended(flush, until_s):
             return False
-        ran = flush.task.result()
-        if ran.exit_code:
-            log.warning("could not be written to its disk", path=mount.path, said=ran.essence)
+        result = flush.task.result()
+        if result.exit_code:
+            log.warning("could not be written to its disk", path=mount.path, said=result.summary)
         return True
 
     def _begin(self, number: str, path: str) -> _Flush:
@@ -128,9 +128,9 @@ class Flushes:
         task = loop.create_task(
             self._programs.run("sync", "-f", path, why=f"of {path}"), context=Context()
         )
-        self._running[number] = flush = _Flush(task, loop.time() + self._patience_s)
+        self._running[number] = flush = _Flush(task, loop.time() + self._timeout_s)
 
-        def ended(_: asyncio.Task[Ran]) -> None:
+        def ended(_: asyncio.Task[ProgramResult]) -> None:
             del self._running[number]
 
         task.add_done_callback(ended)

@@ -15,9 +15,9 @@ import structlog
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.devices.lookup import Device, Devices
 from provisioner.node.formatting import file_system_rules as rules
+from provisioner.node.runtime.blocking import BlockingCalls
 from provisioner.node.runtime.mount_table_rules import Mount
-from provisioner.node.runtime.patience import Patience
-from provisioner.node.runtime.programs import Programs, Ran
+from provisioner.node.runtime.programs import ProgramResult, Programs
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -33,16 +33,16 @@ class Growth:
     Args:
         programs: run resize2fs and xfs_growfs.
         devices: know of errors in file systems.
-        patience: reads the devices.
+        blocking: reads the devices.
 
     Attributes:
         failed: how many growths have failed.
     """
 
-    def __init__(self, programs: Programs, devices: Devices, patience: Patience) -> None:
+    def __init__(self, programs: Programs, devices: Devices, blocking: BlockingCalls) -> None:
         self._programs = programs
         self._devices = devices
-        self._patience = patience
+        self._blocking = blocking
         self.failed = 0
 
     async def device_bytes(self, device: Device, path: Path) -> int:
@@ -90,21 +90,22 @@ class Growth:
         if not rules.can_grow(has, size_bytes):
             return
         command = rules.grow_command(mount.file_system, device.path, Path(mount.path))
-        ran = await self._programs.run(*command, why=f"to grow {device.path}")
-        if ran.exit_code:
+        result = await self._programs.run(*command, why=f"to grow {device.path}")
+        if result.exit_code:
             if self._devices.errors(device):
                 raise NodeError(
                     Reason.FILE_SYSTEM_DAMAGED,
                     f"the kernel has found errors in the {mount.file_system} of volume "
                     f"{device.volume_id} (see its log), and it was not grown: {' '.join(command)} "
-                    f"ended with {ran.ending}: {ran.essence}; {_ANEW}",
+                    f"ended with {result.ending}: {result.summary}; {_ANEW}",
                 )
-            may_later = rules.may_grow_later(ran.exit_code, ran.said)
+            may_later = rules.may_grow_later(result.exit_code, result.output)
             raise NodeError(
                 Reason.GROW_FAILED,
                 f"the file system of volume {device.volume_id} could not be grown from "
                 f"{has.size_bytes} to {size_bytes} bytes: {' '.join(command)} ended with "
-                f"{ran.ending}: {ran.essence}{'; it is tried again' if may_later else _hint(ran)}",
+                f"{result.ending}: {result.summary}"
+                f"{'; it is tried again' if may_later else _hint(result)}",
                 retry_after_s=_AGAIN_S if may_later else None,
             )
         log.info(
@@ -118,7 +119,7 @@ class Growth:
     async def _look(self, device: Device, function: Callable[[], T]) -> T:
         try:
             what = f"reading {device.path}"
-            return await self._patience.call(device.resource, function, what=what)
+            return await self._blocking.call(device.resource, function, what=what)
         except OSError as error:
             raise NodeError(
                 Reason.DEVICE_NOT_FOUND,
@@ -126,8 +127,8 @@ class Growth:
             ) from error
 
 
-def _hint(ran: Ran) -> str:
-    if "Permission denied" not in ran.essence:
+def _hint(result: ProgramResult) -> str:
+    if "Permission denied" not in result.summary:
         return ""
     return "; a mounted ext file system grows only for who has CAP_SYS_RESOURCE (privileged)"
 

@@ -18,10 +18,10 @@ from provisioner.model.errors import NodeError, Reason
 from provisioner.node.mounting import rules
 from provisioner.node.mounting.rules import Seen
 from provisioner.node.runtime import mount_table_rules
+from provisioner.node.runtime.blocking import BlockingCalls
 from provisioner.node.runtime.mount_table_rules import Mount
-from provisioner.node.runtime.patience import Patience
 from provisioner.node.runtime.programs import Programs
-from provisioner.node.runtime.sysfs import Roots
+from provisioner.node.runtime.sysfs import SystemDirs
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -40,14 +40,14 @@ class Mounts:
 
     Args:
         programs: run mount and umount.
-        patience: looks at what may hang.
-        roots: where procfs and sysfs are.
+        blocking: looks at what may hang.
+        dirs: where procfs and sysfs are.
     """
 
-    def __init__(self, programs: Programs, patience: Patience, roots: Roots) -> None:
+    def __init__(self, programs: Programs, blocking: BlockingCalls, dirs: SystemDirs) -> None:
         self._programs = programs
-        self._patience = patience
-        self._roots = roots
+        self._blocking = blocking
+        self._dirs = dirs
 
     def table(self) -> tuple[Mount, ...]:
         """All mounts that this process sees.
@@ -72,7 +72,7 @@ class Mounts:
             NodeError: TIMED_OUT, a look at it hangs.
         """
         mount = self.at(path)
-        is_corrupted = await self._patience.call(
+        is_corrupted = await self._blocking.call(
             path, partial(_is_corrupted, path), what=f"looking at {path}"
         )
         # Looked up last: a disk that went meanwhile is seen to have gone.
@@ -97,21 +97,21 @@ class Mounts:
         """
         # -w: else mount(8) takes a device that refuses writes for read-only without a word.
         write = () if "ro" in options else ("-w",)
-        ran = await self._programs.run(
+        result = await self._programs.run(
             *("mount", _NO_NOTE, *write, "-t", file_system),
             *("-o", ",".join(options), device_path, path),
             why=f"of {device_path} at {path}",
         )
-        if ran.exit_code:
+        if result.exit_code:
             # It can fail with what it does after the kernel has mounted.
-            failure = rules.mount_failure(ran.said, path, str(device_path))
-            was_mounted = await self.taken_away(path)
+            failure = rules.mount_failure(result.output, path, str(device_path))
+            was_mounted = await self.clean_up(path)
             raise NodeError(
                 Reason.MOUNT_FAILED if was_mounted else failure,
                 f"{device_path} could not be mounted at {path} as {file_system} with "
-                f"{','.join(options)} ({ran.ending}): {ran.essence}",
+                f"{','.join(options)} ({result.ending}): {result.summary}",
             )
-        self._see(device_path, path)
+        self._verify_mounted(device_path, path)
 
     async def bind(self, source: str | Path, path: str, *, read_only: bool) -> None:
         """Show a directory, or a file, at another path too.
@@ -127,11 +127,11 @@ class Mounts:
         """
         try:
             await self._change("--bind", str(source), path)
-            self._see(source, path)
+            self._verify_mounted(source, path)
             if read_only:
                 await self.remount(path, read_only=True)
         except NodeError:
-            await self.taken_away(path)
+            await self.clean_up(path)
             raise
 
     async def remount(self, path: str, *, read_only: bool) -> None:
@@ -157,17 +157,18 @@ class Mounts:
             mount = mount_table_rules.at(path, table)
             if mount is None:
                 return
-            ran = await self._programs.run("umount", mount.path, why=f"of {mount.path}")
+            result = await self._programs.run("umount", mount.path, why=f"of {mount.path}")
             # Its exit code is not believed: it can fail with what it does after the unmount.
             if mount_table_rules.count_at(path, self.table()) < mount_table_rules.count_at(
                 path, table
             ):
                 continue
-            if rules.is_in_use(ran.said, path):
-                message = f"{self._busy(mount)} (umount: {ran.essence})"
+            if rules.is_in_use(result.output, path):
+                message = f"{self._busy(mount)} (umount: {result.summary})"
                 raise NodeError(Reason.TARGET_BUSY, message)
             raise NodeError(
-                Reason.MOUNT_FAILED, f"{path} could not be unmounted ({ran.ending}): {ran.essence}"
+                Reason.MOUNT_FAILED,
+                f"{path} could not be unmounted ({result.ending}): {result.summary}",
             )
         raise NodeError(
             Reason.MOUNT_FAILED,
@@ -175,7 +176,7 @@ class Mounts:
             "there again and again",
         )
 
-    def _see(self, source: str | Path, path: str) -> None:
+    def _verify_mounted(self, source: str | Path, path: str) -> None:
         if self.at(path) is None:
             raise NodeError(
                 Reason.MOUNT_FAILED,
@@ -183,7 +184,7 @@ class Mounts:
                 "folder shared with this process (mountPropagation: Bidirectional)?",
             )
 
-    async def taken_away(self, path: str) -> bool:
+    async def clean_up(self, path: str) -> bool:
         """Unmount what a failure has left at a path, if anything: true if something was there."""
         if self.at(path) is None:
             return False
@@ -194,7 +195,7 @@ class Mounts:
         return True
 
     def _read(self, read: Callable[[bytes], T]) -> T:
-        path = self._roots.proc / "self" / "mountinfo"
+        path = self._dirs.proc / "self" / "mountinfo"
         try:
             return read(_steady(path.read_bytes))
         except (OSError, ValueError) as error:
@@ -203,11 +204,11 @@ class Mounts:
             ) from error
 
     async def _change(self, *words: str) -> None:
-        ran = await self._programs.run("mount", _NO_NOTE, *words, why=f"at {words[-1]}")
-        if ran.exit_code:
+        result = await self._programs.run("mount", _NO_NOTE, *words, why=f"at {words[-1]}")
+        if result.exit_code:
             raise NodeError(
                 Reason.MOUNT_FAILED,
-                f"mount {' '.join(words)} failed ({ran.ending}): {ran.essence}",
+                f"mount {' '.join(words)} failed ({result.ending}): {result.summary}",
             )
 
     def _busy(self, mount: Mount) -> str:
@@ -220,7 +221,7 @@ class Mounts:
         )
 
     def _has_device(self, number: str) -> bool:
-        return (self._roots.sys / "dev" / "block" / number).exists()
+        return (self._dirs.sys / "dev" / "block" / number).exists()
 
 
 def _steady(read: Callable[[], bytes]) -> bytes:

@@ -15,13 +15,12 @@ from pathlib import Path
 import structlog
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import Publish, Unpublish
 from provisioner.node.mounting import rules
-from provisioner.node.mounting.deadline_rules import patience_s
-from provisioner.node.mounting.mounted import ForeignMountError, LeftMounted
-from provisioner.node.mounting.rules import Place
+from provisioner.node.mounting.rules import MountState
 from provisioner.node.mounting.stage import DEVICE_PATH, PARTITION
+from provisioner.node.mounting.still_mounted import ForeignMountError, StillMounted
 from provisioner.node.mounting.tools import Tools
+from provisioner.node.requests import Publish, Unpublish
 from provisioner.node.runtime import mount_table_rules
 from provisioner.node.runtime.mount_table_rules import Mount
 
@@ -33,7 +32,7 @@ class Publisher:
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
-        self._left_mounted = LeftMounted(tools)
+        self._still_mounted = StillMounted(tools)
 
     async def publish(self, request: Publish, /, time_left_s: float | None = None) -> None:
         """Show a volume at a pod's path.
@@ -68,7 +67,7 @@ class Publisher:
     async def _publish(self, request: Publish, time_left_s: float | None) -> None:
         publish = self._publish_block if request.capability.is_block else self._publish_directory
         work = publish(request, time_left_s)
-        await self._left_mounted.told(work, request.volume_id, request.target_path)
+        await self._still_mounted.told(work, request.volume_id, request.target_path)
 
     async def _publish_directory(self, request: Publish, _: float | None) -> None:
         staging = await self._staged(request)
@@ -76,22 +75,22 @@ class Publisher:
         read_only = request.read_only or rules.wants_read_only(request.capability)
         seen = await self._tools.mounts.seen(target)
         match rules.published(seen, staging, read_only=read_only):
-            case Place.DONE:
+            case MountState.DONE:
                 return
-            case Place.REMOUNT:
+            case MountState.REMOUNT:
                 await self._tools.mounts.remount(target, read_only=read_only)
                 return
-            case Place.READ_ONLY:
+            case MountState.READ_ONLY:
                 others = mount_table_rules.of_device(staging.number, self._tools.mounts.table())
                 paths = [mount.path for mount in others if mount.path != staging.path]
                 said = rules.read_only_for(request.volume_id, staging.path, paths)
                 raise NodeError(Reason.TARGET_BUSY, said)
-            case Place.FOREIGN:
+            case MountState.FOREIGN:
                 raise _foreign(request, seen.mount)
-            case Place.STALE:
+            case MountState.STALE:
                 log.warning("unmounting a dead mount", volume=request.volume_id, path=target)
                 await self._tools.mounts.unmount(target)
-            case Place.FREE:
+            case MountState.FREE:
                 pass
         await self._tools.paths.make_directory(target)
         await self._tools.mounts.bind(staging.path, target, read_only=read_only)
@@ -123,7 +122,7 @@ class Publisher:
             request.volume_id,
             request.publish_context.get(DEVICE_PATH, ""),
             request.volume_context.get(PARTITION, ""),
-            wait_s=patience_s(time_left_s),
+            wait_s=rules.wait_s(time_left_s),
         )
         await self._tools.attached_here.check(device, request.publish_context)
         read_only = request.read_only or rules.wants_read_only(request.capability)

@@ -18,9 +18,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 from provisioner.model.errors import Reason
-from provisioner.model.node_requests import Capability
+from provisioner.node.requests import Capability
 from provisioner.node.runtime.mount_table_rules import Mount
 
+_LONGEST_WAIT_S = 60.0
+# Left for the answer, which says what was waited for: a bare DeadlineExceeded says nothing.
+_TO_ANSWER_S = 5.0
 # One option; a quoted value may hold commas: context="system_u:object_r:container_file_t:s0:c1,c2".
 _OPTION = re.compile(r'(?:[^,"]|"[^"]*"?)+')
 
@@ -88,6 +91,13 @@ _CORRUPTED = frozenset(
 )
 
 
+def wait_s(time_left_s: float | None) -> float:
+    """How long a call waits for a device, given what is left of the kubelet's deadline, if any."""
+    if time_left_s is None:
+        return _LONGEST_WAIT_S
+    return min(_LONGEST_WAIT_S, max(time_left_s / 2, time_left_s - _TO_ANSWER_S))
+
+
 def parted(flags: Iterable[str]) -> list[str]:
     """The single options; each flag may be several, with commas."""
     return [option.strip() for flag in flags for option in _OPTION.findall(flag) if option.strip()]
@@ -131,7 +141,7 @@ def markdown() -> str:
     )
 
 
-class Place(Enum):
+class MountState(Enum):
     """What is to be done about what is mounted where a volume should be."""
 
     FREE = "free"  # nothing is mounted there
@@ -184,7 +194,9 @@ def mount_options(file_system: str, capability: Capability) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*mode, *others, *own]))
 
 
-def staged(seen: Seen, number: str, *, read_only: bool, has_errors: bool, is_alone: bool) -> Place:
+def staged(
+    seen: Seen, number: str, *, read_only: bool, has_errors: bool, is_alone: bool
+) -> MountState:
     """What to do at a staging path.
 
     A file system with errors, or one that the kernel has made read-only after an error, heals by
@@ -198,27 +210,27 @@ def staged(seen: Seen, number: str, *, read_only: bool, has_errors: bool, is_alo
         is_alone: the device is mounted nowhere else.
     """
     place = _place(seen, number, root="/")
-    if place is not Place.DONE or seen.mount is None or read_only:
+    if place is not MountState.DONE or seen.mount is None or read_only:
         return place
     if is_alone and (has_errors or seen.mount.is_read_only):
-        return Place.STALE
-    return Place.READ_ONLY if seen.mount.is_read_only else Place.DONE
+        return MountState.STALE
+    return MountState.READ_ONLY if seen.mount.is_read_only else MountState.DONE
 
 
-def published(seen: Seen, staging: Mount, *, read_only: bool) -> Place:
+def published(seen: Seen, staging: Mount, *, read_only: bool) -> MountState:
     """What to do at a target path, given the staged mount that it is to show.
 
     What is shown already stays, also if the file system has become read-only since.
     """
     place = _place(seen, staging.number, root=staging.root)
-    if place is Place.FOREIGN:
+    if place is MountState.FOREIGN:
         return place
-    if place is Place.DONE and seen.mount is not None:
+    if place is MountState.DONE and seen.mount is not None:
         wanted = read_only or "ro" in staging.options
         if ("ro" in seen.mount.options) == wanted:
             return place
-        place = Place.REMOUNT
-    return Place.READ_ONLY if staging.is_read_only and not read_only else place
+        place = MountState.REMOUNT
+    return MountState.READ_ONLY if staging.is_read_only and not read_only else place
 
 
 def read_only_for(volume_id: str, staging: str, paths: Sequence[str]) -> str:
@@ -262,12 +274,12 @@ def _words(said: str, paths: Iterable[str]) -> str:
     return _PATH.sub("", said).lower()
 
 
-def _place(seen: Seen, number: str, *, root: str) -> Place:
+def _place(seen: Seen, number: str, *, root: str) -> MountState:
     if seen.mount is None:
-        return Place.STALE if seen.is_corrupted else Place.FREE
+        return MountState.STALE if seen.is_corrupted else MountState.FREE
     if seen.is_corrupted:
-        return Place.STALE
+        return MountState.STALE
     if (seen.mount.number, seen.mount.root) == (number, root):
-        return Place.DONE
+        return MountState.DONE
     # A disk that went while mounted keeps its number until it is unmounted: no other one has it.
-    return Place.FOREIGN if seen.has_device else Place.STALE
+    return MountState.FOREIGN if seen.has_device else MountState.STALE

@@ -17,16 +17,15 @@ import structlog
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.names import MADE_FROM, MULTI_ATTACH
-from provisioner.model.node_requests import Stage, Unstage
 from provisioner.node.devices.lookup import Device
 from provisioner.node.formatting import file_system_rules as rules
 from provisioner.node.formatting.file_system_rules import Checked
-from provisioner.node.formatting.format import FileSystemWish
+from provisioner.node.formatting.format import FileSystemRequest
 from provisioner.node.mounting import rules as mounting
-from provisioner.node.mounting.deadline_rules import patience_s
-from provisioner.node.mounting.mounted import ForeignMountError, LeftMounted
-from provisioner.node.mounting.rules import Place
+from provisioner.node.mounting.rules import MountState
+from provisioner.node.mounting.still_mounted import ForeignMountError, StillMounted
 from provisioner.node.mounting.tools import Tools
+from provisioner.node.requests import Stage, Unstage
 from provisioner.node.runtime import mount_table_rules
 from provisioner.node.runtime.mount_table_rules import Mount
 
@@ -40,7 +39,7 @@ class Stager:
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
-        self._left_mounted = LeftMounted(tools)
+        self._still_mounted = StillMounted(tools)
 
     async def stage(self, request: Stage, /, time_left_s: float | None = None) -> None:
         """Mount a volume at its staging path; of a raw device, see only that it is there.
@@ -75,27 +74,27 @@ class Stager:
 
     async def _stage(self, request: Stage, time_left_s: float | None) -> None:
         work = self._staged(request, time_left_s)
-        await self._left_mounted.told(work, request.volume_id, request.staging_path)
+        await self._still_mounted.told(work, request.volume_id, request.staging_path)
 
     async def _staged(self, request: Stage, time_left_s: float | None) -> None:
-        wish = None if request.capability.is_block else _wish(request)
+        wanted = None if request.capability.is_block else _requested(request)
         path = await self._tools.paths.real(request.staging_path)
         device = await self._tools.devices.find(
             request.volume_id,
             request.publish_context.get(DEVICE_PATH, ""),
             request.volume_context.get(PARTITION, ""),
-            wait_s=patience_s(time_left_s),
+            wait_s=mounting.wait_s(time_left_s),
         )
         await self._tools.attached_here.check(device, request.publish_context)
-        if wish is None:
+        if wanted is None:
             # Of a request for reading too: nothing keeps a pod from writing to a raw device.
             await self._tools.formatter.forget_mark(device)
             return
-        mount = await self._already(device, path, read_only=wish.read_only)
+        mount = await self._already(device, path, read_only=wanted.read_only)
         if mount is None:
-            mount = await self._mounted(request, device, path, wish)
+            mount = await self._mounted(request, device, path, wanted)
             log.info("staged", volume=device.volume_id, device=str(device.path), path=path)
-        elif not wish.read_only:
+        elif not wanted.read_only:
             await self._grow(device, path, mount)
 
     async def _already(self, device: Device, path: str, *, read_only: bool) -> Mount | None:
@@ -108,46 +107,46 @@ class Stager:
             has_errors=self._tools.devices.errors(device) > 0,
             is_alone=len(elsewhere) == 1,
         )
-        if place is Place.FOREIGN:
+        if place is MountState.FOREIGN:
             raise ForeignMountError(
                 Reason.WRONG_DEVICE,
                 f"volume {device.volume_id} ({device.path}, {device.number}) is to be mounted at "
                 f"{path}, and {_told(seen.mount)} is mounted there; unmount that by hand if it is "
                 "not in use",
             )
-        if place is Place.READ_ONLY:
+        if place is MountState.READ_ONLY:
             others = [mount.path for mount in elsewhere if mount.path != path]
             raise NodeError(
                 Reason.TARGET_BUSY, mounting.read_only_for(device.volume_id, path, others)
             )
-        if place is Place.STALE:
+        if place is MountState.STALE:
             log.warning("unmounting what is dead or damaged", volume=device.volume_id, path=path)
             await self._tools.mounts.unmount(path)
             return None
-        return seen.mount if place is Place.DONE else None
+        return seen.mount if place is MountState.DONE else None
 
     async def _mounted(
-        self, request: Stage, device: Device, path: str, wish: FileSystemWish
+        self, request: Stage, device: Device, path: str, wanted: FileSystemRequest
     ) -> Mount:
         elsewhere = mount_table_rules.of_device(device.number, self._tools.mounts.table())
         if elsewhere:
-            _refuse_another(device, elsewhere[0], wish)
+            _refuse_another(device, elsewhere[0], wanted)
         else:
             origin = request.publish_context.get(MADE_FROM, "")
-            found = await self._tools.formatter.ensure(device, wish, origin)
+            found = await self._tools.formatter.ensure(device, wanted, origin)
             # A live one cannot be checked, and was before its first mount.
-            if not (found.is_new or found.is_live or wish.read_only):
-                await self._check(device, wish.name)
+            if not (found.is_new or found.is_live or wanted.read_only):
+                await self._check(device, wanted.name)
         await self._tools.paths.make_directory(path)
-        options = mounting.mount_options(wish.name, request.capability)
-        await self._tools.mounts.mount(device.path, path, file_system=wish.name, options=options)
+        options = mounting.mount_options(wanted.name, request.capability)
+        await self._tools.mounts.mount(device.path, path, file_system=wanted.name, options=options)
         try:
             mount = await self._seen_mounted(device, path)
-            if not wish.read_only:
+            if not wanted.read_only:
                 _refuse_read_only(device, mount)
                 await self._grow(device, path, mount)
         except NodeError:
-            await self._tools.mounts.taken_away(path)
+            await self._tools.mounts.clean_up(path)
             raise
         return mount
 
@@ -193,24 +192,25 @@ class Stager:
         command = rules.check_command(file_system, device.path)
         if command is None:
             return
-        ran = await self._tools.programs.run(*command, why=f"to check {device.path}")
-        match rules.check_verdict(ran.exit_code):
+        result = await self._tools.programs.run(*command, why=f"to check {device.path}")
+        match rules.check_verdict(result.exit_code):
             case Checked.REPAIRED:
-                log.warning("repaired a file system", volume=device.volume_id, said=ran.essence)
+                log.warning("repaired a file system", volume=device.volume_id, said=result.summary)
             case Checked.DAMAGED:
                 raise NodeError(
                     Reason.FILE_SYSTEM_DAMAGED,
                     f"the {file_system} of volume {device.volume_id} is damaged, and e2fsck does "
-                    f"not repair it by itself ({ran.ending}): {ran.essence} Nothing was mounted. "
+                    f"not repair it by itself ({result.ending}): {result.summary} Nothing was "
+                    "mounted. "
                     f"Take a snapshot of the volume, then run `e2fsck -f {device.path}` on the "
                     "node",
                 )
             case Checked.NOT_CHECKED:
                 raise NodeError(
-                    rules.unchecked_reason(ran.essence),
+                    rules.unchecked_reason(result.summary),
                     f"the {file_system} of volume {device.volume_id} could not be checked, so it "
-                    f"is not mounted: e2fsck -p {device.path} ended with {ran.ending}: "
-                    f"{ran.essence}",
+                    f"is not mounted: e2fsck -p {device.path} ended with {result.ending}: "
+                    f"{result.summary}",
                 )
             case Checked.SOUND:
                 pass
@@ -233,7 +233,7 @@ class Stager:
             )
 
 
-def _wish(request: Stage) -> FileSystemWish:
+def _requested(request: Stage) -> FileSystemRequest:
     """What file system is asked for.
 
     Raises:
@@ -256,14 +256,14 @@ def _wish(request: Stage) -> FileSystemWish:
             "use it; use a PersistentVolume with ReadWriteOnce, or a volume without Multi-Attach",
         )
     read_only = mounting.wants_read_only(request.capability)
-    return FileSystemWish(name, request.volume_context, read_only)
+    return FileSystemRequest(name, request.volume_context, read_only)
 
 
-def _refuse_another(device: Device, mount: Mount, wish: FileSystemWish) -> None:
-    if mount.file_system != wish.name:
+def _refuse_another(device: Device, mount: Mount, wanted: FileSystemRequest) -> None:
+    if mount.file_system != wanted.name:
         raise NodeError(
             Reason.FILE_SYSTEM_MISMATCH,
-            f"volume {device.volume_id} is asked for with {wish.name}, and {device.path} is "
+            f"volume {device.volume_id} is asked for with {wanted.name}, and {device.path} is "
             f"mounted as {mount.file_system} at {mount.path}",
         )
 

@@ -11,11 +11,11 @@ from provisioner.node.mounting.attached_here import AttachedHere
 from provisioner.node.mounting.flush import FLUSH_S, Flushes
 from provisioner.node.mounting.growth import Growth
 from provisioner.node.mounting.mounts import Mounts
+from provisioner.node.runtime.blocking import BlockingCalls
 from provisioner.node.runtime.operations import Operations
 from provisioner.node.runtime.paths import Paths
-from provisioner.node.runtime.patience import Patience
 from provisioner.node.runtime.programs import Programs
-from provisioner.node.runtime.sysfs import Roots
+from provisioner.node.runtime.sysfs import SystemDirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Tools:
     Attributes:
         operations: one at a time per volume.
         programs: the machine's own.
-        patience: calls what may hang.
+        blocking: calls what may hang.
         devices: find a volume's.
         attached_here: refuses one that only has its name, of another instance.
         formatter: makes a file system where there surely is nothing.
@@ -33,12 +33,12 @@ class Tools:
         growth: grows file systems.
         paths: the kubelet's paths.
         flushes: bring to the disk what was written.
-        roots: where devices are.
+        dirs: where devices are.
     """
 
     operations: Operations
     programs: Programs
-    patience: Patience
+    blocking: BlockingCalls
     devices: Devices
     attached_here: AttachedHere
     formatter: Formatter
@@ -46,35 +46,35 @@ class Tools:
     growth: Growth
     paths: Paths
     flushes: Flushes
-    roots: Roots
+    dirs: SystemDirs
 
     @classmethod
     def made(
         cls,
-        roots: Roots,
+        dirs: SystemDirs,
         kubelet_dir: Path,
         *,
         kube: NodeKube,
         metadata: Metadata,
         consents: Consents,
         programs: Programs,
-        patience: Patience,
+        blocking: BlockingCalls,
         is_legacy_xfs: bool = False,
         flush_s: float = FLUSH_S,
     ) -> "Tools":
         """All of them, made."""
-        devices = Devices(roots, patience)
-        mounts = Mounts(programs, patience, roots)
+        devices = Devices(dirs, blocking)
+        mounts = Mounts(programs, blocking, dirs)
         return cls(
             operations=Operations(),
             programs=programs,
-            patience=patience,
+            blocking=blocking,
             devices=devices,
-            attached_here=AttachedHere(kube, metadata, mounts, patience),
-            formatter=Formatter(programs, devices, consents, patience, is_legacy_xfs=is_legacy_xfs),
+            attached_here=AttachedHere(kube, metadata, mounts, blocking),
+            formatter=Formatter(programs, devices, consents, blocking, is_legacy_xfs=is_legacy_xfs),
             mounts=mounts,
-            growth=Growth(programs, devices, patience),
-            paths=Paths(patience, kubelet_dir),
-            flushes=Flushes(programs, mounts, patience_s=flush_s),
-            roots=roots,
+            growth=Growth(programs, devices, blocking),
+            paths=Paths(blocking, kubelet_dir),
+            flushes=Flushes(programs, mounts, timeout_s=flush_s),
+            dirs=dirs,
         )

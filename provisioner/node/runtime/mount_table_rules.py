@@ -103,6 +103,28 @@ def of_device(number: str, table: Sequence[Mount]) -> tuple[Mount, ...]:
     return tuple(mount for mount in table if mount.number == number)
 
 
+def staged_without_pod(table: Sequence[Mount], stages: str) -> tuple[Mount, ...]:
+    """Staged file systems that are shown to no pod: on their way in, out, or forgotten.
+
+    A kubelet that is killed between NodeUnpublish and NodeUnstage finds the volume again by
+    nothing: after its start it looks through the folders of its pods (Kubernetes 1.36
+    pkg/kubelet/volumemanager/reconciler/reconstruct.go). The file system stays mounted for good,
+    and the volume is detached under it.
+
+    Args:
+        table: all mounts.
+        stages: the folder in which the kubelet has our volumes staged.
+    """
+    mounted = Counter(mount.number for mount in table)
+    return tuple(
+        mount
+        for mount in table
+        if mount.path.startswith(f"{stages}/")
+        and _STAGE.fullmatch(mount.path.removeprefix(f"{stages}/"))
+        and mounted[mount.number] == 1
+    )
+
+
 def _mount(line: bytes) -> Mount:
     before, hyphen, after = line.partition(b" - ")
     first, last = before.split(b" "), after.split(b" ")
@@ -127,25 +149,3 @@ def _text(field: bytes) -> str:
     if b"\\" in field:
         field = _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), field)
     return field.decode("utf-8", "surrogateescape")  # as Python has names of files
-
-
-def of_no_pod(table: Sequence[Mount], stages: str) -> tuple[Mount, ...]:
-    """Staged file systems that are shown to no pod: on their way in, out, or forgotten.
-
-    A kubelet that is killed between NodeUnpublish and NodeUnstage finds the volume again by
-    nothing: after its start it looks through the folders of its pods (Kubernetes 1.36
-    pkg/kubelet/volumemanager/reconciler/reconstruct.go). The file system stays mounted for good,
-    and the volume is detached under it.
-
-    Args:
-        table: all mounts.
-        stages: the folder in which the kubelet has our volumes staged.
-    """
-    mounted = Counter(mount.number for mount in table)
-    return tuple(
-        mount
-        for mount in table
-        if mount.path.startswith(f"{stages}/")
-        and _STAGE.fullmatch(mount.path.removeprefix(f"{stages}/"))
-        and mounted[mount.number] == 1
-    )

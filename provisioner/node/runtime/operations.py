@@ -6,7 +6,7 @@ request for the volume is told what runs, and comes again.
 
 An operation that nobody waits for any more is cancelled. Never, though, while a program of the
 machine runs (a killed fsck or mkfs does damage), nor between a mkfs and the clearing of its mark:
-``unbroken`` marks such a stretch, and there the operation goes on, holding its volume, until the
+``shielded`` marks such a stretch, and there the operation goes on, holding its volume, until the
 stretch ends. Whoever joins before that takes it over. Outside of an operation it does nothing.
 """
 
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 
-class Hold:
+class Shield:
     """What one operation is doing that must not be cut short; stretches may lie in each other.
 
     Args:
@@ -63,18 +63,18 @@ class Hold:
             self._when_free()
 
 
-_HOLD: ContextVar[Hold | None] = ContextVar("hold", default=None)
+_SHIELD: ContextVar[Shield | None] = ContextVar("shield", default=None)
 
 
-def context_with(hold: Hold) -> Context:
+def context_with(shield: Shield) -> Context:
     """A copy of the context, for the task of an operation."""
     context = copy_context()
-    context.run(_HOLD.set, hold)
+    context.run(_SHIELD.set, shield)
     return context
 
 
 @contextmanager
-def unbroken(doing: str) -> Iterator[None]:
+def shielded(doing: str) -> Iterator[None]:
     """Keep the operation from being cancelled until the end of the block.
 
     Args:
@@ -83,15 +83,15 @@ def unbroken(doing: str) -> Iterator[None]:
     Raises:
         CancelledError: nobody waits for the operation any more; nothing was begun.
     """
-    hold = _HOLD.get()
-    if hold is None:
+    shield = _SHIELD.get()
+    if shield is None:
         yield
         return
-    hold.enter(doing)
+    shield.enter(doing)
     try:
         yield
     finally:
-        hold.leave(doing)
+        shield.leave(doing)
 
 
 class _Operation:
@@ -100,15 +100,17 @@ class _Operation:
     def __init__(self, key: object, what: str, work: Coroutine[Any, Any, Any]) -> None:
         self.key = key
         self.what = what
-        self.hold = Hold(self._cancel_if_left)
+        self.shield = Shield(self._cancel_if_left)
         self._waiters = 0
         self._loop = asyncio.get_running_loop()
         self._since_s = self._loop.time()
-        self.task: asyncio.Task[Any] = self._loop.create_task(work, context=context_with(self.hold))
+        self.task: asyncio.Task[Any] = self._loop.create_task(
+            work, context=context_with(self.shield)
+        )
 
     def __str__(self) -> str:
         lasting_s = self._loop.time() - self._since_s
-        within = f", and is at {self.hold.doing}" if self.hold.doing else ""
+        within = f", and is at {self.shield.doing}" if self.shield.doing else ""
         return f"{self.what} has been running for {lasting_s:.0f} s{within}"
 
     async def joined(self) -> Any:
@@ -118,14 +120,14 @@ class _Operation:
             await asyncio.wait({self.task})
         finally:
             self._waiters -= 1
-            if not self.hold.doing:
+            if not self.shield.doing:
                 self._cancel_if_left()
         return self.task.result()
 
     @property
     def is_ending(self) -> bool:
         """Whether it is cancelled: it can be waited out, but not be joined any more."""
-        return self.hold.is_cancelled
+        return self.shield.is_cancelled
 
     @property
     def is_left(self) -> bool:
@@ -133,7 +135,7 @@ class _Operation:
 
     def _cancel_if_left(self) -> None:
         if self.is_left and not self.task.done():
-            self.hold.is_cancelled = True
+            self.shield.is_cancelled = True
             self.task.cancel()
 
 

@@ -17,8 +17,8 @@ import structlog
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.volume import normalised_handle
+from provisioner.node.runtime.blocking import BlockingCalls
 from provisioner.node.runtime.mount_table_rules import Mount
-from provisioner.node.runtime.patience import Patience
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -38,12 +38,12 @@ class Paths:
     """Staging and target paths on this node.
 
     Args:
-        patience: looks at what may hang.
+        blocking: looks at what may hang.
         kubelet_dir: the kubelet's own folder.
     """
 
-    def __init__(self, patience: Patience, kubelet_dir: Path) -> None:
-        self._patience = patience
+    def __init__(self, blocking: BlockingCalls, kubelet_dir: Path) -> None:
+        self._blocking = blocking
         self._kubelet_dir = kubelet_dir
 
     async def real(self, path: str) -> str:
@@ -89,7 +89,16 @@ class Paths:
         return await self._call(path, partial(_device_number, path))
 
     async def _call(self, path: str, function: Callable[[], T]) -> T:
-        return await self._patience.call(path, function, what=f"looking at {path}")
+        return await self._blocking.call(path, function, what=f"looking at {path}")
+
+
+def noted_volume(mount: Mount) -> str:
+    """The id of the volume that kubelet has mounted at a path, "" if that cannot be known."""
+    try:
+        content = (Path(mount.path).parent / _NOTE).read_bytes()
+        return normalised_handle(msgspec.json.decode(content, type=_Note).volume_handle)
+    except (OSError, ValueError):  # msgspec's errors are ValueErrors, and so is that of no UTF-8
+        return ""
 
 
 def _real(path: str, kubelet_dir: Path) -> str:
@@ -176,12 +185,3 @@ def _device_number(path: str) -> str | None:
     if not stat.S_ISBLK(status.st_mode):
         return None
     return f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
-
-
-def noted_volume(mount: Mount) -> str:
-    """The id of the volume that kubelet has mounted at a path, "" if that cannot be known."""
-    try:
-        content = (Path(mount.path).parent / _NOTE).read_bytes()
-        return normalised_handle(msgspec.json.decode(content, type=_Note).volume_handle)
-    except (OSError, ValueError):  # msgspec's errors are ValueErrors, and so is that of no UTF-8
-        return ""

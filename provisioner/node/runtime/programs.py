@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import IO
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node.runtime.operations import unbroken
+from provisioner.node.runtime.operations import shielded
 
 # A fixed one, for the same program to be found however this process was started.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Of a stream, so much of the beginning and of the end is kept.
 _KEPT_BYTES = 32 * 1024
 _READ_BYTES = 64 * 1024
-_ESSENCE_CHARACTERS = 400
+_SUMMARY_CHARACTERS = 400
 _PACKAGES = {
     "blkid": "util-linux",
     "e2fsck": "e2fsprogs",
@@ -42,7 +42,7 @@ _PACKAGES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ProgramResult:
     """How a program ended; a negative exit code is the signal that ended it."""
 
     exit_code: int
@@ -57,16 +57,16 @@ class Ran:
         return f"ended by {signal.Signals(-self.exit_code).name}"
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """What it said: of stderr, else of stdout."""
         return self.stderr.strip() or self.stdout.strip()
 
     @property
-    def essence(self) -> str:
+    def summary(self) -> str:
         """The end of what it said, in one line."""
-        said = " ".join(self.said.split())
-        if len(said) > _ESSENCE_CHARACTERS:
-            said = f"… {said[-_ESSENCE_CHARACTERS:]}"
+        said = " ".join(self.output.split())
+        if len(said) > _SUMMARY_CHARACTERS:
+            said = f"… {said[-_SUMMARY_CHARACTERS:]}"
         return said or "it said nothing"
 
 
@@ -110,7 +110,7 @@ class Programs:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    async def run(self, *argv: str | Path, why: str) -> Ran:
+    async def run(self, *argv: str | Path, why: str) -> ProgramResult:
         """Run a program to its end.
 
         Cancelling this wait does not touch the program; within an operation, the operation's own
@@ -125,7 +125,7 @@ class Programs:
             CancelledError: nobody waits for the operation any more; nothing was started.
         """
         name = str(argv[0])
-        with unbroken(f"{name} {why}"):
+        with shielded(f"{name} {why}"):
             process = self._start([str(word) for word in argv])
             program = _Program(process, name, why, self._ended)
             self._running.add(program)
@@ -188,7 +188,7 @@ class _Program:
         self._loop = asyncio.get_running_loop()
         self._since_s = self._loop.time()
         self.pid = process.pid
-        self.end: asyncio.Future[Ran] = self._loop.create_future()
+        self.end: asyncio.Future[ProgramResult] = self._loop.create_future()
         assert process.stdout is not None  # noqa: S101 -- both are pipes
         assert process.stderr is not None  # noqa: S101
         self._streams = (_Stream(process.stdout, self._loop), _Stream(process.stderr, self._loop))
@@ -206,7 +206,7 @@ class _Program:
         # What its children still write, if it left some, is not waited for.
         stdout, stderr = (stream.closed() for stream in self._streams)
         self._when_ended(self)
-        self.end.set_result(Ran(exit_code, stdout, stderr))
+        self.end.set_result(ProgramResult(exit_code, stdout, stderr))
 
 
 class _Stream:

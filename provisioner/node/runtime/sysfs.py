@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Roots:
+class SystemDirs:
     """The mount points of devtmpfs, sysfs and procfs."""
 
     dev: Path = Path("/dev")
@@ -17,57 +17,57 @@ class Roots:
     proc: Path = Path("/proc")
 
 
-def serial(roots: Roots, number: str) -> str | None:
+def serial(dirs: SystemDirs, number: str) -> str | None:
     """The serial of a disk, or of the disk that a partition is on; None if there is none to read.
 
     An NVMe disk has it at its controller, or at its subsystem where the kernel joins several
     paths; Xen's disks have none.
 
     Args:
-        roots: where sysfs is.
+        dirs: where sysfs is.
         number: the device's number, "major:minor".
     """
-    here = roots.sys / "dev" / "block" / number
-    whole = Path(os.path.realpath(here)).parent if is_partition(roots, number) else here
+    here = dirs.sys / "dev" / "block" / number
+    whole = Path(os.path.realpath(here)).parent if is_partition(dirs, number) else here
     try:
         return (whole / "device" / "serial").read_text().strip() or None
     except (OSError, UnicodeDecodeError):
         return None
 
 
-def is_live(roots: Roots, number: str) -> bool:
+def is_live(dirs: SystemDirs, number: str) -> bool:
     """Whether the kernel has a file system of a device mounted somewhere: in any mount namespace.
 
     The folder is there from the mount until the last one who uses it has left. Source: Linux 6.18
     fs/ext4/sysfs.c ``ext4_register_sysfs``, fs/xfs/xfs_super.c ``xfs_fs_fill_super``.
     """
-    name = _kernels_name(roots, number)
-    return any((roots.sys / "fs" / each / name).exists() for each in ("ext4", "xfs"))
+    name = _kernels_name(dirs, number)
+    return any((dirs.sys / "fs" / each / name).exists() for each in ("ext4", "xfs"))
 
 
-def errors(roots: Roots, number: str) -> int:
+def errors(dirs: SystemDirs, number: str) -> int:
     """How many errors the superblock of a mounted ext file system counts; 0 for other ones.
 
     They stay until e2fsck has mended it. Source: Linux 6.18 fs/ext4/sysfs.c ``errors_count``.
     """
-    name = _kernels_name(roots, number)
+    name = _kernels_name(dirs, number)
     try:
-        return int((roots.sys / "fs" / "ext4" / name / "errors_count").read_text())
+        return int((dirs.sys / "fs" / "ext4" / name / "errors_count").read_text())
     except (OSError, ValueError):
         return 0
 
 
-def _kernels_name(roots: Roots, number: str) -> str:
-    return os.path.basename(os.path.realpath(roots.sys / "dev" / "block" / number))  # noqa: PTH119
+def _kernels_name(dirs: SystemDirs, number: str) -> str:
+    return os.path.basename(os.path.realpath(dirs.sys / "dev" / "block" / number))  # noqa: PTH119
 
 
-def is_partition(roots: Roots, number: str) -> bool:
+def is_partition(dirs: SystemDirs, number: str) -> bool:
     """Whether a device is a partition."""
-    return (roots.sys / "dev" / "block" / number / "partition").exists()
+    return (dirs.sys / "dev" / "block" / number / "partition").exists()
 
 
-def is_partition_of(roots: Roots, number: str, disk_number: str) -> bool:
+def is_partition_of(dirs: SystemDirs, number: str, disk_number: str) -> bool:
     """Whether a device is a partition of that very disk."""
-    blocks = roots.sys / "dev" / "block"
+    blocks = dirs.sys / "dev" / "block"
     here, disk = (os.path.realpath(blocks / one) for one in (number, disk_number))
-    return is_partition(roots, number) and os.path.dirname(here) == disk  # noqa: PTH120 -- text
+    return is_partition(dirs, number) and os.path.dirname(here) == disk  # noqa: PTH120 -- text

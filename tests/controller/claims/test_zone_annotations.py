@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from provisioner.model.claim import SELECTED_NODE, UNKNOWN_ZONE, Claim
+from provisioner.model.consistency import LOOK_AGAIN_S
+from provisioner.model.decision import SETTLED, Later
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.names import PINNED_ZONE
 from tests.builders import (
@@ -151,12 +153,12 @@ async def test_a_pin_that_got_no_reply_is_removed_although_the_cache_shows_none(
     world = World(CLAIM)
     lost = KubeError(Reason.REPLY_LOST, "the reply was lost", outcome=Outcome.UNKNOWN)
     world.kube.answers = [lost, CLAIM]
-    pins = world.provisioner._pins
+    annotations = world.provisioner._annotations
     with pytest.raises(KubeError):
-        await pins.write(CLAIM, ZONE)
+        await annotations.write(CLAIM, ZONE)
 
-    await pins.remove(CLAIM)
-    await pins.remove(CLAIM)
+    await annotations.remove(CLAIM)
+    await annotations.remove(CLAIM)
 
     assert annotations_sent(world) == [{PINNED_ZONE: CLAIM.pin(ZONE)}, {PINNED_ZONE: None}]
 
@@ -178,9 +180,9 @@ async def test_doubt_is_kept_when_the_chosen_node_is_gone():  # race 5
     no_such_node(world)
     world.provisioner.takeover.begin([claim], from_stranger=True)
 
-    wait_s = await world.provisioner.reconcile(UID)
+    following = await world.provisioner.reconcile(UID)
 
-    assert wait_s is not None
+    assert following == Later(LOOK_AGAIN_S)
     assert world.kube.sent == []
 
 
@@ -198,7 +200,7 @@ def test_a_cache_that_stays_behind_is_no_tight_loop(claim: Claim):
         world.kube.patch = patch  # type: ignore[method-assign]
         world.ec2.answers = [an_ec2_error(Reason.ZONE_OUT_OF_CAPACITY) for _ in range(60)]
         if claim is PINNED:
-            world.provisioner._pins._written.add(UID)
+            world.provisioner._annotations._written.add(UID)
         running = asyncio.create_task(world.provisioner.queue.run())
         world.provisioner.queue.add(UID)
         await asyncio.sleep(60)
@@ -227,7 +229,7 @@ def test_a_claim_deleted_while_its_call_waits_in_the_limiter_is_not_provisioned(
         working = asyncio.create_task(world.provisioner.reconcile(UID))
         await asyncio.sleep(5)
         world.caches.claims._store.remove(CLAIM.key, "99")
-        assert await working is None
+        assert await working == SETTLED
         return world
 
     world = in_virtual_time(story)

@@ -18,9 +18,8 @@ from provisioner.metrics import Metrics
 from provisioner.model.attachment_limit import DescribedType
 from provisioner.model.decision import SETTLED, Later
 from provisioner.model.errors import Ec2Error, Reason
-from provisioner.model.instance_identity import TYPE_LABEL
 from provisioner.model.names import ATTACHMENT_LIMIT
-from provisioner.model.node import CsiNode, Node
+from provisioner.model.node import TYPE_LABEL, CsiNode, Node
 from tests.builders import DRIVER, a_csi_node
 from tests.controller.node_api import NodeApi
 from tests.ec2.virtual_time import Clock, in_virtual_time

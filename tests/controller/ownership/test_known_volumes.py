@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT
 from provisioner.model.claim import SELECTED_NODE, Claim
 from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.names import PINNED_ZONE, UNCLAIMED
@@ -46,7 +47,7 @@ async def test_it_is_not_forgotten_when_the_claim_changes_at_that_moment():
     claim = annotated(CLAIM, "9", **{SELECTED_NODE: "node-2"})
     world = knowing(claim)
     world.kube.answers = [KubeError(Reason.CONFLICT, "the claim has changed")]
-    assert await world.provisioner.reconcile(UID) is not None
+    assert await world.provisioner.reconcile(UID) == AFTER_CONFLICT
     world.kube.answers = [annotated(claim, "10"), a_persistent_volume()]
 
     await world.provisioner.reconcile(UID)

@@ -11,6 +11,7 @@ from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.lookups import NameLookUps
 from provisioner.model.claim import UNKNOWN_ZONE, Claim
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
+from provisioner.model.decision import Later
 from provisioner.model.names import PINNED_ZONE
 from provisioner.model.volume import Volume, VolumeState
 from tests.builders import UID, ZONE, a_claim, a_volume
@@ -94,13 +95,13 @@ async def test_a_stranger_heeds_no_pin_of_ours_so_its_volume_is_looked_for():
 async def test_what_goes_is_not_taken(state):
     takeover = took_over(Ec2(None, a_volume(state=state)), UNPINNED, from_stranger=True)
 
-    assert await takeover.volume_of(UNPINNED) == LOOK_AGAIN_S
+    assert await takeover.volume_of(UNPINNED) == Later(LOOK_AGAIN_S)
 
 
 async def test_after_a_stranger_nothing_is_begun_until_ec2_has_shown_nothing_for_a_minute():
     takeover = took_over(Ec2(), UNPINNED, from_stranger=True)
 
-    assert await takeover.volume_of(UNPINNED) == LOOK_AGAIN_S
+    assert await takeover.volume_of(UNPINNED) == Later(LOOK_AGAIN_S)
     takeover._ended_at_s -= CONSISTENCY_S
     assert await takeover.volume_of(UNPINNED) is None
 
@@ -126,7 +127,7 @@ async def test_the_doubt_outlives_the_process_that_took_over_from_the_stranger()
     takeover = took_over(Ec2(), IN_DOUBT, from_stranger=False)
 
     assert not IN_DOUBT.pinned_zone
-    assert await takeover.volume_of(IN_DOUBT) == LOOK_AGAIN_S
+    assert await takeover.volume_of(IN_DOUBT) == Later(LOOK_AGAIN_S)
 
 
 async def test_what_is_certain_is_not_doubted_again():
@@ -151,4 +152,4 @@ async def test_where_nobody_seems_to_have_led_what_ec2_shows_is_taken_all_the_sa
 
 
 async def test_a_tagged_volume_of_any_claim_shows_that_one_of_ours_has_led():
-    assert await first_ever(Ec2(MADE)).volume_of(UNPINNED) == LOOK_AGAIN_S
+    assert await first_ever(Ec2(MADE)).volume_of(UNPINNED) == Later(LOOK_AGAIN_S)

@@ -10,6 +10,7 @@ from provisioner.controller.provisioning.rules import client_token
 from provisioner.model import tags
 from provisioner.model.claim import SELECTED_NODE
 from provisioner.model.consistency import CONSISTENCY_S
+from provisioner.model.decision import WHEN_WOKEN
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.names import PINNED_ZONE
 from tests.builders import UID, a_claim, a_class, a_node, a_term, a_volume, an_ec2_error
@@ -25,6 +26,7 @@ from tests.controller.full_zones import (
     world_of,
 )
 from tests.controller.provisioning.test_flow import annotated
+from tests.controller.services import seconds
 from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.pods import a_placed_volume, a_pod, tainted
 
@@ -33,14 +35,14 @@ FULL, NOT_OFFERED = Reason.ZONE_OUT_OF_CAPACITY, Reason.TYPE_NOT_IN_ZONE
 
 async def refused_twice(world):
     """The scheduler chooses a node of the full zone, whatever was tried before."""
-    assert await world.provisioner.reconcile(UID) is None
+    assert await world.provisioner.reconcile(UID) == WHEN_WOKEN
     assert SELECTED_NODE not in world.claim().annotations
     world.choose("node-a")
     return await world.provisioner.reconcile(UID)
 
 
 @pytest.mark.parametrize("reason", [FULL, NOT_OFFERED])
-async def test_after_two_refusals_the_volume_is_made_where_a_node_can_take_the_pod(reason):
+async def test_after_twoclaims_the_volume_is_made_where_a_node_can_take_the_pod(reason):
     world = world_of(pod=a_pod(), a=reason)
     world.caches.nodes._store._objects["node-b"] = tainted(a_node("node-b", zone=B), "gpu")
 
@@ -103,7 +105,7 @@ async def test_a_pod_that_can_run_nowhere_else_waits_with_an_event():
 async def test_without_a_pod_that_waits_the_scheduler_is_asked_again():
     world = world_of(a=FULL)
 
-    assert await refused_twice(world) is None
+    assert await refused_twice(world) == WHEN_WOKEN
 
     assert world.zones_asked == [A, A]
     assert not world.claim().selected_node
@@ -130,7 +132,7 @@ def test_both_claims_of_a_pod_go_to_one_zone():
             """The scheduler goes on choosing the full zone until there is a volume elsewhere."""
             while zones_of(world)[uid] in {"", A}:
                 try:
-                    wait_s = await world.provisioner.reconcile(uid)
+                    wait_s = seconds(await world.provisioner.reconcile(uid))
                 except StorageError as error:
                     wait_s = error.retry_after_s
                 await asyncio.sleep(wait_s or 0.1)
@@ -192,7 +194,7 @@ def test_what_the_process_before_us_may_have_made_is_looked_for_before_another_z
         began_s = clock()
         while set(world.zones_asked) <= {A}:
             try:
-                wait_s = await world.provisioner.reconcile(UID)
+                wait_s = seconds(await world.provisioner.reconcile(UID))
             except StorageError as error:
                 wait_s = error.retry_after_s
             await asyncio.sleep(wait_s or 1.0)
@@ -230,7 +232,7 @@ async def test_nothing_is_remembered_of_a_claim_that_has_its_volume():
     choice = world.provisioner._zones
     places = choice.refused_places
     assert (choice._chosen, choice._without_zone, choice._moved) == ({}, {}, {})
-    assert (places._refusals, places._rests_until_s) == ({}, {})
+    assert (places.claims, places._paused_until_s) == ({}, {})
 
 
 async def test_that_it_is_made_elsewhere_is_told_once_that_is_written_down():

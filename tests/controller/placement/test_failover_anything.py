@@ -20,6 +20,7 @@ from provisioner.model.errors import Outcome, Reason, StorageError
 from provisioner.model.volume import CreateRequest, Volume
 from tests.builders import UID, a_claim, a_persistent_volume, a_volume, an_ec2_error
 from tests.controller.full_zones import CHOSEN, A, FullZones
+from tests.controller.services import seconds
 from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.pods import a_pod
 
@@ -113,7 +114,7 @@ class Life(FullZones):
         self.ec2.shown = self.outside.found()
         self.ec2.made = {volume.volume_id: volume for volume in self.ec2.shown}
         try:
-            wait_s = await self.provisioner.reconcile(UID)
+            wait_s = seconds(await self.provisioner.reconcile(UID))
         except StorageError as error:
             wait_s = error.retry_after_s
         if self.outside.claim.selected_node == "" and self._waits():

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from provisioner.model.claim import STORAGE_PROVISIONER, Claim
+from provisioner.model.decision import WHEN_WOKEN
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.names import PINNED_ZONE
 from provisioner.model.volume import CreateRequest
@@ -26,6 +27,7 @@ from tests.controller.full_zones import (
     world_of,
 )
 from tests.controller.provisioning.test_flow import annotated
+from tests.controller.services import seconds
 from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.pods import a_placed_volume, a_pod
 
@@ -108,7 +110,7 @@ async def test_without_a_node_beside_the_moved_volume_the_scheduler_is_asked_aga
     world = world_of(with_volume(pinned, NAMED), LOGS, pod=POD)
     world.kube.objects[NAMED] = a_placed_volume(NAMED, zone="us-east-1d")
 
-    assert await world.provisioner.reconcile(OTHER_UID) is None
+    assert await world.provisioner.reconcile(OTHER_UID) == WHEN_WOKEN
 
     assert world.zones_asked == []
     assert not world.claim(OTHER_UID).selected_node
@@ -169,7 +171,7 @@ async def test_what_was_refused_to_a_claim_of_the_same_pod_does_not_count_as_oth
     world = world_of(CHOSEN, LOGS, pod=POD, a=FULL)
     await world.provisioner.reconcile(UID)
 
-    assert await world.provisioner.reconcile(OTHER_UID) is None
+    assert await world.provisioner.reconcile(OTHER_UID) == WHEN_WOKEN
 
     assert world.zones_asked == [A, A]
     assert not world.claim(OTHER_UID).selected_node
@@ -272,7 +274,7 @@ async def a_flapping_zone(chance: random.Random) -> dict[str, str]:
             wait_s: float | None = 0.2
             if world.claim(uid).selected_node:
                 try:
-                    wait_s = await world.provisioner.reconcile(uid)
+                    wait_s = seconds(await world.provisioner.reconcile(uid))
                 except StorageError as error:
                     wait_s = error.retry_after_s or 1.0
             await asyncio.sleep(wait_s or 0.05)

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from provisioner.model.decision import SETTLED
 from provisioner.model.errors import Reason, StorageError
 from tests.builders import UID, a_claim, a_node
 from tests.controller.full_zones import CHOSEN, A, B, C, other_claim, with_volume, world_of
@@ -85,7 +86,7 @@ async def test_a_pod_on_a_node_in_a_full_zone_waits_there():
 async def test_a_pod_that_waits_for_the_scheduler_asks_for_nothing():
     world = world_of(a_claim(annotations={}), pod=a_pod())
 
-    assert await world.provisioner.reconcile(UID) is None
+    assert await world.provisioner.reconcile(UID) == SETTLED
 
     assert world.zones_asked == []
 

@@ -106,7 +106,7 @@ async def test_a_request_that_was_sent_stays_as_it_is_whatever_is_learned_later(
     world.ec2.answers = [an_ec2_error(Reason.REPLY_LOST, Outcome.UNKNOWN), MADE]
     with pytest.raises(Ec2Error):
         await world.look()
-    world.provisioner._planning.ceilings.learn(world.ec2.requests[0], too_high(16_000))
+    world.provisioner._ceilings.learn(world.ec2.requests[0], too_high(16_000))
 
     await world.look()
 

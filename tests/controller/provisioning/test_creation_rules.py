@@ -23,7 +23,7 @@ from provisioner.controller.provisioning.creation_rules import (
     inherited,
     is_token_old,
     late,
-    look_again_s,
+    look_again,
     look_up_first,
     next_step,
     under_token,
@@ -31,6 +31,7 @@ from provisioner.controller.provisioning.creation_rules import (
 )
 from provisioner.controller.provisioning.rules import client_token
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
+from provisioner.model.decision import WHEN_WOKEN, Later
 from provisioner.model.errors import Outcome, Reason, StorageError
 from provisioner.model.volume import VolumeState
 from tests.builders import UID, a_class, a_plan, a_volume, an_ec2_error
@@ -87,13 +88,20 @@ def test_a_volume_on_its_way_is_waited_for(seen, missing_for_s):  # race 7
 
 
 @pytest.mark.parametrize(
-    ("missing_for_s", "again_s"),
-    [(None, None), (0.0, 60.0), (58.0, 2.0), (59.9, 1.0), (60.0, 240.0), (299.9, 1.0)],
+    ("missing_for_s", "following"),
+    [
+        (None, WHEN_WOKEN),
+        (0.0, Later(60.0)),
+        (58.0, Later(2.0)),
+        (59.9, Later(1.0)),
+        (60.0, Later(240.0)),
+        (299.9, Later(1.0)),
+    ],
 )
 def test_a_missing_volume_is_given_up_in_time_although_nothing_wakes_the_claim(
-    missing_for_s, again_s
+    missing_for_s, following
 ):
-    assert look_again_s(MADE, missing_for_s) == again_s
+    assert look_again(MADE, missing_for_s) == following
 
 
 @pytest.mark.parametrize("state", [VolumeState.AVAILABLE, VolumeState.IN_USE])

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import structlog
 
+from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT
 from provisioner.controller.provisioning.flow import Provisioner
 from provisioner.controller.shared.caches import Caches
 from provisioner.controller.shared.services import Services
@@ -22,6 +23,7 @@ from provisioner.kube.client import KubeClient
 from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.claim import SELECTED_NODE, UNKNOWN_ZONE, Claim
+from provisioner.model.decision import WHEN_WOKEN
 from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason, StorageError
 from provisioner.model.names import PINNED_ZONE, UNCLAIMED
 from provisioner.model.volume import VolumeState
@@ -161,9 +163,9 @@ async def test_the_zone_is_written_down_before_ec2_hears_of_it():  # race 4
     world = World(CLAIM)
     world.kube.answers = [KubeError(Reason.CONFLICT, "the claim has changed")]
 
-    wait_s = await world.provisioner.reconcile(UID)
+    following = await world.provisioner.reconcile(UID)
 
-    assert wait_s is not None
+    assert following == AFTER_CONFLICT
     assert world.ec2.requests == []
 
 
@@ -172,12 +174,12 @@ async def test_another_choice_of_the_scheduler_is_never_overwritten():  # race 5
     no_such_node(world)
     world.kube.answers = [KubeError(Reason.CONFLICT, "the claim has changed")]
 
-    wait_s = await world.provisioner.reconcile(UID)
+    following = await world.provisioner.reconcile(UID)
 
     [(_, _, patch)] = world.kube.sent
     assert patch["metadata"]["resourceVersion"] == CLAIM.metadata.resource_version
     assert patch["metadata"]["annotations"][SELECTED_NODE] is None
-    assert wait_s is not None
+    assert following == AFTER_CONFLICT
     assert world.ec2.requests == []
 
 
@@ -187,9 +189,9 @@ async def test_a_choice_made_meanwhile_in_another_zone_is_tried_when_the_old_zon
     world.ec2.answers = [an_ec2_error(Reason.ZONE_OUT_OF_CAPACITY)]
     world.ec2.meanwhile = lambda: another_node(world)
 
-    wait_s = await world.provisioner.reconcile(UID)
+    following = await world.provisioner.reconcile(UID)
 
-    assert wait_s is not None
+    assert following == AFTER_CONFLICT
     assert world.kube.sent[-1][2]["metadata"]["annotations"] == {PINNED_ZONE: None}
     world.kube.answers = [PINNED, a_persistent_volume()]
     world.ec2.answers = [a_volume(zone=OTHER_ZONE)]
@@ -204,9 +206,9 @@ async def test_a_zone_without_room_is_counted_and_told_in_the_log():
     world.ec2.answers = [an_ec2_error(Reason.ZONE_OUT_OF_CAPACITY)]
 
     with structlog.testing.capture_logs() as said:
-        wait_s = await world.provisioner.reconcile(UID)
+        following = await world.provisioner.reconcile(UID)
 
-    assert wait_s is None
+    assert following == WHEN_WOKEN
     [line] = [each for each in said if each["event"] == "another node is asked for"]
     assert line["reason"] == Reason.ZONE_OUT_OF_CAPACITY.value
     failures = world.metrics.flow_failures.labels("provision", Reason.ZONE_OUT_OF_CAPACITY.value)
@@ -284,7 +286,7 @@ async def test_nothing_is_remembered_of_a_claim_that_went_while_its_volume_was_m
 
     await world.provisioner.reconcile(UID)
 
-    assert world.provisioner._events._said == {}
+    assert UID not in world.provisioner._events._said
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT
 from provisioner.controller.provisioning.creation_rules import TOKEN_LIFE_S
 from provisioner.model import tags
 from provisioner.model.claim import SELECTED_NODE, UNKNOWN_ZONE, Claim
 from provisioner.model.consistency import CONSISTENCY_S
+from provisioner.model.decision import WHEN_WOKEN
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.names import PINNED_ZONE
 from tests.builders import (
@@ -26,6 +28,7 @@ from tests.builders import (
 )
 from tests.controller.claims.test_zone_annotations import annotations_sent, zones_asked
 from tests.controller.provisioning.test_flow import CLAIM, PINNED, World, annotated
+from tests.controller.services import seconds
 from tests.ec2.virtual_time import Clock, in_virtual_time
 
 MADE_BEFORE = a_volume(zone=ZONE, tags={tags.VOLUME_NAME: f"pvc-{UID}"})
@@ -47,7 +50,7 @@ async def for_a_while(world: World, within_s: float) -> None:
         async with asyncio.timeout(within_s):
             while True:
                 try:
-                    wait_s = await world.provisioner.reconcile(UID)
+                    wait_s = seconds(await world.provisioner.reconcile(UID))
                 except StorageError:
                     wait_s = 1.0
                 if wait_s is None:
@@ -87,7 +90,7 @@ def test_nothing_is_looked_at_or_begun_while_the_doubt_cannot_be_written():
         world = World(CLAIM)
         world.provisioner.takeover.begin([CLAIM], from_stranger=True, ended_s_ago=CONSISTENCY_S)
         world.kube.answers = [KubeError(Reason.CONFLICT, "the claim has changed")]
-        assert await world.provisioner.reconcile(UID) is not None
+        assert await world.provisioner.reconcile(UID) == AFTER_CONFLICT
         return world
 
     world = in_virtual_time(story)
@@ -197,7 +200,7 @@ def test_a_claim_that_it_surely_never_sent_is_given_up_at_once():
         world.provisioner.takeover.begin([CLAIM], from_stranger=False)
         world.kube.answers = [PINNED, annotated(CLAIM, "9")]
         world.ec2.answers = [an_ec2_error(Reason.ZONE_OUT_OF_CAPACITY)]
-        assert await world.provisioner.reconcile(UID) is None
+        assert await world.provisioner.reconcile(UID) == WHEN_WOKEN
         return world
 
     world = in_virtual_time(story)

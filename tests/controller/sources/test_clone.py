@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from provisioner.model.data_source import CLAIM_FINALIZER, Source
+from provisioner.model.decision import SETTLED, Later
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.meta import ObjectMeta
@@ -185,9 +186,9 @@ async def test_too_many_copies_are_no_failure():
     refused.retry_after_s = 30.0
     world.ec2.answers = [refused, refused]
 
-    waits_s = [await world.provisioner.reconcile(UID) for _ in range(2)]
+    followings = [await world.provisioner.reconcile(UID) for _ in range(2)]
 
-    assert waits_s == [30.0, 30.0]
+    assert followings == [Later(30.0), Later(30.0)]
     assert [each for each in world.events.told if "asked for again" in each] == world.events.told
     assert len(world.events.told) == 1
 
@@ -224,7 +225,7 @@ async def test_a_claim_is_looked_at_when_its_source_is_bound():
     world.show(world.caches.claims, a_source(volume_name="", phase="Pending"))
     world.provisioner.subscribe()
     world.looks_at()
-    assert await world.provisioner.reconcile(UID) is None
+    assert await world.provisioner.reconcile(UID) == SETTLED
 
     world.show(world.caches.claims, a_source())
 

@@ -28,6 +28,7 @@ from tests.builders import (
     an_ec2_error,
 )
 from tests.controller.provisioning.test_flow import annotated
+from tests.controller.services import seconds
 from tests.controller.source_world import OTHER_ZONE, SourceWorld, a_copy
 from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.pods import a_pod
@@ -49,7 +50,7 @@ async def until_settled(world: SourceWorld) -> None:
     """Look at the claim for as long as it has to wait; what is taken meanwhile is complete soon."""
     while True:
         try:
-            wait_s = await world.provisioner.reconcile(UID)
+            wait_s = seconds(await world.provisioner.reconcile(UID))
         except StorageError as error:
             wait_s = error.retry_after_s or 1.0
         if wait_s is None:
@@ -59,7 +60,7 @@ async def until_settled(world: SourceWorld) -> None:
             world.snapshots.complete()
 
 
-def crossing(world: SourceWorld) -> SourceWorld:
+def once_across(world: SourceWorld) -> SourceWorld:
     """The whole way to another zone, in virtual time."""
 
     async def story(_: Clock) -> SourceWorld:
@@ -70,7 +71,7 @@ def crossing(world: SourceWorld) -> SourceWorld:
     return in_virtual_time(story)
 
 
-def a_crossing(claim: Claim = CLONE, **more: Any) -> SourceWorld:
+def a_clone_across(claim: Claim = CLONE, **more: Any) -> SourceWorld:
     world = SourceWorld(claim, ACROSS, **more)
     world.snapshots.answers = [PENDING]
     world.ec2.answers = [CROSSED]
@@ -78,7 +79,7 @@ def a_crossing(claim: Claim = CLONE, **more: Any) -> SourceWorld:
 
 
 def test_a_clone_comes_to_another_zone_by_a_snapshot():
-    world = crossing(a_crossing())
+    world = once_across(a_clone_across())
 
     assert [each.volume_id for each in world.snapshots.asked] == [VOLUME]
     assert dict(world.snapshots.asked[0].tags)[CROSS_ZONE_CLAIM] == UID
@@ -95,11 +96,11 @@ def test_a_clone_comes_to_another_zone_by_a_snapshot():
 
 
 def test_its_snapshot_is_deleted_once_the_claim_is_bound():
-    world = a_crossing()
+    world = a_clone_across()
 
     async def story(_: Clock) -> None:
         await until_settled(world)
-        crossings = asyncio.create_task(world.provisioner.sources.crossings.run())
+        cross_zone_clones = asyncio.create_task(world.provisioner.sources.cross_zone_clones.run())
         await asyncio.sleep(1)
         assert world.snapshots.deleted == []
         claim = world.caches.claim(UID)
@@ -107,8 +108,8 @@ def test_its_snapshot_is_deleted_once_the_claim_is_bound():
         bound = replaced(claim, spec=replaced(claim.spec, volume_name=claim.persistent_volume_name))
         world.provisioner._claim_changed(claim, bound)
         await asyncio.sleep(1)
-        crossings.cancel()
-        await asyncio.gather(crossings, return_exceptions=True)
+        cross_zone_clones.cancel()
+        await asyncio.gather(cross_zone_clones, return_exceptions=True)
         await world.provisioner.close()
 
     in_virtual_time(story)
@@ -125,7 +126,7 @@ def test_what_a_process_before_us_has_left_is_deleted(*, is_bound: bool):
     world.snapshots.there = {TEMPORARY: left}
 
     async def story(_: Clock) -> None:
-        await world.provisioner.sources.crossings.sweep()
+        await world.provisioner.sources.cross_zone_clones.sweep()
         await world.provisioner.close()
 
     in_virtual_time(story)
@@ -137,7 +138,7 @@ def test_what_a_process_before_us_has_left_is_deleted(*, is_bound: bool):
 def test_a_lost_reply_to_createsnapshot_is_looked_for_a_minute_before_a_second_one(
     *, is_there: bool
 ):
-    world = a_crossing()
+    world = a_clone_across()
     world.snapshots.answers = [LOST, PENDING]
     asked_at_s: list[float] = []
 
@@ -166,14 +167,14 @@ def test_a_lost_reply_to_createsnapshot_is_looked_for_a_minute_before_a_second_o
 
 def test_whoever_finds_the_wish_written_looks_for_the_snapshot_first():
     begun = annotated(CLONE, "8", **{CROSS_ZONE_VOLUME: CLONE.note(VOLUME)})
-    world = a_crossing(begun)
+    world = a_clone_across(begun)
     tags = {CROSS_ZONE_VOLUME: "prod", CROSS_ZONE_CLAIM: UID}
     world.snapshots.answers = []
     world.snapshots.there = {
         TEMPORARY: EbsSnapshot(TEMPORARY, VOLUME, SnapshotState.PENDING, 1, tags=tags)
     }
 
-    crossing(world)
+    once_across(world)
 
     assert world.snapshots.asked == []
     assert [each.snapshot_id for each in world.ec2.requests] == [TEMPORARY]
@@ -189,7 +190,7 @@ def test_whoever_takes_over_goes_on_with_the_very_snapshot_by_which_the_clone_co
             PINNED_SOURCE: CLONE.note(str(Source(snapshot_id=TEMPORARY, size_gib=1))),
         },
     )
-    world = a_crossing(begun)
+    world = a_clone_across(begun)
     tags = {CROSS_ZONE_VOLUME: "prod", CROSS_ZONE_CLAIM: UID}
     world.snapshots.answers = []
     world.snapshots.there = {
@@ -210,18 +211,18 @@ def test_whoever_takes_over_goes_on_with_the_very_snapshot_by_which_the_clone_co
 
 
 def test_the_sweep_comes_in_its_time_however_many_clones_end():
-    world = a_crossing()
+    world = a_clone_across()
     tags = {CROSS_ZONE_VOLUME: "prod", CROSS_ZONE_CLAIM: "a claim that is gone"}
     left = EbsSnapshot(TEMPORARY, VOLUME, SnapshotState.COMPLETED, 1, tags=tags)
 
     async def story(clock: Clock) -> float:
-        crossings = world.provisioner.sources.crossings
-        running = asyncio.create_task(crossings.run())
+        cross_zone_clones = world.provisioner.sources.cross_zone_clones
+        running = asyncio.create_task(cross_zone_clones.run())
         await asyncio.sleep(1)
         world.snapshots.there = {TEMPORARY: left}
         while TEMPORARY not in world.snapshots.deleted:
-            crossings._left_over.add("snap-0ended")
-            crossings._ended.set()
+            cross_zone_clones._left_over.add("snap-0ended")
+            cross_zone_clones._ended.set()
             await asyncio.sleep(100)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -237,7 +238,7 @@ def test_only_where_a_class_has_clones_cross_is_ec2_asked_again_and_again(*, cro
     world = SourceWorld(a_claim(), ACROSS if crosses else None)
 
     async def story(_: Clock) -> int:
-        running = asyncio.create_task(world.provisioner.sources.crossings.run())
+        running = asyncio.create_task(world.provisioner.sources.cross_zone_clones.run())
         await asyncio.sleep(3600)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -255,7 +256,7 @@ def test_what_is_left_is_deleted_though_the_class_is_gone():
     left = EbsSnapshot(TEMPORARY, VOLUME, SnapshotState.COMPLETED, 1, tags=tags)
 
     async def story(_: Clock) -> None:
-        running = asyncio.create_task(world.provisioner.sources.crossings.run())
+        running = asyncio.create_task(world.provisioner.sources.cross_zone_clones.run())
         await asyncio.sleep(60)
         world.snapshots.there = {TEMPORARY: left}  # EC2 shows it late
         await asyncio.sleep(600)
@@ -269,7 +270,7 @@ def test_what_is_left_is_deleted_though_the_class_is_gone():
 
 
 def test_at_the_end_ec2_is_asked_no_more():
-    world = a_crossing()
+    world = a_clone_across()
 
     async def story(_: Clock) -> bool:
         looking = asyncio.create_task(world.provisioner.reconcile(UID))
@@ -287,7 +288,7 @@ def test_at_the_end_ec2_is_asked_no_more():
 
 
 def test_nothing_is_taken_before_the_wish_is_written():
-    world = a_crossing()
+    world = a_clone_across()
     world.kube.failures = [(KubeError(Reason.FORBIDDEN, "no"), False)]
 
     async def story(_: Clock) -> None:
@@ -301,11 +302,11 @@ def test_nothing_is_taken_before_the_wish_is_written():
 
 
 def test_a_snapshot_that_fails_is_deleted_and_another_one_taken():
-    world = a_crossing()
+    world = a_clone_across()
     failed = EbsSnapshot("snap-0bad", VOLUME, SnapshotState.ERROR, 1, message="key is gone")
     world.snapshots.answers = [failed, PENDING]
 
-    crossing(world)
+    once_across(world)
 
     assert len(world.snapshots.asked) == 2
     assert any("key is gone" in told for told in world.events.told)
@@ -313,7 +314,7 @@ def test_a_snapshot_that_fails_is_deleted_and_another_one_taken():
 
 
 def test_a_snapshot_that_somebody_deletes_is_taken_again():
-    world = a_crossing()
+    world = a_clone_across()
     again = EbsSnapshot("snap-0again", VOLUME, SnapshotState.COMPLETED, 1)
     world.snapshots.answers = [PENDING, again]
     world.ec2.answers = [a_copy(zone=OTHER_ZONE, snapshot_id="snap-0again")]
@@ -334,7 +335,7 @@ def test_beside_its_source_such_a_clone_is_copied():
     world = SourceWorld(CLONE, across)
     world.ec2.answers = [COPIED]
 
-    crossing(world)
+    once_across(world)
 
     assert world.snapshots.asked == []
     assert [each.source_volume_id for each in world.ec2.requests] == [VOLUME]
@@ -342,11 +343,11 @@ def test_beside_its_source_such_a_clone_is_copied():
 
 def test_a_waiting_clone_goes_to_the_node_that_the_scheduler_chose():
     across = replaced(ACROSS, allowed_topologies=None, volume_binding_mode="WaitForFirstConsumer")
-    world = a_crossing(a_claim(source=OF_CLAIM, node="node-2"))
+    world = a_clone_across(a_claim(source=OF_CLAIM, node="node-2"))
     world.caches.classes._store.apply(across)
     world.caches.pods._store.apply(a_pod())
 
-    crossing(world)
+    once_across(world)
 
     assert [(each.snapshot_id, each.zone) for each in world.ec2.requests] == [
         (TEMPORARY, OTHER_ZONE)
@@ -354,7 +355,7 @@ def test_a_waiting_clone_goes_to_the_node_that_the_scheduler_chose():
 
 
 def test_without_a_cluster_id_no_snapshot_is_taken_that_nobody_could_delete():
-    world = crossing(a_crossing(cluster_id=""))
+    world = once_across(a_clone_across(cluster_id=""))
 
     assert world.snapshots.asked == []
     assert "--cluster-id" in world.events.told[-1]

@@ -10,8 +10,9 @@ import pytest
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import Outcome, Reason, StorageError
 from tests.builders import UID, VOLUME, a_volume, an_ec2_error
+from tests.controller.services import seconds
 from tests.controller.source_world import OTHER_ZONE, SourceWorld, a_copy
-from tests.controller.sources.test_cross_zone import TEMPORARY, a_crossing, until_settled
+from tests.controller.sources.test_cross_zone import TEMPORARY, a_clone_across, until_settled
 from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.sources import its_volume, replaced
 
@@ -20,7 +21,7 @@ OTHER_VOLUME = "vol-0eeeeeeeeeeeeeee1"
 
 @pytest.mark.parametrize("comes", ["before", "after"])
 def test_a_claim_that_is_bound_while_its_snapshot_is_taken_leaves_none(comes: str):
-    world = a_crossing()
+    world = a_clone_across()
 
     def bind() -> None:
         claim = world.caches.claim(UID)
@@ -40,11 +41,11 @@ def test_a_claim_that_is_bound_while_its_snapshot_is_taken_leaves_none(comes: st
 
         world.snapshots.create = slow  # type: ignore[method-assign]
         world.provisioner.subscribe()
-        running = asyncio.create_task(world.provisioner.sources.crossings.run())
+        running = asyncio.create_task(world.provisioner.sources.cross_zone_clones.run())
         await asyncio.sleep(1)
         while True:
             try:
-                wait_s = await world.provisioner.reconcile(UID)
+                wait_s = seconds(await world.provisioner.reconcile(UID))
             except StorageError as error:
                 wait_s = error.retry_after_s or 1.0
             if wait_s is None:
@@ -63,7 +64,7 @@ def test_a_claim_that_is_bound_while_its_snapshot_is_taken_leaves_none(comes: st
 
 @pytest.mark.parametrize("call", ["describe", "find_any"])
 def test_what_ec2_does_not_let_us_see_is_told_once(call: str):
-    world = a_crossing()
+    world = a_clone_across()
 
     async def denied(*_: Any, **__: Any) -> Any:
         raise an_ec2_error(Reason.PERMISSION_DENIED)
@@ -86,13 +87,13 @@ def test_what_ec2_does_not_let_us_see_is_told_once(call: str):
 
 
 def test_a_snapshot_of_a_source_that_is_another_volume_by_now_is_not_used():
-    world = a_crossing()
+    world = a_clone_across()
     again = EbsSnapshot("snap-0again", OTHER_VOLUME, SnapshotState.PENDING, 1)
     world.snapshots.answers.append(again)
     world.ec2.answers = [a_copy(zone=OTHER_ZONE, snapshot_id="snap-0again")]
 
     async def story(_: Clock) -> None:
-        running = asyncio.create_task(world.provisioner.sources.crossings.run())
+        running = asyncio.create_task(world.provisioner.sources.cross_zone_clones.run())
         await world.provisioner.reconcile(UID)
         world.snapshots.complete()
         world.ec2.known = {OTHER_VOLUME: a_volume(OTHER_VOLUME)}
@@ -118,7 +119,7 @@ def taken_in_an_hour(world: SourceWorld, *, wakes_every_s: float) -> int:
     async def story(clock: Clock) -> int:
         while clock() < 3600:
             try:
-                wait_s = await world.provisioner.reconcile(UID)
+                wait_s = seconds(await world.provisioner.reconcile(UID))
             except StorageError as error:
                 wait_s = error.retry_after_s
             await asyncio.sleep(min(wakes_every_s, wait_s or wakes_every_s))
@@ -130,7 +131,7 @@ def taken_in_an_hour(world: SourceWorld, *, wakes_every_s: float) -> int:
 
 @pytest.mark.parametrize("wakes_every_s", [5.0, 3600.0], ids=["woken often", "by itself"])
 def test_a_snapshot_that_fails_every_time_is_taken_ever_less_often(wakes_every_s: float):
-    world = a_crossing()
+    world = a_clone_across()
     world.snapshots.answers = [
         EbsSnapshot(f"snap-0bad{number}", VOLUME, SnapshotState.ERROR, 1) for number in range(1000)
     ]

@@ -1,4 +1,4 @@
-"""Snapshots of crossings and those of users are of the same volumes: EC2's limits are shared."""
+"""Snapshots of cross_zone_clones and those of users are of the same volumes: EC2's limits are shared."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from provisioner.model.ebs_snapshot import EVERY_S
 from provisioner.model.errors import Ec2Error, Reason
 from tests.builders import UID, VOLUME
 from tests.controller.source_world import SourceWorld
-from tests.controller.sources.test_cross_zone import PENDING, a_crossing, crossing, until_settled
+from tests.controller.sources.test_cross_zone import (
+    PENDING,
+    a_clone_across,
+    once_across,
+    until_settled,
+)
 from tests.ec2.virtual_time import Clock, in_virtual_time
 
 
-def test_a_crossing_waits_for_the_snapshot_of_a_user():
-    world = a_crossing()
+def test_a_clone_across_zones_waits_for_the_snapshot_of_a_user():
+    world = a_clone_across()
 
     async def story(clock: Clock) -> float:
         began_s = clock()
@@ -32,9 +37,9 @@ def test_a_crossing_waits_for_the_snapshot_of_a_user():
     assert any("one snapshot of a volume in 15 s" in told for told in world.events.told)
 
 
-def test_a_user_waits_for_the_snapshot_of_a_crossing():
+def test_a_user_waits_for_the_snapshot_of_a_clone_across_zones():
     async def story(_: Clock) -> float:
-        world = a_crossing()
+        world = a_clone_across()
         await world.provisioner.reconcile(UID)
         now_s = asyncio.get_running_loop().time()
         waits_s = world.snapshots.turns.waits_s(VOLUME, now_s)
@@ -46,7 +51,7 @@ def test_a_user_waits_for_the_snapshot_of_a_crossing():
     assert EVERY_S - 3 < in_virtual_time(story) <= EVERY_S
 
 
-def test_a_refusal_of_a_crossing_holds_back_the_volume():
+def test_a_refusal_of_a_clone_across_zones_holds_back_the_volume():
     refused = Ec2Error(
         Reason.SNAPSHOT_RATE,
         "too many",
@@ -54,9 +59,9 @@ def test_a_refusal_of_a_crossing_holds_back_the_volume():
         code="ConcurrentSnapshotLimitExceeded",
         retry_after_s=1.0,
     )
-    world: SourceWorld = a_crossing()
+    world: SourceWorld = a_clone_across()
     world.snapshots.answers = [refused, PENDING]
-    world = crossing(world)
+    world = once_across(world)
 
     assert len(world.snapshots.asked) == 2
     assert any("too many" in told for told in world.events.told)

@@ -9,11 +9,13 @@ import pytest
 
 from provisioner.model.claim import Claim
 from provisioner.model.data_source import Source
+from provisioner.model.decision import SETTLED
 from provisioner.model.errors import Ec2Error, Outcome, Reason, StorageError
 from provisioner.model.names import PINNED_SOURCE, PINNED_ZONE
 from provisioner.model.volume_snapshot import SOURCE_FINALIZER
 from tests.builders import UID, ZONE, a_claim, a_class, a_term, an_ec2_error
 from tests.controller.provisioning.test_flow import annotated
+from tests.controller.services import seconds
 from tests.controller.source_world import MADE, OTHER_ZONE, SourceWorld, a_copy, until_told
 from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.sources import OF_SNAPSHOT, RESTORE, SNAPSHOT_ID, a_snapshot, replaced
@@ -124,7 +126,7 @@ def test_a_volume_that_shows_up_late_is_taken_though_its_snapshot_is_gone():  # 
         world = SourceWorld(PINNED)
         world.provisioner.takeover.begin([PINNED], from_stranger=False)
         snapshot_gone(world)
-        wait_s = await world.provisioner.reconcile(UID)
+        wait_s = seconds(await world.provisioner.reconcile(UID))
         named = {"CSIVolumeName": RESTORE.persistent_volume_name}
         world.ec2.shown = [a_copy(snapshot_id=SNAPSHOT_ID, tags=named)]
         await asyncio.sleep(wait_s or 0)
@@ -178,7 +180,7 @@ async def test_what_cannot_be_restored_is_told_once_and_nothing_is_sent(
     world.show(world.caches.snapshots, snapshot)
 
     for _ in range(2):
-        assert await world.provisioner.reconcile(UID) is None
+        assert await world.provisioner.reconcile(UID) == SETTLED
 
     assert [words in each for each in world.events.told] == [True]
     assert world.kube.sent == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from provisioner.model.data_source import CLAIM_FINALIZER
+from provisioner.model.decision import SETTLED
 from provisioner.model.errors import Reason
 from provisioner.model.storage_class import StorageClass
 from tests.builders import UID, VOLUME, a_class, an_ec2_error
@@ -20,18 +21,18 @@ def world_of(storage_class: StorageClass) -> SourceWorld:
     world.snapshots.answers = [PENDING]
     busy = an_ec2_error(Reason.COPY_RATE)
     busy.retry_after_s = 30.0
-    is_crossing = storage_class is ACROSS
+    is_across = storage_class is ACROSS
     crossed = a_copy(zone=OTHER_ZONE, snapshot_id=PENDING.snapshot_id)
-    world.ec2.answers = [crossed] if is_crossing else [busy, a_copy(source_volume_id=VOLUME)]
+    world.ec2.answers = [crossed] if is_across else [busy, a_copy(source_volume_id=VOLUME)]
     return world
 
 
-@pytest.mark.parametrize("storage_class", [a_class(), ACROSS], ids=["in line", "crossing"])
+@pytest.mark.parametrize("storage_class", [a_class(), ACROSS], ids=["in line", "across"])
 def test_the_clone_is_made_and_the_source_let_go(storage_class: StorageClass):
     world = world_of(storage_class)
 
     async def story(_: Clock) -> None:
-        assert await world.provisioner.reconcile(UID) is not None
+        assert await world.provisioner.reconcile(UID) != SETTLED
         held = world.caches.claim(OTHER_UID)
         assert held is not None
         assert held.finalizers == [CLAIM_FINALIZER]

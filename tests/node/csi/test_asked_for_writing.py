@@ -3,8 +3,8 @@
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import AccessMode, Unpublish
 from provisioner.node.csi.server import code_of
+from provisioner.node.requests import AccessMode, Unpublish
 from tests.node.csi.test_codes import MAY_BE_MOUNTED
 from tests.node.machine import VOLUME, Machine, run
 

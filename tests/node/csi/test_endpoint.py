@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 
 def made(path: Path, driver: str = "ebs.csi.aws.com") -> Endpoint:
     identity = service("csi.v1.Identity", Identity(driver).rpcs(), NodeMetrics())
-    return Endpoint(path, [identity], look_s=LOOK_S)
+    return Endpoint(path, [identity], poll_s=LOOK_S)
 
 
 @asynccontextmanager

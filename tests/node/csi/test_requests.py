@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import AccessMode, Capability, Expand, Publish, Stage, Stats
 from provisioner.node.csi.service import Requests
 from provisioner.node.csi.wire import csi_pb2
+from provisioner.node.requests import AccessMode, Capability, Expand, Publish, Stage, Stats
 
 ID = "vol-0123456789abcdef0"
 STAGING = "/var/lib/kubelet/plugins/kubernetes.io/csi/ebs.csi.aws.com/0a/globalmount"

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import Stats, Usage
+from provisioner.node.requests import Stats, Usage
 from tests.node.machine import MIB, OTHER, VOLUME, Machine, run
 
 pytest_plugins = ("tests.node.machine_fixtures",)
@@ -105,9 +105,9 @@ async def test_a_look_that_hangs_costs_one_thread_and_no_more(machine):
     await machine.stager.stage(machine.stage())
     await machine.publisher.publish(machine.publish())
     back = threading.Event()
-    machine.patience._patience_s = 0.05
+    machine.blocking._timeout_s = 0.05
     hanging = partial(
-        machine.patience.call, f"usage of {machine.target()}", back.wait, what="measuring it"
+        machine.blocking.call, f"usage of {machine.target()}", back.wait, what="measuring it"
     )
     before = threading.active_count()
     with pytest.raises(NodeError, match="measuring it has not come back for 0 s"):
@@ -119,7 +119,7 @@ async def test_a_look_that_hangs_costs_one_thread_and_no_more(machine):
     assert hangs.value.reason is Reason.TIMED_OUT
     assert threading.active_count() <= before + 1
     back.set()
-    machine.patience._patience_s = 5
+    machine.blocking._timeout_s = 5
     assert (await machine.usages.of(stats(machine))).total_bytes > 400 * MIB
 
 

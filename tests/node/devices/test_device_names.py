@@ -51,7 +51,7 @@ async def test_a_lun_with_the_attachments_name_is_neither_formatted_nor_shown(ma
     machine.attach(OTHER)
     lun = machine.attach(name="sdf")
     machine.link(VOLUME).unlink()
-    (machine.roots.sys / "dev/block" / lun.number / "device/serial").unlink()
+    (machine.dirs.sys / "dev/block" / lun.number / "device/serial").unlink()
     named = {"devicePath": "/dev/sdf"}
     stage, publish = machine.stage(is_block=is_block), machine.publish(is_block=is_block)
 

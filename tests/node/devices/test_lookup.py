@@ -8,7 +8,7 @@ import pytest
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.devices.lookup import Devices
 from provisioner.node.runtime import sysfs
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.blocking import BlockingCalls
 from tests.node.loop_disks import NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME
 
 pytest_plugins = ("tests.node.loop_fixtures",)
@@ -20,8 +20,8 @@ LONG_S = 600.0
 class Looking(Devices):
     """Tells when it has looked."""
 
-    def __init__(self, roots):
-        super().__init__(roots, Patience(), look_every_s=0.01)
+    def __init__(self, dirs):
+        super().__init__(dirs, BlockingCalls(), poll_every_s=0.01)
         self.has_looked = threading.Event()
 
     def _look(self, *wanted):
@@ -32,7 +32,7 @@ class Looking(Devices):
 
 
 def devices(host):
-    return Looking(host.roots)
+    return Looking(host.dirs)
 
 
 async def found(host, device_path="", partition="", wait_s=0.0):
@@ -79,9 +79,9 @@ async def test_one_of_many_disks_that_has_its_link_costs_no_look_at_the_others(h
     disk = host.an_nvme_disk()
     read, serial = [], sysfs.serial
 
-    def counted(roots, number):
+    def counted(dirs, number):
         read.append(number)
-        return serial(roots, number)
+        return serial(dirs, number)
 
     monkeypatch.setattr(sysfs, "serial", counted)
 
@@ -150,7 +150,7 @@ async def test_a_xen_kernel_says_xvd_for_sd(host):
 
 async def test_a_name_of_the_attachment_that_is_a_link_to_nvme_is_held_to_the_serial(host):
     disk = host.a_disk("nvme1n1")
-    (host.roots.dev / "xvdba").symlink_to("nvme1n1")
+    (host.dirs.dev / "xvdba").symlink_to("nvme1n1")
 
     host.give_serial(disk, OTHER.replace("-", ""))
     refused = await refusal(host, "/dev/xvdba")
@@ -162,7 +162,7 @@ async def test_a_name_of_the_attachment_that_is_a_link_to_nvme_is_held_to_the_se
 
 
 async def test_what_is_no_block_device_is_none(host):
-    (host.roots.dev / "xvdba").write_text("a file")
+    (host.dirs.dev / "xvdba").write_text("a file")
     host.link(VOLUME, "xvdba")
 
     assert (await refusal(host, "/dev/xvdba")).reason is Reason.DEVICE_NOT_FOUND
@@ -238,7 +238,7 @@ async def test_a_path_is_checked_as_a_found_device_is(host):
     with pytest.raises(NodeError, match="vol0fedcba9876543210") as wrong:
         await devices(host).of_path(VOLUME, other.node)
     with pytest.raises(NodeError, match="no block device") as missing:
-        await devices(host).of_path(VOLUME, host.roots.dev / "nvme3n1")
+        await devices(host).of_path(VOLUME, host.dirs.dev / "nvme3n1")
 
     assert device.path == disk.node
     assert wrong.value.reason is Reason.WRONG_DEVICE

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from provisioner.model.errors import NodeError
-from provisioner.model.node_requests import Unstage
+from provisioner.node.requests import Unstage
 from tests.node.machine import OTHER, VOLUME, Disk, Machine, damage, run
 
 pytest_plugins = ("tests.node.machine_fixtures",)

@@ -11,10 +11,10 @@ import pytest
 
 from provisioner.model.errors import KubeError, NodeError, Reason
 from provisioner.node.devices.lookup import Devices
-from provisioner.node.formatting.format import FileSystemWish, Formatter, Found
+from provisioner.node.formatting.format import FileSystemRequest, Formatter, Found
 from provisioner.node.formatting.rules import MARK_BYTES, mark_block, mark_offsets
+from provisioner.node.runtime.blocking import BlockingCalls
 from provisioner.node.runtime.operations import Operations
-from provisioner.node.runtime.patience import Patience
 from provisioner.node.runtime.programs import PATH, Programs
 from tests.node.loop_disks import MIB, NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME, run
 
@@ -26,9 +26,9 @@ pytestmark = [NEEDS_LOOP_DEVICES, pytest.mark.usefixtures("no_leaked_tasks")]
 def a_formatter(workshop):
     return Formatter(
         workshop.programs,
-        Devices(workshop.machine.roots, Patience()),
+        Devices(workshop.machine.dirs, BlockingCalls()),
         workshop.consents,
-        Patience(),
+        BlockingCalls(),
     )
 
 
@@ -200,7 +200,7 @@ async def test_a_device_that_is_another_one_by_now_is_not_touched(workshop):
     formatter = a_formatter(workshop)
 
     with pytest.raises(NodeError) as refused:
-        await formatter.ensure(device, FileSystemWish("ext4", {}, read_only=False), "blank")
+        await formatter.ensure(device, FileSystemRequest("ext4", {}, read_only=False), "blank")
 
     assert refused.value.reason is Reason.WRONG_DEVICE
     assert other.checksum() == workshop.disk.checksum()  # both are blank
@@ -213,7 +213,7 @@ async def test_a_device_whose_serial_changes_before_mkfs_is_not_touched(workshop
     before = workshop.disk.checksum()
 
     with pytest.raises(NodeError) as refused:
-        await formatter.ensure(device, FileSystemWish("ext4", {}, read_only=False), "blank")
+        await formatter.ensure(device, FileSystemRequest("ext4", {}, read_only=False), "blank")
 
     assert refused.value.reason is Reason.WRONG_DEVICE
     assert workshop.disk.checksum() == before
@@ -291,7 +291,7 @@ async def test_a_device_that_shrinks_under_us_is_told(workshop):
 
     with pytest.raises(NodeError, match="cannot be used") as failed:
         await a_formatter(workshop).ensure(
-            device, FileSystemWish("ext4", {}, read_only=False), "blank"
+            device, FileSystemRequest("ext4", {}, read_only=False), "blank"
         )
 
     assert failed.value.reason is Reason.DEVICE_NOT_FOUND

@@ -8,7 +8,7 @@ import pytest
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.formatting import exclusive as marks
-from provisioner.node.formatting.exclusive import ClaimedDevice
+from provisioner.node.formatting.exclusive import ExclusiveDevice
 from provisioner.node.formatting.format import Formatter
 from provisioner.node.formatting.rules import MARK_BYTES, mark_block, mark_offsets
 from provisioner.node.runtime.programs import PATH, Programs
@@ -64,7 +64,7 @@ async def test_a_mkfs_that_went_well_is_told_so_where_no_thread_starts_right_the
     assert refused
     assert not workshop.is_marked
     own = {os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()}
-    assert not own & {str(each) for each in workshop.machine.roots.dev.rglob("*")}
+    assert not own & {str(each) for each in workshop.machine.dirs.dev.rglob("*")}
 
 
 @pytest.mark.parametrize("origin", ["snap-0123456789abcdef0", "vol-0fedcba9876543210", ""])
@@ -158,7 +158,7 @@ async def test_it_is_on_the_device_before_mkfs_begins(workshop, tmp_path):
 
 
 async def test_a_device_that_does_not_keep_what_is_written_is_not_formatted(workshop):
-    class Lying(ClaimedDevice):
+    class Lying(ExclusiveDevice):
         def __init__(self) -> None:
             pass
 

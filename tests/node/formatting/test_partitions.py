@@ -9,11 +9,11 @@ import pytest
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.devices.lookup import Devices
-from provisioner.node.formatting.format import FileSystemWish, Formatter
+from provisioner.node.formatting.format import FileSystemRequest, Formatter
 from provisioner.node.runtime import sysfs
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.blocking import BlockingCalls
 from provisioner.node.runtime.programs import Programs
-from provisioner.node.runtime.sysfs import Roots
+from provisioner.node.runtime.sysfs import SystemDirs
 from tests.node.foreign_data import dos_partitions
 from tests.node.loop_disks import MIB, NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME, Consents, Disk, run
 
@@ -23,11 +23,11 @@ pytestmark = [NEEDS_LOOP_DEVICES, pytest.mark.usefixtures("no_leaked_tasks")]
 
 def place(host, disk, *path, partition=False):
     """Give a device its place in /sys, as the kernel does: a link by number to a folder."""
-    here = host.roots.sys.joinpath("devices", *path)
+    here = host.dirs.sys.joinpath("devices", *path)
     here.mkdir(parents=True)
     if partition:
         (here / "partition").write_text("1\n")
-    (host.roots.sys / "dev" / "block" / disk.number).symlink_to(
+    (host.dirs.sys / "dev" / "block" / disk.number).symlink_to(
         os.path.join("..", "..", "devices", *path)  # noqa: PTH118 -- a relative link
     )
 
@@ -49,7 +49,7 @@ def part(host, disk):
 
 
 async def found(host, number="1", device_path=""):
-    return await Devices(host.roots, Patience()).find(VOLUME, device_path, number, wait_s=0)
+    return await Devices(host.dirs, BlockingCalls()).find(VOLUME, device_path, number, wait_s=0)
 
 
 async def test_a_partition_is_found_beside_its_disk(host, disk, part):
@@ -61,9 +61,9 @@ async def test_a_partition_is_found_beside_its_disk(host, disk, part):
 
 
 async def test_a_partition_has_the_serial_of_its_disk(host, disk, part):
-    assert sysfs.serial(host.roots, part.number) == VOLUME.replace("-", "")
+    assert sysfs.serial(host.dirs, part.number) == VOLUME.replace("-", "")
 
-    device = await Devices(host.roots, Patience()).of_path(VOLUME, part.node)
+    device = await Devices(host.dirs, BlockingCalls()).of_path(VOLUME, part.node)
 
     assert (device.path, device.disk) == (part.node, disk.node)
 
@@ -104,7 +104,7 @@ async def test_the_volumes_of_a_machine_count_a_partition_with_its_disk(host, di
         "../../nvme1n1p1"
     )
 
-    assert await Devices(host.roots, Patience()).volumes() == {VOLUME}
+    assert await Devices(host.dirs, BlockingCalls()).volumes() == {VOLUME}
 
 
 @pytest.fixture
@@ -129,15 +129,15 @@ def kernels_disk(tmp_path):
 
 async def test_a_blank_partition_is_formatted_and_the_table_stays(kernels_disk, tmp_path):
     table = kernels_disk.read(0, MIB)
-    devices, programs = Devices(Roots(dev=tmp_path), Patience()), Programs()
-    formatter = Formatter(programs, devices, Consents(), Patience())
-    wish = FileSystemWish("ext4", {}, read_only=False)
+    devices, programs = Devices(SystemDirs(dev=tmp_path), BlockingCalls()), Programs()
+    formatter = Formatter(programs, devices, Consents(), BlockingCalls())
+    wanted = FileSystemRequest("ext4", {}, read_only=False)
 
     device = await devices.find(VOLUME, "/dev/xvdba", "1", wait_s=10)
-    made = await formatter.ensure(device, wish, "blank")
+    made = await formatter.ensure(device, wanted, "blank")
     whole = await devices.find(VOLUME, "/dev/xvdba", "", wait_s=0)
     with pytest.raises(NodeError, match=r"a partition table \(dos\)") as refused:
-        await formatter.ensure(whole, wish, "blank")
+        await formatter.ensure(whole, wanted, "blank")
 
     assert device.path == tmp_path / "xvdba1"
     assert device.disk == kernels_disk.node

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import AccessMode, Unpublish, Unstage
-from provisioner.node.formatting.exclusive import ClaimedDevice
+from provisioner.node.formatting.exclusive import ExclusiveDevice
 from provisioner.node.formatting.rules import MARK_BYTES, mark_block, mark_offsets
+from provisioner.node.requests import AccessMode, Unpublish, Unstage
 from tests.node.loop_disks import NEEDS_LOOP_DEVICES, SIZE_BYTES, VOLUME
 from tests.node.machine import MIB
 
@@ -37,10 +37,10 @@ async def test_a_raw_volume_at_work_is_not_claimed(machine, monkeypatch):
     """A pod's exclusive open, its mount or pvcreate would fail meanwhile."""
     machine.attach()
 
-    def claimed(path, *_):
-        raise AssertionError(f"{path} was claimed")
+    def opened(path, *_):
+        raise AssertionError(f"{path} was opened")
 
-    monkeypatch.setattr(ClaimedDevice, "open", claimed)
+    monkeypatch.setattr(ExclusiveDevice, "open", opened)
 
     await machine.stager.stage(machine.stage(is_block=True))
 

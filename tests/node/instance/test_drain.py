@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 from aiohttp import web
@@ -14,14 +15,16 @@ from structlog.testing import capture_logs
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.instance import drain as hook
-from provisioner.node.instance.drain import drain
-from provisioner.node.runtime.sysfs import Roots
+from provisioner.node.instance.documents import NodeView
+from provisioner.node.instance.drain import drain, why_going
+from provisioner.node.runtime.sysfs import SystemDirs
 from tests.node.kube_server import KubeServer, serving, status
 
 Json = dict[str, Any]
 
 GOES = {"unschedulable": True}
 SHUTTING_DOWN = {"type": "Ready", "status": "False", "message": "node is shutting down"}
+DIRS = SystemDirs()
 STAGES = Path("/var/lib/kubelet/plugins/kubernetes.io/csi/ebs.csi.aws.com")
 A, B = "ebs.csi.aws.com^vol-0a", "ebs.csi.aws.com^aws://us-east-1a/vol-0b"
 OTHERS = "efs.csi.aws.com^vol-0c"
@@ -42,9 +45,9 @@ def in_use(*volumes: str) -> Json:
     return {"volumesInUse": [f"kubernetes.io/csi/{each}" for each in volumes]}
 
 
-async def drained(kube: KubeServer, timeout_s: float = 10.0, roots: Roots = Roots()) -> None:  # noqa: B008
+async def drained(kube: KubeServer, timeout_s: float = 10.0, dirs: SystemDirs = DIRS) -> None:
     async with kube.client() as client:
-        await drain(client, roots, STAGES, timeout_s=timeout_s)
+        await drain(client, dirs, STAGES, timeout_s=timeout_s)
 
 
 async def test_a_node_that_stays_is_not_waited_for(kube: KubeServer):
@@ -93,7 +96,7 @@ async def test_a_volume_that_is_mounted_though_the_kubelet_uses_it_no_more_is_wa
     table.write_text(f"36 35 259:1 / {path} rw - ext4 /dev/nvme1n1 rw\n")
 
     with capture_logs() as logs:
-        draining = asyncio.ensure_future(drained(kube, roots=Roots(proc=tmp_path)))
+        draining = asyncio.ensure_future(drained(kube, dirs=SystemDirs(proc=tmp_path)))
         await kube.times(3)
         assert not draining.done()
         table.write_text("")
@@ -110,7 +113,7 @@ async def test_a_node_whose_object_is_gone_is_waited_for_while_a_volume_is_stage
     line = "36 35 259:1 / {path} rw - ext4 /dev/nvme1n1 rw\n"
     table.write_text(line.format(path=STAGES / "0" / "globalmount"))
 
-    draining = asyncio.ensure_future(drained(kube, roots=Roots(proc=tmp_path)))
+    draining = asyncio.ensure_future(drained(kube, dirs=SystemDirs(proc=tmp_path)))
     await kube.times(3)
     assert not draining.done()
     table.write_text(line.format(path="/var/lib/kubelet/plugins/other"))
@@ -122,7 +125,7 @@ async def test_what_is_mounted_where_the_node_is_gone_and_the_table_cannot_be_re
     kube: KubeServer, tmp_path: Path
 ):
     with pytest.raises(NodeError, match="what is mounted, which cannot be read"):
-        await drained(kube, 0.2, Roots(proc=tmp_path))
+        await drained(kube, 0.2, SystemDirs(proc=tmp_path))
 
 
 async def test_the_api_server_is_asked_again_until_it_answers(kube: KubeServer):
@@ -165,3 +168,73 @@ def test_it_loads_nothing_heavy():
     loaded = {name.partition(".")[0] for name in run.stdout.split()}
     assert "aiohttp" in loaded
     assert not loaded & {"grpc", "boto3", "botocore", "kubernetes", "yaml", "cryptography"}
+
+
+def a_node(**parts: object) -> NodeView:
+    return msgspec.convert({"metadata": {"name": "node-1"}, **parts}, NodeView)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "node.kubernetes.io/unschedulable",
+        "ToBeDeletedByClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "karpenter.sh/disruption",
+        "node.kubernetes.io/out-of-service",
+    ],
+)
+def test_a_node_with_such_a_taint_goes_away(key: str):
+    taints = [{"key": "dedicated", "effect": "NoSchedule"}, {"key": key, "effect": "NoSchedule"}]
+
+    assert why_going(a_node(spec={"taints": taints})) == f"it has the taint {key}"
+
+
+def test_a_node_goes_away_whose_object_is_gone_or_going_or_cordoned():
+    deleted = {"name": "node-1", "deletionTimestamp": "2026-11-22T05:00:00Z"}
+
+    assert why_going(None) == "its Node is gone"
+    assert why_going(a_node(metadata=deleted)) == "its Node is being deleted"
+    assert why_going(a_node(spec={"unschedulable": True})) == "it is cordoned"
+
+
+def ready(status: str, message: str) -> dict[str, object]:
+    other = {"type": "DiskPressure", "status": "False", "message": "node is shutting down"}
+    return {"conditions": [other, {"type": "Ready", "status": status, "message": message}]}
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["node is shutting down", "[PLEG is not healthy: 3m, node is shutting down]"],
+)
+def test_a_node_goes_away_whose_kubelet_was_told_of_the_shutdown(message: str):
+    assert why_going(a_node(status=ready("False", message))) == "its machine is shut down"
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {},
+        {"conditions": None},
+        ready("False", "container runtime network not ready: cni plugin not initialized"),
+        ready("True", "kubelet is posting ready status"),
+        # The machine was shut down, and nobody has written here since it is back.
+        ready("Unknown", "node is shutting down"),
+    ],
+)
+def test_a_node_that_is_only_not_ready_stays(status: dict[str, object]):
+    assert why_going(a_node(status=status)) == ""
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"taints": None},
+        # Pods leave it for other reasons, and may come back.
+        {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]},
+        {"taints": [{"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoExecute"}]},
+    ],
+)
+def test_any_other_node_stays(spec: dict[str, object]):
+    assert why_going(a_node(spec=spec)) == ""

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node.instance.info import Foreign, Info
+from provisioner.node.instance.info import ForeignVolumes, Info
 from provisioner.node.instance.metadata import Imds, Metadata
 from provisioner.node.instance.volume_limit_rules import LimitOptions
-from provisioner.node.runtime.sysfs import Roots
+from provisioner.node.runtime.sysfs import SystemDirs
 from provisioner.sandbox.real_node.imds import InstanceMetadata, serving
 from tests.node.kube_server import ATTACHMENTS
 
@@ -24,7 +24,7 @@ class Machine:
         self.service = service
         self.seen = {"vol-root"}
         self.kube = kube
-        self.metadata = Metadata(imds, kube, Roots(sys=folder), wait_s=0.0)
+        self.metadata = Metadata(imds, kube, SystemDirs(sys=folder), wait_s=0.0)
         self.believed_s = 300.0
         self.start()
 
@@ -34,7 +34,7 @@ class Machine:
         async def see() -> frozenset[str]:
             return frozenset(self.seen)
 
-        foreign = Foreign(self.kube, self.metadata, see, believed_s=self.believed_s)
+        foreign = ForeignVolumes(self.kube, self.metadata, see, believed_s=self.believed_s)
         self.info = Info(
             self.kube,
             self.metadata,

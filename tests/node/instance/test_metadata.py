@@ -6,7 +6,7 @@ import pytest
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.instance.metadata import Imds, Metadata
-from provisioner.node.runtime.sysfs import Roots
+from provisioner.node.runtime.sysfs import SystemDirs
 from provisioner.sandbox.real_node.imds import InstanceMetadata, serving
 
 pytest_plugins = ("tests.node.kube_fixtures",)
@@ -31,12 +31,12 @@ async def imds(service):
 
 @pytest.fixture
 def metadata(imds, kube, tmp_path):
-    roots = Roots(sys=tmp_path)
-    return Metadata(imds, kube, roots, wait_s=0.0, look_s=0.01, ask_again_s=0.0)
+    dirs = SystemDirs(sys=tmp_path)
+    return Metadata(imds, kube, dirs, wait_s=0.0, poll_s=0.01, ask_again_s=0.0)
 
 
 def without_imds(kube, tmp_path, wait_s=0.0):
-    return Metadata(None, kube, Roots(sys=tmp_path), wait_s=wait_s, look_s=0.01)
+    return Metadata(None, kube, SystemDirs(sys=tmp_path), wait_s=wait_s, poll_s=0.01)
 
 
 async def test_the_metadata_service_tells(metadata, kube_server):
@@ -112,7 +112,7 @@ async def test_a_node_object_is_believed_only_until_the_service_answers(
     metadata = Metadata(
         imds,
         kube,
-        Roots(sys=tmp_path),
+        SystemDirs(sys=tmp_path),
         wait_s=0.0,
         ask_again_s=0.0,
         on_other=lambda: others.append(1),
@@ -149,7 +149,7 @@ async def test_a_node_object_of_another_machine_is_told_by_the_board(
         "Node node-1 names i-0123456789abcdef0, but this machine is i-0fedcba9876543210 ("
         in caught.value.message
     )
-    told = await Metadata(imds, kube, Roots(sys=tmp_path)).identity()
+    told = await Metadata(imds, kube, SystemDirs(sys=tmp_path)).identity()
     assert told.instance_id == service.instance_id
 
 
@@ -198,7 +198,7 @@ async def test_while_the_service_is_silent_the_last_number_holds_and_this_is_tol
 
 
 async def test_a_silent_service_is_not_waited_for_at_each_turn(imds, kube, service, tmp_path):
-    metadata = Metadata(imds, kube, Roots(sys=tmp_path), ask_again_s=60.0)
+    metadata = Metadata(imds, kube, SystemDirs(sys=tmp_path), ask_again_s=60.0)
     service.macs.append("02:00:00:00:00:02")
     await metadata.interfaces()
     service.is_on = False

@@ -9,11 +9,11 @@ import pytest
 from provisioner.model.errors import NodeError, Reason
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.node import NodeSpec
-from provisioner.model.node_view import NodeView
 from provisioner.node.instance import metadata
+from provisioner.node.instance.documents import NodeView
 from provisioner.node.instance.kube import NodeKube
 from provisioner.node.instance.metadata import Metadata
-from provisioner.node.runtime.sysfs import Roots
+from provisioner.node.runtime.sysfs import SystemDirs
 
 pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
 
@@ -92,7 +92,10 @@ class Kube:
 def taken_for_another(service, others, tmp_path):
     """A machine under the Node of another one."""
     return Metadata(
-        service, cast("NodeKube", Kube()), Roots(sys=tmp_path), on_other=lambda: others.append(1)
+        service,
+        cast("NodeKube", Kube()),
+        SystemDirs(sys=tmp_path),
+        on_other=lambda: others.append(1),
     )
 
 
@@ -156,7 +159,7 @@ async def test_what_the_board_has_told_is_not_asked_again(taken_for_another, ser
 
 
 async def test_a_service_that_must_not_be_asked_is_not(tmp_path):
-    await kept(Metadata(None, cast("NodeKube", Kube()), Roots(sys=tmp_path)))
+    await kept(Metadata(None, cast("NodeKube", Kube()), SystemDirs(sys=tmp_path)))
 
 
 async def test_of_two_who_ask_at_once_none_takes_back_what_the_other_was_told(

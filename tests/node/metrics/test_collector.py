@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from provisioner import process
 from provisioner.node.metrics.collector import VolumeCollector, VolumeNames
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.blocking import BlockingCalls
 from tests.node.collector_world import GIB, Machine
 from tests.node.statistics_pages import histogram, page
 from tests.test_probes import fetch, fine
@@ -31,7 +31,7 @@ async def collector(machine, kube):
         machine,
         VolumeNames(kube, foreign_s=300.0, again_s=0.0),
         statistics_page=machine.page,
-        patience=Patience(0.2),
+        blocking=BlockingCalls(0.2),
         budget_s=2.0,
     )
     yield made

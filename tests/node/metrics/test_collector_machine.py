@@ -2,10 +2,10 @@
 
 import pytest
 
-from provisioner.node.instance.info import Foreign
+from provisioner.node.instance.info import ForeignVolumes
 from provisioner.node.instance.metadata import Metadata
 from provisioner.node.metrics.collector import PREFIX, VolumeCollector, VolumeNames
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.runtime.blocking import BlockingCalls
 from tests.node.machine import MIB, OTHER, VOLUME
 
 pytest_plugins = ("tests.node.machine_fixtures", "tests.node.kube_fixtures")
@@ -18,7 +18,7 @@ async def measured(machine, kube):
     collector = VolumeCollector(
         machine.devices,
         VolumeNames(kube),
-        patience=Patience(2.0),
+        blocking=BlockingCalls(2.0),
     )
 
     async def measured(volume_id=VOLUME):
@@ -69,7 +69,7 @@ async def test_a_volume_that_is_detached_is_gone_and_the_other_stays(
 
 
 async def test_foreign_volumes_are_counted_by_what_the_machine_sees(machine, kube, kube_server):
-    foreign = Foreign(kube, Metadata(None, kube, machine.roots), machine.devices.volumes)
+    foreign = ForeignVolumes(kube, Metadata(None, kube, machine.dirs), machine.devices.volumes)
     kube_server.has_node()
     kube_server.has_volume(VOLUME, "pv-1")
     machine.attach()

@@ -15,10 +15,10 @@ from structlog.testing import capture_logs
 
 from provisioner.model.errors import KubeError, NodeError, Reason
 from provisioner.model.meta import ObjectMeta
-from provisioner.model.node_requests import Expand
-from provisioner.model.node_view import AttachmentStatus, AttachmentView
+from provisioner.node.instance.documents import AttachmentStatus, AttachmentView
 from provisioner.node.mounting.attached_here import AttachedHere
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.requests import Expand
+from provisioner.node.runtime.blocking import BlockingCalls
 from tests.node.machine import INSTANCE, MIB, OTHER, VOLUME, Disk, Machine, run
 
 pytest_plugins = ("tests.node.machine_fixtures",)
@@ -33,7 +33,7 @@ def a_xen_disk(machine: Machine, volume_id: str = VOLUME) -> Disk:
     """Neither link nor serial; the name is the one in the requests."""
     disk = machine.attach(volume_id, name="xvdaa")
     machine.link(volume_id).unlink()
-    (machine.roots.sys / "dev/block" / disk.number / "device/serial").unlink()
+    (machine.dirs.sys / "dev/block" / disk.number / "device/serial").unlink()
     return disk
 
 
@@ -226,8 +226,8 @@ async def test_a_note_that_does_not_come_back_stops_nothing_else(machine):
     run("mount", disk.node, by_hand)
     beside = by_hand.parent / "vol_data.json"
     os.mkfifo(beside)  # who reads it waits for somebody who writes
-    patience = Patience(patience_s=1)
-    here = AttachedHere(machine.cluster, machine.cluster, machine.mounts, patience)
+    blocking = BlockingCalls(timeout_s=1)
+    here = AttachedHere(machine.cluster, machine.cluster, machine.mounts, blocking)
     device = await machine.devices.find(VOLUME, "/dev/xvdaa", "", wait_s=0)
 
     with pytest.raises(NodeError, match=f"beside {by_hand}") as refused:

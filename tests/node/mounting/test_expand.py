@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import AccessMode, Expand
+from provisioner.node.requests import AccessMode, Expand
 from tests.node.machine import MIB, OTHER, VOLUME, Machine, capability, run, why_no_ext_growth
 
 pytest_plugins = ("tests.node.machine_fixtures",)

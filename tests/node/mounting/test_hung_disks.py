@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import Unpublish, Unstage
 from provisioner.node.devices.lookup import Devices
 from provisioner.node.formatting import exclusive
 from provisioner.node.formatting import format as formatting
-from provisioner.node.formatting.format import FileSystemWish, Formatter
+from provisioner.node.formatting.format import FileSystemRequest, Formatter
 from provisioner.node.mounting import growth
-from provisioner.node.runtime.patience import Patience
+from provisioner.node.requests import Unpublish, Unstage
+from provisioner.node.runtime.blocking import BlockingCalls
 from provisioner.node.runtime.programs import Programs
 from tests.node import threads
 from tests.node.loop_disks import NEEDS_LOOP_DEVICES, VOLUME, Consents
@@ -26,7 +26,7 @@ from tests.node.mounting.test_expand import expand
 pytest_plugins = ("tests.node.loop_fixtures", "tests.node.machine_fixtures")
 pytestmark = [NEEDS_LOOP_DEVICES, pytest.mark.usefixtures("no_leaked_tasks")]
 FLUSH = 0x1261
-WISH = FileSystemWish("ext4", {}, read_only=False)
+WISH = FileSystemRequest("ext4", {}, read_only=False)
 
 
 class Hanging:
@@ -50,20 +50,20 @@ def hanging():
 
 
 @pytest.fixture
-def patience():
-    return Patience(0.2)
+def blocking():
+    return BlockingCalls(0.2)
 
 
 @pytest.fixture
-def formatter(host, patience):
-    devices = Devices(host.roots, Patience())
-    return Formatter(Programs(), devices, Consents(), patience)
+def formatter(host, blocking):
+    devices = Devices(host.dirs, BlockingCalls())
+    return Formatter(Programs(), devices, Consents(), blocking)
 
 
 @pytest.fixture
 async def device(host):
     host.an_nvme_disk()
-    return await Devices(host.roots, Patience()).find(VOLUME, "", "", wait_s=0)
+    return await Devices(host.dirs, BlockingCalls()).find(VOLUME, "", "", wait_s=0)
 
 
 def opening_hangs(monkeypatch, hanging):
@@ -76,13 +76,13 @@ def opening_hangs(monkeypatch, hanging):
 
 
 def reading_hangs(monkeypatch, hanging):
-    read = exclusive.ClaimedDevice.read
+    read = exclusive.ExclusiveDevice.read
 
     def slow(self, *where):
         hanging()
         return read(self, *where)
 
-    monkeypatch.setattr(exclusive.ClaimedDevice, "read", slow)
+    monkeypatch.setattr(exclusive.ExclusiveDevice, "read", slow)
 
 
 def looking_hangs(monkeypatch, hanging):
@@ -108,7 +108,7 @@ async def given_up(work, hanging):
 async def test_the_next_tries_are_told_and_begin_nothing_until_it_answers(
     device, formatter, hanging, monkeypatch, hangs
 ):
-    patience = formatter._patience
+    blocking = formatter._blocking
     hangs(monkeypatch, hanging)
     work = partial(formatter.ensure, device, WISH, "blank")
     if hangs is looking_hangs:
@@ -120,11 +120,11 @@ async def test_the_next_tries_are_told_and_begin_nothing_until_it_answers(
             await work()
         assert told.value.reason is Reason.TIMED_OUT
     assert hanging.count == 1
-    assert len(patience) == 1
+    assert len(blocking) == 1
 
     hanging.may_end.set()
     await work()
-    assert len(patience) == 0
+    assert len(blocking) == 0
 
 
 async def test_a_device_whose_closing_hangs_holds_up_no_other(
@@ -144,7 +144,7 @@ async def test_a_device_whose_closing_hangs_holds_up_no_other(
     waiting = asyncio.create_task(formatter.ensure(device, WISH, "blank"))
     assert await asyncio.to_thread(hanging.begun.wait, 10)
 
-    other = await Devices(host.roots, Patience()).find(OTHER, "", "", wait_s=0)
+    other = await Devices(host.dirs, BlockingCalls()).find(OTHER, "", "", wait_s=0)
     assert (await formatter.ensure(other, WISH, "blank")).is_new
 
     assert len(set(closed)) == 1
@@ -152,7 +152,7 @@ async def test_a_device_whose_closing_hangs_holds_up_no_other(
     await waiting
 
 
-async def test_a_thread_that_cannot_be_started_keeps_no_device(device, formatter, patience):
+async def test_a_thread_that_cannot_be_started_keeps_no_device(device, formatter, blocking):
     with (
         threads.none_starts(),
         pytest.raises(NodeError, match="no thread can be started") as refused,
@@ -160,24 +160,24 @@ async def test_a_thread_that_cannot_be_started_keeps_no_device(device, formatter
         await formatter.ensure(device, WISH, "blank")
 
     assert refused.value.reason is Reason.PROGRAM_MISSING
-    assert len(patience) == 0
+    assert len(blocking) == 0
     assert (await formatter.ensure(device, WISH, "blank")).is_new
 
 
-async def test_what_fails_is_let_go(device, formatter, patience):
+async def test_what_fails_is_let_go(device, formatter, blocking):
     device.path.unlink()
 
     for work in (formatter.ensure(device, WISH, "blank"), formatter.forget_mark(device)):
         with pytest.raises(NodeError) as gone:
             await work
         assert gone.value.reason is Reason.DEVICE_NOT_FOUND
-    assert len(patience) == 0
+    assert len(blocking) == 0
 
 
 async def test_a_volume_is_unmounted_while_a_read_of_its_disk_hangs(machine, hanging, monkeypatch):
     """A growth had read the superblock: neither the pod nor the volume could leave any more."""
     disk = machine.attach()
-    machine.patience._patience_s = 0.2
+    machine.blocking._timeout_s = 0.2
     await machine.stager.stage(machine.stage(file_system="xfs"))
     await machine.publisher.publish(machine.publish())
     disk.grow(600)
@@ -190,6 +190,6 @@ async def test_a_volume_is_unmounted_while_a_read_of_its_disk_hangs(machine, han
     await machine.stager.unstage(Unstage(VOLUME, str(machine.staging())))
 
     assert machine.mounts_below() == []
-    assert len(machine.patience) == 1
+    assert len(machine.blocking) == 1
     hanging.may_end.set()
-    await machine.patience.call(f"device {disk.number}", int, what="waiting for its end")
+    await machine.blocking.call(f"device {disk.number}", int, what="waiting for its end")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import Unstage
+from provisioner.node.requests import Unstage
 from tests.node.machine import VOLUME, Machine, run
 
 pytest_plugins = ("tests.node.machine_fixtures",)
@@ -38,7 +38,7 @@ def killed_in(machine: Machine, call: str) -> None:
     script = (
         "import asyncio, sys\n"
         "from pathlib import Path\n"
-        "from provisioner.model.node_requests import Unstage\n"
+        "from provisioner.node.requests import Unstage\n"
         "from tests.node.machine import VOLUME, Machine\n"
         "async def main():\n"
         "    machine = Machine(Path(sys.argv[1]))\n"

@@ -8,7 +8,7 @@ import pytest
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.mounting.mounts import Mounts, _steady
-from provisioner.node.runtime.sysfs import Roots
+from provisioner.node.runtime.sysfs import SystemDirs
 from tests.node.machine import run
 
 pytest_plugins = ("tests.node.machine_fixtures",)
@@ -183,7 +183,7 @@ async def test_a_directory_held_as_a_working_directory_is_told(machine, tmp_path
 
 def test_a_table_that_cannot_be_read_is_told(tmp_path):
     with pytest.raises(NodeError, match="what is mounted is not known") as unknown:
-        Mounts(None, None, Roots(proc=tmp_path)).table()  # type: ignore[arg-type]  # neither used
+        Mounts(None, None, SystemDirs(proc=tmp_path)).table()  # type: ignore[arg-type]  # neither used
 
     assert unknown.value.reason is Reason.MOUNT_FAILED
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import AccessMode, Unpublish
+from provisioner.node.requests import AccessMode, Unpublish
 from tests.node.machine import OTHER, VOLUME, Machine, run
 
 pytest_plugins = ("tests.node.machine_fixtures",)

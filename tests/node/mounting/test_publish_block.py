@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import Unpublish
+from provisioner.node.requests import Unpublish
 from tests.node.machine import OTHER, VOLUME, Machine
 
 pytest_plugins = ("tests.node.machine_fixtures",)
@@ -94,7 +94,7 @@ async def test_a_missing_device_is_told(machine):
 
 async def test_a_wrong_serial_is_told(machine):
     disk = machine.attach()
-    serial = machine.roots.sys / "dev/block" / disk.number / "device/serial"
+    serial = machine.dirs.sys / "dev/block" / disk.number / "device/serial"
     serial.write_text(OTHER.replace("-", ""))
 
     with pytest.raises(NodeError) as wrong:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import AccessMode, Unstage
+from provisioner.node.requests import AccessMode, Unstage
 from tests.node.machine import OTHER, run
 
 pytest_plugins = ("tests.node.machine_fixtures",)

@@ -5,9 +5,9 @@ import errno
 import pytest
 
 from provisioner.model.errors import Reason
-from provisioner.model.node_requests import AccessMode, Capability
 from provisioner.node.mounting import rules
-from provisioner.node.mounting.rules import Place, Seen
+from provisioner.node.mounting.rules import MountState, Seen
+from provisioner.node.requests import AccessMode, Capability
 from provisioner.node.runtime.mount_table_rules import Mount
 
 HERE, THERE = "259:3", "259:4"
@@ -60,22 +60,22 @@ def test_refuses_options_that_do_something_else(flag):
 @pytest.mark.parametrize(
     ("seen", "read_only", "has_errors", "is_alone", "place"),
     [
-        (Seen(None), False, False, True, Place.FREE),
-        (Seen(None, is_corrupted=True), False, False, True, Place.STALE),
-        (Seen(mount()), False, False, True, Place.DONE),
-        (Seen(mount()), True, False, True, Place.DONE),
-        (Seen(mount()), False, True, True, Place.STALE),
-        (Seen(mount()), False, True, False, Place.DONE),
-        (Seen(mount()), True, True, True, Place.DONE),
-        (Seen(mount(THERE)), False, False, True, Place.FOREIGN),
-        (Seen(mount(root="/sub")), False, False, True, Place.FOREIGN),
-        (Seen(mount(THERE), has_device=False), False, False, True, Place.STALE),
-        (Seen(mount(), is_corrupted=True), False, False, False, Place.STALE),
-        (Seen(mount(super_options="ro")), False, False, True, Place.STALE),
-        (Seen(mount(super_options="ro")), False, False, False, Place.READ_ONLY),
-        (Seen(mount(super_options="emergency_ro")), False, False, False, Place.READ_ONLY),
-        (Seen(mount(super_options="ro")), True, False, True, Place.DONE),
-        (Seen(mount(super_options="ro")), True, False, False, Place.DONE),
+        (Seen(None), False, False, True, MountState.FREE),
+        (Seen(None, is_corrupted=True), False, False, True, MountState.STALE),
+        (Seen(mount()), False, False, True, MountState.DONE),
+        (Seen(mount()), True, False, True, MountState.DONE),
+        (Seen(mount()), False, True, True, MountState.STALE),
+        (Seen(mount()), False, True, False, MountState.DONE),
+        (Seen(mount()), True, True, True, MountState.DONE),
+        (Seen(mount(THERE)), False, False, True, MountState.FOREIGN),
+        (Seen(mount(root="/sub")), False, False, True, MountState.FOREIGN),
+        (Seen(mount(THERE), has_device=False), False, False, True, MountState.STALE),
+        (Seen(mount(), is_corrupted=True), False, False, False, MountState.STALE),
+        (Seen(mount(super_options="ro")), False, False, True, MountState.STALE),
+        (Seen(mount(super_options="ro")), False, False, False, MountState.READ_ONLY),
+        (Seen(mount(super_options="emergency_ro")), False, False, False, MountState.READ_ONLY),
+        (Seen(mount(super_options="ro")), True, False, True, MountState.DONE),
+        (Seen(mount(super_options="ro")), True, False, False, MountState.DONE),
     ],
 )
 def test_what_to_do_at_a_staging_path(seen, read_only, has_errors, is_alone, place):
@@ -87,22 +87,22 @@ def test_what_to_do_at_a_staging_path(seen, read_only, has_errors, is_alone, pla
 @pytest.mark.parametrize(
     ("seen", "staging", "read_only", "place"),
     [
-        (Seen(None), mount(), False, Place.FREE),
-        (Seen(mount()), mount(), False, Place.DONE),
-        (Seen(mount()), mount(), True, Place.REMOUNT),
-        (Seen(mount(options="ro")), mount(), False, Place.REMOUNT),
-        (Seen(mount(options="ro")), mount(), True, Place.DONE),
-        (Seen(mount(options="ro")), mount(options="ro"), False, Place.DONE),
-        (Seen(mount(super_options="ro")), mount(super_options="ro"), False, Place.DONE),
-        (Seen(None), mount(super_options="ro"), False, Place.READ_ONLY),
-        (Seen(None), mount(options="ro"), False, Place.READ_ONLY),
-        (Seen(None), mount(super_options="ro"), True, Place.FREE),
-        (Seen(mount(options="ro")), mount(super_options="ro"), False, Place.READ_ONLY),
-        (Seen(mount(), is_corrupted=True), mount(super_options="ro"), False, Place.READ_ONLY),
-        (Seen(mount(THERE)), mount(super_options="ro"), False, Place.FOREIGN),
-        (Seen(mount(THERE)), mount(), False, Place.FOREIGN),
-        (Seen(mount(THERE), has_device=False), mount(), False, Place.STALE),
-        (Seen(mount(), is_corrupted=True), mount(), False, Place.STALE),
+        (Seen(None), mount(), False, MountState.FREE),
+        (Seen(mount()), mount(), False, MountState.DONE),
+        (Seen(mount()), mount(), True, MountState.REMOUNT),
+        (Seen(mount(options="ro")), mount(), False, MountState.REMOUNT),
+        (Seen(mount(options="ro")), mount(), True, MountState.DONE),
+        (Seen(mount(options="ro")), mount(options="ro"), False, MountState.DONE),
+        (Seen(mount(super_options="ro")), mount(super_options="ro"), False, MountState.DONE),
+        (Seen(None), mount(super_options="ro"), False, MountState.READ_ONLY),
+        (Seen(None), mount(options="ro"), False, MountState.READ_ONLY),
+        (Seen(None), mount(super_options="ro"), True, MountState.FREE),
+        (Seen(mount(options="ro")), mount(super_options="ro"), False, MountState.READ_ONLY),
+        (Seen(mount(), is_corrupted=True), mount(super_options="ro"), False, MountState.READ_ONLY),
+        (Seen(mount(THERE)), mount(super_options="ro"), False, MountState.FOREIGN),
+        (Seen(mount(THERE)), mount(), False, MountState.FOREIGN),
+        (Seen(mount(THERE), has_device=False), mount(), False, MountState.STALE),
+        (Seen(mount(), is_corrupted=True), mount(), False, MountState.STALE),
     ],
 )
 def test_what_to_do_at_a_target_path(seen, staging, read_only, place):
@@ -157,3 +157,11 @@ def test_names_in_what_mount_said_are_no_reason(said, reason, path):
 def test_a_name_is_no_reason_for_a_failed_umount(path):
     assert rules.is_in_use(f"umount: {path}: target is busy.", path)
     assert not rules.is_in_use(f"umount: {path}: must be superuser to unmount.", path)
+
+
+@pytest.mark.parametrize(
+    ("time_left_s", "waits_s"),
+    [(None, 60), (120, 60), (65, 60), (30, 25), (10, 5), (6, 3), (0.2, 0.1), (0, 0)],
+)
+def test_a_wait_for_a_device_leaves_time_for_an_answer(time_left_s, waits_s):
+    assert rules.wait_s(time_left_s) == pytest.approx(waits_s)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import AccessMode, Unstage
 from provisioner.node.formatting.rules import MARK_BYTES, mark_block, mark_offsets
+from provisioner.node.requests import AccessMode, Unstage
 from tests.node.machine import MIB, VOLUME, Machine, run, why_no_ext_growth
 
 pytest_plugins = ("tests.node.machine_fixtures",)

@@ -8,9 +8,9 @@ from grpc import StatusCode
 from structlog.testing import capture_logs
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import AccessMode, Expand, Unpublish, Unstage
 from provisioner.node.csi.server import code_of
 from provisioner.node.devices.lookup import Device
+from provisioner.node.requests import AccessMode, Expand, Unpublish, Unstage
 from tests.node.machine import MIB, OTHER, VOLUME, Disk, Machine, damage, run
 
 pytest_plugins = ("tests.node.machine_fixtures",)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import Unstage
 from provisioner.node.mounting.flush import Flushes
+from provisioner.node.requests import Unstage
 from tests.node.machine import VOLUME, Machine, run
 from tests.node.mounting.test_publish import unpublish
 

@@ -3,7 +3,7 @@
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.node_requests import Unstage
+from provisioner.node.requests import Unstage
 from tests.node.machine import VOLUME, Machine, run
 
 pytest_plugins = ("tests.node.machine_fixtures",)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node.runtime.operations import Operations, unbroken
+from provisioner.node.runtime.operations import Operations, shielded
 
 pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
 VOLUME = "vol-0123456789abcdef0"
@@ -25,7 +25,7 @@ class Work:
         self.begun.set()
         try:
             if self.is_unbroken:
-                with unbroken("mkfs.ext4 on /dev/nvme1n1"):
+                with shielded("mkfs.ext4 on /dev/nvme1n1"):
                     await self.may_end.wait()
             else:
                 await self.may_end.wait()
@@ -195,8 +195,8 @@ async def test_stretches_within_each_other_end_with_the_outermost():
     seen: list[str] = []
 
     async def work() -> int:
-        with unbroken("formatting"):
-            with unbroken("mkfs.ext4"):
+        with shielded("formatting"):
+            with shielded("mkfs.ext4"):
                 await inner.wait()
             seen.append("mkfs has ended")
             await outer.wait()
@@ -220,7 +220,7 @@ async def test_a_failure_with_nobody_waiting_is_logged(capsys):
     operations, gate = Operations(), asyncio.Event()
 
     async def fails() -> int:
-        with unbroken("mkfs.ext4"):
+        with shielded("mkfs.ext4"):
             await gate.wait()
             raise NodeError(Reason.FORMAT_FAILED, "mkfs ended with exit code 1")
 
@@ -238,7 +238,7 @@ async def test_idle_waits_for_those_that_nobody_waits_for():
     operations, go, began = Operations(), asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
-        with unbroken("formatting"):
+        with shielded("formatting"):
             began.set()
             await go.wait()
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node.runtime.operations import Operations, unbroken
+from provisioner.node.runtime.operations import Operations, shielded
 from tests.node.runtime.test_operations import turns
 
 pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
@@ -30,7 +30,7 @@ class Chaos:
         try:
             for _ in range(self.chance.randrange(4)):
                 await turns(self.chance.randrange(2))
-                with unbroken("mkfs"):
+                with shielded("mkfs"):
                     await self.stretch()
             return key
         finally:

@@ -6,8 +6,8 @@ import socket
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
+from provisioner.node.runtime.blocking import BlockingCalls
 from provisioner.node.runtime.paths import Paths
-from provisioner.node.runtime.patience import Patience
 
 pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
 
@@ -21,7 +21,7 @@ def kubelet(tmp_path):
 
 @pytest.fixture
 def paths(kubelet):
-    return Paths(Patience(), kubelet)
+    return Paths(BlockingCalls(), kubelet)
 
 
 async def test_a_path_that_is_not_there_yet_is_as_it_is(paths, kubelet):
@@ -41,7 +41,7 @@ async def test_the_kubelets_folder_itself_may_be_a_link(kubelet, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(kubelet)
 
-    assert await Paths(Patience(), link).real(f"{link}/mount") == f"{kubelet}/mount"
+    assert await Paths(BlockingCalls(), link).real(f"{link}/mount") == f"{kubelet}/mount"
 
 
 @pytest.mark.parametrize("to", ["/etc", "../..", "loop"])

@@ -41,16 +41,16 @@ def fake(folder: Path, name: str, script: str) -> None:
 
 
 async def test_tells_how_it_ended_and_what_it_said(programs):
-    ran = await programs.run("sh", "-c", "echo out; echo err >&2; exit 3", why="to try")
+    result = await programs.run("sh", "-c", "echo out; echo err >&2; exit 3", why="to try")
 
-    assert (ran.exit_code, ran.stdout, ran.stderr) == (3, "out\n", "err\n")
-    assert (ran.ending, ran.essence) == ("exit code 3", "err")
+    assert (result.exit_code, result.stdout, result.stderr) == (3, "out\n", "err\n")
+    assert (result.ending, result.summary) == ("exit code 3", "err")
 
 
 async def test_tells_the_signal_that_ended_it(programs):
-    ran = await programs.run("sh", "-c", "kill -TERM $$", why="to try")
+    result = await programs.run("sh", "-c", "kill -TERM $$", why="to try")
 
-    assert (ran.exit_code, ran.ending, ran.essence) == (
+    assert (result.exit_code, result.ending, result.summary) == (
         -signal.SIGTERM,
         "ended by SIGTERM",
         "it said nothing",
@@ -58,29 +58,29 @@ async def test_tells_the_signal_that_ended_it(programs):
 
 
 async def test_keeps_the_beginning_and_the_end_of_a_flood(programs):
-    ran = await programs.run(
+    result = await programs.run(
         "sh", "-c", "echo begin; head -c 9000000 /dev/zero | tr '\\0' x; echo end", why="to try"
     )
 
-    assert ran.stdout.startswith("begin\nxxx")
-    assert "x\n[...]\nx" in ran.stdout
-    assert ran.stdout.endswith("xxxend\n")
-    assert len(ran.stdout) < 70_000
-    assert len(ran.essence) <= 402
+    assert result.stdout.startswith("begin\nxxx")
+    assert "x\n[...]\nx" in result.stdout
+    assert result.stdout.endswith("xxxend\n")
+    assert len(result.stdout) < 70_000
+    assert len(result.summary) <= 402
 
 
 async def test_output_that_is_no_text_is_no_failure(programs):
-    ran = await programs.run("sh", "-c", "printf '\\377\\376'", why="to try")
+    result = await programs.run("sh", "-c", "printf '\\377\\376'", why="to try")
 
-    assert ran.stdout == "\ufffd\ufffd"
+    assert result.stdout == "\ufffd\ufffd"
 
 
 async def test_a_child_that_keeps_the_pipe_is_not_waited_for(programs, gate):
-    ran = await programs.run("sh", "-c", f"cat {gate} & echo done", why="to try")
+    result = await programs.run("sh", "-c", f"cat {gate} & echo done", why="to try")
     with gate.open("w"):
         pass
 
-    assert (ran.exit_code, ran.stdout) == (0, "done\n")
+    assert (result.exit_code, result.stdout) == (0, "done\n")
 
 
 async def test_a_missing_program_is_told_with_its_package(tmp_path):
@@ -111,9 +111,9 @@ async def test_knows_what_runs(programs, gate):
     assert (running.name, running.why, running.lasting_s < 30) == ("cat", "to read the gate", True)
 
     gate.write_text("open")
-    ran = await run
+    result = await run
 
-    assert (ran.stdout, programs.running()) == ("open", ())
+    assert (result.stdout, programs.running()) == ("open", ())
 
 
 def is_collected(pid: int) -> bool:

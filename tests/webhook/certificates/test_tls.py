@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from provisioner.model.errors import Reason, StorageError
 from tests.webhook import pairs
 from tests.webhook.pairs import NAMES, Issued, self_signed
-from webhook.certificates.tls import Callers, Contexts
+from webhook.certificates.tls import Contexts
 
 HOST = NAMES.dns[0]
 NOW = datetime.now(UTC)  # OpenSSL has a clock of its own
@@ -172,7 +172,7 @@ def test_where_callers_need_a_certificate_only_one_of_their_authority_opens(
     newest: ssl.TLSVersion,
 ):
     mine, theirs = (self_signed(NAMES, NOW, authority=True) for _ in range(2))
-    contexts = Contexts(Callers(authority=mine.certificate.decode()))
+    contexts = Contexts(mine.certificate.decode())
     for _ in range(2):  # and a swap changes nothing about it
         issued = a_pair().issued
         contexts.load(issued.certificate, issued.key)

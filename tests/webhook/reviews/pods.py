@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from webhook.model.cluster_view import ClaimView, ClassView, ClusterView, NodeView, VolumeView
 from webhook.model.review import Json
-from webhook.model.views import ClaimView, ClassView, NodeView, VolumeView
-from webhook.reviews.readings import Readings
 
 A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
 ELSEWHERE = "us-west-2a"
@@ -70,7 +69,7 @@ def known(
     classes: Mapping[str, ClassView] | None = None,
     nodes: Mapping[str, NodeView | None] | None = None,
     zones: Mapping[str, str] | None = None,
-) -> Readings:
+) -> ClusterView:
     """What is known: claims of ``shop``.
 
     ``bound``: claim to the zones of ``pv-<claim>``, which is volume ``vol-<claim>``; ``unbound``:
@@ -79,7 +78,7 @@ def known(
     bound, unbound = bound or {}, unbound or {}
     claims = {f"{SHOP}/{name}": ClaimView(f"pv-{name}", "fast", f"uid-{name}") for name in bound}
     claims |= {f"{SHOP}/{name}": ClaimView("", of) for name, of in unbound.items()}
-    return Readings(
+    return ClusterView(
         claims=claims,
         volumes={
             f"pv-{name}": VolumeView(

@@ -20,8 +20,8 @@ from tests.webhook.edges import (
     running,
     settled,
 )
+from webhook.model.cluster_view import ClaimView, ClassView, NodeView, VolumeView
 from webhook.model.review import Json
-from webhook.model.views import ClaimView, ClassView, NodeView, VolumeView
 from webhook.reviews.caches import Caches
 
 DRIVER = "ebs.csi.aws.com"

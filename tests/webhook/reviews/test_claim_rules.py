@@ -1,10 +1,9 @@
 import pytest
 
 from tests.webhook.reviews.pods import SHOP, A, B, C, a_node_view, known
+from webhook.model.cluster_view import ClassView, ClusterView
 from webhook.model.review import Json
-from webhook.model.views import ClassView
 from webhook.reviews import claim_rules as rule
-from webhook.reviews.readings import Readings
 
 ANY = ClassView(waits=True, zones=None)
 CROSSES = ClassView(waits=True, zones=frozenset({"us-east-1a"}), goes_across=True)
@@ -23,12 +22,12 @@ def of_class(*, waits: bool = True, zones: list[str] | None = None) -> dict[str,
     return {"fast": ClassView(waits, None if zones is None else frozenset(zones))}
 
 
-def judged(claim, readings):
-    return rule.judge(claim, readings, namespace=SHOP)
+def judged(claim, cluster):
+    return rule.judge(claim, cluster, namespace=SHOP)
 
 
-def warnings_of(claim, readings):
-    answer = judged(claim, readings)
+def warnings_of(claim, cluster):
+    answer = judged(claim, cluster)
     assert answer.allowed
     assert answer.why == ("ZonesInDoubt" if answer.warnings else "ZonesAgree")
     return list(answer.warnings)
@@ -51,7 +50,7 @@ def test_a_class_that_binds_at_once_in_some_zones_is_warned_of_with_those():
 
 
 @pytest.mark.parametrize(
-    "readings",
+    "cluster",
     [
         pytest.param(known(classes=of_class()), id="it waits"),
         pytest.param(known(classes=of_class(zones=[A, B])), id="it waits, in some zones"),
@@ -73,15 +72,15 @@ def test_a_class_that_binds_at_once_in_some_zones_is_warned_of_with_those():
         ),
     ],
 )
-def test_a_class_whose_volume_can_only_be_where_its_pods_are_passes(readings):
-    assert warnings_of(a_claim(), readings) == []
+def test_a_class_whose_volume_can_only_be_where_its_pods_are_passes(cluster):
+    assert warnings_of(a_claim(), cluster) == []
 
 
 def test_a_zone_without_nodes_in_allowed_topologies_is_warned_of():
     nodes = {"n": a_node_view(A), "m": a_node_view(B), "gone": None, "bare": a_node_view(None)}
-    readings = known(classes=of_class(zones=[A, "us-east-1z", C]), nodes=nodes)
+    cluster = known(classes=of_class(zones=[A, "us-east-1z", C]), nodes=nodes)
 
-    assert warnings_of(a_claim(), readings) == [
+    assert warnings_of(a_claim(), cluster) == [
         (
             'claim "data": allowedTopologies of class "fast" name us-east-1c and us-east-1z, where no '
             "node is; is it misspelt? Nodes are in us-east-1a and us-east-1b"
@@ -90,9 +89,9 @@ def test_a_zone_without_nodes_in_allowed_topologies_is_warned_of():
 
 
 def test_no_zone_is_called_empty_while_no_node_tells_its_zone():
-    readings = known(classes=of_class(zones=[A]), nodes={"bare": a_node_view(None)})
+    cluster = known(classes=of_class(zones=[A]), nodes={"bare": a_node_view(None)})
 
-    assert warnings_of(a_claim(), readings) == []
+    assert warnings_of(a_claim(), cluster) == []
 
 
 def test_allowed_topologies_that_leave_no_zone_are_warned_of():
@@ -114,10 +113,10 @@ def test_a_clone_whose_source_is_pinned_to_another_zone_is_warned_of():
 
 @pytest.mark.parametrize("zones", [None, [A, B]], ids=["any zone", "its zone among others"])
 def test_a_clone_that_binds_at_once_lies_beside_its_source_so_there_is_no_doubt(zones):
-    readings = known({"old": [A]}, classes=of_class(waits=False, zones=zones))
+    cluster = known({"old": [A]}, classes=of_class(waits=False, zones=zones))
 
-    assert warnings_of(a_clone(), readings) == []
-    assert "binds at once" in warnings_of(a_claim(), readings)[0]
+    assert warnings_of(a_clone(), cluster) == []
+    assert "binds at once" in warnings_of(a_claim(), cluster)[0]
 
 
 @pytest.mark.parametrize(
@@ -126,38 +125,38 @@ def test_a_clone_that_binds_at_once_lies_beside_its_source_so_there_is_no_doubt(
     ids=["class goes elsewhere", "no such source"],
 )
 def test_a_clone_that_binds_at_once_somewhere_is_warned_of(zones, of):
-    readings = known({"old": [A]}, classes=of_class(waits=False, zones=zones))
+    cluster = known({"old": [A]}, classes=of_class(waits=False, zones=zones))
 
-    assert "binds at once" in warnings_of(a_clone(of), readings)[0]
+    assert "binds at once" in warnings_of(a_clone(of), cluster)[0]
 
 
 @pytest.mark.parametrize("named", [{}, {"namespace": SHOP}], ids=["no namespace", "its own"])
 def test_a_clone_is_told_by_its_reference_too(named: dict[str, str]):
     ref = {"kind": "PersistentVolumeClaim", "name": "old", **named}
-    readings = known({"old": [C]}, classes=of_class(zones=[A]))
+    cluster = known({"old": [C]}, classes=of_class(zones=[A]))
 
-    answer = rule.judge(a_claim(dataSourceRef=ref), readings, namespace=SHOP)
+    answer = rule.judge(a_claim(dataSourceRef=ref), cluster, namespace=SHOP)
 
     assert len(answer.warnings) == 1
 
 
 def test_nothing_is_told_of_a_claim_of_another_namespace_which_is_never_cloned():
     ref = {"kind": "PersistentVolumeClaim", "name": "old", "namespace": SHOP}
-    claim, readings = a_claim(dataSourceRef=ref), known({"old": [C]}, classes=of_class(zones=[A]))
+    claim, cluster = a_claim(dataSourceRef=ref), known({"old": [C]}, classes=of_class(zones=[A]))
 
-    assert rule.wanted(claim, "other").claims == ()
-    assert rule.judge(claim, readings, namespace="other").warnings == ()
+    assert rule.references(claim, "other").claims == ()
+    assert rule.judge(claim, cluster, namespace="other").warnings == ()
 
 
 def test_of_two_sources_the_one_counts_that_the_provisioner_takes():
     old, new = ({"kind": "PersistentVolumeClaim", "name": name} for name in ("old", "new"))
     claim = a_claim(dataSource=old, dataSourceRef=new)
 
-    assert rule.wanted(claim, SHOP).claims == (f"{SHOP}/old",)
+    assert rule.references(claim, SHOP).claims == (f"{SHOP}/old",)
 
 
 @pytest.mark.parametrize(
-    ("claim", "readings"),
+    ("claim", "cluster"),
     [
         pytest.param(a_clone(), known({"old": [A]}, classes=of_class(zones=[A, B])), id="allowed"),
         pytest.param(a_clone(), known({"old": [C]}, classes=of_class()), id="no allowedTopologies"),
@@ -183,8 +182,8 @@ def test_of_two_sources_the_one_counts_that_the_provisioner_takes():
         ),
     ],
 )
-def test_a_source_that_is_not_known_to_be_elsewhere_passes(claim, readings):
-    assert warnings_of(claim, readings) == []
+def test_a_source_that_is_not_known_to_be_elsewhere_passes(claim, cluster):
+    assert warnings_of(claim, cluster) == []
 
 
 @pytest.mark.parametrize(
@@ -205,16 +204,16 @@ def test_a_claim_that_gets_no_volume_of_ours_passes(claim):
 
 
 def test_a_claim_asks_for_its_class_and_source():
-    wanted = rule.wanted(a_clone(), SHOP)
+    references = rule.references(a_clone(), SHOP)
 
-    assert (wanted.claims, wanted.classes) == (("shop/old",), ("fast",))
+    assert (references.claims, references.classes) == (("shop/old",), ("fast",))
 
 
 def test_a_claim_without_class_and_source_asks_for_nothing():
-    wanted = rule.wanted({}, SHOP)
+    references = rule.references({}, SHOP)
 
-    assert (wanted.claims, wanted.classes) == ((), ())
+    assert (references.claims, references.classes) == ((), ())
 
 
 def test_nothing_known_is_nothing_said():
-    assert judged(a_clone(), Readings()).why == "NothingToDo"
+    assert judged(a_clone(), ClusterView()).why == "NothingToDo"

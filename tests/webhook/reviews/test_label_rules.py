@@ -3,7 +3,7 @@ import pytest
 from provisioner.model.node_affinity import BETA_REGION_LABEL, REGION_LABEL
 from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_LABEL
 from tests.webhook.reviews.persistent_volumes import CHINA, GOV, LOCAL, A, B
-from webhook.model.views import NodeView
+from webhook.model.cluster_view import NodeView
 from webhook.reviews.label_rules import contradicting, corrected, missing, writable, zone_keys
 
 

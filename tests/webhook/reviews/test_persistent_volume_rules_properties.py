@@ -31,8 +31,8 @@ from tests.webhook.reviews.persistent_volumes import (
     zones,
 )
 from tests.webhook.reviews.scheduler import expressions, matches, terms_before, volume_zone
+from webhook.model.cluster_view import NodeView
 from webhook.model.review import WARNING_MOST_CHARACTERS
-from webhook.model.views import NodeView
 from webhook.reviews.affinity_rules import says_nothing
 from webhook.reviews.label_rules import contradicting, writable
 from webhook.reviews.persistent_volume_rules import (

@@ -22,30 +22,36 @@ from tests.webhook.reviews.pods import (
     term,
 )
 from webhook.model import pod as pods
+from webhook.model.cluster_view import (
+    ClaimView,
+    ClassView,
+    ClusterView,
+    Evidence,
+    NodeView,
+    VolumeView,
+)
 from webhook.model.review import WARNING_MOST_CHARACTERS, cut
-from webhook.model.views import ClaimView, ClassView, NodeView, VolumeView
 from webhook.reviews import pod_rules as rule
-from webhook.reviews.readings import Basis, Readings
 
 ZONAL = {"zonal": ClassView(waits=True, zones=frozenset({A}))}
 FREE = {"free": ClassView(waits=True, zones=None)}
 
 
-def judged(pod, readings, *, namespace=SHOP, **more):
-    return rule.judge(pods.read(pod), readings, namespace=namespace, **more).answer
+def judged(pod, cluster, *, namespace=SHOP, **more):
+    return rule.judge(pods.read(pod), cluster, namespace=namespace, **more).answer
 
 
-def basis_of(pod, readings):
-    return rule.judge(pods.read(pod), readings, namespace=SHOP).basis
+def evidence_of(pod, cluster):
+    return rule.judge(pods.read(pod), cluster, namespace=SHOP).evidence
 
 
-def let_through(pod, readings, *, why="ZonesAgree"):
-    answer = judged(pod, readings)
+def let_through(pod, cluster, *, why="ZonesAgree"):
+    answer = judged(pod, cluster)
     return answer.allowed and answer.warnings == () and answer.why == why
 
 
-def warning_of(pod, readings):
-    answer = judged(pod, readings)
+def warning_of(pod, cluster):
+    answer = judged(pod, cluster)
     assert answer.allowed
     assert answer.why == "ZonesInDoubt"
     [warning] = answer.warnings
@@ -159,21 +165,23 @@ def test_a_pod_that_may_be_where_its_volume_is_passes(demand):
 
 
 @pytest.mark.parametrize(
-    "readings",
+    "cluster",
     [
-        pytest.param(Readings(), id="no claim yet"),
-        pytest.param(Readings(claims={"shop/data": None}), id="no claim"),
+        pytest.param(ClusterView(), id="no claim yet"),
+        pytest.param(ClusterView(claims={"shop/data": None}), id="no claim"),
         pytest.param(known({"data": None}), id="zones not known"),
         pytest.param(known(unbound={"data": "fast"}), id="class of another driver"),
         pytest.param(known(unbound={"data": ""}), id="no class"),
         pytest.param(known(unbound={"data": "free"}, classes=FREE), id="class without zones"),
-        pytest.param(Readings(claims={"shop/data": ClaimView("nfs", "")}), id="another driver's"),
+        pytest.param(
+            ClusterView(claims={"shop/data": ClaimView("nfs", "")}), id="another driver's"
+        ),
     ],
 )
-def test_nothing_is_said_of_what_is_not_known_or_not_ours(readings):
+def test_nothing_is_said_of_what_is_not_known_or_not_ours(cluster):
     pod = a_pod(*claimed("data"), node="node-b", selector={ZONE: B})
 
-    assert let_through(pod, readings, why="NothingToDo")
+    assert let_through(pod, cluster, why="NothingToDo")
 
 
 def test_a_pod_without_volumes_of_ours_passes():
@@ -187,9 +195,9 @@ def test_volumes_that_share_a_zone_pass():
 
 
 def test_volumes_that_only_differ_all_together_are_refused_with_each_named():
-    readings = known({"a": [A, B], "b": [B, C], "c": [A, C]})
+    cluster = known({"a": [A, B], "b": [B, C], "c": [A, C]})
 
-    answer = judged(a_pod(*claimed("a", "b", "c")), readings)
+    answer = judged(a_pod(*claimed("a", "b", "c")), cluster)
 
     assert (answer.allowed, answer.why) == (False, "VolumesApart")
     assert all(f'claim "{name}"' in answer.message for name in "abc")
@@ -198,13 +206,13 @@ def test_volumes_that_only_differ_all_together_are_refused_with_each_named():
 
 def test_demands_that_exclude_the_only_common_zone_are_refused():
     pod = a_pod(*claimed("a", "b"), terms=[term(ZONE, "NotIn", B)])
-    readings = known({"a": [A, B], "b": [B, C]})
+    cluster = known({"a": [A, B], "b": [B, C]})
 
-    answer = judged(pod, readings)
+    answer = judged(pod, cluster)
 
     assert (answer.allowed, answer.why) == (False, "SelectorElsewhere")
     assert "its volumes can only be used together in us-east-1b, but" in answer.message
-    assert basis_of(pod, readings).claims == {"shop/a", "shop/b"}
+    assert evidence_of(pod, cluster).claims == {"shop/a", "shop/b"}
 
 
 def test_claims_are_those_of_the_pods_namespace():
@@ -223,18 +231,18 @@ def test_a_pod_that_is_yet_to_be_named_is_refused_by_the_beginning_of_its_name()
 def test_claims_of_ephemeral_volumes_bear_the_names_of_pod_and_volume():
     pod = a_pod(*claimed("data"), ephemeral("scratch"), ephemeral("more", None), inline("vol-1"))
 
-    wanted = rule.wanted(pods.read(pod), SHOP)
+    references = rule.references(pods.read(pod), SHOP)
 
-    assert wanted.claims == ("shop/data", "shop/web-scratch", "shop/web-more")
-    assert wanted.classes == ("zonal",)
-    assert wanted.inline == {"vol-1": ""}
+    assert references.claims == ("shop/data", "shop/web-scratch", "shop/web-more")
+    assert references.classes == ("zonal",)
+    assert references.inline == {"vol-1": ""}
 
 
 def test_an_ephemeral_volume_of_a_pod_without_a_name_has_no_claim_yet():
-    wanted = rule.wanted(pods.read(a_pod(ephemeral(), name=None)), SHOP)
+    references = rule.references(pods.read(a_pod(ephemeral(), name=None)), SHOP)
 
-    assert wanted.claims == ()
-    assert wanted.classes == ("zonal",)
+    assert references.claims == ()
+    assert references.classes == ("zonal",)
 
 
 def test_a_claim_left_by_an_earlier_pod_of_the_name_proves_nothing():
@@ -262,9 +270,9 @@ def test_an_ephemeral_volume_whose_class_allows_no_zone_of_the_pod_is_warned_of(
     ],
 )
 def test_a_class_that_allows_no_zone_of_the_pod_is_warned_of(pod, clause):
-    readings = known({"logs": [B]}, unbound={"new": "zonal"}, classes=ZONAL)
+    cluster = known({"logs": [B]}, unbound={"new": "zonal"}, classes=ZONAL)
 
-    warning = warning_of(pod, readings)
+    warning = warning_of(pod, cluster)
 
     assert 'claim "new" only gets a volume in us-east-1a' in warning
     assert '"zonal"' not in warning  # who asks may not be one who may read the claim
@@ -272,9 +280,9 @@ def test_a_class_that_allows_no_zone_of_the_pod_is_warned_of(pod, clause):
 
 
 def test_a_claim_that_is_used_twice_is_warned_of_once():
-    readings = known(unbound={"new": "zonal"}, classes=ZONAL)
+    cluster = known(unbound={"new": "zonal"}, classes=ZONAL)
 
-    assert warning_of(a_pod(*claimed("new", "new"), selector={ZONE: B}), readings)
+    assert warning_of(a_pod(*claimed("new", "new"), selector={ZONE: B}), cluster)
 
 
 def test_a_class_that_allows_a_zone_of_the_pod_passes():
@@ -293,9 +301,9 @@ def test_a_zone_without_a_node_that_takes_pods_is_warned_of():
 
 
 def test_a_zone_of_a_class_without_a_node_that_takes_pods_is_warned_of():
-    readings = known(unbound={"new": "zonal"}, classes=ZONAL, nodes={"m": a_node_view(B)})
+    cluster = known(unbound={"new": "zonal"}, classes=ZONAL, nodes={"m": a_node_view(B)})
 
-    assert "but no node there takes pods now" in warning_of(a_pod(*claimed("new")), readings)
+    assert "but no node there takes pods now" in warning_of(a_pod(*claimed("new")), cluster)
 
 
 @pytest.mark.parametrize(
@@ -313,20 +321,20 @@ def test_a_zone_is_not_called_deserted_without_knowing(nodes):
 def test_only_the_zones_that_a_pod_wants_need_a_node_that_takes_pods():
     nodes = {"n": a_node_view(A), "m": a_node_view(B, schedulable=False)}
     classes = {"zonal": ClassView(waits=True, zones=frozenset({A, B}))}
-    readings = known({"data": [A, B]}, unbound={"new": "zonal"}, classes=classes, nodes=nodes)
+    cluster = known({"data": [A, B]}, unbound={"new": "zonal"}, classes=classes, nodes=nodes)
 
-    answer = judged(a_pod(*claimed("data", "new"), selector={ZONE: B}), readings)
+    answer = judged(a_pod(*claimed("data", "new"), selector={ZONE: B}), cluster)
 
     assert len(answer.warnings) == 2
     assert all("no node" in warning for warning in answer.warnings)
-    assert let_through(a_pod(*claimed("data", "new"), selector={ZONE: A}), readings)
+    assert let_through(a_pod(*claimed("data", "new"), selector={ZONE: A}), cluster)
 
 
 def test_a_pod_with_a_node_does_not_ask_for_one_that_takes_pods():
     nodes = {"cordoned": a_node_view(A, schedulable=False)}
-    readings = known(unbound={"new": "zonal"}, classes=ZONAL, nodes=nodes)
+    cluster = known(unbound={"new": "zonal"}, classes=ZONAL, nodes=nodes)
 
-    assert let_through(a_pod(*claimed("new"), node="cordoned"), readings, why="NothingToDo")
+    assert let_through(a_pod(*claimed("new"), node="cordoned"), cluster, why="NothingToDo")
 
     assert let_through(a_pod(*claimed("data"), node="cordoned"), known({"data": [A]}, nodes=nodes))
 
@@ -377,9 +385,9 @@ def test_an_inline_volume_that_is_not_elsewhere_passes(handle, zones, why):
 
 def test_a_denial_rests_on_the_two_volumes_that_are_apart_and_nothing_else():
     pod = a_pod(*claimed("other", "data", "logs"), node="node-a")
-    readings = known({"other": [A, B], "data": [A], "logs": [B]})
+    cluster = known({"other": [A, B], "data": [A], "logs": [B]})
 
-    assert basis_of(pod, readings) == Basis(
+    assert evidence_of(pod, cluster) == Evidence(
         claims=frozenset({"shop/data", "shop/logs"}), volumes=frozenset({"pv-data", "pv-logs"})
     )
 
@@ -387,7 +395,7 @@ def test_a_denial_rests_on_the_two_volumes_that_are_apart_and_nothing_else():
 def test_a_denial_for_a_node_rests_on_that_node_too():
     pod = a_pod(*claimed("data"), node="node-b")
 
-    assert basis_of(pod, known({"data": [A]})) == Basis(
+    assert evidence_of(pod, known({"data": [A]})) == Evidence(
         claims=frozenset({"shop/data"}),
         volumes=frozenset({"pv-data"}),
         nodes=frozenset({"node-b"}),
@@ -395,13 +403,13 @@ def test_a_denial_for_a_node_rests_on_that_node_too():
 
 
 def test_without_a_denial_nothing_needs_to_be_read_again():
-    assert basis_of(a_pod(*claimed("a")), known({"a": [A]})) == Basis()
+    assert evidence_of(a_pod(*claimed("a")), known({"a": [A]})) == Evidence()
 
 
 @pytest.mark.parametrize(
     "live",
     [
-        pytest.param(Readings(), id="nothing could be read"),
+        pytest.param(ClusterView(), id="nothing could be read"),
         pytest.param(known({"data": [B], "logs": [B]}), id="another zone"),
         pytest.param(known({"logs": [B]}, unbound={"data": "free"}), id="not bound any more"),
     ],
@@ -409,10 +417,10 @@ def test_without_a_denial_nothing_needs_to_be_read_again():
 def test_what_a_live_reading_does_not_confirm_passes(live):
     pod = a_pod(*claimed("data", "logs"))
     cached = known({"data": [A], "logs": [B]})
-    basis = basis_of(pod, cached)
+    evidence = evidence_of(pod, cached)
 
-    assert not judged(pod, cached.only(basis)).allowed
-    assert judged(pod, live.only(basis)).allowed
+    assert not judged(pod, cached.only(evidence)).allowed
+    assert judged(pod, live.only(evidence)).allowed
 
 
 def test_nobody_is_told_more_warnings_than_they_can_read():
@@ -433,9 +441,9 @@ def test_no_more_hints_are_held_against_a_pods_terms_than_a_pod_has_inline_volum
 
 def test_a_usual_warning_is_not_cut_off():
     pod = a_pod(*claimed("data-database-0"), name="database-0", selector={ZONE: ELSEWHERE})
-    readings = known(unbound={"data-database-0": "zonal"}, classes=ZONAL)
+    cluster = known(unbound={"data-database-0": "zonal"}, classes=ZONAL)
 
-    warning = warning_of(pod, readings)
+    warning = warning_of(pod, cluster)
 
     assert cut(warning) == warning
     assert len(warning) <= WARNING_MOST_CHARACTERS
@@ -486,11 +494,11 @@ def test_a_node_is_in_the_zone_that_its_view_tells():
 
 
 def test_no_message_tells_an_id_or_a_name_that_the_pod_does_not():
-    readings = known({"data": [A], "logs": [B], "odd": []})
+    cluster = known({"data": [A], "logs": [B], "odd": []})
     answers = [
-        judged(a_pod(*claimed("data", "logs")), readings),
-        judged(a_pod(*claimed("data"), selector={ZONE: B}), readings),
-        judged(a_pod(*claimed("odd")), readings),
+        judged(a_pod(*claimed("data", "logs")), cluster),
+        judged(a_pod(*claimed("data"), selector={ZONE: B}), cluster),
+        judged(a_pod(*claimed("odd")), cluster),
         judged(a_pod(*claimed("data")), known({"data": [A]}, nodes={"n": a_node_view(B)})),
     ]
 
@@ -517,17 +525,17 @@ OF_BANK = {"pv-ledger": VolumeView("vol-0a1", frozenset({A}), "bank", "uid-ledge
 
 def test_an_inline_volume_that_backs_a_claim_of_another_namespace_is_refused():
     pod = a_pod(inline("aws://us-east-1a/vol-0a1"))
-    readings = Readings(volumes=OF_BANK)
+    cluster = ClusterView(volumes=OF_BANK)
 
-    answer = judged(pod, readings)
+    answer = judged(pod, cluster)
 
     assert (answer.allowed, answer.why, answer.code) == (False, "VolumeOfAnotherNamespace", 403)
     assert answer.message == (
         'pod "web": its inline volume vol-0a1 backs a claim of another namespace; only pods of that '
         "namespace may use it: use a claim and a volume of your own"
     )
-    assert basis_of(pod, readings) == Basis(volumes=frozenset({"pv-ledger"}))
-    assert not judged(pod, readings.only(basis_of(pod, readings))).allowed
+    assert evidence_of(pod, cluster) == Evidence(volumes=frozenset({"pv-ledger"}))
+    assert not judged(pod, cluster.only(evidence_of(pod, cluster))).allowed
 
 
 @pytest.mark.parametrize(
@@ -541,7 +549,7 @@ def test_an_inline_volume_that_backs_a_claim_of_another_namespace_is_refused():
     ],
 )
 def test_an_inline_volume_that_is_nobody_elses_passes(volumes):
-    assert let_through(a_pod(inline("vol-0a1")), Readings(volumes=volumes), why="NothingToDo")
+    assert let_through(a_pod(inline("vol-0a1")), ClusterView(volumes=volumes), why="NothingToDo")
 
 
 # A controller makes its pod again, but not soon.
@@ -553,16 +561,16 @@ def controlled(pod, kind="ReplicaSet"):
 
 
 def test_a_controllers_pod_that_the_scheduler_holds_back_is_only_warned_of():
-    readings = known({"data": [A], "logs": [B]})
+    cluster = known({"data": [A], "logs": [B]})
 
-    answer = judged(controlled(a_pod(*claimed("data", "logs"))), readings)
+    answer = judged(controlled(a_pod(*claimed("data", "logs"))), cluster)
 
     assert (answer.allowed, answer.why) == (True, "VolumesApartHeldByScheduler")
     assert answer.warnings[0].startswith(
         'pod "web": claim "data" is bound to a volume in us-east-1a, but claim "logs" is bound to a '
         "volume in us-east-1b; it stays Pending until that changes: create one of them anew"
     )
-    assert basis_of(controlled(a_pod(*claimed("data", "logs"))), readings) == Basis()
+    assert evidence_of(controlled(a_pod(*claimed("data", "logs"))), cluster) == Evidence()
 
 
 @pytest.mark.parametrize(
@@ -574,9 +582,9 @@ def test_a_controllers_pod_that_the_scheduler_holds_back_is_only_warned_of():
     ],
 )
 def test_a_controllers_pod_that_would_start_is_refused_and_told_when_it_is_tried_again(pod):
-    readings = known({"data": [A]}, zones={"vol-0a1": A, "vol-0b2": B})
+    cluster = known({"data": [A]}, zones={"vol-0a1": A, "vol-0b2": B})
 
-    answer = judged(controlled(pod), readings)
+    answer = judged(controlled(pod), cluster)
 
     assert not answer.allowed
     assert answer.message.endswith(
@@ -600,12 +608,12 @@ def demanding(count):
 
 
 def test_a_pod_that_asks_more_of_its_node_than_is_read_is_let_through_unless_strict():
-    readings = known({"data": [A], "logs": [A]})
+    cluster = known({"data": [A], "logs": [A]})
 
-    assert judged(demanding(333), readings).why == "SelectorElsewhere"
+    assert judged(demanding(333), cluster).why == "SelectorElsewhere"
     lenient, strict = (
-        judged(demanding(334), readings),
-        judged(demanding(334), readings, strict=True),
+        judged(demanding(334), cluster),
+        judged(demanding(334), cluster, strict=True),
     )
 
     assert (lenient.allowed, lenient.why) == (True, "TooManyParts")
@@ -616,30 +624,30 @@ def test_a_pod_that_asks_more_of_its_node_than_is_read_is_let_through_unless_str
 
 def test_a_pod_with_a_few_thousand_expressions_costs_no_time():
     pod = pods.read(demanding(7_500))
-    readings = known({"data": [A], "logs": [A]})
+    cluster = known({"data": [A], "logs": [A]})
 
     began = time.process_time()
     for _ in range(10):
-        rule.judge(pod, readings, namespace=SHOP)
+        rule.judge(pod, cluster, namespace=SHOP)
 
     assert time.process_time() - began < 0.5
 
 
 def test_a_word_of_the_clusters_own_for_a_zone_refuses_nothing():
-    readings = known({"data": [A]}, nodes={})
+    cluster = known({"data": [A]}, nodes={})
 
-    assert judged(a_pod(*claimed("data"), selector={ZONE: "rack-7"}), readings).allowed
+    assert judged(a_pod(*claimed("data"), selector={ZONE: "rack-7"}), cluster).allowed
     assert judged(
-        a_pod(*claimed("data"), terms=[term(EBS_ZONE, "In", B, "rack-7")]), readings
+        a_pod(*claimed("data"), terms=[term(EBS_ZONE, "In", B, "rack-7")]), cluster
     ).allowed
 
 
 def test_a_pod_with_thousands_of_volumes_of_either_kind_costs_no_time():
     names = [f"c{number}" for number in range(3_000)]
     many = [inline(f"vol-{number:08x}") for number in range(3_000)]
-    pod, readings = pods.read(a_pod(*claimed(*names), *many)), known({key: [A] for key in names})
+    pod, cluster = pods.read(a_pod(*claimed(*names), *many)), known({key: [A] for key in names})
 
     began = time.process_time()
-    assert rule.judge(pod, readings, namespace=SHOP).answer.allowed
+    assert rule.judge(pod, cluster, namespace=SHOP).answer.allowed
 
     assert time.process_time() - began < 0.5

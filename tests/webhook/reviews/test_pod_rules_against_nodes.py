@@ -28,9 +28,9 @@ from tests.webhook.reviews.pods import (
     term,
 )
 from webhook.model import pod as pods
+from webhook.model.cluster_view import ClusterView
 from webhook.model.review import Json
 from webhook.reviews import pod_rules as rule
-from webhook.reviews.readings import Readings
 
 ZONES = (A, B, C, ELSEWHERE)
 RACK, ACME = "rack-1", "acme-east-1"
@@ -146,15 +146,15 @@ def made(
     zones: list[set[str] | None],
     inline_zone: str | None,
     **demands: Any,
-) -> tuple[Json, Readings]:
+) -> tuple[Json, ClusterView]:
     names = [f"c{number}" for number in range(len(zones))]
     volumes = [*claimed(*names), *([inline("vol-0a1")] if inline_zone else [])]
-    readings = known(
+    cluster = known(
         dict(zip(names, zones, strict=True)),
         nodes=NODES,
         zones={"vol-0a1": inline_zone} if inline_zone else {},
     )
-    return a_pod(*volumes, **demands), readings
+    return a_pod(*volumes, **demands), cluster
 
 
 def asks(selector: Labels | None = None, terms: list[Json] | None = None) -> dict[str, Any]:
@@ -178,17 +178,17 @@ demands = st.builds(asks, st.none() | selectors, st.none() | st.lists(terms(), m
 def test_a_pod_is_only_refused_if_no_node_of_any_zone_could_run_it(
     zones, inline_zone, node, demands
 ):
-    pod, readings = made(zones, inline_zone, node=node, **demands)
+    pod, cluster = made(zones, inline_zone, node=node, **demands)
     volumes = [each for each in zones if each] + ([{inline_zone}] if inline_zone else [])
     named = NODES.get(node)
 
-    verdict = rule.judge(pods.read(pod), readings, namespace=SHOP)
+    verdict = rule.judge(pods.read(pod), cluster, namespace=SHOP)
 
     possible = somewhere(pod, volumes, named.zone if named else None)
     refused = not verdict.answer.allowed
     assert not (refused and possible)
     # Only a refusal is proved, by less than is known: it has to be the same one then.
-    less = readings.only(verdict.basis)
+    less = cluster.only(verdict.evidence)
     assert not refused or rule.judge(pods.read(pod), less, namespace=SHOP) == verdict
 
 
@@ -199,11 +199,11 @@ def test_a_pod_is_only_refused_if_no_node_of_any_zone_could_run_it(
     st.none() | st.lists(st.builds(lambda at: term(ZONE, "In", *at), zone_lists), min_size=1),
 )
 def test_a_pod_that_speaks_of_zones_alone_is_always_refused_then(zones, node, selector, required):
-    pod, readings = made(list(zones), None, node=node, selector=selector, terms=required)
+    pod, cluster = made(list(zones), None, node=node, selector=selector, terms=required)
     named = NODES.get(node)
     anywhere = a_pod()
 
-    answer = rule.judge(pods.read(pod), readings, namespace=SHOP).answer
+    answer = rule.judge(pods.read(pod), cluster, namespace=SHOP).answer
 
     by_demands = somewhere(pod, zones, None)
     by_node = somewhere(anywhere, zones, named.zone if named else None)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from provisioner.model.driver import EBS_DRIVER
 from tests.webhook.reviews.pods import SHOP, ZONE, A, B, known
 from webhook.model import pod as model
+from webhook.model.cluster_view import ClassView
 from webhook.model.review import Json, encode
-from webhook.model.views import ClassView
-from webhook.reviews import binding_rules, claim_rules, pod_rules
+from webhook.reviews import claim_rules, pod_binding_rules, pod_rules
 
 names = st.sampled_from(["data", "web", "web-data", "none"])
 rubbish: st.SearchStrategy[Any] = st.recursive(
@@ -20,7 +20,7 @@ rubbish: st.SearchStrategy[Any] = st.recursive(
     max_leaves=8,
 )
 texts = st.sampled_from(["", "data", "web", "node-b", "zonal", A, B, ZONE, "vol-0a1", EBS_DRIVER])
-READINGS = known(
+CLUSTER = known(
     {"data": [A], "web-data": [B]},
     unbound={"web": "zonal"},
     classes={"zonal": ClassView(waits=False, zones=frozenset({A, B}))},
@@ -93,20 +93,20 @@ def is_an_answer(answer: Any) -> bool:
 @given(pods)
 def test_any_pod_is_answered(found):
     read = model.read(found)
-    wanted = pod_rules.wanted(read, SHOP)
+    references = pod_rules.references(read, SHOP)
 
-    assert all(key.startswith(f"{SHOP}/") for key in wanted.claims)
-    assert is_an_answer(pod_rules.judge(read, READINGS, namespace=SHOP).answer)
+    assert all(key.startswith(f"{SHOP}/") for key in references.claims)
+    assert is_an_answer(pod_rules.judge(read, CLUSTER, namespace=SHOP).answer)
 
 
 @given(bindings, pods)
 def test_any_binding_of_any_pod_is_answered(found, bound):
-    verdict = binding_rules.judge(found, model.read(bound), READINGS, namespace=SHOP)
+    verdict = pod_binding_rules.judge(found, model.read(bound), CLUSTER, namespace=SHOP)
 
     assert is_an_answer(verdict.answer)
 
 
 @given(claims)
 def test_any_claim_is_let_through(found):
-    claim_rules.wanted(found, SHOP)
-    assert claim_rules.judge(found, READINGS, namespace=SHOP).allowed
+    claim_rules.references(found, SHOP)
+    assert claim_rules.judge(found, CLUSTER, namespace=SHOP).allowed

@@ -6,8 +6,8 @@ import pytest
 
 from provisioner.inspect import class_check_rules
 from provisioner.model.storage_class import StorageClass
+from webhook.model.cluster_view import NodeView
 from webhook.model.review import Answer, Json
-from webhook.model.views import NodeView
 from webhook.reviews import storage_class_rules as rule
 
 DRIVER = "ebs.csi.aws.com"
@@ -88,7 +88,7 @@ def test_what_only_our_controller_refuses_passes_with_a_warning(document, says):
 
     assert (answer.allowed, answer.why) == (True, "ClassInDoubt")
     warning = answer.warnings[0]
-    assert warning.startswith('storageclass "fast": this controller makes no volume of it')
+    assert warning.startswith('storageclass "fast": this controller refuses it')
     assert says in warning
 
 
@@ -111,7 +111,7 @@ def test_a_doubtful_class_passes_with_a_warning():
 
     assert (answer.allowed, answer.why) == (True, "ClassInDoubt")
     [warning] = answer.warnings
-    assert warning.startswith('storageclass "fast": it binds at once')
+    assert warning.startswith('storageclass "fast": it binds immediately')
     assert f"{A} or {B}" in warning
 
 

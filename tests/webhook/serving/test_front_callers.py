@@ -4,7 +4,9 @@ import pytest
 
 from provisioner.model.errors import StorageError
 from tests.webhook.front_world import BODY, Got, raw, read_answer, world
-from webhook.certificates.tls import Callers, Contexts
+from webhook.certificates.tls import Contexts
+from webhook.serving.server import problem_of
+from webhook.settings import Callers
 
 TOKEN = Callers(token="a.b.c")
 AUTHORITY = Callers(authority="-----BEGIN", names=frozenset({"api-server"}))
@@ -52,14 +54,14 @@ async def test_who_may_not_ask_does_not_learn_which_paths_there_are():
 def test_of_certificates_the_name_decides(names: tuple[str, ...], *, may_ask: bool):
     callers = Callers(authority="some", names=frozenset(names))
 
-    assert (callers.problem(CERTIFICATE, "") == "") is may_ask
+    assert (problem_of(callers, CERTIFICATE, "") == "") is may_ask
 
 
 def test_a_certificate_without_names_has_none_that_may_ask():
-    assert AUTHORITY.problem({}, "")
-    assert AUTHORITY.problem(None, "")
+    assert problem_of(AUTHORITY, {}, "")
+    assert problem_of(AUTHORITY, None, "")
 
 
 def test_an_authority_that_is_no_certificate_is_one_sentence():
     with pytest.raises(StorageError, match="the authority of callers holds no certificate"):
-        Contexts(Callers(authority="no certificate"))
+        Contexts("no certificate")
