@@ -16,7 +16,7 @@ import structlog
 
 from provisioner.controller.shared.caches import Caches
 from provisioner.controller.shared.tell_once import EVENT_AGAIN_S, TellOnce
-from provisioner.controller.snapshotting import content_rules as bodies
+from provisioner.controller.snapshotting import content_rules
 from provisioner.kube.client import KubeClient, Patch, find
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.kube.resources import SNAPSHOT_CONTENTS, VOLUME_SNAPSHOTS
@@ -66,8 +66,8 @@ class ContentWriter:
         annotations = {BEING_CREATED: None}
         return await self._patch(content, {"uid": content.uid, "annotations": annotations})
 
-    async def grant(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
-        """Say that EC2 has done all that its class asks for."""
+    async def clear_pending(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
+        """Say that EC2 has applied all settings of its class."""
         return await self._patch(
             content, {"uid": content.uid, "annotations": {PENDING_SETTINGS: None}}
         )
@@ -146,7 +146,7 @@ class SnapshotEvents:
         text = f"{prefix}: {error.reason}: {error.message}"
         self._is_news(content, text)
         self._record(content, text, reason=reason, warning=True)
-        status = bodies.failed(content, text, self._now())
+        status = content_rules.failed(content, text, self._now())
         if status is None or what is DELETE:
             return
         try:
