@@ -15,7 +15,7 @@ import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
-from tests import own_mounts, skips
+from tests import own_mounts, scheduling, skips
 
 # A busy machine is no counterexample.
 settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -32,6 +32,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     """Before anything is mounted or started."""
     own_mounts.enter()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> scheduling.Scheduling | None:
+    """Where there are several processes."""
+    return scheduling.scheduler(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,8 @@ Source: EBS user guide "Copy an Amazon EBS volume" (read 2026-11-21).
 from collections.abc import Mapping, Sequence
 
 from provisioner.classes.storage_class_rules import ReadClass
-from provisioner.controller.placement.consumer_rules import Consumers, places, why_nowhere
-from provisioner.controller.placement.failover_rules import AGAIN_S, Moved, Refusals
+from provisioner.controller.placement.consumer_rules import Consumers, places, why_no_place
+from provisioner.controller.placement.failover_rules import RETRY_S, Moved, Refusals
 from provisioner.controller.placement.zone_rules import NoZone, allows
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
@@ -28,7 +28,7 @@ _OTHER_WAYS = (
 )
 
 
-def may_follow(
+def may_use_pinned_zone(
     read_class: ReadClass, pin: Place, source: Place, zone_names: Mapping[str, str] | None = None
 ) -> bool:
     """Whether a clone may be made in the place that is written to its claim.
@@ -84,7 +84,7 @@ def at_once(
         Reason.NO_ZONE,
         f"the claim's source is in {source}, a copy is made in the same zone, and class "
         f"{read_class.name!r} allows {allowed}; {_OTHER_WAYS}",
-        retry_after_s=AGAIN_S,
+        retry_after_s=RETRY_S,
     )
 
 
@@ -122,7 +122,7 @@ def for_node(
     )
     if is_settled:
         on_it = "where its pod is already, without the scheduler"
-        return NoZone(Reason.NO_ZONE, f"{what}, {on_it}; {_OTHER_WAYS}", retry_after_s=AGAIN_S)
+        return NoZone(Reason.NO_ZONE, f"{what}, {on_it}; {_OTHER_WAYS}", retry_after_s=RETRY_S)
     return _followed(what, source, consumers)
 
 
@@ -142,15 +142,15 @@ def _followed(what: str, source: Place, consumers: Consumers) -> Moved | NoZone:
     return NoZone(
         Reason.NO_ZONE,
         f"{what}, and its pod cannot run beside the source: {why}; {_OTHER_WAYS}",
-        retry_after_s=AGAIN_S,
+        retry_after_s=RETRY_S,
     )
 
 
 def _why_not(consumers: Consumers, source: Place) -> str:
-    found = {home.place for home in consumers.homes}
+    found = {each.place for each in consumers.eligible_nodes}
     if source not in found:
         return f"no node in {source} has the driver and is allowed by the class"
-    return why_nowhere(consumers, found - {source})
+    return why_no_place(consumers, found - {source})
 
 
 def _refused(refusals: Refusals) -> NoZone:
@@ -158,5 +158,5 @@ def _refused(refusals: Refusals) -> NoZone:
         next(reversed([*refusals.reasons.values()])),
         f"EC2 has refused the copy in {refusals}, and it can be made nowhere else; it is asked for "
         "again",
-        retry_after_s=AGAIN_S,
+        retry_after_s=RETRY_S,
     )

@@ -95,7 +95,7 @@ class Creations:
     def _tell_if_slow(self, uid: str) -> None:
         attempt = self.attempts.get(uid)
         if attempt is not None:
-            self._events.under_way(attempt.plan.claim)
+            self._events.in_progress(attempt.plan.claim)
 
     async def advance(self, uid: str) -> Next | creation_rules.GiveUp:
         """Carry steps out until one waits, or all is done.
@@ -176,7 +176,7 @@ class Creations:
 
     async def _look_up(self, uid: str, attempt: Attempt) -> Attempt | Later | creation_rules.GiveUp:
         name = attempt.plan.persistent_volume_name
-        with self._events.looking(attempt.plan.claim):
+        with self._events.reporting(attempt.plan.claim):
             found = await self._lookups.find(name)
         verdict = creation_rules.after_look_up(attempt, found, clock.now_s())
         if isinstance(verdict, creation_rules.GiveUp):

@@ -17,7 +17,7 @@ while. Source: EC2 developer guide "Eventual consistency" and "Ensuring idempote
 
 from dataclasses import dataclass, replace
 
-from provisioner.controller.placement.failover_rules import BELIEVED_S
+from provisioner.controller.placement.failover_rules import REMEMBERED_S
 from provisioner.controller.provisioning.rules import Plan
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import WHEN_WOKEN, Later, Next
@@ -32,7 +32,7 @@ UNSEEN_S = 300.0
 UNANSWERED_S = 180.0
 TOKEN_LIFE_S = 6 * 3600.0  # EC2 was seen to forget a token after 12 h (aws-ebs-csi-driver #2075)
 _SOON_S = 1.0
-_RESCHEDULE = BELIEVED_S.keys()  # another zone may have room
+_RESCHEDULE = REMEMBERED_S.keys()  # another zone may have room
 _USABLE = frozenset({VolumeState.AVAILABLE, VolumeState.IN_USE})
 
 
@@ -243,7 +243,7 @@ def is_refused_for_good(error: StorageError) -> bool:
     return error.reason in (Reason.FORBIDDEN, Reason.REJECTED)
 
 
-def is_next(done: Next | GiveUp) -> bool:
+def keeps_its_turn(done: Next | GiveUp) -> bool:
     """Whether a claim only waits until EC2 makes fewer at a time; it keeps its place in line.
 
     Its user was told; nobody has failed.

@@ -88,7 +88,7 @@ class CrossZoneClones:
                 "--cluster-id",
                 settled=True,
             )
-        with self._events.looking(claim):
+        with self._events.reporting(claim):
             return await self._snapshot_of(claim, volume_id, zone, tags)
 
     async def _snapshot_of(

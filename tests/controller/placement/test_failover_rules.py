@@ -65,10 +65,10 @@ def test_the_volume_is_made_where_a_node_can_take_the_pod():
 
 
 def test_a_zone_that_has_refused_others_lately_is_the_last_choice():
-    for doubtful in (B, C):
-        moved = instead_of_node(FREE, refused(A), {doubtful: NOT_OFFERED})
+    for avoid in (B, C):
+        moved = instead_of_node(FREE, refused(A), {avoid: NOT_OFFERED})
         assert isinstance(moved, Moved)
-        assert moved.where.zone not in {A.zone, doubtful.zone}
+        assert moved.where.zone not in {A.zone, avoid.zone}
 
     moved = instead_of_node(FREE, refused(A), dict.fromkeys((A, B, C), FULL))
     assert isinstance(moved, Moved)
@@ -169,12 +169,12 @@ PLACES = st.lists(st.sampled_from([A, B, C, Place(A.zone, "arn")]), unique=True,
 
 @given(PLACES, st.text(), st.sets(st.sampled_from([A, B, C])), st.sets(st.sampled_from([A, B, C])))
 def test_a_claim_that_binds_at_once_goes_on_with_what_has_not_refused_it(
-    candidates, name, refused_in, doubtful
+    candidates, name, refused_in, avoid
 ):
     refusals = refused(*sorted(refused_in)) if refused_in else NO_REFUSALS
     left = {place for place in candidates if place not in refused_in}
 
-    where = for_any_node(candidates, name, refusals, dict.fromkeys(doubtful, NOT_OFFERED))
+    where = for_any_node(candidates, name, refusals, dict.fromkeys(avoid, NOT_OFFERED))
 
     if not left:
         assert isinstance(where, NoZone)
@@ -185,7 +185,7 @@ def test_a_claim_that_binds_at_once_goes_on_with_what_has_not_refused_it(
     chosen = where.where if isinstance(where, Moved) else where
     place = Place(chosen.zone, chosen.outpost_arn)
     assert place in left
-    assert place not in doubtful or left <= doubtful
+    assert place not in avoid or left <= avoid
     assert isinstance(where, Moved) is (place != first)
 
 
