@@ -33,8 +33,9 @@ from provisioner.controller.modifying.rules import (
 )
 from provisioner.controller.shared.services import Services
 from provisioner.model.backoff import Backoff
-from provisioner.model.budget import IN_DOUBT_S, Ledger, name_of
+from provisioner.model.budget import Ledger, name_of
 from provisioner.model.claim import Claim
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
 from provisioner.model.errors import StorageError
 from provisioner.model.modification import Modification
@@ -141,7 +142,7 @@ class ClaimState:
         state.parts[Part.SIZE].in_flight = is_growing
         state.parts[Part.ATTRIBUTES].in_flight = is_changing
         if is_growing or is_changing:
-            state.inherited_until_s = clock.now_s() + IN_DOUBT_S
+            state.inherited_until_s = clock.now_s() + CONSISTENCY_S
         return state
 
     def is_free(self, part: Part) -> bool:

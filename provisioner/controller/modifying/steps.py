@@ -20,11 +20,13 @@ from provisioner.controller.modifying.record import ModifyRecord, utc_now
 from provisioner.controller.modifying.rules import BOTH, Part, is_under_way, limit_of
 from provisioner.controller.modifying.state import ClaimState, Observed, Observer, Pass
 from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.tell_once import EVENT_AGAIN_S
 from provisioner.ec2.batches import whole
 from provisioner.ec2.ceilings import ceiling_in
 from provisioner.model.backoff import Backoff
 from provisioner.model.budget import Ledger, Start, summary
 from provisioner.model.claim import Claim
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
 from provisioner.model.errors import (
     NEEDS_HUMAN,
@@ -45,8 +47,6 @@ _WATCHED = Later(60.0)
 CHANGED = Later(0.2)
 _IN_DOUBT_S = 2.0
 _WAIT_LEAST_S, _WAIT_MOST = 1.0, timedelta(hours=1)
-# A volume may be missing from one description; a bound one hardly for as long as this.
-_MISSING_S = 60.0
 _MISSING_AGAIN = Later(5.0)
 # What is no longer started for a claim that is being deleted.
 _NEW = rules.Send | rules.Tag | rules.WaitUntil | rules.Failed
@@ -79,8 +79,6 @@ _FAILED_AGAIN_S = (30.0, 3600.0, 6 * 3600.0)
 # Known to pass soon: somebody modifies or tags the volume at this moment.
 _SOON_AGAIN_S = 5.0
 _LOST_AGAIN = Later(1.0)
-# Events live for an hour: what lasts is reported again before.
-REPORT_AGAIN_S = 1800.0
 # An older note is written again before a call that was throttled is sent again: the next process
 # waits for a minute after the note.
 _NOTE_HOLDS = timedelta(seconds=5)
@@ -305,7 +303,7 @@ class ModifySteps:
             return state.next_try()
         if state.missing_since_s is None:
             state.missing_since_s = clock.now_s()
-        if clock.now_s() - state.missing_since_s < _MISSING_S:
+        if clock.now_s() - state.missing_since_s < CONSISTENCY_S:
             state.observed = None
             return _MISSING_AGAIN
         error = StorageError(
@@ -486,7 +484,7 @@ class ModifySteps:
         claim, for_good = self._newest(current), error.reason in _PERMANENT
         await self._record.refused(claim, part, current.requested, error, for_good=for_good)
         text = f"{error.reason}: {error.message}"
-        parts = current.state.to_report(text, frozenset({part}), REPORT_AGAIN_S)
+        parts = current.state.to_report(text, frozenset({part}), EVENT_AGAIN_S)
         self._record.report_failure(claim, parts, text)
 
     def _set_aside(self, current: Pass, part: Part, error: StorageError, again_s: float) -> None:

@@ -2,9 +2,9 @@
 
 Keys ignore case as aws-ebs-csi-driver's do, but for the prefix ``tagSpecification``. What can never
 work is refused before a snapshot is taken: the stock driver takes it and deletes it again.
-A class can be deleted or changed between CreateSnapshot and the lock. So what it asks of a snapshot
-that is taken, its *wishes*, is written to the content together with the word that EC2 is about to
-be asked, in one request, and taken off once EC2 has done it.
+A class can be deleted or changed between CreateSnapshot and the lock. So its settings for
+a snapshot that is taken are written to the content in the same request that says that EC2 is about
+to be asked, and removed once EC2 has applied them.
 Source: aws-ebs-csi-driver v1.64 docs/snapshot.md, docs/fast-snapshot-restores.md,
 docs/snapshot-lock.md and pkg/driver/controller.go ``CreateSnapshot``; EC2 API LockSnapshot;
 external-snapshotter 8.6 pkg/utils/util.go for the secrets (read 2026-11-21).
@@ -29,7 +29,7 @@ LOCK_MODES = ("governance", "compliance")
 _DAYS, _HOURS = (1, 36_500), (1, 72)
 # Source: EC2 API LockSnapshot (read 2026-11-22): from a day to 36,500 days ahead.
 _LOCK_AHEAD = (timedelta(days=1), timedelta(days=36_500))
-_WISHES_BEGIN = ("lock", "fastsnapshot")
+_SETTINGS_BEGIN = ("lock", "fastsnapshot")
 _ARN = re.compile(r"arn:aws[a-z-]*:outposts:[a-z0-9-]+:[0-9]{12}:outpost/op-[0-9a-f]+")
 _ZONE = re.compile(r"[a-z]{2}[a-z-]*-[0-9]+[a-z0-9-]*")
 _SECRETS = frozenset(
@@ -86,14 +86,14 @@ def unknown_zones(parameters: SnapshotParameters, known: frozenset[str]) -> str 
     )
 
 
-def wishes_of(read_class: VolumeSnapshotClass | None) -> dict[str, str]:
+def settings_of(read_class: VolumeSnapshotClass | None) -> dict[str, str]:
     """What is written to a content whose snapshot is taken by this class."""
     given = (read_class.parameters if read_class else None) or {}
-    kept = {name: text for name, text in given.items() if name.lower().startswith(_WISHES_BEGIN)}
+    kept = {name: text for name, text in given.items() if name.lower().startswith(_SETTINGS_BEGIN)}
     return {PENDING_SETTINGS: json.dumps(kept, sort_keys=True)} if kept else {}
 
 
-def wishes_on(content: VolumeSnapshotContent) -> SnapshotParameters | None:
+def pending_settings(content: VolumeSnapshotContent) -> SnapshotParameters | None:
     """What was asked for when its snapshot was begun; None if nothing, or nothing is known."""
     try:
         given = json.loads(content.annotations.get(PENDING_SETTINGS, "{}"))
@@ -103,7 +103,7 @@ def wishes_on(content: VolumeSnapshotContent) -> SnapshotParameters | None:
     return parameters if parameters and (parameters.fast_zones or parameters.lock) else None
 
 
-def unknown_wishes(error: StorageError) -> StorageError:
+def settings_unknown(error: StorageError) -> StorageError:
     """The same, with what follows from it."""
     message = (
         f"{error.message}; whether the snapshot should be locked or made fast cannot be told, so "

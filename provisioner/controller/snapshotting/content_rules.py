@@ -73,7 +73,7 @@ def plan(
         tags=written,
         outpost_arn=parameters.outpost_arn,
     )
-    return Plan(request, parameters, class_rules.wishes_of(read_class))
+    return Plan(request, parameters, class_rules.settings_of(read_class))
 
 
 def parameters_of(

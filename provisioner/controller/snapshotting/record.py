@@ -15,8 +15,8 @@ from typing import Any
 import structlog
 
 from provisioner.controller.shared.caches import Caches
-from provisioner.controller.shared.tell_once import TellOnce
-from provisioner.controller.snapshotting import content_rules as bodies
+from provisioner.controller.shared.tell_once import EVENT_AGAIN_S, TellOnce
+from provisioner.controller.snapshotting import content_rules
 from provisioner.kube.client import KubeClient, Patch, find
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.kube.resources import SNAPSHOT_CONTENTS, VOLUME_SNAPSHOTS
@@ -32,8 +32,6 @@ from provisioner.model.volume_snapshot import (
 CREATE = ("SnapshotCreationFailed", "Failed to create snapshot")
 CHECK = ("SnapshotContentCheckandUpdateFailed", "Failed to check and update snapshot content")
 DELETE = ("SnapshotDeleteError", "Failed to delete snapshot")
-# Events live for an hour: a wait that is told once is silent afterwards.
-_TELL_AGAIN_S = 1800.0
 _WAITS = "SnapshotCreationWaits"
 
 log = structlog.get_logger(__name__)
@@ -68,8 +66,8 @@ class ContentWriter:
         annotations = {BEING_CREATED: None}
         return await self._patch(content, {"uid": content.uid, "annotations": annotations})
 
-    async def grant(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
-        """Say that EC2 has done all that its class asks for."""
+    async def clear_pending(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
+        """Say that EC2 has applied all settings of its class."""
         return await self._patch(
             content, {"uid": content.uid, "annotations": {PENDING_SETTINGS: None}}
         )
@@ -148,7 +146,7 @@ class SnapshotEvents:
         text = f"{prefix}: {error.reason}: {error.message}"
         self._is_news(content, text)
         self._record(content, text, reason=reason, warning=True)
-        status = bodies.failed(content, text, self._now())
+        status = content_rules.failed(content, text, self._now())
         if status is None or what is DELETE:
             return
         try:
@@ -172,7 +170,7 @@ class SnapshotEvents:
         self._said.forget(uid)
 
     def _is_news(self, content: VolumeSnapshotContent, text: str) -> bool:
-        return self._said.is_news(content.uid, text, again_s=_TELL_AGAIN_S)
+        return self._said.is_news(content.uid, text, again_s=EVENT_AGAIN_S)
 
     def _record(
         self, content: VolumeSnapshotContent, text: str, *, reason: str, warning: bool

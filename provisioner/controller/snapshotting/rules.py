@@ -50,7 +50,8 @@ class Attempt:
         is_new: taken by this process, so nothing was done with it before.
         is_prepared: it is locked as its class asks, and EC2 was asked to make it fast.
         fast_due_s: when to ask EC2 again to make it fast, which it has refused.
-        fast_pause_s: for how long it is not asked after the last refusal.
+        fast_refusals: how often in a row it has refused that.
+        began_s: when this process first tried to take it.
     """
 
     looking_since_s: float | None = None
@@ -58,7 +59,8 @@ class Attempt:
     is_new: bool = False
     is_prepared: bool = False
     fast_due_s: float = 0.0
-    fast_pause_s: float = 0.0
+    fast_refusals: int = 0
+    began_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +118,16 @@ Step = Settled | LookUp | Take | Record | Withdraw | Follow | MakeFast | Delete 
 
 
 def begin(
-    content: VolumeSnapshotContent, *, stranger_ended_at_s: float | None, now_s: float
+    content: VolumeSnapshotContent, *, others_ended_at_s: float | None, now_s: float
 ) -> Attempt:
     """The attempt of a content that this process sees for the first time.
 
-    ``stranger_ended_at_s``: when another controller, which takes the annotation off after a lost
+    ``others_ended_at_s``: when another controller, which takes the annotation off after a lost
     reply as well, may have taken its snapshot at last; None: no other one can have.
     """
     if content.is_being_created:
         return Attempt(looking_since_s=now_s)
-    return Attempt(looking_since_s=stranger_ended_at_s)
+    return Attempt(looking_since_s=others_ended_at_s)
 
 
 def decide(
@@ -134,7 +136,7 @@ def decide(
     *,
     driver: str,
     owner_is_gone: bool = False,
-    namesakes: Collection[str] = (),
+    kept_for: Collection[str] = (),
 ) -> Step:
     """Say what a content needs.
 
@@ -143,21 +145,21 @@ def decide(
         attempt: what is known of its snapshot.
         driver: ours.
         owner_is_gone: the API server has no VolumeSnapshot of that UID any more.
-        namesakes: other contents for which the same snapshot must stay (``keeps``).
+        kept_for: other contents for which the same snapshot must stay (``keeps``).
     """
     if content.spec.driver != driver:
         return SETTLED
     if content.deleting:
-        return _ending(content, attempt, owner_is_gone=owner_is_gone, namesakes=namesakes)
+        return _deletion(content, attempt, owner_is_gone=owner_is_gone, kept_for=kept_for)
     if _is_of_group(content):
         return SETTLED
-    if _has_no_name(content):
-        return _nameless(content)
+    if _lacks_uid(content):
+        return _without_uid(content)
     resolved = _resolution(content, attempt)
     if resolved is not None:
         return resolved
     if content.snapshot_id and not is_snapshot_id(content.snapshot_id):
-        return _no_snapshot(content)
+        return _not_of_ebs(content)
     if content.snapshot_id:
         if content.is_being_created:
             return Withdraw()
@@ -176,12 +178,12 @@ def _resolution(content: VolumeSnapshotContent, attempt: Attempt) -> Step | None
     return LookUp() if attempt.looking_since_s is not None else None
 
 
-def _ending(
+def _deletion(
     content: VolumeSnapshotContent,
     attempt: Attempt,
     *,
     owner_is_gone: bool,
-    namesakes: Collection[str],
+    kept_for: Collection[str],
 ) -> Step:
     """``shouldDelete`` of the sidecar, but that a snapshot that is gone is enough (#1446).
 
@@ -189,7 +191,7 @@ def _ending(
     """
     if CONTENT_FINALIZER not in content.finalizers:
         return SETTLED
-    if _has_no_name(content):
+    if _lacks_uid(content):
         return Release()  # nothing was ever taken for it
     is_unbound = bool(content.spec.source.snapshot_handle) and not content.snapshot_uid
     if not is_unbound:
@@ -203,9 +205,9 @@ def _ending(
     made = (content.status.snapshot_handle or "") if content.status else ""
     if content.spec.deletion_policy != DELETE or _is_of_group(content) or not is_snapshot_id(made):
         return Release()
-    if namesakes:
+    if kept_for:
         return Release(
-            f"snapshot {made} stays, because volumesnapshotcontent {min(namesakes)} names it too; "
+            f"snapshot {made} stays, because volumesnapshotcontent {min(kept_for)} names it too; "
             "whichever content goes last decides about it by its deletion policy"
         )
     return Delete(made)
@@ -223,7 +225,7 @@ def keeps(content: VolumeSnapshotContent, *, owner_is_gone: bool) -> bool:
     return bool(content.snapshot_uid) and not is_ended
 
 
-def _no_snapshot(content: VolumeSnapshotContent) -> Refuse:
+def _not_of_ebs(content: VolumeSnapshotContent) -> Refuse:
     return Refuse(
         Reason.NOT_SUPPORTED,
         f"volumesnapshotcontent {content.name} names {content.snapshot_id[:100]!r}, which is no "
@@ -231,7 +233,7 @@ def _no_snapshot(content: VolumeSnapshotContent) -> Refuse:
     )
 
 
-def _nameless(content: VolumeSnapshotContent) -> Refuse:
+def _without_uid(content: VolumeSnapshotContent) -> Refuse:
     return Refuse(
         Reason.NOT_SUPPORTED,
         f"volumesnapshotcontent {content.name} names a volume and no UID of a VolumeSnapshot, so "
@@ -239,7 +241,7 @@ def _nameless(content: VolumeSnapshotContent) -> Refuse:
     )
 
 
-def _has_no_name(content: VolumeSnapshotContent) -> bool:
+def _lacks_uid(content: VolumeSnapshotContent) -> bool:
     """Whether a snapshot taken for it would carry the name tag of any other such."""
     return bool(content.volume_id) and not content.snapshot_uid and not content.snapshot_id
 

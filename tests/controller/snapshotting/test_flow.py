@@ -48,7 +48,7 @@ def test_a_content_gets_its_snapshot_and_is_ready_soon_after_ec2_says_so():
         assert content.annotations == {}
         assert world.events.told == []
         assert world.watcher._watched == {}
-        assert world.snapshotter._attempts == {}
+        assert world.snapshotter._attempts._known == {}
 
     in_world(story)
 
