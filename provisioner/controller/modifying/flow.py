@@ -194,7 +194,7 @@ class Modifier:
         text = f"{Reason.INVALID_CLASS}: {bad_class.message}"
         if is_news and state.to_report(text, _ATTRIBUTES):
             self._record.report_failure(claim, _ATTRIBUTES, text)
-            log.warning("cannot change the volume", error=bad_class.message)
+            log.warning("cannot modify the volume", error=bad_class.message)
 
     def _report_forbidden(self, claim: Claim, state: ClaimState, error: KubeError) -> None:
         """Only people can help, and the claim's status cannot be written to say so."""

@@ -245,8 +245,8 @@ class ModifySteps:
     def _report_tags_refused(self, current: Pass, error: StorageError) -> None:
         """The volume has its class; only later growth is other than that asks for."""
         text = (
-            f"{error.reason}: the volume has the class, but when it grows later, its IOPS stay as "
-            f"they are, for the tags that say otherwise could not be written: {error.message}"
+            f"{error.reason}: the class was applied, but the IOPS will not change when the volume "
+            f"grows, because the tags for that could not be written: {error.message}"
         )
         self._record.event(self._newest(current), "VolumeModify", text, warning=True)
 
@@ -266,7 +266,7 @@ class ModifySteps:
         if parts:
             text = f"{Reason.MODIFICATION_LIMIT}: {message}"
             self._record.report_failure(current.claim, parts, text)
-            log.warning("waiting until EC2 takes another modification", until=str(step.at))
+            log.warning("waiting until EC2 accepts another modification", until=str(step.at))
         self._observer.unwatch(current.claim.uid, state.volume_id)
         state.observed = None
         return Later(max(_WAIT_LEAST_S, min(step.at - utc_now(), _WAIT_MOST).total_seconds()))
@@ -308,8 +308,8 @@ class ModifySteps:
             return _MISSING_AGAIN
         error = StorageError(
             Reason.VOLUME_NOT_FOUND,
-            f"EC2 does not know volume {state.volume_id} of persistentvolume "
-            f"{current.persistent_volume.name}; somebody has deleted it: restore a snapshot",
+            f"volume {state.volume_id} of PersistentVolume {current.persistent_volume.name} does "
+            "not exist in EC2; it was deleted: restore it from a snapshot",
         )
         return self._refuse(current, current.parts, error)
 
@@ -319,9 +319,9 @@ class ModifySteps:
             return current.state.next_try()
         error = StorageError(
             Reason.NOT_SUPPORTED,
-            f"persistentvolume {current.persistent_volume.name} names "
-            f"{current.state.volume_id[:100]!r}, which is no id of an EBS volume: EC2 can neither "
-            "grow nor change it",
+            f"PersistentVolume {current.persistent_volume.name} has the volume handle "
+            f"{current.state.volume_id[:100]!r}, which is not the ID of an EBS volume; EC2 can "
+            "neither grow nor modify it",
         )
         return self._refuse(current, current.parts, error)
 
@@ -406,7 +406,7 @@ class ModifySteps:
         try:
             await self._note(persistent_volume, state, ledger.without_last())
         except KubeError as error:
-            log.info("a note of what was refused stays", error=error.message)
+            log.info("cannot remove the note of a request that was refused", error=error.message)
 
     async def _note(
         self, persistent_volume: PersistentVolume, state: ClaimState, ledger: Ledger
@@ -449,7 +449,9 @@ class ModifySteps:
             return AGAIN
         if error.reason in _OF_THE_REQUEST and step.parts == BOTH:
             state.answers = replace(answers, refused_together=error)
-            log.warning("refused together; each goes alone", error=error.message)
+            log.warning(
+                "EC2 refused size and class together; sending them one by one", error=error.message
+            )
             return AGAIN
         return self._refuse(current, step.parts, error)
 
@@ -490,7 +492,12 @@ class ModifySteps:
     def _set_aside(self, current: Pass, part: Part, error: StorageError, again_s: float) -> None:
         current.state.refuse(part, error, again_s)
         self._metrics.flow_failures.labels("modify", error.reason.value).inc()
-        log.warning("refused", part=part.value, reason=error.reason.value, error=error.message)
+        log.warning(
+            "part of a request was refused",
+            part=part.value,
+            reason=error.reason.value,
+            error=error.message,
+        )
 
 
 def ledger_of(persistent_volume: PersistentVolume, volume_id: str) -> Ledger:
