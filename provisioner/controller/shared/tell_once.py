@@ -5,6 +5,9 @@ from collections.abc import Callable, Collection, Hashable
 
 from provisioner import clock
 
+# An Event lives for an hour: what lasts is recorded again before.
+EVENT_AGAIN_S = 1800.0
+
 
 class TellOnce:
     """Remembers the last text about each thing, and when it was said.
@@ -22,8 +25,7 @@ class TellOnce:
     def is_news(self, about: Hashable, text: str = "", *, again_s: float = math.inf) -> bool:
         """Whether to say this; it counts as said from now on.
 
-        ``again_s``: after so many seconds the same text is said once more (an Event lives for an
-        hour).
+        ``again_s``: after so many seconds the same text is said once more.
         """
         said, at_s = self._said.get(about, (None, 0.0))
         now_s = self._now_s()

@@ -82,7 +82,7 @@ class Snapshotter:
         self.queue = KeyedQueue("snapshot", self.reconcile, services.metrics, cap_s=_SLOWEST_S)
         if templated := [each.key for each in services.settings.extra_tags if not each.is_constant]:
             log.warning(
-                "extra tags are written to snapshots as they stand: their templates name claims",
+                "extra tags are written to snapshots as they are: their templates name claims",
                 tags=templated,
             )
 

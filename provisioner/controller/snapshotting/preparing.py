@@ -97,8 +97,8 @@ class Preparing:
             attempt = replace(attempt, fast_due_s=due_s, fast_refusals=refusals)
             self._attempts.keep(content, attempt)
             message = (
-                f"{error.message}; volumes can be made of the snapshot, but are not fast at once; "
-                f"it is asked for again in {pause_s / 60:.0f} minutes"
+                f"{error.message}; volumes can be created from the snapshot, but without fast "
+                f"restore; enabling it is retried in {pause_s / 60:.0f} minutes"
             )
             self._events.warn(content, StorageError(error.reason, message))
             return content

@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from provisioner.controller.shared.caches import Caches
-from provisioner.controller.shared.tell_once import TellOnce
+from provisioner.controller.shared.tell_once import EVENT_AGAIN_S, TellOnce
 from provisioner.controller.snapshotting import content_rules
 from provisioner.kube.client import KubeClient, Patch, find
 from provisioner.kube.events import EventRecorder, Regarding
@@ -32,8 +32,6 @@ from provisioner.model.volume_snapshot import (
 CREATE = ("SnapshotCreationFailed", "Failed to create snapshot")
 CHECK = ("SnapshotContentCheckandUpdateFailed", "Failed to check and update snapshot content")
 DELETE = ("SnapshotDeleteError", "Failed to delete snapshot")
-# Events live for an hour: a wait that is told once is silent afterwards.
-_TELL_AGAIN_S = 1800.0
 _WAITS = "SnapshotCreationWaits"
 
 log = structlog.get_logger(__name__)
@@ -172,7 +170,7 @@ class SnapshotEvents:
         self._said.forget(uid)
 
     def _is_news(self, content: VolumeSnapshotContent, text: str) -> bool:
-        return self._said.is_news(content.uid, text, again_s=_TELL_AGAIN_S)
+        return self._said.is_news(content.uid, text, again_s=EVENT_AGAIN_S)
 
     def _record(
         self, content: VolumeSnapshotContent, text: str, *, reason: str, warning: bool

@@ -207,8 +207,8 @@ def _deletion(
         return Release()
     if kept_for:
         return Release(
-            f"snapshot {made} stays, because volumesnapshotcontent {min(kept_for)} names it too; "
-            "whichever content goes last decides about it by its deletion policy"
+            f"snapshot {made} is kept, because VolumeSnapshotContent {min(kept_for)} names it too; "
+            "the deletion policy of the content that is deleted last decides what becomes of it"
         )
     return Delete(made)
 
@@ -228,16 +228,17 @@ def keeps(content: VolumeSnapshotContent, *, owner_is_gone: bool) -> bool:
 def _not_of_ebs(content: VolumeSnapshotContent) -> Refuse:
     return Refuse(
         Reason.NOT_SUPPORTED,
-        f"volumesnapshotcontent {content.name} names {content.snapshot_id[:100]!r}, which is no "
-        "EBS snapshot; make it anew with the snapshot's id, such as snap-0123456789abcdef0",
+        f"VolumeSnapshotContent {content.name} names {content.snapshot_id[:100]!r}, which is not "
+        "an EBS snapshot; recreate it with the ID of a snapshot, such as snap-0123456789abcdef0",
     )
 
 
 def _without_uid(content: VolumeSnapshotContent) -> Refuse:
     return Refuse(
         Reason.NOT_SUPPORTED,
-        f"volumesnapshotcontent {content.name} names a volume and no UID of a VolumeSnapshot, so "
-        "its snapshot could not be told from others; make a VolumeSnapshot of the claim instead",
+        f"VolumeSnapshotContent {content.name} names a volume but no UID of a VolumeSnapshot, so "
+        "its snapshot could not be told apart from others; create a VolumeSnapshot of the claim "
+        "instead",
     )
 
 
@@ -337,8 +338,8 @@ def follow(
         why = f": {seen.message}" if seen.message else ""
         return Refuse(
             Reason.SNAPSHOT_STATE,
-            f"EC2 could not finish snapshot {seen.snapshot_id} of {seen.volume_id}{why}; "
-            "delete the VolumeSnapshot and make another one",
+            f"snapshot {seen.snapshot_id} of volume {seen.volume_id} failed in EC2{why}; delete "
+            "the VolumeSnapshot and create a new one",
         )
     if content.volume_id and not attempt.is_prepared:
         return Prepare(seen.snapshot_id)
@@ -355,6 +356,6 @@ def _missing(content: VolumeSnapshotContent, missing_for_s: float | None) -> Pro
         return Later(max(CONSISTENCY_S - missing_for_s, 1.0))
     return Refuse(
         Reason.SNAPSHOT_NOT_FOUND,
-        f"EC2 does not know snapshot {content.snapshot_id} of volumesnapshotcontent "
-        f"{content.name}, in this account and Region",
+        f"snapshot {content.snapshot_id} of VolumeSnapshotContent {content.name} does not exist in "
+        "EC2 in this account and Region",
     )

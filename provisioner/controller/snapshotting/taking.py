@@ -31,8 +31,8 @@ from provisioner.model.volume_snapshot import VolumeSnapshotContent
 
 _SLOWLY_S = 60.0
 _LOOKING = (
-    f"it is not known whether EC2 has taken the snapshot already; it is looked for, for up to "
-    f"{CONSISTENCY_S:.0f} s, before another one is taken"
+    f"it is not known whether EC2 has already taken the snapshot; searching for it for up to "
+    f"{CONSISTENCY_S:.0f} s before another one is taken"
 )
 _LOOKS, _TURN = "look-ups", "turn"
 
@@ -174,7 +174,7 @@ class Taking:
         attempt = rules.after_failure(self._attempts.of(content), error, clock.now_s())
         self._attempts.keep(content, attempt)
         if error.outcome is Outcome.UNKNOWN:
-            log.warning("EC2's reply was lost", error=error.message)
+            log.warning("the reply to CreateSnapshot was lost", error=error.message)
             self._events.waits(content, _LOOKING, about=_LOOKS)
             return content
         await self._events.failed(content, error, CREATE)
@@ -185,5 +185,5 @@ class Taking:
 
 
 def _invalid(content: VolumeSnapshotContent, why: str) -> StorageError:
-    message = f"volumesnapshotclass {content.class_name}: {why}"
+    message = f"VolumeSnapshotClass {content.class_name}: {why}"
     return StorageError(Reason.INVALID_CLASS, message, retry_after_s=_SLOWLY_S)

@@ -72,10 +72,10 @@ def test_tags_of_the_class_win_over_extra_ones_whose_templates_stand_as_they_are
 @pytest.mark.parametrize(
     ("read_class", "volume_id", "reason", "words"),
     [
-        (None, VOLUME, Reason.CLASS_NOT_FOUND, "names no volumesnapshotclass"),
+        (None, VOLUME, Reason.CLASS_NOT_FOUND, "names no VolumeSnapshotClass"),
         (a_snapshot_class(driver="other"), VOLUME, Reason.INVALID_CLASS, "is for other"),
-        (a_snapshot_class(parameters={"x": "1"}), VOLUME, Reason.INVALID_CLASS, "class ebs: unk"),
-        (a_snapshot_class(), "local-ebs://dev/xvdbz", Reason.NOT_SUPPORTED, "is no EBS volume"),
+        (a_snapshot_class(parameters={"x": "1"}), VOLUME, Reason.INVALID_CLASS, "Class ebs: unk"),
+        (a_snapshot_class(), "local-ebs://dev/xvdbz", Reason.NOT_SUPPORTED, "is not an EBS volume"),
         (
             a_snapshot_class(
                 parameters={"tagSpecification_1": "a=" + "{{ .VolumeSnapshotContentName }}" * 6}
@@ -97,7 +97,7 @@ def test_what_cannot_be_asked_is_one_sentence(
 
 
 def test_a_missing_class_is_named():
-    with pytest.raises(StorageError, match="volumesnapshotclass ebs does not exist"):
+    with pytest.raises(StorageError, match="VolumeSnapshotClass ebs does not exist"):
         content_rules.parameters_of(a_content(), None, driver=DRIVER)
 
 

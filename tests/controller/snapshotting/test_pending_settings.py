@@ -71,8 +71,8 @@ def test_a_lock_for_some_days_is_timely():
 
 def test_people_are_told_what_follows_from_a_class_that_went():
     told = class_rules.settings_unknown(
-        StorageError(Reason.CLASS_NOT_FOUND, "volumesnapshotclass ebs is gone")
+        StorageError(Reason.CLASS_NOT_FOUND, "VolumeSnapshotClass ebs is gone")
     )
 
     assert told.reason is Reason.CLASS_NOT_FOUND
-    assert told.message.startswith("volumesnapshotclass ebs is gone; whether")
+    assert told.message.startswith("VolumeSnapshotClass ebs is gone; it is unknown whether")

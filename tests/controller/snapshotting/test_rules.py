@@ -89,7 +89,7 @@ def test_a_handle_that_is_no_snapshots_is_refused_on_its_content_and_ends_withou
     step = decide(a_content(given=handle))
 
     assert isinstance(step, Refuse)
-    assert f"names {handle!r}, which is no EBS snapshot" in step.message
+    assert f"names {handle!r}, which is not an EBS snapshot" in step.message
     assert decide(ending(given=handle, owner=UNBOUND)) == Release()
     told = ending(given=handle, status=a_content_status(handle), annotations=BEING_DELETED)
     assert decide(told) == Release()
@@ -143,7 +143,7 @@ def test_a_content_goes_without_its_snapshot_if_another_one_names_it():
     step = decide(ending(status=READY, annotations=BEING_DELETED), kept_for=["other", "an"])
 
     assert isinstance(step, Release)
-    assert "volumesnapshotcontent an names it too" in step.why_kept
+    assert "VolumeSnapshotContent an names it too" in step.why_kept
 
 
 @pytest.mark.parametrize("owner_is_gone", [True, False])
