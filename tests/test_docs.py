@@ -9,6 +9,7 @@ from provisioner.cli import controller
 from provisioner.metrics import Metrics
 from provisioner.model import names, parameters
 from provisioner.model.errors import Reason
+from provisioner.model.file_systems import FILE_SYSTEMS
 from provisioner.model.volume_type import VOLUME_TYPES
 from provisioner.node.commands import node
 from provisioner.node.metrics.collector import series_of
@@ -174,7 +175,7 @@ def test_every_parameter_is_in_the_table_and_no_other():
 
     assert first_column(table, "[^`]+") == set(parameters.NAMES)
     assert set(VOLUME_TYPES) <= quoted(table, "[^`]+")
-    assert set(parameters.FILE_SYSTEMS) <= quoted(table, "[^`]+")
+    assert set(FILE_SYSTEMS) <= quoted(table, "[^`]+")
 
 
 def test_every_parameter_is_told_in_full_and_in_the_order_of_the_code():

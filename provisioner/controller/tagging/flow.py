@@ -10,6 +10,7 @@ from typing import assert_never
 import structlog
 
 from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.tell_once import TellOnce
 from provisioner.controller.tagging import rules
 from provisioner.ec2.batches import chunks, is_of_the_call
 from provisioner.ec2.volumes import IDS_PER_CALL
@@ -32,7 +33,7 @@ class ExtraTags:
         self._caches = services.caches
         self._volumes = services.volumes
         self._metrics = services.metrics
-        self._told: set[str] = set()
+        self._told = TellOnce()
 
     async def run(self) -> None:
         """Go round forever, if that was asked for and there is something to bring."""
@@ -61,7 +62,7 @@ class ExtraTags:
             if not persistent_volume.deleting
             and (volume_id := persistent_volume.volume_id(self._settings.driver))
         }
-        self._told &= named.keys()
+        self._told.forget_all_but(named.keys())
         tagged, denial = 0, None
         for ids in chunks(named, IDS_PER_CALL):
             try:
@@ -126,6 +127,5 @@ class ExtraTags:
 
     def _skip(self, volume_id: str, message: str) -> None:
         self._metrics.extra_tags.labels("skipped").inc()
-        if volume_id not in self._told:
-            self._told.add(volume_id)
+        if self._told.is_news(volume_id):
             log.warning("cannot add extra tags to a volume", error=message)
