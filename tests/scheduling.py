@@ -31,7 +31,7 @@ def next_file(files: list[str], worker: str) -> str:
 
 
 def _rank(file: str) -> int:
-    stem = file.rpartition("/")[2].removesuffix(".py")
+    stem = file.removeprefix(CLUSTER).removesuffix(".py")
     return LONGEST.index(stem) if stem in LONGEST else len(LONGEST)
 
 

@@ -11,7 +11,8 @@ SHORT, LONG, LONGER = (
     *("tests/cluster/test_up.py", "tests/cluster/test_kill.py"),
     "tests/cluster/test_after_stock.py",
 )
-UNIT, UNIT_TOO = "tests/ec2/test_rates.py", "tests/webhook/test_cli.py"
+# The second one has the name of a long story.
+UNIT, UNIT_TOO = "tests/ec2/test_rates.py", "tests/controller/nodes/test_dead_node.py"
 
 
 def order(worker: str, *files: str) -> list[str]:

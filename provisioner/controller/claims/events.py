@@ -30,7 +30,7 @@ class ClaimEvents:
         if error.reason is Reason.NOT_LEADING:
             return False
         if error.reason in RATE_LIMITED:
-            self.note(claim, f"{error.message}; it is asked for again")
+            self.note(claim, f"{error.message}; will try again")
             return False
         text = f"{error.reason}: {error.message}"
         if not self._said.is_news(claim.uid, text) and once:

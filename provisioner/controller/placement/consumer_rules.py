@@ -137,19 +137,19 @@ def _first_node(consumers: Consumers, pod: Pod, place: Place, nodes: Sequence[No
 def obstacles(consumers: Consumers, pod: Pod, place: Place, node: Node) -> Iterator[str]:
     """What keeps a pod from running on a node, as the part of a sentence."""
     if pod.node_name and pod.node_name != node.name:
-        yield f"pod {pod.key} is on node {pod.node_name}"
+        yield f"pod {pod.key} is already on node {pod.node_name}"
     taint = keeps_away(node.taints, pod.tolerations)
     if taint is not None:
         yield f"node {node.name} has taint {taint.key}, which pod {pod.key} does not tolerate"
     if not all(matches(terms, node.labels, node.name) for terms in pod.spec.selections):
-        yield f"nodeSelector or required affinity of pod {pod.key} exclude node {node.name}"
+        yield f"nodeSelector or required affinity of pod {pod.key} excludes node {node.name}"
     for volume in consumers.volumes:
         if not can_use(volume, node):
             yield f"persistentvolume {volume.name} of pod {pod.key} is elsewhere"
     if pod.spec.inline_zones - {place.zone}:
-        yield f"a volume that pod {pod.key} names itself is elsewhere"
+        yield f"an inline volume of pod {pod.key} is elsewhere"
     if consumers.in_creation - {place}:
-        yield f"another volume for pod {pod.key} is being made elsewhere"
+        yield f"another volume for pod {pod.key} is being created elsewhere"
 
 
 def can_use(volume: PlacedVolume, node: Node) -> bool:

@@ -164,5 +164,5 @@ class _EligibleNodes:
 
 
 def _told(node: Node) -> tuple[object, ...]:
-    """What a each is chosen by; a node also changes with every report of its kubelet."""
+    """What an eligible node is chosen by; a node also changes with every report of its kubelet."""
     return node.labels, node.spec, node.deleting

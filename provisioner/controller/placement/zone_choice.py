@@ -116,7 +116,7 @@ class ZoneChoice:
         moved = self._moved.pop(claim.uid, None)
         if moved is not None:
             self._events.note(claim, moved.why)
-            log.warning("made in another zone", zone=moved.where.zone, why=moved.why)
+            log.warning("creating the volume in another zone", zone=moved.where.zone, why=moved.why)
 
     async def refused(self, claim: Claim, asked: CreateRequest, error: StorageError) -> Next:
         """EC2 has refused a zone, and surely nothing is left there.
@@ -135,7 +135,7 @@ class ZoneChoice:
                 return AFTER_CONFLICT
             return await self._choose_again(claim, error)
         self._annotations.settle(claim.uid)
-        self._count(error, "another zone is looked for")
+        self._count(error, "trying another zone")
         return AGAIN
 
     async def no_zone(self, claim: Claim, where: zone_rules.NoZone) -> Next:
@@ -156,7 +156,7 @@ class ZoneChoice:
     async def _choose_again(self, claim: Claim, why: StorageError) -> Next:
         if not await self._annotations.drop_node(claim):
             return AFTER_CONFLICT
-        self._count(why, "another node is asked for")
+        self._count(why, "asking the scheduler for another node")
         return WHEN_WOKEN
 
     def node_of(self, claim: Claim) -> str:
@@ -239,7 +239,7 @@ class ZoneChoice:
         pin = claim.pinned_place
         if zone_rules.allows(read_class, pin, await self._names(read_class)):
             return pin
-        log.warning("its class forbids the zone that is written to a claim", zone=pin.zone)
+        log.warning("ignoring the zone written to the claim: its class forbids it", zone=pin.zone)
         return None
 
     def _node_for(self, claim: Claim, read_class: ReadClass) -> tuple[str, bool]:

@@ -209,8 +209,8 @@ class Sources:
         self._waits_for_turn.add(claim.uid)
         return Refuse(
             Reason.COPY_RATE,
-            f"EC2 makes one copy of volume {volume_id} at a time, and claim {ahead} came "
-            "first; this one is next in line or behind it",
+            f"EC2 makes one copy of volume {volume_id} at a time; waiting for claim {ahead}, which "
+            "came first",
             settled=True,
             normal=True,
         )

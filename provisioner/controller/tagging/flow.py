@@ -43,9 +43,11 @@ class ExtraTags:
             try:
                 await self.round()
             except StorageError as error:
-                log.warning("extra tags are not everywhere yet", error=error.message)
+                log.warning(
+                    "could not add extra tags to all volumes; will try again", error=error.message
+                )
             except Exception:
-                log.exception("extra tags cannot be brought to volumes")
+                log.exception("adding extra tags to volumes failed")
             await asyncio.sleep(self._settings.extra_tags_interval_s)
 
     async def round(self) -> None:
@@ -70,7 +72,7 @@ class ExtraTags:
                     raise
                 denial = error  # nothing of this group may be tagged
         if tagged:
-            log.info("brought extra tags to existing volumes", volumes=tagged)
+            log.info("added extra tags to existing volumes", volumes=tagged)
         if denial is not None:
             raise denial
 
@@ -126,4 +128,4 @@ class ExtraTags:
     def _skip(self, volume_id: str, message: str) -> None:
         self._metrics.extra_tags.labels("skipped").inc()
         if self._told.is_news(volume_id):
-            log.warning("extra tags cannot be brought to a volume", error=message)
+            log.warning("cannot add extra tags to a volume", error=message)
