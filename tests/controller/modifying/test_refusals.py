@@ -150,7 +150,7 @@ def test_tags_that_may_not_be_written_are_told_and_hold_no_growth_up(
     told(story, monkeypatch)
 
 
-def test_an_impossible_wish_is_told_by_what_is_impossible(monkeypatch: pytest.MonkeyPatch):
+def test_an_impossible_request_is_reported_by_what_is_impossible(monkeypatch: pytest.MonkeyPatch):
     async def story(world: World) -> None:
         world.attributes_class("gold", throughput="2000")
         world.ask("3000000000Gi", "gold")
