@@ -72,7 +72,6 @@ def test_another_class_of_the_same_name_is_tried_at_once():
         state.refuse(Part.ATTRIBUTES, NO, 600.0)
         state.answers = Answers(NO)
         state.forget_class()
-        state.note_request(BOTH_PARTS)
         assert (state.refused, state.answers) == (frozenset(), Answers())
         assert state.next_try() == SETTLED
 
