@@ -161,7 +161,7 @@ class OwnCloud:
         if isinstance(error, StorageError):
             is_refused = error.reason is Reason.CREDENTIALS_INVALID
             return Unfit(error.reason, error.message, is_sure=is_refused)
-        return Unfit(Reason.TIMED_OUT, f"EC2 gave no answer in {_ASK_S:.0f} s", is_sure=False)
+        return Unfit(Reason.TIMED_OUT, f"EC2 gave no answer within {_ASK_S:.0f} s", is_sure=False)
 
     def _is_proven(self) -> bool:
         return self._proven_with == self._key_id()
