@@ -111,7 +111,7 @@ class Webhook:
     def not_ready(self) -> str:
         """Why no API server should ask here, "" when nothing speaks against it."""
         if not self._caches.is_synced:
-            return "the caches are not filled yet"
+            return "the caches are not synced yet"
         return self._rotation.problem() or self._front.problem()
 
     async def run(self, stop: asyncio.Event) -> None:
