@@ -59,14 +59,14 @@ def settings_of(monkeypatch: Patch, *options: str) -> Settings:
 @pytest.mark.parametrize(
     ("option", "value", "says"),
     [
-        ("--listen", "8443", "is no address"),
-        ("--listen", "host:port", "is no address"),
-        ("--listen", ":65536", "is no address"),
-        ("--listen", ":-1", "is no address"),
-        ("--listen", "a b:1", "is no address"),
-        ("--listen", "https://host:1", "is no address"),
-        ("--listen", "", "is no address"),
-        ("--metrics-address", "nowhere", "is no address"),
+        ("--listen", "8443", "is not an address"),
+        ("--listen", "host:port", "is not an address"),
+        ("--listen", ":65536", "is not an address"),
+        ("--listen", ":-1", "is not an address"),
+        ("--listen", "a b:1", "is not an address"),
+        ("--listen", "https://host:1", "is not an address"),
+        ("--listen", "", "is not an address"),
+        ("--metrics-address", "nowhere", "is not an address"),
         ("--namespace", "Not-A-Name", "is not a DNS name"),
         ("--service", "", "is not a DNS name"),
         ("--driver-name", "ebs..com", "is not a DNS name"),
@@ -144,7 +144,7 @@ def test_the_environment_is_held_to_the_same_rules(monkeypatch: Patch, capsys: C
     monkeypatch.setenv("EBS_WEBHOOK_SERVE_LISTEN", "nowhere")
 
     assert run(monkeypatch, "serve") == 2
-    assert "'nowhere' is no address" in capsys.readouterr().err
+    assert "'nowhere' is not an address" in capsys.readouterr().err
 
 
 def test_an_empty_setting_in_the_environment_is_none(monkeypatch: Patch) -> None:
