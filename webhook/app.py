@@ -24,7 +24,7 @@ from provisioner.ec2.rates import parse_rates
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
-from provisioner.kube.lease import Leases
+from provisioner.kube.lease import Leases, LeaseSettings
 from provisioner.region import Start
 from webhook.certificates.flow import Rotation
 from webhook.certificates.issuing import Names
@@ -92,9 +92,7 @@ class Webhook:
         self._events = EventRecorder(client, f"{NAME}_{host}_{unique}", metrics)
         self._leases = Leases(
             client,
-            namespace=settings.namespace,
-            names=[LEASE],
-            identity=f"{host}_{unique}",
+            LeaseSettings(namespace=settings.namespace, names=[LEASE], identity=f"{host}_{unique}"),
             on_lost=lambda: None,  # another replica repairs then, and this one waits for the lease
             metrics=metrics,
         )
@@ -111,7 +109,7 @@ class Webhook:
     def not_ready(self) -> str:
         """Why no API server should ask here, "" when nothing speaks against it."""
         if not self._caches.is_synced:
-            return "the caches are not synced yet"
+            return "the caches are not filled yet"
         return self._rotation.problem() or self._front.problem()
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -13,12 +13,11 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.modification import Modification, ModifyRequest
 
 MOST = 4
 WINDOW = timedelta(hours=24)
-# So long EC2 may hide what it has begun; then it was never sent, or refused.
-IN_DOUBT_S = 60.0
 _KEPT = 8
 # Requests to AWS are signed with the time, which may be wrong by so much at the most.
 _SKEW = timedelta(minutes=5)
@@ -85,8 +84,8 @@ class Ledger:
         """
         if self._is_shown(latest):
             return 0.0
-        left_s = (self.starts[-1].at - now).total_seconds() + IN_DOUBT_S
-        return min(max(left_s, 0.0), IN_DOUBT_S)
+        left_s = (self.starts[-1].at - now).total_seconds() + CONSISTENCY_S
+        return min(max(left_s, 0.0), CONSISTENCY_S)
 
     def settled(self, latest: Modification | None, now: datetime) -> "Ledger":
         """Without a last entry of which nothing came."""

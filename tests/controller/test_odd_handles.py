@@ -89,7 +89,7 @@ def test_what_is_on_such_a_node_and_cannot_be_named_any_more_is_kept_and_told():
         world.delete(bad)
         await asyncio.sleep(100)
         assert world.gone_at == {}
-        assert "cannot tell which volume to detach" in world.told[-1][1]
+        assert "the volume to detach from" in world.told[-1][1]
 
     in_attach_world(story)
 

@@ -7,7 +7,7 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from provisioner.kube.client import KubeClient
-from provisioner.kube.lease import Leases
+from provisioner.kube.lease import Leases, LeaseSettings
 from provisioner.metrics import Metrics
 from tests.kube.apiserver import ApiServer, status
 from tests.kube.leases import BASE, Clock, Cluster, Eventually, background, looked_twice
@@ -35,14 +35,12 @@ def another(
 ) -> Leases:
     return Leases(
         client,
-        namespace="kube-system",
-        names=NAMES,
-        identity=identity,
+        LeaseSettings(
+            namespace="kube-system", names=NAMES, identity=identity, retry_s=0.02, call_s=3.0
+        ),
         on_lost=lambda: None,
         metrics=metrics,
         clock=clock,
-        retry_s=0.02,
-        call_s=3.0,
     )
 
 

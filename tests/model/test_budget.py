@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.model.budget import IN_DOUBT_S, MOST, WINDOW, Ledger, Start, name_of, summary
+from provisioner.model.budget import MOST, WINDOW, Ledger, Start, name_of, summary
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.modification import Modification, ModificationState, ModifyRequest, Shape
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -64,9 +65,9 @@ def test_the_note_of_another_object_or_volume_says_nothing():
 def test_what_was_sent_is_in_doubt_until_ec2_would_show_it():
     sent = Ledger().with_next(REQUEST, began(3600), NOW)
 
-    assert sent.doubt_s(began(3600), NOW) == IN_DOUBT_S
-    assert sent.doubt_s(began(3600), NOW + timedelta(seconds=20)) == IN_DOUBT_S - 20
-    assert sent.doubt_s(began(3600), NOW + timedelta(seconds=IN_DOUBT_S)) == 0
+    assert sent.doubt_s(began(3600), NOW) == CONSISTENCY_S
+    assert sent.doubt_s(began(3600), NOW + timedelta(seconds=20)) == CONSISTENCY_S - 20
+    assert sent.doubt_s(began(3600), NOW + timedelta(seconds=CONSISTENCY_S)) == 0
     assert sent.doubt_s(began(1), NOW) == 0
     assert Ledger().doubt_s(None, NOW) == 0
 
@@ -81,7 +82,7 @@ def test_no_clock_decides_whether_a_modification_is_ours():
 
 def test_what_did_not_take_place_does_not_count():
     sent = Ledger().with_next(REQUEST, None, NOW)
-    later = NOW + timedelta(seconds=IN_DOUBT_S)
+    later = NOW + timedelta(seconds=CONSISTENCY_S)
 
     assert sent.left(None, NOW) == MOST - 1
     assert sent.left(None, later) == MOST
@@ -145,11 +146,11 @@ def test_a_note_of_a_time_that_ec2_would_have_refused_is_not_believed():
 
 def test_a_call_that_goes_again_is_in_doubt_from_then_on():
     sent = Ledger().with_next(REQUEST, began(3600), NOW)
-    later = NOW + timedelta(seconds=IN_DOUBT_S)
+    later = NOW + timedelta(seconds=CONSISTENCY_S)
 
     again = sent.with_last_at(later)
 
-    assert again.doubt_s(began(3600), later) == IN_DOUBT_S
+    assert again.doubt_s(began(3600), later) == CONSISTENCY_S
     assert len(again.starts) == 1
 
 
@@ -160,4 +161,4 @@ def test_the_last_note_is_the_last_one_whatever_the_clocks_say():
     sent = read(written(ahead.with_next(REQUEST, began(30), NOW)))
 
     assert sent.starts[-1].after == name_of(began(30))
-    assert sent.doubt_s(began(30), NOW) == IN_DOUBT_S
+    assert sent.doubt_s(began(30), NOW) == CONSISTENCY_S

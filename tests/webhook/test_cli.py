@@ -31,8 +31,9 @@ def a_clean_environment(monkeypatch: Patch) -> Iterator[None]:
         monkeypatch.delenv(name)
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
+    before = structlog.get_config()
     yield
-    structlog.reset_defaults()
+    structlog.configure(**before)
 
 
 def run(monkeypatch: Patch, *options: str) -> int:
@@ -229,4 +230,4 @@ def test_a_file_that_would_let_everybody_in_is_named(
 
 def test_names_without_an_authority_are_a_mistake(monkeypatch: Patch, capsys: Captured) -> None:
     assert run(monkeypatch, "serve", "--client-name", "one") != 0
-    assert "--client-name says nothing without --client-ca-file" in capsys.readouterr().err
+    assert "--client-name has no effect without --client-ca-file" in capsys.readouterr().err

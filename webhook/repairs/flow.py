@@ -27,6 +27,7 @@ from provisioner.kube.informer import Informer
 from provisioner.kube.lease import Leases
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import Projection, Resource
+from provisioner.model.decision import SETTLED, Next
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.node_affinity import labels_in, zones_named
@@ -349,7 +350,7 @@ class _Term:
         self._in_hand.add(name)
         self._queue.add(name)
 
-    async def _repair(self, name: str) -> None:
+    async def _repair(self, name: str) -> Next:
         """Repair one persistent volume as it is now; the queue tries again what fails."""
         try:
             async with self._slots:
@@ -365,6 +366,7 @@ class _Term:
             # Also of what is tried again: as many failing ones must not keep the others waiting.
             self._in_hand.discard(name)
             self._room.set()
+        return SETTLED
 
     async def _repair_this(self, found: Whole) -> None:
         document = found.document

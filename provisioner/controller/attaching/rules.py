@@ -14,6 +14,7 @@ from enum import Enum
 from provisioner.model.attachment import BLANK, NODE_ID, Attachment
 from provisioner.model.backoff import Backoff
 from provisioner.model.consistency import CONSISTENCY_S
+from provisioner.model.decision import SETTLED, Refuse, Settled
 from provisioner.model.errors import Reason
 from provisioner.model.ids import is_instance_id, is_volume_id
 from provisioner.model.names import UNCLAIMED, VOLUME_ID
@@ -80,19 +81,6 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
-    """It is as it should be, or not ours."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """It cannot be; the reason goes into the attachment's status."""
-
-    reason: Reason
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class Prepare:
     """Record the target and hold the objects before anything is attached."""
 
@@ -148,7 +136,7 @@ class Release:
 
 Waiting = Refuse | Untag | Detach | Wait
 AttachStep = Prepare | Attach | Attached | Waiting
-DetachStep = Nothing | Detach | Wait | Release
+DetachStep = Settled | Detach | Wait | Release
 
 
 def target_to_attach(
@@ -398,7 +386,7 @@ def next_detach_step(
     ``attach_may_be_under_way_until_s``: so long an earlier process's call may take effect.
     """
     if finalizer_of_attacher(driver) not in attachment.finalizers:
-        return Nothing()
+        return SETTLED
     if not is_volume_id(target.volume_id) or not is_instance_id(target.instance_id):
         return _by_no_call(target, view)
     call = view.call

@@ -14,11 +14,11 @@ from provisioner.controller.attaching.rules import (
     Attach,
     Attached,
     AttachStep,
-    Refuse,
     Target,
     View,
     Wait,
 )
+from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.persistent_volume import READERS_MODE
 from provisioner.model.volume import AttachmentState, Volume

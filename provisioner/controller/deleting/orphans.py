@@ -16,13 +16,9 @@ import structlog
 from provisioner.controller.deleting import orphan_rules as rules
 from provisioner.controller.provisioning.creation import Creations
 from provisioner.controller.provisioning.creation_rules import Attempt
-from provisioner.controller.shared.caches import Caches
-from provisioner.controller.shared.settings import Settings, Sweep
-from provisioner.controller.shared.unclaimed import UnclaimedTags
-from provisioner.ec2.volumes import Volumes
-from provisioner.kube.client import KubeClient
+from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.settings import Sweep
 from provisioner.kube.resources import PERSISTENT_VOLUMES
-from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.claim import claim_uid_of
 from provisioner.model.errors import KubeError, Reason, StorageError
@@ -39,24 +35,14 @@ log = structlog.get_logger(__name__)
 class OrphanSweep:
     """Looks for volumes with this cluster's tags, at the start and then regularly."""
 
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        client: KubeClient,
-        volumes: Volumes,
-        unclaimed: UnclaimedTags,
-        caches: Caches,
-        creations: Creations,
-        metrics: Metrics,
-    ) -> None:
-        self._settings = settings
-        self._client = client
-        self._volumes = volumes
-        self._unclaimed = unclaimed
-        self._caches = caches
+    def __init__(self, services: Services, creations: Creations) -> None:
+        self._settings = services.settings
+        self._client = services.client
+        self._volumes = services.volumes
+        self._unclaimed = services.unclaimed
+        self._caches = services.caches
+        self._metrics = services.metrics
         self._creations = creations
-        self._metrics = metrics
         self._reported: set[str] = set()
         self._sweeps = 0
 

@@ -95,12 +95,13 @@ def read(
     if not is_csi:
         return Broken(
             name,
-            "the persistent volume is of the in-tree form, which can have no "
-            "VolumeAttributesClass; only its size can be changed",
+            "the PersistentVolume uses the in-tree plugin, which does not support "
+            "VolumeAttributesClasses; only its size can be changed",
         )
     if found.driver_name != driver:
         return Broken(
-            name, f"VolumeAttributesClass {name!r} is of driver {found.driver_name!r}, not {driver}"
+            name,
+            f"VolumeAttributesClass {name!r} is for driver {found.driver_name!r}, not {driver}",
         )
     try:
         return Change(name, class_parameters.parse(found.parameters or {}))
@@ -170,8 +171,8 @@ def with_class(
         case Missing():
             return Refuse(
                 Reason.CLASS_NOT_FOUND,
-                f"VolumeAttributesClass {name!r} does not exist; create it, or make the claim "
-                "again with another one",
+                f"VolumeAttributesClass {name!r} does not exist; create it, or recreate the "
+                "claim with another class",
                 settled=True,
             )
         case Broken(message=message):

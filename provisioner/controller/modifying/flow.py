@@ -19,10 +19,10 @@ from provisioner.controller.modifying.rules import Part, Requested
 from provisioner.controller.modifying.state import ClaimState, NodePauses, Observer, Pass
 from provisioner.controller.modifying.steps import (
     CHANGED,
-    REPORT_AGAIN_S,
     ModifySteps,
 )
 from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.tell_once import EVENT_AGAIN_S
 from provisioner.kube.queue import KeyedQueue
 from provisioner.model.backoff import Backoff
 from provisioner.model.claim import Claim
@@ -194,7 +194,7 @@ class Modifier:
         text = f"{Reason.INVALID_CLASS}: {bad_class.message}"
         if is_news and state.to_report(text, _ATTRIBUTES):
             self._record.report_failure(claim, _ATTRIBUTES, text)
-            log.warning("cannot change the volume", error=bad_class.message)
+            log.warning("cannot modify the volume", error=bad_class.message)
 
     def _report_forbidden(self, claim: Claim, state: ClaimState, error: KubeError) -> None:
         """Only people can help, and the claim's status cannot be written to say so."""
@@ -202,7 +202,7 @@ class Modifier:
             is_class = claim.attributes_class_name or claim.modify_status is not None
             parts = frozenset({Part.ATTRIBUTES if is_class else Part.SIZE})
             text = f"{error.reason}: {error.message}"
-            parts = state.to_report(text, parts, REPORT_AGAIN_S)
+            parts = state.to_report(text, parts, EVENT_AGAIN_S)
             self._record.report_failure(claim, parts, text)
 
     def _is_same(self, claim: Claim) -> bool:

@@ -103,8 +103,11 @@ class ModifyRecord:
             text = "Require file system resize of volume on node"
             self.event(claim, "FileSystemResizeRequired", text)
         if name is not None:
-            with_class = f"with vac {name}" if name else "as its annotations say"
-            text = f"external resizer modified volume {claim.name} {with_class} successfully"
+            text = (
+                f"external resizer modified volume {claim.name} with vac {name} successfully"
+                if name
+                else f"external resizer modified volume {claim.name} as its annotations request"
+            )
             self.event(claim, "VolumeModifySuccessful", text)
 
     async def _finish_persistent_volume(

@@ -49,10 +49,10 @@ _OLD = timedelta(days=7)
 _LIMIT_AGAIN = timedelta(hours=1)  # where EC2 does not say when it takes the next one
 _LIMIT_LEAST = timedelta(minutes=1)  # its clock and ours may differ
 _NO_TIME = (
-    "EC2 takes no further modification of the volume for now and does not say until when; it is "
-    "tried again every hour"
+    "EC2 refuses further modifications of the volume and does not say until when; the "
+    "modification is retried every hour"
 )
-_THEN = "wishes of size and class that come meanwhile are carried out with it, as one"
+_THEN = "a size or class that is requested in the meantime becomes part of the same modification"
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +328,7 @@ def _fault(view: View, volume: Volume, has: Shape, parts: frozenset[Part]) -> Im
     size_gib = view.requested.size_gib or 0
     if Part.SIZE in parts and size_gib > LARGEST_NUMBER:
         return Impossible(
-            Part.SIZE, f"{size_gib} GiB is more than EC2 could be asked for; ask for less"
+            Part.SIZE, f"{size_gib} GiB is more than any request to EC2 can hold; request less"
         )
     asks = view.requested.attributes
     if Part.ATTRIBUTES not in parts or asks is None:
@@ -337,7 +337,7 @@ def _fault(view: View, volume: Volume, has: Shape, parts: frozenset[Part]) -> Im
     after = (volume.tags.keys() | view.tags.keys()) - set(asks.deleted_tags)
     count = sum(not key.startswith("aws:") for key in after)  # AWS's own do not count
     if message is None and count > tags.MOST:
-        message = f"the volume would have {count} tags, EC2 allows {tags.MOST}; remove some"
+        message = f"the volume would have {count} tags, but EC2 allows {tags.MOST}; remove some"
     return Impossible(Part.ATTRIBUTES, message) if message is not None else None
 
 
@@ -366,14 +366,14 @@ def _sending(
         return Await()  # what was fulfilled was found before
     if latest is not None and latest.state is ModificationState.OPTIMIZING:
         return Await(
-            "the modification before it is still optimizing; EC2 takes the next one when that is "
-            "completed, which can take hours"
+            "the previous modification of the volume is still optimizing; EC2 accepts the next one "
+            "once it has completed, which can take hours"
         )
     if latest is not None and latest.state is ModificationState.FAILED:
         name = name_of(latest)
         if name != view.reported_failure and has_failed_in(latest, has, target, view.now):
             why = f": {latest.message.rstrip('. ')}" if latest.message else ""
-            return Failed(name, f"the modification has failed in EC2{why}; it is tried again")
+            return Failed(name, f"the modification failed in EC2{why}; it will be retried")
     wait = not_before(view.ledger, latest, view.now, view.limit)
     return wait if wait is not None else Send(request, parts, target.fitted)
 
@@ -386,13 +386,13 @@ def not_before(
     ``limit``: what it has said itself, which counts more than what we have counted.
     """
     if limit is not None and limit.until > now:
-        why = "EC2 takes no other modification of the volume for now, as it says itself"
+        why = "EC2 refuses further modifications of the volume until then"
         message = _NO_TIME if limit.is_guess else _waits(limit.until, why)
         return WaitUntil(limit.until, message)
     more_at = ledger.more_at(latest, now)
     if ledger.left(latest, now) or more_at is None:
         return None
-    why = f"EC2 takes {MOST} modifications of a volume in 24 hours, and they are used up"
+    why = f"EC2 allows {MOST} modifications of a volume in 24 hours, and all are used up"
     return WaitUntil(more_at, _waits(more_at, why))
 
 
@@ -413,15 +413,15 @@ def limit_of(error: StorageError, began: datetime | None, now: datetime) -> Limi
 
 
 def _waits(until: datetime, why: str) -> str:
-    return f"it waits until {until:%Y-%m-%d %H:%M:%S} UTC: {why}; {_THEN}"
+    return f"waiting until {until:%Y-%m-%d %H:%M:%S} UTC: {why}; {_THEN}"
 
 
 def _running_message(latest: Modification) -> str:
     """What is said while a modification runs that is not the one that is requested."""
-    began = f", since {latest.started_at:%Y-%m-%d %H:%M:%S} UTC" if latest.started_at else ""
+    since = f" since {latest.started_at:%Y-%m-%d %H:%M:%S} UTC" if latest.started_at else ""
     return (
-        f"a modification of the volume is under way{began}; EC2 takes the next one when that is "
-        "completed, which can take hours"
+        f"another modification of the volume has been in progress{since}; EC2 accepts the next one "
+        "once it has completed, which can take hours"
     )
 
 

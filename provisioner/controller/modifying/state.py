@@ -32,9 +32,11 @@ from provisioner.controller.modifying.rules import (
     View,
 )
 from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.tell_once import TellOnce
 from provisioner.model.backoff import Backoff
-from provisioner.model.budget import IN_DOUBT_S, Ledger, name_of
+from provisioner.model.budget import Ledger, name_of
 from provisioner.model.claim import Claim
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
 from provisioner.model.errors import StorageError
 from provisioner.model.modification import Modification
@@ -70,13 +72,11 @@ class PartState:
         target: the size or the class that is requested, "" for none.
         in_flight: EC2 may be carrying out what the claim's status names.
         refusal: of this target; it is kept, and counts, after the part was tried again.
-        reported: what was reported last, and when (loop time).
     """
 
     target: str = ""
     in_flight: bool = False
     refusal: Refusal | None = None
-    reported: tuple[str, float] | None = None
 
     @property
     def is_set_aside(self) -> bool:
@@ -105,6 +105,7 @@ class ClaimState:
         volume_id: whose modification may be watched.
         requested_at_s: when something was first requested.
         parts: the state of each part.
+        reported: what was last said of each part.
         gather_until_s: so long another edit is waited for.
         answers: what EC2 has said of just these targets.
         inherited_until_s: so long a process before us may turn out to have sent what is in flight.
@@ -119,6 +120,7 @@ class ClaimState:
     requested_at_s: float
     volume_id: str = ""
     parts: dict[Part, PartState] = field(default_factory=_untouched)
+    reported: TellOnce = field(default_factory=TellOnce)
     gather_until_s: float = 0.0
     answers: Answers = field(default_factory=Answers)
     inherited_until_s: float = 0.0
@@ -141,7 +143,7 @@ class ClaimState:
         state.parts[Part.SIZE].in_flight = is_growing
         state.parts[Part.ATTRIBUTES].in_flight = is_changing
         if is_growing or is_changing:
-            state.inherited_until_s = clock.now_s() + IN_DOUBT_S
+            state.inherited_until_s = clock.now_s() + CONSISTENCY_S
         return state
 
     def is_free(self, part: Part) -> bool:
@@ -191,8 +193,7 @@ class ClaimState:
         volume = self.observed.volume if self.observed is not None else None
         self.observed = Observed(volume, begun, clock.now_s())
         self.limit = None
-        for each in self.parts.values():
-            each.reported = None
+        self.reported.clear()
 
     def set_in_flight(self, parts: frozenset[Part]) -> None:
         """These are about to be sent."""
@@ -208,7 +209,8 @@ class ClaimState:
         """The volume has what these ask for."""
         self.clear_in_flight(parts)
         for part in parts:
-            self.parts[part].refusal = self.parts[part].reported = None
+            self.parts[part].refusal = None
+            self.reported.forget(part)
 
     def release(self) -> Later:
         """Nothing came of what may be in flight: what is requested by now counts.
@@ -230,13 +232,8 @@ class ClaimState:
 
         ``again_s``: so long after it was reported it is reported once more.
         """
-        now_s, new = clock.now_s(), set()
-        for part in parts:
-            text, at_s = self.parts[part].reported or ("", now_s)
-            if text != message or now_s - at_s >= again_s:
-                new.add(part)
-                self.parts[part].reported = message, now_s
-        return frozenset(new)
+        is_news = self.reported.is_news
+        return frozenset(part for part in parts if is_news(part, message, again_s=again_s))
 
     def next_try(self) -> Next:
         """When the first of the parts that were refused is tried again."""

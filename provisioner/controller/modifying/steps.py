@@ -20,11 +20,13 @@ from provisioner.controller.modifying.record import ModifyRecord, utc_now
 from provisioner.controller.modifying.rules import BOTH, Part, is_under_way, limit_of
 from provisioner.controller.modifying.state import ClaimState, Observed, Observer, Pass
 from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.tell_once import EVENT_AGAIN_S
 from provisioner.ec2.batches import whole
 from provisioner.ec2.ceilings import ceiling_in
 from provisioner.model.backoff import Backoff
 from provisioner.model.budget import Ledger, Start, summary
 from provisioner.model.claim import Claim
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
 from provisioner.model.errors import (
     NEEDS_HUMAN,
@@ -45,8 +47,6 @@ _WATCHED = Later(60.0)
 CHANGED = Later(0.2)
 _IN_DOUBT_S = 2.0
 _WAIT_LEAST_S, _WAIT_MOST = 1.0, timedelta(hours=1)
-# A volume may be missing from one description; a bound one hardly for as long as this.
-_MISSING_S = 60.0
 _MISSING_AGAIN = Later(5.0)
 # What is no longer started for a claim that is being deleted.
 _NEW = rules.Send | rules.Tag | rules.WaitUntil | rules.Failed
@@ -79,8 +79,6 @@ _FAILED_AGAIN_S = (30.0, 3600.0, 6 * 3600.0)
 # Known to pass soon: somebody modifies or tags the volume at this moment.
 _SOON_AGAIN_S = 5.0
 _LOST_AGAIN = Later(1.0)
-# Events live for an hour: what lasts is reported again before.
-REPORT_AGAIN_S = 1800.0
 # An older note is written again before a call that was throttled is sent again: the next process
 # waits for a minute after the note.
 _NOTE_HOLDS = timedelta(seconds=5)
@@ -247,8 +245,8 @@ class ModifySteps:
     def _report_tags_refused(self, current: Pass, error: StorageError) -> None:
         """The volume has its class; only later growth is other than that asks for."""
         text = (
-            f"{error.reason}: the volume has the class, but when it grows later, its IOPS stay as "
-            f"they are, for the tags that say otherwise could not be written: {error.message}"
+            f"{error.reason}: the class was applied, but the IOPS will not change when the volume "
+            f"grows, because the tags for that could not be written: {error.message}"
         )
         self._record.event(self._newest(current), "VolumeModify", text, warning=True)
 
@@ -268,7 +266,7 @@ class ModifySteps:
         if parts:
             text = f"{Reason.MODIFICATION_LIMIT}: {message}"
             self._record.report_failure(current.claim, parts, text)
-            log.warning("waiting until EC2 takes another modification", until=str(step.at))
+            log.warning("waiting until EC2 accepts another modification", until=str(step.at))
         self._observer.unwatch(current.claim.uid, state.volume_id)
         state.observed = None
         return Later(max(_WAIT_LEAST_S, min(step.at - utc_now(), _WAIT_MOST).total_seconds()))
@@ -305,13 +303,13 @@ class ModifySteps:
             return state.next_try()
         if state.missing_since_s is None:
             state.missing_since_s = clock.now_s()
-        if clock.now_s() - state.missing_since_s < _MISSING_S:
+        if clock.now_s() - state.missing_since_s < CONSISTENCY_S:
             state.observed = None
             return _MISSING_AGAIN
         error = StorageError(
             Reason.VOLUME_NOT_FOUND,
-            f"EC2 does not know volume {state.volume_id} of persistentvolume "
-            f"{current.persistent_volume.name}; somebody has deleted it: restore a snapshot",
+            f"volume {state.volume_id} of PersistentVolume {current.persistent_volume.name} does "
+            "not exist in EC2; it was deleted: restore it from a snapshot",
         )
         return self._refuse(current, current.parts, error)
 
@@ -321,9 +319,9 @@ class ModifySteps:
             return current.state.next_try()
         error = StorageError(
             Reason.NOT_SUPPORTED,
-            f"persistentvolume {current.persistent_volume.name} names "
-            f"{current.state.volume_id[:100]!r}, which is no id of an EBS volume: EC2 can neither "
-            "grow nor change it",
+            f"PersistentVolume {current.persistent_volume.name} has the volume handle "
+            f"{current.state.volume_id[:100]!r}, which is not the ID of an EBS volume; EC2 can "
+            "neither grow nor modify it",
         )
         return self._refuse(current, current.parts, error)
 
@@ -408,7 +406,7 @@ class ModifySteps:
         try:
             await self._note(persistent_volume, state, ledger.without_last())
         except KubeError as error:
-            log.info("a note of what was refused stays", error=error.message)
+            log.info("cannot remove the note of a request that was refused", error=error.message)
 
     async def _note(
         self, persistent_volume: PersistentVolume, state: ClaimState, ledger: Ledger
@@ -451,7 +449,9 @@ class ModifySteps:
             return AGAIN
         if error.reason in _OF_THE_REQUEST and step.parts == BOTH:
             state.answers = replace(answers, refused_together=error)
-            log.warning("refused together; each goes alone", error=error.message)
+            log.warning(
+                "EC2 refused size and class together; sending them one by one", error=error.message
+            )
             return AGAIN
         return self._refuse(current, step.parts, error)
 
@@ -486,13 +486,18 @@ class ModifySteps:
         claim, for_good = self._newest(current), error.reason in _PERMANENT
         await self._record.refused(claim, part, current.requested, error, for_good=for_good)
         text = f"{error.reason}: {error.message}"
-        parts = current.state.to_report(text, frozenset({part}), REPORT_AGAIN_S)
+        parts = current.state.to_report(text, frozenset({part}), EVENT_AGAIN_S)
         self._record.report_failure(claim, parts, text)
 
     def _set_aside(self, current: Pass, part: Part, error: StorageError, again_s: float) -> None:
         current.state.refuse(part, error, again_s)
         self._metrics.flow_failures.labels("modify", error.reason.value).inc()
-        log.warning("refused", part=part.value, reason=error.reason.value, error=error.message)
+        log.warning(
+            "part of a request was refused",
+            part=part.value,
+            reason=error.reason.value,
+            error=error.message,
+        )
 
 
 def ledger_of(persistent_volume: PersistentVolume, volume_id: str) -> Ledger:

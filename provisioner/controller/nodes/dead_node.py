@@ -17,6 +17,7 @@ from provisioner.controller.nodes import dead_node_rules as rules
 from provisioner.controller.nodes.dead_node_rules import Declare, Leave, Step, TakeBack
 from provisioner.controller.shared.node_patch_rules import Operation
 from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.tell_once import TellOnce
 from provisioner.ec2.batches import is_of_the_call
 from provisioner.kube.client import find
 from provisioner.kube.events import EventRecorder, Regarding
@@ -260,7 +261,7 @@ class DeadNodeWords:
     def __init__(self, events: EventRecorder) -> None:
         self._events = events
         self._unknown_since_s: dict[str, float] = {}  # by UID of node
-        self._told: set[str] = set()
+        self._told = TellOnce()
 
     def done(self, node: Node, step: Step) -> None:
         """Tell of a change that was written."""
@@ -306,9 +307,8 @@ class DeadNodeWords:
             self._unknown_since_s.pop(node.uid, None)
             return
         since_s = self._unknown_since_s.setdefault(node.uid, now_s)
-        if now_s - since_s < _UNKNOWN_TOLD_AFTER_S or node.uid in self._told:
+        if now_s - since_s < _UNKNOWN_TOLD_AFTER_S or not self._told.is_news(node.uid):
             return
-        self._told.add(node.uid)
         self._events.record(
             Regarding.of(node, NODES.kind),
             warning=True,
@@ -320,7 +320,7 @@ class DeadNodeWords:
     def forget_all_but(self, suspects: Iterable[Node]) -> None:
         """Nodes that are no longer looked at can be told about anew."""
         uids = {node.uid for node in suspects}
-        self._told &= uids
+        self._told.forget_all_but(uids)
         self._unknown_since_s = {
             uid: since_s for uid, since_s in self._unknown_since_s.items() if uid in uids
         }

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from provisioner.controller.shared.caches import Caches
+from provisioner.controller.shared.services import Services
 from provisioner.ec2 import own_cloud_rules
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.credentials import NoUsableCredentialsError
@@ -57,10 +57,10 @@ class OwnCloud:
         why_not: what keeps it from working, "" when nothing does.
     """
 
-    def __init__(self, calls: Ec2Calls, caches: Caches, driver: str) -> None:
+    def __init__(self, services: Services, calls: Ec2Calls) -> None:
         self._calls = calls
-        self._caches = caches
-        self._driver = driver
+        self._caches = services.caches
+        self._driver = services.settings.driver
         self._proven_with: str | None = None  # the access key
         self._proving = asyncio.Lock()
         self._doubt: Unfit | None = None  # of the last look for a proof

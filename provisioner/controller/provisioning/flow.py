@@ -118,7 +118,7 @@ class Provisioner:
         plan = self.creations.attempts[uid].plan
         asked, done = plan.request, await self.creations.advance(uid)
         if uid not in self.creations.attempts:
-            self.sources.ended(plan.claim, is_next=creation_rules.is_next(done))
+            self.sources.ended(plan.claim, keeps_its_turn=creation_rules.keeps_its_turn(done))
         if uid not in self.creations.attempts and self._caches.claim(uid) is None:
             self._forget(uid)  # gone while its volume was made: no event of it will come
         if not isinstance(done, GiveUp):
@@ -126,12 +126,12 @@ class Provisioner:
         self._ceilings.learn(asked, done.error)
         self.takeover.settle(uid)
         claim = self._caches.claim(uid)
-        self._zones.is_open(uid)
+        self._zones.release(uid)
         if claim is not None and done.choose_again:
             return await self._zones.refused(claim, asked, done.error)
         if claim is not None:
             await self._annotations.remove(claim)
-        if creation_rules.is_next(done):
+        if creation_rules.keeps_its_turn(done):
             again_s = done.error.retry_after_s
             return WHEN_WOKEN if again_s is None else Later(again_s)
         raise done.error
@@ -241,7 +241,7 @@ class Provisioner:
                 assert_never(decision)
         match planned:
             case NoZone():
-                return await self._zones.nowhere(claim, planned)
+                return await self._zones.no_zone(claim, planned)
             case Refuse():
                 return self._refused(claim, planned)
             case Attempt() | Later():
@@ -283,7 +283,7 @@ class Provisioner:
             begun = await self._planned_in(claim, read_class, where, made, origin)
         finally:
             if not isinstance(begun, Attempt):
-                self._zones.is_open(claim.uid)
+                self._zones.release(claim.uid)
         return begun
 
     async def _planned_in(
@@ -348,7 +348,7 @@ class Provisioner:
         request = planned.request
         if not iops_rules.depends_on_region(request.volume_type, request.iops):
             return planned
-        with self._events.looking(claim):
+        with self._events.reporting(claim):
             ceiling = await self._ceilings.of(request)
         return planned if ceiling is None else freeze(ceiling)
 
@@ -369,7 +369,7 @@ class Provisioner:
             if not await self._annotations.write(claim, UNKNOWN_ZONE):
                 return AFTER_CONFLICT
             claim = self._caches.claim(claim.uid) or claim
-        with self._events.looking(claim):
+        with self._events.reporting(claim):
             return await self.takeover.volume_of(claim)
 
     def _read(self, claim: Claim, storage_class: StorageClass) -> ReadClass:
@@ -384,7 +384,7 @@ class Provisioner:
         uid = claim.uid
         if uid not in self._telling and uid in self.takeover.claims:
             in_time = asyncio.get_running_loop().call_later
-            self._telling[uid] = in_time(TELL_AFTER_S, self._events.break_silence, claim)
+            self._telling[uid] = in_time(TELL_AFTER_S, self._events.in_progress_if_silent, claim)
 
     def _forget(self, uid: str) -> None:
         if uid in self._telling:

@@ -54,7 +54,9 @@ def plan(
     """
     volume_id = normalised_handle(content.volume_id)
     if not is_volume_id(volume_id):
-        message = f"{content.volume_id[:100]!r} is no EBS volume, so no snapshot can be taken of it"
+        message = (
+            f"{content.volume_id[:100]!r} is not an EBS volume, so no snapshot can be taken of it"
+        )
         raise StorageError(Reason.NOT_SUPPORTED, message, retry_after_s=_SLOWLY_S)
     parameters = parameters_of(content, read_class, driver=driver)
     owner = content.spec.volume_snapshot_ref
@@ -73,7 +75,7 @@ def plan(
         tags=written,
         outpost_arn=parameters.outpost_arn,
     )
-    return Plan(request, parameters, class_rules.wishes_of(read_class))
+    return Plan(request, parameters, class_rules.settings_of(read_class))
 
 
 def parameters_of(
@@ -87,13 +89,14 @@ def parameters_of(
     if read_class is None:
         name = content.class_name
         message = (
-            f"volumesnapshotclass {name} does not exist; create it"
+            f"VolumeSnapshotClass {name} does not exist; create it"
             if name
-            else "the content names no volumesnapshotclass, so nothing says how it is taken"
+            else f"VolumeSnapshotContent {content.name} names no VolumeSnapshotClass, which would "
+            "say how to take the snapshot"
         )
         raise StorageError(Reason.CLASS_NOT_FOUND, message, retry_after_s=_SLOWLY_S)
     if read_class.driver != driver:
-        message = f"volumesnapshotclass {read_class.name} is for {read_class.driver}, not {driver}"
+        message = f"VolumeSnapshotClass {read_class.name} is for {read_class.driver}, not {driver}"
         raise StorageError(Reason.INVALID_CLASS, message, retry_after_s=_SLOWLY_S)
     try:
         return class_rules.parse(read_class.parameters or {})
@@ -102,7 +105,7 @@ def parameters_of(
 
 
 def _invalid(content: VolumeSnapshotContent, error: ValueError) -> StorageError:
-    message = f"volumesnapshotclass {content.class_name}: {error}"
+    message = f"VolumeSnapshotClass {content.class_name}: {error}"
     return StorageError(Reason.INVALID_CLASS, message, retry_after_s=_SLOWLY_S)
 
 

@@ -9,13 +9,14 @@ It tells only the content, which hardly anybody looks at, so we tell the VolumeS
 """
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import structlog
 
 from provisioner.controller.shared.caches import Caches
-from provisioner.controller.snapshotting import content_rules as bodies
+from provisioner.controller.shared.tell_once import EVENT_AGAIN_S, TellOnce
+from provisioner.controller.snapshotting import content_rules
 from provisioner.kube.client import KubeClient, Patch, find
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.kube.resources import SNAPSHOT_CONTENTS, VOLUME_SNAPSHOTS
@@ -31,8 +32,6 @@ from provisioner.model.volume_snapshot import (
 CREATE = ("SnapshotCreationFailed", "Failed to create snapshot")
 CHECK = ("SnapshotContentCheckandUpdateFailed", "Failed to check and update snapshot content")
 DELETE = ("SnapshotDeleteError", "Failed to delete snapshot")
-# Events live for an hour: a wait that is told once is silent afterwards.
-_TELL_AGAIN = timedelta(minutes=30)
 _WAITS = "SnapshotCreationWaits"
 
 log = structlog.get_logger(__name__)
@@ -67,8 +66,8 @@ class ContentWriter:
         annotations = {BEING_CREATED: None}
         return await self._patch(content, {"uid": content.uid, "annotations": annotations})
 
-    async def grant(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
-        """Say that EC2 has done all that its class asks for."""
+    async def clear_pending(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
+        """Say that EC2 has applied all settings of its class."""
         return await self._patch(
             content, {"uid": content.uid, "annotations": {PENDING_SETTINGS: None}}
         )
@@ -135,7 +134,7 @@ class SnapshotEvents:
         self._writer = writer
         self._component = f"csi-snapshotter {driver}"
         self._now = now
-        self._said: dict[str, tuple[str, datetime]] = {}
+        self._said = TellOnce(lambda: now().timestamp())
 
     async def failed(
         self, content: VolumeSnapshotContent, error: StorageError, what: tuple[str, str]
@@ -145,9 +144,9 @@ class SnapshotEvents:
             return
         reason, prefix = what
         text = f"{prefix}: {error.reason}: {error.message}"
-        self._is_said(content, text)
+        self._is_news(content, text)
         self._record(content, text, reason=reason, warning=True)
-        status = bodies.failed(content, text, self._now())
+        status = content_rules.failed(content, text, self._now())
         if status is None or what is DELETE:
             return
         try:
@@ -158,25 +157,20 @@ class SnapshotEvents:
     def warn(self, content: VolumeSnapshotContent, error: StorageError) -> None:
         """A Warning about what does not hold the snapshot up; told once in half an hour."""
         text = f"{error.reason}: {error.message}"
-        if error.reason is not Reason.NOT_LEADING and not self._is_said(content, text):
+        if error.reason is not Reason.NOT_LEADING and self._is_news(content, text):
             self._record(content, text, reason=CHECK[0], warning=True)
 
     def waits(self, content: VolumeSnapshotContent, why: str, *, about: str) -> None:
         """A Normal event: it goes on by itself; told once in half an hour ``about`` one thing."""
-        if not self._is_said(content, about):
+        if self._is_news(content, about):
             self._record(content, why, reason=_WAITS, warning=False)
 
     def forget(self, uid: str) -> None:
         """The snapshot is ready, or its content gone."""
-        self._said.pop(uid, None)
+        self._said.forget(uid)
 
-    def _is_said(self, content: VolumeSnapshotContent, text: str) -> bool:
-        """Whether people have just been told this; noted as told now if not."""
-        said, at = self._said.get(content.uid, ("", self._now()))
-        if said == text and self._now() - at < _TELL_AGAIN:
-            return True
-        self._said[content.uid] = text, self._now()
-        return False
+    def _is_news(self, content: VolumeSnapshotContent, text: str) -> bool:
+        return self._said.is_news(content.uid, text, again_s=EVENT_AGAIN_S)
 
     def _record(
         self, content: VolumeSnapshotContent, text: str, *, reason: str, warning: bool

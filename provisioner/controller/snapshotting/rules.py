@@ -50,7 +50,8 @@ class Attempt:
         is_new: taken by this process, so nothing was done with it before.
         is_prepared: it is locked as its class asks, and EC2 was asked to make it fast.
         fast_due_s: when to ask EC2 again to make it fast, which it has refused.
-        fast_pause_s: for how long it is not asked after the last refusal.
+        fast_refusals: how often in a row it has refused that.
+        began_s: when this process first tried to take it.
     """
 
     looking_since_s: float | None = None
@@ -58,7 +59,8 @@ class Attempt:
     is_new: bool = False
     is_prepared: bool = False
     fast_due_s: float = 0.0
-    fast_pause_s: float = 0.0
+    fast_refusals: int = 0
+    began_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +118,16 @@ Step = Settled | LookUp | Take | Record | Withdraw | Follow | MakeFast | Delete 
 
 
 def begin(
-    content: VolumeSnapshotContent, *, stranger_ended_at_s: float | None, now_s: float
+    content: VolumeSnapshotContent, *, others_ended_at_s: float | None, now_s: float
 ) -> Attempt:
     """The attempt of a content that this process sees for the first time.
 
-    ``stranger_ended_at_s``: when another controller, which takes the annotation off after a lost
+    ``others_ended_at_s``: when another controller, which takes the annotation off after a lost
     reply as well, may have taken its snapshot at last; None: no other one can have.
     """
     if content.is_being_created:
         return Attempt(looking_since_s=now_s)
-    return Attempt(looking_since_s=stranger_ended_at_s)
+    return Attempt(looking_since_s=others_ended_at_s)
 
 
 def decide(
@@ -134,7 +136,7 @@ def decide(
     *,
     driver: str,
     owner_is_gone: bool = False,
-    namesakes: Collection[str] = (),
+    kept_for: Collection[str] = (),
 ) -> Step:
     """Say what a content needs.
 
@@ -143,21 +145,21 @@ def decide(
         attempt: what is known of its snapshot.
         driver: ours.
         owner_is_gone: the API server has no VolumeSnapshot of that UID any more.
-        namesakes: other contents for which the same snapshot must stay (``keeps``).
+        kept_for: other contents for which the same snapshot must stay (``keeps``).
     """
     if content.spec.driver != driver:
         return SETTLED
     if content.deleting:
-        return _ending(content, attempt, owner_is_gone=owner_is_gone, namesakes=namesakes)
+        return _deletion(content, attempt, owner_is_gone=owner_is_gone, kept_for=kept_for)
     if _is_of_group(content):
         return SETTLED
-    if _has_no_name(content):
-        return _nameless(content)
+    if _lacks_uid(content):
+        return _without_uid(content)
     resolved = _resolution(content, attempt)
     if resolved is not None:
         return resolved
     if content.snapshot_id and not is_snapshot_id(content.snapshot_id):
-        return _no_snapshot(content)
+        return _not_of_ebs(content)
     if content.snapshot_id:
         if content.is_being_created:
             return Withdraw()
@@ -176,12 +178,12 @@ def _resolution(content: VolumeSnapshotContent, attempt: Attempt) -> Step | None
     return LookUp() if attempt.looking_since_s is not None else None
 
 
-def _ending(
+def _deletion(
     content: VolumeSnapshotContent,
     attempt: Attempt,
     *,
     owner_is_gone: bool,
-    namesakes: Collection[str],
+    kept_for: Collection[str],
 ) -> Step:
     """``shouldDelete`` of the sidecar, but that a snapshot that is gone is enough (#1446).
 
@@ -189,7 +191,7 @@ def _ending(
     """
     if CONTENT_FINALIZER not in content.finalizers:
         return SETTLED
-    if _has_no_name(content):
+    if _lacks_uid(content):
         return Release()  # nothing was ever taken for it
     is_unbound = bool(content.spec.source.snapshot_handle) and not content.snapshot_uid
     if not is_unbound:
@@ -203,10 +205,10 @@ def _ending(
     made = (content.status.snapshot_handle or "") if content.status else ""
     if content.spec.deletion_policy != DELETE or _is_of_group(content) or not is_snapshot_id(made):
         return Release()
-    if namesakes:
+    if kept_for:
         return Release(
-            f"snapshot {made} stays, because volumesnapshotcontent {min(namesakes)} names it too; "
-            "whichever content goes last decides about it by its deletion policy"
+            f"snapshot {made} is kept, because VolumeSnapshotContent {min(kept_for)} names it too; "
+            "the deletion policy of the content that is deleted last decides what becomes of it"
         )
     return Delete(made)
 
@@ -223,23 +225,24 @@ def keeps(content: VolumeSnapshotContent, *, owner_is_gone: bool) -> bool:
     return bool(content.snapshot_uid) and not is_ended
 
 
-def _no_snapshot(content: VolumeSnapshotContent) -> Refuse:
+def _not_of_ebs(content: VolumeSnapshotContent) -> Refuse:
     return Refuse(
         Reason.NOT_SUPPORTED,
-        f"volumesnapshotcontent {content.name} names {content.snapshot_id[:100]!r}, which is no "
-        "EBS snapshot; make it anew with the snapshot's id, such as snap-0123456789abcdef0",
+        f"VolumeSnapshotContent {content.name} names {content.snapshot_id[:100]!r}, which is not "
+        "an EBS snapshot; recreate it with the ID of a snapshot, such as snap-0123456789abcdef0",
     )
 
 
-def _nameless(content: VolumeSnapshotContent) -> Refuse:
+def _without_uid(content: VolumeSnapshotContent) -> Refuse:
     return Refuse(
         Reason.NOT_SUPPORTED,
-        f"volumesnapshotcontent {content.name} names a volume and no UID of a VolumeSnapshot, so "
-        "its snapshot could not be told from others; make a VolumeSnapshot of the claim instead",
+        f"VolumeSnapshotContent {content.name} names a volume but no UID of a VolumeSnapshot, so "
+        "its snapshot could not be told apart from others; create a VolumeSnapshot of the claim "
+        "instead",
     )
 
 
-def _has_no_name(content: VolumeSnapshotContent) -> bool:
+def _lacks_uid(content: VolumeSnapshotContent) -> bool:
     """Whether a snapshot taken for it would carry the name tag of any other such."""
     return bool(content.volume_id) and not content.snapshot_uid and not content.snapshot_id
 
@@ -335,8 +338,8 @@ def follow(
         why = f": {seen.message}" if seen.message else ""
         return Refuse(
             Reason.SNAPSHOT_STATE,
-            f"EC2 could not finish snapshot {seen.snapshot_id} of {seen.volume_id}{why}; "
-            "delete the VolumeSnapshot and make another one",
+            f"snapshot {seen.snapshot_id} of volume {seen.volume_id} failed in EC2{why}; delete "
+            "the VolumeSnapshot and create a new one",
         )
     if content.volume_id and not attempt.is_prepared:
         return Prepare(seen.snapshot_id)
@@ -353,6 +356,6 @@ def _missing(content: VolumeSnapshotContent, missing_for_s: float | None) -> Pro
         return Later(max(CONSISTENCY_S - missing_for_s, 1.0))
     return Refuse(
         Reason.SNAPSHOT_NOT_FOUND,
-        f"EC2 does not know snapshot {content.snapshot_id} of volumesnapshotcontent "
-        f"{content.name}, in this account and Region",
+        f"snapshot {content.snapshot_id} of VolumeSnapshotContent {content.name} does not exist in "
+        "EC2 in this account and Region",
     )

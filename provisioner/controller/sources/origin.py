@@ -119,7 +119,7 @@ class Sources:
         """
         if made is not None and (made.snapshot_id or made.source_volume_id):
             return _of_volume(made)
-        with self._events.looking(claim):
+        with self._events.reporting(claim):
             found = await self._of_objects(claim, named, read_class)
         is_inherited = claim.pinned_zone and claim.uid in self._takeover.claims
         begun = claim.pinned_source if is_inherited else None
@@ -136,8 +136,8 @@ class Sources:
         """Whether a clone may be made in the place that is written to its claim, if any is."""
         if not claim.pinned_zone or not self._zones.may_have_begun(claim):
             return True
-        with self._events.looking(claim):
-            return await self._zones.may_follow(claim, read_class, cloned)
+        with self._events.reporting(claim):
+            return await self._zones.may_use_pinned_zone(claim, read_class, cloned)
 
     async def _where_it_may_not_be(self, claim: Claim, found: Origin) -> Origin | Later:
         """The zone that is written to the claim does not count from now on.
@@ -159,7 +159,7 @@ class Sources:
         Raises:
             Ec2Error: EC2 could not be asked.
         """
-        with self._events.looking(claim):
+        with self._events.reporting(claim):
             named = await self._lookups.find(claim.persistent_volume_name)
         there = [each for each in named if each.state not in GOING]
         if there:
@@ -209,8 +209,8 @@ class Sources:
         self._waits_for_turn.add(claim.uid)
         return Refuse(
             Reason.COPY_RATE,
-            f"EC2 makes one copy of volume {volume_id} at a time, and claim {ahead} came "
-            "first; this one is next in line or behind it",
+            f"EC2 makes one copy of volume {volume_id} at a time; waiting for claim {ahead}, which "
+            "came first",
             settled=True,
             normal=True,
         )
@@ -231,10 +231,10 @@ class Sources:
                 self._queue.leave(uid)
         return found
 
-    def ended(self, claim: Claim, *, is_next: bool = False) -> None:
-        """Nothing is being made for a claim any more; ``is_next``: its turn is not over yet."""
+    def ended(self, claim: Claim, *, keeps_its_turn: bool = False) -> None:
+        """Nothing is being made for a claim any more; its turn is over unless it keeps it."""
         self.finalizers.release(claim)
-        if not is_next:
+        if not keeps_its_turn:
             self._queue.leave(claim.uid)
 
     def forget(self, uid: str) -> None:

@@ -74,8 +74,8 @@ def decide(
     has = sum(not key.startswith("aws:") for key in volume.tags)  # AWS's own do not count
     if has + len(missing) > tags.MOST:
         return Skip(
-            f"volume {volume.volume_id} has {has} tags, {len(missing)} are to be added, and EC2 "
-            f"allows {tags.MOST}; remove some, or give fewer --extra-tags"
+            f"volume {volume.volume_id} has {has} tags and would get {len(missing)} more, but EC2 "
+            f"allows {tags.MOST}; remove some, or use fewer --extra-tags"
         )
     return Add(tuple(sorted(missing.items())))
 

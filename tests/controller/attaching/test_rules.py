@@ -13,7 +13,6 @@ from provisioner.controller.attaching.rules import (
     Detach,
     Kind,
     Prepare,
-    Refuse,
     Target,
     Untag,
     View,
@@ -25,6 +24,7 @@ from provisioner.controller.attaching.rules import (
 )
 from provisioner.model.attachment import NODE_ID
 from provisioner.model.consistency import CONSISTENCY_S
+from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.names import UNCLAIMED, VOLUME_ID
 from provisioner.model.persistent_volume import CsiSource, InTreeSource, PersistentVolumeSpec

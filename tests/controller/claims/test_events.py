@@ -197,7 +197,7 @@ def test_a_claim_that_is_left_to_the_next_leader_is_not_told_so():
     assert in_virtual_time(story) == []
 
 
-def test_success_and_what_only_takes_its_time_are_no_warnings():
+async def test_success_and_what_only_takes_its_time_are_no_warnings():
     recorder = MagicMock()
     ClaimEvents(recorder).succeeded(CLAIM, "the volume is there")
     ClaimEvents(recorder).note(CLAIM, "it is this claim's turn soon")

@@ -135,7 +135,7 @@ def test_what_runs_is_waited_for_whatever_else_is_wanted():
     for other in ({"size_gib": 30}, {"size_gib": 20, "attributes": FAST}):
         step = decide(view(**other, latest=running))  # not what is wanted: its user hears of it
         assert isinstance(step, Await)
-        assert "is under way, since 2026-11-22 11:00:00 UTC; EC2 takes the next" in step.message
+        assert "in progress since 2026-11-22 11:00:00 UTC; EC2 accepts the next" in step.message
 
 
 def test_the_next_plan_waits_until_the_one_before_is_completed():
@@ -151,7 +151,7 @@ def test_a_failed_modification_is_told_once_and_tried_again():
     step = decide(view(size_gib=20, latest=failed))
 
     assert isinstance(step, Failed)
-    assert "has failed in EC2: No luck; it is tried again" in step.message
+    assert "the modification failed in EC2: No luck; it will be retried" in step.message
     again = decide(view(size_gib=20, latest=failed, reported_failure=name_of(failed)))
     assert isinstance(again, Send)
 
@@ -220,7 +220,7 @@ def test_more_tags_than_ec2_allows_are_found_before_the_volume_is_modified(
     assert isinstance(step, Send) is fits
     if not fits:
         assert isinstance(step, Impossible)
-        assert "would have 51 tags, EC2 allows 50" in step.message
+        assert "would have 51 tags, but EC2 allows 50" in step.message
 
 
 def test_a_class_that_cannot_be_is_found_before_ec2_is_asked_and_leaves_the_size_alone():

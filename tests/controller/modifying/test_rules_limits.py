@@ -32,7 +32,7 @@ def test_four_that_are_used_up_are_told_as_that():
     waits = not_before(Ledger(starts), None, NOW, None)
 
     assert waits is not None
-    assert "4 modifications of a volume in 24 hours, and they are used up" in waits.message
+    assert "4 modifications of a volume in 24 hours, and all are used up" in waits.message
 
 
 @pytest.mark.parametrize(

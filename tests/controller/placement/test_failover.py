@@ -232,7 +232,7 @@ async def test_nothing_is_remembered_of_a_claim_that_has_its_volume():
     choice = world.provisioner._zones
     places = choice.refused_places
     assert (choice._chosen, choice._without_zone, choice._moved) == ({}, {}, {})
-    assert (places.claims, places._rests_until_s) == ({}, {})
+    assert (places.claims, places._paused_until_s) == ({}, {})
 
 
 async def test_that_it_is_made_elsewhere_is_told_once_that_is_written_down():
