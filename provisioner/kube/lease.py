@@ -435,7 +435,7 @@ class Leases:
             self._incomplete_since = now
         elif now >= self._incomplete_since + self._settings.complete_within_s:
             log.warning(
-                "the set of leases stays incomplete; giving ours back",
+                "cannot get all leases; releasing those that are ours",
                 missing=[lease.name for lease in self._leases if not lease.ours],
                 renewed_by=sorted({lease.rival for lease in self._leases if lease.rival}),
             )

@@ -190,7 +190,7 @@ def test_a_leader_without_credentials_gives_the_leases_to_one_that_has_some(
     took_s, message = in_virtual_time(story)
 
     assert took_s < 60 + 5 + 60 + 15  # patience, a look, its caches, a try
-    assert "leads no more: no AWS credentials" in message
+    assert "stops leading: no AWS credentials" in message
 
 
 def test_where_no_replica_has_credentials_none_takes_the_leases(monkeypatch: pytest.MonkeyPatch):

@@ -68,7 +68,7 @@ def test_a_region_without_any_is_told_with_one_that_is_elsewhere():
 
     why = own_cloud_rules.wrong_region("us-east-1", told)
 
-    assert "set to us-east-1, but Node node-7 is in eu-west-1a" in why
+    assert "asked in us-east-1, but Node node-7 is in eu-west-1a" in why
 
 
 def test_instances_are_those_of_the_newest_nodes_by_whatever_names_them():

@@ -74,7 +74,10 @@ def test_usual_spellings_of_true_are_true(text):
         ({"iops": "3000", "iopsPerGB": "5"}, "iops and iopsPerGB are both given"),
         ({"fstype": "xfs", "csi.storage.k8s.io/fstype": "xfs"}, "given twice"),
         ({"ext4ClusterSize": "64k"}, 'ext4ClusterSize needs ext4BigAlloc: "true"'),
-        ({"fstype": "xfs", "ext4BigAlloc": "true"}, "ext4BigAlloc cannot be used with xfs, only with ext4"),
+        (
+            {"fstype": "xfs", "ext4BigAlloc": "true"},
+            "ext4BigAlloc cannot be used with xfs, only with ext4",
+        ),
         (
             {"fstype": "xfs", "bytesPerInode": "1", "numberOfInodes": "2"},
             "bytesPerInode and numberOfInodes cannot be used with xfs, only with ext4, ext3",

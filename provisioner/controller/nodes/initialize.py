@@ -132,7 +132,7 @@ class NodeInitializer:
             self._record(
                 changed,
                 "Initialized",
-                f"filled in from EC2 what was missing: instance {instance.instance_id}, "
+                f"filled in what was missing, from EC2: instance {instance.instance_id}, "
                 f"{instance.instance_type} in {instance.zone}",
             )
         return refusal

@@ -86,7 +86,7 @@ class OwnCloud:
             since_s = loop.time() if since_s is None else since_s
             patience_s = GIVE_UP_S if unfit.reason is Reason.CREDENTIALS_INVALID else 0.0
             if loop.time() - since_s >= patience_s:
-                return StorageError(unfit.reason, f"this replica leads no more: {unfit.why}")
+                return StorageError(unfit.reason, f"this replica stops leading: {unfit.why}")
 
     async def vouch(self, gone: Ec2Error) -> None:
         """Believe that EC2 does not know what it was asked for.
@@ -99,7 +99,7 @@ class OwnCloud:
                 return
             unfit = await self._doubted()
         if unfit is not None:
-            message = f"{gone.message}; not believed: {unfit.why}"
+            message = f"{gone.message}; this is not trusted: {unfit.why}"
             raise Ec2Error(
                 unfit.reason, message, action=gone.action, retry_after_s=_VOUCH_AGAIN_S
             ) from gone
@@ -119,9 +119,9 @@ class OwnCloud:
         unfit = await self._without_credentials() or await self._elsewhere()
         why = unfit.why if unfit is not None else ""
         if why and why != self.why_not:
-            log.warning("cannot work; another replica that can may lead", why=why)
+            log.warning("this replica cannot work, so another one may lead", why=why)
         elif self.why_not and not why:
-            log.info("can work now")
+            log.info("this replica can work now")
         self.why_not = why
         return unfit
 
@@ -151,7 +151,7 @@ class OwnCloud:
             return unfit
         why = unfit.why if unfit is not None else ""
         if why and why != self._untold:
-            log.warning("cannot tell yet whether EC2 is asked in the cluster's account", error=why)
+            log.warning("cannot verify yet that EC2 is asked in the cluster's account", error=why)
         self._untold = why
         return None
 

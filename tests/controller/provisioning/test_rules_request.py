@@ -117,7 +117,12 @@ def test_a_class_without_iops_per_gib_writes_no_tags_of_it():
         ({"throughput": "124"}, {}, Reason.INVALID_CLAIM, "at least 125 MiB/s, not 124"),
         ({"type": "st1"}, {"size": "124Gi"}, Reason.INVALID_CLAIM, "125 to 16384 GiB, not 124"),
         ({"blockSize": "4096"}, {"mode": "Block"}, Reason.INVALID_CLAIM, "(volumeMode Block)"),
-        ({"ext4BigAlloc": "true"}, {"default": "xfs"}, Reason.INVALID_CLAIM, "cannot be used with xfs"),
+        (
+            {"ext4BigAlloc": "true"},
+            {"default": "xfs"},
+            Reason.INVALID_CLAIM,
+            "cannot be used with xfs",
+        ),
         (
             {"tagSpecification_1": "a={{ .PVCName | field `-` 5 }}"},
             {},
