@@ -10,15 +10,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 SET_UP := .venv/.set-up
 RIGHTS := tests/cluster/test_rights.py
-# The longest files come first as they are; xdist would begin those of many short tests.
-IN_THREE := -n 3 --dist loadfile --no-loadscope-reorder
 USED_RIGHTS := .pytest_cache/used-rights
+# Containers often say that Python may write no bytecode: then each process of each run would compile
+# all modules and rewrite all tests.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup check test demo bench clean
+.PHONY: help setup check quick unit test demo bench clean
 
 help:
 	@echo 'make setup   .venv with everything in it'
 	@echo 'make demo    a claim, its volume, a pod: against a real control plane'
+	@echo 'make quick   lint, types and the tests that your changes may break; OF="PATH..." of these files'
+	@echo 'make unit    all tests that need no control plane'
 	@echo 'make test    lint, types and all tests: what CI runs'
 	@echo 'make check   lint and types'
 	@echo 'make bench   how fast, how many calls, how much memory'
@@ -38,14 +41,21 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+quick: check
+	$(BIN)/python -m tests.quick $(OF)
+
+unit: setup
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not cluster'
+
 # The programs come first, with their progress: built within a fixture, they would take minutes in
 # silence, and pytest's watchdog would end the run. When they are there this takes under a second.
-# Three processes, as half of the cluster's stories is waiting; each has a control plane of its own. What
-# they have used of the rights that the manifests grant is told to the last one.
+# Five processes, as most of the cluster's stories is waiting: four have a control plane each, and one
+# runs the other tests beside them. What they have used of the rights that the manifests grant is told to
+# the last run, which judges it. tests/scheduling.py says which process runs which file.
 test: check
 	$(BIN)/ebs-provisioner sandbox binaries --tests
 	rm -rf $(USED_RIGHTS)
-	$(BIN)/python -m pytest $(IN_THREE) --used-rights $(USED_RIGHTS) --ignore $(RIGHTS)
+	$(BIN)/python -m pytest -n 5 --dist loadfile --used-rights $(USED_RIGHTS) --ignore $(RIGHTS)
 	$(BIN)/python -m pytest --used-rights $(USED_RIGHTS) $(RIGHTS)
 
 demo: setup

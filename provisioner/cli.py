@@ -8,9 +8,10 @@ import click
 
 from provisioner import logs, options
 from provisioner.controller.shared.settings import Settings, Sweep
-from provisioner.model import parameters, tags
+from provisioner.model import tags
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import StorageError
+from provisioner.model.file_systems import DEFAULT_FILE_SYSTEM, FILE_SYSTEMS
 from provisioner.model.sentences import printable
 from provisioner.model.tag_template import TagTemplate
 
@@ -115,8 +116,8 @@ def commands() -> None:
 )
 @click.option(
     "--default-fstype",
-    type=click.Choice(parameters.FILE_SYSTEMS),
-    default=parameters.DEFAULT_FILE_SYSTEM,
+    type=click.Choice(FILE_SYSTEMS),
+    default=DEFAULT_FILE_SYSTEM,
     show_default=True,
     help="File system for classes that name none.",
 )
@@ -269,8 +270,8 @@ def classes() -> None:
 )
 @click.option(
     "--default-fstype",
-    type=click.Choice(parameters.FILE_SYSTEMS),
-    default=parameters.DEFAULT_FILE_SYSTEM,
+    type=click.Choice(FILE_SYSTEMS),
+    default=DEFAULT_FILE_SYSTEM,
     show_default=True,
     help="As the controller has it.",
 )

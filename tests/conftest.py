@@ -12,10 +12,11 @@ from weakref import WeakKeyDictionary
 
 import pytest
 import pytest_asyncio
+import structlog
 from hypothesis import HealthCheck, settings
 
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
-from tests import own_mounts, skips
+from tests import own_mounts, scheduling, skips
 
 # A busy machine is no counterexample.
 settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -32,6 +33,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     """Before anything is mounted or started."""
     own_mounts.enter()
+    # Without any configuration, structlog has rich paint each traceback, which takes a fifth of a second.
+    plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], plain])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> scheduling.Scheduling | None:
+    """Where there are several processes."""
+    return scheduling.scheduler(config, log)
 
 
 @pytest.fixture(scope="session")

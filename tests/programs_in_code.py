@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from provisioner import __file__ as package_file
-from provisioner.node.formatting.file_system_rules import SUPPORTED
+from provisioner.model.file_systems import FILE_SYSTEMS
 from provisioner.node.runtime.programs import PATH
 
 PACKAGE = Path(package_file).parent
@@ -39,4 +39,4 @@ def _begin_command_lines(tree: ast.Module) -> Iterator[str]:
             case ast.JoinedStr(values=[ast.Constant(value=str(name)), ast.FormattedValue()]) if (
                 name == _MKFS
             ):
-                yield from (f"{_MKFS}{each}" for each in SUPPORTED)
+                yield from (f"{_MKFS}{each}" for each in FILE_SYSTEMS)

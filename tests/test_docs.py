@@ -9,6 +9,7 @@ from provisioner.cli import controller
 from provisioner.metrics import Metrics
 from provisioner.model import names, parameters
 from provisioner.model.errors import Reason
+from provisioner.model.file_systems import FILE_SYSTEMS
 from provisioner.model.volume_type import VOLUME_TYPES
 from provisioner.node.commands import node
 from provisioner.node.metrics.collector import series_of
@@ -117,6 +118,11 @@ def files_named_in(text: str) -> list[str]:
     """What begins with a folder of the repository, and what ``python -m tests.…`` runs."""
     starts = "|".join(map(re.escape, FOLDERS))
     named = re.findall(rf"(?<![\w/.-])((?:{starts})/[\w./-]*)", text)
+    # Tables leave out the folder that all of their files are in.
+    named += [
+        path if (ROOT / path).exists() else f"provisioner/{path}"
+        for path in re.findall(r"`((?!/)[\w./-]+/[\w.-]+\.py)`", text)
+    ]
     return named + [f"tests/{each}" for each in re.findall(r"-m tests\.([a-z_]+)", text)]
 
 
@@ -138,8 +144,10 @@ def test_the_names_of_files_are_found():
     assert {"tests/test_layout.py", "provisioner/node/", ".ci/run"} <= set(files_named_in(text))
     assert files_named_in("`tests/nowhere.py`; -m tests.nothing") == [
         "tests/nowhere.py",
+        "provisioner/tests/nowhere.py",
         "tests/nothing",
     ]
+    assert files_named_in("`node/nowhere.py`") == ["provisioner/node/nowhere.py"]
 
 
 def test_every_folder_at_the_top_is_told_about():
@@ -174,7 +182,7 @@ def test_every_parameter_is_in_the_table_and_no_other():
 
     assert first_column(table, "[^`]+") == set(parameters.NAMES)
     assert set(VOLUME_TYPES) <= quoted(table, "[^`]+")
-    assert set(parameters.FILE_SYSTEMS) <= quoted(table, "[^`]+")
+    assert set(FILE_SYSTEMS) <= quoted(table, "[^`]+")
 
 
 def test_every_parameter_is_told_in_full_and_in_the_order_of_the_code():
@@ -220,7 +228,7 @@ def test_every_finer_reason_is_explained_in_whole_sentences():
 
 def test_every_reason_of_an_event_is_in_the_table():
     sources = [*ROOT.glob("provisioner/**/*.py"), *ROOT.glob("webhook/**/*.py")]
-    pattern = r"(?:reason=|tell\(claim, |_record\(node, )\"([A-Z]\w+)\""
+    pattern = r"(?:reason=|event\(claim, |_record\(node, )\"([A-Z]\w+)\""
     recorded = {
         reason
         for path in sources

@@ -11,9 +11,9 @@ RIGHTS = "tests/cluster/test_rights.py"
 BINARIES = ".venv/bin/ebs-provisioner sandbox binaries"
 
 
-def planned(target: str) -> list[str]:
+def planned(*words: str) -> list[str]:
     done = subprocess.run(
-        ["make", "--dry-run", "--no-print-directory", target],
+        ["make", "--file", "Makefile", "--dry-run", "--no-print-directory", *words],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -49,6 +49,30 @@ def test_the_rights_are_judged_by_what_all_other_tests_have_used() -> None:
     assert f"--ignore {RIGHTS}" in others
     assert rights.endswith(f"--used-rights {folder[1]} {RIGHTS}")
     assert commands.index(f"rm -rf {folder[1]}") < commands.index(others) < commands.index(rights)
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["quick"], ".venv/bin/python -m tests.quick"),
+        (
+            ["quick", "OF=webhook/reviews docs"],
+            ".venv/bin/python -m tests.quick webhook/reviews docs",
+        ),
+    ],
+)
+def test_what_a_change_may_break_is_run_after_lint_and_types(
+    words: list[str], command: str
+) -> None:
+    checks, commands = planned("check"), planned(*words)
+
+    assert [each.strip() for each in commands] == [*(each.strip() for each in checks), command]
+
+
+def test_all_tests_without_a_control_plane_are_run_by_one_command() -> None:
+    (command,) = (each for each in planned("unit") if "-m pytest" in each)
+
+    assert command.endswith("-m 'not cluster'")
 
 
 def first(commands: list[str], command: str) -> int:

@@ -24,11 +24,12 @@ from provisioner.ec2.rates import parse_rates
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
-from provisioner.kube.lease import Leases
+from provisioner.kube.lease import Leases, LeaseSettings
 from provisioner.region import Start
-from webhook.certificates.flow import Keeper
+from webhook.certificates.flow import Rotation
 from webhook.certificates.issuing import Names
 from webhook.certificates.tls import Contexts
+from webhook.certificates.tls_secret import TlsSecret
 from webhook.certificates.webhook_configurations import Configurations
 from webhook.metrics import WebhookMetrics
 from webhook.repairs.flow import Repairs
@@ -64,12 +65,10 @@ class Webhook:
         self._caches = Caches(client, metrics, settings.driver)
         self._lookup = ZoneLookup(Volumes(calls), metrics)
         contexts = Contexts(settings.callers.authority)
-        self._keeper = Keeper(
-            client,
+        self._rotation = Rotation(
+            TlsSecret(client, namespace=settings.namespace, name=settings.tls_secret),
             contexts,
             metrics,
-            namespace=settings.namespace,
-            secret=settings.tls_secret,
             names=Names.of_service(settings.service, settings.namespace, settings.tls_names),
             registration=Configurations(client, name=NAME) if settings.tls_manage else None,
         )
@@ -93,9 +92,7 @@ class Webhook:
         self._events = EventRecorder(client, f"{NAME}_{host}_{unique}", metrics)
         self._leases = Leases(
             client,
-            namespace=settings.namespace,
-            names=[LEASE],
-            identity=f"{host}_{unique}",
+            LeaseSettings(namespace=settings.namespace, names=[LEASE], identity=f"{host}_{unique}"),
             on_lost=lambda: None,  # another replica repairs then, and this one waits for the lease
             metrics=metrics,
         )
@@ -113,7 +110,7 @@ class Webhook:
         """Why no API server should ask here, "" when nothing speaks against it."""
         if not self._caches.is_synced:
             return "the caches are not filled yet"
-        return self._keeper.problem() or self._front.problem()
+        return self._rotation.problem() or self._front.problem()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Answer reviews until ``stop`` is set, and those that are under way then.
@@ -147,7 +144,7 @@ class Webhook:
             log.info("started", version=our_version(), driver=driver, strict=strict)
             # Only now: whoever was told of this address by an earlier life asks in vain until a
             # certificate is loaded, and is not told what empty caches say.
-            tasks.create_task(self._keeper.run(), name="certificates")
+            tasks.create_task(self._rotation.run(), name="certificates")
             repairing = tasks.create_task(self._repairs.run(), name="repairs")
             await stop.wait()
             repairing.cancel()

@@ -74,9 +74,11 @@ def topologies_of(storage_class: StorageClass) -> tuple[TopologyTerm, ...]:
     zones = sorted({zone.strip() for zone in text.split(",")})
     if "" in zones:
         # To Kubernetes it is a zone like others, and the driver may choose another one.
-        raise RefusedHereError(f"parameter {name!r}: {text[:100]!r} names an empty zone")
+        raise RefusedHereError(f"parameter {name!r}: {text[:100]!r} contains an empty zone")
     if name.lower() == _ZONE and len(zones) > 1:
-        raise ValueError(f"parameter {name!r}: {text[:100]!r} is more than one zone; use 'zones'")
+        raise ValueError(
+            f"parameter {name!r}: {text[:100]!r} lists more than one zone; use 'zones'"
+        )
     requirement = TopologyRequirement(key=EBS_ZONE_LABEL, values=zones)
     return (TopologyTerm(match_label_expressions=[requirement]),)
 

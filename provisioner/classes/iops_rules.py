@@ -54,12 +54,10 @@ def fit(
         given = minimum
     if ceiling is not None and given > ceiling:
         given = ceiling
-        limit = f"EC2 gives volumes of type {volume_type} at most {ceiling} IOPS in this region"
+        limit = f"EC2 allows volumes of type {volume_type} at most {ceiling} IOPS in this region"
     if minimum <= by_size < given:
         given = by_size
-        limit = (
-            f"volumes of type {volume_type} have at most {limits.iops_per_gib} IOPS for each GiB"
-        )
+        limit = f"volumes of type {volume_type} have at most {limits.iops_per_gib} IOPS per GiB"
     return Fitted(asked, given, limit)
 
 
@@ -76,8 +74,8 @@ def raised(fitted: Fitted, volume_type: str) -> str | None:
     if fitted.given <= fitted.asked:
         return None
     return (
-        f"the class asks for {fitted.asked} IOPS, the volume gets {fitted.given}: those of type "
-        f"{volume_type} have no fewer"
+        f"the class requests {fitted.asked} IOPS, but the volume gets {fitted.given}, the "
+        f"minimum for type {volume_type}"
     )
 
 
@@ -97,9 +95,9 @@ def told(fitted: Fitted, volume_type: str, size_gib: int, *, has: int | None = N
     limit = (
         fitted.limit
         if given == fitted.given
-        else "a process before this one has made it, and asked EC2 for no more"
+        else "an earlier process created it, and requested no more"
     )
     return (
-        f"the class asks for {fitted.asked} IOPS for the {volume_type} volume of {size_gib} GiB, "
-        f"it gets {given}: {limit}"
+        f"the class requests {fitted.asked} IOPS for the {volume_type} volume of {size_gib} GiB, "
+        f"but it gets {given}: {limit}"
     )

@@ -19,7 +19,6 @@ import structlog
 
 from provisioner import process
 from provisioner.controller.attaching.flow import Attacher
-from provisioner.controller.attaching.initialization import DataWaits
 from provisioner.controller.deleting.flow import Deleter
 from provisioner.controller.deleting.orphans import OrphanSweep
 from provisioner.controller.modifying.flow import Modifier
@@ -36,7 +35,7 @@ from provisioner.ec2.botocore_client import our_version
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.rates import parse_rates
 from provisioner.kube.client import KubeClient
-from provisioner.kube.lease import Leases
+from provisioner.kube.lease import Leases, LeaseSettings
 from provisioner.kube.queue import KeyedQueue
 from provisioner.metrics import Metrics
 from provisioner.model.errors import StorageError
@@ -79,78 +78,44 @@ class Controller:
         calls: Ec2Calls,
         metrics: Metrics,
     ) -> None:
-        driver = settings.driver
+        driver, replica = settings.driver, _replica()
         self.settings = settings
         self.metrics = metrics
         self.leading = asyncio.Event()
         self._unfit: StorageError | None = None
-        calls.may_change = self.still_leading
         self._calls = calls
-        host, unique = os.environ.get("POD_NAME") or os.uname().nodename, uuid.uuid4()
-        self.leases = Leases(
-            lease_client,
-            namespace=settings.lease_namespace,
-            names=lease_names(driver),
-            identity=f"ebs-provisioner_{host}_{unique}",
-            on_lost=_leave_at_once,
-            metrics=metrics,
+        leases = LeaseSettings(
+            settings.lease_namespace, lease_names(driver), identity=f"ebs-provisioner_{replica}"
         )
+        self.leases = Leases(lease_client, leases, on_lost=_leave_at_once, metrics=metrics)
         self.services = services = Services.connect(
-            settings, client, calls, metrics, component=f"{driver}_{host}_{unique}"
+            settings, client, calls, metrics, component=f"{driver}_{replica}"
         )
-        self.caches, self.events, self.unclaimed = (
-            services.caches,
-            services.events,
-            services.unclaimed,
-        )
-        self.own_cloud = OwnCloud(calls, services.caches, driver)
-        calls.vouch = self.own_cloud.vouch
-        self.instances, self.watcher = services.instances, services.watcher
+        self.caches = services.caches
+        self.events = services.events
+        self.unclaimed = services.unclaimed
+        self.own_cloud = OwnCloud(services, calls)
         self.provisioner = Provisioner(services, identity=_provisioner_identity(driver))
-        self.deleter = Deleter(
-            driver=driver,
-            client=client,
-            caches=services.caches,
-            volumes=services.volumes,
-            unclaimed=services.unclaimed,
-            events=services.events,
-            metrics=metrics,
-        )
-        self.attacher = Attacher(
-            driver=driver,
-            client=client,
-            caches=services.caches,
-            attachments=services.instances,
-            watcher=services.watcher,
-            data=DataWaits(services.watchers.initializations, services.events),
-            unclaimed=services.unclaimed,
-            metrics=metrics,
-        )
+        self.deleter = Deleter(services)
+        self.attacher = Attacher(services)
         self.modifier = Modifier(services)
         self.snapshotter = Snapshotter(services)
-        self.of_nodes: list[Flow] = [
-            AgentTaint(services),
-            AttachmentLimits(services),
-            NodeInitializer(services),
-        ]
+        self.agent_taint = AgentTaint(services)
+        self.attachment_limits = AttachmentLimits(services)
+        self.node_initializer = NodeInitializer(services)
         self.dead_nodes = DeadNodes(services)
         self.extra_tags = ExtraTags(services)
-        self.orphans = OrphanSweep(
-            settings=settings,
-            client=client,
-            volumes=services.volumes,
-            unclaimed=services.unclaimed,
-            caches=services.caches,
-            creations=self.provisioner.creations,
-            metrics=metrics,
-        )
+        self.orphans = OrphanSweep(services, self.provisioner.creations)
+        calls.may_change, calls.vouch = self.still_leading, self.own_cloud.vouch
 
     @property
     def flows(self) -> list[Flow]:
         """What works on objects, one queue each; the first one is ended last."""
-        finalizers = self.provisioner.sources.finalizers
-        of_volumes: list[Flow] = [self.provisioner, self.deleter, self.attacher, self.modifier]
-        return [*of_volumes, self.snapshotter, finalizers, *self.of_nodes]
+        return [
+            *(self.provisioner, self.deleter, self.attacher, self.modifier, self.snapshotter),
+            *(self.provisioner.sources.finalizers, self.agent_taint),
+            *(self.attachment_limits, self.node_initializer),
+        ]
 
     @property
     def lasting(self) -> list[Lasting]:
@@ -334,6 +299,11 @@ async def run(settings: Settings) -> None:
 def _provisioner_identity(driver: str) -> str:
     """As external-provisioner makes it: when, which, who."""
     return f"{time.time_ns() // 1_000_000}-{random.randrange(10_000)}-{driver}"  # noqa: S311 -- no secret
+
+
+def _replica() -> str:
+    """A name for this process: of its pod or host, and unique."""
+    return f"{os.environ.get('POD_NAME') or os.uname().nodename}_{uuid.uuid4()}"
 
 
 def _leave_at_once() -> None:

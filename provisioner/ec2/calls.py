@@ -8,6 +8,7 @@ Retrying is ours (the SDK's is off), because only we know what is idempotent:
 """
 
 import asyncio
+import ctypes
 import random
 import threading
 import time
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from botocore import xform_name
 
-from provisioner.ec2 import arenas, botocore_client, errors, wire
+from provisioner.ec2 import botocore_client, errors, wire
 from provisioner.ec2.credentials import Credentials
 from provisioner.ec2.limiter import Grant, Limiter, Turn, Urgency
 from provisioner.ec2.rates import Rates
@@ -51,6 +52,9 @@ _LAST_CHANGES = frozenset({"DeleteTags"})
 # The last look before what cannot be undone. One that asks nobody (a ``def``) has decided when it
 # returns. One that has to wait (an ``async def``) holds nothing that others wait for.
 Gate = Callable[[], Awaitable[None] | None]
+
+_M_ARENA_MAX = -8  # malloc.h
+_ARENAS = 2
 
 _log = structlog.get_logger(__name__)
 
@@ -114,7 +118,7 @@ class Ec2Calls:
         Raises:
             StorageError: (INVALID_REQUEST) no region, or settings that boto3 refuses.
         """
-        arenas.share_heaps()
+        share_heaps()  # before the first thread starts
         find = partial(botocore_client.find_credentials, region)
         credentials = Credentials(find, tell=metrics.credentials.set)
         client = botocore_client.connect(
@@ -360,3 +364,23 @@ def _timed_out(action: str) -> Ec2Error:
         action=action,
         outcome=Outcome.NOTHING if errors.is_read(action) else Outcome.UNKNOWN,
     )
+
+
+def share_heaps() -> bool:
+    """Let all threads share two of glibc's heaps, as MALLOC_ARENA_MAX does.
+
+    glibc gives each thread a heap of its own and returns little of it, so 64 threads would hold on
+    to the memory of every long answer that they once parsed. Measured with 60 describes of 500
+    volumes: 47.7 MiB at the start, 82.5 MiB after, 62.0 MiB with two heaps (of 2,000 volumes kept
+    by the test itself).
+
+    Returns:
+        Whether the C library took it: False where it is not glibc.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # musl has no such heaps
+        return False
+    mallopt.argtypes = [ctypes.c_int, ctypes.c_int]
+    mallopt.restype = ctypes.c_int
+    return bool(mallopt(_M_ARENA_MAX, _ARENAS))

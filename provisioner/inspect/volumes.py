@@ -165,7 +165,7 @@ def _allowance(
         persistent_volume_uid=persistent_volume.uid,
         volume_id=volume_id,
     )
-    ledger = ledger.believed(now)
+    ledger = ledger.plausible(now)
     return Allowance(ledger.left(latest, now), ledger.more_at(latest, now))
 
 

@@ -142,7 +142,7 @@ class Informer(Generic[T]):
         self._asked += 1
         ticket = self._asked
         async with self._looking:
-            if ticket > max(self._proven, self._given_up):
+            while ticket > max(self._proven, self._given_up):
                 await self._answer()
             if ticket > self._proven and self._failure is not None:
                 raise self._failure.with_traceback(None)
@@ -156,7 +156,9 @@ class Informer(Generic[T]):
                 # Its log lines are not about whoever asked first.
                 look = self._look(asked)
                 await asyncio.get_running_loop().create_task(look, context=Context())
-            self._proven = max(self._proven, asked)
+            # Not if ``forget`` came between the end of that task and here: the cache is empty then.
+            if self.synced.is_set():
+                self._proven = max(self._proven, asked)
         except StorageError as failure:
             self._given_up, self._failure = asked, failure
         except TimeoutError:

@@ -22,6 +22,7 @@ import functools
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -252,47 +253,57 @@ class HeldLease:
         return record | {"acquireTime": now} if acquired else record
 
 
-class Leases:
-    """All leases of a role.
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """Which leases a process holds together, and how fast it gives them up. Times in seconds.
 
-    Times in seconds. A holder that cannot renew calls ``on_lost`` after ``renew_deadline_s``, well
-    before anybody else may take over after ``duration_s``. A call that takes longer than ``call_s``
-    has failed: it must leave time for others before the deadline.
+    Attributes:
+        namespace: of the leases.
+        names: in the order in which they are taken.
+        identity: of this process, unique.
+        duration_s: a lease that nobody renews for this long may be taken over.
+        renew_deadline_s: a holder that cannot renew for this long gives up, well before that.
+        retry_s: between two renewals, or two tries to take the leases.
+        complete_within_s: an incomplete set is given back after this long.
+        call_s: a call that takes longer has failed; several fit before the deadline.
     """
+
+    namespace: str
+    names: Sequence[str]
+    identity: str
+    duration_s: int = 15
+    renew_deadline_s: float = 10.0
+    retry_s: float = 5.0
+    complete_within_s: float = 30.0
+    call_s: float = 2.5
+
+
+class Leases:
+    """All leases of a role; ``on_lost`` is called when a holder could not renew them in time."""
 
     def __init__(
         self,
         client: KubeClient,
+        settings: LeaseSettings,
         *,
-        namespace: str,
-        names: Sequence[str],
-        identity: str,
         on_lost: Callable[[], None],
         metrics: SharedMetrics,
-        duration_s: int = 15,
-        renew_deadline_s: float = 10.0,
-        retry_s: float = 5.0,
-        complete_within_s: float = 30.0,
-        call_s: float = 2.5,
         clock: Callable[[], float] = boot_clock,
     ) -> None:
         self._leases = [
             HeldLease(
                 client,
-                namespace=namespace,
+                namespace=settings.namespace,
                 name=name,
-                identity=identity,
-                duration_s=duration_s,
+                identity=settings.identity,
+                duration_s=settings.duration_s,
                 clock=clock,
             )
-            for name in names
+            for name in settings.names
         ]
+        self._settings = settings
         self._on_lost = on_lost
         self._metrics = metrics
-        self._renew_deadline_s = renew_deadline_s
-        self._retry_s = retry_s
-        self._complete_within_s = complete_within_s
-        self._call_s = call_s
         self._clock = clock
         self._incomplete_since: float | None = None
         self._hurry = asyncio.Event()  # the next renewal cannot wait
@@ -349,17 +360,21 @@ class Leases:
 
     async def hold(self) -> None:
         """Renew until cancelled; calls ``on_lost`` and returns when that fails for too long."""
-        wait_s = self._retry_s
+        wait_s = self._settings.retry_s
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, min(wait_s, self._left_s()))):
                     await self._hurry.wait()
             self._hurry.clear()
             if self.held():
-                limit_s = min(self._call_s, self._left_s())
+                limit_s = min(self._settings.call_s, self._left_s())
                 renewals = (self._try(le, le.renew, limit_s) for le in self._leases)
                 renewed = await asyncio.gather(*renewals)
-                wait_s = self._retry_s if all(renewed) else min(self._retry_s, _RETRY_RENEWAL_S)
+                wait_s = (
+                    self._settings.retry_s
+                    if all(renewed)
+                    else min(self._settings.retry_s, _RETRY_RENEWAL_S)
+                )
             if not self.held():
                 self._metrics.leader.set(0)
                 log.error("lost a lease", leases=[le.name for le in self._leases if not le.ours])
@@ -386,28 +401,30 @@ class Leases:
     def _left_s(self) -> float:
         """Until the renewal deadline."""
         oldest = min(lease.renewed_at for lease in self._leases)
-        return oldest + self._renew_deadline_s - self._clock()
+        return oldest + self._settings.renew_deadline_s - self._clock()
 
     def _until_next_try_s(self) -> float:
         # Jitter, or replicas that collided once collide for ever.
-        retry_s = self._retry_s * random.uniform(1.0, 1.5)  # noqa: S311 -- no secret
+        retry_s = self._settings.retry_s * random.uniform(1.0, 1.5)  # noqa: S311 -- no secret
         expiry_s = max(lease.expires_in_s for lease in self._leases)
         return min(retry_s, expiry_s + _EXPIRED_S) if expiry_s else retry_s
 
     async def _take_all(self) -> bool:
         """Look at all at once, and renew those that are ours; then take the rest in order."""
         steps = ((lease, lease.renew if lease.ours else lease.look) for lease in self._leases)
-        tries = (self._try(lease, step, self._call_s) for lease, step in steps)
+        tries = (self._try(lease, step, self._settings.call_s) for lease, step in steps)
         answers = await asyncio.gather(*tries)
         for lease, answered in zip(self._leases, answers, strict=True):
             if not answered:
                 return False
-            if not lease.ours and not await self._try(lease, lease.take, self._call_s):
+            if not lease.ours and not await self._try(lease, lease.take, self._settings.call_s):
                 return False
         return self.held()
 
     async def _try_all(self, step: Callable[[HeldLease], Awaitable[bool]]) -> None:
-        tries = (self._try(le, functools.partial(step, le), self._call_s) for le in self._leases)
+        tries = (
+            self._try(le, functools.partial(step, le), self._settings.call_s) for le in self._leases
+        )
         await asyncio.gather(*tries)
 
     async def _give_back_if_stuck(self) -> None:
@@ -416,14 +433,14 @@ class Leases:
             self._incomplete_since = None
         elif self._incomplete_since is None:
             self._incomplete_since = now
-        elif now >= self._incomplete_since + self._complete_within_s:
+        elif now >= self._incomplete_since + self._settings.complete_within_s:
             log.warning(
-                "the set of leases stays incomplete; giving ours back",
+                "cannot get all leases; releasing those that are ours",
                 missing=[lease.name for lease in self._leases if not lease.ours],
                 renewed_by=sorted({lease.rival for lease in self._leases if lease.rival}),
             )
             await self.release()
-            await asyncio.sleep(self._retry_s * random.random())  # noqa: S311 -- no secret
+            await asyncio.sleep(self._settings.retry_s * random.random())  # noqa: S311 -- no secret
 
     def _is_stuck(self) -> bool:
         """Whether we hold some leases, and waiting for an expiry will not give us the rest."""

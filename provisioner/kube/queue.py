@@ -1,13 +1,13 @@
-"""A queue of keys with one worker per key and any number of keys at once.
+"""A queue of keys: one worker per key, any number of keys at once.
 
-A key that waits, for its next look or after a failure, is an entry with a timer: no task, no
-worker. So 1,000 volumes that wait for EC2 do not keep the next one from being looked at.
+A key that waits, for its next pass or after a failure, is an entry with a timer: no task, no
+worker. So 1,000 volumes that wait for EC2 do not hold up the next one.
 
 ::
 
     add() ──> ready ──> running ──> settled: forgotten
                ^           │
-               └─ timer <──┘ not before: the handler's own wish, or base * 2^failures
+               └─ timer <──┘ after the handler's ``Later``, or base * 2^failures
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import assert_never
 
 import structlog
 from structlog.contextvars import clear_contextvars
@@ -22,17 +23,16 @@ from structlog.contextvars import clear_contextvars
 from provisioner import clock
 from provisioner.metrics import SharedMetrics
 from provisioner.model.backoff import Backoff
-from provisioner.model.decision import Later, Next, Settled, WhenWoken
+from provisioner.model.decision import SETTLED, Later, Next, Settled, WhenWoken
 from provisioner.model.errors import RETRY_SOON, Reason, StorageError
 
-# float and None: as flows answered before ``Next``.
-Handler = Callable[[str], Awaitable[Next | float | None]]
+Handler = Callable[[str], Awaitable[Next]]
 
-# Tasks begun per pass of the event loop: 10,000 keys at the start neither hold up a lease's
-# renewal nor all have a task at once (most are settled at their first look).
+# Tasks started per turn of the event loop: 10,000 keys at the start neither hold up a lease's
+# renewal nor all have a task at once (most are settled in their first pass).
 _BATCH = 64
-# So many failures in a row may be woken at once by an event; afterwards an event counts only
-# base_s after the failure, or a handler that writes and fails would wake itself for ever.
+# After so many failures in a row an event wakes the key only base_s after the failure: otherwise a
+# handler that writes and fails would wake itself forever.
 _EAGER_FAILURES = 2
 
 log = structlog.get_logger(__name__)
@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Entry:
-    """A key that is known. Waiting: has a timer. Ready or running: has none."""
+    """A known key. It has a timer while it waits, none while it is ready or running."""
 
     failures: int = 0
     floor: float = 0.0  # loop time before which an event does not wake it
@@ -53,11 +53,11 @@ class _Entry:
 class KeyedQueue:
     """Runs ``handler(key)`` for each key that was added, never twice at once for one key.
 
-    The handler returns when its key is next. A ``StorageError`` is logged in one line and tried
-    again after ``base_s * 2^n`` with jitter: at most ``cap_s``, at most ``outage_cap_s`` for the
-    reasons in ``soon`` (by default, nobody refused but somebody was away), at least the error's
-    ``retry_after_s``. Anything else the same, with a traceback.
-    What the handler binds with ``bind_contextvars`` is in the log lines about its key, only there.
+    The handler's answer says when its key is next. After a ``StorageError``, which is logged in one
+    line, the key is retried after ``base_s * 2^n`` with jitter: at most ``cap_s``, at most
+    ``outage_cap_s`` for the reasons in ``soon``, at least the error's ``retry_after_s``. Any other
+    exception is handled in the same way, with a traceback.
+    What the handler binds with ``bind_contextvars`` appears in the log lines of its key only.
 
     Attributes:
         name: the flow, in logs and metrics.
@@ -101,10 +101,10 @@ class KeyedQueue:
         return len(self._entries)
 
     def add(self, key: str, *, after_s: float = 0.0) -> None:
-        """Have a key looked at; an earlier look wins over a later one.
+        """Have the handler run for a key; an earlier run wins over a later one.
 
-        While its handler runs, any number of calls lead to one more run. A waiting key is woken;
-        its count of failures stays until it succeeds.
+        While the handler runs for it, any number of calls lead to one more run. A waiting key is
+        woken; its count of failures stays until it succeeds.
         """
         if not self._wanted(key):
             return
@@ -120,7 +120,7 @@ class KeyedQueue:
             self._schedule(key, entry, max(due, entry.floor))
 
     async def run(self) -> None:
-        """Work until cancelled, or until ``drain`` has finished; owns every task it starts."""
+        """Work until cancelled, or until ``drain`` has finished. Owns every task it starts."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             try:
@@ -136,7 +136,7 @@ class KeyedQueue:
         return self._running > 0
 
     def narrow(self, wanted: Callable[[str], bool]) -> None:
-        """From now on take no work but on the keys that are wanted at that moment."""
+        """From now on, work only on keys that are wanted at that moment."""
         self._wanted = wanted
         for key, entry in list(self._entries.items()):
             if not entry.running and not wanted(key):
@@ -146,10 +146,10 @@ class KeyedQueue:
         self._ready = deque(key for key in self._ready if key in self._entries)
 
     async def drain(self, timeout_s: float) -> bool:
-        """Take no more work and wait for the handlers that are running.
+        """Start no more handlers and wait for those that run.
 
         Returns:
-            Whether all have ended; those that have not are cancelled with ``run``.
+            Whether all have ended; the others are cancelled with ``run``.
         """
         self.narrow(_nothing)
         try:
@@ -200,31 +200,37 @@ class KeyedQueue:
 
     async def _work(self, key: str) -> None:
         entry = self._entries[key]
-        wait_s: float | None = None
-        clear_contextvars()  # those of whoever added the key
+        answer: Next = SETTLED
+        clear_contextvars()  # they are those of the code that added the key
         try:
-            wait_s = _seconds(await self._handler(key))
+            answer = await self._handler(key)
             entry.failures = 0
             entry.floor = 0.0
         except Exception as exc:
-            wait_s = self._failed(key, entry, exc)
+            answer = self._failed(key, entry, exc)
         except asyncio.CancelledError as exc:
             task = asyncio.current_task()
             if self._group is None or (task is not None and task.cancelling()):
                 del self._entries[key]
                 raise
             # Something that the handler waited for was cancelled, not the handler.
-            wait_s = self._failed(key, entry, exc)
+            answer = self._failed(key, entry, exc)
         finally:
             self._running -= 1
             entry.running = False
             if self._running == 0:
                 self._idle.set()
-        self._next(key, entry, wait_s)
+        self._next(key, entry, answer)
 
-    def _next(self, key: str, entry: _Entry, wait_s: float | None) -> None:
-        now = clock.now_s()
-        dues = [] if wait_s is None else [now + wait_s]
+    def _next(self, key: str, entry: _Entry, answer: Next) -> None:
+        dues = []
+        match answer:
+            case Later(seconds=seconds):
+                dues.append(clock.now_s() + seconds)
+            case WhenWoken() | Settled():
+                pass
+            case _:
+                assert_never(answer)
         if entry.again is not None:
             dues.append(max(entry.again, entry.floor))
             entry.again = None
@@ -233,8 +239,8 @@ class KeyedQueue:
         else:
             del self._entries[key]
 
-    def _failed(self, key: str, entry: _Entry, exc: BaseException) -> float:
-        """Log and count a failure; the seconds until the next try."""
+    def _failed(self, key: str, entry: _Entry, exc: BaseException) -> Later:
+        """Log and count a failure; when to retry."""
         outage = isinstance(exc, StorageError) and exc.reason in self._soon
         backoff = self._outage_backoff if outage else self._backoff
         wait_s = backoff.jittered_s(entry.failures, self._random())
@@ -261,17 +267,7 @@ class KeyedQueue:
         if entry.failures > _EAGER_FAILURES:
             now = clock.now_s()
             entry.floor = now + min(wait_s, self._base_s)
-        return wait_s
-
-
-def _seconds(after: Next | float | None) -> float | None:
-    match after:
-        case Later(seconds):
-            return seconds
-        case WhenWoken() | Settled():
-            return None
-        case _:
-            return after
+        return Later(wait_s)
 
 
 def _everything(_: str) -> bool:

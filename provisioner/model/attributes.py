@@ -74,7 +74,7 @@ def parse(raw: Mapping[str, str]) -> Attributes:
             _take(given, name, raw[name])
     both = sorted({template.key for template in templates} & set(deleted))
     if both:
-        raise ValueError(f"tag {both[0]!r} is to be written and to be deleted; keep one")
+        raise ValueError(f"tag {both[0]!r} is both set and deleted; keep one")
     return _checked(_read(given), templates, tuple(deleted))
 
 
@@ -130,7 +130,7 @@ def _named(name: str, text: str, parser: Callable[[str], Any]) -> Any:
 
 def _deleted_tag(text: str) -> str:
     if "=" in text:
-        raise RefusedHereError("names a tag to delete, whose key cannot have a =")
+        raise RefusedHereError("must be the key of a tag to delete, which cannot contain =")
     return tags.parse(f"{text}=").key
 
 

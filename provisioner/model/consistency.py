@@ -1,7 +1,7 @@
-"""How long EC2 may describe the world as it was, and how often that is looked at meanwhile.
+"""How long EC2 may describe the world as it was, and how often to look meanwhile.
 
-Source: EC2 developer guide "Eventual consistency" and "Ensuring idempotency", which name no
-bound; a minute is our choice.
+Source: EC2 developer guide "Eventual consistency" and "Ensuring idempotency", which name no bound;
+a minute is our choice.
 """
 
 CONSISTENCY_S = 60.0

@@ -14,13 +14,11 @@ from typing import Any
 
 from provisioner.model import tags
 from provisioner.model.errors import RefusedHereError, retold
+from provisioner.model.file_systems import FILE_SYSTEMS, WINDOWS_FILE_SYSTEM
 from provisioner.model.tag_template import TagTemplate
 from provisioner.model.tags import TAG_PREFIX
 from provisioner.model.volume_type import DEFAULT_TYPE, LARGEST_NUMBER, VOLUME_TYPES
 
-FILE_SYSTEMS = ("ext4", "ext3", "xfs")
-DEFAULT_FILE_SYSTEM = "ext4"
-OF_WINDOWS = "ntfs"
 FILE_SYSTEM_KEY = "csi.storage.k8s.io/fstype"
 TAG_ROW = f"{TAG_PREFIX}_N"
 # What external-provisioner 6.3 knows under its reserved prefix; pkg/controller/controller.go.
@@ -106,7 +104,7 @@ def file_system(text: str) -> str | None:
     The stock driver makes volumes for any text; raw devices of them work.
     """
     lowered = text.strip().lower()
-    if lowered == OF_WINDOWS:
+    if lowered == WINDOWS_FILE_SYSTEM:
         raise RefusedHereError(
             "is for Windows nodes, whose volumes nothing here can format or mount; use "
             f"{', '.join(FILE_SYSTEMS)}, or aws-ebs-csi-driver for claims of Windows pods"

@@ -252,17 +252,17 @@ async def _nodes_of_a_class(controller: Controller) -> None:
     read_class = read(storage_class)
     assert isinstance(read_class, ReadClass)
     waiting = WaitingPods(cast("KubeClient", None), caches, DRIVER)
-    homes = waiting.homes(read_class)
+    eligible_nodes = waiting.eligible_nodes(read_class)
     await asyncio.sleep(0)
     some = next(iter(caches.nodes.values()))
     waiting._node_changed(some, None)
-    again = waiting.homes(read_class)
-    assert len(homes) == len(again) == len(caches.nodes.values())
+    again = waiting.eligible_nodes(read_class)
+    assert len(eligible_nodes) == len(again) == len(caches.nodes.values())
     await asyncio.sleep(0)
     selector = {"kubernetes.io/hostname": "nowhere"}
     pod = {"metadata": {"name": "p", "namespace": "n"}, "spec": {"nodeSelector": selector}}
     narrow = wire.decode_object(PODS, json.dumps(pod).encode())
-    places(Consumers((narrow,), homes))
+    places(Consumers((narrow,), eligible_nodes))
 
 
 async def _deleted(cluster: Cluster, calls: Ec2Calls, alone_s: float) -> None:

@@ -54,9 +54,9 @@ def test_a_volume_that_has_fewer_than_were_planned_is_told_of_whatever_is_known(
 
     assert text is not None
     assert text.startswith(
-        "the class asks for 90000 IOPS for the gp3 volume of 1000 GiB, it gets 16000: "
+        "the class requests 90000 IOPS for the gp3 volume of 1000 GiB, but it gets 16000: "
     )
-    assert ("a process before this one" in text) is (ceiling != 16_000)
+    assert ("an earlier process" in text) is (ceiling != 16_000)
     assert told(fitted, "gp3", 1_000, has=90_000) is None
     assert (told(fitted, "gp3", 1_000) is None) is (ceiling is None)
 
@@ -66,12 +66,12 @@ def test_a_user_reads_what_was_asked_what_was_given_and_the_limit():
     small = told(fit("io1", 10, 5_000, raises_to_minimum=False, ceiling=64_000), "io1", 10)
 
     assert over == (
-        "the class asks for 90000 IOPS for the gp3 volume of 1000 GiB, it gets 80000: "
-        "EC2 gives volumes of type gp3 at most 80000 IOPS in this region"
+        "the class requests 90000 IOPS for the gp3 volume of 1000 GiB, but it gets 80000: "
+        "EC2 allows volumes of type gp3 at most 80000 IOPS in this region"
     )
     assert small == (
-        "the class asks for 5000 IOPS for the io1 volume of 10 GiB, it gets 500: "
-        "volumes of type io1 have at most 50 IOPS for each GiB"
+        "the class requests 5000 IOPS for the io1 volume of 10 GiB, but it gets 500: "
+        "volumes of type io1 have at most 50 IOPS per GiB"
     )
 
 

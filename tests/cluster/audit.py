@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
 from collections.abc import Iterable, Iterator
@@ -10,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import yaml
 
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.up import Sandbox
+from tests.cluster.background import Background
 from tests.cluster.replicas import eventually
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -26,6 +29,21 @@ ACCOUNTS = (CONTROLLER, WEBHOOK, NODE)
 Right = tuple[str, str, str]
 # A right, the namespace and the name.
 Answered = tuple[Right, str, str]
+
+
+def audited(config: pytest.Config) -> Iterator[Background]:
+    """A sandbox with six nodes in three zones, EC2 without latency, no controller yet.
+
+    At its end it writes down for ``test_rights`` what was used of the manifests' rights.
+    """
+    start = Sandbox.start(nodes=6, zones=3, latency="none", throttle="none", controller=False)
+    with Background(start) as running:
+        yield running
+        folder = config.getoption("--used-rights")
+        sandbox = running.sandbox
+        if folder is not None and sandbox.controller_kubeconfig is not None:
+            asyncio.run(written(sandbox, sandbox.controller_kubeconfig))
+            keep(uses_of(sandbox), folder)
 
 
 def granted(rbac: Path) -> set[Right]:

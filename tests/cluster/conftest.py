@@ -37,15 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def background(pytestconfig: pytest.Config) -> Iterator[Background]:
-    """The session's sandbox: six nodes in three zones, EC2 without latency, no controller yet."""
-    start = Sandbox.start(nodes=6, zones=3, latency="none", throttle="none", controller=False)
-    with Background(start) as running:
-        yield running
-        folder = pytestconfig.getoption("--used-rights")
-        sandbox = running.sandbox
-        if folder is not None and sandbox.controller_kubeconfig is not None:
-            asyncio.run(audit.written(sandbox, sandbox.controller_kubeconfig))
-            audit.keep(audit.uses_of(sandbox), folder)
+    """The session's sandbox."""
+    yield from audit.audited(pytestconfig)
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 # How long a controller looks before it believes that EC2 has not done what it was asked: a minute
 # for the real one. This one shows everything after ``walk_world.DELAYS``, and stories are many.
 BELIEVES_AFTER_S = 12.0
-_BELIEFS = frozenset({"CONSISTENCY_S", "IN_DOUBT_S"})
+_BELIEFS = frozenset({"CONSISTENCY_S"})
 BEFORE, AFTER, LOST = "dies before the send", "dies before the reply", "loses the reply"
 _EC2_READS = ("Describe", "Get", "List")
 _NAMES = ("ClientToken", "VolumeId", "SnapshotId", "SourceVolumeId")

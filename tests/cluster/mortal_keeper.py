@@ -1,7 +1,7 @@
 """A replica that keeps its certificates and answers every review, and dies at one numbered request.
 
 ``python -m tests.cluster.mortal_keeper`` imports the product once and then forks a child for each
-order on its standard input. A child is the product's ``Keeper`` and its ``Contexts`` on a real
+order on its standard input. A child is the product's ``Rotation`` and its ``Contexts`` on a real
 wire; of the rest of the webhook it has only an answer, "yes", on a connection that it then closes,
 so that every review is a handshake of its own.
 """
@@ -26,10 +26,11 @@ from provisioner import logs
 from provisioner.kube.client import KubeClient, Transport
 from provisioner.kube.credentials import Credentials
 from provisioner.kube.failures import Attempt
-from webhook.certificates.flow import Keeper
+from webhook.certificates.flow import Rotation
 from webhook.certificates.issuing import Names
 from webhook.certificates.rotation_rules import Waits
 from webhook.certificates.tls import Contexts
+from webhook.certificates.tls_secret import TlsSecret
 from webhook.certificates.webhook_configurations import Configurations
 from webhook.metrics import WebhookMetrics
 from webhook.model import review
@@ -98,25 +99,23 @@ async def live(order: Order) -> None:
     contexts, off = Contexts(), timedelta(seconds=order.off_s)
     async with KubeClient(MortalTransport(credentials, order)) as client:
         configurations = Configurations(client, name=order.registration)
-        keeper = Keeper(
-            client,
+        rotation = Rotation(
+            TlsSecret(client, namespace=order.namespace, name=order.secret),
             contexts,
             WebhookMetrics(),
-            namespace=order.namespace,
-            secret=order.secret,
             names=Names(dns=tuple(order.dns), ips=("127.0.0.1",)),
             registration=configurations if order.registration else None,
             waits=Waits(**order.waits),
             now=lambda: datetime.now(UTC) + off,
         )
-        keeping = asyncio.create_task(keeper.run())
+        keeping = asyncio.create_task(rotation.run())
         runner = web.AppRunner(_answering(), access_log=None)
         await runner.setup()
         site = web.TCPSite(
             runner, "127.0.0.1", order.port, ssl_context=contexts.front, reuse_port=True
         )
         # Only now: where two share a port, the one that has no certificate must get no connection.
-        await keeper.ready.wait()
+        await rotation.ready.wait()
         await site.start()
         _note(order.ready)
         await keeping

@@ -21,6 +21,8 @@ from tests.cluster.cluster import (
     Json,
 )
 
+_PASSING = {404, 409, 429, 500, 503, 504}
+"""Gone already, changed by somebody else meanwhile, or a server that is busy."""
 LEAVING_S = 60.0
 """After an outage the controller manager itself needs half a minute to let go of claims."""
 
@@ -124,9 +126,21 @@ class Place:
 
     async def remove(self, path: str) -> None:
         """Delete an object and wait until it is gone."""
-        with contextlib.suppress(ApiError):
+
+        async def gone() -> bool:
+            found = await self.cluster.get(path)
+            if found is not None and "deletionTimestamp" not in found["metadata"]:
+                await self._delete(path)
+            return found is None
+
+        await self.cluster.until(f"{path} is gone", gone)
+
+    async def _delete(self, path: str) -> None:
+        try:
             await self.api.delete(path)
-        await self.is_gone(path)
+        except ApiError as error:
+            if error.status not in _PASSING:
+                raise
 
     async def is_gone(self, path: str, timeout_s: float = PATIENCE_S) -> None:
         async def gone() -> bool:

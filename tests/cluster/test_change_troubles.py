@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from provisioner.model.budget import IN_DOUBT_S, Ledger, Start
+from provisioner.model.budget import Ledger, Start
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.names import MODIFICATIONS
 from tests.cluster import calm, growing
 from tests.cluster.cluster import PVS, Cluster, Json
@@ -193,7 +194,7 @@ async def test_a_note_of_what_was_never_sent_costs_a_minute_and_no_modification(
     await growing.ask(place, "24Gi")
     await growing.has_size(place, "24Gi", timeout_s=SLOWLY_S)
 
-    assert datetime.now(UTC) - noted_at > timedelta(seconds=IN_DOUBT_S)
+    assert datetime.now(UTC) - noted_at > timedelta(seconds=CONSISTENCY_S)
     assert await growing.modifies(place, volume_id) == [{"Size": "24"}]
     noted = (await place.api.get(path))["metadata"]["annotations"][MODIFICATIONS]
     found = Ledger.read(noted, persistent_volume_uid=uid, volume_id=volume_id)

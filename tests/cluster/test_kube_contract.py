@@ -14,7 +14,7 @@ from provisioner.kube import informer as informer_module
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.kube.informer import Informer
-from provisioner.kube.lease import LEASES, Leases
+from provisioner.kube.lease import LEASES, Leases, LeaseSettings
 from provisioner.kube.resources import ATTACHMENTS, CLAIMS, PERSISTENT_VOLUMES, Resource
 from provisioner.metrics import Metrics
 from provisioner.model.claim import Claim
@@ -296,12 +296,9 @@ async def test_leases_are_handed_over(client: KubeClient, namespace: str) -> Non
     def replica(identity: str) -> Leases:
         return Leases(
             client,
-            namespace=namespace,
-            names=names,
-            identity=identity,
+            LeaseSettings(namespace=namespace, names=names, identity=identity, retry_s=0.1),
             on_lost=lambda: pytest.fail("lost a lease"),
             metrics=Metrics(),
-            retry_s=0.1,
         )
 
     first, second = replica("first"), replica("second")

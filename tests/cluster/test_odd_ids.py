@@ -49,7 +49,7 @@ async def refused(cluster: Cluster, handle: str) -> dict[str, Any]:
     async def told() -> dict[str, Any] | None:
         for each in (await cluster.api.get(ATTACHMENTS))["items"]:
             said = each.get("status", {}).get("attachError", {}).get("message", "")
-            if f"{handle!r}, which is no EBS volume" in said:
+            if f"{handle!r}, which is not an EBS volume" in said:
                 return dict(each)
         return None
 
@@ -88,7 +88,7 @@ async def test_a_snapshot_becomes_ready_beside_one_that_is_none(cluster: Cluster
             await copies.ready(place, "monday")
             await place.remove(f"{snapshots_of(place)}/monday")
         given = await cluster.until("a refusal of the given one", lambda: given_error(place))
-        assert "'snapshot-0typo', which is no EBS snapshot" in given
+        assert "'snapshot-0typo', which is not an EBS snapshot" in given
         await place.remove(f"{snapshots_of(place)}/given")
         await place.remove(f"{CONTENTS}/{place.name}")
 

@@ -1,6 +1,6 @@
 """The demo's chapters of real nodes, told as ``sandbox demo`` tells them, after the one they need.
 
-``test_rights`` tells all the others.
+``test_demo_rights`` tells all the others.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ async def test_a_snapshot_that_ec2_does_not_make_fast_is_ready_all_the_same(plac
         content = await copies.ready(place)
         snapshot_id = content["status"]["snapshotHandle"]
 
-        await told(place, "QuotaExceeded", "volumes can be made of the snapshot")
+        await told(place, "QuotaExceeded", "volumes can be created from the snapshot")
         user = await place.api.get(f"{snapshots_of(place)}/monday")
         assert user["status"].get("error") is None
         asked = await place.cluster.calls(snapshot_id, "EnableFastSnapshotRestores")
@@ -243,7 +243,7 @@ async def test_a_content_whose_class_is_gone_is_told(place: Place):
 
     async def told_there() -> bool:
         status = (await place.api.get(f"{CONTENTS}/{name}")).get("status") or {}
-        told = f"volumesnapshotclass {place.name} does not exist"
+        told = f"VolumeSnapshotClass {place.name} does not exist"
         return told in (status.get("error") or {}).get("message", "")
 
     await place.cluster.until("the content says so", told_there)

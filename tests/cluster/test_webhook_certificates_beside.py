@@ -24,7 +24,7 @@ DUE, FRESH = issued(70), issued()
 async def an_account_with_rights_by_name(
     background: Background, api: Api, namespace: str, keep: Keep
 ) -> str:
-    """A kubeconfig with the rights of manifests/webhook/rbac.yaml to what is the keeper's."""
+    """A kubeconfig with the rights of manifests/webhook/rbac.yaml to what the certificates need."""
     verbs = ["get", "list", "watch", "patch"]
 
     def rule(group: str, *resources: str) -> Json:

@@ -6,13 +6,15 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
 
 from provisioner.controller.attaching.flow import Attacher
-from provisioner.controller.attaching.initialization import DataWaits
 from provisioner.controller.shared.caches import Caches
+from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.settings import Settings
 from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.modifications import Modifications
@@ -20,7 +22,6 @@ from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher, Watchers
 from provisioner.kube.client import KubeClient
-from provisioner.kube.events import EventRecorder
 from provisioner.kube.resources import ATTACHMENTS
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import NODE_ID, Attachment, AttachmentError, AttachmentStatus
@@ -73,16 +74,18 @@ class AttachWorld:
         )
         self.arrivals, self.events = watchers.initializations, Events()
         self.ec2 = Attachments(self.cloud, clock=clock)
-        self.attacher = Attacher(
-            driver=DRIVER,
+        services = SimpleNamespace(
+            settings=Settings(driver=DRIVER),
             client=kube,
             caches=self.caches,
-            attachments=self.ec2,
+            instances=self.ec2,
             watcher=self.watcher,
-            data=DataWaits(self.arrivals, cast("EventRecorder", self.events)),
+            watchers=watchers,
+            events=self.events,
             unclaimed=UnclaimedTags(volumes, self.caches, cluster_id=""),
             metrics=metrics,
         )
+        self.attacher = Attacher(cast("Services", services))
         self.attacher.queue._random = lambda: 1.0  # the longest waits after a failure
 
     @asynccontextmanager

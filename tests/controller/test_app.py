@@ -13,7 +13,7 @@ from provisioner.controller.app import Controller
 from provisioner.controller.ownership.own_cloud import Unfit
 from provisioner.controller.shared.settings import Settings
 from provisioner.kube.client import KubeClient
-from provisioner.kube.lease import Lease, Leases, LeaseSpec
+from provisioner.kube.lease import Lease, Leases, LeaseSettings, LeaseSpec
 from provisioner.metrics import Metrics
 from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.meta import ObjectMeta
@@ -90,9 +90,7 @@ class Process:
 def leases_of(process: Process, identity: str, clock: Clock) -> Leases:
     return Leases(
         cast("KubeClient", process.api),
-        namespace="kube-system",
-        names=NAMES,
-        identity=identity,
+        LeaseSettings(namespace="kube-system", names=NAMES, identity=identity),
         on_lost=process.lost.set,
         metrics=Metrics(),
         clock=clock,
@@ -192,7 +190,7 @@ def test_a_leader_without_credentials_gives_the_leases_to_one_that_has_some(
     took_s, message = in_virtual_time(story)
 
     assert took_s < 60 + 5 + 60 + 15  # patience, a look, its caches, a try
-    assert "leads no more: no AWS credentials" in message
+    assert "stops leading: no AWS credentials" in message
 
 
 def test_where_no_replica_has_credentials_none_takes_the_leases(monkeypatch: pytest.MonkeyPatch):

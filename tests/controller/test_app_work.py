@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from provisioner.controller.app import Controller
 from provisioner.controller.shared.settings import Settings
 from provisioner.kube.client import KubeClient
-from provisioner.kube.lease import Leases
+from provisioner.kube.lease import Leases, LeaseSettings
 from provisioner.metrics import Metrics
 from provisioner.model.consistency import CONSISTENCY_S
 from tests.builders import INSTANCE, VOLUME
@@ -36,15 +36,16 @@ class ControllerWorld(AttachWorld):
         self.controller = Controller(Settings(), client, lease_client, self.cloud, metrics)
         self.controller.leases = Leases(
             lease_client,
-            namespace="kube-system",
-            names=NAMES,
-            identity="me",
+            LeaseSettings(namespace="kube-system", names=NAMES, identity="me"),
             on_lost=asyncio.Event().set,
             metrics=metrics,
             clock=clock,
         )
         self.caches, self.attacher = self.controller.caches, self.controller.attacher
-        self.watcher, self.ec2 = self.controller.watcher, self.controller.instances
+        self.watcher, self.ec2 = (
+            self.controller.services.watcher,
+            self.controller.services.instances,
+        )
         monkeypatch.setattr(self.watcher, "_clock", clock)
         monkeypatch.setattr(self.watcher, "_looked_at", clock())
         monkeypatch.setattr(self.ec2._instances, "_clock", clock)

@@ -13,7 +13,6 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from provisioner.controller.attaching.flow import Attacher
-from provisioner.controller.attaching.initialization import DataWaits
 from provisioner.controller.deleting.flow import Deleter
 from provisioner.controller.deleting.orphans import OrphanSweep
 from provisioner.controller.provisioning.flow import Provisioner
@@ -28,7 +27,6 @@ from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
 from provisioner.kube.client import KubeClient
-from provisioner.kube.events import EventRecorder
 from provisioner.metrics import Metrics
 from provisioner.model.claim import Claim
 from provisioner.model.errors import KubeError, Reason
@@ -80,36 +78,27 @@ class Flows:
         self.caches.attachments._store.apply(an_attachment("csi-1", persistent_volume="pv-1"))
         watcher = Watcher(volumes, metrics=self.metrics)
         unclaimed = UnclaimedTags(volumes, self.caches, cluster_id="")
-        shared: Any = {
-            "client": kube,
-            "caches": self.caches,
-            "unclaimed": unclaimed,
-            "metrics": self.metrics,
-        }
-        events = cast("EventRecorder", self.events)
-        services = SimpleNamespace(
-            settings=Settings(),
+        initializations = Watcher[Initialization](cast("Any", None), metrics=self.metrics)
+        found = SimpleNamespace(
+            settings=Settings(driver=DRIVER),
+            client=kube,
+            caches=self.caches,
+            unclaimed=unclaimed,
+            metrics=self.metrics,
+            instances=Attachments(cast("Ec2Calls", None)),
+            watchers=SimpleNamespace(initializations=initializations),
             volumes=volumes,
             lookups=NameLookUps(volumes),
             volume_reads=VolumeReads(volumes),
             snapshots=Snapshots(cast("Ec2Calls", None)),
             zone_names=ZoneNames(cast("Ec2Calls", None)),
             watcher=watcher,
-            events=events,
-            **shared,
+            events=self.events,
         )
-        self.provisioner = Provisioner(cast("Services", services), identity="test")
-        self.deleter = Deleter(driver=DRIVER, volumes=volumes, events=events, **shared)
-        ec2 = Attachments(cast("Ec2Calls", None))
-        self.attacher = Attacher(
-            driver=DRIVER,
-            attachments=ec2,
-            watcher=watcher,
-            data=DataWaits(
-                Watcher[Initialization](cast("Any", None), metrics=self.metrics), events
-            ),
-            **shared,
-        )
+        services = cast("Services", found)
+        self.provisioner = Provisioner(services, identity="test")
+        self.deleter = Deleter(services)
+        self.attacher = Attacher(services)
 
 
 @asynccontextmanager
@@ -191,15 +180,15 @@ async def test_a_settled_refusal_is_one_line_and_one_count():
 
 async def sweeps_that_end_at_once(**options: Any) -> list[str]:
     flows: Any = None
-    sweep = OrphanSweep(
+    services: Any = SimpleNamespace(
         settings=Settings(**options),
         client=flows,
         volumes=flows,
         unclaimed=flows,
         caches=flows,
-        creations=flows,
         metrics=Metrics(),
     )
+    sweep = OrphanSweep(services, creations=flows)
     async with logged() as entries:
         await sweep.run()
     return [entry["event"] for entry in entries]

@@ -366,3 +366,24 @@ def test_who_asks_a_cache_that_is_forgotten_meanwhile_is_answered_by_its_next_li
         assert len(informer.values()) == MANY
 
     told(story, Behind(), objects=MANY)
+
+
+def test_a_cache_that_is_forgotten_as_an_answer_arrives_is_not_taken_for_complete() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        look = informer._look
+        forgotten: list[asyncio.Task[None]] = []
+
+        async def look_and_forget(ticket: int) -> None:
+            await look(ticket)
+            if not forgotten:  # runs in the pass of the loop that ends this task
+                forgotten.append(asyncio.create_task(informer.forget()))
+
+        informer._look = look_and_forget  # type: ignore[method-assign]
+        api.put(PERSISTENT_VOLUMES, a_persistent_volume("new"))
+
+        await informer.catch_up()
+
+        assert forgotten[0].done()
+        assert len(informer.values()) == MANY + 1
+
+    told(story, Behind(lag_s=0.05), objects=MANY)

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from provisioner.kube.client import KubeClient
-from provisioner.kube.lease import Leases
+from provisioner.kube.lease import Leases, LeaseSettings
 from provisioner.metrics import Metrics
 from tests.kube.apiserver import ApiServer, Hang, Reply, status
 from tests.kube.leases import (
@@ -50,15 +50,17 @@ def make(client: KubeClient, metrics: Metrics, clock: Clock, lost: asyncio.Event
     ) -> Leases:
         return Leases(
             client,
-            namespace="kube-system",
-            names=NAMES,
-            identity=identity,
+            LeaseSettings(
+                namespace="kube-system",
+                names=NAMES,
+                identity=identity,
+                retry_s=0.02,
+                complete_within_s=complete_within_s,
+                call_s=call_s,
+            ),
             on_lost=lost.set,
             metrics=metrics,
             clock=clock,
-            retry_s=0.02,
-            complete_within_s=complete_within_s,
-            call_s=call_s,
         )
 
     return build

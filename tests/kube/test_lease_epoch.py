@@ -9,7 +9,7 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from provisioner.kube.client import KubeClient
-from provisioner.kube.lease import Leases
+from provisioner.kube.lease import Leases, LeaseSettings
 from provisioner.metrics import Metrics
 from provisioner.model.leadership import Epoch
 from provisioner.model.names import LED_SINCE
@@ -36,13 +36,10 @@ def make(client: KubeClient, metrics: Metrics, clock: Clock) -> Make:
     def build(identity: str, *, retry_s: float = 0.02) -> Leases:
         return Leases(
             client,
-            namespace="kube-system",
-            names=NAMES,
-            identity=identity,
+            LeaseSettings(namespace="kube-system", names=NAMES, identity=identity, retry_s=retry_s),
             on_lost=lambda: None,
             metrics=metrics,
             clock=clock,
-            retry_s=retry_s,
         )
 
     return build

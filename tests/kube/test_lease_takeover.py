@@ -7,7 +7,7 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from provisioner.kube.client import KubeClient
-from provisioner.kube.lease import Leases
+from provisioner.kube.lease import Leases, LeaseSettings
 from provisioner.metrics import Metrics
 from tests.kube.apiserver import ApiServer, status
 from tests.kube.leases import BASE, Clock, Cluster, Eventually, background, looked_twice
@@ -35,14 +35,12 @@ def another(
 ) -> Leases:
     return Leases(
         client,
-        namespace="kube-system",
-        names=NAMES,
-        identity=identity,
+        LeaseSettings(
+            namespace="kube-system", names=NAMES, identity=identity, retry_s=0.02, call_s=3.0
+        ),
         on_lost=lambda: None,
         metrics=metrics,
         clock=clock,
-        retry_s=0.02,
-        call_s=3.0,
     )
 
 
@@ -109,7 +107,7 @@ async def test_leases_are_given_back_while_somebody_else_renews_the_last(
             cluster.put("four", holderIdentity="", leaseDurationSeconds=1)
             await eventually(lambda: cluster.holders() == ["me"] * 4)
 
-    given_back = next(line for line in logs if "giving ours back" in line["event"])
+    given_back = next(line for line in logs if "releasing those that are ours" in line["event"])
     assert given_back["missing"] == ["four"]
     assert given_back["renewed_by"] == ["stock"]
     assert waited_s >= 30

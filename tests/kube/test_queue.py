@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 
 from provisioner.kube.queue import KeyedQueue
 from provisioner.metrics import Metrics
+from provisioner.model.decision import SETTLED, Later, Next
 from provisioner.model.errors import KubeError, Reason
 
 Eventually = Callable[[Callable[[], object]], Awaitable[None]]
@@ -17,7 +18,7 @@ REFUSED = KubeError(Reason.CONFLICT, "changed meanwhile")
 class Recorder:
     """A handler whose calls are noted and whose ends the test may hold back."""
 
-    def __init__(self, *results: float | BaseException | None) -> None:
+    def __init__(self, *results: Next | BaseException) -> None:
         self.calls: list[str] = []
         self.times: list[float] = []
         self.now = 0
@@ -26,7 +27,7 @@ class Recorder:
         self.gate.set()
         self._results = list(results)
 
-    async def __call__(self, key: str) -> float | None:
+    async def __call__(self, key: str) -> Next:
         self.calls.append(key)
         self.times.append(asyncio.get_running_loop().time())
         self.now += 1
@@ -35,7 +36,7 @@ class Recorder:
             await self.gate.wait()
         finally:
             self.now -= 1
-        result = self._results.pop(0) if self._results else None
+        result = self._results.pop(0) if self._results else SETTLED
         if isinstance(result, BaseException):
             raise result
         return result
@@ -100,7 +101,7 @@ async def test_additions_before_a_key_runs_collapse(
 
 
 async def test_a_handler_says_when_to_look_again(metrics: Metrics, eventually: Eventually) -> None:
-    handler = Recorder(0.02, None)
+    handler = Recorder(Later(0.02))
     queue = a_queue(handler, metrics)
     async with running(queue):
         queue.add("a")
@@ -110,7 +111,7 @@ async def test_a_handler_says_when_to_look_again(metrics: Metrics, eventually: E
 
 
 async def test_a_waiting_key_has_no_task(metrics: Metrics, eventually: Eventually) -> None:
-    handler = Recorder(60.0, REFUSED)
+    handler = Recorder(Later(60.0), REFUSED)
     queue = a_queue(handler, metrics, base_s=60)
     async with running(queue):
         before = len(asyncio.all_tasks())
@@ -123,7 +124,7 @@ async def test_a_waiting_key_has_no_task(metrics: Metrics, eventually: Eventuall
 
 
 async def test_an_event_wakes_a_waiting_key(metrics: Metrics, eventually: Eventually) -> None:
-    handler = Recorder(60.0, REFUSED)
+    handler = Recorder(Later(60.0), REFUSED)
     queue = a_queue(handler, metrics, base_s=60)
     async with running(queue):
         queue.add("a")
@@ -175,7 +176,7 @@ async def test_an_outage_is_waited_for_in_shorter_steps_than_a_refusal(
 
 
 async def test_a_success_ends_the_backoff(metrics: Metrics, eventually: Eventually) -> None:
-    handler = Recorder(REFUSED, REFUSED, REFUSED, None, REFUSED)
+    handler = Recorder(REFUSED, REFUSED, REFUSED, SETTLED, REFUSED)
     queue = a_queue(handler, metrics, base_s=0.005)
     with capture_logs() as logs:
         async with running(queue):
@@ -201,7 +202,7 @@ async def test_waits_at_least_as_long_as_the_error_asks(
 
 
 async def test_a_handler_that_wakes_itself_and_fails_is_slowed_down(metrics: Metrics) -> None:
-    async def fails(key: str) -> float | None:
+    async def fails(key: str) -> Next:
         calls.append(key)
         queue.add(key)
         raise REFUSED
@@ -256,7 +257,7 @@ async def test_drains_by_waiting_for_what_runs(metrics: Metrics, eventually: Eve
 async def test_narrowed_it_goes_on_with_what_is_wanted_and_drops_the_rest(
     metrics: Metrics, eventually: Eventually
 ) -> None:
-    handler = Recorder(0.01, 60.0)
+    handler = Recorder(Later(0.01), Later(60.0))
     queue = a_queue(handler, metrics)
     wanted = {"a"}
     async with running(queue):

@@ -9,6 +9,7 @@ import pytest
 from provisioner.kube.failures import Attempt, of_answer
 from provisioner.kube.queue import KeyedQueue
 from provisioner.metrics import Metrics
+from provisioner.model.decision import SETTLED, Next
 from provisioner.model.errors import KubeError, Reason, StorageError
 from tests.ec2.virtual_time import Clock, in_virtual_time
 
@@ -27,10 +28,11 @@ def late_by_s(error: StorageError) -> float:
     async def story(clock: Clock) -> float:
         done: list[float] = []
 
-        async def handler(_: str) -> None:
+        async def handler(_: str) -> Next:
             if clock() < GONE_AFTER_S:
                 raise error
             done.append(clock())
+            return SETTLED
 
         queue = KeyedQueue("flow", handler, Metrics(), random=lambda: 1.0)
         work = asyncio.create_task(queue.run())

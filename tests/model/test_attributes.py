@@ -56,7 +56,7 @@ def test_tags_are_templates():
         ({"tagSpecification_1": "CSIVolumeName=x"}, "is reserved"),
         ({"tagDeletion_1": "CSIVolumeName"}, "is reserved"),
         ({"tagDeletion_1": "ebs.csi.aws.com/cluster"}, "is reserved"),
-        ({"tagDeletion_1": "a=b"}, "cannot have a ="),
+        ({"tagDeletion_1": "a=b"}, "cannot contain ="),
         ({"tagSpecification_1": "team"}, "not of the form key=value"),
         ({"tagSpecification_1": "team=a", "tagSpecification_2": "team=b"}, "is given twice"),
         ({"tagSpecification_1": "team=a", "tagDeletion_1": "team"}, "keep one"),

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.model.budget import IN_DOUBT_S, MOST, WINDOW, Ledger, Start, asked, name_of
+from provisioner.model.budget import MOST, WINDOW, Ledger, Start, name_of, summary
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.modification import Modification, ModificationState, ModifyRequest, Shape
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -36,7 +37,7 @@ def read(text: str | None, uid: str = "pv-1", volume: str = "vol-1") -> Ledger:
 
 
 def test_what_is_written_is_read_again():
-    found = Ledger().begun(REQUEST, began(3600), NOW)
+    found = Ledger().with_next(REQUEST, began(3600), NOW)
 
     assert read(written(found)) == found
     assert found.starts[0].after == name_of(began(3600))
@@ -55,38 +56,38 @@ def test_what_nobody_of_us_has_written_says_nothing(text):
 
 
 def test_the_note_of_another_object_or_volume_says_nothing():
-    text = written(Ledger().begun(REQUEST, None, NOW))
+    text = written(Ledger().with_next(REQUEST, None, NOW))
 
     assert read(text, uid="pv-2") == Ledger()
     assert read(text, volume="vol-2") == Ledger()
 
 
 def test_what_was_sent_is_in_doubt_until_ec2_would_show_it():
-    sent = Ledger().begun(REQUEST, began(3600), NOW)
+    sent = Ledger().with_next(REQUEST, began(3600), NOW)
 
-    assert sent.doubt_s(began(3600), NOW) == IN_DOUBT_S
-    assert sent.doubt_s(began(3600), NOW + timedelta(seconds=20)) == IN_DOUBT_S - 20
-    assert sent.doubt_s(began(3600), NOW + timedelta(seconds=IN_DOUBT_S)) == 0
+    assert sent.doubt_s(began(3600), NOW) == CONSISTENCY_S
+    assert sent.doubt_s(began(3600), NOW + timedelta(seconds=20)) == CONSISTENCY_S - 20
+    assert sent.doubt_s(began(3600), NOW + timedelta(seconds=CONSISTENCY_S)) == 0
     assert sent.doubt_s(began(1), NOW) == 0
     assert Ledger().doubt_s(None, NOW) == 0
 
 
 def test_no_clock_decides_whether_a_modification_is_ours():
     """EC2's clock may be behind ours by minutes."""
-    sent = Ledger().begun(REQUEST, began(3600), NOW)
+    sent = Ledger().with_next(REQUEST, began(3600), NOW)
 
     assert sent.doubt_s(began(250), NOW) == 0
     assert sent.left(began(250), NOW) == MOST - 1
 
 
 def test_what_did_not_take_place_does_not_count():
-    sent = Ledger().begun(REQUEST, None, NOW)
-    later = NOW + timedelta(seconds=IN_DOUBT_S)
+    sent = Ledger().with_next(REQUEST, None, NOW)
+    later = NOW + timedelta(seconds=CONSISTENCY_S)
 
     assert sent.left(None, NOW) == MOST - 1
     assert sent.left(None, later) == MOST
     assert sent.settled(None, later) == Ledger()
-    assert sent.taken_back() == Ledger()
+    assert sent.without_last() == Ledger()
 
 
 def test_four_in_a_day_and_then_the_oldest_has_to_age():
@@ -108,7 +109,7 @@ def test_what_somebody_else_has_modified_counts_too():
 def test_what_is_asked_is_told_in_words():
     request = ModifyRequest("vol-1", 20, "gp3", 4000, 250)
 
-    assert asked(request) == "20 GiB, gp3, 4000 IOPS, 250 MiB/s"
+    assert summary(request) == "20 GiB, gp3, 4000 IOPS, 250 MiB/s"
 
 
 AGES = st.lists(st.floats(0, 60), max_size=12).map(lambda ages: sorted(ages, reverse=True))
@@ -131,7 +132,7 @@ def test_one_more_is_allowed_at_the_time_that_is_told(ages):
 def test_a_note_never_grows_without_bound(ages):
     found = ledger(*ages)
     for _ in range(20):
-        found = found.begun(REQUEST, began(1), NOW)
+        found = found.with_next(REQUEST, began(1), NOW)
 
     assert len(written(found)) < 1500
 
@@ -139,17 +140,17 @@ def test_a_note_never_grows_without_bound(ages):
 def test_a_note_of_a_time_that_ec2_would_have_refused_is_not_believed():
     near, far = Start(NOW + timedelta(minutes=9)), Start(NOW + timedelta(minutes=11))
 
-    assert Ledger((near, far)).believed(NOW) == Ledger((near,))
-    assert ledger(30, 1).believed(NOW) == ledger(30, 1)
+    assert Ledger((near, far)).plausible(NOW) == Ledger((near,))
+    assert ledger(30, 1).plausible(NOW) == ledger(30, 1)
 
 
 def test_a_call_that_goes_again_is_in_doubt_from_then_on():
-    sent = Ledger().begun(REQUEST, began(3600), NOW)
-    later = NOW + timedelta(seconds=IN_DOUBT_S)
+    sent = Ledger().with_next(REQUEST, began(3600), NOW)
+    later = NOW + timedelta(seconds=CONSISTENCY_S)
 
-    again = sent.again(later)
+    again = sent.with_last_at(later)
 
-    assert again.doubt_s(began(3600), later) == IN_DOUBT_S
+    assert again.doubt_s(began(3600), later) == CONSISTENCY_S
     assert len(again.starts) == 1
 
 
@@ -157,7 +158,7 @@ def test_the_last_note_is_the_last_one_whatever_the_clocks_say():
     """Written by a leader whose clock is behind that of the one before it."""
     ahead = Ledger((Start(NOW + timedelta(minutes=2), "the one before"),))
 
-    sent = read(written(ahead.begun(REQUEST, began(30), NOW)))
+    sent = read(written(ahead.with_next(REQUEST, began(30), NOW)))
 
     assert sent.starts[-1].after == name_of(began(30))
-    assert sent.doubt_s(began(30), NOW) == IN_DOUBT_S
+    assert sent.doubt_s(began(30), NOW) == CONSISTENCY_S

@@ -25,8 +25,9 @@ def a_clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("KUBERNETES_SERVICE_HOST", "SSL_CERT_FILE", "SSL_CERT_DIR"):
         monkeypatch.setenv(name, "x")  # so that what is set meanwhile is taken back
         monkeypatch.delenv(name)
+    before = structlog.get_config()
     yield
-    structlog.reset_defaults()
+    structlog.configure(**before)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Replicas in the world of certificates: the product's keeper, with a life that may end anywhere."""
+"""Replicas in the world of certificates: the product's rotation, with a life that may end anywhere."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from tests.webhook.certificate_world import (
 )
 from tests.webhook.pairs import NAMES
 from webhook.certificates import issuing
-from webhook.certificates.flow import Keeper
+from webhook.certificates.flow import Rotation
 from webhook.certificates.rotation_rules import Waits
 from webhook.certificates.tls import Contexts
+from webhook.certificates.tls_secret import TlsSecret
 from webhook.certificates.webhook_configurations import Configurations
 from webhook.metrics import WebhookMetrics
 
@@ -43,7 +44,7 @@ class Shown(Contexts):
 
 
 class Replica:
-    """One process with a keeper; ``kill`` it, or let a fate do that, and ``start`` another life.
+    """One process with a rotation; ``kill`` it, or let a fate do that, and ``start`` another life.
 
     ``noted`` is set once it is
     ready; ``off_s``: how far its wall clock is off.
@@ -74,12 +75,10 @@ class Replica:
         self.contexts, self.metrics = Shown(self.world), WebhookMetrics()
         client = self.edge.client
         registration = Configurations(client, name=NAME)
-        self.keeper = Keeper(
-            client,
+        self.rotation = Rotation(
+            TlsSecret(client, namespace=NAMESPACE, name=SECRET),
             self.contexts,
             self.metrics,
-            namespace=NAMESPACE,
-            secret=SECRET,
             names=NAMES,
             registration=registration if self._managed else None,
             waits=self._waits,
@@ -91,7 +90,7 @@ class Replica:
     async def _live(self) -> None:
         noting = asyncio.create_task(self._note_ready())
         try:
-            await self.keeper.run()
+            await self.rotation.run()
         except* Killed:
             pass
         finally:
@@ -99,7 +98,7 @@ class Replica:
             await asyncio.gather(noting, return_exceptions=True)
 
     async def _note_ready(self) -> None:
-        await self.keeper.ready.wait()
+        await self.rotation.ready.wait()
         self.ready_s = self.world.clock()
         self.world.check()
         self.noted.set()

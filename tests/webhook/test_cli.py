@@ -31,8 +31,9 @@ def a_clean_environment(monkeypatch: Patch) -> Iterator[None]:
         monkeypatch.delenv(name)
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
+    before = structlog.get_config()
     yield
-    structlog.reset_defaults()
+    structlog.configure(**before)
 
 
 def run(monkeypatch: Patch, *options: str) -> int:

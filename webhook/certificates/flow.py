@@ -20,7 +20,6 @@ from typing import Any
 import structlog
 
 from provisioner import clock
-from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.informer import Informer
 from provisioner.model.backoff import Backoff
 from provisioner.model.errors import KubeError, Reason, StorageError
@@ -29,13 +28,8 @@ from webhook.certificates import issuing, rotation_rules, tls_secret, webhook_co
 from webhook.certificates.issuing import Authority, CertificateError, Names
 from webhook.certificates.rotation_rules import Pair, Publish, Seen, Step, Wait, Waits
 from webhook.certificates.tls import Contexts
-from webhook.certificates.tls_secret import CERTIFICATE, KEY, SECRETS, Changes, Held, Secret
-from webhook.certificates.webhook_configurations import (
-    MUTATING_CONFIGURATIONS,
-    VALIDATING_CONFIGURATIONS,
-    Configurations,
-    Registered,
-)
+from webhook.certificates.tls_secret import CERTIFICATE, KEY, Held, Secret, TlsSecret
+from webhook.certificates.webhook_configurations import Configurations, Registered
 from webhook.metrics import WebhookMetrics
 
 # After a step, until the next look; doubled while one follows the other without rest, as when
@@ -121,14 +115,13 @@ class Served:
         log.info("serving a certificate", sha256=fingerprint, until=not_after.isoformat())
 
 
-class Keeper:
+class Rotation:
     """Serves what the Secret names and, unless somebody else does, renews it.
 
     Args:
-        client: to the API server.
+        secret: the Secret of all replicas.
         contexts: where the certificate is served.
         metrics: expiry, and steps by their outcome.
-        namespace, secret: where the Secret is.
         names: who a certificate is made out to.
         registration: who has to trust it; None when somebody else, such as cert-manager, writes
             both the Secret and the configurations, so that nothing is ever written here.
@@ -142,22 +135,18 @@ class Keeper:
 
     def __init__(
         self,
-        client: KubeClient,
+        secret: TlsSecret,
         contexts: Contexts,
         metrics: WebhookMetrics,
         *,
-        namespace: str,
-        secret: str,
         names: Names,
         registration: Configurations | None,
         waits: Waits | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._client = client
+        self._secret = secret
         self._served = Served(contexts, metrics)
         self._metrics = metrics
-        self._namespace = namespace
-        self._secret = secret
         self._names = names
         self._registration = registration
         self._waits = waits or Waits()
@@ -177,7 +166,7 @@ class Keeper:
             return "there is no certificate yet that API servers trust"
         deaf_s = clock.now_s() - self._heard_at
         if deaf_s > _DEAF_S:
-            return f"Secret {self._namespace}/{self._secret} could not be read for {deaf_s:.0f} s"
+            return f"{self._secret} could not be read for {deaf_s:.0f} s"
         return ""
 
     async def run(self) -> None:
@@ -190,17 +179,9 @@ class Keeper:
 
     def _informers(self) -> list[Informer[Any]]:
         """They only say that something has changed; what counts is read live."""
-        client, metrics = self._client, self._metrics
-        mine = f"metadata.name={self._secret}"
-        found: list[Informer[Any]] = [
-            Informer(client, SECRETS, metrics, namespace=self._namespace, field_selector=mine)
-        ]
+        found: list[Informer[Any]] = [self._secret.informer(self._metrics)]
         if self._registration is not None:
-            name = f"metadata.name={self._registration.name}"
-            found += [
-                Informer(client, MUTATING_CONFIGURATIONS, metrics, field_selector=name),
-                Informer(client, VALIDATING_CONFIGURATIONS, metrics, field_selector=name),
-            ]
+            found += self._registration.informers(self._metrics)
         return found
 
     def _note(self, _old: KubeObject | None, _new: KubeObject | None) -> None:
@@ -228,8 +209,7 @@ class Keeper:
         """Serve what somebody else has written; when to look again, in seconds."""
         secret = await self._read()
         if secret is None:
-            message = f"there is no Secret {self._namespace}/{self._secret}"
-            raise StorageError(Reason.OBJECT_NOT_FOUND, message)
+            raise StorageError(Reason.OBJECT_NOT_FOUND, f"{self._secret} does not exist")
         self._served.follow(secret.data or {}, self._names, self._now())
         self.ready.set()
         self._said = ""
@@ -267,7 +247,7 @@ class Keeper:
         else:
             trusted = self._ours_first(webhook_configurations.authorities_in(found))
             changes = tls_secret.after(step, held, self._names, now, trusted)
-            await self._counted(step, self._write(secret, changes, step))
+            await self._counted(step, self._secret.write(secret, changes, type(step).__name__, now))
         await asyncio.sleep(self._next_pace_s())
         return 0.0
 
@@ -313,33 +293,10 @@ class Keeper:
         log.info("moved the certificates on", step=name)
 
     async def _read(self) -> Secret | None:
-        found: Secret | None = None
-        try:
-            found = await self._client.get(SECRETS, self._secret, self._namespace)
-        except KubeError as error:
-            if error.reason is not Reason.OBJECT_NOT_FOUND:
-                raise
+        found = await self._secret.read()
         # Whatever is wrong with the Secret or the configurations is so for every replica.
         self._heard_at = clock.now_s()
         return found
-
-    async def _write(self, secret: Secret | None, changes: Changes, step: Step) -> None:
-        what = type(step).__name__
-        if secret is None:
-            body = tls_secret.created(self._secret, changes, what, self._now())
-            try:
-                await self._client.create(SECRETS, body, self._namespace)
-            except KubeError as error:
-                if error.reason is not Reason.FORBIDDEN:
-                    raise
-                lost = f"there is no Secret {self._namespace}/{self._secret}, nor a right to make"
-                todo = "apply manifests/webhook/state.yaml again"
-                raise KubeError(error.reason, f"{lost} one; {todo}") from error
-            return
-        body = tls_secret.patched(secret, changes, what, self._now())
-        await self._client.patch(
-            SECRETS, self._secret, body, kind=Patch.MERGE, namespace=self._namespace
-        )
 
     def _spread(self, wait_s: float) -> float:
         """Looks are spread, so that replicas do not all look in the same second."""

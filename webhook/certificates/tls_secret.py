@@ -17,7 +17,11 @@ from typing import Any
 
 import msgspec
 
+from provisioner.kube.client import KubeClient, Patch, find
+from provisioner.kube.informer import Informer
 from provisioner.kube.resources import Resource
+from provisioner.metrics import SharedMetrics
+from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject
 from provisioner.model.names import CERTIFICATES
 from webhook.certificates import issuing
@@ -43,6 +47,64 @@ class Secret(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
 
 
 SECRETS = Resource("", "v1", "secrets", "Secret", Secret)
+
+
+class TlsSecret:
+    """The one Secret of all replicas, at the API server.
+
+    Args:
+        client: to the API server.
+        namespace, name: where it is.
+    """
+
+    def __init__(self, client: KubeClient, *, namespace: str, name: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+
+    def __str__(self) -> str:
+        return f"Secret {self._namespace}/{self._name}"
+
+    def informer(self, metrics: SharedMetrics) -> Informer[Secret]:
+        """Tells of changes; what counts is read live."""
+        mine = f"metadata.name={self._name}"
+        return Informer(
+            self._client, SECRETS, metrics, namespace=self._namespace, field_selector=mine
+        )
+
+    async def read(self) -> Secret | None:
+        """What is there now, None if it is not there.
+
+        Raises:
+            KubeError: it cannot be read.
+        """
+        return await find(self._client, SECRETS, self._name, self._namespace)
+
+    async def write(
+        self, secret: Secret | None, changes: Changes, what: str, now: datetime
+    ) -> None:
+        """Write a step's changes into the Secret that was read, or create it.
+
+        Raises:
+            KubeError: CONFLICT when it has changed since it was read.
+        """
+        if secret is not None:
+            body = patched(secret, changes, what, now)
+            await self._client.patch(
+                SECRETS, self._name, body, kind=Patch.MERGE, namespace=self._namespace
+            )
+            return
+        try:
+            body = created(self._name, changes, what, now)
+            await self._client.create(SECRETS, body, self._namespace)
+        except KubeError as error:
+            if error.reason is not Reason.FORBIDDEN:
+                raise
+            message = (
+                f"{self} does not exist, and the webhook may not create it; "
+                "apply manifests/webhook/state.yaml again"
+            )
+            raise KubeError(error.reason, message) from error
 
 
 @dataclass(frozen=True, slots=True)

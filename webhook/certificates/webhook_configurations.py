@@ -16,7 +16,9 @@ from typing import Any
 import structlog
 
 from provisioner.kube.client import KubeClient, Patch
+from provisioner.kube.informer import Informer
 from provisioner.kube.resources import Resource
+from provisioner.metrics import SharedMetrics
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject
 from webhook.certificates import issuing
@@ -81,8 +83,16 @@ class Configurations:
 
     def __init__(self, client: KubeClient, *, name: str) -> None:
         self._client = client
-        self.name = name
+        self._name = name
         self._missed: set[str] = set()
+
+    def informers(self, metrics: SharedMetrics) -> list[Informer[WebhookConfiguration]]:
+        """They tell of changes; what counts is read live."""
+        mine = f"metadata.name={self._name}"
+        return [
+            Informer(self._client, kind, metrics, field_selector=mine)
+            for kind in (MUTATING_CONFIGURATIONS, VALIDATING_CONFIGURATIONS)
+        ]
 
     async def read(self) -> tuple[Registered, ...]:
         """What is there now; read this first, then the Secret, then ``publish``.
@@ -107,18 +117,20 @@ class Configurations:
             body: Json = {
                 "apiVersion": kind.api_version,
                 "kind": kind.kind,
-                "metadata": {"name": self.name, "resourceVersion": each.version},
+                "metadata": {"name": self._name, "resourceVersion": each.version},
                 "webhooks": [
                     {"name": webhook["name"], "clientConfig": {"caBundle": text}}
                     for webhook in each.webhooks
                 ],
             }
-            await self._client.patch(kind, self.name, body, kind=Patch.APPLY, manager=FIELD_MANAGER)
-            log.info("published the bundle", kind=kind.kind, name=self.name)
+            await self._client.patch(
+                kind, self._name, body, kind=Patch.APPLY, manager=FIELD_MANAGER
+            )
+            log.info("published the bundle", kind=kind.kind, name=self._name)
 
     async def _find(self, kind: Resource[WebhookConfiguration]) -> Registered:
         try:
-            found = await self._client.get(kind, self.name)
+            found = await self._client.get(kind, self._name)
         except KubeError as error:
             if error.reason is not Reason.OBJECT_NOT_FOUND:
                 raise
@@ -131,7 +143,7 @@ class Configurations:
         """Nobody asks us then, and nobody's trust is at stake."""
         if kind.kind not in self._missed:
             self._missed.add(kind.kind)
-            log.warning("there is no such webhook configuration", kind=kind.kind, name=self.name)
+            log.warning("there is no such webhook configuration", kind=kind.kind, name=self._name)
 
 
 def authorities_in(found: Sequence[Registered]) -> list[Authority]:

@@ -1,9 +1,9 @@
-"""Room that several callers share: when it is full, the one that has most of it makes place.
+"""A limit that several callers share: when it is reached, the largest holder is evicted.
 
-Anybody who reaches the port can ask for more than there is. API servers are a handful of addresses
-with a handful of requests each; so whoever takes most is not an API server, and no number of
-requests from one address takes anything from another. Only as many addresses as there are places
-do, and no limit here tells those from API servers: a client certificate does, or the network.
+Anyone who reaches the port can ask for more than there is. API servers are a handful of addresses
+with a handful of requests each, so the address that holds most is not an API server, and no number
+of requests from one address takes anything from another. A crowd of as many addresses as there are
+places can; no limit here tells those from API servers, only a client certificate or the network.
 """
 
 from collections.abc import Callable
@@ -14,24 +14,24 @@ PEER: ContextVar[str] = ContextVar("peer", default="")
 
 
 class Share:
-    """What one caller has of the room.
+    """What one caller holds.
 
     Attributes:
-        give_up: called when it is taken away; may be set later.
-        lost: whether it was.
+        on_evict: called when it is taken away; may be set later.
+        evicted: whether it was.
     """
 
-    __slots__ = ("give_up", "lost", "peer", "size")
+    __slots__ = ("evicted", "on_evict", "peer", "size")
 
     def __init__(self, peer: str, size: int) -> None:
         self.peer = peer
         self.size = size
-        self.give_up: Callable[[], object] = lambda: None
-        self.lost = False
+        self.on_evict: Callable[[], object] = lambda: None
+        self.evicted = False
 
 
-class Shares:
-    """The room and who has what of it.
+class FairShares:
+    """The limit, and who holds how much of it.
 
     Args:
         most: how much there is, in any unit.
@@ -44,13 +44,13 @@ class Shares:
 
     @property
     def held(self) -> int:
-        """How much of the room is taken."""
+        """How much is taken."""
         return sum(self._sums.values())
 
     def take(self, peer: str, size: int = 1) -> Share | None:
-        """Some of the room, None if there is none for this peer.
+        """Take a share; None if nothing is left for this peer.
 
-        Others lose theirs, the oldest first, only as long as they have more than this peer will.
+        Others are evicted, the oldest share first, while they hold more than this peer would.
         """
         wanted = self._sums.get(peer, 0) + size
         while self.held + size > self._most:
@@ -58,16 +58,16 @@ class Shares:
             if self._sums.get(greedy, 0) <= wanted:
                 return None
             victim = next(iter(self._held[greedy]))
-            self.give_back(victim)
-            victim.lost = True
-            victim.give_up()
+            self.release(victim)
+            victim.evicted = True
+            victim.on_evict()
         share = Share(peer, size)
         self._held.setdefault(peer, {})[share] = None
         self._sums[peer] = wanted
         return share
 
-    def give_back(self, share: Share) -> None:
-        """Leave what one had; nothing happens if it was lost before."""
+    def release(self, share: Share) -> None:
+        """Release a share; nothing happens if it was evicted before."""
         mine = self._held.get(share.peer, {})
         if share not in mine:
             return

@@ -12,6 +12,7 @@ the API server for one.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
@@ -26,6 +27,7 @@ from provisioner.kube.informer import Informer
 from provisioner.kube.lease import Leases
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import Projection, Resource
+from provisioner.model.decision import SETTLED, Next
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.node_affinity import labels_in, zones_named
@@ -33,8 +35,7 @@ from webhook.metrics import WebhookMetrics
 from webhook.model.cluster_view import NodeView
 from webhook.model.review import Json
 from webhook.repairs import rules
-from webhook.repairs.brake import FIRST_S, Brake
-from webhook.repairs.rules import Repair
+from webhook.repairs.rules import LABEL_REST_S, LabelBackoff, Repair
 from webhook.reviews import label_rules as labels
 from webhook.reviews.affinity_rules import terms_in
 from webhook.reviews.persistent_volume_rules import Doubt, Found, Missing, source_of
@@ -52,8 +53,6 @@ _REFUSALS = frozenset({Reason.REJECTED, Reason.FORBIDDEN})
 _ANSWER_S = 30.0
 # While EC2 gives no answer.
 _AGAIN_S, _AGAIN_MOST_S = 2.0, 60.0
-# Nodes come and go, and with them the labels that may be written.
-_ALL_AGAIN_S = 600.0
 _MOST_WARNED = 10_000
 
 log = structlog.get_logger(__name__)
@@ -147,6 +146,21 @@ def _same(placement: bytes) -> bytes:
     return placement
 
 
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Intervals, in seconds.
+
+    Attributes:
+        all_again_s: until everything is checked again. Nodes come and go, and with them the labels
+            that may be written.
+        label_rest_s: how long labels that were written are left alone; longer if something else
+            keeps changing them back.
+    """
+
+    all_again_s: float = 600.0
+    label_rest_s: float = LABEL_REST_S
+
+
 class Repairs:
     """Repairs persistent volumes whenever this replica holds the lease.
 
@@ -158,8 +172,7 @@ class Repairs:
         events: where warnings go.
         metrics: counts what was done.
         driver: whose volumes these are, besides in-tree ones.
-        all_again_s: after this, everything is looked at once more.
-        label_rest_s: so long labels that were written are left alone; longer if somebody fights.
+        waits: intervals.
     """
 
     def __init__(
@@ -172,16 +185,16 @@ class Repairs:
         events: EventRecorder,
         metrics: WebhookMetrics,
         driver: str,
-        all_again_s: float = _ALL_AGAIN_S,
-        label_rest_s: float = FIRST_S,
+        waits: Waits | None = None,
     ) -> None:
         self.client = client
         self.nodes = nodes
         self.lookup = lookup
         self.metrics = metrics
         self.driver = driver
-        self.all_again_s = all_again_s
-        self.brake = Brake(label_rest_s)
+        waits = waits or Waits()
+        self.all_again_s = waits.all_again_s
+        self.label_backoff = LabelBackoff(waits.label_rest_s)
         self._leases = leases
         self._events = events
         # Learned from the first refusal; asked anew with everything else, as it may be upgraded.
@@ -263,7 +276,7 @@ class _Term:
     def _changed(self, old: Placed | None, new: Placed | None) -> None:
         if new is None:
             if old is not None:
-                self._of.brake.forget(old.name)
+                self._of.label_backoff.forget(old.name)
             return
         if old is None or (old.placement, old.volume_id) != (new.placement, new.volume_id):
             # What appears from now on was looked at by the webhook or written by a provisioner. If
@@ -323,7 +336,7 @@ class _Term:
         return doubtful
 
     async def _hand_over(self, name: str) -> None:
-        rest_s = self._of.brake.rest_s(name, clock.now_s())
+        rest_s = self._of.label_backoff.rest_s(name, clock.now_s())
         if rest_s > 0.0:  # nobody waits for it: it has no place among those in hand
             self._queue.add(name, after_s=rest_s)
             return
@@ -333,7 +346,7 @@ class _Term:
         self._in_hand.add(name)
         self._queue.add(name)
 
-    async def _repair(self, name: str) -> None:
+    async def _repair(self, name: str) -> Next:
         """Repair one persistent volume as it is now; the queue tries again what fails."""
         try:
             async with self._slots:
@@ -349,6 +362,7 @@ class _Term:
             # Also of what is tried again: as many failing ones must not keep the others waiting.
             self._in_hand.discard(name)
             self._room.set()
+        return SETTLED
 
     async def _repair_this(self, found: Whole) -> None:
         document = found.document
@@ -371,7 +385,7 @@ class _Term:
             if patch is None:
                 return
             await self._of.client.patch(WHOLE, found.name, patch, kind=Patch.MERGE)
-        if todo.labels and self._of.brake.wrote(found.name, todo.labels, clock.now_s()):
+        if todo.labels and self._of.label_backoff.wrote(found.name, todo.labels, clock.now_s()):
             self._of.warn(found, FOUGHT_OVER, rules.fought_over(todo.labels, truth.zone))
         self._of.metrics.repairs.labels("repaired").inc()
         log.info(

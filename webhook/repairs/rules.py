@@ -1,4 +1,4 @@
-"""What a persistent volume that already exists lacks.
+"""What an existing persistent volume lacks, and how long its labels are left alone after a write.
 
 The rule is the one of creation, as far as Kubernetes still allows it: labels can be written at any
 time, a node affinity while there is none. A wrong one can be corrected only where the API server
@@ -6,7 +6,7 @@ has the feature gate MutablePVNodeAffinity; else it is told about.
 Source: Kubernetes KEP-5381, alpha in 1.35.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from provisioner.model.zone import ZONE_LABEL
@@ -14,6 +14,12 @@ from webhook.model.review import Json, inside
 from webhook.reviews import affinity_rules
 from webhook.reviews import label_rules as labels
 from webhook.reviews.persistent_volume_rules import Found, labels_of
+
+# After a write labels rest for so long; each time that something undoes it, twice as long.
+LABEL_REST_S, MOST_REST_S = 60.0, 3600.0
+# Something that writes less often than this is not fighting.
+_CALM_S = 2 * MOST_REST_S
+_MOST_KNOWN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +133,47 @@ def _warning(volume_id: str, zone: str, wrong: str) -> str:
         "persistentVolumeReclaimPolicy to Retain, delete the claim and this persistentvolume, and "
         f"create both again with zone {zone} or without nodeAffinity"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    at_s: float
+    wait_s: float
+    keys: frozenset[str]
+
+
+class LabelBackoff:
+    """When the labels of each persistent volume were written last, by name, and how long they rest.
+
+    GitOps or an older tool may write the same labels: without a pause each would answer the other
+    at once, forever. Times are in seconds, of any clock that only goes forward.
+    """
+
+    def __init__(self, first_s: float = LABEL_REST_S) -> None:
+        self._first_s = first_s
+        self._known: dict[str, _Written] = {}
+
+    def rest_s(self, name: str, now_s: float) -> float:
+        """How long the next write has to wait, 0 for not at all."""
+        last = self._known.get(name)
+        return 0.0 if last is None else max(0.0, last.at_s + last.wait_s - now_s)
+
+    def wrote(self, name: str, keys: Collection[str], now_s: float) -> bool:
+        """Note that labels were written; True if one was written before, so something undid it.
+
+        Each time that is so the next write waits twice as long, up to an hour.
+        """
+        last = self._known.pop(name, None)
+        if last is not None and now_s - last.at_s >= _CALM_S:
+            last = None
+        again = last is not None and not last.keys.isdisjoint(keys)
+        wait_s = min(2 * last.wait_s, MOST_REST_S) if last is not None and again else self._first_s
+        known = last.keys if last is not None else frozenset[str]()
+        if len(self._known) >= _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        self._known[name] = _Written(now_s, wait_s, known.union(keys))
+        return again
+
+    def forget(self, name: str) -> None:
+        """It is gone; another one of its name starts from zero."""
+        self._known.pop(name, None)

@@ -21,7 +21,7 @@ from provisioner.model.errors import Reason, StorageError
 from provisioner.model.ids import is_volume_id
 from provisioner.model.volume import Volume
 from webhook.metrics import WebhookMetrics
-from webhook.model.fair_share import PEER, Share, Shares
+from webhook.model.fair_share import PEER, FairShares, Share
 from webhook.reviews.persistent_volume_rules import Doubt, Found, Missing, Truth
 
 # Reviews that come together share a call; the first one hardly waits.
@@ -77,8 +77,8 @@ class ZoneLookup:
         self._places: dict[Found, Found] = {}  # one object for all volumes of a zone
         self._missing_until_s: dict[str, float] = {}
         self._under_way: dict[str, asyncio.Task[Truth]] = {}
-        self._places_for = Shares(_MOST_UNDER_WAY)
-        self._places_for_inline = Shares(_MOST_INLINE_UNDER_WAY)
+        self._places_for = FairShares(_MOST_UNDER_WAY)
+        self._places_for_inline = FairShares(_MOST_INLINE_UNDER_WAY)
         self._not_seen: set[str] = set()  # under way, and EC2 has said once that there is no such
         self._closing = False
         self._paid_until_s = 0.0
@@ -161,13 +161,13 @@ class ZoneLookup:
 
     def _asked(self, volume_id: str, *, inline: bool) -> asyncio.Task[Truth] | None:
         """The question, begun; None if there are too many."""
-        shares: list[tuple[Shares, Share]] = []
+        shares: list[tuple[FairShares, Share]] = []
         # The smaller room first: who gets no place there must not have taken one of another's.
         rooms = [self._places_for_inline] if inline else []
         for room in (*rooms, self._places_for):
             share = room.take(PEER.get())
             if share is None:
-                _give_back(shares)
+                _release(shares)
                 return None
             shares.append((room, share))
         task = asyncio.create_task(
@@ -177,14 +177,14 @@ class ZoneLookup:
         )
         self._under_way[volume_id] = task
         for _, share in shares:
-            share.give_up = task.cancel
+            share.on_evict = task.cancel
         task.add_done_callback(lambda _: self._ended(volume_id, shares))
         return task
 
-    def _ended(self, volume_id: str, shares: Iterable[tuple[Shares, Share]]) -> None:
+    def _ended(self, volume_id: str, shares: Iterable[tuple[FairShares, Share]]) -> None:
         self._under_way.pop(volume_id, None)
         self._not_seen.discard(volume_id)
-        _give_back(shares)
+        _release(shares)
 
     async def _ask(self, volume_id: str) -> Truth:
         try:
@@ -232,9 +232,9 @@ def _place_of(volume: Volume | StorageError | None) -> _Place:
     return Found(volume.zone, volume.outpost_arn)
 
 
-def _give_back(shares: Iterable[tuple[Shares, Share]]) -> None:
+def _release(shares: Iterable[tuple[FairShares, Share]]) -> None:
     for room, share in shares:
-        room.give_back(share)
+        room.release(share)
 
 
 def _make_room(known: dict[str, V], most: int) -> None:

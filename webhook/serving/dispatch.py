@@ -14,7 +14,7 @@ import structlog
 from provisioner import clock
 from webhook.metrics import WebhookMetrics
 from webhook.model import pod, review
-from webhook.model.fair_share import PEER, Share, Shares
+from webhook.model.fair_share import PEER, FairShares, Share
 from webhook.model.review import (
     Answer,
     Handler,
@@ -76,7 +76,7 @@ class Dispatcher:
         self._strict = strict
         self._metrics = metrics
         self._places = {
-            path: Shares(min(most_in_flight, _FEWER_IN_FLIGHT.get(path, most_in_flight)))
+            path: FairShares(min(most_in_flight, _FEWER_IN_FLIGHT.get(path, most_in_flight)))
             for path in handlers
         }
         self._running: set[asyncio.Task[Answer]] = set()
@@ -156,7 +156,7 @@ class Dispatcher:
         try:
             return await self._handled(path, request, started, timeout_s, share)
         finally:
-            places.give_back(share)
+            places.release(share)
 
     async def _handled(
         self, path: str, request: RequestOf[Any], started: float, timeout_s: float, share: Share
@@ -166,12 +166,12 @@ class Dispatcher:
         deadline = started + timeout_s - margin
         # A task of its own: one that does not obey its cancellation must not hold the answer up.
         task = asyncio.create_task(_run(self._handlers[path], request, deadline), name=path)
-        share.give_up = task.cancel
+        share.on_evict = task.cancel
         self._running.add(task)
         task.add_done_callback(self._ended)
         try:
             await asyncio.wait((task,), timeout=max(0.0, timeout_s - margin / 2))
-            if share.lost:
+            if share.evicted:
                 return review.unchecked(Trouble.LOAD, strict=strict)
             if not task.done():
                 log.warning("a review took too long", path=path, uid=request.uid, of_s=timeout_s)

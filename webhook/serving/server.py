@@ -27,7 +27,7 @@ from aiohttp import hdrs, web
 from provisioner import clock, process
 from provisioner.model.errors import Reason, StorageError
 from webhook.metrics import WebhookMetrics
-from webhook.model.fair_share import Shares
+from webhook.model.fair_share import FairShares
 from webhook.model.review import BEGINNING, uid_of
 from webhook.serving.dispatch import Dispatcher, Reply
 from webhook.settings import Callers
@@ -211,9 +211,9 @@ class Front:
         self._callers = callers or Callers()
         self._limits = limits or Limits()
         self.numbers = rounds or Rounds()
-        self._room = Shares(self._limits.connections)
-        self._bodies = Shares(self._limits.bodies)
-        self._small_bodies = Shares(self._limits.small_bodies)
+        self._room = FairShares(self._limits.connections)
+        self._bodies = FairShares(self._limits.bodies)
+        self._small_bodies = FairShares(self._limits.small_bodies)
         self._turns = WeakValueDictionary[str, asyncio.Lock]()
         self._tasks = set[asyncio.Task[None]]()
         self._listener: socket.socket | None = None
@@ -312,10 +312,10 @@ class Front:
 
         def end(_: object) -> None:
             leave()
-            self._room.give_back(share)
+            self._room.release(share)
             self._tasks.discard(task)
 
-        share.give_up = evict
+        share.on_evict = evict
         task.add_done_callback(end)
 
     async def _hold(self, wire: socket.socket) -> None:
@@ -384,7 +384,7 @@ class Front:
             raise _crowded()
         try:
             async with asyncio.timeout(None) as whole:
-                share.give_up = lambda: whole.reschedule(loop.time())
+                share.on_evict = lambda: whole.reschedule(loop.time())
                 body = await self._body(request, timeout_s)
                 left_s = timeout_s - (loop.time() - arrived)
                 return await self._dispatcher.answer(
@@ -393,7 +393,7 @@ class Front:
         except TimeoutError:
             raise _crowded() from None
         finally:
-            room.give_back(share)
+            room.release(share)
 
     async def _turn(self, peer: str) -> None:
         """Return in a round of the loop in which nothing else is written for this peer."""

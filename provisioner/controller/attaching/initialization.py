@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from provisioner.controller.attaching import initialization_rules as rules
 from provisioner.controller.attaching.rules import View
-from provisioner.ec2.watcher import Watcher
-from provisioner.kube.events import EventRecorder, Regarding
+from provisioner.controller.shared.services import Services
+from provisioner.kube.events import Regarding
 from provisioner.model.attachment import Attachment
 from provisioner.model.modification import Initialization
 from provisioner.model.persistent_volume import PersistentVolume
@@ -28,9 +28,9 @@ class _Wait:
 class DataWaits:
     """Waits by the attachment's UID; the watcher of initializations ends them."""
 
-    def __init__(self, watcher: Watcher[Initialization], events: EventRecorder) -> None:
-        self._watcher = watcher
-        self._events = events
+    def __init__(self, services: Services) -> None:
+        self._watcher = services.watchers.initializations
+        self._events = services.events
         self._waits: dict[str, _Wait] = {}
 
     def holds_back(

@@ -7,6 +7,7 @@ message begins with our own, finer reason.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from provisioner.controller.shared.tell_once import TellOnce
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.model.claim import CLAIM_KIND, Claim
 from provisioner.model.errors import NEEDS_HUMAN, RATE_LIMITED, Reason, StorageError
@@ -17,7 +18,7 @@ class ClaimEvents:
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
-        self._said: dict[str, str] = {}
+        self._said = TellOnce()
 
     def failed(self, claim: Claim, error: StorageError, *, once: bool = False) -> bool:
         """A Warning: what went wrong, and what would help.
@@ -29,37 +30,41 @@ class ClaimEvents:
         if error.reason is Reason.NOT_LEADING:
             return False
         if error.reason in RATE_LIMITED:
-            self.note(claim, f"{error.message}; it is asked for again")
+            self.note(claim, f"{error.message}; will try again")
             return False
         text = f"{error.reason}: {error.message}"
-        if once and self._said.get(claim.uid) == text:
+        if not self._said.is_news(claim.uid, text) and once:
             return False
         self._say(claim, text, reason="ProvisioningFailed", warning=True)
         return True
 
     @contextmanager
-    def looking(self, claim: Claim) -> Iterator[None]:
+    def reporting(self, claim: Claim) -> Iterator[None]:
         """A search for what is left; why it fails is told once, if somebody has to act."""
         try:
             yield
         except StorageError as error:
-            if error.reason in NEEDS_HUMAN | {Reason.UNREADABLE}:
-                self.failed(claim, error, once=True)
+            self.lookup_failed(claim, error)
             raise
+
+    def lookup_failed(self, claim: Claim, error: StorageError) -> None:
+        """A search for what is left has failed: told once, if somebody has to act."""
+        if error.reason in NEEDS_HUMAN | {Reason.UNREADABLE}:
+            self.failed(claim, error, once=True)
 
     def note(self, claim: Claim, text: str) -> None:
         """A Normal event about what is going on; told once."""
-        if self._said.get(claim.uid) != text:
+        if self._said.is_news(claim.uid, text):
             self._say(claim, text, reason="Provisioning", warning=False)
 
-    def under_way(self, claim: Claim) -> None:
+    def in_progress(self, claim: Claim) -> None:
         """A Normal event: it takes its time; told once."""
         self.note(claim, f'External provisioner is provisioning volume for claim "{claim.key}"')
 
-    def break_silence(self, claim: Claim) -> None:
+    def in_progress_if_silent(self, claim: Claim) -> None:
         """The same, unless something was said about the claim already."""
         if claim.uid not in self._said:
-            self.under_way(claim)
+            self.in_progress(claim)
 
     def succeeded(self, claim: Claim, text: str) -> None:
         """A Normal event: it is done."""
@@ -71,9 +76,9 @@ class ClaimEvents:
 
     def forget(self, uid: str) -> None:
         """The claim is bound or gone."""
-        self._said.pop(uid, None)
+        self._said.forget(uid)
 
     def _say(self, claim: Claim, text: str, *, reason: str, warning: bool) -> None:
-        self._said[claim.uid] = text
+        self._said.is_news(claim.uid, text)
         about = Regarding.of(claim, CLAIM_KIND)
         self._recorder.record(about, warning=warning, reason=reason, message=text)

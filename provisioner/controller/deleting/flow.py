@@ -13,15 +13,13 @@ from structlog.contextvars import bind_contextvars
 
 from provisioner import clock
 from provisioner.controller.deleting import rules
-from provisioner.controller.shared.caches import Caches
-from provisioner.controller.shared.unclaimed import UnclaimedTags
-from provisioner.ec2.volumes import Volumes
-from provisioner.kube.client import KubeClient, Patch, find
-from provisioner.kube.events import EventRecorder, Regarding
+from provisioner.controller.shared.services import Services
+from provisioner.kube.client import Patch, find
+from provisioner.kube.events import Regarding
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import PERSISTENT_VOLUMES
-from provisioner.metrics import Metrics
 from provisioner.model.attachment import Attachment
+from provisioner.model.decision import SETTLED, Later, Next, Settled
 from provisioner.model.errors import CHANGED_MEANWHILE, RETRY_SOON, KubeError, Reason, StorageError
 from provisioner.model.persistent_volume import (
     PROVISIONER_FINALIZER,
@@ -33,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class _NotConfirmedError(Exception):
-    """The cache was behind; ``decision`` is by what the API server had."""
+    """The cache was behind; ``decision`` rests on what the API server has."""
 
     def __init__(self, decision: rules.Decision) -> None:
         super().__init__("the cache was behind")
@@ -41,34 +39,23 @@ class _NotConfirmedError(Exception):
 
 
 class Deleter:
-    """The flow of persistent volumes; keys are their names."""
+    """The flow of persistent volumes at their end; keys are their names."""
 
-    def __init__(
-        self,
-        *,
-        driver: str,
-        client: KubeClient,
-        caches: Caches,
-        volumes: Volumes,
-        unclaimed: UnclaimedTags,
-        events: EventRecorder,
-        metrics: Metrics,
-    ) -> None:
-        self._driver = driver
-        self._client = client
-        self._caches = caches
-        self._volumes = volumes
-        self._unclaimed = unclaimed
-        self._events = events
-        self._metrics = metrics
-        self._refused_at_s: dict[str, float] = {}
-        # What is attached by hand is detached by hand, of which no event tells.
-        self.queue = KeyedQueue(
-            "delete", self.reconcile, metrics, soon=RETRY_SOON | {Reason.VOLUME_IN_USE}
-        )
+    def __init__(self, services: Services) -> None:
+        self._driver = services.settings.driver
+        self._client = services.client
+        self._caches = services.caches
+        self._volumes = services.volumes
+        self._unclaimed = services.unclaimed
+        self._events = services.events
+        self._metrics = services.metrics
+        self._deferred_at_s: dict[str, float] = {}
+        # A volume that was attached by hand is detached by hand: no event of Kubernetes tells when.
+        soon = RETRY_SOON | {Reason.VOLUME_IN_USE}
+        self.queue = KeyedQueue("delete", self.reconcile, services.metrics, soon=soon)
 
     def subscribe(self) -> None:
-        """Have objects looked at when they change, and when what held them back is gone."""
+        """Have objects examined when they change, and when what held them back is gone."""
         self._caches.persistent_volumes.subscribe(self._changed)
         self._caches.attachments.subscribe(self._attachment_changed)
 
@@ -76,7 +63,7 @@ class Deleter:
         if new is not None:
             self.queue.add(new.name)
         elif old is not None:
-            self._refused_at_s.pop(old.name, None)
+            self._deferred_at_s.pop(old.name, None)
             for namesake in self._namesakes(old):
                 self.queue.add(namesake)
 
@@ -84,11 +71,11 @@ class Deleter:
         if new is None and old is not None and old.spec.source.persistent_volume_name:
             self.queue.add(old.spec.source.persistent_volume_name)
 
-    async def reconcile(self, name: str) -> float | None:
-        """Move one persistent volume a step on; None once settled."""
+    async def reconcile(self, name: str) -> Next:
+        """Make one pass over a persistent volume."""
         found = self._caches.persistent_volumes.get(name)
         if found is None:
-            return None
+            return SETTLED
         holder = found.spec.claim_ref
         bind_contextvars(
             claim=f"{holder.namespace}/{holder.name}" if holder is not None else "",
@@ -101,41 +88,41 @@ class Deleter:
             attachments=self._caches.attachments.keyed("persistent_volume", name),
             namesakes=self._namesakes(found),
         )
-        if not isinstance(decision, rules.Refuse):
-            self._refused_at_s.pop(name, None)
+        if not isinstance(decision, rules.Defer):
+            self._deferred_at_s.pop(name, None)
         try:
             return await self._carry_out(found, decision)
         except _NotConfirmedError as contradiction:
             return await self._carry_out(found, contradiction.decision)
 
-    async def _carry_out(self, found: PersistentVolume, decision: rules.Decision) -> float | None:
+    async def _carry_out(self, found: PersistentVolume, decision: rules.Decision) -> Next:
         match decision:
-            case rules.Nothing():
+            case Settled():
                 pass
             case rules.AddFinalizer():
                 await self._add_finalizer(found)
             case rules.RemoveFinalizers(finalizers=finalizers):
                 await self._remove_finalizers(found, finalizers)
-            case rules.Refuse():
-                return self._refuse(found, decision)
+            case rules.Defer():
+                return self._defer(found, decision)
             case rules.Delete(volume_id=volume_id):
                 await self._delete(found, volume_id)
             case _:
                 assert_never(decision)
-        return None
+        return SETTLED
 
-    def _refuse(self, found: PersistentVolume, refusal: rules.Refuse) -> float:
-        """Wait in silence for as long as that is usual, then tell and go on trying."""
+    def _defer(self, found: PersistentVolume, deferral: rules.Defer) -> Later:
+        """Wait silently for as long as that is normal; then tell the user, and keep trying."""
         now_s = clock.now_s()
-        waits_s = self._refused_at_s.setdefault(found.name, now_s) + refusal.patience_s - now_s
-        if waits_s > 0:
-            return waits_s
-        raise self._told(found, StorageError(refusal.reason, refusal.message))
+        wait_s = self._deferred_at_s.setdefault(found.name, now_s) + deferral.patience_s - now_s
+        if wait_s > 0:
+            return Later(wait_s)
+        raise self._told(found, StorageError(deferral.reason, deferral.message))
 
     async def _delete(self, found: PersistentVolume, volume_id: str) -> None:
         began_s = clock.now_s()
         try:
-            await self._volumes.delete(volume_id, gate=lambda: self._look_again(found))
+            await self._volumes.delete(volume_id, gate=lambda: self._confirm(found))
         except StorageError as error:
             raise self._told(found, error) from error
         self._unclaimed.forget(volume_id)
@@ -150,19 +137,19 @@ class Deleter:
         self._metrics.flow_seconds.labels("delete").observe(took_s)
         log.info("volume deleted")
 
-    async def _look_again(self, proposed: PersistentVolume) -> None:
-        """The last look, right before DeleteVolume is sent.
+    async def _confirm(self, proposed: PersistentVolume) -> None:
+        """The last check, right before DeleteVolume is sent.
 
         Raises:
             _NotConfirmedError: the API server says otherwise.
             KubeError: it could not be asked, so nothing is deleted.
         """
-        # Whoever rescues a volume by a persistent volume of its own is told by the API server that
-        # it is, and a cache may be behind that.
+        # A user who rescues a volume with another persistent volume relies on it as soon as the API
+        # server has accepted that, and a cache may be behind.
         await self._caches.certain(self._caches.persistent_volumes, self._caches.attachments)
         decision = rules.confirm(
             proposed,
-            # Asked for: after a restore of etcd, a cache may never hear of it.
+            # Read live: after a restore of etcd, a cache may never hear of it.
             await find(self._client, PERSISTENT_VOLUMES, proposed.name),
             driver=self._driver,
             attachments=self._caches.attachments.keyed("persistent_volume", proposed.name),
@@ -176,7 +163,7 @@ class Deleter:
             return await self._client.delete(PERSISTENT_VOLUMES, found.name, uid=found.uid)
         except KubeError as error:
             if error.reason in CHANGED_MEANWHILE:
-                return None  # gone, or another one has its name
+                return None  # gone, or recreated under its name
             raise
 
     async def _add_finalizer(self, found: PersistentVolume) -> None:
@@ -187,7 +174,7 @@ class Deleter:
         self, found: PersistentVolume, finalizers: tuple[str, ...]
     ) -> None:
         if finalizers:
-            # The API server takes these out of the list as it is then; nobody else's are touched.
+            # The API server removes these from the list as it is then, and leaves all others.
             remove = {"$deleteFromPrimitiveList/finalizers": list(finalizers)}
             await self._patch(found, {"metadata": {"uid": found.uid, **remove}})
 
@@ -198,7 +185,7 @@ class Deleter:
             )
         except KubeError as error:
             if error.reason in CHANGED_MEANWHILE:
-                return  # gone, or another one has its name: its own event brings us back
+                return  # gone, or recreated under its name: its own event brings us back
             raise
         self._caches.persistent_volumes.observe(changed)
 

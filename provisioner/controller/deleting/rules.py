@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from provisioner.model.attachment import Attachment
+from provisioner.model.decision import SETTLED, Settled
 from provisioner.model.errors import Reason
 from provisioner.model.persistent_volume import (
     PROVISIONER_FINALIZER,
@@ -17,11 +18,6 @@ from provisioner.model.persistent_volume import (
 )
 
 DETACH_PATIENCE_S = 60.0  # a claim is often deleted together with its pod, and detaching takes time
-
-
-@dataclass(frozen=True, slots=True)
-class Nothing:
-    """It needs nothing from us now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +40,10 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class Defer:
     """It must not be deleted now; the user is told why.
 
-    ``patience_s``: so long it is no more than the usual course of things, and nothing is said.
+    ``patience_s``: this long it is normal, and no event is recorded.
     """
 
     reason: Reason
@@ -55,7 +51,7 @@ class Refuse:
     patience_s: float = 0.0
 
 
-Decision = Nothing | AddFinalizer | RemoveFinalizers | Delete | Refuse
+Decision = Settled | AddFinalizer | RemoveFinalizers | Delete | Defer
 
 
 def decide(
@@ -72,7 +68,7 @@ def decide(
     """
     held = _held(persistent_volume, driver, attachments)
     if not persistent_volume.is_deleted_by(driver):
-        return RemoveFinalizers(held) if held else Nothing()
+        return RemoveFinalizers(held) if held else SETTLED
     if _is_to_be_deleted(persistent_volume):
         return _refusal(persistent_volume, attachments, namesakes) or _deletion(
             persistent_volume, driver
@@ -90,7 +86,7 @@ def confirm(
 ) -> Decision:
     """Say whether the proposed deletion still holds by what the API server says right now."""
     if live is None or live.uid != proposed.uid:
-        return Nothing()
+        return SETTLED
     return decide(live, driver=driver, attachments=attachments, namesakes=namesakes)
 
 
@@ -107,20 +103,20 @@ def _refusal(
     persistent_volume: PersistentVolume,
     attachments: Sequence[Attachment],
     namesakes: Collection[str],
-) -> Refuse | None:
+) -> Defer | None:
     if attachments:
-        return Refuse(
+        return Defer(
             Reason.VOLUME_IN_USE,
             f"persistentvolume {persistent_volume.name} is still attached to node "
             f"{attachments[0].spec.node_name}",
             patience_s=DETACH_PATIENCE_S,
         )
     if namesakes:
-        return Refuse(
+        return Defer(
             Reason.VOLUME_IN_USE,
             f"the volume of persistentvolume {persistent_volume.name} is kept, because "
-            f"persistentvolume {min(namesakes)} names it too; delete that one, or set the reclaim "
-            "policy of this one to Retain",
+            f"persistentvolume {min(namesakes)} names it too; delete {min(namesakes)}, or set the "
+            f"reclaim policy of {persistent_volume.name} to Retain",
         )
     return None
 
@@ -128,7 +124,7 @@ def _refusal(
 def _deletion(persistent_volume: PersistentVolume, driver: str) -> Decision:
     volume_id = persistent_volume.volume_id(driver)
     if volume_id is None:
-        return Refuse(
+        return Defer(
             Reason.INVALID_REQUEST,
             f"persistentvolume {persistent_volume.name} names no EBS volume",
         )
@@ -144,16 +140,16 @@ def _finalizers(persistent_volume: PersistentVolume, held: tuple[str, ...]) -> D
         return RemoveFinalizers(held)
     if has and persistent_volume.deleting and persistent_volume.phase in ("Available", "Failed"):
         # Only what a claim has released is deleted, and this one never will be.
-        return Refuse(
+        return Defer(
             Reason.INVALID_REQUEST,
-            f"persistentvolume {persistent_volume.name} is {persistent_volume.phase}, so no claim "
-            "has released its volume, which is therefore kept; set its reclaim policy to Retain "
-            "to let the object go, and delete the volume in EC2 if it is not needed",
+            f"persistentvolume {persistent_volume.name} is {persistent_volume.phase}: the volume "
+            "is kept, because no claim has released it; set the reclaim policy to Retain to "
+            "release the object, and delete the volume in EC2 if it is not needed",
         )
     wanted = persistent_volume.reclaim_policy == "Delete" and persistent_volume.phase == "Bound"
     if wanted and not has and not persistent_volume.deleting:
         return AddFinalizer()
-    return Nothing()
+    return SETTLED
 
 
 def _held(

@@ -1,8 +1,8 @@
-"""Modify: what is wanted of a bound claim's volume, its size and its attributes, as one plan.
+"""Modify: bring the volume of a bound claim to the size and the class that the claim requests.
 
-Level-triggered: a look reads what the claim wants and what EC2 has, takes the next step and ends;
-the claim, its class or the watcher wakes it. So a crash, an hour-old cache or a lost reply only
-mean another look.
+Level-triggered: a pass reads what the claim requests and what EC2 has, takes the next step and
+ends. The claim, its class or the watcher wakes the next one. So a crash, an hour-old cache or a
+lost reply only mean another pass.
 """
 
 from dataclasses import dataclass, replace
@@ -12,17 +12,16 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from provisioner import clock
-from provisioner.controller.modifying import class_rules as attribute_rules
-from provisioner.controller.modifying import growth_rules
+from provisioner.controller.modifying import class_rules, growth_rules
 from provisioner.controller.modifying.record import ModifyRecord
-from provisioner.controller.modifying.rules import Wish
-from provisioner.controller.modifying.state import Known, Look, NodePauses, Readings, Wanted
+from provisioner.controller.modifying.rules import Part, Requested
+from provisioner.controller.modifying.state import ClaimState, NodePauses, Observer, Pass
 from provisioner.controller.modifying.steps import (
     CHANGED,
-    TELL_AGAIN_S,
     ModifySteps,
 )
 from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.tell_once import EVENT_AGAIN_S
 from provisioner.kube.queue import KeyedQueue
 from provisioner.model.backoff import Backoff
 from provisioner.model.claim import Claim
@@ -35,26 +34,24 @@ from provisioner.model.storage_class import VolumeAttributesClass
 _CONFLICT = Backoff(0.2, 5.0)
 _SOON = Later(1.0)
 _MOST_STEPS = 12
-_ATTRIBUTES = frozenset({Wish.ATTRIBUTES})
-_Wrong = attribute_rules.Missing | attribute_rules.Broken
+_ATTRIBUTES = frozenset({Part.ATTRIBUTES})
+_BadClass = class_rules.Missing | class_rules.Broken
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What the claim asks for.
+class _Request:
+    """What a claim requests.
 
     Attributes:
-        wanted: of that, what can be had.
-        wrong: why its class, or its annotations, cannot.
-        cancel: a change that was never begun is wanted no more.
-        superseded: as of ``Look``.
+        requested: of that, what is possible.
+        bad_class: why its class, or its annotations, are not.
+        superseded: as of ``Pass``.
     """
 
-    wanted: Wanted
-    wrong: _Wrong | None = None
-    cancel: bool = False
+    requested: Requested
+    bad_class: _BadClass | None = None
     superseded: bool = False
 
 
@@ -64,21 +61,21 @@ class Modifier:
     def __init__(self, services: Services) -> None:
         self._caches = services.caches
         self._driver = services.settings.driver
-        self._heeds_annotations = services.settings.modify_annotations
-        self._known: dict[str, Known] = {}
-        self._readings = Readings(services)
+        self._reads_annotations = services.settings.modify_annotations
+        self._states: dict[str, ClaimState] = {}
+        self._observer = Observer(services)
         self._pauses = NodePauses()
         self._record = ModifyRecord(services)
         self.queue = KeyedQueue("modify", self.reconcile, services.metrics)
         self._steps = ModifySteps(
-            services, self._readings, self._record, is_same=self._is_same, wake=self.queue.add
+            services, self._observer, self._record, is_same=self._is_same, wake=self.queue.add
         )
         services.metrics.modifications_waiting.set_function(
-            lambda: sum(known.waits_for_limit for known in self._known.values())
+            lambda: sum(state.waits_for_limit for state in self._states.values())
         )
 
     def subscribe(self) -> None:
-        """Have claims looked at when they, their class or their persistent volume change."""
+        """Wake claims when they, their class or their persistent volume change."""
         self._caches.claims.subscribe(self._claim_changed)
         self._caches.attributes_classes.subscribe(self._class_changed)
         self._caches.persistent_volumes.subscribe(self._persistent_volume_changed)
@@ -100,20 +97,20 @@ class Modifier:
             claim=claim.key, persistent_volume=persistent_volume.name, volume=volume_id
         )
         self._caches.persistent_volumes.observe(persistent_volume)
-        known = self._known[uid] = self._known.get(uid) or Known.of(claim)
-        known.volume_id = volume_id
+        state = self._states[uid] = self._states.get(uid) or ClaimState.of(claim)
+        state.volume_id = volume_id
         try:
-            answer = await self._advance(uid, known)
+            answer = await self._advance(uid, state)
         except KubeError as error:
             if error.reason not in CHANGED_MEANWHILE:
-                self._tell_forbidden(claim, known, error)
+                self._report_forbidden(claim, state, error)
                 raise
-            known.conflicts += 1  # it has changed since it was seen: nobody need hear of that
-            return Later(_CONFLICT.pause_s(known.conflicts))
-        known.conflicts = 0
+            state.conflicts += 1  # it has changed since it was read: that is no news
+            return Later(_CONFLICT.pause_s(state.conflicts))
+        state.conflicts = 0
         return answer
 
-    async def _advance(self, uid: str, known: Known) -> Next:
+    async def _advance(self, uid: str, state: ClaimState) -> Next:
         """Take steps until one has to wait."""
         for _ in range(_MOST_STEPS):
             claim = self._caches.claim(uid)
@@ -123,98 +120,103 @@ class Modifier:
             persistent_volume = self._caches.persistent_volumes.get(claim.spec.volume_name)
             if persistent_volume is None:
                 return _SOON
-            found = await self._found(claim, persistent_volume, known)
-            if found.cancel:
+            request = await self._request(claim, persistent_volume, state)
+            if isinstance(request, class_rules.Cancel):
                 await self._record.cancel(claim)
                 return CHANGED
-            if found.wrong is not None:
-                await self._tell_wrong(claim, found.wrong, known)
+            if request.bad_class is not None:
+                await self._report_bad_class(claim, request.bad_class, state)
                 claim = self._caches.claim(uid) or claim
-            pause_s, wanted = self._pauses.left_s(claim), found.wanted
+            pause_s, requested = self._pauses.left_s(claim), request.requested
             if pause_s:
-                wanted = replace(wanted, grow=None)
-            if not wanted.wishes:
+                requested = replace(requested, grow=None)
+            if not requested.parts:
                 await self._record.tidy(claim, persistent_volume)
-                self._forget(uid, keep=found.wrong is not None)
+                self._forget(uid, keep=request.bad_class is not None)
                 return Later(pause_s) if pause_s else SETTLED
-            gathers_s = known.gather_until_s - clock.now_s()
+            gathers_s = state.gather_until_s - clock.now_s()
             if gathers_s > 0:
                 return Later(gathers_s)
-            look = Look(claim, persistent_volume, known, wanted, found.superseded)
-            answer = await self._steps.take(look)
+            answer = await self._steps.take(
+                Pass(claim, persistent_volume, state, requested, request.superseded)
+            )
             if answer != AGAIN:
                 return _sooner(answer, pause_s)
         return _SOON  # what was written was taken out again, by a webhook perhaps
 
-    async def _found(
-        self, claim: Claim, persistent_volume: PersistentVolume, known: Known
-    ) -> _Found:
-        grow = growth_rules.decide(claim, persistent_volume, is_free=known.is_free(Wish.SIZE))
-        target = attribute_rules.target_of(claim, is_free=known.is_free(Wish.ATTRIBUTES))
+    async def _request(
+        self, claim: Claim, persistent_volume: PersistentVolume, state: ClaimState
+    ) -> _Request | class_rules.Cancel:
+        grow = growth_rules.decide(claim, persistent_volume, is_free=state.is_free(Part.SIZE))
+        target = class_rules.target_of(claim, is_free=state.is_free(Part.ATTRIBUTES))
         superseded = (grow, target) != (
             growth_rules.decide(claim, persistent_volume, is_free=True),
-            attribute_rules.target_of(claim, is_free=True),
+            class_rules.target_of(claim, is_free=True),
         )
-        wanted = Wanted(grow if isinstance(grow, growth_rules.Grow) else None)
-        if isinstance(target, attribute_rules.Cancel):
-            return _Found(wanted, cancel=True)
+        if isinstance(target, class_rules.Cancel):
+            return target
         change = await self._change(claim, persistent_volume, target)
-        if isinstance(change, attribute_rules.Change):
-            wanted = replace(wanted, change=change)
-        known.aim_at(wanted)
-        wrong = change if isinstance(change, _Wrong) else None
-        return _Found(wanted, wrong, superseded=superseded)
+        requested = Requested(
+            grow if isinstance(grow, growth_rules.Grow) else None,
+            change if isinstance(change, class_rules.Change) else None,
+        )
+        state.note_request(requested)
+        bad_class = change if isinstance(change, _BadClass) else None
+        return _Request(requested, bad_class, superseded)
 
     async def _change(
         self,
         claim: Claim,
         persistent_volume: PersistentVolume,
-        target: Settled | attribute_rules.Target,
-    ) -> Settled | attribute_rules.Change | _Wrong:
-        if isinstance(target, attribute_rules.Target):
-            return attribute_rules.read(
+        target: Settled | class_rules.Target,
+    ) -> Settled | class_rules.Change | _BadClass:
+        if isinstance(target, class_rules.Target):
+            return class_rules.read(
                 target.name,
                 await self._caches.attributes_class(target.name),
                 driver=self._driver,
                 is_csi=persistent_volume.spec.csi is not None,
             )
-        if not self._heeds_annotations:
+        if not self._reads_annotations:
             return target
-        return attribute_rules.annotated(claim, persistent_volume.annotations, driver=self._driver)
+        return class_rules.annotated(claim, persistent_volume.annotations, driver=self._driver)
 
-    async def _tell_wrong(self, claim: Claim, wrong: _Wrong, known: Known) -> None:
-        """What is wrong with the class; what is wanted besides goes on without it."""
-        if isinstance(wrong, attribute_rules.Missing):
-            await self._record.class_missing(claim, wrong.name)
+    async def _report_bad_class(
+        self, claim: Claim, bad_class: _BadClass, state: ClaimState
+    ) -> None:
+        """Say what is wrong with the class; a requested size is not held up."""
+        if isinstance(bad_class, class_rules.Missing):
+            await self._record.class_missing(claim, bad_class.name)
             return
-        known.begun -= {Wish.ATTRIBUTES}
-        is_news = await self._record.class_broken(claim, wrong)
-        text = f"{Reason.INVALID_CLASS}: {wrong.message}"
-        if is_news and known.news(text, _ATTRIBUTES):
-            self._record.tell_failed(claim, _ATTRIBUTES, text)
-            log.warning("cannot change the volume", error=wrong.message)
+        state.clear_in_flight(_ATTRIBUTES)
+        is_news = await self._record.class_broken(claim, bad_class)
+        text = f"{Reason.INVALID_CLASS}: {bad_class.message}"
+        if is_news and state.to_report(text, _ATTRIBUTES):
+            self._record.report_failure(claim, _ATTRIBUTES, text)
+            log.warning("cannot modify the volume", error=bad_class.message)
 
-    def _tell_forbidden(self, claim: Claim, known: Known, error: KubeError) -> None:
-        """No way on without people, and the claim itself cannot say so."""
+    def _report_forbidden(self, claim: Claim, state: ClaimState, error: KubeError) -> None:
+        """Only people can help, and the claim's status cannot be written to say so."""
         if error.reason in (Reason.FORBIDDEN, Reason.REJECTED):
             is_class = claim.attributes_class_name or claim.modify_status is not None
-            wishes = frozenset({Wish.ATTRIBUTES if is_class else Wish.SIZE})
+            parts = frozenset({Part.ATTRIBUTES if is_class else Part.SIZE})
             text = f"{error.reason}: {error.message}"
-            self._record.tell_failed(claim, known.news(text, wishes, TELL_AGAIN_S), text)
+            parts = state.to_report(text, parts, EVENT_AGAIN_S)
+            self._record.report_failure(claim, parts, text)
 
     def _is_same(self, claim: Claim) -> bool:
-        """Whether the claim still wants what it wanted when it was seen."""
+        """Whether the claim still requests what it did when it was read."""
         now = self._caches.claim(claim.uid)
-        return now is not None and _wanted(now, self._driver) == _wanted(claim, self._driver)
+        return now is not None and _spec(now, self._driver) == _spec(claim, self._driver)
 
     def _forget(self, uid: str, *, keep: bool = False) -> None:
-        known = self._known.get(uid)
-        if known is None:
+        state = self._states.get(uid)
+        if state is None:
             return
-        self._readings.leave(uid, known.volume_id)
-        known.waits_for_limit = False
+        self._observer.unwatch(uid, state.volume_id)
+        state.waits_for_limit = False
         if not keep:
-            del self._known[uid]
+            del self._states[uid]
 
     def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
@@ -222,18 +224,18 @@ class Modifier:
             self._pauses.forget(old.uid)
         if new is None or not new.spec.volume_name:
             return
-        if old is None or _told(old, self._driver) != _told(new, self._driver):
+        if old is None or _relevant(old, self._driver) != _relevant(new, self._driver):
             self.queue.add(new.uid)
 
     def _class_changed(
         self, old: VolumeAttributesClass | None, new: VolumeAttributesClass | None
     ) -> None:
-        """A class that was missing is there, or one was made anew under its name."""
+        """A class that was missing is there, or another one has its name."""
         is_other = old is None or new is None or old.uid != new.uid
         for claim in self._caches.claims.keyed("attributes_class", _name(new or old)):
-            known = self._known.get(claim.uid)
-            if known is not None and is_other:
-                known.forget_class()
+            state = self._states.get(claim.uid)
+            if state is not None and is_other:
+                state.forget_class()
             if claim.spec.volume_name:
                 self.queue.add(claim.uid)
 
@@ -270,14 +272,14 @@ def _held(persistent_volume: PersistentVolume) -> tuple[object, ...]:
     return (holder and (holder.uid, holder.namespace), spec.csi, spec.aws_elastic_block_store)
 
 
-def _wanted(claim: Claim, driver: str) -> tuple[object, ...]:
-    legacy = attribute_rules.annotated(claim, {}, driver=driver)
+def _spec(claim: Claim, driver: str) -> tuple[object, ...]:
+    legacy = class_rules.annotated(claim, {}, driver=driver)
     return claim.requested_storage, claim.attributes_class_name, legacy
 
 
-def _told(claim: Claim, driver: str) -> tuple[object, ...]:
+def _relevant(claim: Claim, driver: str) -> tuple[object, ...]:
     """All of a claim that this flow acts upon."""
     return (
         *(claim.uid, claim.status, claim.annotations.get(growth_rules.RESIZER)),
-        *_wanted(claim, driver),
+        *_spec(claim, driver),
     )

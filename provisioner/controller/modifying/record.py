@@ -1,8 +1,8 @@
-"""What is written down about growing and changing: on the persistent volume, the claim, in events.
+"""What is recorded about growing and changing: on the persistent volume, the claim, in events.
 
-The persistent volume first, then the claim: kubelet and the volume controller read both, and a
-crash in between is found by whoever looks next. Events are those of the stock resizer, so that
-alerts on them go on working.
+The persistent volume is written first, then the claim: kubelet and the volume controller read both,
+and the next pass finds a crash in between. Events are those of the stock resizer, so that alerts on
+them keep working.
 Source: external-resizer 2.0 pkg/controller and pkg/modifycontroller.
 """
 
@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from provisioner.controller.modifying import class_rules as attribute_rules
+from provisioner.controller.modifying import class_rules
 from provisioner.controller.modifying.claim_status_rules import StatusEdit
 from provisioner.controller.modifying.growth_rules import PRE_RESIZE_CAPACITY
-from provisioner.controller.modifying.rules import Wish
-from provisioner.controller.modifying.state import Wanted
+from provisioner.controller.modifying.rules import Part, Requested
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import Patch, patch_status
 from provisioner.kube.events import Regarding
@@ -62,9 +61,9 @@ class ModifyRecord:
         self._caches.claims.observe(changed)
         return True
 
-    async def begin(self, claim: Claim, wanted: Wanted, message: str = "") -> None:
-        """Write down what is about to be sent, or waits; a crash then finds the same targets."""
-        grow, name = wanted.grow, wanted.name
+    async def begin(self, claim: Claim, requested: Requested, message: str = "") -> None:
+        """Record what is about to be sent, or waits; after a crash the targets are the same."""
+        grow, name = requested.grow, requested.class_name
         old_size, old_modify = claim.allocated_storage, claim.modify_status
         edits: list[_Edit] = []
         if grow is not None:
@@ -75,21 +74,21 @@ class ModifyRecord:
             return
         volume = claim.spec.volume_name
         if grow is not None and grow.target != old_size:
-            self.tell(claim, "Resizing", f"External resizer is resizing volume {volume}")
+            self.event(claim, "Resizing", f"External resizer is resizing volume {volume}")
         if name and (old_modify is None or old_modify.target_volume_attributes_class_name != name):
             text = f"external resizer is modifying volume {claim.name} with vac {name}"
-            self.tell(claim, "VolumeModify", text)
+            self.event(claim, "VolumeModify", text)
 
     async def finish(
         self,
         claim: Claim,
         persistent_volume: PersistentVolume,
-        wanted: Wanted,
+        requested: Requested,
         size_gib: int,
     ) -> None:
-        """Write down what the volume has of what is wanted; ``size_gib`` is its size."""
-        grow, name = wanted.grow, wanted.name
-        await self._finish_persistent_volume(claim, persistent_volume, wanted, size_gib)
+        """Record what the volume has of the request; ``size_gib`` is its size."""
+        grow, name = requested.grow, requested.class_name
+        await self._finish_persistent_volume(claim, persistent_volume, requested, size_gib)
         edits: list[_Edit] = []
         if grow is not None and claim.is_block:
             edits.append(lambda edit: edit.grown(f"{size_gib}Gi"))
@@ -99,23 +98,26 @@ class ModifyRecord:
             edits.append(lambda edit: edit.changed(name))
         await self._write(claim, *edits)
         if grow is not None and claim.is_block:
-            self.tell(claim, "VolumeResizeSuccessful", "Resize volume succeeded")
+            self.event(claim, "VolumeResizeSuccessful", "Resize volume succeeded")
         elif grow is not None:
             text = "Require file system resize of volume on node"
-            self.tell(claim, "FileSystemResizeRequired", text)
+            self.event(claim, "FileSystemResizeRequired", text)
         if name is not None:
-            with_class = f"with vac {name}" if name else "as its annotations say"
-            text = f"external resizer modified volume {claim.name} {with_class} successfully"
-            self.tell(claim, "VolumeModifySuccessful", text)
+            text = (
+                f"external resizer modified volume {claim.name} with vac {name} successfully"
+                if name
+                else f"external resizer modified volume {claim.name} as its annotations request"
+            )
+            self.event(claim, "VolumeModifySuccessful", text)
 
     async def _finish_persistent_volume(
         self,
         claim: Claim,
         persistent_volume: PersistentVolume,
-        wanted: Wanted,
+        requested: Requested,
         size_gib: int,
     ) -> None:
-        grow, name = wanted.grow, wanted.name
+        grow, name = requested.grow, requested.class_name
         spec: dict[str, Any] = {}
         annotations: dict[str, str] = {}
         if grow is not None and parse_bytes(persistent_volume.capacity or "0") < size_gib * GIB:
@@ -131,11 +133,12 @@ class ModifyRecord:
             await self.patch_persistent_volume(persistent_volume, annotations, spec)
 
     async def refused(
-        self, claim: Claim, wish: Wish, wanted: Wanted, error: StorageError, *, for_good: bool
+        self, claim: Claim, part: Part, requested: Requested, error: StorageError, *, for_good: bool
     ) -> None:
-        """Conditions of a wish that was refused; ``for_good``: only another wish helps."""
-        grow, name, reason, message = wanted.grow, wanted.name, error.reason.value, error.message
-        if wish is Wish.SIZE and grow is not None:
+        """Conditions of a part that was refused; ``for_good``: only another request helps."""
+        grow, name = requested.grow, requested.class_name
+        reason, message = error.reason.value, error.message
+        if part is Part.SIZE and grow is not None:
             text = f"{reason}: {message}"
             await self._write(
                 claim, lambda edit: edit.cannot_grow(grow.target, text, for_good=for_good)
@@ -148,10 +151,10 @@ class ModifyRecord:
     async def class_missing(self, claim: Claim, name: str) -> None:
         """Its class does not exist; said when that is found."""
         if await self._write(claim, lambda edit: edit.class_missing(name)):
-            self.tell(claim, "VolumeModifyFailed", f'VAC "{name}" does not exist.', warning=True)
+            self.event(claim, "VolumeModifyFailed", f'VAC "{name}" does not exist.', warning=True)
 
-    async def class_broken(self, claim: Claim, broken: attribute_rules.Broken) -> bool:
-        """Its class can never be had; whether that was news."""
+    async def class_broken(self, claim: Claim, broken: class_rules.Broken) -> bool:
+        """No volume can get its class; whether that was news."""
         name = broken.name
         if not name:
             return True
@@ -161,12 +164,12 @@ class ModifyRecord:
         )
 
     async def cancel(self, claim: Claim) -> None:
-        """A change that was never begun is wanted no more."""
+        """A change that was never sent is no longer requested."""
         await self._write(claim, lambda edit: edit.cancelled())
-        self.tell(claim, "VolumeModifyCanceled", "Cancelled modify.")
+        self.event(claim, "VolumeModifyCanceled", "Cancelled modify.")
 
     async def tidy(self, claim: Claim, persistent_volume: PersistentVolume) -> None:
-        """The file system has grown too: what the claim had before is of no use any more."""
+        """The file system has grown too: the capacity from before is not needed any more."""
         if PRE_RESIZE_CAPACITY not in persistent_volume.annotations or not claim.capacity:
             return
         if parse_bytes(claim.capacity) >= parse_bytes(persistent_volume.capacity or "0"):
@@ -180,7 +183,7 @@ class ModifyRecord:
         *,
         guarded: bool = False,
     ) -> None:
-        """Change a persistent volume; ``guarded``: only while it is as it was seen."""
+        """Change a persistent volume; ``guarded``: only if it has not changed since it was read."""
         meta = persistent_volume.metadata
         metadata: dict[str, Any] = {"uid": meta.uid}
         if guarded:
@@ -193,19 +196,19 @@ class ModifyRecord:
         changed = await self._client.patch(PERSISTENT_VOLUMES, meta.name, body, kind=Patch.MERGE)
         self._caches.persistent_volumes.observe(changed)
 
-    def tell_failed(self, claim: Claim, wishes: frozenset[Wish], text: str) -> None:
-        """A Warning about each wish."""
-        if Wish.SIZE in wishes:
+    def report_failure(self, claim: Claim, parts: frozenset[Part], text: str) -> None:
+        """A Warning about each part."""
+        if Part.SIZE in parts:
             what = f'resize volume "{claim.spec.volume_name}" by resizer "{self._driver}" failed'
-            self.tell(claim, "VolumeResizeFailed", f"{what}: {text}", warning=True)
-        if Wish.ATTRIBUTES in wishes:
-            self.tell(claim, "VolumeModifyFailed", text, warning=True)
+            self.event(claim, "VolumeResizeFailed", f"{what}: {text}", warning=True)
+        if Part.ATTRIBUTES in parts:
+            self.event(claim, "VolumeModifyFailed", text, warning=True)
 
-    def tell_waiting(self, claim: Claim, wishes: frozenset[Wish], text: str) -> None:
-        """A Normal event: it takes its time."""
-        self.tell(claim, "Resizing" if Wish.SIZE in wishes else "VolumeModify", text)
+    def report_waiting(self, claim: Claim, parts: frozenset[Part], text: str) -> None:
+        """A Normal event: it takes time."""
+        self.event(claim, "Resizing" if Part.SIZE in parts else "VolumeModify", text)
 
-    def tell(self, claim: Claim, reason: str, text: str, *, warning: bool = False) -> None:
+    def event(self, claim: Claim, reason: str, text: str, *, warning: bool = False) -> None:
         """An event on the claim."""
         self._events.record(
             Regarding.of(claim, "PersistentVolumeClaim"),

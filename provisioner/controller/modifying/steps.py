@@ -1,37 +1,31 @@
-"""The steps towards one plan for a volume, each carried out and written down.
+"""Carry out the steps that ``rules`` decides, and write them down.
 
-What EC2 refuses is sorted: one bad wish never holds the other up. ModifyVolume has no client token.
-What is about to be sent is noted on the persistent volume, once the limiter has granted the call
-and right before it goes; whoever finds such a note of which EC2 shows nothing waits until EC2 would
-show it (see ``model/budget.py``).
+ModifyVolume has no client token. So what is about to be sent is noted on the persistent volume,
+once the limiter has granted the call and right before it goes. A process that finds such a note,
+of which EC2 shows nothing, waits until EC2 would show it (see ``model/budget.py``).
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import assert_never
 
 import structlog
 
 from provisioner import clock
 from provisioner.classes import iops_rules
-from provisioner.controller.modifying import class_rules as attribute_rules
-from provisioner.controller.modifying import rules
+from provisioner.controller.modifying import class_rules, rules
 from provisioner.controller.modifying.record import ModifyRecord, utc_now
-from provisioner.controller.modifying.rules import BOTH, Wish
-from provisioner.controller.modifying.state import (
-    Known,
-    Look,
-    Reading,
-    Readings,
-    is_under_way,
-)
+from provisioner.controller.modifying.rules import BOTH, Part, is_under_way, limit_of
+from provisioner.controller.modifying.state import ClaimState, Observed, Observer, Pass
 from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.tell_once import EVENT_AGAIN_S
 from provisioner.ec2.batches import whole
 from provisioner.ec2.ceilings import ceiling_in
 from provisioner.model.backoff import Backoff
-from provisioner.model.budget import Ledger, Start, asked
+from provisioner.model.budget import Ledger, Start, summary
 from provisioner.model.claim import Claim
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
 from provisioner.model.errors import (
     NEEDS_HUMAN,
@@ -51,20 +45,13 @@ from provisioner.model.persistent_volume import PersistentVolume
 _WATCHED = Later(60.0)
 CHANGED = Later(0.2)
 _IN_DOUBT_S = 2.0
-_WAIT_LEAST_S, _LOOK_MOST = 1.0, timedelta(hours=1)
-# A volume may be missing from one description; a bound one hardly for as long as this.
-_MISSING_S = 60.0
+_WAIT_LEAST_S, _WAIT_MOST = 1.0, timedelta(hours=1)
 _MISSING_AGAIN = Later(5.0)
-# What is not begun any more for a claim that is being deleted.
+# What is no longer started for a claim that is being deleted.
 _NEW = rules.Send | rules.Tag | rules.WaitUntil | rules.Failed
-_NO_TIME = (
-    "EC2 takes no further modification of the volume for now and does not say until when; it is "
-    "tried again every hour"
-)
-
-# Nothing that waiting cures: the claim or its class has to change. Tried again all the same, as AWS
-# raises its limits.
-FOR_GOOD = frozenset(
+# Waiting does not help: the claim or its class has to change. It is tried again rarely, because
+# AWS raises its limits.
+_PERMANENT = frozenset(
     {
         Reason.INVALID_REQUEST,
         Reason.INVALID_CLASS,
@@ -74,428 +61,442 @@ FOR_GOOD = frozenset(
         Reason.VOLUME_NOT_FOUND,
     }
 )
-# EC2 has looked at what was wanted, and said no to that.
-_OF_THE_WISH = FOR_GOOD | {Reason.QUOTA_EXCEEDED, Reason.ZONE_OUT_OF_CAPACITY, Reason.KEY_UNUSABLE}
+# EC2 has examined the request and refused it.
+_OF_THE_REQUEST = _PERMANENT | {
+    Reason.QUOTA_EXCEEDED,
+    Reason.ZONE_OUT_OF_CAPACITY,
+    Reason.KEY_UNUSABLE,
+}
 _PASSES = (Reason.MODIFICATION_RUNNING, Reason.VOLUME_STATE)
 # Tags that cannot be written, whenever it is tried.
-OF_TAGS = _OF_THE_WISH | {Reason.PERMISSION_DENIED}
-FOR_GOOD_AGAIN_S = 1800.0  # as aws-ebs-csi-driver's chart has the stock resizer do it
+_OF_TAGS = _OF_THE_REQUEST | {Reason.PERMISSION_DENIED}
+_PERMANENT_AGAIN_S = 1800.0  # as aws-ebs-csi-driver's chart has the stock resizer do it
 _AGAIN_S, _AGAIN_MOST_S = 60.0, 600.0
-# A modification that fails in EC2 counts all the same: some of the day's are left for who corrects
-# his wish.
+# A modification that fails in EC2 counts towards the four of a day: some are left for a corrected
+# request.
 _FAILED_AGAIN_S = (30.0, 3600.0, 6 * 3600.0)
-# Where EC2 does not say when it takes the next one.
-_LIMIT_AGAIN = timedelta(hours=1)
-_LIMIT_LEAST = timedelta(minutes=1)  # its clock and ours may differ
-# Known to pass soon: somebody modifies or tags the volume at this moment.
+# Passes soon: somebody is modifying or tagging the volume right now.
 _SOON_AGAIN_S = 5.0
 _LOST_AGAIN = Later(1.0)
-# Events live for an hour: what lasts is told again before.
-TELL_AGAIN_S = 1800.0
-# A note as old as this is written anew before a call that was throttled goes again: who comes after
-# us doubts it for a minute.
+# An older note is written again before a call that was throttled is sent again: the next process
+# waits for a minute after the note.
 _NOTE_HOLDS = timedelta(seconds=5)
+
+_SIZE = frozenset({Part.SIZE})
 
 log = structlog.get_logger(__name__)
 
 
 class ChangedError(Exception):
-    """Something else is wanted by now, or the persistent volume is gone; nothing was sent."""
+    """The request has changed, or the persistent volume is gone; nothing was sent."""
 
 
 class ModifySteps:
-    """Carries out what ``volume_plan`` decides."""
+    """Carries out what ``rules`` decides."""
 
     def __init__(
         self,
         services: Services,
-        readings: Readings,
+        observer: Observer,
         record: ModifyRecord,
         *,
         is_same: Callable[[Claim], bool],
         wake: Callable[[str], None],
     ) -> None:
-        """Take no step yet; ``is_same``: whether a claim still wants what it was seen to want."""
+        """Take no step yet; ``is_same``: whether a claim still requests what it did when seen."""
         self._caches = services.caches
         self._volumes = services.volumes
         self._modifications = services.modifications
         self._metrics = services.metrics
-        self._readings = readings
+        self._observer = observer
         self._record = record
         self._is_same = is_same
         self._wake = wake
 
-    async def take(self, look: Look) -> Next:
+    async def take(self, current: Pass) -> Next:
         """Take one step; ``AGAIN``: another one follows at once.
 
         Raises:
-            StorageError: it goes on after a while.
+            StorageError: to be retried later.
         """
         try:
-            return await self._take(look)
+            return await self._take(current)
         except Ec2Error as error:
             if error.reason in NEEDS_HUMAN:
-                for wish in sorted(look.wishes):
-                    await self._say(look, wish, error)
+                for part in sorted(current.parts):
+                    await self._report(current, part, error)
             raise
 
-    async def _take(self, look: Look) -> Next:
-        known, change = look.known, look.wanted.change
-        for wish, refusal in list(known.refusals.items()):
-            if not refusal.is_written and wish in look.wanted.wishes:
-                await self._say(look, wish, refusal.error)
-                refusal.is_written = True
-        if not is_volume_id(known.volume_id):
-            return self._no_volume(look)
-        ledger = ledger_of(look.persistent_volume, known.volume_id)
-        reading = await self._readings.refreshed(known, ledger)
+    async def _take(self, current: Pass) -> Next:
+        state = current.state
+        # Only what is still requested: a size may pause for its node after it was refused.
+        for part in sorted(current.requested.parts):
+            refusal = state.parts[part].refusal
+            if refusal is not None and not refusal.is_reported:
+                await self._report(current, part, refusal.error)
+                refusal.is_reported = True
+        if not is_volume_id(state.volume_id):
+            return self._not_of_ebs(current)
+        ledger = ledger_of(current.persistent_volume, state.volume_id)
+        observed = await self._observer.refresh(state, ledger)
+        requested = current.requested
         try:
-            tags = attribute_rules.tags_of(change, look.claim)
+            tags = class_rules.tags_of(requested.change, current.claim)
         except ValueError as error:
-            if Wish.ATTRIBUTES in look.wishes:
+            if Part.ATTRIBUTES in current.parts:
                 broken = StorageError(Reason.INVALID_CLASS, str(error))
-                return self._refuse(look, {Wish.ATTRIBUTES}, broken)
-            change, tags = None, {}
-        view = look.view(reading, change, tags, ledger, utc_now())
+                return self._refuse(current, {Part.ATTRIBUTES}, broken)
+            requested, tags = requested.only(_SIZE), {}
+        view = current.view(observed, requested, tags, ledger, utc_now())
         step = rules.decide(view)
-        if look.superseded and not is_under_way(view, step):
-            return known.released()
-        if look.claim.deleting and isinstance(step, _NEW):
-            self._readings.leave(look.claim.uid, known.volume_id)
+        if current.superseded and not is_under_way(view, step):
+            return state.release()
+        if current.claim.deleting and isinstance(step, _NEW):
+            self._observer.unwatch(current.claim.uid, state.volume_id)
             return SETTLED
-        known.waits_for_limit = isinstance(step, rules.WaitUntil)
+        state.waits_for_limit = isinstance(step, rules.WaitUntil)
         if not isinstance(step, rules.Gone):
-            known.missing_since_s = None
-        return await self._carry_out(look, step, reading)
+            state.missing_since_s = None
+        return await self._carry_out(current, step, observed)
 
-    async def _carry_out(self, look: Look, step: rules.Step, reading: Reading) -> Next:
-        known = look.known
+    async def _carry_out(self, current: Pass, step: rules.Step, observed: Observed) -> Next:
+        state = current.state
         match step:
             case rules.Gone():
-                return self._gone(look)
+                return self._gone(current)
             case rules.InDoubt(for_s=for_s):
-                known.reading = None
-                log.info("looking whether a modification was begun", for_s=round(for_s))
+                state.observed = None
+                log.info("looking whether a modification was started", for_s=round(for_s))
                 return Later(min(for_s, _IN_DOUBT_S))
             case rules.Done():
-                return await self._done(look, step, reading)
+                return await self._done(current, step, observed)
             case rules.Await(message=message):
-                return await self._await(look, message)
+                return await self._await(current, message)
             case rules.Failed(name=name, message=message):
-                known.told_failed, known.begun, known.reading = name, frozenset(), None
-                return self._failed(look, StorageError(Reason.VOLUME_STATE, message))
-            case rules.Impossible(wish=wish, message=message):
-                is_size = wish is Wish.SIZE
+                state.reported_failure, state.observed = name, None
+                state.clear_in_flight()
+                return self._failed(current, StorageError(Reason.VOLUME_STATE, message))
+            case rules.Impossible(part=part, message=message):
+                is_size = part is Part.SIZE
                 reason = Reason.INVALID_CLAIM if is_size else Reason.INVALID_CLASS
-                return self._refuse(look, {wish}, StorageError(reason, message))
+                return self._refuse(current, {part}, StorageError(reason, message))
             case rules.Tag():
-                return await self._tag(look, step, reading)
+                return await self._tag(current, step, observed)
             case rules.WaitUntil():
-                return await self._wait_until(look, step)
+                return await self._wait_until(current, step)
             case rules.Send():
-                return await self._send(look, step, reading)
-            case rules.Held():
-                self._readings.leave(look.claim.uid, known.volume_id)
-                return known.held()
+                return await self._send(current, step, observed)
+            case rules.AllRefused():
+                self._observer.unwatch(current.claim.uid, state.volume_id)
+                return state.next_try()
             case _:
                 assert_never(step)
 
-    async def _send(self, look: Look, step: rules.Send, reading: Reading) -> Next:
-        known, claim = look.known, look.claim
-        await self._record.begin(claim, look.wanted.only(step.wishes))
+    async def _send(self, current: Pass, step: rules.Send, observed: Observed) -> Next:
+        state, claim = current.state, current.claim
+        await self._record.begin(claim, current.requested.only(step.parts))
         try:
-            begun = await self._modify(look, step, reading.latest)
+            begun = await self._modify(current, step, observed.latest)
         except ChangedError:
             return CHANGED
         except StorageError as error:
-            answer = self._after(look, step, error, reading)
-            if known.reading is None:
-                self._watch(look, anew=True)
+            answer = self._after_error(current, step, error, observed)
+            if state.observed is None:
+                self._watch(current, is_new=True)
             return answer
-        known.sent(begun)
-        self._watch(look, anew=True)
-        log.info("volume modified", asked=asked(step.request), state=begun.state.value)
-        if Wish.ATTRIBUTES not in step.wishes:
-            self._tell_iops(look, step.fitted, step.request.size_gib or 0, reading)
-            if known.aim.apart is not None:
-                return self._refuse(look, {Wish.ATTRIBUTES}, known.aim.apart)
+        state.sent(begun)
+        self._watch(current, is_new=True)
+        log.info("volume modified", asked=summary(step.request), state=begun.state.value)
+        if Part.ATTRIBUTES not in step.parts:
+            self._report_iops(current, step.fitted, step.request.size_gib or 0, observed)
+            together = state.answers.refused_together
+            if together is not None:
+                return self._refuse(current, {Part.ATTRIBUTES}, together)
         return AGAIN
 
-    async def _done(self, look: Look, step: rules.Done, reading: Reading) -> Next:
-        known, done = look.known, look.wanted.only(step.wishes)
-        await self._record.finish(look.claim, look.persistent_volume, done, step.size_gib)
-        known.begun -= step.wishes
-        for wish in step.wishes:
-            known.refusals.pop(wish, None)
-            known.told.pop(wish, None)
-        self._tell_iops(look, step.fitted, step.size_gib, reading)
-        if done.change is not None and known.aim.unfollowed is not None:
-            self._tell_unfollowed(look, known.aim.unfollowed)
-        took_s = clock.now_s() - known.wished_at_s
+    async def _done(self, current: Pass, step: rules.Done, observed: Observed) -> Next:
+        state, done = current.state, current.requested.only(step.parts)
+        await self._record.finish(current.claim, current.persistent_volume, done, step.size_gib)
+        state.done(step.parts)
+        self._report_iops(current, step.fitted, step.size_gib, observed)
+        if done.change is not None and state.answers.tags_refused is not None:
+            self._report_tags_refused(current, state.answers.tags_refused)
+        took_s = clock.now_s() - state.requested_at_s
         self._metrics.flow_seconds.labels("modify").observe(took_s)
-        log.info("volume has what was wanted", wishes=sorted(step.wishes), in_s=round(took_s, 2))
+        log.info("volume has what was requested", parts=sorted(step.parts), in_s=round(took_s, 2))
         return AGAIN
 
-    def _tell_iops(
-        self, look: Look, fitted: iops_rules.Fitted | None, size_gib: int, reading: Reading
+    def _report_iops(
+        self, current: Pass, fitted: iops_rules.Fitted | None, size_gib: int, observed: Observed
     ) -> None:
-        """Say so where a volume gets other IOPS than were asked for."""
-        volume, change = reading.volume, look.wanted.change
+        """Say so where a volume gets other IOPS than its class asks for."""
+        volume, change = observed.volume, current.requested.change
         if fitted is None or volume is None:
             return
         asked_type = change.attributes.volume_type if change is not None else None
-        volume_type, claim = asked_type or volume.volume_type, self._now(look)
+        volume_type, claim = asked_type or volume.volume_type, self._newest(current)
         if (text := iops_rules.told(fitted, volume_type, size_gib)) is not None:
             text = f"{Reason.IOPS_CAPPED}: {text}"
-            self._record.tell(claim, "VolumeModify", text, warning=True)
+            self._record.event(claim, "VolumeModify", text, warning=True)
         elif (text := iops_rules.raised(fitted, volume_type)) is not None:
-            self._record.tell(claim, "VolumeModify", f"{Reason.IOPS_RAISED}: {text}")
+            self._record.event(claim, "VolumeModify", f"{Reason.IOPS_RAISED}: {text}")
 
-    def _tell_unfollowed(self, look: Look, error: StorageError) -> None:
-        """The volume has its class; only later growth is other than that asks for."""
+    def _report_tags_refused(self, current: Pass, error: StorageError) -> None:
+        """The volume has its class; only its growth will not be as the class asks."""
         text = (
-            f"{error.reason}: the volume has the class, but when it grows later, its IOPS stay as "
-            f"they are, for the tags that say otherwise could not be written: {error.message}"
+            f"{error.reason}: the class was applied, but the IOPS will not change when the volume "
+            f"grows, because the tags for that could not be written: {error.message}"
         )
-        self._record.tell(self._now(look), "VolumeModify", text, warning=True)
+        self._record.event(self._newest(current), "VolumeModify", text, warning=True)
 
-    async def _await(self, look: Look, message: str) -> Next:
-        await self._record.begin(look.claim, look.wanted.only(look.wishes), message)
-        news = look.known.news(message, look.wishes) if message else None
-        if news:
-            self._record.tell_waiting(look.claim, news, message)
-        self._watch(look)
+    async def _await(self, current: Pass, message: str) -> Next:
+        await self._record.begin(current.claim, current.requested.only(current.parts), message)
+        if message:
+            parts = current.state.to_report(message, current.parts)
+            if parts:
+                self._record.report_waiting(current.claim, parts, message)
+        self._watch(current)
         return _WATCHED
 
-    async def _wait_until(self, look: Look, step: rules.WaitUntil) -> Next:
-        known = look.known
-        is_guess = known.limit_is_guess and step.at == known.limited_until
-        message = _NO_TIME if is_guess else step.message
-        await self._record.begin(look.claim, look.wanted.only(look.wishes), message)
-        news = known.news(message, look.wishes)
-        if news:
-            self._record.tell_failed(look.claim, news, f"{Reason.MODIFICATION_LIMIT}: {message}")
-            log.warning("waiting until EC2 takes another modification", until=str(step.at))
-        self._readings.leave(look.claim.uid, known.volume_id)
-        known.reading = None
-        return Later(max(_WAIT_LEAST_S, min(step.at - utc_now(), _LOOK_MOST).total_seconds()))
+    async def _wait_until(self, current: Pass, step: rules.WaitUntil) -> Next:
+        state, message = current.state, step.message
+        await self._record.begin(current.claim, current.requested.only(current.parts), message)
+        parts = state.to_report(message, current.parts)
+        if parts:
+            text = f"{Reason.MODIFICATION_LIMIT}: {message}"
+            self._record.report_failure(current.claim, parts, text)
+            log.warning("waiting until EC2 accepts another modification", until=str(step.at))
+        self._observer.unwatch(current.claim.uid, state.volume_id)
+        state.observed = None
+        return Later(max(_WAIT_LEAST_S, min(step.at - utc_now(), _WAIT_MOST).total_seconds()))
 
-    async def _tag(self, look: Look, step: rules.Tag, reading: Reading) -> Next:
-        """Write and remove tags; both again are harmless.
+    async def _tag(self, current: Pass, step: rules.Tag, observed: Observed) -> Next:
+        """Write and remove tags; repeating either is harmless.
 
         Raises:
-            StorageError: nobody has refused; it goes on after a while.
+            StorageError: there was no answer; to be retried later.
         """
-        known, volume = look.known, reading.volume
-        await self._record.begin(look.claim, look.wanted.only(look.wishes))
+        state, volume = current.state, observed.volume
+        await self._record.begin(current.claim, current.requested.only(current.parts))
         try:
             for key in step.remove:
-                whole(await self._volumes.untag([known.volume_id], key))
+                whole(await self._volumes.untag([state.volume_id], key))
             if step.add:
-                whole(await self._volumes.tag([known.volume_id], step.add))
+                whole(await self._volumes.tag([state.volume_id], step.add))
         except StorageError as error:
-            if step.is_optional and error.reason in OF_TAGS:
-                known.aim.unfollowed = error
+            if step.is_optional and error.reason in _OF_TAGS:
+                state.answers = replace(state.answers, tags_refused=error)
                 return AGAIN
             if error.outcome is Outcome.UNKNOWN or error.reason in NO_ANSWER:
                 raise
-            return self._refuse(look, {Wish.ATTRIBUTES}, error)  # a size does not wait for them
+            return self._refuse(current, {Part.ATTRIBUTES}, error)  # a size does not wait for them
         if volume is not None:
             has = {key: value for key, value in volume.tags.items() if key not in step.remove}
             volume = replace(volume, tags=has | dict(step.add))
-            known.reading = replace(reading, volume=volume)
+            state.observed = replace(observed, volume=volume)
         return AGAIN
 
-    def _gone(self, look: Look) -> Next:
-        known = look.known
-        if not look.wishes:
-            return known.held()
-        if known.missing_since_s is None:
-            known.missing_since_s = clock.now_s()
-        if clock.now_s() - known.missing_since_s < _MISSING_S:
-            known.reading = None
+    def _gone(self, current: Pass) -> Next:
+        state = current.state
+        if not current.parts:
+            return state.next_try()
+        if state.missing_since_s is None:
+            state.missing_since_s = clock.now_s()
+        if clock.now_s() - state.missing_since_s < CONSISTENCY_S:
+            state.observed = None
             return _MISSING_AGAIN
         error = StorageError(
             Reason.VOLUME_NOT_FOUND,
-            f"EC2 does not know volume {known.volume_id} of persistentvolume "
-            f"{look.persistent_volume.name}; somebody has deleted it: restore a snapshot",
+            f"volume {state.volume_id} of PersistentVolume {current.persistent_volume.name} does "
+            "not exist in EC2; it was deleted: restore it from a snapshot",
         )
-        return self._refuse(look, look.wishes, error)
+        return self._refuse(current, current.parts, error)
 
-    def _no_volume(self, look: Look) -> Next:
-        """What the stock driver has for a disk of a node, say: EC2 need not be asked."""
-        if not look.wishes:
-            return look.known.held()
+    def _not_of_ebs(self, current: Pass) -> Next:
+        """Such as a node-local disk of the stock driver; EC2 need not be asked."""
+        if not current.parts:
+            return current.state.next_try()
         error = StorageError(
             Reason.NOT_SUPPORTED,
-            f"persistentvolume {look.persistent_volume.name} names "
-            f"{look.known.volume_id[:100]!r}, which is no id of an EBS volume: EC2 can neither "
-            "grow nor change it",
+            f"PersistentVolume {current.persistent_volume.name} has the volume handle "
+            f"{current.state.volume_id[:100]!r}, which is not the ID of an EBS volume; EC2 can "
+            "neither grow nor modify it",
         )
-        return self._refuse(look, look.wishes, error)
+        return self._refuse(current, current.parts, error)
 
-    def _watch(self, look: Look, *, anew: bool = False) -> None:
-        """Have the claim looked at when its modification has changed; not one that is gone."""
-        uid = look.claim.uid
+    def _watch(self, current: Pass, *, is_new: bool = False) -> None:
+        """Wake the claim when its modification has changed, unless the claim is gone."""
+        uid = current.claim.uid
         if self._caches.claim(uid) is not None:
-            self._readings.watch(uid, look.known.volume_id, lambda: self._wake(uid), anew=anew)
+            self._observer.watch(
+                uid, current.state.volume_id, lambda: self._wake(uid), is_new=is_new
+            )
 
-    def _now(self, look: Look) -> Claim:
-        """The claim as it is by now: we have written to it since it was seen."""
-        return self._caches.claim(look.claim.uid) or look.claim
+    def _newest(self, current: Pass) -> Claim:
+        """The claim with what we have written to it since it was read."""
+        return self._caches.claim(current.claim.uid) or current.claim
 
     async def _modify(
-        self, look: Look, step: rules.Send, latest: Modification | None
+        self, current: Pass, step: rules.Send, latest: Modification | None
     ) -> Modification:
         """Send one ModifyVolume; ``latest``: the modification before.
 
         Raises:
-            ChangedError: nothing was sent: look again.
+            ChangedError: nothing was sent.
             KubeError: it could not be noted, so nothing was sent.
             StorageError: refused; or, with ``outcome`` UNKNOWN, the reply was lost.
         """
         noted: Start | None = None
 
-        async def last_look() -> None:
+        async def before_sending() -> None:
             nonlocal noted
-            noted = await self._last_look(look, step, latest, noted)
-            if not self._is_same(look.claim):  # while that was written
+            noted = await self._before_sending(current, step, latest, noted)
+            if not self._is_same(current.claim):  # while that was written
                 raise ChangedError
 
         try:
-            return await self._modifications.modify(step.request, gate=last_look)
+            return await self._modifications.modify(step.request, gate=before_sending)
         except ChangedError:
-            await self._take_back(look, noted)
+            await self._take_back(current, noted)
             raise
         except StorageError as error:
             if error.outcome is Outcome.NOTHING:
-                await self._take_back(look, noted)
+                await self._take_back(current, noted)
             raise
 
-    async def _last_look(
+    async def _before_sending(
         self,
-        look: Look,
+        current: Pass,
         step: rules.Send,
         latest: Modification | None,
         noted: Start | None,
     ) -> Start:
-        """Once the limiter has granted the call, after minutes perhaps: what is noted by then."""
-        persistent_volume = self._caches.persistent_volumes.get(look.persistent_volume.name)
-        if persistent_volume is None or not self._is_same(look.claim):
+        """Note the call, once the limiter has granted it, after minutes perhaps."""
+        persistent_volume = self._caches.persistent_volumes.get(current.persistent_volume.name)
+        if persistent_volume is None or not self._is_same(current.claim):
             raise ChangedError
         now = utc_now()
         ledger = ledger_of(persistent_volume, step.request.volume_id)
         if noted is None:
-            begun = ledger.begun(step.request, latest, now)
+            ledger = ledger.with_next(step.request, latest, now)
         elif ledger.starts[-1:] != (noted,):
             raise ChangedError
         elif now - noted.at < _NOTE_HOLDS:
             return noted  # EC2 has throttled it, and it goes again
         else:
-            begun = ledger.again(now)
-        # Should it be written though that fails, somebody waits for a minute; nothing is sent.
-        await self._note(persistent_volume, look.known, begun)
-        look.known.begun |= step.wishes
-        return begun.starts[-1]
+            ledger = ledger.with_last_at(now)
+        # If this is written but its reply is lost, nothing is sent, and that costs a minute.
+        await self._note(persistent_volume, current.state, ledger)
+        current.state.set_in_flight(step.parts)
+        return ledger.starts[-1]
 
-    async def _take_back(self, look: Look, noted: Start | None) -> None:
-        """It was surely not carried out; a note that stays only costs a minute of doubt."""
+    async def _take_back(self, current: Pass, noted: Start | None) -> None:
+        """Remove the note: nothing was carried out. One that stays only costs a minute."""
         if noted is None:
             return
-        known = look.known
-        known.begun = frozenset()
-        persistent_volume = self._caches.persistent_volumes.get(look.persistent_volume.name)
+        state = current.state
+        state.clear_in_flight()
+        persistent_volume = self._caches.persistent_volumes.get(current.persistent_volume.name)
         if persistent_volume is None:
             return
-        ledger = ledger_of(persistent_volume, known.volume_id)
+        ledger = ledger_of(persistent_volume, state.volume_id)
         if ledger.starts[-1:] != (noted,):
             return
         try:
-            await self._note(persistent_volume, known, ledger.taken_back())
+            await self._note(persistent_volume, state, ledger.without_last())
         except KubeError as error:
-            log.info("a note of what was refused stays", error=error.message)
+            log.info("cannot remove the note of a request that was refused", error=error.message)
 
     async def _note(
-        self, persistent_volume: PersistentVolume, known: Known, ledger: Ledger
+        self, persistent_volume: PersistentVolume, state: ClaimState, ledger: Ledger
     ) -> None:
-        uid, volume_id = persistent_volume.uid, known.volume_id
+        uid, volume_id = persistent_volume.uid, state.volume_id
         text = ledger.text(persistent_volume_uid=uid, volume_id=volume_id)
         value = text if ledger.starts else None
         await self._record.patch_persistent_volume(
             persistent_volume, {MODIFICATIONS: value}, {}, guarded=True
         )
 
-    def _after(self, look: Look, step: rules.Send, error: StorageError, reading: Reading) -> Next:
-        """What to do after a ModifyVolume that brought an error, by what it is about.
+    def _after_error(
+        self, current: Pass, step: rules.Send, error: StorageError, observed: Observed
+    ) -> Next:
+        """What to do after a failed ModifyVolume.
 
-        Time, the plan, one wish, or us.
+        The error is about time, about both parts together, about one part, or about us.
 
         Raises:
-            StorageError: the same: nobody has refused; it goes on after a while.
+            StorageError: the same one, if there was no answer; to be retried later.
         """
-        known = look.known
+        state = current.state
         if isinstance(error, KubeError):
             raise error  # what is about to be sent could not be noted, so nothing was
-        known.reading = None
+        state.observed = None
         if error.outcome is Outcome.UNKNOWN:
             log.warning("the reply to ModifyVolume was lost", error=error.message)
             return _LOST_AGAIN
         if error.reason in NO_ANSWER:
             raise error
         if error.reason is Reason.MODIFICATION_LIMIT:
-            _limit(look, error, reading.latest)
+            state.limit = limit_of(error, _started_at(current, observed.latest), utc_now())
             return AGAIN
         if error.reason is Reason.VOLUME_NOT_FOUND:
-            return AGAIN
-        aim, ceiling = known.aim, ceiling_in(error) if isinstance(error, Ec2Error) else None
-        if ceiling is not None and aim.ceiling is None and step.request.iops is not None:
-            aim.ceiling = ceiling
+            return AGAIN  # it is described, and waited for, before that is believed
+        answers, ceiling = state.answers, ceiling_in(error) if isinstance(error, Ec2Error) else None
+        if ceiling is not None and answers.iops_ceiling is None and step.request.iops is not None:
+            state.answers = replace(answers, iops_ceiling=ceiling)
             log.info("learned how many IOPS this region gives", iops=ceiling)
             return AGAIN
-        if error.reason in _OF_THE_WISH and step.wishes == BOTH:
-            aim.apart = error
-            log.warning("refused together; each goes alone", error=error.message)
+        if error.reason in _OF_THE_REQUEST and step.parts == BOTH:
+            state.answers = replace(answers, refused_together=error)
+            log.warning(
+                "EC2 refused size and class together; sending them one by one", error=error.message
+            )
             return AGAIN
-        return self._refuse(look, step.wishes, error)
+        return self._refuse(current, step.parts, error)
 
-    def _failed(self, look: Look, error: StorageError) -> Next:
-        """What was begun has failed in EC2: told, and tried again less and less often."""
-        for wish in look.wishes:
-            before = look.known.refusals.get(wish)
+    def _failed(self, current: Pass, error: StorageError) -> Next:
+        """A modification has failed in EC2: reported, and tried again less and less often."""
+        for part in current.parts:
+            before = current.state.parts[part].refusal
             times = before.times if before is not None else 0
             pause_s = _FAILED_AGAIN_S[min(times, len(_FAILED_AGAIN_S) - 1)]
-            self._set_aside(look, wish, error, pause_s)
+            self._set_aside(current, part, error, pause_s)
         return AGAIN
 
-    def _refuse(self, look: Look, wishes: Iterable[Wish], error: StorageError) -> Next:
-        """Set wishes aside, all until one time; any other one goes on. Why is said next."""
-        refusals = look.known.refusals.values()
+    def _refuse(self, current: Pass, parts: Iterable[Part], error: StorageError) -> Next:
+        """Set parts aside until the same time; the next step reports why."""
+        refusals = [each.refusal for each in current.state.parts.values() if each.refusal]
         times = max(
             (each.times for each in refusals if each.error.reason is error.reason), default=0
         )
         first_s = _SOON_AGAIN_S if error.reason in _PASSES else _AGAIN_S
         again_s = Backoff(error.retry_after_s or first_s, _AGAIN_MOST_S).pause_s(times)
-        if error.reason in FOR_GOOD:
-            again_s = FOR_GOOD_AGAIN_S
-        for wish in wishes:
-            self._set_aside(look, wish, error, again_s)
+        if error.reason in _PERMANENT:
+            again_s = _PERMANENT_AGAIN_S
+        for part in parts:
+            self._set_aside(current, part, error, again_s)
         return AGAIN
 
-    async def _say(self, look: Look, wish: Wish, error: StorageError) -> None:
-        """Write why a wish is not had into the claim's conditions; the event not too often.
+    async def _report(self, current: Pass, part: Part, error: StorageError) -> None:
+        """Write why a part was refused into the claim's conditions; the event not too often.
 
         External-resizer sets ModifyVolumeError and ControllerResizeError at every error.
         """
-        claim, for_good = self._now(look), error.reason in FOR_GOOD
-        await self._record.refused(claim, wish, look.wanted, error, for_good=for_good)
+        claim, for_good = self._newest(current), error.reason in _PERMANENT
+        await self._record.refused(claim, part, current.requested, error, for_good=for_good)
         text = f"{error.reason}: {error.message}"
-        news = look.known.news(text, frozenset({wish}), TELL_AGAIN_S)
-        self._record.tell_failed(claim, news, text)
+        parts = current.state.to_report(text, frozenset({part}), EVENT_AGAIN_S)
+        self._record.report_failure(claim, parts, text)
 
-    def _set_aside(self, look: Look, wish: Wish, error: StorageError, again_s: float) -> None:
-        look.known.refuse(wish, error, again_s)
+    def _set_aside(self, current: Pass, part: Part, error: StorageError, again_s: float) -> None:
+        current.state.refuse(part, error, again_s)
         self._metrics.flow_failures.labels("modify", error.reason.value).inc()
-        log.warning("refused", wish=wish.value, reason=error.reason.value, error=error.message)
+        log.warning(
+            "part of a request was refused",
+            part=part.value,
+            reason=error.reason.value,
+            error=error.message,
+        )
 
 
 def ledger_of(persistent_volume: PersistentVolume, volume_id: str) -> Ledger:
@@ -505,28 +506,12 @@ def ledger_of(persistent_volume: PersistentVolume, volume_id: str) -> Ledger:
         persistent_volume_uid=persistent_volume.uid,
         volume_id=volume_id,
     )
-    return ledger.believed(utc_now())
+    return ledger.plausible(utc_now())
 
 
-def _limit(look: Look, error: StorageError, latest: Modification | None) -> None:
-    """Note when EC2 takes another modification, as far as it says so; else it is tried hourly."""
-    known, now = look.known, utc_now()
-    at = None
-    if isinstance(error, Ec2Error) and error.retry_at is not None:
-        at = error.retry_at.astimezone(UTC)
-        at = at if at > now else now + _LIMIT_LEAST
-    elif error.retry_after_s is not None:
-        at = now + timedelta(seconds=error.retry_after_s)
-    elif isinstance(error, Ec2Error) and error.between_s is not None:
-        began = _began(look, latest)
-        at = began + timedelta(seconds=error.between_s) if began is not None else None
-    known.limit_is_guess = at is None or at <= now
-    known.limited_until = now + _LIMIT_AGAIN if at is None or at <= now else at
-
-
-def _began(look: Look, latest: Modification | None) -> datetime | None:
+def _started_at(current: Pass, latest: Modification | None) -> datetime | None:
     """When the latest modification began: as EC2 says, or as we have noted it."""
     if latest is not None and latest.started_at is not None:
         return latest.started_at
-    starts = ledger_of(look.persistent_volume, look.known.volume_id).starts
+    starts = ledger_of(current.persistent_volume, current.state.volume_id).starts
     return starts[-1].at if starts else None

@@ -17,6 +17,7 @@ from provisioner.controller.nodes import dead_node_rules as rules
 from provisioner.controller.nodes.dead_node_rules import Declare, Leave, Step, TakeBack
 from provisioner.controller.shared.node_patch_rules import Operation
 from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.tell_once import TellOnce
 from provisioner.ec2.batches import is_of_the_call
 from provisioner.kube.client import find
 from provisioner.kube.events import EventRecorder, Regarding
@@ -72,7 +73,7 @@ class DeadNodes:
             except StorageError as error:
                 log.warning("cannot tell which nodes are dead", error=error.message)
             except Exception:
-                log.exception("cannot look after dead nodes")
+                log.exception("handling dead nodes failed")
             await asyncio.sleep(_PAUSE_S)
             try:
                 async with asyncio.timeout(ROUND_S - _PAUSE_S):
@@ -225,7 +226,7 @@ class DeadNodes:
                 return
             raise
         log.warning(
-            "deleted the attachment to a node that is gone",
+            "deleted a VolumeAttachment to a node that is gone",
             attachment=held.name,
             node=held.spec.node_name,
             instance=rules.instance_of(held),
@@ -260,7 +261,7 @@ class DeadNodeWords:
     def __init__(self, events: EventRecorder) -> None:
         self._events = events
         self._unknown_since_s: dict[str, float] = {}  # by UID of node
-        self._told: set[str] = set()
+        self._told = TellOnce()
 
     def done(self, node: Node, step: Step) -> None:
         """Tell of a change that was written."""
@@ -278,7 +279,7 @@ class DeadNodeWords:
             Regarding.of(node, NODES.kind),
             warning=True,
             reason="InstanceTerminated",
-            message=f"EC2 says that instance {instances} is terminated: added the taint "
+            message=f"EC2 reports instance {instances} as terminated: added the taint "
             f"{OUT_OF_SERVICE.key}, so that pods and volumes leave this node at once",
         )
 
@@ -306,21 +307,20 @@ class DeadNodeWords:
             self._unknown_since_s.pop(node.uid, None)
             return
         since_s = self._unknown_since_s.setdefault(node.uid, now_s)
-        if now_s - since_s < _UNKNOWN_TOLD_AFTER_S or node.uid in self._told:
+        if now_s - since_s < _UNKNOWN_TOLD_AFTER_S or not self._told.is_news(node.uid):
             return
-        self._told.add(node.uid)
         self._events.record(
             Regarding.of(node, NODES.kind),
             warning=True,
             reason="InstanceUnknown",
             message=f"EC2 knows no instance {', '.join(sorted(unknown))} in this account and "
-            f"Region, which is no proof that it has ended; {_what_helps(attachments)}",
+            f"Region, which does not prove that it is terminated; {_what_helps(attachments)}",
         )
 
     def forget_all_but(self, suspects: Iterable[Node]) -> None:
         """Nodes that are no longer looked at can be told about anew."""
         uids = {node.uid for node in suspects}
-        self._told &= uids
+        self._told.forget_all_but(uids)
         self._unknown_since_s = {
             uid: since_s for uid, since_s in self._unknown_since_s.items() if uid in uids
         }
@@ -328,11 +328,11 @@ class DeadNodeWords:
 
 def _what_helps(attachments: Sequence[str]) -> str:
     if not attachments:
-        return "if it has, delete this Node"
+        return "if it is, delete this Node"
     more = len(attachments) - _MOST_NAMED
     return (
-        "only VolumeAttachments name it, made for a machine that had this Node's name: if it has, "
-        f"kubectl delete volumeattachment {' '.join(attachments[:_MOST_NAMED])}"
+        "only VolumeAttachments name it, created for a machine that had this Node's name: if it is "
+        f"terminated, kubectl delete volumeattachment {' '.join(attachments[:_MOST_NAMED])}"
         f"{f' (and {more} more)' if more > 0 else ''}"
     )
 
@@ -348,7 +348,7 @@ def _alone(name: str) -> Iterator[None]:
         yield
     except StorageError as error:
         log.warning(
-            "cannot look after a dead node",
+            "cannot handle a dead node",
             node=name,
             reason=error.reason,
             error=error.message,

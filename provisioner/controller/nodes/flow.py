@@ -1,8 +1,8 @@
-"""Flows of nodes: the startup taint comes off, and attachment limits are noted.
+"""Flows of nodes: removal of the startup taint, and limits of new instance types.
 
 Limits are those of instance types that are newer than our table. The node plugin has no rights in
-AWS; it reads the annotation that this writes. Without the right to ask EC2, nodes of such types get
-by with the number that holds for most.
+AWS; it reads the annotation that this flow writes. Without the right to ask EC2, nodes of such
+types use the limit that most types have.
 """
 
 from functools import partial
@@ -13,7 +13,9 @@ from provisioner import clock
 from provisioner.controller.nodes import attachment_limit_rules, startup_taint_rules
 from provisioner.controller.shared.node_patch_rules import Operation
 from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.tell_once import TellOnce
 from provisioner.kube.queue import KeyedQueue
+from provisioner.model.decision import SETTLED, Later, Next
 from provisioner.model.errors import NEEDS_HUMAN, Ec2Error
 from provisioner.model.names import ATTACHMENT_LIMIT
 from provisioner.model.node import CsiNode, Node
@@ -29,8 +31,8 @@ log = structlog.get_logger(__name__)
 class AgentTaint:
     """The flow of nodes with the startup taint; keys are their names.
 
-    It comes off whenever it is there and the node plugin is registered, also if somebody puts it on
-    again later. The node plugin itself needs no right to change nodes for this.
+    It is removed whenever the node plugin is registered, also if it is added again later. So the
+    node plugin itself needs no right to change nodes.
     """
 
     def __init__(self, services: Services) -> None:
@@ -40,15 +42,15 @@ class AgentTaint:
         self.queue = KeyedQueue("agent taint", self.reconcile, services.metrics)
 
     def subscribe(self) -> None:
-        """Have nodes looked at when they or what is registered on them change."""
+        """Have nodes examined when they change, or the drivers registered on them."""
         self._caches.nodes.subscribe(self._node_changed)
         self._caches.csi_nodes.subscribe(self._registration_changed)
 
-    async def reconcile(self, name: str) -> float | None:
-        """Take the taint off if it is time; else an event tells when it is."""
+    async def reconcile(self, name: str) -> Next:
+        """Remove the taint if the driver is registered; else an event tells when it is."""
         if await self._writes.change(name, self._plan):
-            log.info("the node plugin is there: its startup taint is removed", node=name)
-        return None
+            log.info("removed the startup taint: the node plugin is registered", node=name)
+        return SETTLED
 
     def _plan(self, node: Node) -> list[Operation]:
         return startup_taint_rules.operations(
@@ -65,7 +67,7 @@ class AgentTaint:
 
 
 class AttachmentLimits:
-    """The flow of nodes whose instance type is in no table; keys are their names."""
+    """The flow of nodes whose instance type is not in our table; keys are their names."""
 
     def __init__(self, services: Services) -> None:
         self._driver = services.settings.driver
@@ -74,23 +76,23 @@ class AttachmentLimits:
         self._types = services.instance_types
         self._metrics = services.metrics
         self._refused_until_s = float("-inf")
-        self._told_at_s: dict[str, float] = {}
+        self._told = TellOnce()
         self.queue = KeyedQueue(_FLOW, self.reconcile, services.metrics)
 
     def subscribe(self) -> None:
-        """Have nodes looked at when they change, or what is registered on them."""
+        """Have nodes examined when they change, or the drivers registered on them."""
         self._caches.nodes.subscribe(self._node_changed)
         self._caches.csi_nodes.subscribe(self._registration_changed)
 
-    async def reconcile(self, name: str) -> float | None:
-        """Note on a node what EC2 says of its type."""
+    async def reconcile(self, name: str) -> Next:
+        """Write to a node what EC2 says about its instance type."""
         node = self._caches.nodes.get(name)
         instance_type = self._unknown_type(node) if node is not None else ""
         if not instance_type:
-            return None
+            return SETTLED
         now_s = clock.now_s()
         if now_s < self._refused_until_s:  # one refusal is one for all
-            return self._refused_until_s - now_s
+            return Later(self._refused_until_s - now_s)
         try:
             family = await self._types.family(instance_type.partition(".")[0])
         except Ec2Error as error:
@@ -99,45 +101,44 @@ class AttachmentLimits:
             return self._refused(error)
         limit = attachment_limit_rules.limits_of(family).get(instance_type)
         if limit is None:
-            self._tell(f"EC2 does not tell how many volumes an instance type takes {instance_type}")
-            return UNKNOWN_AGAIN_S
+            self._tell(f"EC2 has no attachment limit for instance type {instance_type}")
+            return Later(UNKNOWN_AGAIN_S)
         note = partial(attachment_limit_rules.noted, instance_type=instance_type, limit=limit)
         if await self._writes.change(name, note):
             log.info("noted an attachment limit", node=name, type=instance_type, limit=str(limit))
-        return None
+        return SETTLED
 
     def _unknown_type(self, node: Node) -> str:
         return attachment_limit_rules.unknown_type(
             node, self._caches.csi_nodes.get(node.name), self._driver
         )
 
-    def _refused(self, error: Ec2Error) -> float:
-        """Said once an hour: everything else works, and somebody may never give us that right."""
+    def _refused(self, error: Ec2Error) -> Later:
+        """Log it once an hour: everything else works, and the right may never be granted."""
         now_s = clock.now_s()
         if now_s >= self._refused_until_s:
             self._refused_until_s = now_s + REFUSED_AGAIN_S
             self._metrics.flow_failures.labels(_FLOW, error.reason.value).inc()
-            self._tell("cannot ask EC2 how many volumes new instance types take", error.message)
-        return self._refused_until_s - now_s
+            self._tell("cannot ask EC2 for the attachment limits of instance types", error.message)
+        return Later(self._refused_until_s - now_s)
 
     def _tell(self, what: str, error: str = "") -> None:
-        now_s = clock.now_s()
-        if now_s - self._told_at_s.get(what, float("-inf")) >= _TELL_AGAIN_S:
-            self._told_at_s[what] = now_s
-            log.warning(what, error=error, meanwhile="their nodes take the number common to most")
+        if self._told.is_news(what, again_s=_TELL_AGAIN_S):
+            meanwhile = "their nodes use the limit that most types have"
+            log.warning(what, error=error, meanwhile=meanwhile)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        # Nodes change all the time; asked is only when something has come that matters.
+        # Nodes change all the time; only these facts matter.
         if new is not None and (old is None or _facts(old) != _facts(new)):
-            self._look_at(new)
+            self._examine(new)
 
     def _registration_changed(self, old: CsiNode | None, new: CsiNode | None) -> None:
         if new is not None and (old is None or old.driver(self._driver) is None):
             node = self._caches.nodes.get(new.name)
             if node is not None:
-                self._look_at(node)
+                self._examine(node)
 
-    def _look_at(self, node: Node) -> None:
+    def _examine(self, node: Node) -> None:
         if self._unknown_type(node):
             self.queue.add(node.name)
 

@@ -1,8 +1,8 @@
-"""Nodes that nobody has initialized (``--initialize-nodes``): filled in from EC2.
+"""Initialization of nodes (``--initialize-nodes``): labels and providerID from EC2.
 
-All that is written goes into one change of the Node, so that a crash leaves all of it or none, and
-the zone is there before the taint is gone. Whatever is uncertain is told in an event, and looked at
-again at a steady pace.
+Everything goes into one change of the Node, so that a crash leaves all of it or none, and the zone
+is there before the taint is gone. What is uncertain is reported in an event, and tried again at a
+steady pace.
 """
 
 import asyncio
@@ -15,11 +15,13 @@ from provisioner.controller.nodes import initialize_rules as rules
 from provisioner.controller.nodes.initialize_rules import Question, Refusal
 from provisioner.controller.shared.node_patch_rules import Operation
 from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.tell_once import TellOnce
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import Regarding
 from provisioner.kube.lease import HeldLease, boot_clock
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import NODES
+from provisioner.model.decision import SETTLED, Later, Next
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.node import Node
 from provisioner.model.volume import Instance
@@ -32,7 +34,7 @@ LEASES = (
     "rke2-cloud-controller-manager",
 )
 NAMESPACE = "kube-system"
-_DURATION_S = 15  # where a record tells none
+_DURATION_S = 15  # for a record without one
 _HELD_AGAIN_S = 15.0  # a lease may be given up or deleted long before it expires
 
 log = structlog.get_logger(__name__)
@@ -50,43 +52,43 @@ class NodeInitializer:
         self._events = services.events
         self._cloud = CloudControllers(services.client)
         self._writing = asyncio.Lock()  # two nodes must not be given one instance
-        self._told: dict[str, str] = {}  # by name of node
+        self._told = TellOnce()
         self._told_of_lease = False
         self.queue = KeyedQueue("initialize node", self.reconcile, services.metrics, cap_s=AGAIN_S)
 
     def subscribe(self) -> None:
-        """Have nodes looked at when they change, if that was asked for."""
+        """Have nodes examined when they change, if the option is set."""
         if self._settings.initialize_nodes:
             self._caches.nodes.subscribe(self._node_changed)
 
-    async def reconcile(self, name: str) -> float | None:
-        """Initialize a node, or say why not."""
+    async def reconcile(self, name: str) -> Next:
+        """Initialize a node, or report why not."""
         node = self._caches.nodes.get(name)
         if node is None or not rules.is_lacking(node):
-            self._told.pop(name, None)
-            return None
+            self._told.forget(name)
+            return SETTLED
         wait_s = rules.wait_s(node, datetime.now(UTC))
-        if wait_s <= 0:
-            wait_s = await self._held_for_s()
         if wait_s > 0:
-            return wait_s
+            return Later(wait_s)
+        if await self._is_left_to_others():
+            return Later(_HELD_AGAIN_S)
         found: Instance | Refusal | None = await self._find(node)
         if isinstance(found, Instance):
-            if held_s := await self._held_for_s():
-                return held_s
+            if await self._is_left_to_others():  # it may have started while EC2 was asked
+                return Later(_HELD_AGAIN_S)
             found = await self._fill(node, found)
         if isinstance(found, Refusal):
             self._tell(node, found)
-            return AGAIN_S
-        return None
+            return Later(AGAIN_S)
+        return SETTLED
 
-    async def _held_for_s(self) -> float:
-        """How long to leave nodes to a cloud controller before the next look; 0: there is none."""
-        held_s = await self._cloud.held_for_s()
-        if held_s and not self._told_of_lease:
+    async def _is_left_to_others(self) -> bool:
+        """Whether a cloud controller manager initializes nodes."""
+        is_held = await self._cloud.held_for_s() > 0
+        if is_held and not self._told_of_lease:
             log.info("a cloud controller manager holds its lease: nodes are left to it")
-        self._told_of_lease = bool(held_s)
-        return _HELD_AGAIN_S if held_s else 0.0
+        self._told_of_lease = is_held
+        return is_held
 
     async def _find(self, node: Node) -> Instance | Refusal:
         asked = rules.question(node)
@@ -125,20 +127,20 @@ class NodeInitializer:
         async with self._writing:
             changed = await self._writes.change(node.name, plan)
         if changed is not None:
-            self._told.pop(node.name, None)
+            self._told.forget(node.name)
             log.info("initialized a node", node=node.name, instance=instance.instance_id)
             self._record(
                 changed,
                 "Initialized",
-                f"filled in from EC2 what was missing: instance {instance.instance_id}, "
+                f"filled in what was missing, from EC2: instance {instance.instance_id}, "
                 f"{instance.instance_type} in {instance.zone}",
             )
         return refusal
 
     def _registered(self, node: Node) -> dict[str, str]:
-        """The instance that each node's plugin has told, by name.
+        """The instance as which each node's plugin is registered, by name.
 
-        Of this node only what was told of this very one, not of one that had its name before.
+        A registration of an earlier Node of the same name does not count.
         """
         told = {
             each.name: driver.node_id
@@ -152,8 +154,7 @@ class NodeInitializer:
 
     def _tell(self, node: Node, refusal: Refusal) -> None:
         message = f"not initialized: {refusal.message}"
-        if self._told.get(node.name) != message:
-            self._told[node.name] = message
+        if self._told.is_news(node.name, message):
             log.warning("a node is not initialized", node=node.name, why=refusal.message)
         self._record(node, "NotInitialized", message, warning=True)
 
@@ -167,11 +168,11 @@ class NodeInitializer:
 
 
 class CloudControllers:
-    """Whether a cloud controller manager looks after the nodes: by its lease.
+    """Whether a cloud controller manager initializes nodes, by its lease.
 
-    As with our own leases the clock here counts, and not the times in the record: a lease is held
-    until it has not changed for its own duration as seen from here. Those who ask at once share a
-    look, never older than the question.
+    As with our own leases, the clock here counts and not the times in the record: a lease is held
+    until it has not changed for its own duration as seen from here. Concurrent callers share one
+    read, which is never older than their question.
     """
 
     def __init__(self, client: KubeClient) -> None:
@@ -186,24 +187,24 @@ class CloudControllers:
             )
             for name in LEASES
         ]
-        self._looking = asyncio.Lock()
-        self._looked_since_s = float("-inf")  # when the last look began
+        self._reading = asyncio.Lock()
+        self._read_since_s = float("-inf")  # when the last read began
 
     async def held_for_s(self) -> float:
         """Seconds until all leases have expired if nobody renews them; 0 when none is held.
 
-        The first look at a lease that has a holder counts as fresh: whether it is dead is seen
-        once its duration is over.
+        A lease that has a holder when it is first read counts as just renewed: whether the holder
+        is dead shows once the duration is over.
 
         Raises:
             KubeError: a lease could not be read, so that it may be held.
         """
         asked_at_s = clock.now_s()
-        async with self._looking:
-            # A look that began after we asked, for somebody else who waited, is good for us too.
-            if self._looked_since_s < asked_at_s:
+        async with self._reading:
+            # A read that began after we asked, for another caller, is good for us too.
+            if self._read_since_s < asked_at_s:
                 began_at_s = clock.now_s()
                 for lease in self._leases:
                     await lease.look()
-                self._looked_since_s = began_at_s
+                self._read_since_s = began_at_s
             return max(lease.expires_in_s for lease in self._leases)

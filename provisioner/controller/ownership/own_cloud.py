@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from provisioner.controller.shared.caches import Caches
+from provisioner.controller.shared.services import Services
 from provisioner.ec2 import own_cloud_rules
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.credentials import NoUsableCredentialsError
@@ -57,10 +57,10 @@ class OwnCloud:
         why_not: what keeps it from working, "" when nothing does.
     """
 
-    def __init__(self, calls: Ec2Calls, caches: Caches, driver: str) -> None:
+    def __init__(self, services: Services, calls: Ec2Calls) -> None:
         self._calls = calls
-        self._caches = caches
-        self._driver = driver
+        self._caches = services.caches
+        self._driver = services.settings.driver
         self._proven_with: str | None = None  # the access key
         self._proving = asyncio.Lock()
         self._doubt: Unfit | None = None  # of the last look for a proof
@@ -86,7 +86,7 @@ class OwnCloud:
             since_s = loop.time() if since_s is None else since_s
             patience_s = GIVE_UP_S if unfit.reason is Reason.CREDENTIALS_INVALID else 0.0
             if loop.time() - since_s >= patience_s:
-                return StorageError(unfit.reason, f"this replica leads no more: {unfit.why}")
+                return StorageError(unfit.reason, f"this replica stops leading: {unfit.why}")
 
     async def vouch(self, gone: Ec2Error) -> None:
         """Believe that EC2 does not know what it was asked for.
@@ -99,7 +99,7 @@ class OwnCloud:
                 return
             unfit = await self._doubted()
         if unfit is not None:
-            message = f"{gone.message}; not believed: {unfit.why}"
+            message = f"{gone.message}; this is not trusted: {unfit.why}"
             raise Ec2Error(
                 unfit.reason, message, action=gone.action, retry_after_s=_VOUCH_AGAIN_S
             ) from gone
@@ -119,9 +119,9 @@ class OwnCloud:
         unfit = await self._without_credentials() or await self._elsewhere()
         why = unfit.why if unfit is not None else ""
         if why and why != self.why_not:
-            log.warning("cannot work; another replica that can may lead", why=why)
+            log.warning("this replica cannot work, so another one may lead", why=why)
         elif self.why_not and not why:
-            log.info("can work now")
+            log.info("this replica can work now")
         self.why_not = why
         return unfit
 
@@ -151,7 +151,7 @@ class OwnCloud:
             return unfit
         why = unfit.why if unfit is not None else ""
         if why and why != self._untold:
-            log.warning("cannot tell yet whether EC2 is asked in the cluster's account", error=why)
+            log.warning("cannot verify yet that EC2 is asked in the cluster's account", error=why)
         self._untold = why
         return None
 

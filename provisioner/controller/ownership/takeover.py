@@ -30,7 +30,11 @@ GOING = (VolumeState.DELETING, VolumeState.DELETED, VolumeState.ERROR)
 
 
 class Takeover:
-    """How this process came to lead; before ``begin``, nobody was before us."""
+    """How this process came to lead; before ``begin``, nobody was before us.
+
+    Attributes:
+        claims: the UIDs of those for which something may be left of what was begun before us.
+    """
 
     def __init__(self, unclaimed: UnclaimedTags, lookups: NameLookUps) -> None:
         self._unclaimed = unclaimed
@@ -38,7 +42,7 @@ class Takeover:
         self._ended_at_s = 0.0  # when another controller may have begun something at last
         self._began_at_s = 0.0
         self._is_first = False
-        self._claims: set[str] = set()
+        self.claims: set[str] = set()
         self._doubted: set[str] = set()
 
     def begin(
@@ -53,7 +57,7 @@ class Takeover:
         """
         self._ended_at_s = clock.now_s() - ended_s_ago
         uids = {claim.uid for claim in claims}
-        self._claims |= uids
+        self.claims |= uids
         if from_stranger:
             self._doubted |= uids
 
@@ -74,19 +78,15 @@ class Takeover:
             older = epoch.may_predate(claim.metadata.creation_timestamp)
             self.begin([claim], from_stranger=older, ended_s_ago=lasted_s)
 
-    def may_have_begun(self, uid: str) -> bool:
-        """Whether something may be left of what was begun for the claim before us."""
-        return uid in self._claims
-
     def is_in_doubt(self, claim: Claim) -> bool:
         """Whether another controller may have begun a volume for it, in whatever zone."""
-        return self.may_have_begun(claim.uid) and (
+        return claim.uid in self.claims and (
             claim.is_in_doubt or claim.uid in self._doubted  # a stranger heeds no pin of ours
         )
 
     def settle(self, uid: str) -> None:
         """It is certain that nothing is left of what was begun for the claim."""
-        self._claims.discard(uid)
+        self.claims.discard(uid)
         self._doubted.discard(uid)
 
     async def volume_of(self, claim: Claim) -> Volume | Later | None:
@@ -97,7 +97,7 @@ class Takeover:
         Raises:
             Ec2Error: EC2 could not be asked, so nothing may be begun.
         """
-        if claim.uid not in self._claims:
+        if claim.uid not in self.claims:
             return None
         name = claim.persistent_volume_name
         in_doubt = self.is_in_doubt(claim)

@@ -13,8 +13,8 @@ Source: EBS user guide "Copy an Amazon EBS volume" (read 2026-11-21).
 from collections.abc import Mapping, Sequence
 
 from provisioner.classes.storage_class_rules import ReadClass
-from provisioner.controller.placement.consumer_rules import Consumers, places, why_nowhere
-from provisioner.controller.placement.failover_rules import AGAIN_S, Moved, Refusals
+from provisioner.controller.placement.consumer_rules import Consumers, places, why_no_place
+from provisioner.controller.placement.failover_rules import RETRY_S, Moved, Refusals
 from provisioner.controller.placement.zone_rules import NoZone, allows
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
@@ -23,12 +23,12 @@ from provisioner.model.volume import Volume, VolumeState
 from provisioner.model.zone import Place
 
 _OTHER_WAYS = (
-    "restore a snapshot of it, or have the class clone across zones by the annotation "
-    f'{CLONE_ACROSS_ZONES}: "true"'
+    "restore a snapshot of it instead, or set the annotation "
+    f'{CLONE_ACROSS_ZONES}: "true" on the class to clone across zones'
 )
 
 
-def may_follow(
+def may_use_pinned_zone(
     read_class: ReadClass, pin: Place, source: Place, zone_names: Mapping[str, str] | None = None
 ) -> bool:
     """Whether a clone may be made in the place that is written to its claim.
@@ -48,17 +48,17 @@ def refusal(read_class: ReadClass, volume_id: str, volume: Volume | None) -> Ref
     if volume is None or volume.state in (VolumeState.DELETING, VolumeState.DELETED):
         return Refuse(
             Reason.VOLUME_NOT_FOUND,
-            f"volume {volume_id} of the claim to be cloned is not there any more in EC2",
+            f"volume {volume_id} of the source claim no longer exists in EC2",
         )
     if volume.state is VolumeState.ERROR:
         return Refuse(
-            Reason.VOLUME_STATE, f"volume {volume_id} of the claim to be cloned is in state error"
+            Reason.VOLUME_STATE, f"volume {volume_id} of the source claim is in state error"
         )
     if volume.encrypted and read_class.parameters.encrypted is False:
         return Refuse(
             Reason.INVALID_CLASS,
-            f"class {read_class.name!r} says encrypted: false, and a copy of volume {volume_id}, "
-            "which is encrypted, always is so too; use a class without that parameter",
+            f"class {read_class.name!r} has encrypted: false, but a copy of the encrypted volume "
+            f"{volume_id} is always encrypted; use a class without that parameter",
             settled=True,
         )
     return None
@@ -82,9 +82,9 @@ def at_once(
     allowed = ", ".join(str(each) for each in found)
     return NoZone(
         Reason.NO_ZONE,
-        f"the claim's source is in {source}, a copy is made in the same zone, and class "
-        f"{read_class.name!r} allows {allowed}; {_OTHER_WAYS}",
-        retry_after_s=AGAIN_S,
+        f"the source is in {source} and a copy is created in the same zone, but class "
+        f"{read_class.name!r} allows only {allowed}; {_OTHER_WAYS}",
+        retry_after_s=RETRY_S,
     )
 
 
@@ -114,15 +114,15 @@ def for_node(
     if where == source and (is_settled or not is_held):
         return source
     if where == source:
-        what = f"the claim's source is in {source}, and a copy is made in the same zone"
+        what = f"the source is in {source}, and a copy is created in the same zone"
         return _followed(what, source, consumers)
     what = (
-        f"the claim's source is in {source}, a copy is made in the same zone, and node "
-        f"{node_name} is in {where}"
+        f"the source is in {source}, a copy is created in the same zone, and node {node_name} is "
+        f"in {where}"
     )
     if is_settled:
-        on_it = "where its pod is already, without the scheduler"
-        return NoZone(Reason.NO_ZONE, f"{what}, {on_it}; {_OTHER_WAYS}", retry_after_s=AGAIN_S)
+        on_it = "where its pod already is (spec.nodeName)"
+        return NoZone(Reason.NO_ZONE, f"{what}, {on_it}; {_OTHER_WAYS}", retry_after_s=RETRY_S)
     return _followed(what, source, consumers)
 
 
@@ -132,31 +132,35 @@ def _followed(what: str, source: Place, consumers: Consumers) -> Moved | NoZone:
     if source in suiting:
         return Moved(
             source,
-            f"{what}; the volume is made in {source}, where node {suiting[source]} (or "
-            "another one there) can take its pod, which follows its volume",
+            f"{what}; creating the volume in {source}, where node {suiting[source]} (or another "
+            "one) can run its pod; the pod will follow its volume",
         )
     if not consumers.pods:
-        message = f"{what}, and no pod that waits for the claim is known; asking for another node"
-        return NoZone(Reason.NO_ZONE, message, choose_again=True)
+        return NoZone(
+            Reason.NO_ZONE,
+            f"{what}, and no pod that waits for the claim was found; asking the scheduler for "
+            "another node",
+            choose_again=True,
+        )
     why = _why_not(consumers, source)
     return NoZone(
         Reason.NO_ZONE,
-        f"{what}, and its pod cannot run beside the source: {why}; {_OTHER_WAYS}",
-        retry_after_s=AGAIN_S,
+        f"{what}, and its pod cannot run there: {why}; {_OTHER_WAYS}",
+        retry_after_s=RETRY_S,
     )
 
 
 def _why_not(consumers: Consumers, source: Place) -> str:
-    found = {home.place for home in consumers.homes}
+    found = {each.place for each in consumers.eligible_nodes}
     if source not in found:
         return f"no node in {source} has the driver and is allowed by the class"
-    return why_nowhere(consumers, found - {source})
+    return why_no_place(consumers, found - {source})
 
 
 def _refused(refusals: Refusals) -> NoZone:
     return NoZone(
         next(reversed([*refusals.reasons.values()])),
-        f"EC2 has refused the copy in {refusals}, and it can be made nowhere else; it is asked for "
+        f"EC2 refused the copy in {refusals}, and it cannot be created anywhere else; will try "
         "again",
-        retry_after_s=AGAIN_S,
+        retry_after_s=RETRY_S,
     )

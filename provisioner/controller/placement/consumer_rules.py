@@ -20,11 +20,11 @@ from provisioner.model.pod import Pod
 from provisioner.model.taint import keeps_away
 from provisioner.model.zone import Place, allow_node, zone_of
 
-InMaking = frozenset[Place]
+InCreation = frozenset[Place]
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class EligibleNode:
     """A node that can take a volume of the class, and the place where that has to be."""
 
     node: Node
@@ -37,38 +37,38 @@ class Consumers:
 
     Attributes:
         pods: not on their way out.
-        homes: the nodes that come into question for a volume of the claim's class.
+        eligible_nodes: the nodes that come into question for a volume of the claim's class.
         volumes: the persistent volumes of the pods' other claims.
-        in_making: where volumes of the pods' other claims are being made.
+        in_creation: where volumes of the pods' other claims are being made.
     """
 
     pods: tuple[Pod, ...] = ()
-    homes: tuple[Home, ...] = ()
+    eligible_nodes: tuple[EligibleNode, ...] = ()
     volumes: tuple[PlacedVolume, ...] = ()
-    in_making: InMaking = frozenset()
+    in_creation: InCreation = frozenset()
 
     @property
-    def are_tied(self) -> bool:
+    def are_constrained(self) -> bool:
         """Whether anything but the nodes themselves says where the pods have to be."""
         wishes = any(p.node_name or p.spec.selections or p.spec.inline_zones for p in self.pods)
-        return bool(wishes or self.volumes or self.in_making)
+        return bool(wishes or self.volumes or self.in_creation)
 
 
 @dataclass(frozen=True, slots=True)
-class Ties:
+class SiblingVolumes:
     """Where the other volumes of a claim's pods are, by the keys of the claims that they are for.
 
     Attributes:
         volumes: those that are there.
-        in_making: those that are being made, or surely will be made there.
+        in_creation: those that are being made, or surely will be made there.
     """
 
     volumes: Mapping[str, PlacedVolume]
-    in_making: Mapping[str, Place]
+    in_creation: Mapping[str, Place]
 
-    def hold(self, pod: Pod, place: Place, node: Node) -> bool:
+    def exclude(self, pod: Pod, place: Place, node: Node) -> bool:
         """Whether one of its volumes keeps a pod from this node, which is in this place."""
-        made = (self.in_making.get(key, place) for key in pod.claim_keys)
+        made = (self.in_creation.get(key, place) for key in pod.claim_keys)
         there = (self.volumes[key] for key in pod.claim_keys if key in self.volumes)
         return any(each != place for each in made) or not all(can_use(v, node) for v in there)
 
@@ -89,9 +89,9 @@ def is_surely_beside(sibling: Claim, claim: Claim, place: Place) -> bool:
     return sibling.selected_node == claim.selected_node
 
 
-def homes(
+def eligible_nodes(
     read_class: ReadClass, driver: str, nodes: Iterable[tuple[Node, CsiNode | None]]
-) -> tuple[Home, ...]:
+) -> tuple[EligibleNode, ...]:
     """The nodes, sorted by name, on which the driver is and whose place the class allows.
 
     For a class that waits for the first consumer, only those that the scheduler would take: it
@@ -105,8 +105,8 @@ def homes(
         if node.deleting or not allow_node(terms, node.labels):
             continue
         if isinstance(where, Place):
-            found.append(Home(node, where))
-    return tuple(sorted(found, key=lambda home: home.node.name))
+            found.append(EligibleNode(node, where))
+    return tuple(sorted(found, key=lambda each: each.node.name))
 
 
 def places(consumers: Consumers) -> dict[Place, str]:
@@ -116,8 +116,8 @@ def places(consumers: Consumers) -> dict[Place, str]:
     """
     found: dict[Place, str] = {}
     nodes_in: dict[Place, list[Node]] = {}
-    for home in consumers.homes if consumers.pods else ():
-        nodes_in.setdefault(home.place, []).append(home.node)
+    for each in consumers.eligible_nodes if consumers.pods else ():
+        nodes_in.setdefault(each.place, []).append(each.node)
     for place, nodes in nodes_in.items():
         fitting = [_first_node(consumers, pod, place, nodes) for pod in consumers.pods]
         if all(fitting):
@@ -137,19 +137,19 @@ def _first_node(consumers: Consumers, pod: Pod, place: Place, nodes: Sequence[No
 def obstacles(consumers: Consumers, pod: Pod, place: Place, node: Node) -> Iterator[str]:
     """What keeps a pod from running on a node, as the part of a sentence."""
     if pod.node_name and pod.node_name != node.name:
-        yield f"pod {pod.key} is on node {pod.node_name}"
+        yield f"pod {pod.key} is already on node {pod.node_name}"
     taint = keeps_away(node.taints, pod.tolerations)
     if taint is not None:
         yield f"node {node.name} has taint {taint.key}, which pod {pod.key} does not tolerate"
     if not all(matches(terms, node.labels, node.name) for terms in pod.spec.selections):
-        yield f"nodeSelector or required affinity of pod {pod.key} exclude node {node.name}"
+        yield f"nodeSelector or required affinity of pod {pod.key} excludes node {node.name}"
     for volume in consumers.volumes:
         if not can_use(volume, node):
             yield f"persistentvolume {volume.name} of pod {pod.key} is elsewhere"
     if pod.spec.inline_zones - {place.zone}:
-        yield f"a volume that pod {pod.key} names itself is elsewhere"
-    if consumers.in_making - {place}:
-        yield f"another volume for pod {pod.key} is being made elsewhere"
+        yield f"an inline volume of pod {pod.key} is elsewhere"
+    if consumers.in_creation - {place}:
+        yield f"another volume for pod {pod.key} is being created elsewhere"
 
 
 def can_use(volume: PlacedVolume, node: Node) -> bool:
@@ -165,7 +165,7 @@ def beside_siblings(candidates: Sequence[Place], consumers: Consumers) -> Sequen
     All of them when nothing ties the pods to a place, or when none suits them: the claim has to be
     bound all the same, and other pods may come.
     """
-    if not consumers.pods or not consumers.are_tied:
+    if not consumers.pods or not consumers.are_constrained:
         return candidates
     suiting = places(consumers)
     found = [place for place in candidates if place in suiting]
@@ -175,21 +175,21 @@ def beside_siblings(candidates: Sequence[Place], consumers: Consumers) -> Sequen
 
 def _is_beside(place: Place, consumers: Consumers) -> bool:
     told = [volume.zones for volume in consumers.volumes if volume.zones is not None]
-    if not told and not consumers.in_making:
+    if not told and not consumers.in_creation:
         return False
-    return all(place.zone in zones_ for zones_ in told) and not consumers.in_making - {place}
+    return all(place.zone in zones_ for zones_ in told) and not consumers.in_creation - {place}
 
 
-def why_nowhere(consumers: Consumers, but: Collection[Place]) -> str:
+def why_no_place(consumers: Consumers, but: Collection[Place]) -> str:
     """Why the pods can run in no place but those, one reason a place, for the user."""
     reasons: dict[Place, str] = {}
-    for home in consumers.homes:
-        if home.place in but or home.place in reasons:
+    for each in consumers.eligible_nodes:
+        if each.place in but or each.place in reasons:
             continue
         for pod in consumers.pods:
-            reason = next(obstacles(consumers, pod, home.place, home.node), None)
+            reason = next(obstacles(consumers, pod, each.place, each.node), None)
             if reason is not None:
-                reasons[home.place] = f"{home.place.outpost_arn or home.place.zone}: {reason}"
+                reasons[each.place] = f"{each.place.outpost_arn or each.place.zone}: {reason}"
                 break
     return "; ".join(reasons[place] for place in sorted(reasons)) or (
         "no other allowed zone has a node with the driver"

@@ -1,9 +1,10 @@
 """Decide where a volume is made after EC2 has refused it: a zone without room, or without the type.
 
-A claim that binds at once goes on with the next place that its class allows. For a claim that waits
-for its first consumer, giving the node back to the scheduler does not exclude the zone: the same
-node may win for ever. So after ``ENOUGH`` refusals the volume is made in another place where a node
-can take the waiting pods; its node affinity then moves them. Where there is none, the claim waits.
+A claim that binds at once gets the next place that its class allows. For a claim that waits for
+its first consumer, giving the node back to the scheduler does not exclude the zone: it may choose
+the same node forever. So after ``REFUSALS_UNTIL_MOVED`` refusals the volume is made in another
+place where a node can take the waiting pods; its node affinity then moves them. If there is no such
+place, the claim waits.
 
 The same where another volume of the pod keeps it away from the chosen node: it may have been moved
 after the scheduler had chosen the node for both.
@@ -16,20 +17,20 @@ once, and for one that has to leave the place of its node.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from provisioner.controller.placement.consumer_rules import Consumers, places, why_nowhere
+from provisioner.controller.placement.consumer_rules import Consumers, places, why_no_place
 from provisioner.controller.placement.zone_rules import NoZone, in_turn
 from provisioner.model.errors import Reason
 from provisioner.model.zone import Place
 
-ENOUGH = 2
+REFUSALS_UNTIL_MOVED = 2
 # How long it is believed what EC2 has told of a place and a volume type.
-BELIEVED_S = {
+REMEMBERED_S = {
     Reason.ZONE_OUT_OF_CAPACITY: 300.0,
     Reason.ZONE_NOT_ANSWERING: 300.0,
     Reason.TYPE_NOT_IN_ZONE: 3600.0,
     Reason.ZONE_NOT_FOUND: 3600.0,
 }
-AGAIN_S = 60.0
+RETRY_S = 60.0
 _SOON_S = 2.0
 
 
@@ -60,7 +61,7 @@ class Refusals:
 
     def exclude(self, place: Place) -> bool:
         """Whether another place has to be chosen, whatever node the scheduler chooses."""
-        return self.count >= ENOUGH and place in self.places
+        return self.count >= REFUSALS_UNTIL_MOVED and place in self.places
 
     def __str__(self) -> str:
         return _told(self.reasons, self.reasons)
@@ -78,63 +79,68 @@ class Moved:
 
 
 def instead_of_node(
-    consumers: Consumers, refusals: Refusals, doubtful: Mapping[Place, Reason]
+    consumers: Consumers, refusals: Refusals, avoid: Mapping[Place, Reason]
 ) -> Moved | NoZone:
     """The place for a claim whose chosen node is where EC2 has refused it.
 
-    ``doubtful``: where others were refused a volume of this type lately, and why; taken only if
+    ``avoid``: where others were refused a volume of this type lately, and why; taken only if
     there is nothing else.
     """
     if not consumers.pods:
         return NoZone(
             _reason(refusals),
-            f"EC2 has refused the volume in {refusals}, and no pod that waits for the claim is "
-            "known; asking for another node",
+            f"EC2 refused the volume in {refusals}, and no pod that waits for the claim was found; "
+            "asking the scheduler for another node",
             choose_again=True,
         )
     suiting = places(consumers)
     if not suiting.keys() - refusals.places:
         return NoZone(
             _reason(refusals),
-            f"EC2 has refused the volume in {refusals}, and its pod can run nowhere else: "
-            f"{why_nowhere(consumers, refusals.places)}; it is asked for again",
+            f"EC2 refused the volume in {refusals}, and its pod cannot run anywhere else: "
+            f"{why_no_place(consumers, refusals.places)}; will try again",
             # A volume that is being made in the way may be refused, too: that is known soon.
-            retry_after_s=_SOON_S if consumers.in_making else AGAIN_S,
+            retry_after_s=_SOON_S if consumers.in_creation else RETRY_S,
         )
-    return _moved(consumers, suiting, refusals, doubtful)
+    return _moved(consumers, suiting, refusals, avoid)
 
 
 def beside_siblings(
-    node_name: str, consumers: Consumers, refusals: Refusals, doubtful: Mapping[Place, Reason]
+    node_name: str,
+    consumers: Consumers,
+    refusals: Refusals,
+    avoid: Mapping[Place, Reason],
 ) -> Moved | NoZone:
     """The place for a claim whose pod other volumes keep away from the chosen node."""
-    why = f"another volume of its pod is not where node {node_name} is, which was chosen for it"
+    why = f"another volume of the pod is not where node {node_name} is, which the scheduler chose"
     suiting = places(consumers)
     if suiting.keys() - refusals.places:
-        return _moved(consumers, suiting, refusals, doubtful, why=why)
-    nowhere = f"{why}: {why_nowhere(consumers, refusals.places)}"
-    if consumers.in_making:
-        message = f"{nowhere}; it is looked at again"
+        return _moved(consumers, suiting, refusals, avoid, why=why)
+    nowhere = f"{why}: {why_no_place(consumers, refusals.places)}"
+    if consumers.in_creation:
+        message = f"{nowhere}; will check again"
         return NoZone(_reason(refusals), message, retry_after_s=_SOON_S)
-    return NoZone(_reason(refusals), f"{nowhere}; asking for another node", choose_again=True)
+    return NoZone(
+        _reason(refusals), f"{nowhere}; asking the scheduler for another node", choose_again=True
+    )
 
 
 def _moved(
     consumers: Consumers,
     suiting: Mapping[Place, str],
     refusals: Refusals,
-    doubtful: Mapping[Place, Reason],
+    avoid: Mapping[Place, Reason],
     *,
     why: str = "",
 ) -> Moved:
     pod = min(consumers.pods, key=lambda each: each.key)
     turned = in_turn(sorted(suiting.keys() - refusals.places), pod.name)
-    place = _first(turned, doubtful)
-    whys = "; ".join(each for each in (why, _why(turned, place, refusals, doubtful)) if each)
+    place = _first(turned, avoid)
+    whys = "; ".join(each for each in (why, _why(turned, place, refusals, avoid)) if each)
     return Moved(
         place,
-        f"{whys}; the volume is made in {place}, where node {suiting[place]} (or another "
-        f"one there) can take pod {pod.key}, which follows its volume",
+        f"{whys}; creating the volume in {place}, where node {suiting[place]} (or another one) can "
+        f"run pod {pod.key}; the pod will follow its volume",
     )
 
 
@@ -142,7 +148,7 @@ def for_any_node(
     candidates: Sequence[Place],
     claim_name: str,
     refusals: Refusals,
-    doubtful: Mapping[Place, Reason],
+    avoid: Mapping[Place, Reason],
 ) -> Place | Moved | NoZone:
     """The place for a claim that binds at once: the candidates in turn, by the claim's name."""
     refused = refusals.places
@@ -150,40 +156,42 @@ def for_any_node(
     if not left:
         return NoZone(
             _reason(refusals),
-            f"EC2 has refused the volume in {refusals}, and there is no other zone for it; it is "
-            "asked for again",
-            retry_after_s=AGAIN_S,
+            f"EC2 refused the volume in {refusals}, and no other zone is possible; will try again",
+            retry_after_s=RETRY_S,
         )
     turned = in_turn(candidates, claim_name)
-    place = _first([each for each in turned if each not in refused], doubtful)
+    place = _first([each for each in turned if each not in refused], avoid)
     if place == turned[0]:
         return place
-    why = _why(turned, place, refusals, doubtful)
-    return Moved(place, f"{why}; the volume is made in {place}")
+    why = _why(turned, place, refusals, avoid)
+    return Moved(place, f"{why}; creating the volume in {place}")
 
 
 def on_that_node(node_name: str, refusals: Refusals) -> NoZone:
     """A pod is on the node already and cannot follow a volume."""
     return NoZone(
         _reason(refusals),
-        f"EC2 has refused the volume in {refusals}, and its pod is on node {node_name!r} already; "
-        "it is asked for again; let the pod be scheduled (without spec.nodeName) to try others",
-        retry_after_s=AGAIN_S,
+        f"EC2 refused the volume in {refusals}, and its pod is already on node {node_name!r}; will "
+        "try again; to try other zones, let the scheduler place the pod (without spec.nodeName)",
+        retry_after_s=RETRY_S,
     )
 
 
-def _first(candidates: Sequence[Place], doubtful: Collection[Place]) -> Place:
-    return next((each for each in candidates if each not in doubtful), candidates[0])
+def _first(candidates: Sequence[Place], avoid: Collection[Place]) -> Place:
+    return next((each for each in candidates if each not in avoid), candidates[0])
 
 
 def _why(
-    turned: Sequence[Place], place: Place, refusals: Refusals, doubtful: Mapping[Place, Reason]
+    turned: Sequence[Place],
+    place: Place,
+    refusals: Refusals,
+    avoid: Mapping[Place, Reason],
 ) -> str:
     """Why the places before this one were passed by."""
     refused = refusals.places
     passed = [each for each in turned[: turned.index(place)] if each not in refused]
-    others = f"EC2 has refused such volumes lately in {_told(passed, doubtful)}" if passed else ""
-    own = f"EC2 has refused the volume in {refusals}" if refusals.places else ""
+    others = f"EC2 recently refused such volumes in {_told(passed, avoid)}" if passed else ""
+    own = f"EC2 refused the volume in {refusals}" if refusals.places else ""
     return "; ".join(each for each in (own, others) if each)
 
 

@@ -11,9 +11,9 @@ import structlog
 
 from provisioner import clock
 from provisioner.controller.placement.failover_rules import (
-    AGAIN_S,
-    BELIEVED_S,
     NO_REFUSALS,
+    REMEMBERED_S,
+    RETRY_S,
     Refusals,
 )
 from provisioner.metrics import Metrics
@@ -34,23 +34,26 @@ class RefusedPlaces:
     A refusal is noted only once it is certain that nothing was made: whoever reads it here may
     make the volume in another place. A claim that has to wait keeps its refusals for as long as it
     waits, whoever wakes it meanwhile: only a place that has not refused it is asked sooner.
+
+    Attributes:
+        claims: what each claim was refused, by UID.
     """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._refusals: dict[str, Refusals] = {}
-        self._rests_until_s: dict[str, float] = {}
-        self._lately: dict[_Key, tuple[Reason, asyncio.TimerHandle, frozenset[str]]] = {}
+        self.claims: dict[str, Refusals] = {}
+        self._paused_until_s: dict[str, float] = {}
+        self._recent: dict[_Key, tuple[Reason, asyncio.TimerHandle, frozenset[str]]] = {}
 
     def of(self, uid: str) -> Refusals:
         """What a claim was refused since it was last asked for everywhere."""
-        if self._rests_until_s.get(uid, math.inf) <= clock.now_s():
-            self.begin_anew(uid)
-        return self._refusals.get(uid, NO_REFUSALS)
+        if self._paused_until_s.get(uid, math.inf) <= clock.now_s():
+            self.reset(uid)
+        return self.claims.get(uid, NO_REFUSALS)
 
-    def lately(self, volume_type: str) -> dict[Place, Reason]:
+    def recent(self, volume_type: str) -> dict[Place, Reason]:
         """Where volumes of a type were refused to anybody lately, and why; none was made since."""
-        known = self._lately.items()
+        known = self._recent.items()
         return {place: told[0] for (place, kind), told in known if kind == volume_type}
 
     def refused(
@@ -61,43 +64,43 @@ class RefusedPlaces:
         ``siblings``: the UIDs of the other claims of its pods.
         """
         place, volume_type = request.place, request.volume_type
-        known = self._lately.get((place, volume_type))
+        known = self._recent.get((place, volume_type))
         others_too = known is not None and not known[2] <= set(siblings)
-        self._refusals[uid] = self.of(uid).and_in(place, error.reason, others_too=others_too)
+        self.claims[uid] = self.of(uid).and_in(place, error.reason, others_too=others_too)
         self.note(place, volume_type, error.reason, by=uid)
-        return self._refusals[uid]
+        return self.claims[uid]
 
     def note(self, place: Place, volume_type: str, reason: Reason, *, by: str = "") -> None:
         """EC2 has no room there, does not offer the type there, or knows no such zone.
 
         ``by``: the UID of the claim that was refused.
         """
-        known = self._lately.get((place, volume_type))
+        known = self._recent.get((place, volume_type))
         claims = known[2] if known is not None else frozenset()
         self._forget((place, volume_type))
         self._metrics.zone_refuses.labels(*_labels(place, volume_type, reason)).set(1)
         loop = asyncio.get_running_loop()
-        ends = loop.call_later(BELIEVED_S.get(reason, 0.0), self._forget, (place, volume_type))
+        ends = loop.call_later(REMEMBERED_S.get(reason, 0.0), self._forget, (place, volume_type))
         claims = claims | {by} if len(claims) < _MOST_CLAIMS else claims
-        self._lately[place, volume_type] = reason, ends, claims
+        self._recent[place, volume_type] = reason, ends, claims
 
     def made(self, place: Place, volume_type: str) -> None:
         """EC2 has made a volume of this type there."""
         if self._forget((place, volume_type)):
             log.info("a zone has room again", zone=place.zone, volume_type=volume_type)
 
-    def rest_s(self, uid: str) -> float:
+    def pause_left_s(self, uid: str) -> float:
         """A claim waits, because there is no place that has not refused it: for how long yet."""
         now_s = clock.now_s()
-        return self._rests_until_s.setdefault(uid, now_s + AGAIN_S) - now_s
+        return self._paused_until_s.setdefault(uid, now_s + RETRY_S) - now_s
 
-    def begin_anew(self, uid: str) -> None:
+    def reset(self, uid: str) -> None:
         """A claim is bound or gone, or is asked for everywhere again."""
-        self._refusals.pop(uid, None)
-        self._rests_until_s.pop(uid, None)
+        self.claims.pop(uid, None)
+        self._paused_until_s.pop(uid, None)
 
     def _forget(self, key: _Key) -> bool:
-        known = self._lately.pop(key, None)
+        known = self._recent.pop(key, None)
         if known is None:
             return False
         reason, ends, _ = known

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.claims.source_rules import of_claim
 from provisioner.controller.placement import consumer_rules as rules
-from provisioner.controller.placement.consumer_rules import Consumers, Ties
+from provisioner.controller.placement.consumer_rules import Consumers, SiblingVolumes
 from provisioner.controller.shared.caches import Caches
 from provisioner.ec2.lookups import VolumeReads
 from provisioner.kube.client import KubeClient, find
@@ -30,7 +30,7 @@ class WaitingPods:
         self._caches = caches
         self._driver = driver
         # A look at each of 10,000 nodes would cost each claim 0.1 s.
-        self._homes: dict[str, _Homes] = {}
+        self._eligible: dict[str, _EligibleNodes] = {}
         caches.nodes.subscribe(self._node_changed)
         caches.csi_nodes.subscribe(self._registration_changed)
 
@@ -86,20 +86,24 @@ class WaitingPods:
         there = zip(volume_ids, found, strict=True)
         return {key: volume.place for key, volume in there if volume is not None}
 
-    def consumers(self, claim: Claim, ties: Ties, read_class: ReadClass | None = None) -> Consumers:
+    def consumers(
+        self, claim: Claim, sibling_volumes: SiblingVolumes, read_class: ReadClass | None = None
+    ) -> Consumers:
         """The pods that wait for a claim; with a class, also the nodes that they could run on."""
-        made = frozenset(ties.in_making.values())
-        homes = self.homes(read_class) if read_class is not None else ()
-        return Consumers(self.pods(claim), homes, tuple(ties.volumes.values()), made)
+        made = frozenset(sibling_volumes.in_creation.values())
+        eligible_nodes = self.eligible_nodes(read_class) if read_class is not None else ()
+        return Consumers(
+            self.pods(claim), eligible_nodes, tuple(sibling_volumes.volumes.values()), made
+        )
 
-    def homes(self, read_class: ReadClass) -> tuple[rules.Home, ...]:
+    def eligible_nodes(self, read_class: ReadClass) -> tuple[rules.EligibleNode, ...]:
         """The nodes, sorted by name, that could take a volume of a class.
 
         Only those are looked at that have changed.
         """
-        known = self._homes.get(read_class.name)
+        known = self._eligible.get(read_class.name)
         if known is None or known.read_class is not read_class:
-            known = self._homes[read_class.name] = _Homes(read_class)
+            known = self._eligible[read_class.name] = _EligibleNodes(read_class)
             known.changed.update(node.name for node in self._caches.nodes.values())
         if known.changed:
             known.look(self._driver, self._caches)
@@ -138,27 +142,27 @@ class WaitingPods:
 
     def _changed(self, old: Node | CsiNode | None, new: Node | CsiNode | None) -> None:
         changed = new or old
-        for known in self._homes.values():
+        for known in self._eligible.values():
             known.changed.add(changed.name if changed is not None else "")
 
 
 @dataclass(slots=True)
-class _Homes:
+class _EligibleNodes:
     """What is known of the nodes, of one revision of a class."""
 
     read_class: ReadClass
-    found: tuple[rules.Home, ...] = ()
+    found: tuple[rules.EligibleNode, ...] = ()
     changed: set[str] = field(default_factory=set)
 
     def look(self, driver: str, caches: Caches) -> None:
         here = [node for name in self.changed if (node := caches.nodes.get(name)) is not None]
         nodes = [(node, caches.csi_nodes.get(node.name)) for node in here]
-        kept = [home for home in self.found if home.node.name not in self.changed]
-        changed = rules.homes(self.read_class, driver, nodes)
-        self.found = tuple(sorted((*kept, *changed), key=lambda home: home.node.name))
+        kept = [each for each in self.found if each.node.name not in self.changed]
+        changed = rules.eligible_nodes(self.read_class, driver, nodes)
+        self.found = tuple(sorted((*kept, *changed), key=lambda each: each.node.name))
         self.changed.clear()
 
 
 def _told(node: Node) -> tuple[object, ...]:
-    """What a home is chosen by; a node also changes with every report of its kubelet."""
+    """What an eligible node is chosen by; a node also changes with every report of its kubelet."""
     return node.labels, node.spec, node.deleting

@@ -15,7 +15,11 @@ from provisioner.controller.claims.events import ClaimEvents
 from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT, ZoneAnnotations
 from provisioner.controller.ownership.takeover import Takeover
 from provisioner.controller.placement import clone_rules, failover_rules, zone_rules
-from provisioner.controller.placement.consumer_rules import Ties, beside_siblings, is_surely_beside
+from provisioner.controller.placement.consumer_rules import (
+    SiblingVolumes,
+    beside_siblings,
+    is_surely_beside,
+)
 from provisioner.controller.placement.refused_places import RefusedPlaces
 from provisioner.controller.placement.waiting_pods import WaitingPods
 from provisioner.controller.shared.services import Services
@@ -91,12 +95,15 @@ class ZoneChoice:
         if made is not None:
             found = made.place
         else:
-            with self._events.looking(claim):
+            try:
                 found = await self._choose(claim, read_class, cloned)
-        self.is_open(claim.uid)
+            except StorageError as error:
+                self._events.lookup_failed(claim, error)
+                raise
+        self.release(claim.uid)
         if isinstance(found, zone_rules.NoZone):
             self._without_zone[claim.uid] = self.refused_places.of(claim.uid).places
-            return self._rested(claim, found)
+            return self._with_pause(claim, found)
         if isinstance(found, failover_rules.Moved):
             self._moved[claim.uid] = found
             found = found.where
@@ -109,7 +116,7 @@ class ZoneChoice:
         moved = self._moved.pop(claim.uid, None)
         if moved is not None:
             self._events.note(claim, moved.why)
-            log.warning("made in another zone", zone=moved.where.zone, why=moved.why)
+            log.warning("creating the volume in another zone", zone=moved.where.zone, why=moved.why)
 
     async def refused(self, claim: Claim, asked: CreateRequest, error: StorageError) -> Next:
         """EC2 has refused a zone, and surely nothing is left there.
@@ -128,10 +135,10 @@ class ZoneChoice:
                 return AFTER_CONFLICT
             return await self._choose_again(claim, error)
         self._annotations.settle(claim.uid)
-        self._count(error, "another zone is looked for")
+        self._count(error, "trying another zone")
         return AGAIN
 
-    async def nowhere(self, claim: Claim, where: zone_rules.NoZone) -> Next:
+    async def no_zone(self, claim: Claim, where: zone_rules.NoZone) -> Next:
         """There is no zone for a claim now; answers as ``refused``.
 
         Raises:
@@ -149,14 +156,14 @@ class ZoneChoice:
     async def _choose_again(self, claim: Claim, why: StorageError) -> Next:
         if not await self._annotations.drop_node(claim):
             return AFTER_CONFLICT
-        self._count(why, "another node is asked for")
+        self._count(why, "asking the scheduler for another node")
         return WHEN_WOKEN
 
     def node_of(self, claim: Claim) -> str:
         """The node on which a pod is that needs the claim, "" if the scheduler has to choose."""
         return self._waiting_pods.node_of(claim)
 
-    def is_open(self, uid: str) -> None:
+    def release(self, uid: str) -> None:
         """Nothing is made for a claim where it was going to be made; nothing is left there."""
         self._chosen.pop(uid, None)
         self._moved.pop(uid, None)
@@ -170,10 +177,12 @@ class ZoneChoice:
     def forget(self, uid: str) -> None:
         """A claim is bound or gone."""
         self._without_zone.pop(uid, None)
-        self.is_open(uid)
-        self.refused_places.begin_anew(uid)
+        self.release(uid)
+        self.refused_places.reset(uid)
 
     async def _choose(self, claim: Claim, read_class: ReadClass, cloned: Volume | None) -> _Found:
+        if cloned is None and self._has_only_its_node(claim, read_class):
+            return (await self._place_for(read_class, claim.selected_node))[1]
         pinned = await self._pinned(claim, read_class)
         if pinned is not None:
             return pinned
@@ -185,8 +194,7 @@ class ZoneChoice:
         name, is_settled = given
         if not name:
             return await self._for_any_node(claim, read_class)
-        node, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
-        where = zone_rules.for_selected_node(read_class, self._driver, name, node, csi_node)
+        node, where = await self._place_for(read_class, name)
         if node is None or isinstance(where, zone_rules.NoZone):
             return where
         is_refused = refusals.exclude(where)
@@ -195,6 +203,28 @@ class ZoneChoice:
         if is_refused:
             return await self._instead_of_node(claim, read_class, refusals)
         return await self._beside_siblings(claim, read_class, where, node)
+
+    def _has_only_its_node(self, claim: Claim, read_class: ReadClass) -> bool:
+        """Whether nothing but the node that the scheduler chose says where the volume has to be.
+
+        So it is for most claims: EC2 has refused nothing, nothing was begun before us, and the pod
+        has no other volume.
+        """
+        if not claim.selected_node or claim.pinned_zone:
+            return False
+        if not read_class.storage_class.waits_for_consumer:
+            return False
+        if claim.uid in self.refused_places.claims:
+            return False
+        pods = self._caches.pods.keyed("claim", claim.key)
+        return all(not pod.node_name and pod.claim_keys == (claim.key,) for pod in pods)
+
+    async def _place_for(
+        self, read_class: ReadClass, name: str
+    ) -> tuple[Node | None, Place | zone_rules.NoZone]:
+        """A node, and where it wants the volume."""
+        node, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
+        return node, zone_rules.for_selected_node(read_class, self._driver, name, node, csi_node)
 
     async def _pinned(self, claim: Claim, read_class: ReadClass) -> Place | None:
         """The place that is written to a claim, if it counts.
@@ -209,7 +239,7 @@ class ZoneChoice:
         pin = claim.pinned_place
         if zone_rules.allows(read_class, pin, await self._names(read_class)):
             return pin
-        log.warning("its class forbids the zone that is written to a claim", zone=pin.zone)
+        log.warning("ignoring the zone written to the claim: its class forbids it", zone=pin.zone)
         return None
 
     def _node_for(self, claim: Claim, read_class: ReadClass) -> tuple[str, bool]:
@@ -226,24 +256,26 @@ class ZoneChoice:
 
     async def _for_any_node(self, claim: Claim, read_class: ReadClass) -> _Found:
         names = await self._names(read_class)
-        ties = await self._ties(claim)
+        sibling_volumes = await self._sibling_volumes(claim)
         found = zone_rules.candidates(read_class, self._caches.registered_places(), names)
         if isinstance(found, zone_rules.NoZone):
             return found
-        consumers = self._waiting_pods.consumers(claim, ties)
-        if consumers.are_tied:
-            consumers = self._waiting_pods.consumers(claim, ties, read_class)
+        consumers = self._waiting_pods.consumers(claim, sibling_volumes)
+        if consumers.are_constrained:
+            consumers = self._waiting_pods.consumers(claim, sibling_volumes, read_class)
         candidates = beside_siblings(found, consumers)
         refusals = self.refused_places.of(claim.uid)
         return failover_rules.for_any_node(
-            candidates, claim.name, refusals, self._doubtful(read_class)
+            candidates, claim.name, refusals, self._to_avoid(read_class)
         )
 
     async def _instead_of_node(
         self, claim: Claim, read_class: ReadClass, refusals: failover_rules.Refusals
     ) -> _Found:
-        consumers = self._waiting_pods.consumers(claim, await self._ties(claim), read_class)
-        return failover_rules.instead_of_node(consumers, refusals, self._doubtful(read_class))
+        consumers = self._waiting_pods.consumers(
+            claim, await self._sibling_volumes(claim), read_class
+        )
+        return failover_rules.instead_of_node(consumers, refusals, self._to_avoid(read_class))
 
     async def _beside_siblings(
         self, claim: Claim, read_class: ReadClass, place: Place, node: Node
@@ -256,26 +288,31 @@ class ZoneChoice:
         if not siblings:
             return place
         known = all(is_surely_beside(each, claim, place) for each in siblings)
-        ties = await self._ties(claim, volumes=not known)
+        sibling_volumes = await self._sibling_volumes(claim, volumes=not known)
         pods = self._waiting_pods.pods(claim)
-        held = [pod for pod in pods if ties.hold(pod, place, node)]
+        held = [pod for pod in pods if sibling_volumes.exclude(pod, place, node)]
         if not held:
             return place
-        consumers = self._waiting_pods.consumers(claim, ties, read_class)
-        refusals, doubtful = self.refused_places.of(claim.uid), self._doubtful(read_class)
-        found = failover_rules.beside_siblings(node.name, consumers, refusals, doubtful)
+        consumers = self._waiting_pods.consumers(claim, sibling_volumes, read_class)
+        refusals, avoid = (
+            self.refused_places.of(claim.uid),
+            self._to_avoid(read_class),
+        )
+        found = failover_rules.beside_siblings(node.name, consumers, refusals, avoid)
         # Where no place suits all pods, the scheduler has chosen the node for one that can run.
         is_for_another = isinstance(found, zone_rules.NoZone) and len(held) < len(pods)
         return place if is_for_another else found
 
-    async def may_follow(self, claim: Claim, read_class: ReadClass, cloned: Volume) -> bool:
+    async def may_use_pinned_zone(
+        self, claim: Claim, read_class: ReadClass, cloned: Volume
+    ) -> bool:
         """Whether a clone of a volume may be made in the place that is written to its claim.
 
         Raises:
             Ec2Error: the class names zone ids, and EC2 could not be asked which zones they are.
         """
         names = await self._names(read_class)
-        return clone_rules.may_follow(read_class, claim.pinned_place, cloned.place, names)
+        return clone_rules.may_use_pinned_zone(read_class, claim.pinned_place, cloned.place, names)
 
     async def _beside_source(
         self,
@@ -291,15 +328,14 @@ class ZoneChoice:
             names = await self._names(read_class)
             found = zone_rules.candidates(read_class, self._caches.registered_places(), names)
             return clone_rules.at_once(read_class, cloned.place, found, refusals)
-        node, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
-        where = zone_rules.for_selected_node(read_class, self._driver, name, node, csi_node)
+        node, where = await self._place_for(read_class, name)
         if node is None or isinstance(where, zone_rules.NoZone):
             return where
         # Of two clones that can only be beside their sources, neither waits for the other.
         crosses = read_class.storage_class.clones_across_zones
-        ties = await self._ties(claim, clones=crosses)
-        consumers = self._waiting_pods.consumers(claim, ties, read_class)
-        held = [ties.hold(pod, cloned.place, node) for pod in consumers.pods]
+        sibling_volumes = await self._sibling_volumes(claim, clones=crosses)
+        consumers = self._waiting_pods.consumers(claim, sibling_volumes, read_class)
+        held = [sibling_volumes.exclude(pod, cloned.place, node) for pod in consumers.pods]
         # The scheduler may have chosen the node for one of several pods; there is no other place.
         is_held = any(held) if crosses else bool(held) and all(held)
         return clone_rules.for_node(
@@ -310,23 +346,25 @@ class ZoneChoice:
         """The names of zones by id, where the class names ids."""
         return await self._zone_names.by_id() if zone_rules.needs_zone_names(read_class) else None
 
-    def _rested(self, claim: Claim, where: zone_rules.NoZone) -> zone_rules.NoZone:
+    def _with_pause(self, claim: Claim, where: zone_rules.NoZone) -> zone_rules.NoZone:
         """What EC2 has refused is not asked for again before its time, whoever wakes the claim."""
         if where.retry_after_s is None or not self.refused_places.of(claim.uid).places:
             return where
-        rest_s = self.refused_places.rest_s(claim.uid)
-        return replace(where, retry_after_s=min(where.retry_after_s, rest_s))
+        pause_left_s = self.refused_places.pause_left_s(claim.uid)
+        return replace(where, retry_after_s=min(where.retry_after_s, pause_left_s))
 
-    def _doubtful(self, read_class: ReadClass) -> dict[Place, Reason]:
-        return self.refused_places.lately(read_class.parameters.volume_type)
+    def _to_avoid(self, read_class: ReadClass) -> dict[Place, Reason]:
+        return self.refused_places.recent(read_class.parameters.volume_type)
 
-    async def _ties(self, claim: Claim, *, volumes: bool = True, clones: bool = True) -> Ties:
+    async def _sibling_volumes(
+        self, claim: Claim, *, volumes: bool = True, clones: bool = True
+    ) -> SiblingVolumes:
         """Where the other volumes of its pods are, or surely will be; last, what is chosen here."""
         beside_sources = await self._waiting_pods.clones(claim) if clones else {}
         there = await self._waiting_pods.volumes(claim) if volumes else {}
-        return Ties(there, beside_sources | self._in_making(claim))
+        return SiblingVolumes(there, beside_sources | self._in_creation(claim))
 
-    def _in_making(self, claim: Claim) -> dict[str, Place]:
+    def _in_creation(self, claim: Claim) -> dict[str, Place]:
         """Where volumes of the other claims of its pods are being made, or may be, by their key."""
         siblings = self._waiting_pods.siblings(claim)
         found = {each.key: self._made_in(each) for each in siblings if not each.spec.volume_name}
@@ -346,7 +384,7 @@ class ZoneChoice:
 
     def may_have_begun(self, claim: Claim) -> bool:
         """Whether the pin of a claim counts: something may have been made there."""
-        return self._annotations.has_written(claim.uid) or self._takeover.may_have_begun(claim.uid)
+        return self._annotations.has_written(claim.uid) or claim.uid in self._takeover.claims
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """A pod is on a node without the scheduler: nobody else asks for its claims."""
@@ -374,7 +412,7 @@ class ZoneChoice:
         """Whoever changes a class wants to see what comes of it."""
         if old is not None and new is not None:
             for claim in self._caches.claims.keyed("class", new.name):
-                self.refused_places.begin_anew(claim.uid)
+                self.refused_places.reset(claim.uid)
 
     def _look_again(self, place: Place | None) -> None:
         """Look at the claims without a zone, but for those that were refused in this place.

@@ -95,7 +95,7 @@ class Creations:
     def _tell_if_slow(self, uid: str) -> None:
         attempt = self.attempts.get(uid)
         if attempt is not None:
-            self._events.under_way(attempt.plan.claim)
+            self._events.in_progress(attempt.plan.claim)
 
     async def advance(self, uid: str) -> Next | creation_rules.GiveUp:
         """Carry steps out until one waits, or all is done.
@@ -176,7 +176,7 @@ class Creations:
 
     async def _look_up(self, uid: str, attempt: Attempt) -> Attempt | Later | creation_rules.GiveUp:
         name = attempt.plan.persistent_volume_name
-        with self._events.looking(attempt.plan.claim):
+        with self._events.reporting(attempt.plan.claim):
             found = await self._lookups.find(name)
         verdict = creation_rules.after_look_up(attempt, found, clock.now_s())
         if isinstance(verdict, creation_rules.GiveUp):
@@ -193,7 +193,7 @@ class Creations:
 
     async def _discard(self, volume: Volume, why: str) -> None:
         """Delete a volume that cannot serve its claim, unless somebody else has taken it."""
-        log.warning("volume discarded", volume=volume.volume_id, why=why)
+        log.warning("deleting a volume that cannot be used", volume=volume.volume_id, why=why)
         await self._volumes.delete(
             volume.volume_id, gate=lambda: self._caches.nobody_names(volume.volume_id)
         )
@@ -251,7 +251,7 @@ class Creations:
             if error.reason is not Reason.OBJECT_EXISTS:
                 self._events.failed(plan.claim, error)
                 if self._is_going(uid) and creation_rules.is_refused_for_good(error):
-                    why = "its persistent volume is refused, and its claim is gone"
+                    why = "the API server rejects its persistent volume, and its claim is gone"
                     await self._discard(volume, f"{why}: {error.message}")
                     self._unclaimed.forget(volume.volume_id)
                     self._end(uid, volume)

@@ -17,7 +17,7 @@ while. Source: EC2 developer guide "Eventual consistency" and "Ensuring idempote
 
 from dataclasses import dataclass, replace
 
-from provisioner.controller.placement.failover_rules import BELIEVED_S
+from provisioner.controller.placement.failover_rules import REMEMBERED_S
 from provisioner.controller.provisioning.rules import Plan
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import WHEN_WOKEN, Later, Next
@@ -32,7 +32,7 @@ UNSEEN_S = 300.0
 UNANSWERED_S = 180.0
 TOKEN_LIFE_S = 6 * 3600.0  # EC2 was seen to forget a token after 12 h (aws-ebs-csi-driver #2075)
 _SOON_S = 1.0
-_RESCHEDULE = BELIEVED_S.keys()  # another zone may have room
+_RESCHEDULE = REMEMBERED_S.keys()  # another zone may have room
 _USABLE = frozenset({VolumeState.AVAILABLE, VolumeState.IN_USE})
 
 
@@ -129,7 +129,7 @@ def next_step(attempt: Attempt, seen: Volume | None, missing_for_s: float | None
         return LookUp() if attempt.looking_since_s is not None else Send()
     wrong = _not_as_asked(attempt.plan.request, volume)
     if wrong is not None:
-        why = f"EC2 made volume {volume.volume_id} {wrong}; it is deleted and made again"
+        why = f"EC2 created volume {volume.volume_id} {wrong}; it will be deleted and created again"
         return Discard(volume, _next_token(attempt), why)
     if seen is None and missing_for_s is None and attempt.is_shown and volume.state in _USABLE:
         # What a look-up found: a process that took over need not wait. The answer to a repeated
@@ -144,8 +144,8 @@ def next_step(attempt: Attempt, seen: Volume | None, missing_for_s: float | None
         return Discard(
             seen,
             _next_token(attempt),
-            f"EC2 failed to make volume {seen.volume_id} (state error); it is deleted and made "
-            "again",
+            f"EC2 failed to create volume {seen.volume_id} (state error); it will be deleted and "
+            "created again",
         )
     if seen.state in (VolumeState.DELETING, VolumeState.DELETED):
         return _vanished(attempt, volume)
@@ -162,13 +162,13 @@ def _not_as_asked(request: CreateRequest, volume: Volume) -> str | None:
     Source: API reference, Volume: ``sourceVolumeId``, only for copies (botocore 1.44).
     """
     if volume.size_gib < request.size_gib:
-        return f"of {volume.size_gib} GiB, asked were {request.size_gib}"
+        return f"with {volume.size_gib} GiB instead of the requested {request.size_gib} GiB"
     if request.snapshot_id is not None and volume.snapshot_id != request.snapshot_id:
-        made_of = volume.snapshot_id or "nothing"
-        return f"from {made_of}, asked was {request.snapshot_id}"
+        made_of = volume.snapshot_id or "no snapshot"
+        return f"from {made_of} instead of {request.snapshot_id}"
     asked, copied = request.source_volume_id, volume.source_volume_id
     if asked is not None and copied and copied != asked:
-        return f"as a copy of {copied}, asked was one of {asked}"
+        return f"as a copy of {copied} instead of {asked}"
     return None
 
 
@@ -196,9 +196,9 @@ def late(attempt: Attempt, missing_for_s: float | None) -> StorageError | None:
         return None
     return StorageError(
         Reason.VOLUME_NOT_FOUND,
-        f"EC2 accepted volume {attempt.volume.volume_id} and has not shown it for "
-        f"{CONSISTENCY_S:.0f} s; if it stays away for {UNSEEN_S / 60:.0f} minutes, another one is "
-        "made",
+        f"EC2 accepted volume {attempt.volume.volume_id} but has not listed it for "
+        f"{CONSISTENCY_S:.0f} s; if it is still missing after {UNSEEN_S / 60:.0f} minutes, another "
+        "one will be created",
     )
 
 
@@ -232,8 +232,9 @@ def _unanswered(attempt: Attempt, error: StorageError, now_s: float) -> Attempt:
     request = attempt.plan.request
     refusal = StorageError(
         Reason.ZONE_NOT_ANSWERING,
-        f"for {UNANSWERED_S / 60:.0f} minutes EC2 has not answered whether it makes the volume in "
-        f"{request.outpost_arn or request.zone}, and has made none ({error.message})",
+        f"EC2 has not answered any request for the volume in "
+        f"{request.outpost_arn or request.zone} for {UNANSWERED_S / 60:.0f} minutes, and has "
+        f"created none ({error.message})",
     )
     return replace(lost, looking_since_s=now_s, refusal=refusal)
 
@@ -243,7 +244,7 @@ def is_refused_for_good(error: StorageError) -> bool:
     return error.reason in (Reason.FORBIDDEN, Reason.REJECTED)
 
 
-def is_next(done: Next | GiveUp) -> bool:
+def keeps_its_turn(done: Next | GiveUp) -> bool:
     """Whether a claim only waits until EC2 makes fewer at a time; it keeps its place in line.
 
     Its user was told; nobody has failed.
@@ -329,16 +330,16 @@ def _vanished(attempt: Attempt, volume: Volume) -> GiveUp:
     request = attempt.plan.request
     error = StorageError(
         Reason.VOLUME_NOT_FOUND,
-        f"EC2 accepted volume {volume.volume_id} and no longer knows it; it is made again",
+        f"EC2 accepted volume {volume.volume_id} but no longer knows it; it will be created again",
         retry_after_s=10.0,
     )
     if request.encrypted or volume.encrypted:
         key = request.kms_key_id or "the account's default key"
         error = StorageError(
             Reason.KEY_UNUSABLE,
-            f"EC2 accepted volume {volume.volume_id} and dropped it again, as it does when a KMS "
-            f"key cannot be used: check that {key} exists, is enabled, and that the controller's "
-            "role has kms:CreateGrant and kms:GenerateDataKeyWithoutPlaintext on it",
+            f"EC2 accepted volume {volume.volume_id} and then dropped it, as it does when it "
+            f"cannot use a KMS key: check that {key} exists and is enabled, and that the "
+            "controller's role has kms:CreateGrant and kms:GenerateDataKeyWithoutPlaintext on it",
             retry_after_s=60.0,
         )
     return GiveUp(error, choose_again=False, next_token=attempt.token_number + 1)

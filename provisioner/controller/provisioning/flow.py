@@ -1,28 +1,35 @@
 """Provision: from a claim to an attempt, and what follows when an attempt fails.
 
-Every look begins with the attempt that is under way, or with the caches; a claim that can be
-provisioned gets a plan, and its zone is pinned before EC2 hears of it.
+Each pass goes on with the attempt that is under way, or starts at the caches. A claim that can be
+provisioned gets a plan that nothing can change any more, and its zone is written to it before EC2
+is asked.
 """
 
 import asyncio
+from datetime import UTC, datetime
 from typing import assert_never
 
 import structlog
 from structlog.contextvars import bind_contextvars
 
+from provisioner import clock
+from provisioner.classes import iops_rules
+from provisioner.classes.storage_class_rules import ReadClass, read
 from provisioner.controller.claims.events import ClaimEvents
-from provisioner.controller.claims.zone_annotations import ZoneAnnotations
+from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT, ZoneAnnotations
+from provisioner.controller.modifying import class_rules
 from provisioner.controller.ownership.takeover import Takeover
-from provisioner.controller.placement import zone_rules
 from provisioner.controller.placement.zone_choice import ZoneChoice
+from provisioner.controller.placement.zone_rules import NoZone
 from provisioner.controller.provisioning import creation_rules, rules
 from provisioner.controller.provisioning.creation import TELL_AFTER_S, Creations
 from provisioner.controller.provisioning.creation_rules import Attempt, GiveUp
-from provisioner.controller.provisioning.planning import Planning
 from provisioner.controller.shared.services import Services
-from provisioner.controller.sources.origin import Sources
+from provisioner.controller.sources.origin import Origin, Sources
+from provisioner.ec2.ceilings import Ceilings
 from provisioner.kube.queue import KeyedQueue
-from provisioner.model.claim import Claim, claim_uid_of
+from provisioner.model.claim import UNKNOWN_ZONE, Claim, claim_uid_of
+from provisioner.model.data_source import Source
 from provisioner.model.decision import (
     AGAIN,
     SETTLED,
@@ -32,9 +39,13 @@ from provisioner.model.decision import (
     Refuse,
     Settled,
 )
-from provisioner.model.errors import StorageError
+from provisioner.model.errors import Reason, StorageError
 from provisioner.model.persistent_volume import PersistentVolume
-from provisioner.model.storage_class import StorageClass
+from provisioner.model.storage_class import StorageClass, VolumeAttributesClass
+from provisioner.model.volume import Volume
+from provisioner.model.zone import Place
+
+_EMPTY = Origin()
 
 log = structlog.get_logger(__name__)
 
@@ -43,17 +54,17 @@ class Provisioner:
     """The flow of claims; keys are claim UIDs, so a claim made anew under its name is another."""
 
     def __init__(self, services: Services, *, identity: str) -> None:
-        self._settings = services.settings
+        settings = self._settings = services.settings
         self._metrics = services.metrics
         self._caches = services.caches
-        events = self._events = ClaimEvents(services.events)
+        self.queue = KeyedQueue("provision", self._pass, services.metrics)
+        wake = self.queue.add
+        self._passed = asyncio.Event()
         self._telling: dict[str, asyncio.TimerHandle] = {}
+        events = self._events = ClaimEvents(services.events)
         annotations = self._annotations = ZoneAnnotations(services.client, services.caches)
         takeover = self.takeover = Takeover(services.unclaimed, services.lookups)
-        self.queue = KeyedQueue("provision", self._look, services.metrics)
-        wake = self.queue.add
-        self._looked = asyncio.Event()
-        self._zones = ZoneChoice(
+        zones = self._zones = ZoneChoice(
             services,
             annotations=annotations,
             takeover=takeover,
@@ -61,22 +72,25 @@ class Provisioner:
             wake=wake,
             count=self._count,
         )
-        refused = self._zones.refused_places
         self.creations = Creations(
-            services, identity=identity, events=events, refused_places=refused, wake=wake
+            services,
+            identity=identity,
+            events=events,
+            refused_places=zones.refused_places,
+            wake=wake,
         )
-        in_flight = self.creations.claims
         self.sources = Sources(
-            services, annotations=annotations, events=events, in_flight=in_flight, wake=wake
-        )
-        self._planning = Planning(
             services,
             annotations=annotations,
             takeover=takeover,
-            zones=self._zones,
-            sources=self.sources,
+            zones=zones,
             events=events,
+            in_flight=self.creations.claims,
             wake=wake,
+        )
+        self._classes = Classes()
+        self._ceilings = Ceilings(
+            services.volumes, cluster_id=settings.cluster_id, extra_tags=settings.extra_tags
         )
 
     def subscribe(self) -> None:
@@ -85,7 +99,7 @@ class Provisioner:
         self._caches.classes.subscribe(self._class_changed)
         self._caches.persistent_volumes.subscribe(self._persistent_volume_changed)
         self._zones.subscribe()
-        self._planning.subscribe()
+        self._caches.attributes_classes.subscribe(self._attributes_class_changed)
         self.sources.subscribe()
 
     async def reconcile(self, uid: str) -> Next:
@@ -97,34 +111,34 @@ class Provisioner:
     async def _step(self, uid: str) -> Next:
         self._name_in_logs(uid)
         if uid not in self.creations.attempts:
-            begun = await self.sources.in_turn(uid, self._begin(uid))
+            begun = await self._begin_in_turn(uid)
             if not isinstance(begun, Attempt):
                 return begun
             self.creations.begin(uid, begun)
         plan = self.creations.attempts[uid].plan
         asked, done = plan.request, await self.creations.advance(uid)
         if uid not in self.creations.attempts:
-            self.sources.ended(plan.claim, is_next=creation_rules.is_next(done))
+            self.sources.ended(plan.claim, keeps_its_turn=creation_rules.keeps_its_turn(done))
         if uid not in self.creations.attempts and self._caches.claim(uid) is None:
             self._forget(uid)  # gone while its volume was made: no event of it will come
         if not isinstance(done, GiveUp):
             return done
-        self._planning.ceilings.learn(asked, done.error)
+        self._ceilings.learn(asked, done.error)
         self.takeover.settle(uid)
         claim = self._caches.claim(uid)
-        self._zones.is_open(uid)
+        self._zones.release(uid)
         if claim is not None and done.choose_again:
             return await self._zones.refused(claim, asked, done.error)
         if claim is not None:
             await self._annotations.remove(claim)
-        if creation_rules.is_next(done):
+        if creation_rules.keeps_its_turn(done):
             again_s = done.error.retry_after_s
             return WHEN_WOKEN if again_s is None else Later(again_s)
         raise done.error
 
     async def close(self) -> None:
         """Stop asking EC2 for what no claim waits for any more."""
-        await self._planning.ceilings.close()
+        await self._ceilings.close()
         await self.sources.close()
         await self.creations.usage.close()
 
@@ -137,14 +151,14 @@ class Provisioner:
         made = self.creations.has_made
         self.queue.narrow(made)
         while self.queue.is_working or any(map(made, self.creations.attempts)):
-            self._looked.clear()
-            await self._looked.wait()
+            self._passed.clear()
+            await self._passed.wait()
 
-    async def _look(self, uid: str) -> Next:
+    async def _pass(self, uid: str) -> Next:
         try:
             return await self.reconcile(uid)
         finally:
-            self._looked.set()
+            self._passed.set()
 
     def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         gone = old is not None and (new is None or new.uid != old.uid)
@@ -161,10 +175,18 @@ class Provisioner:
 
     def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
         if new is None and old is not None:
-            self._planning.classes.forget(old.name)
+            self._classes.forget(old.name)
         if new is not None:
             for claim in self._caches.claims.keyed("class", new.name):
                 self._claim_changed(None, claim)
+
+    def _attributes_class_changed(
+        self, _: VolumeAttributesClass | None, new: VolumeAttributesClass | None
+    ) -> None:
+        if new is not None:
+            for claim in self._caches.claims.keyed("attributes_class", new.name):
+                if not claim.spec.volume_name:
+                    self.queue.add(claim.uid)
 
     def _persistent_volume_changed(
         self, old: PersistentVolume | None, new: PersistentVolume | None
@@ -183,14 +205,22 @@ class Provisioner:
         if attempt is not None and attempt.volume is not None:
             bind_contextvars(volume=attempt.volume.volume_id)
 
+    async def _begin_in_turn(self, uid: str) -> Attempt | Next:
+        claim = self._caches.claim(uid)
+        if claim is None or claim.source is None:
+            return await self._begin(uid)
+        return await self.sources.in_turn(uid, self._begin(uid))
+
     async def _begin(self, uid: str) -> Attempt | Next:
-        """Plan a claim's volume and pin its zone; nothing is sent yet."""
+        """Plan a claim's volume and write its zone down; EC2 is not asked for the volume yet."""
         claim = self._caches.claim(uid)
         if claim is None:
             self._forget(uid)
             return SETTLED
-        storage_class, node = None, self._zones.node_of(claim)
-        if (claim.is_asked_of(self._settings.driver) or node) and not claim.spec.volume_name:
+        storage_class, is_asked = None, claim.is_asked_of(self._settings.driver)
+        # A claim of which somebody asks us, and whose node is chosen, needs no other node.
+        node = "" if is_asked and claim.selected_node else self._zones.node_of(claim)
+        if (is_asked or node) and not claim.spec.volume_name:
             storage_class = await self._caches.storage_class(claim.class_name)
         decision = rules.examine(
             claim,
@@ -206,12 +236,12 @@ class Provisioner:
                 return self._refused(claim, decision)
             case rules.Provision(storage_class=storage_class):
                 self._tell_if_silent(claim)
-                planned = await self._planning.plan(claim, storage_class)
+                planned = await self._plan(claim, storage_class)
             case _:
                 assert_never(decision)
         match planned:
-            case zone_rules.NoZone():
-                return await self._zones.nowhere(claim, planned)
+            case NoZone():
+                return await self._zones.no_zone(claim, planned)
             case Refuse():
                 return self._refused(claim, planned)
             case Attempt() | Later():
@@ -219,12 +249,142 @@ class Provisioner:
             case _:
                 assert_never(planned)
 
+    async def _plan(
+        self, claim: Claim, storage_class: StorageClass
+    ) -> Attempt | NoZone | Refuse | Later:
+        """An attempt to begin, or why there is none now.
+
+        Raises:
+            StorageError: the class cannot be read, or nothing can be told or written now.
+        """
+        read_class = self._read(claim, storage_class)
+        if claim.attributes_class_name:
+            changed = await self._with_attributes_class(claim, read_class)
+            if isinstance(changed, Refuse):
+                return changed
+            read_class = changed
+        made = None
+        if claim.uid in self.takeover.claims:
+            made = await self._made_before_us(claim)
+        if isinstance(made, Later):
+            return made
+        claim = self._caches.claim(claim.uid) or claim  # a doubt may have been written to it
+        origin: Origin | Refuse | Later = _EMPTY
+        if claim.source is not None:
+            origin = await self.sources.origin_of(claim, claim.source, read_class, made)
+        if isinstance(origin, Refuse | Later):
+            return origin
+        made = made or origin.made
+        where = await self._zones.choose(claim, read_class, made, origin.cloned)
+        if isinstance(where, NoZone):
+            return where
+        begun = None
+        try:
+            begun = await self._planned_in(claim, read_class, where, made, origin)
+        finally:
+            if not isinstance(begun, Attempt):
+                self._zones.release(claim.uid)
+        return begun
+
+    async def _planned_in(
+        self,
+        claim: Claim,
+        read_class: ReadClass,
+        where: Place,
+        made: Volume | None,
+        origin: Origin,
+    ) -> Attempt | Refuse | Later:
+        source = origin.source
+        planned = await self._frozen(claim, read_class, where, source)
+        if isinstance(planned, Refuse):
+            return planned  # before a snapshot is taken for it, or its turn to be copied
+        if source is not None:
+            tags = planned.request.tags
+            held = await self.sources.source_in(claim, read_class, origin, where, tags)
+            if isinstance(held, Refuse | Later):
+                return held
+            claim = self._caches.claim(claim.uid) or claim  # its source may be written to it
+            if held is not source:
+                planned = await self._frozen(claim, read_class, where, held)
+            if isinstance(planned, Refuse):
+                return planned
+            source = held
+        if not await self._annotations.write(claim, where.zone, where.outpost_arn, source):
+            return AFTER_CONFLICT
+        self._zones.written(claim)
+        attempt = Attempt(planned, started_at_s=clock.now_s())
+        if made is not None:
+            attempt = creation_rules.with_volume(attempt, made, is_shown=True)
+        if claim.pinned_zone and claim.uid in self.takeover.claims:
+            # The process before us may have sent the same request.
+            return creation_rules.inherited(attempt, _age_s(claim))
+        return attempt
+
+    async def _frozen(
+        self, claim: Claim, read_class: ReadClass, where: Place, source: Source | None
+    ) -> rules.Plan | Refuse:
+        """The plan, with no more IOPS than the region gives: EC2 is asked for that if need be.
+
+        Raises:
+            Ec2Error: EC2 could not be asked, so nothing may be frozen.
+        """
+
+        def freeze(iops_ceiling: int | None = None) -> rules.Plan | Refuse:
+            return rules.plan(
+                claim,
+                read_class,
+                zone=where.zone,
+                outpost_arn=where.outpost_arn,
+                cluster_id=self._settings.cluster_id,
+                extra_tags=self._settings.extra_tags,
+                default_file_system=self._settings.default_file_system,
+                iops_ceiling=iops_ceiling,
+                source=source,
+            )
+
+        planned = freeze()
+        if isinstance(planned, Refuse) or planned.iops is None:
+            return planned
+        request = planned.request
+        if not iops_rules.depends_on_region(request.volume_type, request.iops):
+            return planned
+        with self._events.reporting(claim):
+            ceiling = await self._ceilings.of(request)
+        return planned if ceiling is None else freeze(ceiling)
+
+    async def _with_attributes_class(
+        self, claim: Claim, read_class: ReadClass
+    ) -> ReadClass | Refuse:
+        """The class with what the claim's VolumeAttributesClass says, which counts more."""
+        found = await self._caches.attributes_class(claim.attributes_class_name)
+        return class_rules.with_class(claim, read_class, found, driver=self._settings.driver)
+
+    async def _made_before_us(self, claim: Claim) -> Volume | Later | None:
+        """As ``Takeover.volume_of``, with the doubt written to the claim.
+
+        Before the first look, as EC2 may not answer for long. A zone that is written there stays:
+        it may be of one of ours that has searched for a minute already and then begun the volume.
+        """
+        if self.takeover.is_in_doubt(claim) and not claim.pinned_zone:
+            if not await self._annotations.write(claim, UNKNOWN_ZONE):
+                return AFTER_CONFLICT
+            claim = self._caches.claim(claim.uid) or claim
+        with self._events.reporting(claim):
+            return await self.takeover.volume_of(claim)
+
+    def _read(self, claim: Claim, storage_class: StorageClass) -> ReadClass:
+        try:
+            return self._classes.read(storage_class)
+        except StorageError as error:
+            self._events.failed(claim, error)
+            raise
+
     def _tell_if_silent(self, claim: Claim) -> None:
         """Have its user told if it must wait for what a process before us may have begun."""
         uid = claim.uid
-        if uid not in self._telling and self.takeover.may_have_begun(uid):
+        if uid not in self._telling and uid in self.takeover.claims:
             in_time = asyncio.get_running_loop().call_later
-            self._telling[uid] = in_time(TELL_AFTER_S, self._events.break_silence, claim)
+            self._telling[uid] = in_time(TELL_AFTER_S, self._events.in_progress_if_silent, claim)
 
     def _forget(self, uid: str) -> None:
         if uid in self._telling:
@@ -249,3 +409,42 @@ class Provisioner:
         """Log and count what is not tried again; the queue does so for what is."""
         self._metrics.flow_failures.labels("provision", error.reason.value).inc()
         log.warning(what, reason=error.reason.value, error=error.message)
+
+
+class Classes:
+    """Each revision of a class is read once, however many claims name it; the newest is kept."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, tuple[tuple[str, str], ReadClass | str]] = {}
+
+    def read(self, storage_class: StorageClass) -> ReadClass:
+        """The class as it is used.
+
+        Raises:
+            StorageError: INVALID_CLASS, with one sentence.
+        """
+        meta = storage_class.metadata
+        revision = (meta.uid, meta.resource_version)
+        known = self._read.get(storage_class.name)
+        if known is None or known[0] != revision:
+            known = (revision, _read(storage_class))
+            self._read[storage_class.name] = known
+        if isinstance(known[1], str):
+            raise StorageError(Reason.INVALID_CLASS, f"class {storage_class.name!r}: {known[1]}")
+        return known[1]
+
+    def forget(self, name: str) -> None:
+        """The class is gone."""
+        self._read.pop(name, None)
+
+
+def _read(storage_class: StorageClass) -> ReadClass | str:
+    try:
+        return read(storage_class)
+    except ValueError as error:
+        return str(error)
+
+
+def _age_s(claim: Claim) -> float:
+    created_at = claim.metadata.creation_timestamp
+    return float("inf") if created_at is None else (datetime.now(UTC) - created_at).total_seconds()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from provisioner.classes.iops_rules import Fitted, fit
 from provisioner.classes.storage_class_rules import ReadClass
-from provisioner.controller.tagging.rules import tags_of
+from provisioner.model import tags
 from provisioner.model.claim import MANY_NODES_MODE, Claim
 from provisioner.model.data_source import Source
 from provisioner.model.decision import Refuse
@@ -92,8 +92,8 @@ def examine(
     if storage_class is None:
         return Refuse(
             Reason.CLASS_NOT_FOUND,
-            f"StorageClass {claim.class_name!r} does not exist; create it, or make the claim "
-            "again with another class",
+            f"StorageClass {claim.class_name!r} does not exist; create it, or recreate "
+            "the claim with another class",
         )
     if not storage_class.is_of(driver):
         return Nothing()
@@ -119,8 +119,8 @@ def _taken(claim: Claim, persistent_volume: PersistentVolume) -> Nothing | Refus
         return Nothing()
     return Refuse(
         Reason.CONFLICT,
-        f"a persistentvolume {persistent_volume.name} exists that is not this claim's; delete it, "
-        "or set its claimRef to this claim",
+        f"persistentvolume {persistent_volume.name} already exists, but its claimRef is not this "
+        "claim; delete it, or set its claimRef to this claim",
         settled=True,
     )
 
@@ -133,7 +133,7 @@ def _refusal(claim: Claim) -> Refuse | None:
     if spec.selector is not None:
         return Refuse(
             Reason.INVALID_CLAIM,
-            "claim Selector is not supported: a volume is made for the claim, none is searched; "
+            "claim Selector is not supported: a new volume is created for each claim; "
             "remove spec.selector",
             settled=True,
         )
@@ -150,17 +150,17 @@ def _wrong_mode(claim: Claim) -> Refuse | None:
     if modes == {MANY_NODES_MODE} and not claim.is_block:
         return Refuse(
             Reason.INVALID_CLAIM,
-            f"access mode {MANY_NODES_MODE} needs volumeMode Block and a class of type io2 or io1: "
-            "a file system on EBS that several nodes mount is destroyed; use ReadWriteOnce, or a "
-            "raw device with software that is made to share it",
+            f"access mode {MANY_NODES_MODE} requires volumeMode Block and a class of type io2 or "
+            "io1: a file system on EBS that several nodes mount gets corrupted; use ReadWriteOnce, "
+            "or volumeMode Block with software that can share a raw device",
             settled=True,
         )
     if modes - {MANY_NODES_MODE}:
         return Refuse(
             Reason.INVALID_CLAIM,
-            f"access mode {', '.join(sorted(modes))} is not possible: an EBS volume is always "
-            "attached for writing; use ReadWriteOnce or ReadWriteOncePod, or ReadWriteMany with "
-            "volumeMode Block and a class of type io2",
+            f"access mode {', '.join(sorted(modes))} is not supported: EBS volumes are "
+            "always attached read-write; use ReadWriteOnce or ReadWriteOncePod, or ReadWriteMany "
+            "with volumeMode Block and a class of type io2",
             settled=True,
         )
     return None
@@ -177,17 +177,18 @@ def _strange_source(claim: Claim) -> Refuse | None:
     if source.namespace and source.namespace != claim.metadata.namespace:
         return Refuse(
             Reason.NOT_SUPPORTED,
-            f"the claim's dataSourceRef names {source.kind} {source.name!r} of namespace "
-            f"{source.namespace!r}: only what is in the claim's own namespace can be copied; make "
-            "a VolumeSnapshot here from a VolumeSnapshotContent of that snapshot",
+            f"the claim's dataSourceRef refers to {source.kind} {source.name!r} in namespace "
+            f"{source.namespace!r}: only a source in the claim's own namespace can be copied; "
+            "create a VolumeSnapshot in this namespace, from a VolumeSnapshotContent of that "
+            "snapshot",
             settled=True,
         )
     if source.is_snapshot or source.is_claim:
         return None
     return Refuse(
         Reason.NOT_SUPPORTED,
-        f"the claim's data comes from {source.kind} {source.name!r}: assuming that its populator "
-        "provisions the volume",
+        f"the claim's data source is {source.kind} {source.name!r}; assuming that an external "
+        "populator will provision the volume",
         settled=True,
         normal=True,
     )
@@ -222,8 +223,8 @@ def plan(
     file_system = None if claim.is_block else wanted.file_system or default_file_system
     wrong = _fault(claim, wanted, size_gib, fitted, file_system)
     if wrong is not None:
-        what = f"{claim.requested_storage} of class {read_class.name!r}"
-        return Refuse(Reason.INVALID_CLAIM, f"{what} cannot be made: {wrong}")
+        what = f"a volume of {claim.requested_storage} with class {read_class.name!r}"
+        return Refuse(Reason.INVALID_CLAIM, f"{what} cannot be created: {wrong}")
     try:
         written = tags_of(claim, read_class, cluster_id, extra_tags)
     except ValueError as error:
@@ -240,8 +241,8 @@ def _sharing_fault(claim: Claim, volume_type: str) -> str | None:
     if not claim.is_for_many_nodes or volume_type in MULTI_ATTACH_TYPES:
         return None
     return (
-        f"access mode {MANY_NODES_MODE} needs type {' or '.join(MULTI_ATTACH_TYPES)}, which "
-        f"several instances can have at once, not {volume_type}"
+        f"access mode {MANY_NODES_MODE} requires type {' or '.join(MULTI_ATTACH_TYPES)}, which can "
+        f"be attached to several instances, not {volume_type}"
     )
 
 
@@ -305,6 +306,31 @@ def request_of(
         snapshot_id=origin.snapshot_id or None,
         source_volume_id=origin.volume_id or None,
         tags=written,
+    )
+
+
+def tags_of(
+    claim: Claim, read_class: ReadClass, cluster_id: str, extra: Sequence[TagTemplate]
+) -> tuple[tuple[str, str], ...]:
+    """All tags of the volume; of one in both, ``--extra-tags``' counts, as for the stock driver.
+
+    Raises:
+        ValueError: one sentence that names a tag and what is wrong with it.
+    """
+    wanted, storage_class = read_class.parameters, read_class.storage_class
+    owner = tags.Owner(
+        claim_namespace=claim.metadata.namespace,
+        claim_name=claim.name,
+        persistent_volume_name=claim.persistent_volume_name,
+        # The API server writes the default itself; it is Delete.
+        reclaim_policy=storage_class.reclaim_policy or "Delete",
+    )
+    return tags.of_new_volume(
+        owner,
+        cluster_id=cluster_id,
+        extra=tags.rendered((*wanted.tag_templates, *extra), owner),
+        iops_per_gib=wanted.iops_per_gib,
+        iops_follow_growth=wanted.iops_follow_growth,
     )
 
 

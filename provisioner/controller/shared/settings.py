@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from provisioner.model.driver import EBS_DRIVER
-from provisioner.model.parameters import DEFAULT_FILE_SYSTEM
+from provisioner.model.file_systems import DEFAULT_FILE_SYSTEM
 from provisioner.model.tag_template import TagTemplate
 
 

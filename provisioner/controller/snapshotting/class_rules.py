@@ -2,9 +2,9 @@
 
 Keys ignore case as aws-ebs-csi-driver's do, but for the prefix ``tagSpecification``. What can never
 work is refused before a snapshot is taken: the stock driver takes it and deletes it again.
-A class can be deleted or changed between CreateSnapshot and the lock. So what it asks of a snapshot
-that is taken, its *wishes*, is written to the content together with the word that EC2 is about to
-be asked, in one request, and taken off once EC2 has done it.
+A class can be deleted or changed between CreateSnapshot and the lock. So its settings for
+a snapshot that is taken are written to the content in the same request that says that EC2 is about
+to be asked, and removed once EC2 has applied them.
 Source: aws-ebs-csi-driver v1.64 docs/snapshot.md, docs/fast-snapshot-restores.md,
 docs/snapshot-lock.md and pkg/driver/controller.go ``CreateSnapshot``; EC2 API LockSnapshot;
 external-snapshotter 8.6 pkg/utils/util.go for the secrets (read 2026-11-21).
@@ -29,7 +29,7 @@ LOCK_MODES = ("governance", "compliance")
 _DAYS, _HOURS = (1, 36_500), (1, 72)
 # Source: EC2 API LockSnapshot (read 2026-11-22): from a day to 36,500 days ahead.
 _LOCK_AHEAD = (timedelta(days=1), timedelta(days=36_500))
-_WISHES_BEGIN = ("lock", "fastsnapshot")
+_SETTINGS_BEGIN = ("lock", "fastsnapshot")
 _ARN = re.compile(r"arn:aws[a-z-]*:outposts:[a-z0-9-]+:[0-9]{12}:outpost/op-[0-9a-f]+")
 _ZONE = re.compile(r"[a-z]{2}[a-z-]*-[0-9]+[a-z0-9-]*")
 _SECRETS = frozenset(
@@ -81,19 +81,19 @@ def unknown_zones(parameters: SnapshotParameters, known: frozenset[str]) -> str 
     if not unknown:
         return None
     return (
-        f"fastSnapshotRestoreAvailabilityZones names {', '.join(unknown)}, which this Region does "
-        f"not have; it has {', '.join(sorted(known))}"
+        f"fastSnapshotRestoreAvailabilityZones names {', '.join(unknown)}, but this Region has "
+        f"only {', '.join(sorted(known))}"
     )
 
 
-def wishes_of(read_class: VolumeSnapshotClass | None) -> dict[str, str]:
+def settings_of(read_class: VolumeSnapshotClass | None) -> dict[str, str]:
     """What is written to a content whose snapshot is taken by this class."""
     given = (read_class.parameters if read_class else None) or {}
-    kept = {name: text for name, text in given.items() if name.lower().startswith(_WISHES_BEGIN)}
+    kept = {name: text for name, text in given.items() if name.lower().startswith(_SETTINGS_BEGIN)}
     return {PENDING_SETTINGS: json.dumps(kept, sort_keys=True)} if kept else {}
 
 
-def wishes_on(content: VolumeSnapshotContent) -> SnapshotParameters | None:
+def pending_settings(content: VolumeSnapshotContent) -> SnapshotParameters | None:
     """What was asked for when its snapshot was begun; None if nothing, or nothing is known."""
     try:
         given = json.loads(content.annotations.get(PENDING_SETTINGS, "{}"))
@@ -103,11 +103,11 @@ def wishes_on(content: VolumeSnapshotContent) -> SnapshotParameters | None:
     return parameters if parameters and (parameters.fast_zones or parameters.lock) else None
 
 
-def unknown_wishes(error: StorageError) -> StorageError:
+def settings_unknown(error: StorageError) -> StorageError:
     """The same, with what follows from it."""
     message = (
-        f"{error.message}; whether the snapshot should be locked or made fast cannot be told, so "
-        "that is not done"
+        f"{error.message}; it is unknown whether the snapshot should be locked or enabled for fast "
+        "restore, so neither is done"
     )
     return StorageError(error.reason, message, retry_after_s=error.retry_after_s)
 
@@ -119,8 +119,8 @@ def untimely_lock(parameters: SnapshotParameters, now: datetime) -> str | None:
     if at is None or least <= at - now <= most:
         return None
     return (
-        f"lockExpirationDate is {at.isoformat()}, and EC2 locks until a time that is from 1 to "
-        f"{most.days} days ahead; lockDuration counts from each snapshot"
+        f"lockExpirationDate is {at.isoformat()}, but EC2 accepts only times from 1 to {most.days} "
+        "days ahead; use lockDuration to lock each snapshot for the same time"
     )
 
 
@@ -151,11 +151,11 @@ def _lock(given: Mapping[str, Any]) -> LockRequest | None:
     days, expires_at = given.get("lockduration"), given.get("lockexpirationdate")
     hours = given.get("lockcooloffperiod")
     if mode is None:
-        raise ValueError("a lock needs lockMode: governance or compliance")
+        raise ValueError("a lock needs lockMode, either governance or compliance")
     if (days is None) is (expires_at is None):
-        raise ValueError("a lock needs one of lockDuration and lockExpirationDate, not both")
+        raise ValueError("a lock needs exactly one of lockDuration and lockExpirationDate")
     if hours is not None and mode != "compliance":
-        raise ValueError("lockCoolOffPeriod is for lockMode compliance only")
+        raise ValueError("lockCoolOffPeriod is allowed only with lockMode compliance")
     return LockRequest(mode, days, expires_at, hours)
 
 
@@ -165,20 +165,20 @@ def _zones(text: str) -> tuple[str, ...]:
         raise ValueError("names no zone")
     for zone in zones:
         if not _ZONE.fullmatch(zone):
-            raise ValueError("is no list of zones such as us-east-1a, us-east-1b")
+            raise ValueError("is not a list of zones such as us-east-1a, us-east-1b")
     return zones
 
 
 def _outpost(text: str) -> str:
     if not _ARN.fullmatch(text.strip()):
-        raise ValueError("is no ARN of an Outpost")
+        raise ValueError("is not the ARN of an Outpost")
     return text.strip()
 
 
 def _mode(text: str) -> str:
     lowered = text.strip().lower()
     if lowered not in LOCK_MODES:
-        raise ValueError(f"is none of {', '.join(LOCK_MODES)}")
+        raise ValueError(f"is not one of {', '.join(LOCK_MODES)}")
     return lowered
 
 
@@ -186,7 +186,7 @@ def _between(least: int, most: int, unit: str) -> Callable[[str], int]:
     def read(text: str) -> int:
         found = re.fullmatch(r"\+?0*([0-9]{1,9})", text.strip(), re.ASCII)
         if found is None or not least <= int(found[1]) <= most:
-            raise ValueError(f"is no number of {unit} from {least} to {most}")
+            raise ValueError(f"is not a number of {unit} from {least} to {most}")
         return int(found[1])
 
     return read
@@ -196,9 +196,9 @@ def _time(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text.strip())
     except ValueError as error:
-        raise ValueError("is no time such as 2030-01-31T00:00:00Z") from error
+        raise ValueError("is not a time such as 2030-01-31T00:00:00Z") from error
     if found.tzinfo is None:
-        raise ValueError("lacks a time zone; write for example 2030-01-31T00:00:00Z")
+        raise ValueError("has no time zone; write, for example, 2030-01-31T00:00:00Z")
     return found
 
 

@@ -1,21 +1,23 @@
-"""What we write to a VolumeSnapshotContent, and what people are told: Events, ``status.error``.
+"""What is written to a VolumeSnapshotContent, and what is reported: Events, ``status.error``.
 
 A custom resource takes JSON merge patches: they replace a list whole, so the finalizers and the
 status are written only to the object as it was seen; an annotation is merged by its key. Each
 answer goes into the cache at once.
 
-The reasons of events are those of external-snapshotter 8.6, so that alerts on them go on working.
-It tells only the content, which hardly anybody looks at, so we tell the VolumeSnapshot as well.
+The reasons of events are those of external-snapshotter 8.6, so that alerts on them keep
+working. It reports them only on the content, which few people look at; we also report them on the
+VolumeSnapshot.
 """
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import structlog
 
 from provisioner.controller.shared.caches import Caches
-from provisioner.controller.snapshotting import content_rules as bodies
+from provisioner.controller.shared.tell_once import EVENT_AGAIN_S, TellOnce
+from provisioner.controller.snapshotting import content_rules
 from provisioner.kube.client import KubeClient, Patch, find
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.kube.resources import SNAPSHOT_CONTENTS, VOLUME_SNAPSHOTS
@@ -31,8 +33,6 @@ from provisioner.model.volume_snapshot import (
 CREATE = ("SnapshotCreationFailed", "Failed to create snapshot")
 CHECK = ("SnapshotContentCheckandUpdateFailed", "Failed to check and update snapshot content")
 DELETE = ("SnapshotDeleteError", "Failed to delete snapshot")
-# Events live for an hour: a wait that is told once is silent afterwards.
-_TELL_AGAIN = timedelta(minutes=30)
 _WAITS = "SnapshotCreationWaits"
 
 log = structlog.get_logger(__name__)
@@ -48,12 +48,12 @@ class ContentWriter:
     async def announce(
         self, content: VolumeSnapshotContent, annotations: Mapping[str, str]
     ) -> VolumeSnapshotContent:
-        """Say that EC2 is about to be asked for a snapshot, and see that the content stays.
+        """Say that EC2 is about to be asked for a snapshot, and add the finalizer.
 
-        ``annotations`` say what is to be done with the snapshot then.
+        ``annotations`` say how the snapshot is to be prepared.
 
-        snapshot-controller adds the finalizer as well, but in a sync of its own: a content that
-        is deleted before that would go, and leave its snapshot to nobody.
+        snapshot-controller adds the finalizer as well, but in a sync of its own. A content that is
+        deleted before that would be gone, and its snapshot would belong to nothing.
         """
         written = {**annotations, BEING_CREATED: YES}
         metadata: dict[str, Any] = {"uid": content.uid, "annotations": written}
@@ -67,14 +67,14 @@ class ContentWriter:
         annotations = {BEING_CREATED: None}
         return await self._patch(content, {"uid": content.uid, "annotations": annotations})
 
-    async def grant(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
-        """Say that EC2 has done all that its class asks for."""
+    async def clear_pending(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
+        """Say that EC2 has applied all settings of its class."""
         return await self._patch(
             content, {"uid": content.uid, "annotations": {PENDING_SETTINGS: None}}
         )
 
     async def release(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
-        """Take our finalizer off, nobody else's."""
+        """Remove our finalizer, no others."""
         others = [each for each in content.finalizers if each != CONTENT_FINALIZER]
         return await self._patch(content, {**_as_seen(content), "finalizers": others})
 
@@ -83,8 +83,8 @@ class ContentWriter:
     ) -> VolumeSnapshotContent:
         """Change fields of the status; None takes one away.
 
-        ``guarded``: only if nobody has written anything since. snapshot-controller writes much in
-        the first second, which does not matter to a word about a failure.
+        ``guarded``: only if the content has not changed since it was read. snapshot-controller
+        writes often in the first second, which does not matter to a report of a failure.
         """
         changed = await self._client.patch(
             SNAPSHOT_CONTENTS,
@@ -100,7 +100,7 @@ class ContentWriter:
         return changed
 
     async def refresh(self, name: str) -> VolumeSnapshotContent | None:
-        """Take in what the API server has; None: it has none of that name."""
+        """Read it from the API server into the cache; None: there is none of that name."""
         live = await find(self._client, SNAPSHOT_CONTENTS, name)
         if live is not None:
             self._caches.contents.observe(live)
@@ -121,7 +121,7 @@ def _as_seen(content: VolumeSnapshotContent) -> dict[str, str]:
 
 
 class SnapshotEvents:
-    """Tells; remembers what it said last of each content, so that no wait is told too often."""
+    """Reports, and remembers what it said last of each content, so as not to repeat it."""
 
     def __init__(
         self,
@@ -135,19 +135,19 @@ class SnapshotEvents:
         self._writer = writer
         self._component = f"csi-snapshotter {driver}"
         self._now = now
-        self._said: dict[str, tuple[str, datetime]] = {}
+        self._said = TellOnce(lambda: now().timestamp())
 
     async def failed(
         self, content: VolumeSnapshotContent, error: StorageError, what: tuple[str, str]
     ) -> None:
-        """A Warning; it is in the status too, unless the content is on its way out."""
+        """A Warning; also in the status, unless the content is being deleted."""
         if error.reason is Reason.NOT_LEADING or isinstance(error, KubeError):
             return
         reason, prefix = what
         text = f"{prefix}: {error.reason}: {error.message}"
-        self._is_said(content, text)
+        self._is_news(content, text)
         self._record(content, text, reason=reason, warning=True)
-        status = bodies.failed(content, text, self._now())
+        status = content_rules.failed(content, text, self._now())
         if status is None or what is DELETE:
             return
         try:
@@ -156,27 +156,22 @@ class SnapshotEvents:
             log.info("cannot write a failure to the content", error=unwritten.message)
 
     def warn(self, content: VolumeSnapshotContent, error: StorageError) -> None:
-        """A Warning about what does not hold the snapshot up; told once in half an hour."""
+        """A Warning that does not stop the snapshot; at most once in half an hour."""
         text = f"{error.reason}: {error.message}"
-        if error.reason is not Reason.NOT_LEADING and not self._is_said(content, text):
+        if error.reason is not Reason.NOT_LEADING and self._is_news(content, text):
             self._record(content, text, reason=CHECK[0], warning=True)
 
     def waits(self, content: VolumeSnapshotContent, why: str, *, about: str) -> None:
-        """A Normal event: it goes on by itself; told once in half an hour ``about`` one thing."""
-        if not self._is_said(content, about):
+        """A Normal event about a wait; at most once in half an hour ``about`` one thing."""
+        if self._is_news(content, about):
             self._record(content, why, reason=_WAITS, warning=False)
 
     def forget(self, uid: str) -> None:
-        """The snapshot is ready, or its content gone."""
-        self._said.pop(uid, None)
+        """The snapshot is ready, or its content is gone."""
+        self._said.forget(uid)
 
-    def _is_said(self, content: VolumeSnapshotContent, text: str) -> bool:
-        """Whether people have just been told this; noted as told now if not."""
-        said, at = self._said.get(content.uid, ("", self._now()))
-        if said == text and self._now() - at < _TELL_AGAIN:
-            return True
-        self._said[content.uid] = text, self._now()
-        return False
+    def _is_news(self, content: VolumeSnapshotContent, text: str) -> bool:
+        return self._said.is_news(content.uid, text, again_s=EVENT_AGAIN_S)
 
     def _record(
         self, content: VolumeSnapshotContent, text: str, *, reason: str, warning: bool

@@ -16,7 +16,6 @@ from provisioner.controller.claims.events import ClaimEvents
 from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT, ZoneAnnotations
 from provisioner.controller.shared.services import Services
 from provisioner.controller.sources import cross_zone_rules as rules
-from provisioner.controller.tagging.rules import tags_of
 from provisioner.ec2.coalescer import Coalescer
 from provisioner.ec2.snapshots import WHY_IT_WAITS, WORTH_TELLING_S, rests_after
 from provisioner.model.claim import Claim
@@ -32,6 +31,8 @@ _GATHER_S = 2.0  # who asks within this time shares a DescribeSnapshots
 
 # What a process before us has left is found by these; one alone may come before EC2 shows it.
 _FIRST_SWEEPS = 2
+
+Tags = tuple[tuple[str, str], ...]
 
 log = structlog.get_logger(__name__)
 
@@ -68,9 +69,11 @@ class CrossZoneClones:
         self._ended = asyncio.Event()
 
     async def source_of(
-        self, claim: Claim, read_class: ReadClass, volume_id: str, zone: str
+        self, claim: Claim, read_class: ReadClass, volume_id: str, zone: str, tags: Tags
     ) -> Source | Refuse | Later:
         """The snapshot of a volume, once a volume can be made from it.
+
+        ``tags``: what the claim's volume will have.
 
         ``Later``: it takes its time.
 
@@ -80,23 +83,23 @@ class CrossZoneClones:
         if not self._settings.cluster_id:
             return Refuse(
                 Reason.NOT_SUPPORTED,
-                f"class {read_class.name!r} has clones made across zones by snapshots, which could "
-                "not be told from another cluster's and deleted; run the controller with "
-                "--cluster-id",
+                f"class {read_class.name!r} clones across zones by temporary snapshots; run the "
+                "controller with --cluster-id, or it cannot tell them from those of another "
+                "cluster and delete them",
                 settled=True,
             )
-        with self._events.looking(claim):
-            return await self._snapshot_of(claim, read_class, volume_id, zone)
+        with self._events.reporting(claim):
+            return await self._snapshot_of(claim, volume_id, zone, tags)
 
     async def _snapshot_of(
-        self, claim: Claim, read_class: ReadClass, volume_id: str, zone: str
+        self, claim: Claim, volume_id: str, zone: str, tags: Tags
     ) -> Source | Later:
         snapshot = self._taken.get(claim.uid)
         if snapshot is not None and snapshot.volume_id != volume_id:
             self._discard(claim.uid)  # the claim names another volume by now
             snapshot = None
         if snapshot is None:
-            answer = await self._find_or_take(claim, read_class, volume_id)
+            answer = await self._find_or_take(claim, volume_id, tags)
             if not isinstance(answer, EbsSnapshot):
                 return answer
             snapshot = self._taken[claim.uid] = answer
@@ -128,9 +131,9 @@ class CrossZoneClones:
                     await self.sweep()
                     sweeps += 1
             except StorageError as error:
-                log.warning("snapshots of clones cannot be looked through", error=error.message)
+                log.warning("cannot list the temporary snapshots of clones", error=error.message)
             except Exception:
-                log.exception("the sweep for snapshots of clones failed")
+                log.exception("the sweep for temporary snapshots of clones failed")
             due_s = clock.now_s() + self._settings.orphan_sweep_interval_s
             while await self._has_ended(due_s):
                 await self._delete_left_over()
@@ -162,9 +165,7 @@ class CrossZoneClones:
         """Stop asking EC2."""
         await self._reads.close()
 
-    async def _find_or_take(
-        self, claim: Claim, read_class: ReadClass, volume_id: str
-    ) -> EbsSnapshot | Later:
+    async def _find_or_take(self, claim: Claim, volume_id: str, tags: Tags) -> EbsSnapshot | Later:
         if claim.cross_zone_volume_id and claim.uid not in self._certain:
             found = await self._snapshots.find_any(CROSS_ZONE_CLAIM, [claim.uid])
             again = rules.found_again(claim, volume_id, found)
@@ -179,14 +180,10 @@ class CrossZoneClones:
         self._certain.add(claim.uid)
         if not await self._annotations.write_cross_zone_volume(claim, volume_id):
             return AFTER_CONFLICT
-        return await self._take(claim, read_class, volume_id)
+        return await self._take(claim, volume_id, tags)
 
-    async def _take(
-        self, claim: Claim, read_class: ReadClass, volume_id: str
-    ) -> EbsSnapshot | Later:
-        settings = self._settings
-        of_volume = tags_of(claim, read_class, settings.cluster_id, settings.extra_tags)
-        request = rules.request(claim, volume_id, settings.cluster_id, of_volume)
+    async def _take(self, claim: Claim, volume_id: str, tags: Tags) -> EbsSnapshot | Later:
+        request = rules.request(claim, volume_id, self._settings.cluster_id, tags)
         turns, now_s = self._snapshots.turns, clock.now_s()
         wait_s = turns.waits_s(volume_id, now_s)
         if wait_s > 0:
@@ -225,7 +222,7 @@ class CrossZoneClones:
     def _still_wanted(self, uid: str) -> None:
         if not self._is_wanted(uid):
             raise StorageError(
-                Reason.OBJECT_NOT_FOUND, "the claim to be cloned for is bound, or gone"
+                Reason.OBJECT_NOT_FOUND, "the claim is already bound, or no longer exists"
             )
 
     def _is_wanted(self, uid: str) -> bool:
@@ -236,18 +233,20 @@ class CrossZoneClones:
         self, claim: Claim, snapshot: EbsSnapshot, zone: str
     ) -> Source | Later:
         seen = await self._reads.get(snapshot.snapshot_id)
-        what = f"snapshot {snapshot.snapshot_id}, by which the clone comes to {zone},"
+        what = f"temporary snapshot {snapshot.snapshot_id}, which brings the clone to {zone},"
         if seen is None:
             now_s = clock.now_s()
             if now_s - self._looking_since_s.setdefault(claim.uid, now_s) < CONSISTENCY_S:
                 return Later(LOOK_AGAIN_S)
-            raise self._lost(claim, f"{what} is gone in EC2")
+            raise self._lost(claim, f"{what} no longer exists in EC2")
         self._looking_since_s.pop(claim.uid, None)
         match seen.state:
             case SnapshotState.COMPLETED:
                 return Source(snapshot_id=seen.snapshot_id, size_gib=seen.size_gib)
             case SnapshotState.PENDING:
-                text = f"{what} is being taken of volume {seen.volume_id}; that can take long"
+                text = (
+                    f"{what} is being taken of volume {seen.volume_id}; this can take a long time"
+                )
                 self._events.note(claim, text)
                 return Later(POLL_S)
             case _:
@@ -261,7 +260,7 @@ class CrossZoneClones:
         before, _ = self._failures.get(claim.uid, (0, 0.0))
         pause_s = rules.BACKOFF.pause_s(before)
         self._failures[claim.uid] = before + 1, clock.now_s() + pause_s
-        message = f"{why}; another one is taken in {pause_s:.0f} s"
+        message = f"{why}; another one will be taken in {pause_s:.0f} s"
         error = StorageError(Reason.SNAPSHOT_STATE, message, retry_after_s=pause_s)
         self._events.failed(claim, error)
         return error
@@ -281,9 +280,13 @@ class CrossZoneClones:
             try:
                 await self._snapshots.delete(snapshot_id)
             except StorageError as error:  # the next sweep finds it again
-                log.warning("a clone's snapshot stays", snapshot=snapshot_id, error=error.message)
+                log.warning(
+                    "cannot delete the temporary snapshot of a clone",
+                    snapshot=snapshot_id,
+                    error=error.message,
+                )
             else:
-                log.info("deleted the snapshot of a clone", snapshot=snapshot_id)
+                log.info("deleted the temporary snapshot of a clone", snapshot=snapshot_id)
             self._left_over.discard(snapshot_id)
 
     async def _describe(self, ids: list[str]) -> Mapping[str, EbsSnapshot | StorageError | None]:

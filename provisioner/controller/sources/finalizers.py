@@ -84,7 +84,7 @@ class SourceFinalizers:
         if self._is_needed(source_key) or await self._is_foreign(source):
             return SETTLED
         if await self._change(source_key, is_on=False):
-            log.info("the source of a volume is let go", kind=kind, source=key)
+            log.info("released the source of a volume", kind=kind, source=key)
         return SETTLED
 
     def _is_needed(self, source_key: str) -> bool:

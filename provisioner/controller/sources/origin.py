@@ -16,10 +16,11 @@ from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.claims import source_rules as rules
 from provisioner.controller.claims.events import ClaimEvents
 from provisioner.controller.claims.zone_annotations import ZoneAnnotations
-from provisioner.controller.ownership.takeover import GOING
+from provisioner.controller.ownership.takeover import GOING, Takeover
 from provisioner.controller.placement import clone_rules as clones
+from provisioner.controller.placement.zone_choice import ZoneChoice
 from provisioner.controller.shared.services import Services
-from provisioner.controller.sources.cross_zone import CrossZoneClones
+from provisioner.controller.sources.cross_zone import CrossZoneClones, Tags
 from provisioner.controller.sources.finalizers import SourceFinalizers
 from provisioner.model.claim import CLAIM_KIND, SNAPSHOT_KIND, Claim, DataSource
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
@@ -68,6 +69,8 @@ class Sources:
         services: Services,
         *,
         annotations: ZoneAnnotations,
+        takeover: Takeover,
+        zones: ZoneChoice,
         events: ClaimEvents,
         in_flight: Callable[[], Mapping[str, Claim]],
         wake: Callable[[str], None],
@@ -76,6 +79,9 @@ class Sources:
         self._caches = services.caches
         self._reads = services.volume_reads
         self._lookups = services.lookups
+        self._annotations = annotations
+        self._takeover = takeover
+        self._zones = zones
         self._events = events
         self._wake = wake
         self._looking_since_s: dict[str, float] = {}
@@ -96,7 +102,7 @@ class Sources:
         self._caches.persistent_volumes.subscribe(self._persistent_volume_changed)
 
     async def origin_of(
-        self, claim: Claim, read_class: ReadClass, made: Volume | None, *, may_have_begun: bool
+        self, claim: Claim, named: DataSource, read_class: ReadClass, made: Volume | None
     ) -> Origin | Refuse | Later:
         """What a claim's volume is made from, or why there is none.
 
@@ -104,26 +110,46 @@ class Sources:
 
         Args:
             claim: has a volume in the making, or none yet.
+            named: its data source.
             read_class: its class.
             made: what was made for it already, by whoever led before us.
-            may_have_begun: what is written on the claim may have been asked of EC2.
 
         Raises:
             StorageError: it could not be read.
         """
-        if claim.source is None:
-            return Origin()
         if made is not None and (made.snapshot_id or made.source_volume_id):
             return _of_volume(made)
-        with self._events.looking(claim):
-            found = await self._of_objects(claim, claim.source, read_class)
-        begun = claim.pinned_source if may_have_begun and claim.pinned_zone else None
-        if begun is None:
-            return found
+        with self._events.reporting(claim):
+            found = await self._of_objects(claim, named, read_class)
+        is_inherited = claim.pinned_zone and claim.uid in self._takeover.claims
+        begun = claim.pinned_source if is_inherited else None
         if isinstance(found, Refuse):
-            return await self.begun(claim) or found
-        is_begun = begun.is_same(found.source) and _is_pinned_beside(claim, found.cloned)
-        return replace(found, is_begun=is_begun)
+            return found if begun is None else await self.begun(claim) or found
+        if begun is not None:
+            is_begun = begun.is_same(found.source) and _is_pinned_beside(claim, found.cloned)
+            found = replace(found, is_begun=is_begun)
+        if found.cloned is None or await self._counts(claim, read_class, found.cloned):
+            return found
+        return await self._where_it_may_not_be(claim, found)
+
+    async def _counts(self, claim: Claim, read_class: ReadClass, cloned: Volume) -> bool:
+        """Whether a clone may be made in the place that is written to its claim, if any is."""
+        if not claim.pinned_zone or not self._zones.may_have_begun(claim):
+            return True
+        with self._events.reporting(claim):
+            return await self._zones.may_use_pinned_zone(claim, read_class, cloned)
+
+    async def _where_it_may_not_be(self, claim: Claim, found: Origin) -> Origin | Later:
+        """The zone that is written to the claim does not count from now on.
+
+        Something may have been begun there all the same, by another class of that name.
+        """
+        begun = await self.begun(claim)
+        if begun is not None:
+            return begun
+        self._takeover.settle(claim.uid)
+        self._annotations.settle(claim.uid)
+        return Origin(found.source, found.cloned)
 
     async def begun(self, claim: Claim) -> Origin | Later | None:
         """What a volume is made from that was begun for a claim before us; None: surely none was.
@@ -133,7 +159,7 @@ class Sources:
         Raises:
             Ec2Error: EC2 could not be asked.
         """
-        with self._events.looking(claim):
+        with self._events.reporting(claim):
             named = await self._lookups.find(claim.persistent_volume_name)
         there = [each for each in named if each.state not in GOING]
         if there:
@@ -143,9 +169,16 @@ class Sources:
         return Later(LOOK_AGAIN_S) if looked_s < CONSISTENCY_S else None
 
     async def source_in(
-        self, claim: Claim, read_class: ReadClass, origin: Origin, where: Place
+        self,
+        claim: Claim,
+        read_class: ReadClass,
+        origin: Origin,
+        where: Place,
+        tags: Tags,
     ) -> Source | Refuse | Later | None:
         """What EC2 makes the volume from in that place; None: an empty volume.
+
+        ``tags``: what the volume will have.
 
         The source of the claim is held from now on. A refusal may be that it is another claim's
         turn.
@@ -165,16 +198,19 @@ class Sources:
             return origin.source
         if where != cloned.place:
             return await self.cross_zone_clones.source_of(
-                claim, read_class, cloned.volume_id, where.zone
+                claim, read_class, cloned.volume_id, where.zone, tags
             )
-        ahead = self._queue.ahead_of(claim, cloned.volume_id)
+        return self._not_its_turn(claim, cloned.volume_id) or origin.source
+
+    def _not_its_turn(self, claim: Claim, volume_id: str) -> Refuse | None:
+        ahead = self._queue.ahead_of(claim, volume_id)
         if not ahead:
-            return origin.source
+            return None
         self._waits_for_turn.add(claim.uid)
         return Refuse(
             Reason.COPY_RATE,
-            f"EC2 makes one copy of volume {cloned.volume_id} at a time, and claim {ahead} came "
-            "first; this one is next in line or behind it",
+            f"EC2 makes one copy of volume {volume_id} at a time; waiting for claim {ahead}, which "
+            "came first",
             settled=True,
             normal=True,
         )
@@ -195,10 +231,10 @@ class Sources:
                 self._queue.leave(uid)
         return found
 
-    def ended(self, claim: Claim, *, is_next: bool = False) -> None:
-        """Nothing is being made for a claim any more; ``is_next``: its turn is not over yet."""
+    def ended(self, claim: Claim, *, keeps_its_turn: bool = False) -> None:
+        """Nothing is being made for a claim any more; its turn is over unless it keeps it."""
         self.finalizers.release(claim)
-        if not is_next:
+        if not keeps_its_turn:
             self._queue.leave(claim.uid)
 
     def forget(self, uid: str) -> None:

@@ -10,6 +10,7 @@ from typing import assert_never
 import structlog
 
 from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.tell_once import TellOnce
 from provisioner.controller.tagging import rules
 from provisioner.ec2.batches import chunks, is_of_the_call
 from provisioner.ec2.volumes import IDS_PER_CALL
@@ -32,7 +33,7 @@ class ExtraTags:
         self._caches = services.caches
         self._volumes = services.volumes
         self._metrics = services.metrics
-        self._told: set[str] = set()
+        self._told = TellOnce()
 
     async def run(self) -> None:
         """Go round forever, if that was asked for and there is something to bring."""
@@ -42,9 +43,11 @@ class ExtraTags:
             try:
                 await self.round()
             except StorageError as error:
-                log.warning("extra tags are not everywhere yet", error=error.message)
+                log.warning(
+                    "could not add extra tags to all volumes; will try again", error=error.message
+                )
             except Exception:
-                log.exception("extra tags cannot be brought to volumes")
+                log.exception("adding extra tags to volumes failed")
             await asyncio.sleep(self._settings.extra_tags_interval_s)
 
     async def round(self) -> None:
@@ -59,7 +62,7 @@ class ExtraTags:
             if not persistent_volume.deleting
             and (volume_id := persistent_volume.volume_id(self._settings.driver))
         }
-        self._told &= named.keys()
+        self._told.forget_all_but(named.keys())
         tagged, denial = 0, None
         for ids in chunks(named, IDS_PER_CALL):
             try:
@@ -69,7 +72,7 @@ class ExtraTags:
                     raise
                 denial = error  # nothing of this group may be tagged
         if tagged:
-            log.info("brought extra tags to existing volumes", volumes=tagged)
+            log.info("added extra tags to existing volumes", volumes=tagged)
         if denial is not None:
             raise denial
 
@@ -124,6 +127,5 @@ class ExtraTags:
 
     def _skip(self, volume_id: str, message: str) -> None:
         self._metrics.extra_tags.labels("skipped").inc()
-        if volume_id not in self._told:
-            self._told.add(volume_id)
-            log.warning("extra tags cannot be brought to a volume", error=message)
+        if self._told.is_news(volume_id):
+            log.warning("cannot add extra tags to a volume", error=message)

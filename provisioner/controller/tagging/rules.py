@@ -1,6 +1,6 @@
-"""Decide which tags a volume gets, and which extra tags an existing one still lacks.
+"""Decide which extra tags a volume lacks that was made before ``--extra-tags`` had them.
 
-An existing volume is touched only if its tags say that it was created for the very persistent
+A volume is touched only if its tags say that it was created for the very persistent
 volume that names it, and for no other cluster; only what is absent is added. A tag that is there
 has a value that somebody chose, and a tag of ownership on a volume that was never ours would hand
 it to whatever deletes a cluster's volumes.
@@ -9,9 +9,7 @@ it to whatever deletes a cluster's volumes.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.model import tags
-from provisioner.model.claim import Claim
 from provisioner.model.names import CLUSTER_NAME, DRIVER_PREFIX, MADE_BY_DRIVER, OUR_PREFIX
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.tag_template import TagTemplate
@@ -40,31 +38,6 @@ class Skip:
     """It lacks some that cannot be written."""
 
     message: str
-
-
-def tags_of(
-    claim: Claim, read_class: ReadClass, cluster_id: str, extra: Sequence[TagTemplate]
-) -> tuple[tuple[str, str], ...]:
-    """All tags of the volume; of one in both, ``--extra-tags``' counts, as for the stock driver.
-
-    Raises:
-        ValueError: one sentence that names a tag and what is wrong with it.
-    """
-    wanted, storage_class = read_class.parameters, read_class.storage_class
-    owner = tags.Owner(
-        claim_namespace=claim.metadata.namespace,
-        claim_name=claim.name,
-        persistent_volume_name=claim.persistent_volume_name,
-        # The API server writes the default itself; it is Delete.
-        reclaim_policy=storage_class.reclaim_policy or "Delete",
-    )
-    return tags.of_new_volume(
-        owner,
-        cluster_id=cluster_id,
-        extra=tags.rendered((*wanted.tag_templates, *extra), owner),
-        iops_per_gib=wanted.iops_per_gib,
-        iops_follow_growth=wanted.iops_follow_growth,
-    )
 
 
 def decide(
@@ -101,8 +74,8 @@ def decide(
     has = sum(not key.startswith("aws:") for key in volume.tags)  # AWS's own do not count
     if has + len(missing) > tags.MOST:
         return Skip(
-            f"volume {volume.volume_id} has {has} tags, {len(missing)} are to be added, and EC2 "
-            f"allows {tags.MOST}; remove some, or give fewer --extra-tags"
+            f"volume {volume.volume_id} has {has} tags and would get {len(missing)} more, but EC2 "
+            f"allows {tags.MOST}; remove some, or use fewer --extra-tags"
         )
     return Add(tuple(sorted(missing.items())))
 

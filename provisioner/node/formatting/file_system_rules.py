@@ -16,10 +16,9 @@ from pathlib import Path
 
 from provisioner.model import parameters as values
 from provisioner.model.errors import Reason
+from provisioner.model.file_systems import DEFAULT_FILE_SYSTEM, FILE_SYSTEMS, WINDOWS_FILE_SYSTEM
 from provisioner.model.parameters import Formatting, formatting_fault
 
-DEFAULT = "ext4"
-SUPPORTED = ("ext4", "ext3", "xfs")
 _EXT = ("ext4", "ext3")
 
 # Named, because defaults change with the programs' versions, and an older kernel does not mount
@@ -82,15 +81,15 @@ def chosen(asked: str) -> str:
     Raises:
         ValueError: one sentence, it is not supported.
     """
-    name = asked.lower() or DEFAULT
-    if name == "ntfs":
+    name = asked.lower() or DEFAULT_FILE_SYSTEM
+    if name == WINDOWS_FILE_SYSTEM:
         raise ValueError(
             "file system ntfs needs a Windows node, and this node runs Linux; set fsType to one of "
-            f"{', '.join(SUPPORTED)}, or keep the pod on Windows nodes with aws-ebs-csi-driver"
+            f"{', '.join(FILE_SYSTEMS)}, or keep the pod on Windows nodes with aws-ebs-csi-driver"
         )
-    if name not in SUPPORTED:
+    if name not in FILE_SYSTEMS:
         raise ValueError(
-            f"file system {asked[:40]!r} is not supported; use one of {', '.join(SUPPORTED)}"
+            f"file system {asked[:40]!r} is not supported; use one of {', '.join(FILE_SYSTEMS)}"
         )
     return name
 
@@ -108,7 +107,7 @@ def mkfs_command(
     (``node/formatting/exclusive.py``).
 
     Args:
-        file_system: one of ``SUPPORTED``.
+        file_system: one of ``FILE_SYSTEMS``.
         attributes: the PersistentVolume's ``volumeAttributes``.
         device_path: the device.
         is_legacy_xfs: whether Linux before 5.10 has to mount the xfs.
@@ -133,7 +132,7 @@ def check_block_size(file_system: str, attributes: Mapping[str, str], *, page_by
     The kernel's ext4 has no blocks above its page size; xfs has since Linux 6.12.
 
     Args:
-        file_system: one of ``SUPPORTED``.
+        file_system: one of ``FILE_SYSTEMS``.
         attributes: as of ``mkfs_command``.
         page_bytes: the kernel's page size on this node.
 

@@ -51,9 +51,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from provisioner.model.errors import Reason
+from provisioner.model.file_systems import FILE_SYSTEMS
 from provisioner.model.names import FORMAT_CONSENT
 from provisioner.node.formatting.blank_rules import MIB, Data, Zeros
-from provisioner.node.formatting.file_system_rules import SUPPORTED
 
 # -p: read the device itself, not blkid's cache. Filesystems, RAID members, encrypted volumes, swap
 # and others; partition tables are detected as well.
@@ -366,7 +366,7 @@ def _what_helps(view: View, consent: Consent) -> str:
             "which does not match what is on it now; "
         )
     name = consent.persistent_volume or "<its PersistentVolume>"
-    can_be_mounted = _is_other_file_system(view) and view.signature.type in SUPPORTED
+    can_be_mounted = _is_other_file_system(view) and view.signature.type in FILE_SYSTEMS
     instead = (
         f"set fsType to {view.signature.type} to mount it, or,"
         if can_be_mounted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -10,18 +11,19 @@ import pytest
 
 from provisioner import clock
 from provisioner.controller.attaching.flow import Attacher
-from provisioner.controller.attaching.initialization import DataWaits
 from provisioner.controller.attaching.rules import Attached, Call, Kind, Target
 from provisioner.controller.shared.caches import Caches
+from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.settings import Settings
 from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.volumes import Volumes
 from provisioner.ec2.watcher import Watcher
 from provisioner.kube.client import KubeClient
-from provisioner.kube.events import EventRecorder
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import Attachment
+from provisioner.model.decision import Later
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.modification import Initialization
 from provisioner.model.node import CsiNode
@@ -57,19 +59,20 @@ class World:
             self.caches.csi_nodes._store.apply(registered)
         self.watcher = Watcher(volumes, metrics=metrics)
         self.ec2 = Attachments(cast("Ec2Calls", None))
-        self.attacher = Attacher(
-            driver=DRIVER,
+        services = SimpleNamespace(
+            settings=Settings(driver=DRIVER),
             client=kube,
             caches=self.caches,
-            attachments=self.ec2,
+            instances=self.ec2,
             watcher=self.watcher,
-            data=DataWaits(
-                Watcher[Initialization](cast("Any", None), metrics=metrics),
-                cast("EventRecorder", None),
+            watchers=SimpleNamespace(
+                initializations=Watcher[Initialization](cast("Any", None), metrics=metrics)
             ),
+            events=None,
             unclaimed=UnclaimedTags(volumes, self.caches, cluster_id=""),
             metrics=metrics,
         )
+        self.attacher = Attacher(cast("Services", services))
         for attachment in attachments:
             self.caches.attachments._store.apply(attachment)
         self.attacher.subscribe()
@@ -116,12 +119,12 @@ async def test_nothing_is_woken_by_what_another_driver_registers():
 async def test_an_attach_that_cannot_be_looked_at_tells_the_pod_why():
     world = World(WAITING, registered=a_csi_node())
     world.kube.answers = [WAITING]
-    world.attacher._memory.calls[WAITING.uid] = Call(Kind.ATTACH, TARGET, clock.now_s())
+    world.attacher._state.calls[WAITING.uid] = Call(Kind.ATTACH, TARGET, clock.now_s())
     world.watcher.trouble = DENIED
 
-    wait_s = await world.attacher.reconcile("csi-1")
+    after = await world.attacher.reconcile("csi-1")
 
-    assert wait_s is not None
+    assert isinstance(after, Later)
     [(_, _, patch)] = world.kube.sent
     assert patch["status"]["attachError"]["message"] == DENIED.message
 
@@ -130,12 +133,12 @@ async def test_a_detach_that_cannot_be_looked_at_tells_why():
     leaving = an_attachment("csi-1", uid="1", attached=True, deleting=True)
     world = World(leaving, registered=a_csi_node())
     world.kube.answers = [leaving]
-    world.attacher._memory.calls[leaving.uid] = Call(Kind.DETACH, TARGET, clock.now_s())
+    world.attacher._state.calls[leaving.uid] = Call(Kind.DETACH, TARGET, clock.now_s())
     world.watcher.trouble = DENIED
 
-    wait_s = await world.attacher.reconcile("csi-1")
+    after = await world.attacher.reconcile("csi-1")
 
-    assert wait_s is not None
+    assert isinstance(after, Later)
     [(_, _, patch)] = world.kube.sent
     assert patch["status"]["detachError"]["message"] == DENIED.message
 
@@ -156,7 +159,7 @@ class Denied:
 async def test_an_attach_that_waits_for_a_tag_tells_the_pod_why_that_stays():
     world = World(WAITING, registered=a_csi_node())
     world.kube.answers = [WAITING]
-    world.attacher._unclaimed = world.attacher._memory._unclaimed = cast("UnclaimedTags", Denied())
+    world.attacher._unclaimed = world.attacher._state._unclaimed = cast("UnclaimedTags", Denied())
 
     await world.attacher.reconcile("csi-1")
 
@@ -191,7 +194,7 @@ async def test_what_takes_the_record_of_an_attach_out_at_once_is_told_and_not_wr
 async def test_the_node_is_told_which_instance_the_devices_name_is_of():
     world = World(WAITING, registered=a_csi_node())
     world.kube.answers = [WAITING]
-    world.attacher._memory.begin(WAITING)
+    world.attacher._state.begin(WAITING)
 
     await world.attacher._attached(WAITING, Attached(TARGET, "/dev/xvdab", "blank"))
 

@@ -62,7 +62,7 @@ def test_an_attach_that_ec2_drops_each_time_is_told_once_and_asked_for_every_fiv
         assert [at < 60 for at, _ in world.told] == [True]
         assert "drops it each time" in world.told[0][1]
         assert {line["event"] for line in logs} == {
-            "EC2 drops an attachment that it took; trying again"
+            "EC2 accepted an attachment and dropped it; trying again"
         }
         assert len(logs) == len(world.cloud.sent) - 2
 

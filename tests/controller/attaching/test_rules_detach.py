@@ -10,7 +10,6 @@ from provisioner.controller.attaching.rules import (
     Call,
     Detach,
     Kind,
-    Nothing,
     Release,
     Target,
     View,
@@ -21,6 +20,7 @@ from provisioner.controller.attaching.rules import (
 )
 from provisioner.model.attachment import NODE_ID
 from provisioner.model.consistency import CONSISTENCY_S
+from provisioner.model.decision import SETTLED
 from provisioner.model.names import VOLUME_ID
 from provisioner.model.volume import AttachmentState as State
 from tests.builders import (
@@ -114,7 +114,7 @@ def test_what_was_not_recorded_is_looked_up(annotations, persistent_volume, csi_
 
 
 def test_an_attachment_without_our_finalizer_is_detached_already():
-    assert step(View(), attachment=an_attachment(finalizers=["x"], deleting=True)) == Nothing()
+    assert step(View(), attachment=an_attachment(finalizers=["x"], deleting=True)) == SETTLED
 
 
 @pytest.mark.parametrize("attachment", [GOING, NEVER_ATTACHED])
@@ -359,4 +359,4 @@ def test_who_waits_for_such_a_node_hears_what_would_help():
     )
 
     assert isinstance(found, Wait)
-    assert "can only be detached by the service that manages it" in found.message
+    assert "only the service that manages it (SageMaker HyperPod) can detach it" in found.message

@@ -11,7 +11,6 @@ from provisioner.controller.attaching.rules import (
     Call,
     Detach,
     Kind,
-    Refuse,
     Release,
     Target,
     View,
@@ -19,6 +18,7 @@ from provisioner.controller.attaching.rules import (
     next_attach_step,
     next_detach_step,
 )
+from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.volume import AttachmentState as State
 from provisioner.model.volume import Volume

@@ -12,7 +12,6 @@ from provisioner.controller.attaching.rules import (
     Detach,
     Kind,
     Prepare,
-    Refuse,
     Target,
     Untag,
     View,
@@ -20,6 +19,7 @@ from provisioner.controller.attaching.rules import (
 )
 from provisioner.controller.attaching.sole_writer_rules import Rival, checked
 from provisioner.model.attachment import BLANK
+from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.volume import AttachmentState as State
 from provisioner.model.volume import Volume

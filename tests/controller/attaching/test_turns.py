@@ -236,7 +236,7 @@ def test_an_attachment_that_was_removed_by_force_is_not_looked_at_for_ever(after
         await asyncio.sleep(60)
         looks = world.cloud.counts["DescribeVolumes"]
         await asyncio.sleep(600)
-        assert world.attacher._memory.calls == {}
+        assert world.attacher._state.calls == {}
         return world.cloud.counts["DescribeVolumes"] - looks
 
     assert in_attach_world(story) == 0

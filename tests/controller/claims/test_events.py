@@ -153,7 +153,7 @@ def test_a_claim_whose_volume_an_object_may_name_that_cannot_be_read_is_told_whi
     [told] = in_virtual_time(story)
 
     assert told.startswith("UnreadableAnswer: PersistentVolume pv-odd cannot be read")
-    assert told.endswith("correct the object, or delete it")
+    assert told.endswith("until the object is corrected or deleted")
 
 
 def test_a_claim_whose_volume_was_found_at_once_is_told_of_success_only():
@@ -197,7 +197,7 @@ def test_a_claim_that_is_left_to_the_next_leader_is_not_told_so():
     assert in_virtual_time(story) == []
 
 
-def test_success_and_what_only_takes_its_time_are_no_warnings():
+async def test_success_and_what_only_takes_its_time_are_no_warnings():
     recorder = MagicMock()
     ClaimEvents(recorder).succeeded(CLAIM, "the volume is there")
     ClaimEvents(recorder).note(CLAIM, "it is this claim's turn soon")

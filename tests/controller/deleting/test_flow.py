@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 from msgspec.structs import replace
 
 from provisioner.controller.deleting.flow import Deleter
+from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.settings import Settings
 from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.volumes import Volumes
-from provisioner.kube.client import KubeClient
-from provisioner.kube.events import EventRecorder
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import Attachment
+from provisioner.model.decision import SETTLED, Next
 from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.persistent_volume import PROVISIONER_FINALIZER, PersistentVolume
 from tests.builders import (
@@ -31,15 +33,16 @@ from tests.ec2.virtual_time import Clock, in_virtual_time
 
 def a_deleter(caches: CurrentCaches, ec2: Ec2, edge: Kube, events: Events | None = None) -> Deleter:
     volumes = cast("Volumes", ec2)
-    return Deleter(
-        driver=DRIVER,
-        client=cast("KubeClient", edge),
+    services = SimpleNamespace(
+        settings=Settings(driver=DRIVER),
+        client=edge,
         caches=caches,
         volumes=volumes,
         unclaimed=UnclaimedTags(volumes, caches, cluster_id=""),
-        events=cast("EventRecorder", events),
+        events=events,
         metrics=Metrics(),
     )
+    return Deleter(cast("Services", services))
 
 
 def caches_with(*persistent_volumes: PersistentVolume) -> CurrentCaches:
@@ -51,7 +54,7 @@ def caches_with(*persistent_volumes: PersistentVolume) -> CurrentCaches:
 
 async def after_a_look(
     *news: PersistentVolume | Attachment | None,
-) -> tuple[list[str], float | None]:
+) -> tuple[list[str], Next]:
     """What a deletion comes to if the API server turns out to have these; None: not the object."""
     caches, ec2 = caches_with(RELEASED), Ec2()
     answers = [a_persistent_volume(finalizers=())]
@@ -79,7 +82,7 @@ RELEASED = a_persistent_volume(phase="Released")
 
 
 async def test_a_released_volume_that_nothing_holds_is_deleted():
-    assert await after_a_look() == ([VOLUME], None)
+    assert await after_a_look() == ([VOLUME], SETTLED)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,7 @@ async def test_an_object_that_is_gone_when_its_volume_is_deleted_is_done():  # r
         objects={RELEASED.name: RELEASED}, answers=[KubeError(Reason.OBJECT_NOT_FOUND, "gone")]
     )
 
-    assert await a_deleter(caches_with(RELEASED), Ec2(), kube).reconcile(RELEASED.name) is None
+    assert await a_deleter(caches_with(RELEASED), Ec2(), kube).reconcile(RELEASED.name) == SETTLED
 
 
 async def test_a_volume_that_an_object_of_another_driver_names_is_kept_until_that_one_goes():

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from provisioner.controller.deleting.flow import Deleter
 from provisioner.controller.shared.caches import Caches
+from provisioner.controller.shared.services import Services
+from provisioner.controller.shared.settings import Settings
 from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.calls import AT_ONCE
 from provisioner.ec2.limiter import Grant
 from provisioner.ec2.rates import Rate, Rates
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient
-from provisioner.kube.events import EventRecorder
 from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES
 from provisioner.metrics import Metrics
 from provisioner.model.errors import KubeError, Reason, StorageError
@@ -41,15 +43,16 @@ class World:
         self.calls = Ec2InVirtualTime(clock, takes_s=0.1, at_once=AT_ONCE, rates=QUOTA)
         kube, volumes, metrics = cast("KubeClient", api), Volumes(self.calls), Metrics()
         self.caches = Caches(kube, metrics, DRIVER)
-        self.deleter = Deleter(
-            driver=DRIVER,
+        services = SimpleNamespace(
+            settings=Settings(driver=DRIVER),
             client=kube,
             caches=self.caches,
             volumes=volumes,
             unclaimed=UnclaimedTags(volumes, self.caches, cluster_id=""),
-            events=cast("EventRecorder", Events()),
+            events=Events(),
             metrics=metrics,
         )
+        self.deleter = Deleter(cast("Services", services))
 
     @property
     def deleted(self) -> int:

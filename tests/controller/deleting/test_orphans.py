@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,10 +14,10 @@ from structlog.testing import capture_logs
 
 from provisioner.controller.deleting.orphans import OrphanSweep
 from provisioner.controller.provisioning.creation import Creations
+from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
 from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.volumes import Volumes
-from provisioner.kube.client import KubeClient
 from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, KubeError, Reason, StorageError
@@ -99,15 +100,15 @@ async def life(world: World, epoch: Epoch | None, lasts_s: float, metrics: Metri
     volumes = cast("Volumes", world)
     unclaimed = UnclaimedTags(volumes, world.caches, cluster_id="prod")
     unclaimed.leadership.epoch = epoch
-    sweep = OrphanSweep(
+    services = SimpleNamespace(
         settings=Settings(cluster_id="prod"),
-        client=cast("KubeClient", world),
+        client=world,
         volumes=volumes,
         unclaimed=unclaimed,
         caches=world.caches,
-        creations=cast("Creations", world),
         metrics=metrics,
     )
+    sweep = OrphanSweep(cast("Services", services), cast("Creations", world))
     tasks = [asyncio.create_task(unclaimed.run()), asyncio.create_task(sweep.run())]
     await asyncio.sleep(lasts_s)
     for task in tasks:
@@ -292,7 +293,7 @@ def test_a_volume_to_be_kept_is_put_under_a_persistent_volume_and_only_then_unta
     assert len(api.bodies) == 1
     assert counted("retained") == retained
     assert world.untagged == [kept.volume_id] * retained
-    failed = [entry for entry in logs if entry["event"] == "cannot end an orphan yet"]
+    failed = [entry for entry in logs if entry["event"] == "cannot handle an orphaned volume yet"]
     assert len(failed) == (answer is not None and answer.reason is Reason.FORBIDDEN)
 
 

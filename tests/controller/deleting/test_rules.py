@@ -4,13 +4,13 @@ from hypothesis import strategies as st
 
 from provisioner.controller.deleting.rules import (
     AddFinalizer,
+    Defer,
     Delete,
-    Nothing,
-    Refuse,
     RemoveFinalizers,
     confirm,
     decide,
 )
+from provisioner.model.decision import SETTLED
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.errors import Reason
 from provisioner.model.persistent_volume import (
@@ -74,13 +74,13 @@ def test_the_volume_of_a_released_object_with_policy_delete_goes(persistent_volu
     ],
 )
 def test_nothing_is_done_with_one_that_is(persistent_volume):
-    assert decided(persistent_volume) == Nothing()
+    assert decided(persistent_volume) == SETTLED
 
 
 def test_an_object_that_is_still_attached_is_left_alone_and_names_the_node():  # race 9
     answer = decided(released(), [an_attachment(node="node-7", deleting=True)])
 
-    assert isinstance(answer, Refuse)
+    assert isinstance(answer, Defer)
     assert answer.message.endswith("is still attached to node node-7")
     assert answer.patience_s > 0
 
@@ -88,7 +88,7 @@ def test_an_object_that_is_still_attached_is_left_alone_and_names_the_node():  #
 def test_a_volume_that_another_object_names_is_kept_and_the_event_says_which():
     answer = decided(released(), namesakes=["other-b", "other-a"])
 
-    assert isinstance(answer, Refuse)
+    assert isinstance(answer, Defer)
     assert answer.reason is Reason.VOLUME_IN_USE
     assert "because persistentvolume other-a names it too" in answer.message
     assert answer.patience_s == 0
@@ -104,7 +104,7 @@ def test_a_volume_that_another_object_names_is_kept_and_the_event_says_which():
 def test_an_object_that_names_no_volume_of_ours_says_so(persistent_volume):
     answer = decided(persistent_volume)
 
-    assert isinstance(answer, Refuse)
+    assert isinstance(answer, Defer)
     assert "names no EBS volume" in answer.message
 
 
@@ -133,18 +133,18 @@ def test_the_attachers_hold_ends_with_the_last_attachment(annotations):
     )
 
     assert decided(going) == RemoveFinalizers((ATTACHER_FINALIZER,))
-    assert decided(going, [an_attachment()]) == Nothing()
+    assert decided(going, [an_attachment()]) == SETTLED
 
 
 def test_the_attachers_hold_stays_on_an_object_that_nobody_deletes():
-    assert decided(a_persistent_volume(finalizers=[OURS, ATTACHER_FINALIZER])) == Nothing()
+    assert decided(a_persistent_volume(finalizers=[OURS, ATTACHER_FINALIZER])) == SETTLED
 
 
 @pytest.mark.parametrize("phase", ["Available", "Failed"])
 def test_an_object_that_no_claim_ever_released_is_kept_with_advice(phase):
     answer = decided(a_persistent_volume(phase=phase, deleting=True))
 
-    assert isinstance(answer, Refuse)
+    assert isinstance(answer, Defer)
     assert f"is {phase}" in answer.message
     assert "Retain" in answer.message
 
@@ -156,15 +156,13 @@ def test_a_deletion_is_confirmed_by_the_live_object():
 @pytest.mark.parametrize(
     ("live", "answer"),
     [
-        pytest.param(None, Nothing(), id="race 17: gone"),
-        pytest.param(released(uid="another"), Nothing(), id="race 8: made anew under its name"),
+        pytest.param(None, SETTLED, id="race 17: gone"),
+        pytest.param(released(uid="another"), SETTLED, id="race 8: made anew under its name"),
         pytest.param(
             released(policy="Retain"), RemoveFinalizers((OURS,)), id="race 19: kept since"
         ),
-        pytest.param(a_persistent_volume(), Nothing(), id="race 29: bound again"),
-        pytest.param(
-            released(finalizers=(), deleting=True), Nothing(), id="race 18: done meanwhile"
-        ),
+        pytest.param(a_persistent_volume(), SETTLED, id="race 29: bound again"),
+        pytest.param(released(finalizers=(), deleting=True), SETTLED, id="race 18: done meanwhile"),
     ],
 )
 def test_a_deletion_is_not_confirmed_when_the_live_object_is(live, answer):
@@ -172,8 +170,8 @@ def test_a_deletion_is_not_confirmed_when_the_live_object_is(live, answer):
 
 
 def test_live_attachments_and_namesakes_have_the_last_word():  # race 9, race 29
-    assert isinstance(confirmed(released(), released(), [an_attachment()]), Refuse)
-    assert isinstance(confirmed(released(), released(), namesakes=["other"]), Refuse)
+    assert isinstance(confirmed(released(), released(), [an_attachment()]), Defer)
+    assert isinstance(confirmed(released(), released(), namesakes=["other"]), Defer)
 
 
 persistent_volumes = st.builds(
@@ -221,7 +219,7 @@ def test_nothing_is_deleted_that_anybody_may_still_want(persistent_volume, on, n
             assert not persistent_volume.deleting
             assert OURS not in persistent_volume.finalizers
             assert persistent_volume.reclaim_policy == "Delete"
-        case Refuse(message=message):
+        case Defer(message=message):
             assert persistent_volume.name in message
 
 
@@ -230,7 +228,7 @@ def test_only_the_very_object_that_was_proposed_can_confirm(proposed, live, on, 
     answer = confirmed(proposed, live, on, named)
 
     if live is None or live.uid != proposed.uid:
-        assert answer == Nothing()
+        assert answer == SETTLED
     else:
         assert answer == decided(live, on, named)
 

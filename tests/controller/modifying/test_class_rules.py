@@ -84,9 +84,9 @@ def test_a_class_is_read(found, is_csi, expected):
 @pytest.mark.parametrize(
     ("found", "is_csi", "sentence"),
     [
-        (a_class("other"), True, "'gold' is of driver 'other', not ebs.csi.aws.com"),
+        (a_class("other"), True, "'gold' is for driver 'other', not ebs.csi.aws.com"),
         (a_class(iops="many"), True, "'gold': parameter 'iops': 'many' is not a whole number"),
-        (a_class(), False, "in-tree form"),
+        (a_class(), False, "uses the in-tree plugin"),
     ],
 )
 def test_a_class_that_can_never_be_had_says_why(found, is_csi, sentence):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.model.budget import IN_DOUBT_S
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.model.modification import ModifyRequest
 from tests.controller.modify_cloud import VOLUME
@@ -39,7 +39,7 @@ def test_a_lost_reply_whose_effect_ec2_shows_late_is_waited_for(
     async def story(world: World) -> None:
         wants_both(world)
         world.cloud.loses, world.cloud.hides_s = 1, hides_s
-        await world.run(IN_DOUBT_S + 20)
+        await world.run(CONSISTENCY_S + 20)
 
     world = told(story, monkeypatch)
 
@@ -82,7 +82,7 @@ def test_what_never_reached_ec2_is_sent_again_once_ec2_would_have_shown_it(
     async def story(world: World) -> None:
         wants_both(world)
         world.cloud.drops = 1
-        await world.run(IN_DOUBT_S - 5)
+        await world.run(CONSISTENCY_S - 5)
         assert len(world.cloud.sent) == 1
         await world.run(30)
 
@@ -101,7 +101,7 @@ def test_what_was_wanted_meanwhile_is_sent_in_place_of_what_never_reached_ec2(
         world.cloud.drops = 1
         await world.run(10)
         world.ask("20Gi")
-        await world.run(IN_DOUBT_S + 20)
+        await world.run(CONSISTENCY_S + 20)
 
     world = told(story, monkeypatch)
 
@@ -195,7 +195,7 @@ def test_a_crash_anywhere_costs_no_second_modification(
             await world.restart()
             world.cloud.meanwhile = lambda: None
             world.fails_write = lambda *_: None
-        await world.run(IN_DOUBT_S + 60)
+        await world.run(CONSISTENCY_S + 60)
         await asyncio.gather(working, return_exceptions=True)
         assert seen[0] >= number or moment in ("call", "carried out")
 

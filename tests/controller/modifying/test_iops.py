@@ -130,7 +130,9 @@ def test_a_class_is_had_though_how_iops_follow_the_size_may_not_be_written(
     assert len(world.cloud.sent) == 1
     assert world.cloud.tagged == [{"team": "a"}]
     [warned] = [text for _, text in world.told if "UnauthorizedOperation" in text]
-    assert warned.startswith("PermissionDenied: the volume has the class, but when it grows later")
+    assert warned.startswith(
+        "PermissionDenied: the class was applied, but the IOPS will not change"
+    )
     assert "VolumeModifyFailed" not in world.reasons
 
 

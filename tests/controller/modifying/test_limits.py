@@ -35,10 +35,10 @@ def test_four_in_a_day_are_carried_out_and_the_fifth_waits_with_one_event(
         warned = [text for reason, text in world.told if reason == "VolumeResizeFailed"]
         assert len(warned) == 1
         assert "ModificationLimitReached" in warned[0]
-        assert "it waits until 2026-11-23 00:0" in warned[0]
+        assert "waiting until 2026-11-23 00:0" in warned[0]
         condition = world.claim.condition("Resizing")
         assert condition is not None
-        assert "it waits until 2026-11-23" in condition.message
+        assert "waiting until 2026-11-23" in condition.message
         assert waiting(world) == 1
         world.ask("16Gi")  # what is wanted meanwhile is carried out with it, as one
         await world.run(DAY_S)
@@ -129,7 +129,7 @@ def test_a_failed_modification_is_told_and_tried_again(monkeypatch: pytest.Monke
     assert world.persistent_volume.capacity == "20Gi"
     failed = [text for reason, text in world.told if reason == "VolumeResizeFailed"]
     assert len(failed) == 1
-    assert "has failed in EC2: a fault" in failed[0]
+    assert "the modification failed in EC2: a fault" in failed[0]
 
 
 def test_a_modification_that_was_made_by_hand_is_waited_for(monkeypatch: pytest.MonkeyPatch):
@@ -196,7 +196,7 @@ def test_a_volume_that_is_gone_is_told_after_a_while(monkeypatch: pytest.MonkeyP
     assert world.cloud.sent == []
     assert world.claim.resize_status == "ControllerResizeInfeasible"
     (text,) = [text for reason, text in world.told if reason == "VolumeResizeFailed"]
-    assert "VolumeNotFound: EC2 does not know volume" in text
+    assert "VolumeNotFound: volume vol-0123456789abcdef0 of PersistentVolume" in text
 
 
 def test_optimizing_for_a_day_is_told_once_and_is_success(monkeypatch: pytest.MonkeyPatch):

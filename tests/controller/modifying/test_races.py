@@ -197,3 +197,34 @@ def test_a_class_made_anew_brings_no_refused_size_back(monkeypatch: pytest.Monke
     sent = told(story, monkeypatch).cloud.sent
 
     assert [(each.size_gib, each.iops) for each in sent[3:]] == [(None, 4000)]
+
+
+def test_a_size_that_is_refused_while_its_node_pauses_is_not_reported_as_one_of_the_class(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def story(world: World) -> None:
+        world.cloud.refuses = lambda request: (
+            refusal(Reason.INVALID_REQUEST) if request.size_gib else None
+        )
+
+        def node_gives_up() -> None:
+            claim = copy.deepcopy(world.objects["claim"])
+            if len(world.cloud.sent) == 2:  # both together were refused, and now the size alone
+                statuses = claim["status"]["allocatedResourceStatuses"]
+                statuses["storage"] = "NodeResizeInfeasible"
+                world.put("claim", claim)
+
+        world.cloud.meanwhile = node_gives_up
+        world.attributes_class("gold", iops="4000")
+        world.ask("20Gi", "gold")
+        await world.run(60)
+
+    world = told(story, monkeypatch)
+
+    assert [(each.size_gib, each.iops) for each in world.cloud.sent[:3]] == [
+        (20, 4000),
+        (20, None),
+        (None, 4000),
+    ]
+    assert "ModifyVolumeError" not in str(world.writes)
+    assert world.claim.current_attributes_class_name == "gold"

@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from provisioner.model.budget import IN_DOUBT_S, Ledger, Start
+from provisioner.model.budget import Ledger, Start
+from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.errors import Reason
 from provisioner.model.modification import Modification, ModificationState, shape_of
 from provisioner.model.names import MODIFICATIONS
@@ -104,7 +105,7 @@ def test_what_the_stock_resizer_may_have_sent_is_looked_for_until_ec2_would_show
         claim["status"]["allocatedResources"] = {"storage": "50Gi"}
         claim["status"]["allocatedResourceStatuses"] = {"storage": "ControllerResizeInProgress"}
         world.put("claim", claim)
-        await world.run(IN_DOUBT_S - 5)
+        await world.run(CONSISTENCY_S - 5)
         assert world.cloud.sent == []
         await world.run(20)
 

@@ -1,4 +1,4 @@
-"""One plan per volume: the next step, from what is wanted, what EC2 has and what was refused."""
+"""One plan per volume: the next step, from what is requested, what EC2 has and what was refused."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -8,24 +8,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provisioner.controller.modifying.class_rules import Change
+from provisioner.controller.modifying.growth_rules import Grow
 from provisioner.controller.modifying.rules import (
     BOTH,
+    AllRefused,
+    Answers,
     Await,
     Done,
     Failed,
     Gone,
-    Held,
     Impossible,
     InDoubt,
+    Limit,
+    Part,
+    Requested,
     Send,
     Tag,
     View,
     WaitUntil,
-    Wish,
     decide,
 )
 from provisioner.model.attributes import Attributes
 from provisioner.model.budget import Ledger, Start, name_of
+from provisioner.model.errors import Reason, StorageError
 from provisioner.model.modification import Modification, ModificationState, ModifyRequest, Shape
 from provisioner.model.volume import Volume, VolumeState
 
@@ -33,7 +39,8 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 HAS = Shape(10, "gp3", 3000, 125)
 VOLUME = Volume("vol-1", VolumeState.IN_USE, "us-east-1a", 10, "gp3", 3000, 125)
 FAST = Attributes(iops=4000)
-SIZE, ATTRIBUTES = frozenset({Wish.SIZE}), frozenset({Wish.ATTRIBUTES})
+SIZE, ATTRIBUTES = frozenset({Part.SIZE}), frozenset({Part.ATTRIBUTES})
+APART = Answers(StorageError(Reason.INVALID_REQUEST, "not both"))
 STATES = ModificationState
 
 
@@ -45,11 +52,20 @@ def modified(state: ModificationState, target: Shape = HAS, *, ago_h: float = 1)
     return Modification("vol-1", state, target, started_at=NOW - timedelta(hours=ago_h))
 
 
-def view(**given_: Any) -> View:
-    return replace(View(VOLUME, None, Ledger(), NOW), **given_)
+def view(
+    volume: Volume | None = VOLUME,
+    *,
+    size_gib: int | None = None,
+    attributes: Attributes | None = None,
+    **given_: Any,
+) -> View:
+    grow = Grow(f"{size_gib}Gi", size_gib) if size_gib is not None else None
+    change = Change("gold", attributes) if attributes is not None else None
+    seen = View(volume, None, Ledger(), NOW, Requested(grow, change))
+    return replace(seen, **given_)
 
 
-def test_both_wishes_are_one_modification():
+def test_both_parts_are_one_modification():
     assert decide(view(size_gib=20, attributes=FAST)) == Send(
         request(20, 4000),
         BOTH,
@@ -58,28 +74,28 @@ def test_both_wishes_are_one_modification():
 
 
 @pytest.mark.parametrize(
-    ("given_", "sent", "wishes"),
+    ("given_", "sent", "parts"),
     [
         ({"size_gib": 20}, request(20), SIZE),
         ({"attributes": FAST}, request(iops=4000), ATTRIBUTES),
         ({"size_gib": 20, "attributes": FAST}, request(20, 4000), BOTH),
         # Refused together: each alone, the size first.
-        ({"size_gib": 20, "attributes": FAST, "alone": True}, request(20), SIZE),
+        ({"size_gib": 20, "attributes": FAST, "answers": APART}, request(20), SIZE),
         (
-            {"size_gib": 20, "attributes": FAST, "alone": True, "refused": SIZE},
+            {"size_gib": 20, "attributes": FAST, "answers": APART, "refused": SIZE},
             request(iops=4000),
             ATTRIBUTES,
         ),
         ({"size_gib": 20, "attributes": FAST, "refused": ATTRIBUTES}, request(20), SIZE),
         # What EC2 refused before is over.
-        ({"size_gib": 20, "limited_until": NOW}, request(20), SIZE),
+        ({"size_gib": 20, "limit": Limit(NOW)}, request(20), SIZE),
     ],
 )
-def test_what_is_sent(given_, sent, wishes):
+def test_what_is_sent(given_, sent, parts):
     step = decide(view(**given_))
 
     assert isinstance(step, Send)
-    assert (step.request, step.wishes) == (sent, wishes)
+    assert (step.request, step.parts) == (sent, parts)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +125,7 @@ def test_nothing_is_sent_when_ec2_agrees(given_, done, size_gib):
     step = decide(view(**given_))
 
     assert isinstance(step, Done)
-    assert (step.wishes, step.size_gib) == (done, size_gib)
+    assert (step.parts, step.size_gib) == (done, size_gib)
 
 
 def test_what_runs_is_waited_for_whatever_else_is_wanted():
@@ -119,7 +135,7 @@ def test_what_runs_is_waited_for_whatever_else_is_wanted():
     for other in ({"size_gib": 30}, {"size_gib": 20, "attributes": FAST}):
         step = decide(view(**other, latest=running))  # not what is wanted: its user hears of it
         assert isinstance(step, Await)
-        assert "is under way, since 2026-11-22 11:00:00 UTC; EC2 takes the next" in step.message
+        assert "in progress since 2026-11-22 11:00:00 UTC; EC2 accepts the next" in step.message
 
 
 def test_the_next_plan_waits_until_the_one_before_is_completed():
@@ -135,8 +151,8 @@ def test_a_failed_modification_is_told_once_and_tried_again():
     step = decide(view(size_gib=20, latest=failed))
 
     assert isinstance(step, Failed)
-    assert "has failed in EC2: No luck; it is tried again" in step.message
-    again = decide(view(size_gib=20, latest=failed, told_failed=name_of(failed)))
+    assert "the modification failed in EC2: No luck; it will be retried" in step.message
+    again = decide(view(size_gib=20, latest=failed, reported_failure=name_of(failed)))
     assert isinstance(again, Send)
 
 
@@ -161,7 +177,7 @@ def test_a_budget_that_is_used_up_is_waited_for():
 def test_ec2_s_own_refusal_counts_more_than_what_we_have_counted():
     until = NOW + timedelta(hours=3)
 
-    step = decide(view(size_gib=20, limited_until=until))
+    step = decide(view(size_gib=20, limit=Limit(until)))
 
     assert step == WaitUntil(until, step.message)  # type: ignore[union-attr]
 
@@ -204,7 +220,7 @@ def test_more_tags_than_ec2_allows_are_found_before_the_volume_is_modified(
     assert isinstance(step, Send) is fits
     if not fits:
         assert isinstance(step, Impossible)
-        assert "would have 51 tags, EC2 allows 50" in step.message
+        assert "would have 51 tags, but EC2 allows 50" in step.message
 
 
 def test_a_class_that_cannot_be_is_found_before_ec2_is_asked_and_leaves_the_size_alone():
@@ -212,7 +228,7 @@ def test_a_class_that_cannot_be_is_found_before_ec2_is_asked_and_leaves_the_size
 
     step = decide(view(size_gib=20, attributes=broken))
     assert isinstance(step, Impossible)
-    assert step.wish is Wish.ATTRIBUTES
+    assert step.part is Part.ATTRIBUTES
 
     rest = decide(view(size_gib=20, attributes=broken, refused=ATTRIBUTES))
     assert isinstance(rest, Send)
@@ -230,12 +246,12 @@ def test_a_size_that_is_no_number_of_ec2_leaves_the_class_alone():
     step = decide(view(size_gib=2**33, attributes=FAST))
 
     assert isinstance(step, Impossible)
-    assert step.wish is Wish.SIZE
+    assert step.part is Part.SIZE
 
 
 def test_what_is_not_there_is_said():
     assert decide(view(volume=None, size_gib=20)) == Gone()
-    assert decide(view(size_gib=20, refused=SIZE)) == Held()
+    assert decide(view(size_gib=20, refused=SIZE)) == AllRefused()
 
 
 MODIFICATIONS = st.none() | st.builds(
@@ -255,9 +271,9 @@ VIEWS = st.builds(
     attributes=st.none() | st.builds(Attributes, iops=st.none() | st.integers(100, 6000)),
     latest=MODIFICATIONS,
     ledger=LEDGERS,
-    refused=st.frozensets(st.sampled_from(Wish)),
-    alone=st.booleans(),
-).filter(lambda each: each.size_gib is not None or each.attributes is not None)
+    refused=st.frozensets(st.sampled_from(Part)),
+    answers=st.sampled_from([Answers(), APART]),
+).filter(lambda each: each.requested.parts)
 
 
 @given(VIEWS)
@@ -269,24 +285,26 @@ def test_a_modification_is_sent_only_when_ec2_could_take_it(seen):
         assert seen.latest is None or seen.latest.state not in running
         assert seen.ledger.doubt_s(seen.latest, NOW) == 0
         assert seen.ledger.left(seen.latest, NOW) > 0
-        assert not step.wishes & seen.refused
+        assert not step.parts & seen.refused
         assert step.request != request()
-        assert not (seen.alone and step.wishes == BOTH)
+        assert not (seen.answers == APART and step.parts == BOTH)
         has = 10 if seen.latest is None else max(10, seen.latest.target.size_gib)
         if seen.latest is not None and seen.latest.state is STATES.FAILED:
             has = 10
         assert step.request.size_gib is None or step.request.size_gib > has
     if isinstance(step, Done):
-        assert step.wishes
+        assert step.parts
         assert (
-            seen.size_gib is None or Wish.SIZE not in step.wishes or step.size_gib >= seen.size_gib
+            seen.requested.size_gib is None
+            or Part.SIZE not in step.parts
+            or step.size_gib >= seen.requested.size_gib
         )
-    if isinstance(step, Held):
+    if isinstance(step, AllRefused):
         assert seen.refused
 
 
 @given(VIEWS)
-def test_one_refused_wish_never_holds_the_other_up(seen):
+def test_a_refused_part_never_blocks_the_other(seen):
     if isinstance(decide(seen), Send | Tag | Impossible) and seen.refused == ATTRIBUTES:
-        without = decide(replace(seen, attributes=None))
+        without = decide(replace(seen, requested=seen.requested.only(SIZE)))
         assert decide(seen) == without

@@ -4,9 +4,22 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from provisioner.controller.modifying.rules import BOTH, Done, Send, Tag, View, Wish, decide
+from provisioner.controller.modifying.class_rules import Change
+from provisioner.controller.modifying.growth_rules import Grow
+from provisioner.controller.modifying.rules import (
+    BOTH,
+    Answers,
+    Done,
+    Part,
+    Requested,
+    Send,
+    Tag,
+    View,
+    decide,
+)
 from provisioner.model.attributes import Attributes
 from provisioner.model.budget import Ledger
+from provisioner.model.errors import Reason, StorageError
 from provisioner.model.modification import ModifyRequest
 from provisioner.model.names import IOPS_FOLLOW_GROWTH, IOPS_PER_GIB
 from provisioner.model.volume import Volume, VolumeState
@@ -17,8 +30,10 @@ PER_GIB = Attributes(iops_per_gib=100, iops_follow_growth=True)
 WRITTEN = {IOPS_PER_GIB: "100", IOPS_FOLLOW_GROWTH: "true"}
 
 
-def view(volume: Volume = VOLUME, **given_: Any) -> View:
-    return replace(View(volume, None, Ledger(), NOW), **given_)
+def view(volume: Volume = VOLUME, *, size_gib: int | None = None, **given_: Any) -> View:
+    grow = Grow(f"{size_gib}Gi", size_gib) if size_gib is not None else None
+    requested = Requested(grow, Change("gold", PER_GIB))
+    return replace(View(volume, None, Ledger(), NOW, requested), **given_)
 
 
 def request(size_gib: int | None = None, iops: int | None = None) -> ModifyRequest:
@@ -26,44 +41,43 @@ def request(size_gib: int | None = None, iops: int | None = None) -> ModifyReque
 
 
 def test_how_iops_follow_the_size_is_written_once_ec2_has_agreed():
-    asks: dict[str, Any] = {"attributes": PER_GIB, "following": WRITTEN}
-
-    sent = decide(view(**asks))
+    sent = decide(view())
     assert isinstance(sent, Send)
     assert sent.request == request(iops=1000)
 
     has = replace(VOLUME, iops=1000)
-    assert decide(view(has, **asks)) == Tag(WRITTEN, is_optional=True)
-    done = decide(view(replace(has, tags=WRITTEN), **asks))
+    assert decide(view(has)) == Tag(WRITTEN, is_optional=True)
+    done = decide(view(replace(has, tags=WRITTEN)))
     assert isinstance(done, Done)
-    assert done.wishes == {Wish.ATTRIBUTES}
+    assert done.parts == {Part.ATTRIBUTES}
 
 
 def test_a_class_is_had_without_the_tags_that_ec2_refuses_and_never_without_its_own():
     has = replace(VOLUME, iops=1000)
-    asks: dict[str, Any] = {"attributes": PER_GIB, "following": WRITTEN, "tags": {"a": "b"}}
+    own = {"a": "b"}
+    refused = Answers(tags_refused=StorageError(Reason.PERMISSION_DENIED, "not these"))
 
-    assert decide(view(has, **asks)) == Tag({"a": "b"}, ())  # of its own, and alone
-    assert decide(view(has, **asks, unfollowed=True)) == Tag({"a": "b"}, ())
-    tagged = replace(has, tags={"a": "b"})
-    assert decide(view(tagged, **asks)) == Tag(WRITTEN, is_optional=True)
-    assert isinstance(decide(view(tagged, **asks, unfollowed=True)), Done)
+    assert decide(view(has, tags=own)) == Tag(own, ())  # of its own, and alone
+    assert decide(view(has, tags=own, answers=refused)) == Tag(own, ())
+    tagged = replace(has, tags=own)
+    assert decide(view(tagged, tags=own)) == Tag(WRITTEN, is_optional=True)
+    assert isinstance(decide(view(tagged, tags=own, answers=refused)), Done)
 
 
 def test_a_size_that_is_there_waits_for_no_tags():
     has = replace(VOLUME, size_gib=20, iops=2000)
 
-    done = decide(view(has, size_gib=20, attributes=PER_GIB, following=WRITTEN))
+    done = decide(view(has, size_gib=20))
 
     assert isinstance(done, Done)
-    assert done.wishes == {Wish.SIZE}
+    assert done.parts == {Part.SIZE}
 
 
 def test_tags_that_were_refused_are_not_tried_again_with_each_look():
     has = replace(VOLUME, iops=1000)
-    refused = frozenset({Wish.ATTRIBUTES})
+    refused = frozenset({Part.ATTRIBUTES})
 
-    step = decide(view(has, size_gib=20, attributes=PER_GIB, following=WRITTEN, refused=refused))
+    step = decide(view(has, size_gib=20, refused=refused))
 
     assert isinstance(step, Send)
     assert step.request == request(20)
@@ -72,7 +86,7 @@ def test_tags_that_were_refused_are_not_tried_again_with_each_look():
 def test_iops_for_each_gib_count_at_the_size_that_comes():
     has = replace(VOLUME, iops=1000, tags=WRITTEN)
 
-    step = decide(view(has, size_gib=20, attributes=PER_GIB, following=WRITTEN))
+    step = decide(view(has, size_gib=20))
 
     assert isinstance(step, Send)
-    assert (step.request, step.wishes) == (request(20, 2000), BOTH)
+    assert (step.request, step.parts) == (request(20, 2000), BOTH)

@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from provisioner.controller.modifying.rules import Wanted, has_failed_in, not_before
+from provisioner.controller.modifying.rules import Limit, has_failed_in, not_before
+from provisioner.controller.modifying.shape_rules import TargetShape
 from provisioner.model.budget import Ledger, Start
 from provisioner.model.modification import Modification, ModificationState, Shape
 
@@ -16,13 +17,13 @@ LARGER = Shape(20, "gp3", 3000, 125)
 def test_ec2_s_own_limit_is_not_told_as_four_that_are_used_up():
     until = NOW + timedelta(hours=6)
 
-    waits = not_before(Ledger(), None, NOW, until)
+    waits = not_before(Ledger(), None, NOW, Limit(until))
 
     assert waits is not None
-    assert waits[0] == until
-    assert "until 2026-11-22 18:00:00 UTC" in waits[1]
-    assert "used up" not in waits[1]
-    assert not_before(Ledger(), None, NOW, NOW) is None
+    assert waits.at == until
+    assert "until 2026-11-22 18:00:00 UTC" in waits.message
+    assert "used up" not in waits.message
+    assert not_before(Ledger(), None, NOW, Limit(NOW)) is None
 
 
 def test_four_that_are_used_up_are_told_as_that():
@@ -31,26 +32,26 @@ def test_four_that_are_used_up_are_told_as_that():
     waits = not_before(Ledger(starts), None, NOW, None)
 
     assert waits is not None
-    assert "4 modifications of a volume in 24 hours, and they are used up" in waits[1]
+    assert "4 modifications of a volume in 24 hours, and all are used up" in waits.message
 
 
 @pytest.mark.parametrize(
-    ("target", "days_ago", "wanted", "is_about"),
+    ("was", "days_ago", "target", "is_about"),
     [
-        (LARGER, 0, Wanted(20, "gp3", None, None), True),
-        (LARGER, 0, Wanted(20, "gp3", 4000, None), True),  # a class came later
-        (LARGER, None, Wanted(20, "gp3", None, None), True),
-        (Shape(10, "gp3", 4000, 125), 0, Wanted(10, "gp3", 4000, None), True),
-        (LARGER, 300, Wanted(20, "gp3", None, None), False),
-        (HAS, 0, Wanted(20, "gp3", None, None), False),
-        (LARGER, 0, Wanted(30, "gp3", None, None), False),
-        (LARGER, 0, Wanted(10, "gp3", 4000, None), False),
+        (LARGER, 0, TargetShape(20, "gp3", None, None), True),
+        (LARGER, 0, TargetShape(20, "gp3", 4000, None), True),  # a class came later
+        (LARGER, None, TargetShape(20, "gp3", None, None), True),
+        (Shape(10, "gp3", 4000, 125), 0, TargetShape(10, "gp3", 4000, None), True),
+        (LARGER, 300, TargetShape(20, "gp3", None, None), False),
+        (HAS, 0, TargetShape(20, "gp3", None, None), False),
+        (LARGER, 0, TargetShape(30, "gp3", None, None), False),
+        (LARGER, 0, TargetShape(10, "gp3", 4000, None), False),
     ],
 )
 def test_a_failure_is_told_to_who_wants_what_has_failed(
-    target: Shape, days_ago: int | None, wanted: Wanted, *, is_about: bool
+    was: Shape, days_ago: int | None, target: TargetShape, *, is_about: bool
 ):
     began = None if days_ago is None else NOW - timedelta(days=days_ago)
-    failed = Modification("vol-1", ModificationState.FAILED, target, started_at=began)
+    failed = Modification("vol-1", ModificationState.FAILED, was, started_at=began)
 
-    assert has_failed_in(failed, HAS, wanted, NOW) is is_about
+    assert has_failed_in(failed, HAS, target, NOW) is is_about

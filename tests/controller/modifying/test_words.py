@@ -67,7 +67,7 @@ def test_what_is_no_ebs_volume_is_said_to_be_none_and_ec2_is_not_asked(
 
     failures = [text for reason, text in world.told if reason == "VolumeResizeFailed"]
     assert len(failures) == 1
-    assert "'local-ebs://dev/xvdbz', which is no id of an EBS volume" in failures[0]
+    assert "'local-ebs://dev/xvdbz', which is not the ID of an EBS volume" in failures[0]
     assert world.claim.resize_status == "ControllerResizeInfeasible"
     assert world.cloud.reads == 0
 
@@ -100,7 +100,7 @@ def test_a_modification_of_somebody_else_that_runs_for_hours_is_told_once(
 
     world = told(story, monkeypatch)
 
-    waits = [text for _, text in world.told if "is under way, since 2026-11-22" in text]
+    waits = [text for _, text in world.told if "in progress since 2026-11-22" in text]
     assert len(waits) == 1
     assert not world.cloud.sent
 

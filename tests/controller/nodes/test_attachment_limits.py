@@ -16,6 +16,7 @@ from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
 from provisioner.metrics import Metrics
 from provisioner.model.attachment_limit import DescribedType
+from provisioner.model.decision import SETTLED, Later
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.names import ATTACHMENT_LIMIT
 from provisioner.model.node import TYPE_LABEL, CsiNode, Node
@@ -103,8 +104,8 @@ async def test_the_limit_is_noted_and_noted_once(instance_type: str, note: str):
     world = World()
     world.api.put(a_node(instance_type=instance_type, annotations={"a": "b"}))
 
-    assert await world.flow.reconcile("node-1") is None
-    assert await world.flow.reconcile("node-1") is None
+    assert await world.flow.reconcile("node-1") == SETTLED
+    assert await world.flow.reconcile("node-1") == SETTLED
 
     assert world.note() == note
     assert world.api.nodes["node-1"]["metadata"]["annotations"]["a"] == "b"
@@ -150,8 +151,8 @@ async def test_a_type_that_ec2_does_not_tell_either_is_asked_for_again_in_an_hou
     world.api.put(a_node(instance_type="z8.large"))
     world.api.put(a_node("node-2", instance_type="z9new.other"))
 
-    assert await world.flow.reconcile("node-1") == 3600
-    assert await world.flow.reconcile("node-2") == 3600
+    assert await world.flow.reconcile("node-1") == Later(3600)
+    assert await world.flow.reconcile("node-2") == Later(3600)
     assert world.api.sent == []
 
 

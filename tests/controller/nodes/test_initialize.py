@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from provisioner.controller.nodes import initialize
 from provisioner.controller.nodes.initialize import AGAIN_S
 from provisioner.controller.nodes.initialize_rules import LABELS, TAINT
+from provisioner.model.decision import SETTLED, Later
 from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason
 from provisioner.model.volume import Instance
 from tests.controller.initialize_world import (
@@ -30,8 +31,8 @@ async def test_all_that_is_missing_is_written_at_once_and_only_once():
     world = World()
     world.api.put(a_node())
 
-    assert await world.flow.reconcile(NAME) is None
-    assert await world.flow.reconcile(NAME) is None
+    assert await world.flow.reconcile(NAME) == SETTLED
+    assert await world.flow.reconcile(NAME) == SETTLED
 
     assert is_initialized(world)
     assert len(world.api.sent) == 1  # the zone is never there without, or after, the rest
@@ -59,7 +60,7 @@ async def test_a_crash_after_the_write_leaves_nothing_to_do():
         await world.flow.reconcile(NAME)
     assert is_initialized(world)
 
-    assert await world.flow.reconcile(NAME) is None  # with a cache that has not seen it
+    assert await world.flow.reconcile(NAME) == SETTLED  # with a cache that has not seen it
 
     assert is_initialized(world)
 
@@ -70,10 +71,10 @@ async def test_a_young_node_is_left_for_a_minute():
     node["metadata"]["creationTimestamp"] = datetime.now(UTC).isoformat()
     world.api.put(node)
 
-    wait_s = await world.flow.reconcile(NAME)
+    after = await world.flow.reconcile(NAME)
 
-    assert wait_s is not None
-    assert 55 < wait_s <= 60
+    assert isinstance(after, Later)
+    assert 55 < after.seconds <= 60
     assert (world.cloud.asked, world.api.sent) == ([], [])
 
 
@@ -93,7 +94,7 @@ async def test_nodes_are_left_to_a_cloud_controller_that_holds_its_lease(
             world.hold(name, renewed=renewed)
             waits.append(await world.flow.reconcile(NAME))
             now_s[0] += 14
-    assert all(waits)
+    assert waits == [Later(15.0)] * 3
     assert ["holds its lease" in line["event"] for line in logs] == [True]  # said once
     assert (world.cloud.asked, world.api.sent, world.told) == ([], [], [])
 
@@ -112,7 +113,7 @@ async def test_a_lease_that_was_given_up_is_held_by_nobody():
     assert is_initialized(world)
 
 
-async def test_a_cloud_controller_that_comes_while_ec2_is_asked_is_heeded():
+async def test_a_cloud_controller_that_comes_while_ec2_is_asked_has_the_node_left_to_it():
     world = World()
     world.api.put(a_node())
     found = world.cloud.addressed
@@ -122,7 +123,7 @@ async def test_a_cloud_controller_that_comes_while_ec2_is_asked_is_heeded():
         return await found(address)
 
     world.cloud.addressed = meanwhile  # type: ignore[method-assign]
-    assert await world.flow.reconcile(NAME)
+    assert await world.flow.reconcile(NAME) == Later(15.0)
 
     assert world.api.sent == []
 
@@ -153,7 +154,7 @@ async def test_none_or_two_are_told_and_looked_for_again(running: list[Instance]
     world.api.put(a_node())
     world.cloud.running = running
 
-    assert await world.flow.reconcile(NAME) == AGAIN_S
+    assert await world.flow.reconcile(NAME) == Later(AGAIN_S)
     assert world.api.sent == []
     [(reason, message)] = world.told
     assert (reason, says in message) == ("NotInitialized", True)
@@ -167,7 +168,7 @@ async def test_an_instance_that_ec2_does_not_know_is_told():
     world = World()
     world.api.put(a_node(providerID=f"aws:///us-east-1a/{OTHER_ID}"))
 
-    assert await world.flow.reconcile(NAME) == AGAIN_S
+    assert await world.flow.reconcile(NAME) == Later(AGAIN_S)
     assert OTHER_ID in world.told[0][1]
     assert world.api.sent == []
 
@@ -190,7 +191,7 @@ async def test_a_contradiction_that_comes_meanwhile_is_seen_in_what_is_live():
     node["metadata"]["labels"] = {LABELS[0]: "us-east-1b"}
     world.api.put(node, is_seen=False)
 
-    assert await world.flow.reconcile(NAME) == AGAIN_S
+    assert await world.flow.reconcile(NAME) == Later(AGAIN_S)
 
     assert world.api.nodes[NAME]["metadata"]["labels"] == {LABELS[0]: "us-east-1b"}
     assert "us-east-1b" in world.told[0][1]
@@ -221,4 +222,4 @@ async def test_only_if_it_is_asked_for():
     asking.api.put(whole)
     asking.flow.subscribe()
     assert asking.flow.queue.depth == 1
-    assert await asking.flow.reconcile("whole") is None
+    assert await asking.flow.reconcile("whole") == SETTLED

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from provisioner.controller.nodes.initialize import AGAIN_S
+from provisioner.model.decision import Later
 from tests.builders import a_csi_node, owned_csi_node
 from tests.controller.initialize_world import (
     ADDRESS,
@@ -40,7 +41,7 @@ async def test_two_nodes_that_claim_one_address_get_the_instance_neither(world: 
 
     waits = await asyncio.gather(*map(world.flow.reconcile, names))
 
-    assert waits == [AGAIN_S, AGAIN_S]
+    assert waits == [Later(AGAIN_S)] * 2
     assert world.api.sent == []
     assert f"node worker-1 may be instance {ID} too (it has {ADDRESS})" in str(world.told)
     assert f"node worker-2 may be instance {ID} too (it has {ADDRESS})" in str(world.told)
@@ -54,7 +55,7 @@ async def test_two_nodes_with_two_addresses_of_one_instance_get_it_neither(world
     world.api.put(second)
 
     for name in ("worker-1", "worker-2"):
-        assert await world.flow.reconcile(name) == AGAIN_S
+        assert await world.flow.reconcile(name) == Later(AGAIN_S)
 
     assert world.api.sent == []
 
@@ -65,7 +66,7 @@ async def test_a_name_kept_in_an_image_does_not_make_it_the_machine_of_that_name
     copy["status"]["addresses"][0]["address"] = "10.0.77.7"
     world.api.put(copy)
 
-    assert await world.flow.reconcile(NAME) == AGAIN_S
+    assert await world.flow.reconcile(NAME) == Later(AGAIN_S)
 
     assert world.api.sent == []
     [(reason, message)] = world.told
@@ -74,11 +75,11 @@ async def test_a_name_kept_in_an_image_does_not_make_it_the_machine_of_that_name
 
 async def test_the_address_of_a_dead_node_given_out_again_makes_it_no_other_machine(world: World):
     world.api.put(with_ready(a_node("old", uid="old"), "Unknown"))
-    assert await world.flow.reconcile("old") == AGAIN_S
+    assert await world.flow.reconcile("old") == Later(AGAIN_S)
     assert world.cloud.asked == []
     world.api.put(with_ready(a_node("new", uid="new"), "False"))
-    assert await world.flow.reconcile("old") == AGAIN_S
-    assert await world.flow.reconcile("new") == AGAIN_S
+    assert await world.flow.reconcile("old") == Later(AGAIN_S)
+    assert await world.flow.reconcile("new") == Later(AGAIN_S)
     assert world.api.sent == []
 
     # As the event says: the Node that is gone is deleted.
@@ -92,7 +93,7 @@ async def test_a_node_that_falls_silent_meanwhile_is_left(world: World):
     world.api.put(with_ready(a_node(), "True"))
     world.api.put(with_ready(a_node(), "Unknown"), is_seen=False)
 
-    assert await world.flow.reconcile(NAME) == AGAIN_S
+    assert await world.flow.reconcile(NAME) == Later(AGAIN_S)
 
     assert "providerID" not in world.spec()
 
@@ -101,7 +102,7 @@ async def test_another_instance_by_its_own_node_plugin_is_refused(world: World):
     world.api.put(a_node())
     world.api.caches.csi_nodes._store.apply(owned_csi_node(NAME, uid="uid-1", instance=OTHER_ID))
 
-    assert await world.flow.reconcile(NAME) == AGAIN_S
+    assert await world.flow.reconcile(NAME) == Later(AGAIN_S)
 
     assert world.api.sent == []
     assert OTHER_ID in world.told[0][1]
@@ -120,7 +121,7 @@ async def test_an_instance_of_another_nodes_plugin_is_refused(world: World):
     world.api.put(a_node())
     world.api.caches.csi_nodes._store.apply(a_csi_node("worker-9", instance=ID))
 
-    assert await world.flow.reconcile(NAME) == AGAIN_S
+    assert await world.flow.reconcile(NAME) == Later(AGAIN_S)
 
     assert world.api.sent == []
-    assert "is node worker-9 already" in world.told[0][1]
+    assert "is already node worker-9" in world.told[0][1]

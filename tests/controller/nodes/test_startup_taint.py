@@ -13,6 +13,7 @@ from provisioner.controller.nodes.startup_taint_rules import taint_key
 from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
 from provisioner.metrics import Metrics
+from provisioner.model.decision import SETTLED
 from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.model.node import CsiNode
 from tests.builders import DRIVER
@@ -91,7 +92,7 @@ async def test_a_registration_of_the_node_before_counts_for_nothing():
     world.register("uid-1")
     world.api.put(a_node(WAITING, uid="uid-2"))
 
-    assert await world.flow.reconcile("node-1") is None
+    assert await world.flow.reconcile("node-1") == SETTLED
     assert world.taints == [WAITING]
 
     world.register("uid-2", version="2")

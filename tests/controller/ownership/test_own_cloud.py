@@ -121,7 +121,7 @@ async def test_in_another_account_no_volume_is_deleted_and_none_detached(
     detachment = await refusal(process.controller.services.instances.detach(volume, instance))
 
     assert {deletion.reason, detachment.reason} == {Reason.WRONG_CLOUD}
-    assert f"(2 looked for, such as {instance})" in deletion.message
+    assert f"(2 looked up, such as {instance})" in deletion.message
 
 
 async def test_what_is_gone_from_the_clusters_own_account_is_gone(made: Any, lab: Lab):
@@ -183,7 +183,7 @@ async def test_an_ec2_that_cannot_prove_it_is_not_believed(
     deletion = await refusal(process.controller.services.volumes.delete("vol-0123456789abcdef0"))
 
     assert deletion.reason is Reason.PERMISSION_DENIED
-    assert "not believed" in deletion.message
+    assert "not trusted" in deletion.message
 
 
 async def test_nobody_leads_in_another_region_until_it_is_corrected(made: Any, lab: Lab):
@@ -193,7 +193,7 @@ async def test_nobody_leads_in_another_region_until_it_is_corrected(made: Any, l
     assert "asked in eu-central-1" in await process.fit()
 
     process.knows_node("i-0123456789abcdef0", zone="eu-central-1a")  # of no such account
-    assert "knows nothing of what the cluster has" in await process.fit()
+    assert "knows none of this cluster" in await process.fit()
 
 
 async def test_who_asks_in_the_clusters_account_may_lead(made: Any, lab: Lab):
@@ -217,7 +217,7 @@ async def test_a_cluster_that_knows_nothing_of_ec2_yet_may_be_led(made: Any):
 
 @pytest.mark.parametrize(
     ("zone", "why"),
-    [("us-east-1a", "knows nothing of what the cluster has"), ("eu-west-1a", "is in eu-west-1a")],
+    [("us-east-1a", "knows none of this cluster"), ("eu-west-1a", "is in eu-west-1a")],
 )
 async def test_what_volumes_alone_seem_to_say_keeps_nobody_from_leading(
     made: Any, zone: str, why: str
@@ -255,7 +255,7 @@ async def test_an_ec2_that_does_not_answer_keeps_nobody_from_leading(
         assert [await process.fit(), await process.fit()] == ["", ""]
     strict_ec2.reset()
 
-    told = [each for each in logged if "cannot tell yet" in each["event"]]
+    told = [each for each in logged if "cannot verify yet" in each["event"]]
     assert [each["error"] for each in told] == ["EC2 gave no answer in 0 s"]
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from provisioner.classes.storage_class_rules import read
-from provisioner.controller.placement.clone_rules import at_once, for_node, may_follow, refusal
+from provisioner.controller.placement.clone_rules import (
+    at_once,
+    for_node,
+    may_use_pinned_zone,
+    refusal,
+)
 from provisioner.controller.placement.consumer_rules import Consumers
 from provisioner.controller.placement.failover_rules import NO_REFUSALS, Moved, Refusals
 from provisioner.controller.placement.zone_rules import NoZone
@@ -123,7 +128,9 @@ def test_what_is_written_is_followed_as_far_as_the_class_goes(
     terms = [a_term(zone=list(allowed))] if allowed else None
     meta = ObjectMeta(name="fast", annotations=annotations)
 
-    assert may_follow(read(replaced(a_class(allowed=terms), metadata=meta)), pin, A) is goes
+    assert (
+        may_use_pinned_zone(read(replaced(a_class(allowed=terms), metadata=meta)), pin, A) is goes
+    )
 
 
 def test_a_node_elsewhere_is_left_for_one_that_can_take_the_pod():

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from provisioner.classes.storage_class_rules import read
 from provisioner.controller.placement.consumer_rules import (
     Consumers,
-    Home,
-    Ties,
+    EligibleNode,
+    SiblingVolumes,
     beside_siblings,
-    homes,
+    eligible_nodes,
     is_surely_beside,
     places,
-    why_nowhere,
+    why_no_place,
 )
 from provisioner.model.claim import Claim
 from provisioner.model.names import PINNED_ZONE
@@ -39,13 +39,13 @@ A, B, C = (Place(f"us-east-1{letter}") for letter in "abc")
 POD = a_pod()
 
 
-def home(node: Node) -> Home:
+def home(node: Node) -> EligibleNode:
     place = place_of(node.labels)
     assert place is not None
-    return Home(node, place)
+    return EligibleNode(node, place)
 
 
-def nodes(**changed: Node) -> tuple[Home, ...]:
+def nodes(**changed: Node) -> tuple[EligibleNode, ...]:
     """A node in each of three zones, ``a``, ``b`` and ``c``; some of them changed."""
     usual = {
         place.zone[-1]: a_node(f"node-{place.zone[-1]}", zone=place.zone) for place in (A, B, C)
@@ -83,7 +83,7 @@ def test_a_node_that_cannot_take_the_pod_is_none(pod, node):
     consumers = Consumers((pod,), (home(node),))
 
     assert places(consumers) == {}
-    assert "us-east-1b: " in why_nowhere(consumers, ())
+    assert "us-east-1b: " in why_no_place(consumers, ())
 
 
 def test_a_node_that_the_pod_tolerates_and_asks_for_is_found():
@@ -100,7 +100,7 @@ def test_the_pods_other_volumes_have_to_be_usable_there():
     consumers = Consumers((POD,), nodes(), (a_placed_volume(zone=C.zone),))
 
     assert places(consumers) == {C: "node-c"}
-    assert "pv-of-logs" in why_nowhere(consumers, {C})
+    assert "pv-of-logs" in why_no_place(consumers, {C})
 
 
 def test_a_volume_that_is_being_made_holds_the_pod_too():
@@ -110,18 +110,18 @@ def test_a_volume_that_is_being_made_holds_the_pod_too():
 
 def test_all_pods_need_a_node_there_if_not_the_same():
     pods = (a_pod("web", selector={"pool": "x"}), a_pod("job", selector={"pool": "y"}))
-    homes_ = (
+    found = (
         home(labelled(a_node("node-ax", zone=A.zone), pool="x")),
         home(labelled(a_node("node-bx", zone=B.zone), pool="x")),
         home(labelled(a_node("node-by", zone=B.zone), pool="y")),
     )
 
-    assert places(Consumers(pods, homes_)) == {B: "node-bx"}
+    assert places(Consumers(pods, found)) == {B: "node-bx"}
 
 
 def test_only_nodes_that_can_take_a_volume_of_the_class_come_into_question():
     read_class = read(a_class(waits=True, allowed=[a_term(zone=[A.zone, B.zone])]))
-    found = homes(
+    found = eligible_nodes(
         read_class,
         DRIVER,
         [
@@ -163,7 +163,7 @@ def test_only_nodes_that_can_take_a_volume_of_the_class_come_into_question():
         "all",
     ],
 )
-def test_a_class_that_waits_has_its_homes_where_the_scheduler_would_take_a_node(allowed, found):
+def test_a_class_that_waits_takes_the_nodes_that_the_scheduler_would_take(allowed, found):
     linux = {"kubernetes.io/os": "linux"}
     labels = {A: {}, B: linux | {"topology.k8s.aws/zone-id": "use1-az2"}, C: linux}
     known = [
@@ -172,17 +172,17 @@ def test_a_class_that_waits_has_its_homes_where_the_scheduler_would_take_a_node(
     ]
     registered = [(node, a_csi_node(node.name)) for node, _ in known]
 
-    homes_ = homes(read(a_class(waits=True, allowed=allowed)), DRIVER, registered)
+    eligible = eligible_nodes(read(a_class(waits=True, allowed=allowed)), DRIVER, registered)
 
-    assert [each.node.name for each in homes_] == found
+    assert [each.node.name for each in eligible] == found
 
 
-def test_a_claim_that_binds_at_once_has_homes_whatever_other_labels_nodes_have():
+def test_a_claim_that_binds_at_once_takes_nodes_whatever_other_labels_they_have():
     """The scheduler looks at the class only for claims that have no volume yet."""
     at_once = read(a_class(allowed=[a_term(zone=[A.zone, B.zone], os=["linux"])]))
     registered = [(home_.node, a_csi_node(home_.node.name)) for home_ in nodes()]
 
-    assert [each.place for each in homes(at_once, DRIVER, registered)] == [A, B]
+    assert [each.place for each in eligible_nodes(at_once, DRIVER, registered)] == [A, B]
 
 
 def test_a_volume_that_a_pod_names_itself_holds_it_where_its_handle_says():
@@ -218,11 +218,13 @@ def test_a_look_is_saved_only_where_the_claim_itself_tells_that_its_volume_is_th
 
 
 def test_each_pod_is_held_by_the_volumes_of_its_own_claims():
-    ties = Ties({"shop/logs": a_placed_volume(zone=B.zone)}, {"shop/cache": C})
+    sibling_volumes = SiblingVolumes({"shop/logs": a_placed_volume(zone=B.zone)}, {"shop/cache": C})
     [home_a, home_b, home_c] = nodes()
 
     def held(pod):
-        return [ties.hold(pod, each.place, each.node) for each in (home_a, home_b, home_c)]
+        return [
+            sibling_volumes.exclude(pod, each.place, each.node) for each in (home_a, home_b, home_c)
+        ]
 
     assert held(a_pod("web", "data")) == [False, False, False]
     assert held(a_pod("web", "data", "logs")) == [True, False, True]
@@ -255,13 +257,13 @@ ANY = st.sampled_from([A, B, C])
 
 @given(st.lists(ANY, unique=True, min_size=1), st.sets(ANY), st.sets(ANY), st.sets(ANY))
 def test_whatever_ties_the_pod_some_candidate_is_left_and_none_is_made_up(
-    candidates, with_nodes, with_volumes, in_making
+    candidates, with_nodes, with_volumes, in_creation
 ):
     consumers = Consumers(
         (POD,),
         tuple(each for each in nodes() if each.place in with_nodes),
         tuple(a_placed_volume(zone=place.zone) for place in with_volumes),
-        frozenset(in_making),
+        frozenset(in_creation),
     )
 
     left = beside_siblings(candidates, consumers)

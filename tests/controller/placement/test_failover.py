@@ -42,7 +42,7 @@ async def refused_twice(world):
 
 
 @pytest.mark.parametrize("reason", [FULL, NOT_OFFERED])
-async def test_after_two_refusals_the_volume_is_made_where_a_node_can_take_the_pod(reason):
+async def test_after_twoclaims_the_volume_is_made_where_a_node_can_take_the_pod(reason):
     world = world_of(pod=a_pod(), a=reason)
     world.caches.nodes._store._objects["node-b"] = tainted(a_node("node-b", zone=B), "gpu")
 
@@ -232,7 +232,7 @@ async def test_nothing_is_remembered_of_a_claim_that_has_its_volume():
     choice = world.provisioner._zones
     places = choice.refused_places
     assert (choice._chosen, choice._without_zone, choice._moved) == ({}, {}, {})
-    assert (places._refusals, places._rests_until_s) == ({}, {})
+    assert (places.claims, places._paused_until_s) == ({}, {})
 
 
 async def test_that_it_is_made_elsewhere_is_told_once_that_is_written_down():

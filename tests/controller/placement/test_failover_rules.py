@@ -65,10 +65,10 @@ def test_the_volume_is_made_where_a_node_can_take_the_pod():
 
 
 def test_a_zone_that_has_refused_others_lately_is_the_last_choice():
-    for doubtful in (B, C):
-        moved = instead_of_node(FREE, refused(A), {doubtful: NOT_OFFERED})
+    for avoid in (B, C):
+        moved = instead_of_node(FREE, refused(A), {avoid: NOT_OFFERED})
         assert isinstance(moved, Moved)
-        assert moved.where.zone not in {A.zone, doubtful.zone}
+        assert moved.where.zone not in {A.zone, avoid.zone}
 
     moved = instead_of_node(FREE, refused(A), dict.fromkeys((A, B, C), FULL))
     assert isinstance(moved, Moved)
@@ -108,9 +108,9 @@ def test_a_pod_that_a_volume_keeps_away_from_its_node_gets_the_other_beside_it()
     assert isinstance(moved, Moved)
     assert moved.where == C
     assert moved.why == (
-        "another volume of its pod is not where node node-a is, which was chosen for it; the "
-        "volume is made in us-east-1c, where node node-c (or another one there) can take pod "
-        "shop/web, which follows its volume"
+        "another volume of the pod is not where node node-a is, which the scheduler chose; "
+        "creating the volume in us-east-1c, where node node-c (or another one) can run pod "
+        "shop/web; the pod will follow its volume"
     )
 
 
@@ -169,12 +169,12 @@ PLACES = st.lists(st.sampled_from([A, B, C, Place(A.zone, "arn")]), unique=True,
 
 @given(PLACES, st.text(), st.sets(st.sampled_from([A, B, C])), st.sets(st.sampled_from([A, B, C])))
 def test_a_claim_that_binds_at_once_goes_on_with_what_has_not_refused_it(
-    candidates, name, refused_in, doubtful
+    candidates, name, refused_in, avoid
 ):
     refusals = refused(*sorted(refused_in)) if refused_in else NO_REFUSALS
     left = {place for place in candidates if place not in refused_in}
 
-    where = for_any_node(candidates, name, refusals, dict.fromkeys(doubtful, NOT_OFFERED))
+    where = for_any_node(candidates, name, refusals, dict.fromkeys(avoid, NOT_OFFERED))
 
     if not left:
         assert isinstance(where, NoZone)
@@ -185,7 +185,7 @@ def test_a_claim_that_binds_at_once_goes_on_with_what_has_not_refused_it(
     chosen = where.where if isinstance(where, Moved) else where
     place = Place(chosen.zone, chosen.outpost_arn)
     assert place in left
-    assert place not in doubtful or left <= doubtful
+    assert place not in avoid or left <= avoid
     assert isinstance(where, Moved) is (place != first)
 
 
@@ -198,8 +198,8 @@ def test_a_claim_that_is_passed_on_is_told_what_its_zone_has_refused_others():
     assert isinstance(moved, Moved)
     assert moved.where == B
     assert moved.why == (
-        "EC2 has refused such volumes lately in us-east-1a (VolumeTypeNotInZone); the volume is "
-        "made in us-east-1b"
+        "EC2 recently refused such volumes in us-east-1a (VolumeTypeNotInZone); creating the "
+        "volume in us-east-1b"
     )
 
 

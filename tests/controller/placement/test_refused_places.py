@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from provisioner.controller.placement.failover_rules import BELIEVED_S
+from provisioner.controller.placement.failover_rules import REMEMBERED_S
 from provisioner.controller.placement.refused_places import RefusedPlaces
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Reason
@@ -26,16 +26,16 @@ def shown(metrics: Metrics) -> set[tuple[str, ...]]:
     }
 
 
-@pytest.mark.parametrize("reason", sorted(BELIEVED_S))
+@pytest.mark.parametrize("reason", sorted(REMEMBERED_S))
 def test_a_refusal_is_believed_for_its_time_and_no_longer(reason):
     async def story(_: Clock) -> list[tuple[object, object]]:
         metrics = Metrics()
         places = RefusedPlaces(metrics)
         seen: list[tuple[object, object]] = []
         places.note(A, "gp3", reason)
-        for wait_s in (0.0, BELIEVED_S[reason] - 1, 2.0):
+        for wait_s in (0.0, REMEMBERED_S[reason] - 1, 2.0):
             await asyncio.sleep(wait_s)
-            seen.append((places.lately("gp3"), shown(metrics)))
+            seen.append((places.recent("gp3"), shown(metrics)))
         return seen
 
     *before, after = in_virtual_time(story)
@@ -49,10 +49,10 @@ def test_a_refusal_that_comes_again_is_believed_from_then_on_with_its_new_reason
         metrics = Metrics()
         places = RefusedPlaces(metrics)
         places.note(A, "gp3", NOT_OFFERED)
-        await asyncio.sleep(BELIEVED_S[NOT_OFFERED] - 1)
+        await asyncio.sleep(REMEMBERED_S[NOT_OFFERED] - 1)
         places.note(A, "gp3", FULL)
         await asyncio.sleep(2)
-        return places.lately("gp3"), shown(metrics)
+        return places.recent("gp3"), shown(metrics)
 
     assert in_virtual_time(story) == ({A: FULL}, {("us-east-1a", "gp3", FULL)})
 
@@ -67,6 +67,6 @@ async def test_types_and_places_are_apart_and_a_volume_ends_it():
     places.made(A, "gp3")
     places.made(A, "st1")
 
-    assert places.lately("gp3") == {B: FULL}
-    assert places.lately("io2") == {A: NOT_OFFERED}
+    assert places.recent("gp3") == {B: FULL}
+    assert places.recent("io2") == {A: NOT_OFFERED}
     assert shown(metrics) == {("us-east-1a", "io2", NOT_OFFERED), (B.outpost_arn, "gp3", FULL)}

@@ -63,7 +63,7 @@ def test_a_tag_that_it_deletes_is_not_written():
     ("found", "reason", "sentence"),
     [
         (None, Reason.CLASS_NOT_FOUND, "'gold' does not exist; create it"),
-        (gold(driver="other"), Reason.INVALID_CLASS, "is of driver 'other'"),
+        (gold(driver="other"), Reason.INVALID_CLASS, "is for driver 'other'"),
         (gold(iops="many"), Reason.INVALID_CLASS, "'iops': 'many' is not a whole number"),
     ],
 )
@@ -82,7 +82,7 @@ def test_an_in_tree_volume_can_have_no_attributes_class():
     refused = with_class(CLAIM, read, gold(), driver=DRIVER)
 
     assert isinstance(refused, Refuse)
-    assert "in-tree form" in refused.message
+    assert "uses the in-tree plugin" in refused.message
 
 
 def test_the_persistent_volume_names_the_class_or_the_two_would_never_be_bound():

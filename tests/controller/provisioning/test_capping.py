@@ -25,12 +25,12 @@ from tests.controller.services import Ec2
 CLAIM = a_claim(node="node-1", size="1000Gi")
 MADE = a_volume(size_gib=1000)
 TOLD = (
-    "IopsCapped: the class asks for 90000 IOPS for the gp3 volume of 1000 GiB, it gets 80000: EC2 "
-    "gives volumes of type gp3 at most 80000 IOPS in this region"
+    "IopsCapped: the class requests 90000 IOPS for the gp3 volume of 1000 GiB, but it gets 80000: "
+    "EC2 allows volumes of type gp3 at most 80000 IOPS in this region"
 )
 TOLD_OF_ANOTHER = (
-    "IopsCapped: the class asks for 90000 IOPS for the gp3 volume of 1000 GiB, it gets {}: a "
-    "process before this one has made it, and asked EC2 for no more"
+    "IopsCapped: the class requests 90000 IOPS for the gp3 volume of 1000 GiB, but it gets {}: "
+    "an earlier process created it, and requested no more"
 )
 
 
@@ -106,7 +106,7 @@ async def test_a_request_that_was_sent_stays_as_it_is_whatever_is_learned_later(
     world.ec2.answers = [an_ec2_error(Reason.REPLY_LOST, Outcome.UNKNOWN), MADE]
     with pytest.raises(Ec2Error):
         await world.look()
-    world.provisioner._planning.ceilings.learn(world.ec2.requests[0], too_high(16_000))
+    world.provisioner._ceilings.learn(world.ec2.requests[0], too_high(16_000))
 
     await world.look()
 

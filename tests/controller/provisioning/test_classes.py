@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from provisioner.classes import storage_class_rules as rules
-from provisioner.controller.provisioning import planning as module
-from provisioner.controller.provisioning.planning import Classes
+from provisioner.controller.provisioning import flow as module
+from provisioner.controller.provisioning.flow import Classes
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.meta import ObjectMeta
 from tests.builders import a_class

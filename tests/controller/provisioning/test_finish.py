@@ -11,7 +11,7 @@ from tests.builders import UID, a_persistent_volume, a_volume
 from tests.controller.provisioning.test_flow import CLAIM, PINNED, World
 
 
-async def test_a_volume_that_was_made_is_saved_and_nothing_else_is_looked_at():
+async def test_a_volume_that_was_made_is_saved_and_nothing_else_is_passed_at():
     world = World(CLAIM)
     world.kube.answers = [PINNED, a_persistent_volume()]
     world.ec2.answers = [a_volume(state=VolumeState.CREATING)]
@@ -19,7 +19,7 @@ async def test_a_volume_that_was_made_is_saved_and_nothing_else_is_looked_at():
     work = asyncio.create_task(provisioner.queue.run())
     provisioner.queue.add(UID)
     async with asyncio.timeout(3):
-        await provisioner._looked.wait()
+        await provisioner._passed.wait()
         assert provisioner.creations.has_made(UID)
         finishing = asyncio.create_task(provisioner.finish())
         await asyncio.sleep(0)

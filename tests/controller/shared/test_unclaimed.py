@@ -19,6 +19,7 @@ from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.wire import Listing
 from provisioner.metrics import Metrics
 from provisioner.model import tags
+from provisioner.model.decision import SETTLED, Later, Next
 from provisioner.model.errors import Ec2Error, Reason, StorageError
 from provisioner.model.leadership import Epoch
 from provisioner.model.names import UNCLAIMED
@@ -124,7 +125,7 @@ async def test_an_object_that_cannot_be_read_holds_back_only_the_volumes_that_it
                 await unclaimed.volume_for("pvc-1")
             assert told.value.reason is Reason.UNREADABLE
             assert "PersistentVolume pv-odd cannot be read" in told.value.message
-            assert "correct the object, or delete it" in told.value.message
+            assert "until the object is corrected or deleted" in told.value.message
             assert await unclaimed.volume_for("pvc-2") is None
             assert not unclaimed.is_tagged("vol-another")  # so it is attached
             await unclaimed.settled()
@@ -174,12 +175,12 @@ def test_while_ec2_is_away_an_attachment_is_woken_for_the_news_and_kept_once(cal
         world.is_away[call] = True
         async with running(world) as unclaimed:
 
-            async def look(key: str) -> float | None:
+            async def look(key: str) -> Next:
                 looks.append(key)
                 if unclaimed.is_tagged(VOLUME):
                     unclaimed.remove(VOLUME, lambda: queue.add(key), who=key)
-                    return 30.0  # as the watcher reminds it
-                return None
+                    return Later(30.0)  # as the watcher reminds it
+                return SETTLED
 
             looks: list[str] = []
             queue = KeyedQueue("attach", look, Metrics())

@@ -57,21 +57,21 @@ def test_a_lock_is_read(given: dict[str, str], lock: LockRequest):
                 "lockDuration": "7",
                 "lockExpirationDate": "2030-01-01T00:00:00Z",
             },
-            "not both",
+            "exactly one of",
         ),
         (
             {"lockMode": "governance", "lockDuration": "7", "lockCoolOffPeriod": "1"},
-            "compliance only",
+            "only with lockMode compliance",
         ),
-        ({"lockMode": "strict", "lockDuration": "7"}, "'strict' is none of"),
+        ({"lockMode": "strict", "lockDuration": "7"}, "'strict' is not one of"),
         ({"lockMode": "governance", "lockDuration": "0"}, "from 1 to 36500"),
         ({"lockMode": "governance", "lockDuration": "a week"}, "from 1 to 36500"),
         ({"lockMode": "compliance", "lockDuration": "7", "lockCoolOffPeriod": "73"}, "1 to 72"),
-        ({"lockMode": "governance", "lockExpirationDate": "tomorrow"}, "is no time"),
+        ({"lockMode": "governance", "lockExpirationDate": "tomorrow"}, "is not a time"),
         ({"lockMode": "governance", "lockExpirationDate": "2030-01-01T00:00:00"}, "time zone"),
         ({"fastSnapshotRestoreAvailabilityZones": " , "}, "names no zone"),
-        ({"fastSnapshotRestoreAvailabilityZones": "Zone A"}, "is no list of zones"),
-        ({"outpostArn": "op-1"}, "is no ARN"),
+        ({"fastSnapshotRestoreAvailabilityZones": "Zone A"}, "is not a list of zones"),
+        ({"outpostArn": "op-1"}, "is not the ARN"),
         ({"fastRestore": "true"}, "unknown parameter 'fastRestore'; known are"),
         ({"csi.storage.k8s.io/fstype": "xfs"}, "unknown parameter"),
         ({"lockMode": "governance", "LOCKMODE": "governance"}, "given twice"),
@@ -112,7 +112,9 @@ def test_zones_that_the_region_does_not_have_are_named():
     read = parse({"fastSnapshotRestoreAvailabilityZones": "us-east-1a,us-east-1z"})
 
     assert unknown_zones(read, frozenset({"us-east-1a", "us-east-1z"})) is None
-    assert "us-east-1z, which this Region" in str(unknown_zones(read, frozenset({"us-east-1a"})))
+    assert "us-east-1z, but this Region has only us-east-1a" in str(
+        unknown_zones(read, frozenset({"us-east-1a"}))
+    )
 
 
 @given(st.dictionaries(st.text(max_size=40), st.text(max_size=60), max_size=4))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.controller.snapshotting import content_rules as bodies
+from provisioner.controller.snapshotting import content_rules
 from provisioner.model import tags
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
 from provisioner.model.errors import Reason, StorageError
@@ -26,8 +26,8 @@ NOW = datetime(2026, 11, 21, 10, 0, 0, 123_456, tzinfo=UTC)
 
 def planned(
     read_class: VolumeSnapshotClass | None, *, volume_id: str = VOLUME, extra: str = ""
-) -> bodies.Plan:
-    return bodies.plan(
+) -> content_rules.Plan:
+    return content_rules.plan(
         a_content(volume_id=volume_id, class_name=None if read_class is None else "ebs"),
         read_class,
         driver=DRIVER,
@@ -72,10 +72,10 @@ def test_tags_of_the_class_win_over_extra_ones_whose_templates_stand_as_they_are
 @pytest.mark.parametrize(
     ("read_class", "volume_id", "reason", "words"),
     [
-        (None, VOLUME, Reason.CLASS_NOT_FOUND, "names no volumesnapshotclass"),
+        (None, VOLUME, Reason.CLASS_NOT_FOUND, "names no VolumeSnapshotClass"),
         (a_snapshot_class(driver="other"), VOLUME, Reason.INVALID_CLASS, "is for other"),
-        (a_snapshot_class(parameters={"x": "1"}), VOLUME, Reason.INVALID_CLASS, "class ebs: unk"),
-        (a_snapshot_class(), "local-ebs://dev/xvdbz", Reason.NOT_SUPPORTED, "is no EBS volume"),
+        (a_snapshot_class(parameters={"x": "1"}), VOLUME, Reason.INVALID_CLASS, "Class ebs: unk"),
+        (a_snapshot_class(), "local-ebs://dev/xvdbz", Reason.NOT_SUPPORTED, "is not an EBS volume"),
         (
             a_snapshot_class(
                 parameters={"tagSpecification_1": "a=" + "{{ .VolumeSnapshotContentName }}" * 6}
@@ -97,8 +97,8 @@ def test_what_cannot_be_asked_is_one_sentence(
 
 
 def test_a_missing_class_is_named():
-    with pytest.raises(StorageError, match="volumesnapshotclass ebs does not exist"):
-        bodies.parameters_of(a_content(), None, driver=DRIVER)
+    with pytest.raises(StorageError, match="VolumeSnapshotClass ebs does not exist"):
+        content_rules.parameters_of(a_content(), None, driver=DRIVER)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_volumes_next_snapshot_waits(ages_s: tuple[float, ...], waits_s: float
     ]
     whole = NOW.replace(microsecond=0)
 
-    assert bodies.waits_s([a_content(), *siblings], whole) == pytest.approx(waits_s)
+    assert content_rules.waits_s([a_content(), *siblings], whole) == pytest.approx(waits_s)
 
 
 def an_ebs_snapshot(size_gib: int = 4, started_at: datetime | None = NOW) -> EbsSnapshot:
@@ -124,7 +124,7 @@ def an_ebs_snapshot(size_gib: int = 4, started_at: datetime | None = NOW) -> Ebs
 
 
 def test_the_status_names_the_snapshot_in_nanoseconds_and_bytes():
-    assert bodies.recorded(a_content(), an_ebs_snapshot(), ready=False, now=NOW) == {
+    assert content_rules.recorded(a_content(), an_ebs_snapshot(), ready=False, now=NOW) == {
         "snapshotHandle": SNAPSHOT,
         "creationTime": 1_795_255_200_123_456_000,
         "restoreSize": 4 * GIB,
@@ -136,7 +136,7 @@ def test_the_status_names_the_snapshot_in_nanoseconds_and_bytes():
 def test_what_is_recorded_is_never_written_again():
     known = a_content(status=a_content_status("snap-first", size_bytes=GIB, created_ns=7))
 
-    written = bodies.recorded(known, an_ebs_snapshot(), ready=True, now=NOW)
+    written = content_rules.recorded(known, an_ebs_snapshot(), ready=True, now=NOW)
 
     assert written["snapshotHandle"] == "snap-first"
     assert (written["creationTime"], written["restoreSize"]) == (7, GIB)
@@ -145,14 +145,16 @@ def test_what_is_recorded_is_never_written_again():
 
 @given(st.datetimes(datetime(2006, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001 -- hypothesis wants naive ones
 def test_times_are_exact(at: datetime):
-    written = bodies.recorded(a_content(), an_ebs_snapshot(started_at=at), ready=False, now=NOW)
+    written = content_rules.recorded(
+        a_content(), an_ebs_snapshot(started_at=at), ready=False, now=NOW
+    )
     ns = written["creationTime"]
 
     assert datetime.fromtimestamp(ns // 10**9, UTC).replace(microsecond=ns // 1000 % 10**6) == at
 
 
 def test_without_a_size_or_time_ours_do():
-    written = bodies.recorded(a_content(), an_ebs_snapshot(0, None), ready=False, now=NOW)
+    written = content_rules.recorded(a_content(), an_ebs_snapshot(0, None), ready=False, now=NOW)
 
     assert "restoreSize" not in written
     assert written["creationTime"] == 1_795_255_200_123_456_000
@@ -161,16 +163,16 @@ def test_without_a_size_or_time_ours_do():
 def test_a_failure_is_written_once():
     told = a_content(status=a_content_status(None, error="EC2 said no"))
 
-    assert bodies.failed(a_content(), "EC2 said no", NOW) == {
+    assert content_rules.failed(a_content(), "EC2 said no", NOW) == {
         "error": {"time": "2026-11-21T10:00:00Z", "message": "EC2 said no"},
         "readyToUse": False,
     }
-    assert bodies.failed(told, "EC2 said no", NOW) is None
-    assert bodies.failed(told, "something else", NOW) is not None
+    assert content_rules.failed(told, "EC2 said no", NOW) is None
+    assert content_rules.failed(told, "something else", NOW) is not None
 
 
 def test_the_status_is_cleared_of_what_was_deleted():
-    assert dict(bodies.cleared()) == {
+    assert dict(content_rules.cleared()) == {
         "snapshotHandle": None,
         "readyToUse": None,
         "creationTime": None,

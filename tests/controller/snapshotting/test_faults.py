@@ -22,7 +22,7 @@ def test_a_class_that_is_missing_is_told_and_taken_up_once_it_is_there():
         assert content is not None
         assert content.status is not None
         assert content.status.error is not None
-        assert "volumesnapshotclass later does not exist" in str(content.status.error.message)
+        assert "VolumeSnapshotClass later does not exist" in str(content.status.error.message)
         assert world.ec2.actions("CreateSnapshot")[0] - at_s < 1.0
 
     in_world(story)
@@ -57,7 +57,7 @@ def test_zones_that_do_not_exist_are_told_before_a_snapshot_is_taken():
         await told_of(world)
 
         [told] = world.events.of_users()
-        assert "us-east-1z, which this Region does not have" in told
+        assert "us-east-1z, but this Region has only us-east-1a" in told
         assert world.ec2.taken == {}
 
     in_world(story)
@@ -92,7 +92,7 @@ def test_a_given_snapshot_that_does_not_exist_is_told():
         await told_of(world)
 
         [told] = world.events.of_users()
-        assert "EC2 does not know snapshot snap-0eeeeeeeeeeeeeee9" in told
+        assert "snapshot snap-0eeeeeeeeeeeeeee9 of" in told
 
     in_world(story)
 

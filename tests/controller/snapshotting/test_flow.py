@@ -48,7 +48,7 @@ def test_a_content_gets_its_snapshot_and_is_ready_soon_after_ec2_says_so():
         assert content.annotations == {}
         assert world.events.told == []
         assert world.watcher._watched == {}
-        assert world.snapshotter._attempts == {}
+        assert world.snapshotter._attempts._known == {}
 
     in_world(story)
 
@@ -77,7 +77,7 @@ def test_a_lost_reply_is_found_again_and_never_asked_for_twice():
 
         assert len(world.ec2.actions("CreateSnapshot")) == 1
         [told] = world.events.of_users()
-        assert "it is not known whether EC2 has taken the snapshot" in told
+        assert "it is not known whether EC2 has already taken the snapshot" in told
 
     in_world(story)
 
@@ -210,5 +210,5 @@ def test_who_gives_extra_tags_with_templates_hears_what_snapshots_get():
         Snapshotter(services, now=lambda: EPOCH)
 
     [line] = logs
-    assert "as they stand" in line["event"]
+    assert "as they are" in line["event"]
     assert line["tags"] == ["who"]

@@ -51,7 +51,7 @@ def test_what_a_class_that_went_may_have_asked_for_is_told_where_nobody_knows():
         delete_class(world)
         await world.until(lambda: world.is_ready(name))
 
-        assert "locked or made fast cannot be told" in world.events.of_users()[-1]
+        assert "unknown whether the snapshot should be locked" in world.events.of_users()[-1]
 
     in_world(story)
 
@@ -112,9 +112,9 @@ def test_a_fast_restore_that_ec2_refuses_holds_nothing_up_and_is_asked_for_now_a
         assert len(world.ec2.actions("EnableFastSnapshotRestores")) == 6
         told = world.events.of_users("SnapshotContentCheckandUpdateFailed")
         assert len(told) == 6
-        assert "volumes can be made of the snapshot" in told[0]
-        assert "asked for again in 10 minutes" in told[0]
-        assert "asked for again in 160 minutes" in told[4]
+        assert "volumes can be created from the snapshot" in told[0]
+        assert "retried in 10 minutes" in told[0]
+        assert "retried in 160 minutes" in told[4]
         assert len(world.ec2.actions("DescribeSnapshots")) < 60
         await asyncio.sleep(10 * 24 * 3600)
         assert len(world.ec2.actions("EnableFastSnapshotRestores")) <= 6 + 40

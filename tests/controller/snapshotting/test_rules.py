@@ -89,7 +89,7 @@ def test_a_handle_that_is_no_snapshots_is_refused_on_its_content_and_ends_withou
     step = decide(a_content(given=handle))
 
     assert isinstance(step, Refuse)
-    assert f"names {handle!r}, which is no EBS snapshot" in step.message
+    assert f"names {handle!r}, which is not an EBS snapshot" in step.message
     assert decide(ending(given=handle, owner=UNBOUND)) == Release()
     told = ending(given=handle, status=a_content_status(handle), annotations=BEING_DELETED)
     assert decide(told) == Release()
@@ -140,10 +140,10 @@ def test_a_snapshot_object_that_is_gone_is_enough_for_the_end():  # race 26, sid
 
 
 def test_a_content_goes_without_its_snapshot_if_another_one_names_it():
-    step = decide(ending(status=READY, annotations=BEING_DELETED), namesakes=["other", "an"])
+    step = decide(ending(status=READY, annotations=BEING_DELETED), kept_for=["other", "an"])
 
     assert isinstance(step, Release)
-    assert "volumesnapshotcontent an names it too" in step.why_kept
+    assert "VolumeSnapshotContent an names it too" in step.why_kept
 
 
 @pytest.mark.parametrize("owner_is_gone", [True, False])
@@ -239,7 +239,7 @@ def test_no_snapshot_is_begun_for_a_content_that_goes(
 def test_what_others_may_have_begun_is_looked_for(
     content: v.VolumeSnapshotContent, stranger: float | None, since: float | None
 ):
-    attempt = rules.begin(content, stranger_ended_at_s=stranger, now_s=500.0)
+    attempt = rules.begin(content, others_ended_at_s=stranger, now_s=500.0)
 
     assert attempt == Attempt(looking_since_s=since)
 

@@ -60,7 +60,7 @@ async def until_settled(world: SourceWorld) -> None:
             world.snapshots.complete()
 
 
-def lets_copy_across(world: SourceWorld) -> SourceWorld:
+def once_across(world: SourceWorld) -> SourceWorld:
     """The whole way to another zone, in virtual time."""
 
     async def story(_: Clock) -> SourceWorld:
@@ -79,7 +79,7 @@ def a_clone_across(claim: Claim = CLONE, **more: Any) -> SourceWorld:
 
 
 def test_a_clone_comes_to_another_zone_by_a_snapshot():
-    world = lets_copy_across(a_clone_across())
+    world = once_across(a_clone_across())
 
     assert [each.volume_id for each in world.snapshots.asked] == [VOLUME]
     assert dict(world.snapshots.asked[0].tags)[CROSS_ZONE_CLAIM] == UID
@@ -92,7 +92,7 @@ def test_a_clone_comes_to_another_zone_by_a_snapshot():
         "patch persistentvolumeclaims source zone",
         "create persistentvolumes",
     ]
-    assert any("can take long" in told for told in world.events.told)
+    assert any("can take a long time" in told for told in world.events.told)
 
 
 def test_its_snapshot_is_deleted_once_the_claim_is_bound():
@@ -174,7 +174,7 @@ def test_whoever_finds_the_wish_written_looks_for_the_snapshot_first():
         TEMPORARY: EbsSnapshot(TEMPORARY, VOLUME, SnapshotState.PENDING, 1, tags=tags)
     }
 
-    lets_copy_across(world)
+    once_across(world)
 
     assert world.snapshots.asked == []
     assert [each.snapshot_id for each in world.ec2.requests] == [TEMPORARY]
@@ -306,7 +306,7 @@ def test_a_snapshot_that_fails_is_deleted_and_another_one_taken():
     failed = EbsSnapshot("snap-0bad", VOLUME, SnapshotState.ERROR, 1, message="key is gone")
     world.snapshots.answers = [failed, PENDING]
 
-    lets_copy_across(world)
+    once_across(world)
 
     assert len(world.snapshots.asked) == 2
     assert any("key is gone" in told for told in world.events.told)
@@ -335,7 +335,7 @@ def test_beside_its_source_such_a_clone_is_copied():
     world = SourceWorld(CLONE, across)
     world.ec2.answers = [COPIED]
 
-    lets_copy_across(world)
+    once_across(world)
 
     assert world.snapshots.asked == []
     assert [each.source_volume_id for each in world.ec2.requests] == [VOLUME]
@@ -347,7 +347,7 @@ def test_a_waiting_clone_goes_to_the_node_that_the_scheduler_chose():
     world.caches.classes._store.apply(across)
     world.caches.pods._store.apply(a_pod())
 
-    lets_copy_across(world)
+    once_across(world)
 
     assert [(each.snapshot_id, each.zone) for each in world.ec2.requests] == [
         (TEMPORARY, OTHER_ZONE)
@@ -355,7 +355,7 @@ def test_a_waiting_clone_goes_to_the_node_that_the_scheduler_chose():
 
 
 def test_without_a_cluster_id_no_snapshot_is_taken_that_nobody_could_delete():
-    world = lets_copy_across(a_clone_across(cluster_id=""))
+    world = once_across(a_clone_across(cluster_id=""))
 
     assert world.snapshots.asked == []
     assert "--cluster-id" in world.events.told[-1]

@@ -11,7 +11,7 @@ from tests.controller.source_world import SourceWorld
 from tests.controller.sources.test_cross_zone import (
     PENDING,
     a_clone_across,
-    lets_copy_across,
+    once_across,
     until_settled,
 )
 from tests.ec2.virtual_time import Clock, in_virtual_time
@@ -61,7 +61,7 @@ def test_a_refusal_of_a_clone_across_zones_holds_back_the_volume():
     )
     world: SourceWorld = a_clone_across()
     world.snapshots.answers = [refused, PENDING]
-    world = lets_copy_across(world)
+    world = once_across(world)
 
     assert len(world.snapshots.asked) == 2
     assert any("too many" in told for told in world.events.told)

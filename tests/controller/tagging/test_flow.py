@@ -246,12 +246,12 @@ async def test_nothing_is_remembered_of_volumes_that_are_gone():
     world = World(3, "env=prod")
     world.ec2.refuses = {volume_id(1): Reason.PERMISSION_DENIED}
     await world.extra_tags.round()
-    assert world.extra_tags._told == {volume_id(1)}
+    assert volume_id(1) in world.extra_tags._told
 
     world.caches.persistent_volumes._store.remove("pvc-1", "")
     await world.extra_tags.round()
 
-    assert world.extra_tags._told == set()
+    assert volume_id(1) not in world.extra_tags._told
 
 
 @pytest.mark.parametrize("others", [range(499, 500), range(20, 480)])

@@ -1,4 +1,4 @@
-"""What a keeper does, in virtual time: minutes of waiting pass at once."""
+"""What a rotation does, in virtual time: minutes of waiting pass at once."""
 
 from __future__ import annotations
 
@@ -198,17 +198,17 @@ def test_who_has_not_heard_of_the_api_server_for_minutes_is_not_ready(
     async def story(world: World) -> None:
         replica = await a_replica(world)
         await asyncio.sleep(HOUR_S)
-        assert replica.keeper.problem() == ""
+        assert replica.rotation.problem() == ""
 
         monkeypatch.setattr(Refusing, "refused", frozenset({"get secrets", f"get {MUTATING}"}))
         await asyncio.sleep(200)
-        assert replica.keeper.problem() == ""
+        assert replica.rotation.problem() == ""
         await asyncio.sleep(200)
-        assert "Secret web/tls could not be read for" in replica.keeper.problem()
+        assert "Secret web/tls could not be read for" in replica.rotation.problem()
 
         monkeypatch.setattr(Refusing, "refused", frozenset())
         await asyncio.sleep(60)
-        assert replica.keeper.problem() == ""
+        assert replica.rotation.problem() == ""
 
     told(story)
 
@@ -220,7 +220,7 @@ def test_an_api_server_that_answers_is_heard_though_it_refuses(monkeypatch: pyte
         replica = await a_replica(world)
         monkeypatch.setattr(Refusing, "refused", frozenset({f"get {MUTATING}"}))
         await asyncio.sleep(HOUR_S)
-        assert replica.keeper.problem() == ""
+        assert replica.rotation.problem() == ""
 
     told(story)
 
@@ -275,7 +275,7 @@ def test_a_deleted_secret_that_it_may_not_make_is_asked_for_once(
 
         assert replica.chain == FRESH.certificate
         (said,) = warnings(logs)
-        assert "no Secret web/tls" in said
+        assert "Secret web/tls does not exist" in said
         assert "apply manifests/webhook/state.yaml again" in said
         world.put_secret({})
         await asyncio.sleep(HOUR_S)
@@ -297,11 +297,11 @@ def test_without_a_right_to_the_configurations_it_serves_what_is_there(
             await asyncio.sleep(HOUR_S)
 
         assert replica.chain == FRESH.certificate
-        assert not replica.keeper.ready.is_set()
+        assert not replica.rotation.ready.is_set()
         assert world.writes == []
         assert warnings(logs) == [f"you may not read {MUTATING}"]
         monkeypatch.setattr(Refusing, "refused", frozenset())
-        await asyncio.wait_for(replica.keeper.ready.wait(), 30)
+        await asyncio.wait_for(replica.rotation.ready.wait(), 30)
 
     told(story)
 

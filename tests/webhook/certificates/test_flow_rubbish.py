@@ -150,10 +150,10 @@ def test_a_foreign_secret_is_served_and_nothing_is_written():
         with capture_logs() as logs:
             replica = await a_replica(world, managed=False, ready=False)
             await asyncio.sleep(60)
-            assert not replica.keeper.ready.is_set()
+            assert not replica.rotation.ready.is_set()
             world.put_secret(data_of(DUE))
-            await asyncio.wait_for(replica.keeper.ready.wait(), 20)
-        assert warnings(logs) == [f"there is no Secret {NAMESPACE}/{SECRET}"]
+            await asyncio.wait_for(replica.rotation.ready.wait(), 20)
+        assert warnings(logs) == [f"Secret {NAMESPACE}/{SECRET} does not exist"]
         assert replica.chain == DUE.certificate
 
         world.put_secret(data_of(FRESH))
@@ -174,9 +174,9 @@ def test_a_foreign_secret_that_is_still_empty_is_waited_for():
         with capture_logs() as logs:
             replica = await a_replica(world, managed=False, ready=False)
             await asyncio.sleep(60)
-            assert not replica.keeper.ready.is_set()
+            assert not replica.rotation.ready.is_set()
             world.put_secret(data_of(FRESH))
-            await asyncio.wait_for(replica.keeper.ready.wait(), 20)
+            await asyncio.wait_for(replica.rotation.ready.wait(), 20)
 
         assert warnings(logs) == ["the Secret does not hold both tls.crt and tls.key"]
         assert replica.chain == FRESH.certificate
@@ -194,7 +194,7 @@ def test_foreign_rubbish_is_told_and_what_was_served_goes_on():
             await asyncio.sleep(3600)
 
         assert replica.chain == FRESH.certificate
-        assert replica.keeper.problem() == ""
+        assert replica.rotation.problem() == ""
         (warning,) = warnings(logs)
         assert "KEY_VALUES_MISMATCH" in warning.upper().replace(" ", "_")
         assert world.secret == spoilt
@@ -210,7 +210,7 @@ def test_without_its_foreign_secret_it_serves_on_and_stays_ready():
         await asyncio.sleep(3600)
 
         assert replica.chain == FRESH.certificate
-        assert replica.keeper.problem() == ""
+        assert replica.rotation.problem() == ""
 
     told(story)
 

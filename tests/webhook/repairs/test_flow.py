@@ -20,7 +20,7 @@ from webhook.metrics import WebhookMetrics
 from webhook.model.cluster_view import NodeView
 from webhook.model.review import Json
 from webhook.repairs import flow
-from webhook.repairs.flow import FOUGHT_OVER, WRONG_AFFINITY, Repairs
+from webhook.repairs.flow import FOUGHT_OVER, WRONG_AFFINITY, Repairs, Waits
 from webhook.reviews import zone_lookup as lookup
 from webhook.reviews.zone_lookup import ZoneLookup
 
@@ -120,7 +120,7 @@ class World:
         return self.metrics.registry.get_sample_value("ebs_webhook_repairs_total", labels) or 0.0
 
     @asynccontextmanager
-    async def repairing(self, **options: Any) -> AsyncIterator[None]:
+    async def repairing(self, **waits: float) -> AsyncIterator[None]:
         lookup = ZoneLookup(self.ec2.volumes, self.metrics)
         work = Repairs(
             client=self.kube.client,
@@ -130,7 +130,7 @@ class World:
             events=cast("EventRecorder", self),
             metrics=self.metrics,
             driver=DRIVER,
-            **options,
+            waits=Waits(**waits),
         )
         running = asyncio.create_task(work.run())
         try:

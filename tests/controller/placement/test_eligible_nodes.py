@@ -34,56 +34,56 @@ class World:
         self.nodes.apply(a_node(zone=A, version="1"))
         self.csi_nodes.apply(a_csi_node())
 
-    def homes(self, read_class: ReadClass = CLASS) -> list[tuple[str, str]]:
-        return [(each.node.name, each.place.zone) for each in self.pods.homes(read_class)]
+    def eligible_nodes(self, read_class: ReadClass = CLASS) -> list[tuple[str, str]]:
+        return [(each.node.name, each.place.zone) for each in self.pods.eligible_nodes(read_class)]
 
 
 def test_they_follow_every_change_of_nodes_and_registrations():
     world = World()
-    assert world.homes() == [("node-1", A)]
+    assert world.eligible_nodes() == [("node-1", A)]
 
     world.nodes.apply(a_node("node-2", zone=B, version="2"))
-    assert world.homes() == [("node-1", A)]
+    assert world.eligible_nodes() == [("node-1", A)]
     world.csi_nodes.apply(a_csi_node("node-2"))
-    assert world.homes() == [("node-1", A), ("node-2", B)]
+    assert world.eligible_nodes() == [("node-1", A), ("node-2", B)]
     world.nodes.apply(a_node(zone=B, version="3"))
-    assert world.homes() == [("node-1", B), ("node-2", B)]
+    assert world.eligible_nodes() == [("node-1", B), ("node-2", B)]
     world.csi_nodes.remove("node-2", "")
-    assert world.homes() == [("node-1", B)]
+    assert world.eligible_nodes() == [("node-1", B)]
     world.nodes.apply(a_node(zone=B, version="4", deleting=True))
-    assert world.homes() == []
+    assert world.eligible_nodes() == []
 
 
 def test_taints_and_labels_of_a_node_are_those_of_now():
     world = World()
-    world.pods.homes(CLASS)
+    world.pods.eligible_nodes(CLASS)
 
     world.nodes.apply(tainted(a_node(zone=A, labels={"disk": "ssd"}, version="2"), "gpu"))
 
-    (home,) = world.pods.homes(CLASS)
-    assert home.node.labels["disk"] == "ssd"
-    assert [taint.key for taint in home.node.taints] == ["gpu"]
+    (node,) = world.pods.eligible_nodes(CLASS)
+    assert node.node.labels["disk"] == "ssd"
+    assert [taint.key for taint in node.node.taints] == ["gpu"]
 
 
 def test_a_report_of_a_kubelet_and_other_drivers_have_no_node_looked_at_again():
     world = World()
-    first = world.pods.homes(CLASS)
+    first = world.pods.eligible_nodes(CLASS)
 
     world.nodes.apply(a_node(zone=A, version="2"))
     drivers = [*(a_csi_node().spec.drivers or ()), *(a_csi_node(driver="late").spec.drivers or ())]
     spec = msgspec.structs.replace(a_csi_node().spec, drivers=drivers)
     world.csi_nodes.apply(msgspec.structs.replace(a_csi_node(), spec=spec))
 
-    assert world.pods.homes(CLASS) is first
+    assert world.pods.eligible_nodes(CLASS) is first
 
 
 def test_each_revision_of_a_class_has_its_own():
     world = World()
-    assert world.homes() == [("node-1", A)]
+    assert world.eligible_nodes() == [("node-1", A)]
 
-    assert world.homes(read(a_class(waits=True, allowed=[a_term(zone=[B])]))) == []
+    assert world.eligible_nodes(read(a_class(waits=True, allowed=[a_term(zone=[B])]))) == []
 
-    assert world.homes() == [("node-1", A)]
+    assert world.eligible_nodes() == [("node-1", A)]
 
 
 def test_after_a_change_only_the_changed_node_is_looked_at(monkeypatch: pytest.MonkeyPatch):
@@ -93,17 +93,17 @@ def test_after_a_change_only_the_changed_node_is_looked_at(monkeypatch: pytest.M
         world.csi_nodes.apply(a_csi_node(f"node-{n}"))
     looked_at: list[str] = []
 
-    def homes(read_class: ReadClass, driver: str, nodes: Any) -> Any:
+    def eligible_nodes(read_class: ReadClass, driver: str, nodes: Any) -> Any:
         looked_at.extend(node.name for node, _ in nodes)
-        return rules.homes(read_class, driver, nodes)
+        return rules.eligible_nodes(read_class, driver, nodes)
 
-    monkeypatch.setattr(waiting_pods, "rules", SimpleNamespace(homes=homes))
-    assert len(world.homes()) == 49
+    monkeypatch.setattr(waiting_pods, "rules", SimpleNamespace(eligible_nodes=eligible_nodes))
+    assert len(world.eligible_nodes()) == 49
     looked_at.clear()
 
     world.nodes.apply(a_node("node-7", zone=A, version="100"))
     world.csi_nodes.remove("node-8", "")
 
-    assert ("node-7", A) in world.homes()
-    assert len(world.homes()) == 48
+    assert ("node-7", A) in world.eligible_nodes()
+    assert len(world.eligible_nodes()) == 48
     assert sorted(looked_at) == ["node-7", "node-8"]

@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.controller.modifying.rules import agrees, difference, fault_of, wanted_shape
+from provisioner.controller.modifying.shape_rules import (
+    agrees,
+    difference,
+    fault_of,
+    target_shape,
+)
 from provisioner.model.attributes import Attributes
 from provisioner.model.modification import ModifyRequest, Shape
 from provisioner.model.names import IOPS_FOLLOW_GROWTH, IOPS_PER_GIB
@@ -22,8 +27,8 @@ def told(
 ) -> tuple[object, ...] | None:
     """Size, type, IOPS and throughput that EC2 is told; None: nothing is sent."""
     attributes = Attributes(**asks) if asks else None  # type: ignore[arg-type]
-    wanted = wanted_shape(has, has_tags or {}, size_gib=size_gib, attributes=attributes)
-    request = difference("vol-1", has, wanted)
+    target = target_shape(has, has_tags or {}, size_gib=size_gib, attributes=attributes)
+    request = difference("vol-1", has, target)
     if request is None:
         return None
     return request.size_gib, request.volume_type, request.iops, request.throughput_mibps
@@ -77,10 +82,10 @@ def test_what_ec2_is_told(has, size_gib, has_tags, asks, expected):
 
 
 def test_fewer_iops_than_asked_for_are_remembered():
-    wanted = wanted_shape(GP3, {}, size_gib=None, attributes=Attributes(iops=16_000))
+    target = target_shape(GP3, {}, size_gib=None, attributes=Attributes(iops=16_000))
 
-    assert wanted.fitted is not None
-    assert (wanted.fitted.asked, wanted.fitted.given) == (16_000, 5_000)
+    assert target.fitted is not None
+    assert (target.fitted.asked, target.fitted.given) == (16_000, 5_000)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +99,9 @@ def test_fewer_iops_than_asked_for_are_remembered():
     ],
 )
 def test_an_impossible_mix_is_found_before_ec2_is_asked(has, asks, sentence):
-    wanted = wanted_shape(has, {}, size_gib=None, attributes=asks)
+    target = target_shape(has, {}, size_gib=None, attributes=asks)
 
-    assert sentence in (fault_of(wanted, has) or "")
+    assert sentence in (fault_of(target, has) or "")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +114,7 @@ def test_an_impossible_mix_is_found_before_ec2_is_asked(has, asks, sentence):
     ],
 )
 def test_what_a_volume_keeps_counts(has, asks):
-    assert fault_of(wanted_shape(has, {}, size_gib=None, attributes=asks), has) is None
+    assert fault_of(target_shape(has, {}, size_gib=None, attributes=asks), has) is None
 
 
 def per_gib(iops: int) -> dict[str, str]:
@@ -145,17 +150,17 @@ ASKS = st.builds(
 
 @given(SHAPES, st.none() | st.integers(1, 3000), ASKS)
 def test_once_it_is_so_nothing_is_sent_again(has, size_gib, asks):
-    wanted = wanted_shape(has, {}, size_gib=size_gib, attributes=asks)
-    request = difference("vol-1", has, wanted)
+    target = target_shape(has, {}, size_gib=size_gib, attributes=asks)
+    request = difference("vol-1", has, target)
     after = Shape(
-        wanted.size_gib,
-        wanted.volume_type,
-        wanted.iops or has.iops,
-        wanted.throughput_mibps or has.throughput_mibps,
+        target.size_gib,
+        target.volume_type,
+        target.iops or has.iops,
+        target.throughput_mibps or has.throughput_mibps,
     )
 
-    assert agrees(after, wanted)
-    assert wanted.size_gib >= has.size_gib
+    assert agrees(after, target)
+    assert target.size_gib >= has.size_gib
     assert request != ModifyRequest("vol-1", None, None, None, None)
 
 
@@ -173,11 +178,11 @@ def test_once_it_is_so_nothing_is_sent_again(has, size_gib, asks):
 def test_growth_takes_no_iops_away_and_asks_for_nothing_impossible(
     has, size_gib, iops_per_gib, ceiling
 ):
-    wanted = wanted_shape(
+    target = target_shape(
         has, per_gib(iops_per_gib), size_gib=size_gib, attributes=None, ceiling=ceiling
     )
 
-    assert wanted.iops is None or wanted.iops > (has.iops or 0)
-    grows = max(size_gib, VOLUME_TYPES[has.volume_type].size_gib[0]) == wanted.size_gib
-    if grows and wanted.iops is not None:
-        assert fault(has.volume_type, wanted.size_gib, wanted.iops, None) is None
+    assert target.iops is None or target.iops > (has.iops or 0)
+    grows = max(size_gib, VOLUME_TYPES[has.volume_type].size_gib[0]) == target.size_gib
+    if grows and target.iops is not None:
+        assert fault(has.volume_type, target.size_gib, target.iops, None) is None

@@ -43,7 +43,7 @@ def test_a_content_whose_snapshot_another_one_names_goes_and_leaves_it_with_one_
         assert snapshot_id in world.ec2.taken
         assert world.ec2.actions("DeleteSnapshot") == []
         [told] = world.events.of_users("SnapshotDeleteError")
-        assert f"volumesnapshotcontent {other} names it too" in told
+        assert f"VolumeSnapshotContent {other} names it too" in told
 
         world.delete(2)
         await world.until(lambda: world.content(other) is None)
@@ -63,7 +63,7 @@ def test_one_that_waits_for_its_volumesnapshot_keeps_it(policy: str):
         await world.until(lambda: world.content(other) is None)
 
         assert snapshot_id in world.ec2.taken
-        assert f"volumesnapshotcontent {name} names it too" in world.events.of_users()[-1]
+        assert f"VolumeSnapshotContent {name} names it too" in world.events.of_users()[-1]
 
     in_world(story)
 
@@ -116,7 +116,7 @@ def test_one_that_the_cache_does_not_show_yet_keeps_it():
         await world.until(lambda: world.content(name) is None)
 
         assert snapshot_id in world.ec2.taken
-        assert f"volumesnapshotcontent {other} names it too" in world.events.of_users()[-1]
+        assert f"VolumeSnapshotContent {other} names it too" in world.events.of_users()[-1]
 
     in_world(story)
 

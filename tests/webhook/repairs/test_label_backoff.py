@@ -1,17 +1,17 @@
 import pytest
 
-from webhook.repairs import brake
-from webhook.repairs.brake import Brake
+from webhook.repairs import rules
+from webhook.repairs.rules import LabelBackoff
 
 ZONE, REGION = "zone", "region"
 
 
 def test_what_was_never_written_does_not_wait():
-    assert Brake().rest_s("pv", 0.0) == 0.0
+    assert LabelBackoff().rest_s("pv", 0.0) == 0.0
 
 
 def test_after_a_label_was_written_the_next_one_waits_a_minute():
-    it = Brake()
+    it = LabelBackoff()
 
     assert not it.wrote("pv", [ZONE], 100.0)
 
@@ -20,7 +20,7 @@ def test_after_a_label_was_written_the_next_one_waits_a_minute():
 
 
 def test_each_time_that_it_was_undone_it_waits_twice_as_long_up_to_an_hour():
-    it, now, waits = Brake(), 0.0, []
+    it, now, waits = LabelBackoff(), 0.0, []
 
     it.wrote("pv", [ZONE, REGION], now)
     for _ in range(8):
@@ -33,7 +33,7 @@ def test_each_time_that_it_was_undone_it_waits_twice_as_long_up_to_an_hour():
 
 @pytest.mark.parametrize(("keys", "after_s"), [([REGION], 60.0), ([ZONE], 7200.0)])
 def test_another_label_or_one_after_hours_is_no_fight(keys, after_s):
-    it = Brake()
+    it = LabelBackoff()
     it.wrote("pv", [ZONE], 0.0)
 
     assert not it.wrote("pv", keys, after_s)
@@ -41,7 +41,7 @@ def test_another_label_or_one_after_hours_is_no_fight(keys, after_s):
 
 
 def test_who_writes_labels_by_turns_fights_too():
-    it = Brake()
+    it = LabelBackoff()
     it.wrote("pv", [ZONE], 0.0)
     it.wrote("pv", [REGION], 60.0)
 
@@ -49,7 +49,7 @@ def test_who_writes_labels_by_turns_fights_too():
 
 
 def test_one_that_is_made_anew_does_not_wait():
-    it = Brake()
+    it = LabelBackoff()
     it.wrote("pv", [ZONE], 0.0)
     it.forget("pv")
 
@@ -57,8 +57,8 @@ def test_one_that_is_made_anew_does_not_wait():
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(brake, "_MOST_KNOWN", 2)
-    it = Brake()
+    monkeypatch.setattr(rules, "_MOST_KNOWN", 2)
+    it = LabelBackoff()
     for name in ("a", "b", "c"):
         it.wrote(name, [ZONE], 0.0)
 

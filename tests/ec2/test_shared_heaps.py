@@ -1,6 +1,6 @@
 import platform
 
-from provisioner.ec2.arenas import share_heaps
+from provisioner.ec2.calls import share_heaps
 
 
 def test_glibc_takes_the_setting_and_other_libraries_are_left_alone() -> None:

@@ -1,0 +1,126 @@
+"""Prepare a snapshot before its content is ready: lock it, and enable fast snapshot restore.
+
+Its content becomes ready only once it is locked. It does become ready without fast restore: a
+Warning says so, and EC2 is asked again later.
+"""
+
+from dataclasses import replace
+
+import structlog
+
+from provisioner import clock
+from provisioner.controller.shared.services import Services
+from provisioner.controller.snapshotting import class_rules, content_rules
+from provisioner.controller.snapshotting.attempts import Attempts, Going
+from provisioner.controller.snapshotting.class_rules import SnapshotParameters
+from provisioner.controller.snapshotting.record import CHECK, ContentWriter, SnapshotEvents
+from provisioner.model.backoff import Backoff
+from provisioner.model.decision import Later
+from provisioner.model.ebs_snapshot import LockRequest
+from provisioner.model.errors import StorageError
+from provisioner.model.names import PENDING_SETTINGS
+from provisioner.model.volume_snapshot import VolumeSnapshotContent
+
+# EC2 makes few snapshots of a Region fast: each night may leave one more that it always refuses.
+_FAST_AGAIN = Backoff(600.0, 6 * 3600.0)
+
+log = structlog.get_logger(__name__)
+
+
+class Preparing:
+    """Locks snapshots and makes them fast."""
+
+    def __init__(
+        self, services: Services, attempts: Attempts, writer: ContentWriter, events: SnapshotEvents
+    ) -> None:
+        self._driver = services.settings.driver
+        self._caches = services.caches
+        self._snapshots = services.snapshots
+        self._attempts = attempts
+        self._writer = writer
+        self._events = events
+
+    async def prepare(
+        self, content: VolumeSnapshotContent, snapshot_id: str
+    ) -> VolumeSnapshotContent:
+        """Lock a snapshot and enable fast restore, unless that is done.
+
+        Raises:
+            StorageError: it is not locked; it was reported, and is to be retried later.
+        """
+        attempt = self._attempts.of(content)
+        try:
+            settings = await self._settings(content)
+            if settings is not None and settings.lock is not None:
+                # After a failure or a restart it may be locked already.
+                self._attempts.keep(content, replace(attempt, is_new=False))
+                await self._lock(snapshot_id, settings.lock, is_new=attempt.is_new)
+        except StorageError as error:
+            await self._events.failed(content, error, CHECK)
+            raise
+        fast_zones = settings.fast_zones if settings is not None else ()
+        self._attempts.keep(content, replace(self._attempts.of(content), is_prepared=True))
+        return await self._make_fast(content, snapshot_id, fast_zones, is_new=attempt.is_new)
+
+    async def make_fast_again(self, content: VolumeSnapshotContent, snapshot_id: str) -> Going:
+        """Ask again, less and less often, for what EC2 refused when it was prepared."""
+        due_s = self._attempts.of(content).fast_due_s - clock.now_s()
+        if due_s <= 0:
+            settings = class_rules.pending_settings(content)
+            zones = settings.fast_zones if settings is not None else ()
+            content = await self._make_fast(content, snapshot_id, zones, is_new=False)
+            due_s = self._attempts.of(content).fast_due_s - clock.now_s()
+        return Later(due_s) if PENDING_SETTINGS in content.annotations else content
+
+    async def _make_fast(
+        self,
+        content: VolumeSnapshotContent,
+        snapshot_id: str,
+        zones: tuple[str, ...],
+        *,
+        is_new: bool,
+    ) -> VolumeSnapshotContent:
+        """Enable fast restore, and note on the content that all settings are applied."""
+        try:
+            if zones and not is_new:
+                states = await self._snapshots.fast_restores(snapshot_id)
+                zones = class_rules.slow_zones(zones, states)
+            if zones:
+                await self._snapshots.enable_fast_restore(snapshot_id, zones)
+                log.info("snapshot made fast", snapshot=snapshot_id, zones=zones)
+        except StorageError as error:
+            attempt = self._attempts.of(content)
+            pause_s = _FAST_AGAIN.pause_s(attempt.fast_refusals)
+            due_s, refusals = clock.now_s() + pause_s, attempt.fast_refusals + 1
+            attempt = replace(attempt, fast_due_s=due_s, fast_refusals=refusals)
+            self._attempts.keep(content, attempt)
+            message = (
+                f"{error.message}; volumes can be created from the snapshot, but without fast "
+                f"restore; enabling it is retried in {pause_s / 60:.0f} minutes"
+            )
+            self._events.warn(content, StorageError(error.reason, message))
+            return content
+        if PENDING_SETTINGS in content.annotations:
+            return await self._writer.clear_pending(content)
+        return content
+
+    async def _lock(self, snapshot_id: str, lock: LockRequest, *, is_new: bool) -> None:
+        if is_new or not await self._snapshots.lock_state(snapshot_id):
+            await self._snapshots.lock(snapshot_id, lock)
+            log.info("snapshot locked", snapshot=snapshot_id, mode=lock.mode)
+
+    async def _settings(self, content: VolumeSnapshotContent) -> SnapshotParameters | None:
+        """What its class asks for; None for nothing, or if that is no longer known.
+
+        What the class asked for when the snapshot was started is written to the content, so a
+        deleted class does not matter. The stock driver writes nothing: its snapshots become ready
+        all the same, and a Warning says so.
+        """
+        read_class = await self._caches.snapshot_class(content.class_name)
+        try:
+            return content_rules.parameters_of(content, read_class, driver=self._driver)
+        except StorageError as error:
+            kept = class_rules.pending_settings(content)
+            if kept is None:
+                self._events.warn(content, class_rules.settings_unknown(error))
+            return kept

@@ -1,0 +1,49 @@
+"""Which worker process of ``make test`` runs which file next.
+
+Tests of the control plane mostly wait, all others mostly compute: so one worker has the others, and
+together they keep the cores busy. Of the control plane's files the longest come first, so that no
+worker is left with one of them when the rest have ended.
+"""
+
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+CLUSTER = "tests/cluster/"
+COMPUTES = "gw0"
+"""The worker that begins with the tests without a control plane."""
+
+LONGEST = (
+    *("test_after_stock", "test_real_node_cycles", "test_crash_walk", "test_adoption_halfway"),
+    *("test_dead_node", "test_real_node_demo", "test_real_node_up", "test_real_node_refusals"),
+    *("test_kill", "test_change_troubles", "test_real_node_stories", "test_real_node_ends"),
+    *("test_ec2_says_no", "test_adoption", "test_demo_rights", "test_leases"),
+)
+"""Files that take 40 s and longer, by what two idle cores need for them."""
+
+
+def next_file(files: list[str], worker: str) -> str:
+    """The file that a worker begins next, of those that nobody has begun."""
+    kind = [file for file in files if file.startswith(CLUSTER) is not (worker == COMPUTES)]
+    return min(kind or files, key=_rank)
+
+
+def _rank(file: str) -> int:
+    stem = file.removeprefix(CLUSTER).removesuffix(".py")
+    return LONGEST.index(stem) if stem in LONGEST else len(LONGEST)
+
+
+class Scheduling(LoadFileScheduling):
+    """One file after the other to each worker, as ``next_file`` says."""
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        file = next_file(list(self.workqueue), node.gateway.id)
+        self.workqueue.move_to_end(file, last=False)
+        super()._assign_work_unit(node)
+
+
+def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+    """That of a run by files; None leaves the choice to xdist."""
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
