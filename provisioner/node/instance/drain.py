@@ -77,11 +77,7 @@ async def drain(kube: NodeKube, dirs: SystemDirs, stages: Path, *, timeout_s: fl
                     return
                 waits_for = f"still in use: {', '.join(sorted(left))}"
                 if waits_for != logged:
-                    log.info(
-                        "waiting for volumes on a node that goes away",
-                        why=why,
-                        volumes=sorted(left),
-                    )
+                    log.info("waiting for the volumes", why=why, volumes=sorted(left))
                 logged = waits_for
                 await asyncio.sleep(_AGAIN_S)
     except TimeoutError as error:
