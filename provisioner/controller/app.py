@@ -25,7 +25,7 @@ from provisioner.controller.modifying.flow import Modifier
 from provisioner.controller.nodes.dead_node import DeadNodes
 from provisioner.controller.nodes.flow import AgentTaint, AttachmentLimits
 from provisioner.controller.nodes.initialize import NodeInitializer
-from provisioner.controller.ownership.own_cloud import OwnCloud
+from provisioner.controller.ownership.aws_access import AwsAccess
 from provisioner.controller.provisioning.flow import Provisioner
 from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
@@ -94,7 +94,7 @@ class Controller:
         self.caches = services.caches
         self.events = services.events
         self.unclaimed = services.unclaimed
-        self.own_cloud = OwnCloud(services, calls)
+        self.aws_access = AwsAccess(services, calls)
         self.provisioner = Provisioner(services, identity=_provisioner_identity(driver))
         self.deleter = Deleter(services)
         self.attacher = Attacher(services)
@@ -106,7 +106,7 @@ class Controller:
         self.dead_nodes = DeadNodes(services)
         self.extra_tags = ExtraTags(services)
         self.orphans = OrphanSweep(services, self.provisioner.creations)
-        calls.may_change, calls.vouch = self.still_leading, self.own_cloud.vouch
+        calls.may_change, calls.vouch = self.still_leading, self.aws_access.vouch
 
     @property
     def flows(self) -> list[Flow]:
@@ -132,7 +132,7 @@ class Controller:
 
     def not_ready(self) -> str:
         """What keeps it from being ready, "" when nothing does; a standby is ready too."""
-        return self.own_cloud.why_not if self.caches.is_synced else "the caches are not filled yet"
+        return self.aws_access.why_not if self.caches.is_synced else "the caches are not filled yet"
 
     async def run(self, stop: asyncio.Event) -> None:
         """Follow, take over, work; returns once ``stop`` is set and what was begun is safe.
@@ -171,14 +171,14 @@ class Controller:
         # blocks the loop for 0.1 s with 100,000 volumes (tests/bench/large.py).
         gc.freeze()
         if self.settings.leader_elect:
-            await self.leases.acquire(self.own_cloud.fit)
+            await self.leases.acquire(self.aws_access.fit)
         else:
-            await self.own_cloud.fit()
+            await self.aws_access.fit()
             await self.leases.look()
 
     async def _while_fit(self, working: asyncio.Task[None]) -> None:
         """Return when the work has ended, or once another replica should have it."""
-        unfit = asyncio.ensure_future(self.own_cloud.lost())
+        unfit = asyncio.ensure_future(self.aws_access.lost())
         try:
             await asyncio.wait({working, unfit}, return_when=asyncio.FIRST_COMPLETED)
             if unfit.done() and not working.done():

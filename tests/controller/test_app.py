@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from provisioner.controller.app import Controller
-from provisioner.controller.ownership.own_cloud import Unfit
+from provisioner.controller.ownership.aws_access import Unfit
 from provisioner.controller.shared.settings import Settings
 from provisioner.kube.client import KubeClient
 from provisioner.kube.lease import Lease, Leases, LeaseSettings, LeaseSpec
@@ -158,7 +158,7 @@ def without_credentials(process: Process) -> list[Unfit]:
     async def unfit() -> Unfit | None:
         return wrong[0] if wrong else None
 
-    process.controller.own_cloud._unfit = unfit  # type: ignore[method-assign]
+    process.controller.aws_access._unfit = unfit  # type: ignore[method-assign]
     return wrong
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import structlog
 
 from provisioner.controller.shared.services import Services
-from provisioner.ec2 import own_cloud_rules
+from provisioner.ec2 import account_rules
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.credentials import NoUsableCredentialsError
 from provisioner.ec2.lookups import any_instance, any_volume
@@ -50,7 +50,7 @@ class Unfit:
     is_sure: bool = True
 
 
-class OwnCloud:
+class AwsAccess:
     """Where this replica looks, and whether it may.
 
     Attributes:
@@ -178,21 +178,21 @@ class OwnCloud:
         """
         caches, calls, key_id = self._caches, self._calls, self._key_id()
         nodes, volumes = caches.nodes.values(), caches.persistent_volumes.values()
-        by_nodes = own_cloud_rules.regions_of(nodes)
+        by_nodes = account_rules.regions_of(nodes)
         if by_nodes and calls.region not in by_nodes:
-            return Unfit(Reason.WRONG_CLOUD, own_cloud_rules.wrong_region(calls.region, by_nodes))
-        instance_ids = own_cloud_rules.instance_ids(nodes, caches.csi_nodes.get, self._driver)
+            return Unfit(Reason.WRONG_CLOUD, account_rules.wrong_region(calls.region, by_nodes))
+        instance_ids = account_rules.instance_ids(nodes, caches.csi_nodes.get, self._driver)
         found = bool(instance_ids) and await any_instance(calls, instance_ids)
-        volume_ids = [] if found else own_cloud_rules.volume_ids(volumes, self._driver)
+        volume_ids = [] if found else account_rules.volume_ids(volumes, self._driver)
         found = found or (bool(volume_ids) and await any_volume(calls, volume_ids))
         if found:
             self._proven_with = key_id
         elif instance_ids or volume_ids:
             ids = [*instance_ids, *volume_ids]
-            why = own_cloud_rules.wrong_account(calls.region, ids)
-            told = by_nodes or own_cloud_rules.regions_of_volumes(volumes)
+            why = account_rules.wrong_account(calls.region, ids)
+            told = by_nodes or account_rules.regions_of_volumes(volumes)
             if told and calls.region not in told:
-                why = own_cloud_rules.wrong_region(calls.region, told)
+                why = account_rules.wrong_region(calls.region, told)
             return Unfit(Reason.WRONG_CLOUD, why, is_sure=bool(instance_ids))
         elif calls.credentials is not None:  # what it says is only whether it accepts them
             await any_instance(calls, [_ANY])
