@@ -255,7 +255,7 @@ async def test_without_an_election_leases_that_cannot_be_read_prove_nothing(
     leases = make("me")
 
     with capture_logs() as logs:
-        await leases.look()
+        await leases.read()
 
     assert leases.epoch is None
     assert [line["lease"] for line in logs] == ["two"]
@@ -299,9 +299,9 @@ async def test_without_an_election_leases_that_are_not_there_were_nobodys(
     make: Make, cluster: Cluster
 ):
     leases = make("alone")
-    await leases.look()
+    await leases.read()
     before = leases.are_new
     led_by_ours(cluster)
-    await leases.look()
+    await leases.read()
 
     assert (before, leases.are_new) == (True, False)

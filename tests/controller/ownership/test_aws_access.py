@@ -66,7 +66,7 @@ class Process:
         """Why it is not, after a while; "" if it is."""
         try:
             async with asyncio.timeout(1):
-                await self.aws_access.fit()
+                await self.aws_access.granted()
         except TimeoutError:
             pass
         return self.aws_access.why_not
@@ -270,7 +270,7 @@ async def test_who_has_no_credentials_waits_for_them_and_says_so(
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"{url}/")
         process = made()
         process.knows_node(lab.instance())
-        waiting = asyncio.create_task(process.aws_access.fit())
+        waiting = asyncio.create_task(process.aws_access.granted())
         async with asyncio.timeout(10):
             while not process.aws_access.why_not:  # noqa: ASYNC110 -- it has no event
                 await asyncio.sleep(0.01)
