@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from provisioner.model.volume_type import VOLUME_TYPES
 
-# No region has been seen with less: up to here nobody need ask for the ceiling.
+# No region has been seen with less: up to here EC2 need not be asked for the ceiling.
 # Source: aws-ebs-csi-driver v1.64 (what it assumes when EC2 cannot be asked); io2 had 64,000 before
 # Block Express (EBS user guide, read 2026-11-21).
 EVERYWHERE = {"gp3": 16_000, "io1": 64_000, "io2": 64_000}

@@ -1,7 +1,7 @@
 """Creation: carry an attempt on until its persistent volume is saved.
 
 An attempt outlives its claim: once CreateVolume was sent, the volume is made, saved and then
-released like any other, because a volume that nothing names would be billed for ever.
+released like any other, because a volume that no object names would be billed forever.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class _AbandonedError(Exception):
 class Creations:
     """The attempts under way, by claim UID.
 
-    ``wake`` has a claim looked at again. Attributes: ``attempts``.
+    ``wake`` queues a claim. Attributes: ``attempts``.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Creations:
         self._next_tokens.pop(uid, None)
 
     def begin(self, uid: str, attempt: Attempt) -> None:
-        """Take an attempt on; its user is told if that takes long, wherever it waits."""
+        """Start an attempt; an event says so if it takes long, wherever it waits."""
         if attempt.volume is None and uid in self._next_tokens:
             attempt = creation_rules.under_token(attempt, self._next_tokens[uid])
         self.attempts[uid] = attempt
@@ -170,7 +170,7 @@ class Creations:
         return self._made(uid, attempt, volume)
 
     def _still_wanted(self, uid: str, attempt: Attempt) -> None:
-        """The last look, once the limiter has granted the call: it may have waited for minutes."""
+        """Check once more after the limiter has granted the call: that may have taken minutes."""
         if self._is_abandoned(uid, attempt):
             raise _AbandonedError
 
@@ -192,7 +192,7 @@ class Creations:
         return attempt
 
     async def _discard(self, volume: Volume, why: str) -> None:
-        """Delete a volume that cannot serve its claim, unless somebody else has taken it."""
+        """Delete a volume that cannot serve its claim, unless a PersistentVolume names it."""
         log.warning("deleting a volume that cannot be used", volume=volume.volume_id, why=why)
         await self._volumes.delete(
             volume.volume_id, gate=lambda: self._caches.nobody_names(volume.volume_id)
@@ -205,7 +205,7 @@ class Creations:
             case creation_rules.Continue(attempt=attempt, error=error):
                 again = self.attempts[uid].uncertain
                 self.attempts[uid] = attempt
-                # One lost reply is repaired by the next request; the user hears of the second.
+                # One lost reply is repaired by the next request; only a second one is reported.
                 if error.outcome is not Outcome.UNKNOWN or again:
                     self._events.failed(attempt.plan.claim, error)
                 if attempt.looking_since_s is None and error.reason is not Reason.TOKEN_MISMATCH:
@@ -300,7 +300,7 @@ class Creations:
         )
 
     def _is_abandoned(self, uid: str, attempt: Attempt) -> bool:
-        """Surely nothing exists for the attempt, and the claim is gone or going."""
+        """Certainly nothing exists for the attempt, and the claim is gone or being deleted."""
         return not attempt.uncertain and self._is_going(uid)
 
     def _is_going(self, uid: str) -> bool:

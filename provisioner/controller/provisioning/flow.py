@@ -51,7 +51,7 @@ log = structlog.get_logger(__name__)
 
 
 class Provisioner:
-    """The flow of claims; keys are claim UIDs, so a claim made anew under its name is another."""
+    """The flow of claims. Keys are UIDs: a claim recreated under its name is another one."""
 
     def __init__(self, services: Services, *, identity: str) -> None:
         settings = self._settings = services.settings
@@ -94,7 +94,7 @@ class Provisioner:
         )
 
     def subscribe(self) -> None:
-        """Have claims looked at when they, their class or their persistent volume change."""
+        """Queue claims when they, their class or their persistent volume change."""
         self._caches.claims.subscribe(self._claim_changed)
         self._caches.classes.subscribe(self._class_changed)
         self._caches.persistent_volumes.subscribe(self._persistent_volume_changed)
@@ -145,8 +145,8 @@ class Provisioner:
     async def finish(self) -> None:
         """Begin nothing more, and return once each volume that was made has been saved.
 
-        Whoever leads next need not be of ours, and would make a second volume beside one that no
-        persistent volume names: the stock driver sends other tags under the same client token.
+        The next leader may be the stock driver, which sends other tags under the same client token
+        and so would make a second volume beside one that no PersistentVolume names.
         """
         made = self.creations.has_made
         self.queue.narrow(made)
@@ -218,7 +218,7 @@ class Provisioner:
             self._forget(uid)
             return SETTLED
         storage_class, is_asked = None, claim.is_asked_of(self._settings.driver)
-        # A claim of which somebody asks us, and whose node is chosen, needs no other node.
+        # If we are asked and the scheduler has chosen, no pod need be searched for a node.
         node = "" if is_asked and claim.selected_node else self._zones.node_of(claim)
         if (is_asked or node) and not claim.spec.volume_name:
             storage_class = await self._caches.storage_class(claim.class_name)
@@ -362,8 +362,8 @@ class Provisioner:
     async def _made_before_us(self, claim: Claim) -> Volume | Later | None:
         """As ``Takeover.volume_of``, with the doubt written to the claim.
 
-        Before the first look, as EC2 may not answer for long. A zone that is written there stays:
-        it may be of one of ours that has searched for a minute already and then begun the volume.
+        The doubt is written first, as EC2 may not answer for long. A zone that is there stays: the
+        leader before us may have searched for a minute already and then started the volume.
         """
         if self.takeover.is_in_doubt(claim) and not claim.pinned_zone:
             if not await self._annotations.write(claim, UNKNOWN_ZONE):

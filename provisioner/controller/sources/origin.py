@@ -1,10 +1,10 @@
 """Sources: all that a claim with a data source needs before its volume can be made.
 
-What it is made from is told by the caches, or live where they lack it. What was sent is frozen:
-what a volume has been made from that is there already for the claim counts whatever has become of
-the objects since. The source that is written beside the pin does not: who owns a claim can write to
-it, and would have a volume made from anybody's snapshot. It only says that a volume may have been
-begun, so that one is looked for before the claim is refused.
+The source is read from the caches, or live if they lack it. What was sent is frozen: if a volume
+exists for the claim already, its own source counts, even if the objects have changed since. The
+source that is written beside the zone does not count: the owner of a claim can edit it, and could
+have a volume made from anyone's snapshot. It only says that a volume may have been started, so that
+EC2 is searched before the claim is refused.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -56,8 +56,7 @@ class Origin:
 class Sources:
     """What volumes are made from.
 
-    ``wake`` has a claim looked at again; ``in_flight`` are the claims whose volumes are
-    being made, by their UID.
+    ``wake`` queues a claim; ``in_flight`` are the claims whose volumes are being made, by UID.
 
     Attributes:
         finalizers: on the sources.
@@ -95,7 +94,7 @@ class Sources:
         )
 
     def subscribe(self) -> None:
-        """Have the claims looked at that wait for a snapshot or for another claim."""
+        """Wake the claims that wait for a snapshot or for another claim."""
         self._caches.snapshots.subscribe(self._snapshot_changed)
         self._caches.contents.subscribe(self._content_changed)
         self._caches.claims.subscribe(self._claim_changed)
@@ -106,13 +105,13 @@ class Sources:
     ) -> Origin | Refuse | Later:
         """What a claim's volume is made from, or why there is none.
 
-        ``Later``: it cannot be told yet; ask again, with another look at what was made.
+        ``Later``: it is not known yet; ask again, with what was made by then.
 
         Args:
             claim: has a volume in the making, or none yet.
             named: its data source.
             read_class: its class.
-            made: what was made for it already, by whoever led before us.
+            made: what the leader before us has made for it.
 
         Raises:
             StorageError: it could not be read.
@@ -152,7 +151,7 @@ class Sources:
         return Origin(found.source, found.cloned)
 
     async def begun(self, claim: Claim) -> Origin | Later | None:
-        """What a volume is made from that was begun for a claim before us; None: surely none was.
+        """What a volume is made from that was started for a claim before us; None: there is none.
 
         ``Later``: EC2 may not show it yet.
 
@@ -216,7 +215,7 @@ class Sources:
         )
 
     async def in_turn(self, uid: str, looking: Awaitable[T]) -> T:
-        """What a look at a claim comes to that may take its turn.
+        """The result of a pass over a claim, which may take its turn.
 
         The turn is over, or the place in line lost, unless something was begun, is to be looked at
         again soon, or waits for the turn alone: who waits for a node must not hold up the others.
@@ -314,8 +313,8 @@ class CloneQueue:
     EC2 makes one copy of a volume at a time, so its clones wait their turn.
     Source: EBS user guide "Copy an Amazon EBS volume" (read 2026-11-21).
 
-    It lives as long as the process: whoever comes after us gives turns anew, and those whose copy
-    may have been begun do not stand in line (see ``Planning``). ``wake`` has a claim looked at.
+    It is kept in memory: the next process starts an empty queue, and claims whose copy may have
+    been started are not queued (see ``Sources.source_in``). ``wake`` queues a claim.
     """
 
     def __init__(self, wake: Callable[[str], None]) -> None:
