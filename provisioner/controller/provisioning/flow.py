@@ -42,7 +42,7 @@ from provisioner.model.decision import (
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass, VolumeAttributesClass
-from provisioner.model.volume import Volume
+from provisioner.model.volume import CreateRequest, Volume
 from provisioner.model.zone import Place
 
 _EMPTY = Origin()
@@ -121,8 +121,16 @@ class Provisioner:
             self.sources.ended(plan.claim, keeps_its_turn=creation_rules.keeps_its_turn(done))
         if uid not in self.creations.attempts and self._caches.claim(uid) is None:
             self._forget(uid)  # gone while its volume was made: no event of it will come
-        if not isinstance(done, GiveUp):
-            return done
+        if isinstance(done, GiveUp):
+            return await self._given_up(uid, asked, done)
+        return done
+
+    async def _given_up(self, uid: str, asked: CreateRequest, done: GiveUp) -> Next:
+        """No volume exists, and none will be made by the request that was sent.
+
+        Raises:
+            StorageError: why, if the claim has to be planned again.
+        """
         self._ceilings.learn(asked, done.error)
         self.takeover.settle(uid)
         claim = self._caches.claim(uid)
