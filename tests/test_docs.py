@@ -118,6 +118,11 @@ def files_named_in(text: str) -> list[str]:
     """What begins with a folder of the repository, and what ``python -m tests.…`` runs."""
     starts = "|".join(map(re.escape, FOLDERS))
     named = re.findall(rf"(?<![\w/.-])((?:{starts})/[\w./-]*)", text)
+    # Tables leave out the folder that all of their files are in.
+    named += [
+        path if (ROOT / path).exists() else f"provisioner/{path}"
+        for path in re.findall(r"`((?!/)[\w./-]+/[\w.-]+\.py)`", text)
+    ]
     return named + [f"tests/{each}" for each in re.findall(r"-m tests\.([a-z_]+)", text)]
 
 
@@ -139,8 +144,10 @@ def test_the_names_of_files_are_found():
     assert {"tests/test_layout.py", "provisioner/node/", ".ci/run"} <= set(files_named_in(text))
     assert files_named_in("`tests/nowhere.py`; -m tests.nothing") == [
         "tests/nowhere.py",
+        "provisioner/tests/nowhere.py",
         "tests/nothing",
     ]
+    assert files_named_in("`node/nowhere.py`") == ["provisioner/node/nowhere.py"]
 
 
 def test_every_folder_at_the_top_is_told_about():

@@ -36,82 +36,106 @@ class _Address(click.ParamType[str]):
         host, separator, port = text.rpartition(":")
         decimal = port.isascii() and port.isdecimal()
         if not separator or not decimal or int(port) > _MOST_PORT or re.search(r"\s|/", host):
-            self.fail(f"{text[:80]!r} is no address; expected host:port or :port", param, ctx)
+            self.fail(f"{text[:80]!r} is not an address; expected host:port or :port", param, ctx)
         return text
 
 
 @click.group("ebs-webhook", context_settings={"auto_envvar_prefix": "EBS_WEBHOOK"})
 @click.version_option(package_name="ebs-provisioner")
 def commands() -> None:
-    """Zone labels for EBS volumes on admission, and no pod across zones."""
+    """Label EBS volumes with their zone on admission, and refuse pods across zones."""
 
 
 @commands.command()
-@_option("--kubeconfig", help="Else KUBECONFIG, else the pod's own cluster.")
+@_option(
+    "--kubeconfig",
+    help="Path of a kubeconfig.  [default: KUBECONFIG, or the pod's own cluster]",
+)
 @_option(
     "--listen",
     type=_Address(),
     default=LISTEN,
     show_default=True,
-    help="Where to serve HTTPS.",
+    help="host:port to serve HTTPS on.",
 )
 @_option(
     "--namespace",
     type=options.DnsName(),
     default=NAMESPACE,
     show_default=True,
-    help="Of the Secret, the lease and the Service.",
+    help="Namespace of the Secret, the lease and the Service.",
 )
-@_option("--service", type=options.DnsName(), default=NAME, show_default=True)
-@_option("--driver-name", type=options.DnsName(), default=EBS_DRIVER, show_default=True)
+@_option(
+    "--service",
+    type=options.DnsName(),
+    default=NAME,
+    show_default=True,
+    help="Name of the Service, for which certificates are issued.",
+)
+@_option(
+    "--driver-name",
+    type=options.DnsName(),
+    default=EBS_DRIVER,
+    show_default=True,
+    help="Name of the CSI driver whose objects are reviewed, besides in-tree ones.",
+)
 @_option(
     "--strict/--no-strict",
     default=False,
     show_default=True,
-    help="Refuse what cannot be checked, in place of letting it through with a warning.",
+    help="Refuse objects that cannot be checked, instead of allowing them with a warning.",
 )
-@_option("--region", help="Else AWS_REGION, else that of the Nodes or of this instance.")
+@_option(
+    "--region",
+    help="AWS region.  [default: AWS_REGION, or that of the Nodes, or of this instance]",
+)
 @_option(
     "--ec2-rate",
     type=options.Rates(),
     multiple=True,
     callback=options.all_rates,
-    help="Raised EC2 quotas, such as DescribeVolumes=200:50.",
+    help="EC2 quotas that AWS has raised for you, such as DescribeVolumes=200:50.",
 )
-@_option("--tls-secret", type=options.DnsName(), default=TLS_SECRET, show_default=True)
+@_option(
+    "--tls-secret",
+    type=options.DnsName(),
+    default=TLS_SECRET,
+    show_default=True,
+    help="Name of the Secret that holds the certificates.",
+)
 @_option(
     "--tls-name",
     default="",
-    help="Further hosts and addresses in the certificate, separated by commas: where webhook"
-    " configurations name a url in place of the Service.",
+    help="More hosts and addresses for the certificate, separated by commas; needed where webhook"
+    " configurations have a url instead of the Service.",
 )
 @_option(
     "--tls-manage",
     type=bool,
     default=True,
     show_default=True,
-    help="false: only read the Secret, which somebody else writes, and no caBundle.",
+    help="false: only read the Secret, and leave it and every caBundle to others.",
 )
 @_option(
     "--client-ca-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Certificates (PEM): only who has a client certificate that one of them signed may ask.",
+    help="CA certificates (PEM); only callers with a client certificate of these are answered.",
 )
 @_option(
     "--client-name",
     default="",
-    help="With --client-ca-file: the common names or DNS names that may ask, separated by commas."
-    " [default: all that it signed]",
+    help="With --client-ca-file: common names or DNS names that are answered, separated by commas."
+    "  [default: all]",
 )
 @_option(
     "--caller-token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Only who sends the token in this file as its bearer token may ask.",
+    help="Only callers that send the bearer token in this file are answered.",
 )
 @_option(
     "--metrics-address",
     type=_Address(),
-    help="Where to serve /metrics, /healthz, /readyz (HTTP). [default: nowhere]",
+    help="host:port to serve /metrics, /healthz and /readyz on; off by default.",
 )
 @_option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @_option(
@@ -133,10 +157,10 @@ def serve(
     log_level: str,
     **same: Any,
 ) -> None:
-    """Answer the API server's reviews (run as a Deployment)."""
+    """Answer admission reviews of the API server (run as a Deployment)."""
     # ``same``: the options that Settings has under the same name, and takes as they are.
     if client_name and client_ca_file is None:
-        raise click.UsageError("--client-name says nothing without --client-ca-file")
+        raise click.UsageError("--client-name has no effect without --client-ca-file")
     logs.configure(log_format, log_level)
     settings = Settings(
         driver=driver_name,
@@ -163,7 +187,7 @@ def _separated(text: str) -> frozenset[str]:
 
 
 def _text(path: Path | None, option: str) -> str:
-    """What a file holds; an empty one would let everybody in."""
+    """The content of a file; an empty one would let everybody in."""
     if path is None:
         return ""
     try:

@@ -42,25 +42,24 @@ class WebhookMetrics(SharedMetrics):
         registry = self.registry
         self.reviews = Counter(
             "ebs_webhook_reviews_total",
-            "Reviews answered, by path, outcome (allowed, patched, denied) and reason; not a rule"
-            " but the policy gave InternalError, BudgetExhausted, Overloaded, TooManyParts and"
-            " PatchUnusable.",
+            "Reviews answered, by path, outcome (allowed, patched, denied) and reason. Without a"
+            " rule: InternalError, BudgetExhausted, Overloaded and TooManyParts.",
             ["path", "outcome", "reason"],
             registry=registry,
         )
         self.review_seconds = Histogram(
             "ebs_webhook_review_seconds",
-            "From a whole body to its answer, by path.",
+            "Time from a complete request to its answer, by path.",
             ["path"],
             buckets=_REVIEW_SECONDS,
             registry=registry,
         )
         self.in_flight = Gauge(
-            "ebs_webhook_reviews_in_flight", "Reviews being worked on.", registry=registry
+            "ebs_webhook_reviews_in_flight", "Reviews in progress.", registry=registry
         )
         self.refused_requests = Counter(
             "ebs_webhook_refused_requests_total",
-            "HTTP requests that were no review, by status.",
+            "HTTP requests that were not a review, by status.",
             ["status"],
             registry=registry,
         )
@@ -68,11 +67,14 @@ class WebhookMetrics(SharedMetrics):
     def _connections(self) -> None:
         registry = self.registry
         self.connections = Gauge(
-            "ebs_webhook_connections", "Open connections, with handshakes.", registry=registry
+            "ebs_webhook_connections",
+            "Open connections, including those in a handshake.",
+            registry=registry,
         )
         self.connections_ended = Counter(
             "ebs_webhook_connections_ended_total",
-            "Connections that this side ended early, by why (HandshakeFailed, Evicted, Refused).",
+            "Connections that the webhook closed early, by reason (HandshakeFailed, Evicted,"
+            " Refused).",
             ["reason"],
             registry=registry,
         )
@@ -81,21 +83,21 @@ class WebhookMetrics(SharedMetrics):
         registry = self.registry
         self.lookups = Counter(
             "ebs_webhook_lookups_total",
-            "Questions for a volume's zone, by source (cache, ec2) and outcome"
+            "Lookups of a volume's zone, by source (cache, ec2) and outcome"
             " (found, missing, doubt).",
             ["source", "outcome"],
             registry=registry,
         )
         self.live_reads = Counter(
             "ebs_webhook_live_reads_total",
-            "Reads by which a denial from the cache was proved, by outcome (confirmed,"
+            "Reads that confirmed a denial decided from the cache, by outcome (confirmed,"
             " overturned, failed).",
             ["outcome"],
             registry=registry,
         )
         self.certificate_expiry = Gauge(
             "ebs_webhook_certificate_expiry_timestamp_seconds",
-            "When the certificate being served expires, in Unix time; NaN while there is none.",
+            "Expiry of the served certificate, in Unix time; NaN while there is none.",
             registry=registry,
         )
         self.certificate_expiry.set(nan)  # 0 would be an alert for having just begun
@@ -107,7 +109,7 @@ class WebhookMetrics(SharedMetrics):
         )
         self.repairs = Counter(
             "ebs_webhook_repairs_total",
-            "Persistent volumes looked at by the reconciler, by outcome.",
+            "PersistentVolumes checked by the reconciler, by outcome.",
             ["outcome"],
             registry=registry,
         )

@@ -2,7 +2,7 @@
 
 Kubernetes keeps its classes and its persistent volumes as they are and translates them whenever
 they are used. A class's zones become topologies; a new volume's persistent volume is saved in the
-plugin's form, so that whatever knew the old ones knows the new one.
+plugin's form, so that programs which know the old ones know the new one.
 Source: Kubernetes 1.36 csi-translation-lib, plugins/aws_ebs.go and in_tree_volume.go.
 """
 
@@ -74,9 +74,11 @@ def topologies_of(storage_class: StorageClass) -> tuple[TopologyTerm, ...]:
     zones = sorted({zone.strip() for zone in text.split(",")})
     if "" in zones:
         # To Kubernetes it is a zone like others, and the driver may choose another one.
-        raise RefusedHereError(f"parameter {name!r}: {text[:100]!r} names an empty zone")
+        raise RefusedHereError(f"parameter {name!r}: {text[:100]!r} contains an empty zone")
     if name.lower() == _ZONE and len(zones) > 1:
-        raise ValueError(f"parameter {name!r}: {text[:100]!r} is more than one zone; use 'zones'")
+        raise ValueError(
+            f"parameter {name!r}: {text[:100]!r} lists more than one zone; use 'zones'"
+        )
     requirement = TopologyRequirement(key=EBS_ZONE_LABEL, values=zones)
     return (TopologyTerm(match_label_expressions=[requirement]),)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from provisioner.model.volume_type import VOLUME_TYPES
 
-# No region has been seen with less: up to here nobody need ask for the ceiling.
+# No region has been seen with less: up to here EC2 need not be asked for the ceiling.
 # Source: aws-ebs-csi-driver v1.64 (what it assumes when EC2 cannot be asked); io2 had 64,000 before
 # Block Express (EBS user guide, read 2026-11-21).
 EVERYWHERE = {"gp3": 16_000, "io1": 64_000, "io2": 64_000}
@@ -54,12 +54,10 @@ def fit(
         given = minimum
     if ceiling is not None and given > ceiling:
         given = ceiling
-        limit = f"EC2 gives volumes of type {volume_type} at most {ceiling} IOPS in this region"
+        limit = f"EC2 allows volumes of type {volume_type} at most {ceiling} IOPS in this region"
     if minimum <= by_size < given:
         given = by_size
-        limit = (
-            f"volumes of type {volume_type} have at most {limits.iops_per_gib} IOPS for each GiB"
-        )
+        limit = f"volumes of type {volume_type} have at most {limits.iops_per_gib} IOPS per GiB"
     return Fitted(asked, given, limit)
 
 
@@ -68,7 +66,7 @@ def depends_on_region(volume_type: str, iops: int | None) -> bool:
     return iops is not None and iops > EVERYWHERE.get(volume_type, iops)
 
 
-def raised(fitted: Fitted, volume_type: str) -> str | None:
+def raised_message(fitted: Fitted, volume_type: str) -> str | None:
     """What the claim's user is told of more IOPS than the class asks for; None without any.
 
     The stock driver raises them on every change, without a word.
@@ -76,12 +74,14 @@ def raised(fitted: Fitted, volume_type: str) -> str | None:
     if fitted.given <= fitted.asked:
         return None
     return (
-        f"the class asks for {fitted.asked} IOPS, the volume gets {fitted.given}: those of type "
-        f"{volume_type} have no fewer"
+        f"the class requests {fitted.asked} IOPS, but the volume gets {fitted.given}, the "
+        f"minimum for type {volume_type}"
     )
 
 
-def told(fitted: Fitted, volume_type: str, size_gib: int, *, has: int | None = None) -> str | None:
+def lowered_message(
+    fitted: Fitted, volume_type: str, size_gib: int, *, has: int | None = None
+) -> str | None:
     """What the claim's user is told; None when nothing was taken away.
 
     Args:
@@ -97,9 +97,9 @@ def told(fitted: Fitted, volume_type: str, size_gib: int, *, has: int | None = N
     limit = (
         fitted.limit
         if given == fitted.given
-        else "a process before this one has made it, and asked EC2 for no more"
+        else "an earlier process created it, and requested no more"
     )
     return (
-        f"the class asks for {fitted.asked} IOPS for the {volume_type} volume of {size_gib} GiB, "
-        f"it gets {given}: {limit}"
+        f"the class requests {fitted.asked} IOPS for the {volume_type} volume of {size_gib} GiB, "
+        f"but it gets {given}: {limit}"
     )

@@ -65,8 +65,8 @@ class Ec2Calls:
     Attributes:
         may_change: asked right before every call that changes anything; after a suspend, or a
             lease lost while a caller waited its turn, nothing must be sent any more.
-        vouch: waited for before anybody hears that something is not there; it raises what is to be
-            heard instead.
+        confirm_gone: awaited before a caller hears that something does not exist; it raises what
+            the caller is to hear instead.
         credentials: what calls are signed with; None for a client that brings its own.
     """
 
@@ -82,7 +82,7 @@ class Ec2Calls:
         self.limiter = limiter
         self.credentials: Credentials | None = None
         self.may_change: Callable[[], bool] = lambda: True
-        self.vouch: Callable[[Ec2Error], Awaitable[None]] | None = None
+        self.confirm_gone: Callable[[Ec2Error], Awaitable[None]] | None = None
         self._client = client
         self._stopping = False
         self._looks: set[asyncio.Timeout] = set()
@@ -201,8 +201,8 @@ class Ec2Calls:
         self, action: str, failure: Ec2Error, pauses: Iterator[float]
     ) -> float | None:
         """When a failed call is worth another try, None for never."""
-        if failure.reason in UNKNOWN_ID and self.vouch is not None:
-            await self.vouch(failure)
+        if failure.reason in UNKNOWN_ID and self.confirm_gone is not None:
+            await self.confirm_gone(failure)
         lost = failure.reason in {Reason.REPLY_LOST, Reason.UNREACHABLE}
         return next(pauses, None) if lost and errors.is_read(action) else None
 

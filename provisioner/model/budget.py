@@ -1,8 +1,8 @@
 """How often a volume may still be modified, and whether a modification that was sent took place.
 
-EC2 takes four modifications of a volume in any 24 hours and tells only the latest one. So the times
-of ours are kept in an annotation of the persistent volume, written right before ModifyVolume is
-sent. The same entry answers what became of a call whose reply was lost: it names the modification
+EC2 allows four modifications of a volume in any 24 hours and shows only the latest one. So the
+times of ours are kept in an annotation of the persistent volume, written right before ModifyVolume
+is sent. The same entry says what became of a call whose reply was lost: it names the modification
 that was the latest before it, so any other one that EC2 shows is newer, whatever the clocks say.
 Source: EBS user guide "Modify a volume", "Limitations" (read 2026-11-21). EC2's own refusal counts
 more than this.
@@ -43,7 +43,7 @@ class _Written(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The modifications of one volume that we have begun, the oldest first."""
+    """The modifications of one volume that we have started, the oldest first."""
 
     starts: tuple[Start, ...] = ()
 
@@ -70,7 +70,7 @@ class Ledger:
         return msgspec.json.encode(written).decode()
 
     def plausible(self, now: datetime) -> "Ledger":
-        """Without what a clock that was far ahead has noted: EC2 has refused those calls.
+        """Without entries of a clock that was far ahead: EC2 has refused those calls.
 
         It takes none whose time is wrong by more than ``_SKEW``, and it takes ours, so the clocks
         of two that it heard are no further apart than twice that.
@@ -78,7 +78,7 @@ class Ledger:
         return replace(self, starts=tuple(e for e in self.starts if e.at - now <= 2 * _SKEW))
 
     def doubt_s(self, latest: Modification | None, now: datetime) -> float:
-        """For how many seconds a modification may still show of which EC2 tells nothing yet.
+        """For how many seconds EC2 may still hide a modification that was sent.
 
         0.0 when the last one shows, or would show by now. Meanwhile nothing may be sent.
         """
@@ -88,7 +88,7 @@ class Ledger:
         return min(max(left_s, 0.0), CONSISTENCY_S)
 
     def settled(self, latest: Modification | None, now: datetime) -> "Ledger":
-        """Without a last entry of which nothing came."""
+        """Without the last entry, if nothing came of it."""
         if self.starts and not self._is_shown(latest) and not self.doubt_s(latest, now):
             return replace(self, starts=self.starts[:-1])
         return self
@@ -107,7 +107,7 @@ class Ledger:
     def with_next(
         self, request: ModifyRequest, latest: Modification | None, now: datetime
     ) -> "Ledger":
-        """With one more, about to be sent; what counts no more is left out."""
+        """With one more, about to be sent; those that no longer count are left out."""
         counted = tuple(each for each in self.settled(latest, now).starts if now - each.at < WINDOW)
         start = Start(now.astimezone(UTC), name_of(latest), summary(request))
         return replace(self, starts=(*counted[1 - _KEPT :], start))
@@ -126,7 +126,7 @@ class Ledger:
         return max(0, MOST - len(self.times(latest, now)))
 
     def more_at(self, latest: Modification | None, now: datetime) -> datetime | None:
-        """When one more is allowed than now; None when none of the last 24 hours counts."""
+        """When one more than now is allowed; None if none of the last 24 hours counts."""
         times = self.times(latest, now)
         return times[max(0, len(times) - MOST)] + WINDOW if times else None
 
@@ -135,7 +135,7 @@ class Ledger:
 
 
 def name_of(modification: Modification | None) -> str:
-    """What tells a modification from the others of its volume: when EC2 began it."""
+    """What identifies a modification among those of its volume: when EC2 started it."""
     if modification is None:
         return ""
     began = modification.started_at

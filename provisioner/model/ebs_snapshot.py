@@ -1,4 +1,4 @@
-"""EBS snapshots as EC2 tells them, and the requests that make and lock one."""
+"""EBS snapshots as EC2 shows them, and the requests that create and lock one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class EbsSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """Everything that CreateSnapshot is told.
+    """All parameters of CreateSnapshot.
 
     There is no client token: the same record sent again takes another snapshot. After a lost reply
     it is found again by its tags, or was not taken.
@@ -58,7 +58,7 @@ class SnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class LockRequest:
-    """Everything that LockSnapshot is told about the lock.
+    """All parameters of LockSnapshot that are about the lock.
 
     Attributes:
         mode: "governance" or "compliance".

@@ -1,4 +1,4 @@
-"""Modifications of volumes as EC2 tells them, and the request that makes one."""
+"""Modifications of volumes as EC2 shows them, and the request that starts one."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,7 +28,7 @@ class Shape:
     Attributes:
         size_gib: only ever grows.
         volume_type: such as "gp3".
-        iops: None where EC2 tells none (st1, sc1, standard).
+        iops: None where EC2 shows none (st1, sc1, standard).
         throughput_mibps: None for every type but gp3.
     """
 
@@ -40,7 +40,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Modification:
-    """The latest modification of a volume; EC2 tells no earlier one.
+    """The latest modification of a volume; EC2 shows no earlier one.
 
     Attributes:
         target: what the volume becomes; while ``modifying`` DescribeVolumes shows the old shape.
@@ -60,10 +60,10 @@ class Modification:
 
 @dataclass(frozen=True, slots=True)
 class ModifyRequest:
-    """Everything that ModifyVolume is told: only what changes, None stays as it is.
+    """All parameters of ModifyVolume: only what changes; None stays as it is.
 
     There is no client token, and EC2 counts a call that changes nothing as a modification: after a
-    lost reply the latest modification tells whether it was carried out.
+    lost reply the latest modification shows whether it was carried out.
     """
 
     volume_id: str
@@ -77,15 +77,15 @@ class ModifyRequest:
 class Initialization:
     """How far the blocks of a volume made of a snapshot, or of another volume, have arrived.
 
-    What EC2 tells can be five minutes old. Of a volume that was made empty it tells nothing.
+    What EC2 shows can be five minutes old. For a volume that was created empty it shows nothing.
     Source: EBS user guide "Monitor the status of Amazon EBS volume initialization" (read
     2026-11-22).
 
     Attributes:
         is_complete: EC2 says that all is there.
-        state: EC2's word for it; "" if it tells nothing (yet).
-        progress_percent: 0 to 100; None if EC2 does not tell.
-        estimated_s: what is left, in seconds; told only for volumes with a provisioned rate.
+        state: EC2's word for it; "" if it shows nothing (yet).
+        progress_percent: 0 to 100; None if EC2 does not say.
+        estimated_s: what is left, in seconds; known only for volumes with a provisioned rate.
     """
 
     volume_id: str

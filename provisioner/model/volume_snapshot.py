@@ -1,7 +1,7 @@
-"""Volume snapshots as Kubernetes keeps them: the wish, the content behind it, the class of both.
+"""Volume snapshots in Kubernetes: the request, its content, and the class of both.
 
-A VolumeSnapshot is a user's wish; snapshot-controller makes a VolumeSnapshotContent for it, and
-whoever is the driver's snapshotter acts on the content alone. Source: external-snapshotter 8.6,
+A VolumeSnapshot is a user's request. snapshot-controller creates a VolumeSnapshotContent for it,
+and the driver's snapshotter acts on the content alone. Source: external-snapshotter 8.6,
 ``client/apis/volumesnapshot/v1/types.go``.
 """
 
@@ -17,12 +17,12 @@ BEING_CREATED = f"{_GROUP}/volumesnapshot-being-created"
 BEING_DELETED = f"{_GROUP}/volumesnapshot-being-deleted"
 # On a content, by an administrator: a volume of the other mode may be made from it.
 ALLOW_VOLUME_MODE_CHANGE = f"{_GROUP}/allow-volume-mode-change"
-# On a content that is one of a group: whoever makes the group makes it too.
+# On a content that is one of a group: the group's controller takes its snapshot.
 GROUP_HANDLE = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle"
 DELETION_SECRET_NAME = f"{_GROUP}/deletion-secret-name"
 DELETION_SECRET_NAMESPACE = f"{_GROUP}/deletion-secret-namespace"
 CONTENT_FINALIZER = f"{_GROUP}/volumesnapshotcontent-bound-protection"
-# On a snapshot, by whoever makes a volume from it: external-provisioner 6.3, and so we.
+# On a snapshot from which a volume is being made, by external-provisioner 6.3 and by us.
 SOURCE_FINALIZER = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection"
 YES = "yes"
 DELETE, RETAIN = "Delete", "Retain"
@@ -65,7 +65,7 @@ class VolumeSnapshot(KubeObject, frozen=True, rename="camel", gc=False, kw_only=
 
     @property
     def restore_size(self) -> str:
-        """The least size of a volume made from it, as a quantity; "" when nobody knows."""
+        """The least size of a volume made from it, as a quantity; "" if it is not known."""
         size = self.status.restore_size if self.status else None
         return "" if size is None else str(size)
 

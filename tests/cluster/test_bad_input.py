@@ -283,7 +283,7 @@ async def test_a_chosen_node_that_has_vanished_is_chosen_anew(place: Place):
         gone = node.private_dns_name
     await place.choose_node(claim, gone)
 
-    await place.told(gone, "is gone")
+    await place.told(gone, "no longer exists")
     await place.lift_gate(pod)
 
     await place.bound()

@@ -75,10 +75,10 @@ async def test_clones_of_one_volume_come_one_after_the_other(place: Place):
         each["message"]
         for number in range(2)
         for each in await place.events(f"copy-{number}")
-        if "came first" in each["message"] or "asked for again" in each["message"]
+        if "came first" in each["message"] or "will try again" in each["message"]
     ]
     assert any(f"claim {place.name}/copy-" in each for each in told)
-    assert any("asked for again" in each for each in told)
+    assert any("will try again" in each for each in told)
     warnings = [
         each
         for number in range(2)
@@ -222,7 +222,7 @@ async def test_a_clone_has_the_size_and_the_mode_of_its_source(place: Place):
     await place.claim(name, "small", **of_claim())
     await place.claim(name, "raw", **of_claim(), **size("2Gi"), volumeMode="Block")
 
-    await place.told("asks for 1Gi", "needs 2Gi", name="small")
+    await place.told("requests 1Gi", "needs at least 2Gi", name="small")
     await place.told("volumeMode Block", "Filesystem", name="raw")
     for each in ("small", "raw"):
         await copies.one_event_and_no_volume(place, each)

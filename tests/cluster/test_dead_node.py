@@ -79,7 +79,7 @@ async def test_pod_and_volume_of_a_node_that_is_deleted_are_elsewhere_too(place:
         took_s = await moves_away(place, pv, instance, DELETED_S)
 
         log.info("elsewhere after its node was deleted", seconds=round(took_s, 1))
-        assert place.cluster.said("deleted the attachment to a node that is gone")
+        assert place.cluster.said("deleted a VolumeAttachment to a node that is gone")
 
 
 @together.test

@@ -102,7 +102,7 @@ async def test_a_zone_without_room_is_told_and_the_pod_lands_elsewhere(
         found = await place.api.get(f"{place.claims}/data")
         return SELECTED_NODE not in found["metadata"]["annotations"]
 
-    await place.cluster.until("another node is asked for", dropped)
+    await place.cluster.until("another node is requested", dropped)
     await place.lift_gate(pod)
     pv = await place.bound(timeout_s=60)
     volume = await place.cluster.volume(handle_of(pv))

@@ -88,7 +88,7 @@ async def test_the_pod_follows_its_volume_out_of_the_zone_that_it_prefers(place:
     assert await zone_of_node(place, node) == await zone_of(place, pv) == asked[2] != A
     assert await place.volumes() == [handle_of(pv)]
     found = await place.events()
-    assert [each for each in found if f"the volume is made in {asked[2]}" in each["message"]]
+    assert [each for each in found if f"creating the volume in {asked[2]}" in each["message"]]
 
     async def attached() -> bool:
         items = (await place.api.get(ATTACHMENTS))["items"]
@@ -142,7 +142,7 @@ async def test_a_pod_that_can_run_nowhere_else_waits_and_is_told_why(place: Plac
     await place.pod(claim, schedulerName=SCHEDULER, nodeSelector={ZONE: A})
 
     await place.told(
-        "can run nowhere else", f"nodeSelector or required affinity of pod {place.name}/data"
+        "cannot run anywhere else", f"nodeSelector or required affinity of pod {place.name}/data"
     )
 
     await place.cluster.control(capacity=FULL)

@@ -179,7 +179,7 @@ async def test_an_instance_is_never_given_to_two_nodes(nodes: Nodes):
 
     thief = await nodes.born(address=await address_of(nodes.cluster, instance))
 
-    await refused(nodes, thief, f"is node {instance.private_dns_name} already")
+    await refused(nodes, thief, f"is already node {instance.private_dns_name}")
 
 
 async def test_the_address_of_a_machine_that_is_gone_makes_its_node_no_other(nodes: Nodes):

@@ -37,7 +37,7 @@ class House:
         return Replica(self.sandbox, *own, name=f"{self.namespace}-{name}", **other)
 
     def of_an_instance(self, name: str, metadata: str) -> Replica:
-        """One whose credentials are its instance's; without them it soon leads no more."""
+        """One whose credentials are its instance's; without them it soon stops leading."""
         nowhere = dict.fromkeys(("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"), "/dev/null")
         environment = {
             **dict.fromkeys(CREDENTIALS, ""),
@@ -171,7 +171,7 @@ async def test_a_hot_standby_works_soon_after_the_leader_was_killed(house: House
             print(f"bound {clock() - died_s:.1f} s after the kill")  # noqa: T201 -- a measurement
             assert await heir.leads()
             assert await heir.metric("ebs_provisioner_leader") == 1
-            assert "giving ours back" not in heir.log
+            assert "releasing those that are ours" not in heir.log
 
 
 async def test_a_holder_that_was_stopped_too_long_ends_before_it_changes_anything(house: House):
@@ -235,7 +235,7 @@ async def test_a_standby_with_credentials_takes_over_from_who_lost_them(house: H
             house.hand.control(refused_keys={"ASIALOST": "ExpiredToken"})
             await house.claim("data")
             assert await first.ended() == 1
-            assert "leads no more" in first.log
+            assert "stops leading" in first.log
             await house.bound("data")
             assert await second.leads()
             assert len(house.hand.of_cluster(house.namespace)) == 1

@@ -43,7 +43,7 @@ async def test_claims_above_the_regions_ceiling_get_what_it_gives_for_one_dry_ru
     volumes = [await place.cluster.volume(each) for each in made]
     assert [volume["Iops"] for volume in volumes if volume] == [CEILING] * len(CLAIMS)
     for claim in CLAIMS:
-        told = await place.told("IopsCapped", "asks for 90000", f"gets {CEILING}", name=claim)
+        told = await place.told("IopsCapped", "requests 90000", f"gets {CEILING}", name=claim)
         assert told["reason"] == "Provisioning"
     [tried] = await place.cluster.calls("IopsLimitDryRun", "CreateVolume")
     assert tried["params"]["DryRun"] == "true"

@@ -49,7 +49,7 @@ async def refused(cluster: Cluster, handle: str) -> dict[str, Any]:
     async def told() -> dict[str, Any] | None:
         for each in (await cluster.api.get(ATTACHMENTS))["items"]:
             said = each.get("status", {}).get("attachError", {}).get("message", "")
-            if f"{handle!r}, which is no EBS volume" in said:
+            if f"{handle!r}, which is not an EBS volume" in said:
                 return dict(each)
         return None
 

@@ -50,7 +50,7 @@ async def test_rights_that_are_missing_for_snapshots_cost_snapshots_only(
 ):
     async with a_place(cluster) as place:
         volume_id = await a_source(place)
-        assert len(cluster.said("but it cannot be listed", "VolumeSnapshotContent")) == 1
+        assert len(cluster.said("cannot list a kind", "VolumeSnapshotContent")) == 1
 
         await cluster.api.patch(ROLE, {"rules": rules})
 

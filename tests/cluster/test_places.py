@@ -56,7 +56,7 @@ async def test_a_zone_id_of_another_region_is_told_with_those_that_there_are(pla
     await place.claim(await place.storage_class(allowedTopologies=terms))
 
     zone_id = await zone_id_of(place.cluster, "us-east-1a")
-    await place.told("euc1-az1 is no zone id of this region", f"{zone_id} (us-east-1a)")
+    await place.told("euc1-az1 is not a zone ID of this region", f"{zone_id} (us-east-1a)")
     assert await place.volumes() == []
 
 
@@ -184,8 +184,8 @@ async def test_two_nodes_never_have_one_file_system_to_write_to(place: Place):
 @pytest.mark.parametrize(
     ("kind", "mode", "words"),
     [
-        ({"type": "gp3"}, "Block", ["ReadWriteMany needs type io2 or io1", "not gp3"]),
-        ({"type": "io2", "iops": "100"}, "Filesystem", ["ReadWriteMany needs volumeMode Block"]),
+        ({"type": "gp3"}, "Block", ["ReadWriteMany requires type io2 or io1", "not gp3"]),
+        ({"type": "io2", "iops": "100"}, "Filesystem", ["ReadWriteMany requires volumeMode Block"]),
     ],
     ids=["gp3", "a file system"],
 )

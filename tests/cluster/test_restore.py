@@ -110,7 +110,7 @@ async def test_what_is_smaller_than_its_snapshot_is_refused_once(place: Place):
     async with a_snapshot(place):
         await place.claim(f"{place.name}-class", "copy", **of_snapshot("monday"))
 
-        await place.told("asks for 1Gi", "needs 2Gi", name="copy")
+        await place.told("requests 1Gi", "needs at least 2Gi", name="copy")
         await copies.one_event_and_no_volume(place, "copy")
         # A snapshot that a pending claim names is kept, by the snapshot-controller too.
         await place.remove(f"{place.claims}/copy")

@@ -184,7 +184,7 @@ async def test_a_claim_that_may_end_in_another_zone_than_its_pods_is_warned_abou
         message = await eventually("the claim is warned about", warned)
     finally:
         await store.api.delete(f"{CLASSES}/{name}")
-    assert f'claim "films": class "{name}" binds at once' in message
+    assert f'claim "films": class "{name}" binds immediately' in message
     assert f"{A} or {B}" in message
     assert "WaitForFirstConsumer" in message
 

@@ -133,4 +133,4 @@ async def test_rubbish_at_the_start_is_replaced_with_a_warning(keep: Keep) -> No
 
     assert await keep.ask() == ""
     warning = replica.warnings[0]
-    assert warning["found"] == "tls.crt: the private key is not that of the certificate"
+    assert warning["found"] == "tls.crt: the private key does not match the certificate"

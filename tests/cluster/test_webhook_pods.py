@@ -93,7 +93,7 @@ async def test_an_inline_volume_of_another_namespaces_claim_is_refused(store: St
         try:
             await store.api.request("POST", pods_of("default"), inline, dryRun="All")
         except ApiError as error:
-            return "backs a claim of another namespace" in str(error)
+            return "belongs to a claim in another namespace" in str(error)
         return False
 
     await eventually("a pod of another namespace is refused", refused_there)

@@ -25,7 +25,7 @@ def test_an_odd_handle_is_refused_on_its_attachment_and_keeps_no_other_from_its_
         good = world.wish(2)
         await asyncio.sleep(10)
         assert list(world.attached_at) == [good]
-        assert all(f"{handle!r}, which is no EBS volume" in text for _, text in world.told)
+        assert all(f"{handle!r}, which is not an EBS volume" in text for _, text in world.told)
         assert world.told
         assert world.watcher.trouble is None
 
@@ -56,7 +56,7 @@ def test_a_node_that_is_no_instance_gets_no_volume_and_keeps_no_other_waiting():
         await asyncio.sleep(10)
         assert list(world.attached_at) == [good]
         (_, told), *_ = world.told
-        assert "HyperPod nodes are not covered" in told
+        assert "HyperPod nodes are not supported" in told
 
     in_attach_world(story)
 
@@ -74,7 +74,7 @@ def test_a_volume_on_such_a_node_is_let_go_only_once_it_is_off(*, held: bool):
         assert bool(world.gone_at) is not held
         assert "DetachVolume" not in world.cloud.actions()
         if held:
-            assert "by the service that manages it" in world.told[-1][1]
+            assert "only the service that manages it" in world.told[-1][1]
             world.cloud.managed.clear()
             await asyncio.sleep(30)
             assert list(world.gone_at) == [bad]

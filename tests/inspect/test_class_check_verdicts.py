@@ -88,8 +88,8 @@ def test_what_the_stock_driver_makes_volumes_of_is_refused_here_alone(storage_cl
     ("terms", "says"),
     [
         ([a_term(os=["linux"])], "kubernetes.io/os"),
-        ([a_term(zone=[A], ebs_zone=[B])], "leave no zone at all"),
-        ([a_term(zone=[A], ebs_zone=[B]), a_term(zone=[B], ebs_zone=[A])], "leave no zone at all"),
+        ([a_term(zone=[A], ebs_zone=[B])], "allow no zone"),
+        ([a_term(zone=[A], ebs_zone=[B]), a_term(zone=[B], ebs_zone=[A])], "allow no zone"),
     ],
 )
 def test_topologies_of_which_the_stock_driver_takes_what_it_can_are_refused_here_alone(terms, says):

@@ -107,7 +107,7 @@ async def test_leases_are_given_back_while_somebody_else_renews_the_last(
             cluster.put("four", holderIdentity="", leaseDurationSeconds=1)
             await eventually(lambda: cluster.holders() == ["me"] * 4)
 
-    given_back = next(line for line in logs if "giving ours back" in line["event"])
+    given_back = next(line for line in logs if "releasing those that are ours" in line["event"])
     assert given_back["missing"] == ["four"]
     assert given_back["renewed_by"] == ["stock"]
     assert waited_s >= 30

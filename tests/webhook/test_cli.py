@@ -60,14 +60,14 @@ def settings_of(monkeypatch: Patch, *options: str) -> Settings:
 @pytest.mark.parametrize(
     ("option", "value", "says"),
     [
-        ("--listen", "8443", "is no address"),
-        ("--listen", "host:port", "is no address"),
-        ("--listen", ":65536", "is no address"),
-        ("--listen", ":-1", "is no address"),
-        ("--listen", "a b:1", "is no address"),
-        ("--listen", "https://host:1", "is no address"),
-        ("--listen", "", "is no address"),
-        ("--metrics-address", "nowhere", "is no address"),
+        ("--listen", "8443", "is not an address"),
+        ("--listen", "host:port", "is not an address"),
+        ("--listen", ":65536", "is not an address"),
+        ("--listen", ":-1", "is not an address"),
+        ("--listen", "a b:1", "is not an address"),
+        ("--listen", "https://host:1", "is not an address"),
+        ("--listen", "", "is not an address"),
+        ("--metrics-address", "nowhere", "is not an address"),
         ("--namespace", "Not-A-Name", "is not a DNS name"),
         ("--service", "", "is not a DNS name"),
         ("--driver-name", "ebs..com", "is not a DNS name"),
@@ -145,7 +145,7 @@ def test_the_environment_is_held_to_the_same_rules(monkeypatch: Patch, capsys: C
     monkeypatch.setenv("EBS_WEBHOOK_SERVE_LISTEN", "nowhere")
 
     assert run(monkeypatch, "serve") == 2
-    assert "'nowhere' is no address" in capsys.readouterr().err
+    assert "'nowhere' is not an address" in capsys.readouterr().err
 
 
 def test_an_empty_setting_in_the_environment_is_none(monkeypatch: Patch) -> None:
@@ -230,4 +230,4 @@ def test_a_file_that_would_let_everybody_in_is_named(
 
 def test_names_without_an_authority_are_a_mistake(monkeypatch: Patch, capsys: Captured) -> None:
     assert run(monkeypatch, "serve", "--client-name", "one") != 0
-    assert "--client-name says nothing without --client-ca-file" in capsys.readouterr().err
+    assert "--client-name has no effect without --client-ca-file" in capsys.readouterr().err

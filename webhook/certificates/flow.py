@@ -95,17 +95,17 @@ class Served:
         if self._foreign == (chain, key):
             return
         if not chain or not key:
-            message = f"the Secret does not hold both {CERTIFICATE} and {KEY}"
+            message = f"the Secret does not contain both {CERTIFICATE} and {KEY}"
             raise StorageError(Reason.CERTIFICATE_UNUSABLE, message)
         self._contexts.load(chain, key)
         self._foreign = chain, key
         try:
             leaf = issuing.read_leaf(chain, key)
         except CertificateError as error:
-            log.warning("serving a certificate that cannot be understood", error=str(error))
+            log.warning("serving a certificate that cannot be parsed", error=str(error))
             return
         if lacking := leaf.lacks(names):
-            log.warning("the certificate is not made out to all names", lacking=lacking)
+            log.warning("the certificate is not valid for all names", lacking=lacking)
         if not leaf.not_before <= now < leaf.not_after:
             log.warning("the certificate is not valid now", until=leaf.not_after.isoformat())
         self._note(leaf.not_after, leaf.fingerprint)
@@ -163,7 +163,7 @@ class Rotation:
     def problem(self) -> str:
         """Why no API server should ask here, "" when nothing speaks against it."""
         if not self.ready.is_set():
-            return "there is no certificate yet that API servers trust"
+            return "no certificate that API servers trust is loaded yet"
         deaf_s = clock.now_s() - self._heard_at
         if deaf_s > _DEAF_S:
             return f"{self._secret} could not be read for {deaf_s:.0f} s"
@@ -197,7 +197,7 @@ class Rotation:
             except StorageError as error:
                 await asyncio.sleep(self._after_failure(error))
             except Exception:  # a bug here must not let the certificate grow old unseen
-                log.exception("keeping the certificate failed")
+                log.exception("maintaining the certificate failed")
                 await asyncio.sleep(self._backoff_s())
             else:
                 self._failures = 0
@@ -274,7 +274,9 @@ class Rotation:
         rest_s = made_at + self._waits.settle_s - clock.now_s()
         if rest_s <= 0:
             return step
-        self._tell_once(step.why or "the certificate is gone again", retry_in_s=round(rest_s, 1))
+        self._tell_once(
+            step.why or "the certificate was removed again", retry_in_s=round(rest_s, 1)
+        )
         return Wait(rest_s)
 
     async def _counted(self, step: Step, work: Awaitable[None]) -> None:
@@ -288,9 +290,9 @@ class Rotation:
         if not isinstance(step, Wait | Publish):
             self._made_at[name] = clock.now_s()
             if step.why:
-                log.warning("replaced what could not be used", step=name, found=step.why)
+                log.warning("replaced an unusable certificate or CA", step=name, found=step.why)
                 return
-        log.info("moved the certificates on", step=name)
+        log.info("took a step of certificate rotation", step=name)
 
     async def _read(self) -> Secret | None:
         found = await self._secret.read()
@@ -323,7 +325,7 @@ class Rotation:
     def _tell_once(self, problem: str, **more: object) -> None:
         if problem != self._said:
             self._said = problem
-            log.warning("cannot keep the certificate", error=problem, **more)
+            log.warning("cannot maintain the certificate", error=problem, **more)
 
 
 class _Since:

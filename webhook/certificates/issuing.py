@@ -139,7 +139,7 @@ def signing_key(key: bytes, known: Iterable[Authority]) -> Authority:
         mine = _spki(authority.certificate.public_key()) == public
         if mine and _may_sign(authority.certificate):
             return authority
-    raise CertificateError("the private key is not that of an authority in ca.crt")
+    raise CertificateError("the private key does not belong to a CA in ca.crt")
 
 
 def new_authority(now: datetime) -> "Made":
@@ -213,7 +213,7 @@ def read_leaf(chain: bytes, key: bytes) -> Leaf:
         # Not in the library's own words: they might quote what they failed to read.
         raise CertificateError("the private key cannot be read") from error
     if _spki(private.public_key()) != public:
-        raise CertificateError("the private key is not that of the certificate")
+        raise CertificateError("the private key does not match the certificate")
     return Leaf(
         _fingerprint(certificate),
         certificate.not_valid_before_utc,
@@ -274,7 +274,7 @@ def _ec_key(key: bytes) -> ec.EllipticCurvePrivateKey:
     except _ODD as error:
         raise CertificateError("the private key cannot be read") from error
     if not isinstance(found, ec.EllipticCurvePrivateKey):
-        raise CertificateError("the private key is of a kind that is not made here")
+        raise CertificateError("the private key is not an EC key")
     return found
 
 

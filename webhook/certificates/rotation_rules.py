@@ -131,7 +131,7 @@ class Adopt:
     A new one, so that for days nothing of what is trusted is dropped.
     """
 
-    why: str = "the webhook configurations trust what the Secret does not know"
+    why: str = "the webhook configurations trust a CA that is not in the Secret"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def decide(content: Content, seen: Seen, now: datetime, waits: Waits) -> Step:
     if authority is None:
         return Make(problems)
     if not authority.valid_at(now):
-        return Make(_outside("authority", authority, now))
+        return Make(_outside("CA", authority, now))
     if now >= authority.due:
         return Make()
     if seen.found - {*content.known} and len(content.known) < MOST_AUTHORITIES:
@@ -232,4 +232,4 @@ def _to_be_trusted(
 def _outside(what: str, pair: Pair, now: datetime) -> str:
     if now < pair.not_before:
         return f"the {what} is not valid before {pair.not_before:%Y-%m-%d %H:%M} UTC"
-    return f"the {what} has expired at {pair.not_after:%Y-%m-%d %H:%M} UTC"
+    return f"the {what} expired at {pair.not_after:%Y-%m-%d %H:%M} UTC"

@@ -79,6 +79,6 @@ class Contexts:
             try:
                 context.load_verify_locations(cadata=self._authority)
             except (ssl.SSLError, ValueError) as error:
-                message = f"the authority of callers holds no certificate: {error}"
+                message = f"the CA for callers (--client-ca-file) contains no certificate: {error}"
                 raise StorageError(Reason.CERTIFICATE_UNUSABLE, message) from error
         return context

@@ -139,7 +139,7 @@ def read(secret: Secret | None, names: Names, now: datetime) -> Held:
     data = {name: value for name, value in stored.items() if value}
     every = issuing.authorities(data.get(BUNDLE, b""))
     known = tuple(each for each in every if not each.expired(now))
-    problems = [f"{BUNDLE}: it holds no certificate"] if BUNDLE in data and not every else []
+    problems = [f"{BUNDLE}: it contains no certificate"] if BUNDLE in data and not every else []
     authority = serving = None
     try:
         if AUTHORITY_KEY in data:
@@ -204,10 +204,10 @@ def patched(secret: Secret, changes: Changes, what: str, now: datetime) -> Json:
 def _usable(certificate: bytes, key: bytes, known: tuple[Authority, ...], names: Names) -> Pair:
     leaf = issuing.read_leaf(certificate, key)
     if lacking := leaf.lacks(names):
-        raise CertificateError(f"the certificate is not made out to {', '.join(lacking)}")
+        raise CertificateError(f"the certificate is not valid for {', '.join(lacking)}")
     authority = issuing.signer(leaf, known)
     if authority is None:
-        raise CertificateError("no authority in ca.crt has signed the certificate")
+        raise CertificateError("the certificate is not signed by a CA in ca.crt")
     return Pair(
         leaf.fingerprint,
         authority.fingerprint,

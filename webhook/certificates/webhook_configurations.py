@@ -126,7 +126,7 @@ class Configurations:
             await self._client.patch(
                 kind, self._name, body, kind=Patch.APPLY, manager=FIELD_MANAGER
             )
-            log.info("published the bundle", kind=kind.kind, name=self._name)
+            log.info("published the CA bundle", kind=kind.kind, name=self._name)
 
     async def _find(self, kind: Resource[WebhookConfiguration]) -> Registered:
         try:
@@ -143,7 +143,7 @@ class Configurations:
         """Nobody asks us then, and nobody's trust is at stake."""
         if kind.kind not in self._missed:
             self._missed.add(kind.kind)
-            log.warning("there is no such webhook configuration", kind=kind.kind, name=self._name)
+            log.warning("the webhook configuration does not exist", kind=kind.kind, name=self._name)
 
 
 def authorities_in(found: Sequence[Registered]) -> list[Authority]:

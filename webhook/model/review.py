@@ -200,7 +200,7 @@ def decode(body: bytes, of: type[T] | None) -> RequestOf[T]:
     except RecursionError as error:
         raise TooDeepError("the AdmissionReview is nested hundreds of levels deep") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise MalformedReviewError(f"the body is no AdmissionReview: {error}") from error
+        raise MalformedReviewError(f"the body is not an AdmissionReview: {error}") from error
     if (review.api_version, review.kind) != (API_VERSION, KIND):
         found = f"{review.kind or 'no kind'} of {review.api_version or 'no version'}"
         raise MalformedReviewError(f"the body is {cut(found)}, expected {KIND} of {API_VERSION}")
@@ -225,10 +225,11 @@ class Trouble(StrEnum):
 
 
 _TOO_MUCH = "TooManyParts"
+_STRICT = "ebs-webhook could not check this, and --strict refuses unchecked objects"
 _SENTENCES = {
-    Trouble.ERROR: "it failed by an error of its own, which is in its log",
-    Trouble.BUDGET: "it found no answer in the time that the API server gives it",
-    Trouble.LOAD: "it has too many reviews to answer at once",
+    Trouble.ERROR: "it failed with an internal error, which is in its log",
+    Trouble.BUDGET: "it did not finish before the API server's timeout",
+    Trouble.LOAD: "it has too many reviews in progress",
 }
 
 
@@ -241,8 +242,7 @@ def unchecked(trouble: Trouble, *, strict: bool) -> Answer:
     """Answer a review that no rule has answered."""
     sentence = _SENTENCES[trouble]
     if strict:
-        message = f"ebs-webhook could not check this and is strict: {sentence}; try again"
-        return deny(trouble, message, code=503, retry_after_s=1)
+        return deny(trouble, f"{_STRICT}: {sentence}; try again", code=503, retry_after_s=1)
     return allow(trouble, warnings=[f"ebs-webhook let this through unchecked: {sentence}"])
 
 
@@ -254,10 +254,7 @@ def unread(sentence: str, *, strict: bool) -> Answer:
         strict: refuse it.
     """
     if strict:
-        message = (
-            f"ebs-webhook could not check this and is strict: {sentence}, which it does not read"
-        )
-        return deny(_TOO_MUCH, message)
+        return deny(_TOO_MUCH, f"{_STRICT}: {sentence}, which is more than it reads")
     return allow(_TOO_MUCH, warnings=[f"ebs-webhook let this through unchecked: {sentence}"])
 
 
@@ -267,8 +264,8 @@ def unread_inline(sentence: str) -> Answer:
     Else whoever adds enough to a pod could name a volume of another namespace's claim in it.
     """
     message = (
-        f"{sentence}, which ebs-webhook does not read, so it cannot tell whose an inline EBS "
-        "volume of it (awsElasticBlockStore) is: use a claim, or make the pod smaller"
+        f"{sentence}, which is more than ebs-webhook reads, so it cannot check who owns an inline "
+        "EBS volume (awsElasticBlockStore) in it: use a claim, or make the pod smaller"
     )
     return deny(_TOO_MUCH, message, code=403)
 
@@ -303,13 +300,13 @@ def misdirected(path: str, request: RequestOf[Any]) -> Answer | None:
     subjects = SUBJECTS.get(path)
     if subjects is not None and (request.resource.group, request.subject) not in subjects:
         found = f"{request.subject or 'no resource'}, which {path} is not for"
-        warning = f"ebs-webhook was asked about {found}; look at its webhook configuration"
+        warning = f"ebs-webhook received a review of {found}; check its webhook configuration"
         return allow("UnknownResource", warnings=[warning])
     if request.object is not None:
         return None
     if request.operation in _WITHOUT_OBJECT:
         return allow("NothingToDo")
-    return allow("NoObject", warnings=["ebs-webhook was asked about an object and got none"])
+    return allow("NoObject", warnings=["ebs-webhook received a review without an object"])
 
 
 def encode(uid: str, answer: Answer) -> bytes:

@@ -207,7 +207,7 @@ class Repairs:
         while True:
             await self._leases.acquire()
             self.metrics.leader.set(1)
-            log.info("repairing persistent volumes that came past the webhook")
+            log.info("repairing persistent volumes that the webhook did not review")
             term = _Term(self)
             working = asyncio.create_task(term.run(), name="repairs")
             holding = asyncio.create_task(self._leases.hold(), name="lease of repairs")
@@ -249,7 +249,11 @@ class Repairs:
         regarding = Regarding.of(found, WHOLE.kind)
         self._events.record(regarding, warning=True, reason=reason, message=message)
         self.metrics.repairs.labels("warned").inc()
-        log.warning("cannot be repaired for good", persistent_volume=found.name, why=message)
+        log.warning(
+            "cannot repair a persistent volume completely",
+            persistent_volume=found.name,
+            why=message,
+        )
 
 
 class _Term:

@@ -96,9 +96,10 @@ def lacking(
 def fought_over(keys: Iterable[str], zone: str) -> str:
     """The message of a Warning event about labels that somebody else undoes."""
     return (
-        f"the volume is in {zone}, and something else keeps changing {' and '.join(sorted(keys))}, "
-        "which ebs-webhook has corrected before: find it by metadata.managedFields and have it "
-        "leave these labels out; they are corrected more and more seldom, at last once an hour"
+        f"the volume is in {zone}, but something else keeps changing {' and '.join(sorted(keys))}, "
+        "which ebs-webhook has corrected before: find it in metadata.managedFields and make it "
+        "leave these labels alone; ebs-webhook corrects them less and less often, in the end once "
+        "an hour"
     )
 
 
@@ -111,7 +112,7 @@ def _wrong(persistent_volume: Json, place: Found) -> str:
         return f"also allows {affinity_rules.listed(others)}, where no pod can mount it"
     if affinity_rules.is_off(place.outpost_arn, terms):
         outpost = place.outpost_arn.rpartition("/")[2]
-        return f"also allows nodes off Outpost {outpost}, where no pod can mount it"
+        return f"also allows nodes outside Outpost {outpost}, where no pod can mount it"
     return ""
 
 
@@ -129,7 +130,7 @@ def _corrected(persistent_volume: Json, place: Found, keys: Sequence[str], right
 def _warning(volume_id: str, zone: str, wrong: str) -> str:
     return (
         f"volume {volume_id} is in {zone}, but spec.nodeAffinity {wrong}, and this API server does "
-        "not let it be changed (feature gate MutablePVNodeAffinity): set "
+        "not allow changing it (feature gate MutablePVNodeAffinity): set "
         "persistentVolumeReclaimPolicy to Retain, delete the claim and this persistentvolume, and "
         f"create both again with zone {zone} or without nodeAffinity"
     )

@@ -76,8 +76,8 @@ def _about_binding(name: str, storage_class: ClassView, cluster: ClusterView) ->
     )
     if possible:
         yield (
-            f'class "{name}" binds at once, so its volume may be made in {listed(possible)} '
-            "whatever its pods need; a class with volumeBindingMode WaitForFirstConsumer makes it "
+            f'class "{name}" binds immediately, so its volume may be created in {listed(possible)} '
+            "whatever its pods need; with volumeBindingMode WaitForFirstConsumer it is created "
             "where they run"
         )
 
@@ -86,14 +86,14 @@ def _about_topologies(name: str, storage_class: ClassView, cluster: ClusterView)
     if storage_class.zones is None:
         return
     if not storage_class.zones:
-        yield f'allowedTopologies of class "{name}" leave no zone at all; no volume can be made'
+        yield f'allowedTopologies of class "{name}" allow no zone, so no volume can be created'
         return
     inhabited = _inhabited(cluster)
     empty = class_check_rules.empty_zones(storage_class.zones, inhabited)
     if empty:
         yield (
-            f'allowedTopologies of class "{name}" name {listed(empty, "and")}, where no node is; '
-            f"is it misspelt? Nodes are in {listed(inhabited, 'and')}"
+            f'allowedTopologies of class "{name}" name {listed(empty, "and")}, where there is no '
+            f"node; is it misspelled? Nodes are in {listed(inhabited, 'and')}"
         )
 
 
@@ -108,8 +108,8 @@ def _about_source(
         yield (
             f'it is a clone of claim "{source.partition("/")[2]}", whose volume is '
             f'in {listed(volume.zones)}, but class "{name}" only allows {listed(allowed)}; '
-            "a clone lies in its source's zone: restore a snapshot instead, or have the class "
-            f'clone across zones by the annotation {CLONE_ACROSS_ZONES}: "true"'
+            "a clone is created in its source's zone: restore a snapshot instead, or let the class "
+            f'clone across zones with the annotation {CLONE_ACROSS_ZONES}: "true"'
         )
 
 

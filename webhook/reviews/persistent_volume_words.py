@@ -54,19 +54,19 @@ class Sentences:
         """Refused when strict: labels, given as key and value, name another place."""
         said = " and ".join(f"label {key} says {_quoted(value)}" for key, value in wrong)
         return (
-            f"{self._subject}: volume {self._volume} is in {zone}, but {said}; correct that or "
-            "leave it out"
+            f"{self._subject}: volume {self._volume} is in {zone}, but {said}; correct the label "
+            "or remove it"
         )
 
     def in_doubt_refused(self, why: str) -> str:
         """To be tried again, when strict."""
-        return f"{self._subject}: where volume {self._volume} is cannot be told now: {why}"
+        return f"{self._subject}: the zone of volume {self._volume} cannot be determined now: {why}"
 
     def in_doubt(self, why: str) -> str:
         """Warning: let through unchecked."""
         return cut(
-            f"{self._subject}: where volume {self._volume} is cannot be told now, so its zone was "
-            f"not checked; missing labels and node affinity are added later: {why}"
+            f"{self._subject}: the zone of volume {self._volume} cannot be determined now, so it "
+            f"was not checked; missing labels and node affinity are added later: {why}"
         )
 
     def relabelled(self, zone: str, key: str, value: str, *, removed: bool) -> str:
@@ -86,7 +86,7 @@ class Sentences:
         """Warning: the manifest no longer says what is stored, and that can never be changed."""
         return cut(
             f"{self._subject}: {{key: {key}, operator: In, values: [{zone}]}} was appended to "
-            "nodeAffinity; append it to the same terms in the manifest, or applying it again is "
+            "nodeAffinity; add it to the same terms in the manifest, or applying it again will be "
             "refused"
         )
 
@@ -99,7 +99,7 @@ class Sentences:
         outpost = shortened(outpost_arn.rpartition("/")[2])
         return cut(
             f"{self._subject}: volume {self._volume} is on Outpost {outpost}, but nodeAffinity "
-            f"does not ask for {OUTPOST_KEYS[-1]} {outpost}; leave nodeAffinity out"
+            f"does not require {OUTPOST_KEYS[-1]} {outpost}; leave nodeAffinity out"
         )
 
     def wrong_hint(self, zone: str, hint: str) -> str:

@@ -40,10 +40,8 @@ _MOST_HINTS = 8
 # Labels and values that a pod asks of its node. Nobody writes as many; each is gone through for
 # every zone of a volume, three times before a denial.
 MOST_PARTS = 1_000
-_BACKOFF = (
-    "; its controller tries again after up to 16 minutes, at once after kubectl rollout restart"
-)
-_ANEW = "create one of them anew in the other's zone from a snapshot"
+_BACKOFF = "; its controller retries within 16 minutes, or at once after kubectl rollout restart"
+_ANEW = "recreate one of them from a snapshot in the other's zone"
 _WAIT = "a class with volumeBindingMode WaitForFirstConsumer keeps a pod's new volumes together"
 
 
@@ -198,7 +196,7 @@ class Placement:
         return Objection(
             "NodeElsewhere",
             f'{self.node_field} is "{self.node_name}", a node in {self.node_zone}',
-            f"leave {self.node_field} out, or name a node in {listed(zones)}",
+            f"remove {self.node_field}, or name a node in {listed(zones)}",
             Evidence(nodes=frozenset({self.node_name})),
         )
 
@@ -285,8 +283,8 @@ def _anothers(
     if volume_id is None:
         return None
     sentence = (
-        f"{pod.title}: its inline volume {volume_id} backs a claim of another namespace; only pods "
-        "of that namespace may use it: use a claim and a volume of your own"
+        f"{pod.title}: its inline volume {volume_id} belongs to a claim in another namespace; only "
+        "pods of that namespace may use it: use a claim and a volume of your own"
     )
     evidence = Evidence(volumes=frozenset({held[volume_id]}))
     return Verdict(deny("VolumeOfAnotherNamespace", sentence, code=403), evidence)
@@ -312,8 +310,10 @@ def _too_many_parts(pod: Pod, *, strict: bool) -> Answer:
         "labels and values"
     )
     if strict:
-        return deny("TooManyParts", f"{what}, which ebs-webhook does not read; name fewer")
-    return allow("TooManyParts", warnings=[f"{what}, so they were not held against its volumes"])
+        return deny("TooManyParts", f"{what}, which is more than ebs-webhook reads; use fewer")
+    return allow(
+        "TooManyParts", warnings=[f"{what}, so they were not compared with its volumes' zones"]
+    )
 
 
 def _doubts(volumes: PodVolumes, placement: Placement, cluster: ClusterView) -> Iterator[str]:
@@ -326,7 +326,7 @@ def _doubts(volumes: PodVolumes, placement: Placement, cluster: ClusterView) -> 
         zones = placement.demand.left_of(placement.common)
         if not cluster.has_room_in(zones):
             yield (
-                f"{placement.placed[0]}, but no node in {listed(zones)} takes pods now; it stays "
+                f"{placement.placed[0]}, but no node in {listed(zones)} accepts pods now; it stays "
                 "Pending until one does"
             )
 
@@ -342,7 +342,7 @@ def _doubts_about_claim(
             if volume is not None and volume.zones == frozenset():
                 yield (
                     f"{claim.title} is bound to a persistentvolume whose nodeAffinity contradicts "
-                    "itself, so that no node can use it; have it created anew"
+                    "itself, so no node can use it; have it recreated"
                 )
             return
         known = cluster.claims.get(claim.key)
@@ -362,15 +362,15 @@ def _doubts_about_class(
     objection = placement.objection(zones)
     if objection is not None:
         yield (
-            f"{what} only gets a volume in {listed(zones)} (allowedTopologies), but "
+            f"{what} can only get a volume in {listed(zones)} (allowedTopologies), but "
             f"{objection.clause}; use a class for that zone, or it stays Pending"
         )
         return
     zones = placement.demand.left_of(zones)
     if not placement.node_name and not cluster.has_room_in(zones):
         yield (
-            f"{what} only gets a volume in {listed(zones)} here, but no node there takes pods now; "
-            "it stays Pending until one does"
+            f"{what} can only get a volume in {listed(zones)} here, but no node there accepts pods "
+            "now; it stays Pending until one does"
         )
 
 
@@ -378,8 +378,8 @@ def _doubts_about_hint(volume_id: str, hint: str, placement: Placement) -> Itera
     objection = placement.objection(frozenset({hint}))
     if objection is not None:
         yield (
-            f"its inline volume {volume_id} is in {hint} by its volumeID, but {objection.clause}; "
-            "if that is so, it can never be attached there"
+            f"its inline volume {volume_id} is in {hint} according to its volumeID, but "
+            f"{objection.clause}; if so, it can never be attached there"
         )
 
 
@@ -397,8 +397,8 @@ def explained(
         seen: the zone that EC2 has told of a volume, "" if it was not asked.
     """
     wrong = [
-        f"EC2 has that volume in {zone}: its persistentvolume is wrong to allow "
-        f"{' or '.join(sorted(view.zones))} only, and has to be created anew with the right "
+        f"EC2 has that volume in {zone}: its persistentvolume wrongly allows "
+        f"{' or '.join(sorted(view.zones))} only, and must be recreated with the right "
         "nodeAffinity"
         for view in volumes.values()
         if view is not None and view.zones

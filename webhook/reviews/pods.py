@@ -263,7 +263,8 @@ class PodReviews:
         truths = dict(zip(inline, await asyncio.gather(*asked), strict=True))
         zones = {each: truth.zone for each, truth in truths.items() if isinstance(truth, Found)}
         doubts = [
-            f"where volume {each} is cannot be told now, so its zone was not checked: {truth.why}"
+            f"the zone of volume {each} cannot be determined now, so it was not checked: "
+            f"{truth.why}"
             for each, truth in truths.items()
             if isinstance(truth, Doubt)
         ]
@@ -299,7 +300,7 @@ class PodReviews:
         """Answer a review for which the API server did not show what it takes."""
         self._metrics.live_reads.labels("failed").inc()
         _log.warning("could not read what a review needs", review=title, error=_told(error))
-        why = f"ebs-webhook could not read {title} and what it uses: {_cause(error)}"
+        why = f"ebs-webhook could not read {title} and the objects it uses: {_cause(error)}"
         if self._strict:
             return deny("Unproved", f"{why}; try again", code=503, retry_after_s=1)
         said = f", so it did not refuse this: {answer.message}" if not answer.allowed else ""
@@ -320,6 +321,6 @@ def _cause(error: Exception) -> str:
         case KubeError():
             return error.reason
         case TooManyReadsError():
-            return "they are too many objects"
+            return "too many objects"
         case _:
             return "no answer in time"

@@ -48,14 +48,14 @@ _MOST_INLINE_UNDER_WAY = 200
 
 # What users are told. EC2's own text names roles and accounts, so it goes to the log only.
 _WHY = {
-    Reason.PERMISSION_DENIED: "EC2 refuses ec2:DescribeVolumes to the webhook's IAM role",
+    Reason.PERMISSION_DENIED: "EC2 denies ec2:DescribeVolumes to the webhook's IAM role",
     Reason.CREDENTIALS_INVALID: "the webhook has no usable AWS credentials",
     Reason.UNREACHABLE: "EC2 cannot be reached",
     Reason.REPLY_LOST: "EC2 gave no usable answer",
     Reason.TIMED_OUT: "EC2 gave no answer",
-    Reason.THROTTLED: "EC2 throttles the account's calls",
+    Reason.THROTTLED: "EC2 is throttling the account's calls",
 }
-_OTHERWISE = "EC2 could not be asked; the log of the webhook tells why"
+_OTHERWISE = "EC2 could not be asked; the log of the webhook says why"
 
 V = TypeVar("V")
 _Place = Found | Doubt | StorageError | None
@@ -139,23 +139,23 @@ class ZoneLookup:
         while True:
             task = self._under_way.get(volume_id) or self._asked(volume_id, inline=inline)
             if task is None:
-                return Doubt("too many questions to EC2 are still unanswered")
+                return Doubt("too many lookups in EC2 are already in progress")
             done, _ = await asyncio.wait({task}, timeout=max(0.0, until_s - clock.now_s()))
             if not task.cancelled():
                 break
             if self._closing:
-                return Doubt("the webhook is ending")
+                return Doubt("the webhook is shutting down")
             # Whoever began it had too many. It may be asked in this caller's name.
         if not done and volume_id in self._not_seen:
             return Doubt(f"EC2 does not show {volume_id} yet; it may not exist")
         if not done and silent:
-            return Doubt("EC2 gave no answer a moment ago; it is being asked again")
+            return Doubt("EC2 did not answer a moment ago; it is being asked again")
         if not done:
             if waited_s >= _PATIENT_S:
                 self._silent_until_s = clock.now_s() + _SILENT_FOR_S
             return Doubt(
-                f"EC2 did not tell the zone of {volume_id} within {waited_s:.1f} s: "
-                "it throttles the account's calls, or cannot be reached"
+                f"EC2 did not return the zone of {volume_id} within {waited_s:.1f} s: "
+                "it is throttling the account's calls, or cannot be reached"
             )
         return task.result()
 
@@ -218,7 +218,9 @@ class ZoneLookup:
         try:
             volumes = await self._volumes.look_for(volume_ids)
         except StorageError as error:
-            _log.warning("cannot ask EC2 for zones", volumes=len(volume_ids), error=error.message)
+            _log.warning(
+                "cannot look up zones in EC2", volumes=len(volume_ids), error=error.message
+            )
             raise
         self._silent_until_s = 0.0
         return {each: _place_of(volumes.get(each)) for each in volume_ids}

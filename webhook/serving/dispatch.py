@@ -174,7 +174,7 @@ class Dispatcher:
             if share.evicted:
                 return review.unchecked(Trouble.LOAD, strict=strict)
             if not task.done():
-                log.warning("a review took too long", path=path, uid=request.uid, of_s=timeout_s)
+                log.warning("a review timed out", path=path, uid=request.uid, of_s=timeout_s)
                 return review.unchecked(Trouble.BUDGET, strict=strict)
             if task.cancelled():  # by the handler itself; this call was not cancelled
                 raise RuntimeError("the handler was cancelled")

@@ -267,7 +267,7 @@ class Front:
         """Why no API server should be sent here, for /readyz; "" when nothing speaks against it."""
         if self._listener is None or self._accepting.done():
             return "the webhook does not listen"
-        return "the webhook is ending" if self._ending else ""
+        return "the webhook is shutting down" if self._ending else ""
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Listen until told to stop, then end so that no API server notices.
@@ -349,7 +349,7 @@ class Front:
         except Exception:  # unless there is a mistake in this file, nothing comes here
             path = request.path[:_SHOWN_CHARACTERS]
             log.exception("a request could not be answered", path=path)
-            reply = Reply(500, b"the webhook failed; its log says how\n")
+            reply = Reply(500, b"the webhook failed; its log says why\n")
         finally:
             self._answering -= 1
             if self._ending and not self._answering:
@@ -412,10 +412,10 @@ class Front:
                 return await request.content.read()
         except TimeoutError:
             if patient.expired():
-                raise RefusedError(408, "the body stopped half-way") from None
+                raise RefusedError(408, "the body was not complete in time") from None
             raise
         except web.RequestPayloadError as error:
-            raise RefusedError(400, "the body is not as its headers say") from error
+            raise RefusedError(400, "the body does not match its headers") from error
 
     async def _too_large(self, request: web.BaseRequest, path: str) -> Reply:
         """Answer a review that is not read: by policy, if its beginning has the uid."""
@@ -463,10 +463,10 @@ def problem_of(callers: Callers, certificate: Mapping[str, Any] | None, authoriz
         authorization: the header.
     """
     if callers.authority and callers.names and not callers.names & _names_in(certificate or {}):
-        return "the name in your client certificate is not one that may ask here"
+        return "the name in your client certificate is not allowed here"
     wanted = f"Bearer {callers.token}".encode()
     if callers.token and not hmac.compare_digest(authorization.encode(errors="replace"), wanted):
-        return "only who has the bearer token may ask here"
+        return "a valid bearer token is required"
     return ""
 
 
@@ -495,7 +495,7 @@ def check_head(request: web.BaseRequest) -> None:
 
 
 def _crowded() -> RefusedError:
-    return RefusedError(503, "too much is held at once; try again")
+    return RefusedError(503, "the webhook is overloaded; try again")
 
 
 def _headers(reply: Reply) -> dict[str, str]:

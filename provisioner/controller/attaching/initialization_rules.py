@@ -64,19 +64,21 @@ def sentence(volume: Volume, initialization: Initialization | None) -> str:
     if initialization is not None and initialization.estimated_s is not None:
         known = f"; EC2 estimates {_span(initialization.estimated_s)} more"
     elif initialization is not None and initialization.progress_percent is not None:
-        known = f"; {initialization.progress_percent} % are there"
+        known = f"; {initialization.progress_percent} % has arrived"
     return (
-        f"volume {volume.volume_id} is attached, and its pod waits until all data of "
-        f"{made_of(volume)} has arrived, as blockAttachUntilInitialized of its class asks{known}"
+        f"volume {volume.volume_id} is attached; its pod waits until all data of "
+        f"{made_of(volume)} has arrived, as its class requires "
+        f"(blockAttachUntilInitialized){known}"
     )
 
 
 def given_up(volume: Volume) -> str:
     """What the claim's user is told when EC2 has told nothing for ``UNTOLD_S``."""
     return (
-        f"volume {volume.volume_id} is reported as attached although blockAttachUntilInitialized "
-        f"of its class asks to wait: EC2 tells nothing of its data for {_span(int(UNTOLD_S))}; "
-        f"until all of {made_of(volume)} has arrived, reads can be slow"
+        f"volume {volume.volume_id} is reported as attached before its data has arrived, although "
+        "its class requires to wait (blockAttachUntilInitialized): EC2 has reported no progress "
+        f"for {_span(int(UNTOLD_S))}; reads can be slow until all data of {made_of(volume)} has "
+        "arrived"
     )
 
 

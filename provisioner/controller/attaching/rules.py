@@ -161,7 +161,7 @@ def target_to_attach(
     if volume_id is None:
         return Refuse(
             Reason.INVALID_REQUEST,
-            f"the volume of attachment {attachment.name} is not one of driver {driver}",
+            f"the volume of attachment {attachment.name} does not belong to driver {driver}",
         )
     if not is_volume_id(volume_id):
         return _no_volume(volume_id, source.persistent_volume_name)
@@ -184,16 +184,16 @@ def _no_volume(handle: str, persistent_volume: str | None) -> Refuse:
     where = f'PersistentVolume "{persistent_volume}"' if persistent_volume else "the pod's volume"
     return Refuse(
         Reason.INVALID_REQUEST,
-        f"{where} names {handle[:100]!r}, which is no EBS volume; make it anew with the volume's "
-        "id, such as vol-0123456789abcdef0",
+        f"{where} names {handle[:100]!r}, which is not an EBS volume; recreate it with the id of a "
+        "volume, such as vol-0123456789abcdef0",
     )
 
 
 def _no_instance(node_name: str, node_id: str) -> Refuse:
     return Refuse(
         Reason.NOT_SUPPORTED,
-        f"node {node_name} is registered as {node_id[:100]!r}, which is no EC2 instance: nothing "
-        "can be attached to it (SageMaker HyperPod nodes are not covered)",
+        f"node {node_name} is registered as {node_id[:100]!r}, which is not an EC2 instance, so no "
+        "volume can be attached to it (SageMaker HyperPod nodes are not supported)",
     )
 
 
@@ -288,9 +288,9 @@ def _after_nothing(target: Target, call: Call, waited_s: float) -> AttachStep:
         return Wait(target.volume_id)
     return Wait(
         target.volume_id,
-        f"EC2 takes the attachment of volume {target.volume_id} to instance {target.instance_id} "
-        "again and again, and drops it each time; if the volume is encrypted, check that its KMS "
-        "key is enabled and allows the controller's IAM role kms:CreateGrant and kms:Decrypt",
+        f"EC2 accepts the attachment of volume {target.volume_id} to instance {target.instance_id} "
+        "and drops it each time; if the volume is encrypted, check that its KMS key is enabled "
+        "and that the key allows kms:CreateGrant and kms:Decrypt to the controller's IAM role",
     )
 
 
@@ -334,8 +334,8 @@ def strangers_use(
     who = "a pod of another namespace names it" if users else "no pod of that namespace names it"
     return Refuse(
         Reason.NOT_YOUR_VOLUME,
-        f"volume {volume_id} backs a claim, and {who} on node {node_name} (awsElasticBlockStore): "
-        "it is only attached for pods of the claim's namespace; use a claim",
+        f"volume {volume_id} backs a claim, so it is attached only for pods of the claim's "
+        f"namespace, but on node {node_name} {who} (awsElasticBlockStore); use a claim",
     )
 
 
@@ -443,8 +443,8 @@ def _by_no_call(target: Target, view: View) -> Wait | Release:
         return Release(target.volume_id)
     return Wait(
         target.volume_id,
-        f"volume {target.volume_id} is attached to {target.instance_id[:100]!r}, which is no EC2 "
-        "instance, so it can only be detached by the service that manages it (SageMaker HyperPod); "
+        f"volume {target.volume_id} is attached to {target.instance_id[:100]!r}, which is not an "
+        "EC2 instance, so only the service that manages it (SageMaker HyperPod) can detach it; "
         "detach it there",
     )
 

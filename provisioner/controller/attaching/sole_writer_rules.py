@@ -90,9 +90,10 @@ def _no_reader(target: Target) -> Refuse:
     return Refuse(
         Reason.INVALID_REQUEST,
         f"volume {target.volume_id} has Multi-Attach, and its PersistentVolume has a file system "
-        f"and access mode {READERS_MODE} (first): other nodes may write to it meanwhile, and what "
-        "is read then is damaged; use a PersistentVolume with ReadWriteOnce, a pod of which may "
-        "still mount it with readOnly: true, or a volume without Multi-Attach",
+        f"and {READERS_MODE} as its first access mode: other nodes may write to the volume at the "
+        "same time, and reads would return corrupt data; use a PersistentVolume with "
+        "ReadWriteOnce (a pod can still mount it with readOnly: true), or a volume without "
+        "Multi-Attach",
     )
 
 
@@ -109,8 +110,8 @@ def _refusal(target: Target, others: Iterable[str]) -> Refuse:
     return Refuse(
         Reason.VOLUME_IN_USE,
         f"volume {target.volume_id} is attached, or being attached, to instance "
-        f"{', '.join(sorted(others))}, so instance {target.instance_id} does not get it as well: "
-        "EC2 would allow that (Multi-Attach), but a file system that two nodes write to is "
-        "destroyed; delete the pods that use it there, or use a PersistentVolume with volumeMode "
+        f"{', '.join(sorted(others))}, so it is not attached to instance {target.instance_id} as "
+        "well: EC2 would allow that (Multi-Attach), but two nodes that write to one file system "
+        "destroy it; delete the pods that use it there, or use a PersistentVolume with volumeMode "
         "Block",
     )

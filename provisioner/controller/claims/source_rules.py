@@ -5,8 +5,8 @@ Every rule of external-provisioner 6.3 (pkg/controller/controller.go ``getSnapsh
 that the class names, we compare with the driver, so that classes of the in-tree plugin can restore
 and clone as well.
 
-Nothing here is repeated by the clock: only a change of an object helps, and that has the claim
-looked at again.
+None of these refusals is retried on a timer: only a change of an object helps, and that wakes the
+claim.
 """
 
 from collections.abc import Collection, Iterable
@@ -51,7 +51,7 @@ def of_snapshot(
     if snapshot is None:
         return _no_snapshot(what, is_served=is_served)
     if snapshot.deleting and SOURCE_FINALIZER not in snapshot.finalizers:
-        return _refuse(f"{what} is being deleted; nothing is restored from it any more")
+        return _refuse(f"{what} is being deleted and cannot be restored any more")
     if not snapshot.content_name:
         return _not_yet(snapshot, what, "is not bound to a VolumeSnapshotContent yet")
     if content is None:
@@ -84,17 +84,17 @@ def of_claim(
         persistent_volume: what it is bound to; None only when the API server has none.
         driver: ours.
     """
-    what = f"claim {_name_of(claim)!r}"
+    what = f"source claim {_name_of(claim)!r}"
     if source is None:
-        return _refuse(f"{what}, which is to be cloned, does not exist", Reason.OBJECT_NOT_FOUND)
+        return _refuse(f"{what} does not exist", Reason.OBJECT_NOT_FOUND)
     if source.uid == claim.uid:
-        return _refuse("the claim names itself as what is to be cloned")
+        return _refuse("the claim names itself as its data source")
     if source.deleting and CLAIM_FINALIZER not in source.finalizers:
-        return _refuse(f"{what} is being deleted; nothing is cloned from it any more")
+        return _refuse(f"{what} is being deleted and cannot be cloned any more")
     if not source.spec.volume_name or source.status is None or source.status.phase != _BOUND:
-        return _wait(f"{what}, which is to be cloned, is not bound yet; it is waited for")
+        return _wait(f"{what} is not bound yet; waiting for it")
     if source.spec.storage_class_name is None and BETA_STORAGE_CLASS not in source.annotations:
-        return _refuse(f"{what}, which is to be cloned, names no StorageClass, so it cannot be")
+        return _refuse(f"{what} has no StorageClass, so it cannot be cloned")
     if persistent_volume is None:
         name = source.spec.volume_name
         return _refuse(f"persistentvolume {name} of {what} does not exist", Reason.OBJECT_NOT_FOUND)
@@ -114,8 +114,8 @@ def _no_snapshot(what: str, *, is_served: bool) -> Refuse:
     if is_served:
         return _refuse(f"{what} does not exist", Reason.OBJECT_NOT_FOUND)
     return _refuse(
-        f"the cluster has no VolumeSnapshots, so {what} cannot be restored; install the CRDs of "
-        "external-snapshotter and its snapshot-controller",
+        f"the cluster does not serve VolumeSnapshots, so {what} cannot be restored; install the "
+        "CRDs of external-snapshotter and its snapshot-controller",
         Reason.NOT_SUPPORTED,
     )
 
@@ -124,7 +124,7 @@ def _not_yet(snapshot: VolumeSnapshot, what: str, why: str) -> Refuse:
     error = snapshot.status.error if snapshot.status is not None else None
     if error is not None and error.message:
         return _refuse(f"{what} {why}: {error.message}")
-    return _wait(f"{what} {why}; it is waited for")
+    return _wait(f"{what} {why}; waiting for it")
 
 
 def _wrong_content(
@@ -134,11 +134,11 @@ def _wrong_content(
     if not content.belongs_to(snapshot):
         owner = content.spec.volume_snapshot_ref
         of = f"VolumeSnapshot {owner.namespace}/{owner.name} (uid {owner.uid or 'none'})"
-        return _refuse(f"{what} names {bound}, which belongs to {of}, not to it")
+        return _refuse(f"{what} refers to {bound}, which belongs to {of}")
     if content.spec.driver != driver:
         return _refuse(
-            f"{what} is one of driver {content.spec.driver!r}, and the class is one of {driver}; "
-            "use a class of that driver"
+            f"{what} is of driver {content.spec.driver!r}, but the class is of driver {driver}; "
+            "use a class of the snapshot's driver"
         )
     if content.deleting and SOURCE_FINALIZER not in snapshot.finalizers:
         return _refuse(f"{bound} of {what} is being deleted")
@@ -153,10 +153,10 @@ def _no_handle(what: str, content: VolumeSnapshotContent) -> Refuse | None:
     if handle:
         return _refuse(
             f"VolumeSnapshotContent {content.name!r} of {what} names {handle!r}, which "
-            "is no snapshot of EBS"
+            "is not an EBS snapshot"
         )
     return _wait(
-        f"VolumeSnapshotContent {content.name!r} of {what} names no snapshot yet; it is waited for"
+        f"VolumeSnapshotContent {content.name!r} of {what} names no snapshot yet; waiting for it"
     )
 
 
@@ -168,15 +168,13 @@ def _wrong_volume(
     if not volume_id:
         csi = persistent_volume.spec.csi
         whose = f"of driver {csi.driver!r}" if csi is not None else "of no CSI driver"
-        return _refuse(
-            f"{of} is one {whose}, and the class is one of {driver}: it cannot be cloned"
-        )
+        return _refuse(f"{of} is {whose}, but the class is of driver {driver}: it cannot be cloned")
     if not is_volume_id(volume_id):
-        return _refuse(f"{of} names {volume_id!r}, which is no EBS volume")
+        return _refuse(f"{of} names {volume_id!r}, which is not an EBS volume")
     holder, meta = persistent_volume.spec.claim_ref, source.metadata
     held_by = (holder.uid, holder.namespace, holder.name) if holder is not None else None
     if held_by != (meta.uid, meta.namespace, meta.name):
-        return _refuse(f"{of} is bound to another claim, not to it")
+        return _refuse(f"{of} is bound to another claim")
     if persistent_volume.phase != _BOUND:
         phase = persistent_volume.phase or "without a phase"
         return _refuse(f"{of} is {phase}, not {_BOUND}")
@@ -188,12 +186,12 @@ def _too_small(claim: Claim, least: str, what: str) -> Refuse | None:
     try:
         is_smaller = parse_bytes(asked) < parse_bytes(least or "0")
     except ValueError as error:
-        return _refuse(f"the size of the claim or of {what} cannot be read: {error}")
+        return _refuse(f"cannot read the size of the claim or of {what}: {error}")
     if not is_smaller:
         return None
     return _refuse(
-        f"the claim asks for {asked}, and {what} needs {least}: a copy cannot be smaller than what "
-        "it is made from; make the claim again with a larger request"
+        f"the claim requests {asked}, but {what} needs at least {least}: a copy cannot be smaller "
+        "than its source; recreate the claim with a larger request"
     )
 
 
@@ -207,8 +205,8 @@ def _other_mode_of_snapshot(claim: Claim, content: VolumeSnapshotContent) -> Ref
     if not mode or is_allowed or (mode == "Block") == claim.is_block:
         return None
     return _refuse(
-        f"the claim asks for volumeMode {_mode(claim)}, and VolumeSnapshot {_name_of(claim)!r} was "
-        f"taken of one of {mode}; an administrator can allow it by the annotation "
+        f"the claim requests volumeMode {_mode(claim)}, but VolumeSnapshot {_name_of(claim)!r} was "
+        f"taken of a volume with {mode}; an administrator can allow this with the annotation "
         f'{ALLOW_VOLUME_MODE_CHANGE}: "true" on VolumeSnapshotContent {content.name!r}'
     )
 
@@ -217,7 +215,7 @@ def _other_mode_of_claim(claim: Claim, source: Claim, what: str) -> Refuse | Non
     if claim.is_block == source.is_block:
         return None
     return _refuse(
-        f"the claim asks for volumeMode {_mode(claim)}, and {what} has {_mode(source)}: a clone "
+        f"the claim requests volumeMode {_mode(claim)}, but {what} has {_mode(source)}: a clone "
         "has the mode of its source; take a snapshot and have an administrator allow the change"
     )
 
@@ -246,8 +244,8 @@ def is_needed(key: str, naming: Iterable[Claim], in_flight: Collection[str]) -> 
     """Whether the source of this key is still needed, so that its finalizer stays.
 
     The sidecars hold a source for as long as a pending claim names it. We take the finalizer off a
-    cloned claim once nobody needs it, and not only when that claim is deleted, so that none is left
-    behind where nobody would take it off.
+    cloned claim as soon as it is not needed, and not only when that claim is deleted, so that none
+    is left behind.
     Source: external-provisioner 6.3 pkg/controller/clone_controller.go and
     snapshot_finalizer_controller.go.
 

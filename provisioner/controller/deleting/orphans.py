@@ -52,8 +52,8 @@ class OrphanSweep:
             return
         if not self._settings.cluster_id:
             log.warning(
-                "there is no sweep for orphans: without --cluster-id this cluster's volumes cannot "
-                "be told from others"
+                "the sweep for orphans is off: without --cluster-id, the volumes of this cluster "
+                "cannot be distinguished from others"
             )
             return
         await self._unclaimed.settled()
@@ -142,9 +142,13 @@ class OrphanSweep:
         try:
             await self._carry_out(volume, decision)
         except StorageError as error:  # one odd volume must not keep the others
-            log.warning("cannot end an orphan yet", error=error.message, **_facts(volume))
+            log.warning(
+                "cannot handle an orphaned volume yet",
+                error=error.message,
+                **_facts(volume),
+            )
         except Exception:
-            log.exception("an orphan cannot be ended", **_facts(volume))
+            log.exception("handling an orphaned volume failed", **_facts(volume))
 
     async def _carry_out(self, volume: Volume, decision: rules.Decision) -> None:
         removes = self._settings.orphan_sweep is Sweep.DELETE
@@ -172,7 +176,7 @@ class OrphanSweep:
         if not was_there:  # its persistent volume's own flow was faster
             return
         self._metrics.orphans.labels("deleted").inc()
-        log.warning("deleted a volume that nothing knew", **_facts(volume))
+        log.warning("deleted an orphaned volume", **_facts(volume))
 
     async def _keep(self, volume: Volume) -> None:
         body = rules.retained(volume, driver=self._settings.driver)
@@ -184,7 +188,7 @@ class OrphanSweep:
             return  # somebody was faster; the next sweep sees what it is
         self._unclaimed.remove(volume.volume_id)
         self._metrics.orphans.labels("retained").inc()
-        log.warning("put a volume that nothing knew under a persistent volume", **_facts(volume))
+        log.warning("created a PersistentVolume for an orphaned volume", **_facts(volume))
 
     def _report(self, volume: Volume) -> None:
         if volume.volume_id in self._reported:
@@ -192,8 +196,8 @@ class OrphanSweep:
         self._reported.add(volume.volume_id)
         self._metrics.orphans.labels("reported").inc()
         log.warning(
-            "a volume of this cluster is named by no persistent volume; it is left alone, delete "
-            "it in EC2 if it is not needed",
+            "no PersistentVolume names a volume of this cluster, but it may hold data, so it is "
+            "kept; delete it in EC2 if it is not needed",
             **_facts(volume),
         )
 

@@ -115,8 +115,8 @@ def _refusal(
         return Defer(
             Reason.VOLUME_IN_USE,
             f"the volume of persistentvolume {persistent_volume.name} is kept, because "
-            f"persistentvolume {min(namesakes)} names it too; delete that one, or set the reclaim "
-            "policy of this one to Retain",
+            f"persistentvolume {min(namesakes)} names it too; delete {min(namesakes)}, or set the "
+            f"reclaim policy of {persistent_volume.name} to Retain",
         )
     return None
 
@@ -142,9 +142,9 @@ def _finalizers(persistent_volume: PersistentVolume, held: tuple[str, ...]) -> D
         # Only what a claim has released is deleted, and this one never will be.
         return Defer(
             Reason.INVALID_REQUEST,
-            f"persistentvolume {persistent_volume.name} is {persistent_volume.phase}, so no claim "
-            "has released its volume, which is therefore kept; set its reclaim policy to Retain "
-            "to let the object go, and delete the volume in EC2 if it is not needed",
+            f"persistentvolume {persistent_volume.name} is {persistent_volume.phase}: the volume "
+            "is kept, because no claim has released it; set the reclaim policy to Retain to "
+            "release the object, and delete the volume in EC2 if it is not needed",
         )
     wanted = persistent_volume.reclaim_policy == "Delete" and persistent_volume.phase == "Bound"
     if wanted and not has and not persistent_volume.deleting:

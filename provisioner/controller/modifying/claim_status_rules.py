@@ -1,7 +1,7 @@
 """What is written to the status of a claim whose volume grows or changes: one patch for both.
 
 Strategic merge patches: conditions are merged by their type, so that those of kubelet and of others
-stay. Nothing is written that is there already: every write is another event for everybody.
+stay. Nothing is written twice: every write is an event for all who watch claims.
 Source: external-resizer 2.0 pkg/util and pkg/controller (Kubernetes 1.36).
 """
 
@@ -56,7 +56,7 @@ class StatusEdit:
         self._set(RESIZING, message=message)
 
     def cannot_grow(self, target: str, message: str, *, for_good: bool) -> None:
-        """EC2 has refused the size; ``for_good``: only another wish helps."""
+        """EC2 has refused the size; ``for_good``: only another request helps."""
         status = (
             ResizeStatus.CONTROLLER_INFEASIBLE if for_good else ResizeStatus.CONTROLLER_IN_PROGRESS
         )
@@ -91,7 +91,7 @@ class StatusEdit:
         self._modify(name, ModifyStatus.PENDING)
 
     def cannot_change(self, name: str, reason: str, message: str, *, for_good: bool) -> None:
-        """EC2 has refused the class; ``for_good``: only another wish helps."""
+        """EC2 has refused the class; ``for_good``: only another request helps."""
         self._modify(name, ModifyStatus.INFEASIBLE if for_good else ModifyStatus.IN_PROGRESS)
         if for_good:
             self._set(MODIFYING, message=f'Modifying volume to "{name}" failed. Waiting for retry.')
@@ -104,7 +104,7 @@ class StatusEdit:
             self.status["currentVolumeAttributesClassName"] = name
 
     def cancelled(self) -> None:
-        """A change that was never begun is wanted no more."""
+        """A change that was never sent is no longer requested."""
         self._settle()
 
     def _settle(self) -> None:

@@ -1,8 +1,8 @@
 """Decide to which VolumeAttributesClass a claim's volume is to be brought.
 
 Source: external-resizer 2.0 pkg/modifycontroller (Kubernetes 1.36 VolumeAttributesClass, GA since
-1.34). ``status.modifyVolumeStatus`` names the class that was begun; as long as a ModifyVolume for
-it may have been sent, it is not left for another one.
+1.34). ``status.modifyVolumeStatus`` names the class that was started. It is not given up for
+another one while a ModifyVolume for it may have been sent.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class ModifyStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """A change that was never begun is wanted no more."""
+    """A change that was never sent is no longer requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The class can never be had; ``message`` is one sentence."""
+    """No volume can get this class; ``message`` is one sentence."""
 
     name: str
     message: str
@@ -65,9 +65,9 @@ class Change:
 
 
 def target_of(claim: Claim, *, is_free: bool) -> Settled | Cancel | Target:
-    """Say which class is wanted, or under way.
+    """Say which class the volume is to get: the requested one, or one that is in flight.
 
-    ``is_free``: surely nothing is under way for the class that the status names.
+    ``is_free``: nothing is in flight for the class that the status names.
     """
     status, wanted = claim.modify_status, claim.attributes_class_name
     if status is None:
@@ -110,10 +110,10 @@ def read(
 
 
 def annotated(claim: Claim, done: Mapping[str, str], *, driver: str) -> Settled | Broken | Change:
-    """What the annotations of volume-modifier-for-k8s ask for and the volume was not given yet.
+    """What the annotations of volume-modifier-for-k8s ask for and the volume does not have yet.
 
-    ``done``: annotations of the persistent volume, where what was carried out is noted. A class
-    counts more: of a claim that names one, annotations say nothing.
+    ``done``: annotations of the persistent volume, where what was done is noted. They count
+    only for a claim that names no class.
     """
     asked = class_parameters.legacy(claim.annotations, driver)
     if not asked or claim.attributes_class_name or claim.modify_status is not None:

@@ -12,8 +12,7 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from provisioner import clock
-from provisioner.controller.modifying import class_rules as attribute_rules
-from provisioner.controller.modifying import growth_rules
+from provisioner.controller.modifying import class_rules, growth_rules
 from provisioner.controller.modifying.record import ModifyRecord
 from provisioner.controller.modifying.rules import Part, Requested
 from provisioner.controller.modifying.state import ClaimState, NodePauses, Observer, Pass
@@ -36,7 +35,7 @@ _CONFLICT = Backoff(0.2, 5.0)
 _SOON = Later(1.0)
 _MOST_STEPS = 12
 _ATTRIBUTES = frozenset({Part.ATTRIBUTES})
-_BadClass = attribute_rules.Missing | attribute_rules.Broken
+_BadClass = class_rules.Missing | class_rules.Broken
 
 log = structlog.get_logger(__name__)
 
@@ -46,8 +45,8 @@ class _Request:
     """What a claim requests.
 
     Attributes:
-        requested: of that, what can be had.
-        bad_class: why its class, or its annotations, cannot.
+        requested: of that, what is possible.
+        bad_class: why its class, or its annotations, are not.
         superseded: as of ``Pass``.
     """
 
@@ -122,7 +121,7 @@ class Modifier:
             if persistent_volume is None:
                 return _SOON
             request = await self._request(claim, persistent_volume, state)
-            if isinstance(request, attribute_rules.Cancel):
+            if isinstance(request, class_rules.Cancel):
                 await self._record.cancel(claim)
                 return CHANGED
             if request.bad_class is not None:
@@ -147,19 +146,19 @@ class Modifier:
 
     async def _request(
         self, claim: Claim, persistent_volume: PersistentVolume, state: ClaimState
-    ) -> _Request | attribute_rules.Cancel:
+    ) -> _Request | class_rules.Cancel:
         grow = growth_rules.decide(claim, persistent_volume, is_free=state.is_free(Part.SIZE))
-        target = attribute_rules.target_of(claim, is_free=state.is_free(Part.ATTRIBUTES))
+        target = class_rules.target_of(claim, is_free=state.is_free(Part.ATTRIBUTES))
         superseded = (grow, target) != (
             growth_rules.decide(claim, persistent_volume, is_free=True),
-            attribute_rules.target_of(claim, is_free=True),
+            class_rules.target_of(claim, is_free=True),
         )
-        if isinstance(target, attribute_rules.Cancel):
+        if isinstance(target, class_rules.Cancel):
             return target
         change = await self._change(claim, persistent_volume, target)
         requested = Requested(
             grow if isinstance(grow, growth_rules.Grow) else None,
-            change if isinstance(change, attribute_rules.Change) else None,
+            change if isinstance(change, class_rules.Change) else None,
         )
         state.note_request(requested)
         bad_class = change if isinstance(change, _BadClass) else None
@@ -169,10 +168,10 @@ class Modifier:
         self,
         claim: Claim,
         persistent_volume: PersistentVolume,
-        target: Settled | attribute_rules.Target,
-    ) -> Settled | attribute_rules.Change | _BadClass:
-        if isinstance(target, attribute_rules.Target):
-            return attribute_rules.read(
+        target: Settled | class_rules.Target,
+    ) -> Settled | class_rules.Change | _BadClass:
+        if isinstance(target, class_rules.Target):
+            return class_rules.read(
                 target.name,
                 await self._caches.attributes_class(target.name),
                 driver=self._driver,
@@ -180,13 +179,13 @@ class Modifier:
             )
         if not self._reads_annotations:
             return target
-        return attribute_rules.annotated(claim, persistent_volume.annotations, driver=self._driver)
+        return class_rules.annotated(claim, persistent_volume.annotations, driver=self._driver)
 
     async def _report_bad_class(
         self, claim: Claim, bad_class: _BadClass, state: ClaimState
     ) -> None:
-        """What is wrong with the class; a size that is requested goes on without it."""
-        if isinstance(bad_class, attribute_rules.Missing):
+        """Say what is wrong with the class; a requested size is not held up."""
+        if isinstance(bad_class, class_rules.Missing):
             await self._record.class_missing(claim, bad_class.name)
             return
         state.clear_in_flight(_ATTRIBUTES)
@@ -274,7 +273,7 @@ def _held(persistent_volume: PersistentVolume) -> tuple[object, ...]:
 
 
 def _spec(claim: Claim, driver: str) -> tuple[object, ...]:
-    legacy = attribute_rules.annotated(claim, {}, driver=driver)
+    legacy = class_rules.annotated(claim, {}, driver=driver)
     return claim.requested_storage, claim.attributes_class_name, legacy
 
 

@@ -1,8 +1,8 @@
-"""Decide which size a claim's volume is to have: the wish, or one that is under way already.
+"""Decide which size a claim's volume is to have: the requested one, or one that is in flight.
 
 Source: external-resizer 2.0 pkg/controller ``expandAndRecover`` (Kubernetes 1.36
 RecoverVolumeExpansionFailure, GA since 1.34). ``status.allocatedResources`` is the size that was
-begun; as long as a ModifyVolume for it may have been sent, it is not left for another one.
+started. It is not given up for another one while a ModifyVolume for it may have been sent.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.volume import GIB
 
-# On a claim: its in-tree volume is ours to grow, says the volume controller.
+# On a claim, by the volume controller: this resizer is to grow its in-tree volume.
 RESIZER = "volume.kubernetes.io/storage-resizer"
 # On a persistent volume: what the claim had before, until its file system has grown too.
 PRE_RESIZE_CAPACITY = "volume.alpha.kubernetes.io/pre-resize-capacity"
@@ -45,8 +45,8 @@ class Grow:
 def is_ours(claim: Claim, persistent_volume: PersistentVolume, *, driver: str) -> bool:
     """Whether we grow and change the volume of a claim that is bound to this object.
 
-    An in-tree one is ours to grow once the volume controller says so. It can have no class, and
-    somebody has to tell that to whoever asks for one.
+    An in-tree one is, once the volume controller says so; or if the claim names a class, which such
+    a volume cannot have: somebody has to say that.
     """
     if not is_held_by(persistent_volume, claim):
         return False
@@ -77,10 +77,10 @@ def decide(claim: Claim, persistent_volume: PersistentVolume, *, is_free: bool) 
     Args:
         claim: bound to it.
         persistent_volume: names the volume.
-        is_free: surely nothing is under way for the size that the status names.
+        is_free: nothing is in flight for the size that the status names.
 
     Raises:
-        ValueError: a quantity that nobody can read; the API server lets none through.
+        ValueError: a quantity that cannot be parsed; the API server admits none.
     """
     request, capacity = claim.requested_storage, claim.capacity
     if not request or not capacity or parse_bytes(request) <= parse_bytes(capacity):
@@ -92,7 +92,7 @@ def decide(claim: Claim, persistent_volume: PersistentVolume, *, is_free: bool) 
         if status in _OF_KUBELET:
             return SETTLED if has >= parse_bytes(begun) else _to(begun)
         return _to(begun if is_begun or status == ResizeStatus.NODE_INFEASIBLE else request)
-    # The volume is large enough: it is written down, or the file system's turn.
+    # The volume is large enough: that is to be recorded, or the file system is next.
     if status in _OF_KUBELET:
         return SETTLED
     if is_begun or status == ResizeStatus.NODE_INFEASIBLE:

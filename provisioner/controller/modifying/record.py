@@ -1,8 +1,8 @@
-"""What is written down about growing and changing: on the persistent volume, the claim, in events.
+"""What is recorded about growing and changing: on the persistent volume, the claim, in events.
 
-The persistent volume first, then the claim: kubelet and the volume controller read both, and a
-crash in between is found by whoever looks next. Events are those of the stock resizer, so that
-alerts on them go on working.
+The persistent volume is written first, then the claim: kubelet and the volume controller read both,
+and the next pass finds a crash in between. Events are those of the stock resizer, so that alerts on
+them keep working.
 Source: external-resizer 2.0 pkg/controller and pkg/modifycontroller.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from provisioner.controller.modifying import class_rules as attribute_rules
+from provisioner.controller.modifying import class_rules
 from provisioner.controller.modifying.claim_status_rules import StatusEdit
 from provisioner.controller.modifying.growth_rules import PRE_RESIZE_CAPACITY
 from provisioner.controller.modifying.rules import Part, Requested
@@ -62,7 +62,7 @@ class ModifyRecord:
         return True
 
     async def begin(self, claim: Claim, requested: Requested, message: str = "") -> None:
-        """Write down what is about to be sent, or waits; a crash then finds the same targets."""
+        """Record what is about to be sent, or waits; after a crash the targets are the same."""
         grow, name = requested.grow, requested.class_name
         old_size, old_modify = claim.allocated_storage, claim.modify_status
         edits: list[_Edit] = []
@@ -86,7 +86,7 @@ class ModifyRecord:
         requested: Requested,
         size_gib: int,
     ) -> None:
-        """Write down what the volume has of what is requested; ``size_gib`` is its size."""
+        """Record what the volume has of the request; ``size_gib`` is its size."""
         grow, name = requested.grow, requested.class_name
         await self._finish_persistent_volume(claim, persistent_volume, requested, size_gib)
         edits: list[_Edit] = []
@@ -153,8 +153,8 @@ class ModifyRecord:
         if await self._write(claim, lambda edit: edit.class_missing(name)):
             self.event(claim, "VolumeModifyFailed", f'VAC "{name}" does not exist.', warning=True)
 
-    async def class_broken(self, claim: Claim, broken: attribute_rules.Broken) -> bool:
-        """Its class can never be had; whether that was news."""
+    async def class_broken(self, claim: Claim, broken: class_rules.Broken) -> bool:
+        """No volume can get its class; whether that was news."""
         name = broken.name
         if not name:
             return True
@@ -169,7 +169,7 @@ class ModifyRecord:
         self.event(claim, "VolumeModifyCanceled", "Cancelled modify.")
 
     async def tidy(self, claim: Claim, persistent_volume: PersistentVolume) -> None:
-        """The file system has grown too: what the claim had before is of no use any more."""
+        """The file system has grown too: the capacity from before is not needed any more."""
         if PRE_RESIZE_CAPACITY not in persistent_volume.annotations or not claim.capacity:
             return
         if parse_bytes(claim.capacity) >= parse_bytes(persistent_volume.capacity or "0"):
@@ -183,7 +183,7 @@ class ModifyRecord:
         *,
         guarded: bool = False,
     ) -> None:
-        """Change a persistent volume; ``guarded``: only while it is as it was seen."""
+        """Change a persistent volume; ``guarded``: only if it has not changed since it was read."""
         meta = persistent_volume.metadata
         metadata: dict[str, Any] = {"uid": meta.uid}
         if guarded:
@@ -205,7 +205,7 @@ class ModifyRecord:
             self.event(claim, "VolumeModifyFailed", text, warning=True)
 
     def report_waiting(self, claim: Claim, parts: frozenset[Part], text: str) -> None:
-        """A Normal event: it takes its time."""
+        """A Normal event: it takes time."""
         self.event(claim, "Resizing" if Part.SIZE in parts else "VolumeModify", text)
 
     def event(self, claim: Claim, reason: str, text: str, *, warning: bool = False) -> None:

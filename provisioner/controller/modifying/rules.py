@@ -106,7 +106,7 @@ class Answers:
     Attributes:
         refused_together: why both parts were refused; each goes alone since.
         iops_ceiling: the most IOPS that EC2 gives in the region.
-        tags_refused: why the tags that tell how IOPS follow the size could not be written.
+        tags_refused: why the tags that say how IOPS follow the size could not be written.
     """
 
     refused_together: StorageError | None = None
@@ -150,7 +150,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """What was sent may have been carried out: look again, for so many seconds; send nothing."""
+    """What was sent may have been carried out: for so many seconds, look and send nothing."""
 
     for_s: float
 
@@ -194,8 +194,8 @@ class Impossible:
 class Tag:
     """Tags to be written and keys to be removed; EC2 counts neither as a modification.
 
-    The volume has the shape that the class asks for: of a class that EC2 refuses nothing is left.
-    ``is_optional``: they tell only how IOPS follow the size later.
+    The volume already has the shape of its class, so a class that EC2 refuses leaves no tags.
+    ``is_optional``: they only say how IOPS follow the size later.
     """
 
     add: Mapping[str, str]
@@ -273,7 +273,7 @@ def settled(volume: Volume, latest: Modification | None) -> Shape:
 
 
 def _running(view: View, volume: Volume, latest: Modification) -> Await:
-    """Wait for it, whoever has started it; say so if it is not what is requested."""
+    """Wait for it, even if somebody else has started it; say so if it was not requested."""
     parts = _to_send(view)
     target = _target(view, volume, shape_of(volume), parts)
     is_requested = not parts or agrees(latest.target, target)
@@ -342,7 +342,7 @@ def _fault(view: View, volume: Volume, has: Shape, parts: frozenset[Part]) -> Im
 
 
 def _tags(view: View, asks: Attributes, volume: Volume) -> Tag | None:
-    """What is to be written; what is optional alone, for the policy may refuse it."""
+    """What is to be written; optional tags separately, because a policy may refuse them."""
     add = _lacking(view.tags, volume)
     remove = tuple(key for key in asks.deleted_tags if key in volume.tags)
     if add or remove:
@@ -363,7 +363,7 @@ def _sending(
     latest = view.latest
     request = difference(volume.volume_id, has, target)
     if request is None:
-        return Await()  # what was fulfilled was found before
+        return Await()  # what the volume has already was found before
     if latest is not None and latest.state is ModificationState.OPTIMIZING:
         return Await(
             "the previous modification of the volume is still optimizing; EC2 accepts the next one "

@@ -1,4 +1,4 @@
-"""Decide the shape that a volume is to have, and what EC2 is told to bring it there.
+"""Decide the shape that a volume is to have, and the request that brings it there.
 
 Source: EC2 API ModifyVolume, also for what a change of type leaves, and EBS user guide "Modify a
 volume" (read 2026-11-21); aws-ebs-csi-driver v1.64 pkg/cloud/cloud.go ``ResizeOrModifyDisk`` for
@@ -46,7 +46,7 @@ def target_shape(
 
     Args:
         has: what the volume is.
-        has_tags: of the volume; they tell whether its IOPS follow its size.
+        has_tags: of the volume; they say whether its IOPS follow its size.
         size_gib: the size that is requested, None for whatever it has.
         attributes: what its class asks for, None for nothing.
         ceiling: the most IOPS that EC2 gives the type in the region, None if that is not known.
@@ -63,7 +63,7 @@ def target_shape(
     iops = fitted.given if fitted is not None else asked
     throughput = asks.throughput_mibps
     if iops is None and _leaves_gp2(has, volume_type):
-        # EC2 keeps what gp2 had only if neither is given, says one page; another says 3,000.
+        # One page says that EC2 keeps what gp2 had only if neither is given; another says 3,000.
         least = VOLUME_TYPES[DEFAULT_TYPE].iops_default
         if (had := has.iops or 0) > least:
             iops, throughput = had, throughput or _GP2_THROUGHPUT_MIBPS
@@ -92,8 +92,8 @@ def _following(asks: Attributes, has_tags: Mapping[str, str], size_gib: int) -> 
 def _raised(has: Shape, size_gib: int, asked: int | None, ceiling: int | None) -> Fitted | None:
     """More IOPS because of a larger size; None if that gives none, or EC2 would refuse them.
 
-    Tags outlive what they were written for: the volume may be of another type by now, and have
-    IOPS of a later class.
+    Tags stay longer than what they were written for: the volume may have another type by now, and
+    the IOPS of a later class.
     """
     limits = VOLUME_TYPES.get(has.volume_type)
     if not asked or limits is None or limits.iops is None:
@@ -106,7 +106,7 @@ def _raised(has: Shape, size_gib: int, asked: int | None, ceiling: int | None) -
 
 
 def fault_of(target: TargetShape, has: Shape) -> str | None:
-    """What no volume can be, in one sentence; None if it can. EC2 knows more than this."""
+    """Why no volume can have this shape, in one sentence; None if EC2 has to be asked."""
     if target.volume_type not in VOLUME_TYPES:
         return None
     stays = target.volume_type == has.volume_type
@@ -122,12 +122,12 @@ def fault_of(target: TargetShape, has: Shape) -> str | None:
 
 
 def agrees(has: Shape, target: TargetShape) -> bool:
-    """Whether a volume of this shape leaves nothing to be done."""
+    """Whether a volume of this shape needs no change."""
     return difference("", has, target) is None
 
 
 def difference(volume_id: str, has: Shape, target: TargetShape) -> ModifyRequest | None:
-    """What EC2 has to be told; None when it agrees: a call that changes nothing counts too."""
+    """The request to EC2; None if nothing changes, because EC2 counts that call too."""
     changes_type = target.volume_type != has.volume_type
 
     def changed(asked: int | None, present: int | None) -> int | None:

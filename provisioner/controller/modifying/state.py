@@ -44,12 +44,12 @@ from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume
 
 FRESH_S = 30.0
-# So long another edit of the claim is waited for: both then cost one modification.
+# How long another edit of the claim is waited for: both then cost one modification.
 GATHER_S = 1.0
 # While the watcher looks at the modification, a volume need not be read as often.
 _FRESH_WATCHED_S = 300.0
 _NOT_BEFORE_S = 1.0
-# No shorter, or what is left by a hair of rounding is waited for in circles.
+# No shorter: rounding could leave a tiny wait again and again.
 _LEAST_S = 0.1
 _NODE_PAUSE = Backoff(5.0, 1800.0, factor=4.0)
 
@@ -106,9 +106,9 @@ class ClaimState:
         requested_at_s: when something was first requested.
         parts: the state of each part.
         reported: what was last said of each part.
-        gather_until_s: so long another edit is waited for.
+        gather_until_s: until when another edit is waited for.
         answers: what EC2 has said of just these targets.
-        inherited_until_s: so long a process before us may turn out to have sent what is in flight.
+        inherited_until_s: so long EC2 may hide what an earlier process has sent.
         observed: None: not yet, or it is out of date.
         limit: EC2 takes no modification, as it has said.
         waits_for_limit: the last pass found nothing else to wait for.
@@ -133,9 +133,9 @@ class ClaimState:
 
     @classmethod
     def of(cls, claim: Claim) -> "ClaimState":
-        """What can be told at the first pass, which may be that of a new process.
+        """What is known at the first pass, which may be that of a new process.
 
-        What the status names may be in flight: the process before us may have sent it.
+        What the status names may be in flight: an earlier process may have sent it.
         """
         state, modify = cls(clock.now_s()), claim.modify_status
         is_growing = claim.resize_status == ResizeStatus.CONTROLLER_IN_PROGRESS
@@ -147,7 +147,7 @@ class ClaimState:
         return state
 
     def is_free(self, part: Part) -> bool:
-        """Whether surely nothing is in flight for what the claim's status names."""
+        """Whether nothing is in flight for what the claim's status names."""
         return not self.parts[part].in_flight
 
     @property
@@ -156,7 +156,7 @@ class ClaimState:
         return frozenset(part for part, each in self.parts.items() if each.is_set_aside)
 
     def note_request(self, requested: Requested) -> None:
-        """Note what is requested now; what was found out about other targets is forgotten."""
+        """Note what is requested now; forget what was found out about other targets."""
         change = requested.change
         new = {
             Part.SIZE: requested.grow.target if requested.grow else "",
@@ -176,7 +176,7 @@ class ClaimState:
         self.answers = Answers()
 
     def forget_class(self) -> None:
-        """Forget refusals of the class: another one has its name by now."""
+        """Forget refusals of the class: another class has its name now."""
         attributes = self.parts[Part.ATTRIBUTES]
         attributes.target, attributes.refusal = "", None
         self.answers = Answers()
@@ -213,10 +213,10 @@ class ClaimState:
             self.reported.forget(part)
 
     def release(self) -> Later:
-        """Nothing came of what may be in flight: what is requested by now counts.
+        """EC2 shows nothing of what may be in flight: what is requested now counts.
 
-        A process before us, or the stock resizer, may have sent it a moment ago without a note:
-        then the claim comes again when that would show.
+        An earlier process, or the stock resizer, may have sent it a moment ago without a note: then
+        the claim is looked at again when EC2 would show it.
         """
         until_s = self.inherited_until_s
         if self.observed is None or self.observed.at_s < until_s:
@@ -230,7 +230,7 @@ class ClaimState:
     ) -> frozenset[Part]:
         """The parts of which this is to be reported now; it counts as reported from now on.
 
-        ``again_s``: so long after it was reported it is reported once more.
+        ``again_s``: after so many seconds it is reported once more.
         """
         is_news = self.reported.is_news
         return frozenset(part for part in parts if is_news(part, message, again_s=again_s))
@@ -285,7 +285,7 @@ class Pass:
 
 
 class Observer:
-    """What EC2 has of each volume, read no more often than it takes.
+    """What EC2 has of each volume, read no more often than necessary.
 
     300 claims that change at once cost two calls, and their events none.
     """
@@ -311,7 +311,7 @@ class Observer:
             state.observed = observed = Observed(volume, latest, now_s)
             return observed
         shown = sighting.found if sighting is not None else None
-        # EC2 may still show the modification before ours.
+        # EC2 may still show the previous modification.
         if shown is not None and not (ledger.starts and name_of(shown) == ledger.starts[-1].after):
             state.observed = observed = replace(observed, latest=shown)
         return observed

@@ -14,8 +14,7 @@ import structlog
 
 from provisioner import clock
 from provisioner.classes import iops_rules
-from provisioner.controller.modifying import class_rules as attribute_rules
-from provisioner.controller.modifying import rules
+from provisioner.controller.modifying import class_rules, rules
 from provisioner.controller.modifying.record import ModifyRecord, utc_now
 from provisioner.controller.modifying.rules import BOTH, Part, is_under_way, limit_of
 from provisioner.controller.modifying.state import ClaimState, Observed, Observer, Pass
@@ -50,8 +49,8 @@ _WAIT_LEAST_S, _WAIT_MOST = 1.0, timedelta(hours=1)
 _MISSING_AGAIN = Later(5.0)
 # What is no longer started for a claim that is being deleted.
 _NEW = rules.Send | rules.Tag | rules.WaitUntil | rules.Failed
-# Waiting does not help: the claim or its class has to change. They are tried again all the same,
-# because AWS raises its limits.
+# Waiting does not help: the claim or its class has to change. It is tried again rarely, because
+# AWS raises its limits.
 _PERMANENT = frozenset(
     {
         Reason.INVALID_REQUEST,
@@ -62,7 +61,7 @@ _PERMANENT = frozenset(
         Reason.VOLUME_NOT_FOUND,
     }
 )
-# EC2 has looked at what was requested, and said no to that.
+# EC2 has examined the request and refused it.
 _OF_THE_REQUEST = _PERMANENT | {
     Reason.QUOTA_EXCEEDED,
     Reason.ZONE_OUT_OF_CAPACITY,
@@ -73,10 +72,10 @@ _PASSES = (Reason.MODIFICATION_RUNNING, Reason.VOLUME_STATE)
 _OF_TAGS = _OF_THE_REQUEST | {Reason.PERMISSION_DENIED}
 _PERMANENT_AGAIN_S = 1800.0  # as aws-ebs-csi-driver's chart has the stock resizer do it
 _AGAIN_S, _AGAIN_MOST_S = 60.0, 600.0
-# A modification that fails in EC2 counts all the same: some of the day's are left for a corrected
+# A modification that fails in EC2 counts towards the four of a day: some are left for a corrected
 # request.
 _FAILED_AGAIN_S = (30.0, 3600.0, 6 * 3600.0)
-# Known to pass soon: somebody modifies or tags the volume at this moment.
+# Passes soon: somebody is modifying or tagging the volume right now.
 _SOON_AGAIN_S = 5.0
 _LOST_AGAIN = Later(1.0)
 # An older note is written again before a call that was throttled is sent again: the next process
@@ -89,7 +88,7 @@ log = structlog.get_logger(__name__)
 
 
 class ChangedError(Exception):
-    """Something else is requested by now, or the persistent volume is gone; nothing was sent."""
+    """The request has changed, or the persistent volume is gone; nothing was sent."""
 
 
 class ModifySteps:
@@ -118,7 +117,7 @@ class ModifySteps:
         """Take one step; ``AGAIN``: another one follows at once.
 
         Raises:
-            StorageError: it goes on after a while.
+            StorageError: to be retried later.
         """
         try:
             return await self._take(current)
@@ -142,7 +141,7 @@ class ModifySteps:
         observed = await self._observer.refresh(state, ledger)
         requested = current.requested
         try:
-            tags = attribute_rules.tags_of(requested.change, current.claim)
+            tags = class_rules.tags_of(requested.change, current.claim)
         except ValueError as error:
             if Part.ATTRIBUTES in current.parts:
                 broken = StorageError(Reason.INVALID_CLASS, str(error))
@@ -236,14 +235,14 @@ class ModifySteps:
             return
         asked_type = change.attributes.volume_type if change is not None else None
         volume_type, claim = asked_type or volume.volume_type, self._newest(current)
-        if (text := iops_rules.told(fitted, volume_type, size_gib)) is not None:
+        if (text := iops_rules.lowered_message(fitted, volume_type, size_gib)) is not None:
             text = f"{Reason.IOPS_CAPPED}: {text}"
             self._record.event(claim, "VolumeModify", text, warning=True)
-        elif (text := iops_rules.raised(fitted, volume_type)) is not None:
+        elif (text := iops_rules.raised_message(fitted, volume_type)) is not None:
             self._record.event(claim, "VolumeModify", f"{Reason.IOPS_RAISED}: {text}")
 
     def _report_tags_refused(self, current: Pass, error: StorageError) -> None:
-        """The volume has its class; only later growth is other than that asks for."""
+        """The volume has its class; only its growth will not be as the class asks."""
         text = (
             f"{error.reason}: the class was applied, but the IOPS will not change when the volume "
             f"grows, because the tags for that could not be written: {error.message}"
@@ -272,10 +271,10 @@ class ModifySteps:
         return Later(max(_WAIT_LEAST_S, min(step.at - utc_now(), _WAIT_MOST).total_seconds()))
 
     async def _tag(self, current: Pass, step: rules.Tag, observed: Observed) -> Next:
-        """Write and remove tags; both again are harmless.
+        """Write and remove tags; repeating either is harmless.
 
         Raises:
-            StorageError: nobody has refused; it goes on after a while.
+            StorageError: there was no answer; to be retried later.
         """
         state, volume = current.state, observed.volume
         await self._record.begin(current.claim, current.requested.only(current.parts))
@@ -314,7 +313,7 @@ class ModifySteps:
         return self._refuse(current, current.parts, error)
 
     def _not_of_ebs(self, current: Pass) -> Next:
-        """What the stock driver has for a disk of a node, say: EC2 need not be asked."""
+        """Such as a node-local disk of the stock driver; EC2 need not be asked."""
         if not current.parts:
             return current.state.next_try()
         error = StorageError(
@@ -334,7 +333,7 @@ class ModifySteps:
             )
 
     def _newest(self, current: Pass) -> Claim:
-        """The claim as it is by now: we have written to it since it was read."""
+        """The claim with what we have written to it since it was read."""
         return self._caches.claim(current.claim.uid) or current.claim
 
     async def _modify(
@@ -343,7 +342,7 @@ class ModifySteps:
         """Send one ModifyVolume; ``latest``: the modification before.
 
         Raises:
-            ChangedError: nothing was sent: look again.
+            ChangedError: nothing was sent.
             KubeError: it could not be noted, so nothing was sent.
             StorageError: refused; or, with ``outcome`` UNKNOWN, the reply was lost.
         """
@@ -421,12 +420,12 @@ class ModifySteps:
     def _after_error(
         self, current: Pass, step: rules.Send, error: StorageError, observed: Observed
     ) -> Next:
-        """What to do after a ModifyVolume that brought an error, by what it is about.
+        """What to do after a failed ModifyVolume.
 
-        Time, both parts together, one part, or us.
+        The error is about time, about both parts together, about one part, or about us.
 
         Raises:
-            StorageError: the same: nobody has refused; it goes on after a while.
+            StorageError: the same one, if there was no answer; to be retried later.
         """
         state = current.state
         if isinstance(error, KubeError):
@@ -465,7 +464,7 @@ class ModifySteps:
         return AGAIN
 
     def _refuse(self, current: Pass, parts: Iterable[Part], error: StorageError) -> Next:
-        """Set parts aside, all until one time; the other one goes on. Why is reported next."""
+        """Set parts aside until the same time; the next step reports why."""
         refusals = [each.refusal for each in current.state.parts.values() if each.refusal]
         times = max(
             (each.times for each in refusals if each.error.reason is error.reason), default=0

@@ -73,7 +73,7 @@ class DeadNodes:
             except StorageError as error:
                 log.warning("cannot tell which nodes are dead", error=error.message)
             except Exception:
-                log.exception("cannot look after dead nodes")
+                log.exception("handling dead nodes failed")
             await asyncio.sleep(_PAUSE_S)
             try:
                 async with asyncio.timeout(ROUND_S - _PAUSE_S):
@@ -226,7 +226,7 @@ class DeadNodes:
                 return
             raise
         log.warning(
-            "deleted the attachment to a node that is gone",
+            "deleted a VolumeAttachment to a node that is gone",
             attachment=held.name,
             node=held.spec.node_name,
             instance=rules.instance_of(held),
@@ -279,7 +279,7 @@ class DeadNodeWords:
             Regarding.of(node, NODES.kind),
             warning=True,
             reason="InstanceTerminated",
-            message=f"EC2 says that instance {instances} is terminated: added the taint "
+            message=f"EC2 reports instance {instances} as terminated: added the taint "
             f"{OUT_OF_SERVICE.key}, so that pods and volumes leave this node at once",
         )
 
@@ -314,7 +314,7 @@ class DeadNodeWords:
             warning=True,
             reason="InstanceUnknown",
             message=f"EC2 knows no instance {', '.join(sorted(unknown))} in this account and "
-            f"Region, which is no proof that it has ended; {_what_helps(attachments)}",
+            f"Region, which does not prove that it is terminated; {_what_helps(attachments)}",
         )
 
     def forget_all_but(self, suspects: Iterable[Node]) -> None:
@@ -328,11 +328,11 @@ class DeadNodeWords:
 
 def _what_helps(attachments: Sequence[str]) -> str:
     if not attachments:
-        return "if it has, delete this Node"
+        return "if it is, delete this Node"
     more = len(attachments) - _MOST_NAMED
     return (
-        "only VolumeAttachments name it, made for a machine that had this Node's name: if it has, "
-        f"kubectl delete volumeattachment {' '.join(attachments[:_MOST_NAMED])}"
+        "only VolumeAttachments name it, created for a machine that had this Node's name: if it is "
+        f"terminated, kubectl delete volumeattachment {' '.join(attachments[:_MOST_NAMED])}"
         f"{f' (and {more} more)' if more > 0 else ''}"
     )
 
@@ -348,7 +348,7 @@ def _alone(name: str) -> Iterator[None]:
         yield
     except StorageError as error:
         log.warning(
-            "cannot look after a dead node",
+            "cannot handle a dead node",
             node=name,
             reason=error.reason,
             error=error.message,

@@ -189,6 +189,6 @@ def _why_back(node: Node, named: frozenset[str]) -> str:
     if node.ready == _READY:
         return "it is ready again"
     if node.ready not in _NO_WORD:
-        return "its kubelet answers again, so another machine has come under its name"
+        return "its kubelet answers again, so another machine has its name now"
     others = named - declared_for(node)
     return f"it is instance {', '.join(sorted(others))} now" if others else ""

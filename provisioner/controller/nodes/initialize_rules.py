@@ -43,8 +43,8 @@ _MOST_OF_NAME = 253
 _LABEL = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _DNS_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})+")
 _SILENT = (
-    "its kubelet does not answer (condition Ready is Unknown), so it may be gone and another "
-    "machine have its address: if it is gone, delete the Node"
+    "its kubelet does not answer (condition Ready is Unknown), so it may be gone, and another "
+    "machine may have its address: if it is gone, delete the Node"
 )
 
 
@@ -89,14 +89,14 @@ def question(node: Node) -> Question | Refusal:
         if found is None:
             return Refusal(
                 f"spec.providerID is {provider_id[:80]}, which names no EC2 instance: nothing is "
-                "filled in; a providerID cannot be changed, only the Node deleted and made anew"
+                "filled in; providerID cannot be changed, so delete the Node and restart kubelet"
             )
         return Question(instance_id=found[2])
     asked = Question(names=tuple(sorted(_names(node))), addresses=tuple(sorted(_addresses(node))))
     if len(asked.names) > MOST_NAMES or len(asked.addresses) > MOST_ADDRESSES:
         return Refusal(
-            f"the Node has {len(asked.names)} names and {len(asked.addresses)} addresses; looked "
-            f"up are at most {MOST_NAMES} and {MOST_ADDRESSES}: start kubelet with "
+            f"the Node has {len(asked.names)} names and {len(asked.addresses)} addresses, but at "
+            f"most {MOST_NAMES} and {MOST_ADDRESSES} are looked up: start kubelet with "
             "--provider-id=aws:///ZONE/INSTANCE-ID"
         )
     if not asked.names and not asked.addresses:
@@ -148,7 +148,7 @@ def contradiction(
     if instance.state != RUNNING:
         return Refusal(f"EC2 says that {who} is {instance.state}, so it cannot be this node")
     if not instance.zone or not instance.instance_type:
-        return Refusal(f"EC2 does not tell zone and type of {who}")
+        return Refusal(f"EC2 does not report the zone and type of {who}")
     return (
         _addressed_otherwise(node, instance)
         or _claimed(node, instance, others, registered)
@@ -167,7 +167,7 @@ def _addressed_otherwise(node: Node, instance: Instance) -> Refusal | None:
     return Refusal(
         f"the Node shows InternalIP {', '.join(sorted(shown))}, but instance "
         f"{instance.instance_id} has {', '.join(instance.private_addresses) or 'none'} as primary "
-        "private addresses, so its name alone does not do: start kubelet with "
+        "private addresses, so its name alone is not enough: start kubelet with "
         "--provider-id=aws:///ZONE/INSTANCE-ID, or with --node-ip"
     )
 
@@ -205,7 +205,7 @@ def _claimed(
     """
     who, own = f"instance {instance.instance_id}", registered.get(node.name, "")
     if own not in {"", instance.instance_id}:
-        return Refusal(f"its node plugin says that it is {own} (CSINode), and EC2 has found {who}")
+        return Refusal(f"its node plugin is registered as {own} (CSINode), but EC2 has found {who}")
     shown = frozenset[str]()
     if not node.spec.provider_id:
         shown = _names(node) | _addresses(node) | {instance.private_dns_name.lower()}
@@ -214,7 +214,7 @@ def _claimed(
         if other.name == node.name:
             continue
         if other.instance_id == instance.instance_id:
-            return Refusal(f"{who} is node {other.name} already, by its spec.providerID")
+            return Refusal(f"{who} is already node {other.name}, by its spec.providerID")
         if other.instance_id or not shown:
             continue
         if same := shown & (_names(other) | _addresses(other)):
@@ -225,7 +225,7 @@ def _claimed(
             )
     for name, told in registered.items():
         if name != node.name and told == instance.instance_id:
-            return Refusal(f"{who} is node {name} already, by its node plugin (CSINode)")
+            return Refusal(f"{who} is already node {name}, by its node plugin (CSINode)")
     return None
 
 

@@ -2,8 +2,8 @@
 
 EC2 copies a volume within its zone, so the clone's zone is that of its source. A claim that binds
 at once is made there if its class allows it. For one that waits for its first consumer, giving the
-node back to the scheduler would not tell it where to look: the volume is made beside its source
-where a node can take the waiting pods there, and its node affinity then moves them.
+node back to the scheduler would not tell the scheduler which zone to choose. So the volume is made
+next to its source if a node there can take the waiting pods; its node affinity then moves them.
 
 Where the class has the annotation ``CLONE_ACROSS_ZONES``, a clone can come to another zone by a
 snapshot.
@@ -23,8 +23,8 @@ from provisioner.model.volume import Volume, VolumeState
 from provisioner.model.zone import Place
 
 _OTHER_WAYS = (
-    "restore a snapshot of it, or have the class clone across zones by the annotation "
-    f'{CLONE_ACROSS_ZONES}: "true"'
+    "restore a snapshot of it instead, or set the annotation "
+    f'{CLONE_ACROSS_ZONES}: "true" on the class to clone across zones'
 )
 
 
@@ -33,8 +33,8 @@ def may_use_pinned_zone(
 ) -> bool:
     """Whether a clone may be made in the place that is written to its claim.
 
-    Whoever owns the claim can write there, and its source may be another volume by now. What goes
-    neither by the class was not begun by it either, unless EC2 shows it.
+    The owner of the claim can write that annotation, and its source may be another volume by now.
+    A place that the class does not allow was not chosen for it, unless EC2 shows a volume there.
     """
     is_in_reach = pin == source or read_class.storage_class.clones_across_zones
     return is_in_reach and allows(read_class, pin, zone_names)
@@ -48,17 +48,17 @@ def refusal(read_class: ReadClass, volume_id: str, volume: Volume | None) -> Ref
     if volume is None or volume.state in (VolumeState.DELETING, VolumeState.DELETED):
         return Refuse(
             Reason.VOLUME_NOT_FOUND,
-            f"volume {volume_id} of the claim to be cloned is not there any more in EC2",
+            f"volume {volume_id} of the source claim no longer exists in EC2",
         )
     if volume.state is VolumeState.ERROR:
         return Refuse(
-            Reason.VOLUME_STATE, f"volume {volume_id} of the claim to be cloned is in state error"
+            Reason.VOLUME_STATE, f"volume {volume_id} of the source claim is in state error"
         )
     if volume.encrypted and read_class.parameters.encrypted is False:
         return Refuse(
             Reason.INVALID_CLASS,
-            f"class {read_class.name!r} says encrypted: false, and a copy of volume {volume_id}, "
-            "which is encrypted, always is so too; use a class without that parameter",
+            f"class {read_class.name!r} has encrypted: false, but a copy of the encrypted volume "
+            f"{volume_id} is always encrypted; use a class without that parameter",
             settled=True,
         )
     return None
@@ -82,8 +82,8 @@ def at_once(
     allowed = ", ".join(str(each) for each in found)
     return NoZone(
         Reason.NO_ZONE,
-        f"the claim's source is in {source}, a copy is made in the same zone, and class "
-        f"{read_class.name!r} allows {allowed}; {_OTHER_WAYS}",
+        f"the source is in {source} and a copy is created in the same zone, but class "
+        f"{read_class.name!r} allows only {allowed}; {_OTHER_WAYS}",
         retry_after_s=RETRY_S,
     )
 
@@ -114,14 +114,14 @@ def for_node(
     if where == source and (is_settled or not is_held):
         return source
     if where == source:
-        what = f"the claim's source is in {source}, and a copy is made in the same zone"
+        what = f"the source is in {source}, and a copy is created in the same zone"
         return _followed(what, source, consumers)
     what = (
-        f"the claim's source is in {source}, a copy is made in the same zone, and node "
-        f"{node_name} is in {where}"
+        f"the source is in {source}, a copy is created in the same zone, and node {node_name} is "
+        f"in {where}"
     )
     if is_settled:
-        on_it = "where its pod is already, without the scheduler"
+        on_it = "where its pod already is (spec.nodeName)"
         return NoZone(Reason.NO_ZONE, f"{what}, {on_it}; {_OTHER_WAYS}", retry_after_s=RETRY_S)
     return _followed(what, source, consumers)
 
@@ -132,16 +132,20 @@ def _followed(what: str, source: Place, consumers: Consumers) -> Moved | NoZone:
     if source in suiting:
         return Moved(
             source,
-            f"{what}; the volume is made in {source}, where node {suiting[source]} (or "
-            "another one there) can take its pod, which follows its volume",
+            f"{what}; creating the volume in {source}, where node {suiting[source]} (or another "
+            "one) can run its pod; the pod will follow its volume",
         )
     if not consumers.pods:
-        message = f"{what}, and no pod that waits for the claim is known; asking for another node"
-        return NoZone(Reason.NO_ZONE, message, choose_again=True)
+        return NoZone(
+            Reason.NO_ZONE,
+            f"{what}, and no pod that waits for the claim was found; asking the scheduler for "
+            "another node",
+            choose_again=True,
+        )
     why = _why_not(consumers, source)
     return NoZone(
         Reason.NO_ZONE,
-        f"{what}, and its pod cannot run beside the source: {why}; {_OTHER_WAYS}",
+        f"{what}, and its pod cannot run there: {why}; {_OTHER_WAYS}",
         retry_after_s=RETRY_S,
     )
 
@@ -156,7 +160,7 @@ def _why_not(consumers: Consumers, source: Place) -> str:
 def _refused(refusals: Refusals) -> NoZone:
     return NoZone(
         next(reversed([*refusals.reasons.values()])),
-        f"EC2 has refused the copy in {refusals}, and it can be made nowhere else; it is asked for "
+        f"EC2 refused the copy in {refusals}, and it cannot be created anywhere else; will try "
         "again",
         retry_after_s=RETRY_S,
     )

@@ -50,8 +50,8 @@ class Consumers:
     @property
     def are_constrained(self) -> bool:
         """Whether anything but the nodes themselves says where the pods have to be."""
-        wishes = any(p.node_name or p.spec.selections or p.spec.inline_zones for p in self.pods)
-        return bool(wishes or self.volumes or self.in_creation)
+        selective = any(p.node_name or p.spec.selections or p.spec.inline_zones for p in self.pods)
+        return bool(selective or self.volumes or self.in_creation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class SiblingVolumes:
 
     Attributes:
         volumes: those that are there.
-        in_creation: those that are being made, or surely will be made there.
+        in_creation: those that are being made, or will be made there.
     """
 
     volumes: Mapping[str, PlacedVolume]
@@ -74,7 +74,7 @@ class SiblingVolumes:
 
 
 def is_surely_beside(sibling: Claim, claim: Claim, place: Place) -> bool:
-    """Whether another claim of the same pod needs no look at where its volume is.
+    """Whether the volume of another claim of the same pod need not be read.
 
     ``claim`` waits for its volume, and the node that the scheduler chose for it is in that place. A
     volume that was provisioned is where its claim says that it was made, or, without such a word
@@ -112,7 +112,7 @@ def eligible_nodes(
 def places(consumers: Consumers) -> dict[Place, str]:
     """Where each of the pods has a node that it can run on, with the name of one such node.
 
-    Empty without pods: nobody is known who could be asked.
+    Empty without pods.
     """
     found: dict[Place, str] = {}
     nodes_in: dict[Place, list[Node]] = {}
@@ -137,19 +137,19 @@ def _first_node(consumers: Consumers, pod: Pod, place: Place, nodes: Sequence[No
 def obstacles(consumers: Consumers, pod: Pod, place: Place, node: Node) -> Iterator[str]:
     """What keeps a pod from running on a node, as the part of a sentence."""
     if pod.node_name and pod.node_name != node.name:
-        yield f"pod {pod.key} is on node {pod.node_name}"
+        yield f"pod {pod.key} is already on node {pod.node_name}"
     taint = keeps_away(node.taints, pod.tolerations)
     if taint is not None:
         yield f"node {node.name} has taint {taint.key}, which pod {pod.key} does not tolerate"
     if not all(matches(terms, node.labels, node.name) for terms in pod.spec.selections):
-        yield f"nodeSelector or required affinity of pod {pod.key} exclude node {node.name}"
+        yield f"nodeSelector or required affinity of pod {pod.key} excludes node {node.name}"
     for volume in consumers.volumes:
         if not can_use(volume, node):
             yield f"persistentvolume {volume.name} of pod {pod.key} is elsewhere"
     if pod.spec.inline_zones - {place.zone}:
-        yield f"a volume that pod {pod.key} names itself is elsewhere"
+        yield f"an inline volume of pod {pod.key} is elsewhere"
     if consumers.in_creation - {place}:
-        yield f"another volume for pod {pod.key} is being made elsewhere"
+        yield f"another volume for pod {pod.key} is being created elsewhere"
 
 
 def can_use(volume: PlacedVolume, node: Node) -> bool:

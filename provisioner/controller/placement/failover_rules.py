@@ -6,12 +6,11 @@ the same node forever. So after ``REFUSALS_UNTIL_MOVED`` refusals the volume is 
 place where a node can take the waiting pods; its node affinity then moves them. If there is no such
 place, the claim waits.
 
-The same where another volume of the pod keeps it away from the chosen node: it may have been moved
-after the scheduler had chosen the node for both.
+The same is done if another volume of the pod keeps it away from the chosen node: that volume may
+have been moved after the scheduler had chosen the node for both.
 
-What EC2 has told others of a place and a volume type counts as one refusal, so that 100 pods do not
-each ask twice. Alone it only changes the turn of places: those come last for a claim that binds at
-once, and for one that has to leave the place of its node.
+A refusal that another claim got for the same place and volume type counts as one refusal, so that
+100 pods do not each try twice. Without a refusal of its own, a claim only tries such places last.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -60,7 +59,7 @@ class Refusals:
         )
 
     def exclude(self, place: Place) -> bool:
-        """Whether another place has to be chosen, whatever node the scheduler chooses."""
+        """Whether another place must be chosen, even if the scheduler chooses this one again."""
         return self.count >= REFUSALS_UNTIL_MOVED and place in self.places
 
     def __str__(self) -> str:
@@ -89,16 +88,16 @@ def instead_of_node(
     if not consumers.pods:
         return NoZone(
             _reason(refusals),
-            f"EC2 has refused the volume in {refusals}, and no pod that waits for the claim is "
-            "known; asking for another node",
+            f"EC2 refused the volume in {refusals}, and no pod that waits for the claim was found; "
+            "asking the scheduler for another node",
             choose_again=True,
         )
     suiting = places(consumers)
     if not suiting.keys() - refusals.places:
         return NoZone(
             _reason(refusals),
-            f"EC2 has refused the volume in {refusals}, and its pod can run nowhere else: "
-            f"{why_no_place(consumers, refusals.places)}; it is asked for again",
+            f"EC2 refused the volume in {refusals}, and its pod cannot run anywhere else: "
+            f"{why_no_place(consumers, refusals.places)}; will try again",
             # A volume that is being made in the way may be refused, too: that is known soon.
             retry_after_s=_SOON_S if consumers.in_creation else RETRY_S,
         )
@@ -112,15 +111,17 @@ def beside_siblings(
     avoid: Mapping[Place, Reason],
 ) -> Moved | NoZone:
     """The place for a claim whose pod other volumes keep away from the chosen node."""
-    why = f"another volume of its pod is not where node {node_name} is, which was chosen for it"
+    why = f"another volume of the pod is not where node {node_name} is, which the scheduler chose"
     suiting = places(consumers)
     if suiting.keys() - refusals.places:
         return _moved(consumers, suiting, refusals, avoid, why=why)
     nowhere = f"{why}: {why_no_place(consumers, refusals.places)}"
     if consumers.in_creation:
-        message = f"{nowhere}; it is looked at again"
+        message = f"{nowhere}; will check again"
         return NoZone(_reason(refusals), message, retry_after_s=_SOON_S)
-    return NoZone(_reason(refusals), f"{nowhere}; asking for another node", choose_again=True)
+    return NoZone(
+        _reason(refusals), f"{nowhere}; asking the scheduler for another node", choose_again=True
+    )
 
 
 def _moved(
@@ -137,8 +138,8 @@ def _moved(
     whys = "; ".join(each for each in (why, _why(turned, place, refusals, avoid)) if each)
     return Moved(
         place,
-        f"{whys}; the volume is made in {place}, where node {suiting[place]} (or another "
-        f"one there) can take pod {pod.key}, which follows its volume",
+        f"{whys}; creating the volume in {place}, where node {suiting[place]} (or another one) can "
+        f"run pod {pod.key}; the pod will follow its volume",
     )
 
 
@@ -154,8 +155,7 @@ def for_any_node(
     if not left:
         return NoZone(
             _reason(refusals),
-            f"EC2 has refused the volume in {refusals}, and there is no other zone for it; it is "
-            "asked for again",
+            f"EC2 refused the volume in {refusals}, and no other zone is possible; will try again",
             retry_after_s=RETRY_S,
         )
     turned = in_turn(candidates, claim_name)
@@ -163,15 +163,15 @@ def for_any_node(
     if place == turned[0]:
         return place
     why = _why(turned, place, refusals, avoid)
-    return Moved(place, f"{why}; the volume is made in {place}")
+    return Moved(place, f"{why}; creating the volume in {place}")
 
 
 def on_that_node(node_name: str, refusals: Refusals) -> NoZone:
     """A pod is on the node already and cannot follow a volume."""
     return NoZone(
         _reason(refusals),
-        f"EC2 has refused the volume in {refusals}, and its pod is on node {node_name!r} already; "
-        "it is asked for again; let the pod be scheduled (without spec.nodeName) to try others",
+        f"EC2 refused the volume in {refusals}, and its pod is already on node {node_name!r}; will "
+        "try again; to try other zones, let the scheduler place the pod (without spec.nodeName)",
         retry_after_s=RETRY_S,
     )
 
@@ -189,8 +189,8 @@ def _why(
     """Why the places before this one were passed by."""
     refused = refusals.places
     passed = [each for each in turned[: turned.index(place)] if each not in refused]
-    others = f"EC2 has refused such volumes lately in {_told(passed, avoid)}" if passed else ""
-    own = f"EC2 has refused the volume in {refusals}" if refusals.places else ""
+    others = f"EC2 recently refused such volumes in {_told(passed, avoid)}" if passed else ""
+    own = f"EC2 refused the volume in {refusals}" if refusals.places else ""
     return "; ".join(each for each in (own, others) if each)
 
 

@@ -55,7 +55,8 @@ def for_selected_node(
     if node is None or csi_node is None:
         return NoZone(
             Reason.NO_ZONE,
-            f"node {node_name!r}, chosen for the claim's pod, is gone; asking for another node",
+            f"node {node_name!r}, chosen for the claim's pod, no longer exists; asking the "
+            "scheduler for another node",
             choose_again=True,
         )
     if csi_node.driver(driver) is None:
@@ -86,7 +87,7 @@ def _is_kept_out(
     names = {zone_id: zone} if zone_id else None
     terms = read_class.allowed_topologies
     fitting = [t for t in terms if _holds(zones.zones_of_term(t, names), zone)]
-    what = f"node {node_name!r} is in zone {zone}, but class {read_class.name!r} allows"
+    what = f"node {node_name!r} is in zone {zone}, but class {read_class.name!r} allows only"
     if terms and not fitting:
         named = {zone for t in terms for zone in zones.zones_of_term(t) or ()}
         return NoZone(Reason.NO_ZONE, f"{what} {_listed(named | zones.zone_ids(terms))}")
@@ -94,7 +95,7 @@ def _is_kept_out(
         asked = [key for t in fitting for key in zones.outpost_of_term(t)]
         return NoZone(
             Reason.NO_ZONE,
-            f"{what} only Outposts that the node's labels do not name "
+            f"{what} Outposts that the node's labels do not match "
             f"({', '.join(sorted(set(asked)))})",
         )
     return None
@@ -168,7 +169,7 @@ def _open(
     if foreign:
         return NoZone(
             Reason.INVALID_CLASS,
-            f"allowedTopologies of class {read_class.name!r} narrow down {', '.join(foreign)} "
+            f"allowedTopologies of class {read_class.name!r} restrict {', '.join(foreign)} "
             f"but name no zone; add the key {zones.ZONE_LABEL} to each term, or use "
             "volumeBindingMode WaitForFirstConsumer",
         )
@@ -188,15 +189,15 @@ def _why_none(read_class: ReadClass, zone_names: Mapping[str, str] | None) -> st
     if unknown and zone_names is not None:
         has = ", ".join(f"{zone_id} ({name})" for zone_id, name in sorted(zone_names.items()))
         return (
-            f"{what} leave no zone at all: {_listed(unknown)} is no zone id of this region, which "
+            f"{what} allow no zone: {_listed(unknown)} is not a zone ID of this region, which "
             f"has {has or 'none'}"
         )
     for term in terms:
         asked = zones.outpost_of_term(term)
         if asked and zones.zones_of_term(term, zone_names) != frozenset():
             return (
-                f"{what} ask for an Outpost ({', '.join(sorted(asked))}) on which no node has the "
-                f"driver registered; name the zone ({zones.ZONE_LABEL}) and all of "
+                f"{what} require an Outpost ({', '.join(sorted(asked))}) on which no node has the "
+                f"driver registered; specify the zone ({zones.ZONE_LABEL}) and all of "
                 f"{', '.join(zones.OUTPOST_KEYS)}, or wait for a node there"
             )
     said = (e for term in terms for e in term.match_label_expressions or ())
@@ -205,7 +206,7 @@ def _why_none(read_class: ReadClass, zone_names: Mapping[str, str] | None) -> st
         for e in said
         if e.key in (*zones.ZONE_KEYS, zones.ZONE_ID_KEY)
     )
-    return f"{what} leave no zone at all: no zone is in all lists of one term: {named}"
+    return f"{what} allow no zone: the lists of one term have no zone in common: {named}"
 
 
 def _holds(allowed: Collection[str] | None, zone: str) -> bool:

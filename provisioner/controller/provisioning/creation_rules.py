@@ -1,8 +1,8 @@
 """Decide the next step of a volume that is being made: the life of one ``Attempt``.
 
 An attempt begins right before the first CreateVolume and ends with a saved persistent volume or
-with the certainty that no volume exists. In between every answer, every silence and every look
-at EC2 yields one step::
+with the certainty that no volume exists. In between, every answer, every timeout and every
+description of EC2 leads to one step::
 
     send ──ok──▶ volume known ──available──▶ save
      │ ▲                └─ gone for good ──▶ give up (the encryption key, most likely)
@@ -129,7 +129,7 @@ def next_step(attempt: Attempt, seen: Volume | None, missing_for_s: float | None
         return LookUp() if attempt.looking_since_s is not None else Send()
     wrong = _not_as_asked(attempt.plan.request, volume)
     if wrong is not None:
-        why = f"EC2 made volume {volume.volume_id} {wrong}; it is deleted and made again"
+        why = f"EC2 created volume {volume.volume_id} {wrong}; it will be deleted and created again"
         return Discard(volume, _next_token(attempt), why)
     if seen is None and missing_for_s is None and attempt.is_shown and volume.state in _USABLE:
         # What a look-up found: a process that took over need not wait. The answer to a repeated
@@ -144,8 +144,8 @@ def next_step(attempt: Attempt, seen: Volume | None, missing_for_s: float | None
         return Discard(
             seen,
             _next_token(attempt),
-            f"EC2 failed to make volume {seen.volume_id} (state error); it is deleted and made "
-            "again",
+            f"EC2 failed to create volume {seen.volume_id} (state error); it will be deleted and "
+            "created again",
         )
     if seen.state in (VolumeState.DELETING, VolumeState.DELETED):
         return _vanished(attempt, volume)
@@ -155,20 +155,20 @@ def next_step(attempt: Attempt, seen: Volume | None, missing_for_s: float | None
 def _not_as_asked(request: CreateRequest, volume: Volume) -> str | None:
     """Why a volume cannot serve the claim, as the part of a sentence.
 
-    An empty volume in the place of restored data would look like their loss. EC2 names the
-    snapshot that a volume was made of for ever. It documents to name what was copied too, but an
-    answer that does not is believed: no call of ours could have made an empty volume then, and each
-    copy that were discarded for it would be followed by another one.
+    An empty volume in place of restored data would look like data loss. EC2 names the snapshot
+    that a volume was made from forever. It is documented to name the source of a copy too, but an
+    answer without it is accepted: no call of ours can have made an empty volume then, and deleting
+    the copy would only lead to another one.
     Source: API reference, Volume: ``sourceVolumeId``, only for copies (botocore 1.44).
     """
     if volume.size_gib < request.size_gib:
-        return f"of {volume.size_gib} GiB, asked were {request.size_gib}"
+        return f"with {volume.size_gib} GiB instead of the requested {request.size_gib} GiB"
     if request.snapshot_id is not None and volume.snapshot_id != request.snapshot_id:
-        made_of = volume.snapshot_id or "nothing"
-        return f"from {made_of}, asked was {request.snapshot_id}"
+        made_of = volume.snapshot_id or "no snapshot"
+        return f"from {made_of} instead of {request.snapshot_id}"
     asked, copied = request.source_volume_id, volume.source_volume_id
     if asked is not None and copied and copied != asked:
-        return f"as a copy of {copied}, asked was one of {asked}"
+        return f"as a copy of {copied} instead of {asked}"
     return None
 
 
@@ -183,8 +183,8 @@ def look_again(attempt: Attempt, missing_for_s: float | None) -> Next:
 def _patience_s(attempt: Attempt) -> float:
     """For how long a volume that EC2 has named may be unknown to its descriptions.
 
-    With a key of its own, it is far more often dropped for that key than late: whoever corrects the
-    key does not wait longer for that.
+    A volume with a KMS key of its own is far more often dropped because of that key than late, so
+    the shorter limit applies: a corrected key then works sooner.
     """
     is_dropped = attempt.is_shown or attempt.plan.request.kms_key_id
     return CONSISTENCY_S if is_dropped else UNSEEN_S
@@ -196,9 +196,9 @@ def late(attempt: Attempt, missing_for_s: float | None) -> StorageError | None:
         return None
     return StorageError(
         Reason.VOLUME_NOT_FOUND,
-        f"EC2 accepted volume {attempt.volume.volume_id} and has not shown it for "
-        f"{CONSISTENCY_S:.0f} s; if it stays away for {UNSEEN_S / 60:.0f} minutes, another one is "
-        "made",
+        f"EC2 accepted volume {attempt.volume.volume_id} but has not listed it for "
+        f"{CONSISTENCY_S:.0f} s; if it is still missing after {UNSEEN_S / 60:.0f} minutes, another "
+        "one will be created",
     )
 
 
@@ -232,8 +232,9 @@ def _unanswered(attempt: Attempt, error: StorageError, now_s: float) -> Attempt:
     request = attempt.plan.request
     refusal = StorageError(
         Reason.ZONE_NOT_ANSWERING,
-        f"for {UNANSWERED_S / 60:.0f} minutes EC2 has not answered whether it makes the volume in "
-        f"{request.outpost_arn or request.zone}, and has made none ({error.message})",
+        f"EC2 has not answered any request for the volume in "
+        f"{request.outpost_arn or request.zone} for {UNANSWERED_S / 60:.0f} minutes, and has "
+        f"created none ({error.message})",
     )
     return replace(lost, looking_since_s=now_s, refusal=refusal)
 
@@ -246,7 +247,7 @@ def is_refused_for_good(error: StorageError) -> bool:
 def keeps_its_turn(done: Next | GiveUp) -> bool:
     """Whether a claim only waits until EC2 makes fewer at a time; it keeps its place in line.
 
-    Its user was told; nobody has failed.
+    That was reported, and is no failure.
     """
     return isinstance(done, GiveUp) and done.error.reason in RATE_LIMITED
 
@@ -254,8 +255,8 @@ def keeps_its_turn(done: Next | GiveUp) -> bool:
 def inherited(attempt: Attempt, claim_age_s: float) -> Attempt:
     """The attempt when a process before us may have sent the same request.
 
-    It may be refused now although a volume was made then: EC2 may look at its room before it looks
-    at the token.
+    It may be refused now although a volume was made then: EC2 may check its capacity before it
+    checks the token.
 
     ``claim_age_s``: no request for the claim is older; infinite when that is not known.
     """
@@ -325,20 +326,20 @@ def _next_token(attempt: Attempt) -> Attempt:
 
 
 def _vanished(attempt: Attempt, volume: Volume) -> GiveUp:
-    """The volume is gone; the claim is planned anew, as its class may have been corrected."""
+    """The volume is gone; the claim is planned again, as its class may have been corrected."""
     request = attempt.plan.request
     error = StorageError(
         Reason.VOLUME_NOT_FOUND,
-        f"EC2 accepted volume {volume.volume_id} and no longer knows it; it is made again",
+        f"EC2 accepted volume {volume.volume_id} but no longer knows it; it will be created again",
         retry_after_s=10.0,
     )
     if request.encrypted or volume.encrypted:
         key = request.kms_key_id or "the account's default key"
         error = StorageError(
             Reason.KEY_UNUSABLE,
-            f"EC2 accepted volume {volume.volume_id} and dropped it again, as it does when a KMS "
-            f"key cannot be used: check that {key} exists, is enabled, and that the controller's "
-            "role has kms:CreateGrant and kms:GenerateDataKeyWithoutPlaintext on it",
+            f"EC2 accepted volume {volume.volume_id} and then dropped it, as it does when it "
+            f"cannot use a KMS key: check that {key} exists and is enabled, and that the "
+            "controller's role has kms:CreateGrant and kms:GenerateDataKeyWithoutPlaintext on it",
             retry_after_s=60.0,
         )
     return GiveUp(error, choose_again=False, next_token=attempt.token_number + 1)

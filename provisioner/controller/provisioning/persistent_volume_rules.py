@@ -91,12 +91,12 @@ def conflict(
         return StorageError(
             Reason.CONFLICT,
             f"persistentvolume {found.name} already gives the claim volume {named}; volume "
-            f"{volume.volume_id} was made beside it and is not needed: delete it in EC2",
+            f"{volume.volume_id} was created as well and is not needed: delete it in EC2",
         )
     return StorageError(
         Reason.CONFLICT,
-        f"persistentvolume {found.name} exists, but not for this claim and volume "
-        f"{volume.volume_id}; delete it, so that it can be made again",
+        f"persistentvolume {found.name} already exists, but not for this claim and volume "
+        f"{volume.volume_id}; delete it so that it can be created again",
     )
 
 

@@ -92,8 +92,8 @@ def examine(
     if storage_class is None:
         return Refuse(
             Reason.CLASS_NOT_FOUND,
-            f"StorageClass {claim.class_name!r} does not exist; create it, or make the claim "
-            "again with another class",
+            f"StorageClass {claim.class_name!r} does not exist; create it, or recreate "
+            "the claim with another class",
         )
     if not storage_class.is_of(driver):
         return Nothing()
@@ -103,24 +103,24 @@ def examine(
 
 
 def _is_needed(storage_class: StorageClass | None, pod_node: str) -> bool:
-    """Whether a claim of which nobody has asked us is needed all the same.
+    """Whether a claim needs a volume although the volume controller has not asked for it.
 
     The volume controller asks for the volume of a claim that waits only once the scheduler has
     chosen a node. A pod that was created with ``spec.nodeName`` never sees the scheduler, so its
-    claim would wait for ever. Source: Kubernetes 1.36 pv_controller (syncUnboundClaim).
+    claim would wait forever. Source: Kubernetes 1.36 pv_controller (syncUnboundClaim).
     """
     return bool(pod_node) and storage_class is not None and storage_class.waits_for_consumer
 
 
 def _taken(claim: Claim, persistent_volume: PersistentVolume) -> Nothing | Refuse:
-    """The name is taken: by the claim's own persistent volume, or by somebody else's."""
+    """The name is taken: by the claim's own persistent volume, or by another object."""
     holder = persistent_volume.spec.claim_ref
     if holder is not None and holder.uid == claim.uid:
         return Nothing()
     return Refuse(
         Reason.CONFLICT,
-        f"a persistentvolume {persistent_volume.name} exists that is not this claim's; delete it, "
-        "or set its claimRef to this claim",
+        f"persistentvolume {persistent_volume.name} already exists, but its claimRef is not this "
+        "claim; delete it, or set its claimRef to this claim",
         settled=True,
     )
 
@@ -133,7 +133,7 @@ def _refusal(claim: Claim) -> Refuse | None:
     if spec.selector is not None:
         return Refuse(
             Reason.INVALID_CLAIM,
-            "claim Selector is not supported: a volume is made for the claim, none is searched; "
+            "claim Selector is not supported: a new volume is created for each claim; "
             "remove spec.selector",
             settled=True,
         )
@@ -150,17 +150,17 @@ def _wrong_mode(claim: Claim) -> Refuse | None:
     if modes == {MANY_NODES_MODE} and not claim.is_block:
         return Refuse(
             Reason.INVALID_CLAIM,
-            f"access mode {MANY_NODES_MODE} needs volumeMode Block and a class of type io2 or io1: "
-            "a file system on EBS that several nodes mount is destroyed; use ReadWriteOnce, or a "
-            "raw device with software that is made to share it",
+            f"access mode {MANY_NODES_MODE} requires volumeMode Block and a class of type io2 or "
+            "io1: a file system on EBS that several nodes mount gets corrupted; use ReadWriteOnce, "
+            "or volumeMode Block with software that can share a raw device",
             settled=True,
         )
     if modes - {MANY_NODES_MODE}:
         return Refuse(
             Reason.INVALID_CLAIM,
-            f"access mode {', '.join(sorted(modes))} is not possible: an EBS volume is always "
-            "attached for writing; use ReadWriteOnce or ReadWriteOncePod, or ReadWriteMany with "
-            "volumeMode Block and a class of type io2",
+            f"access mode {', '.join(sorted(modes))} is not supported: EBS volumes are "
+            "always attached read-write; use ReadWriteOnce or ReadWriteOncePod, or ReadWriteMany "
+            "with volumeMode Block and a class of type io2",
             settled=True,
         )
     return None
@@ -177,17 +177,18 @@ def _strange_source(claim: Claim) -> Refuse | None:
     if source.namespace and source.namespace != claim.metadata.namespace:
         return Refuse(
             Reason.NOT_SUPPORTED,
-            f"the claim's dataSourceRef names {source.kind} {source.name!r} of namespace "
-            f"{source.namespace!r}: only what is in the claim's own namespace can be copied; make "
-            "a VolumeSnapshot here from a VolumeSnapshotContent of that snapshot",
+            f"the claim's dataSourceRef refers to {source.kind} {source.name!r} in namespace "
+            f"{source.namespace!r}: only a source in the claim's own namespace can be copied; "
+            "create a VolumeSnapshot in this namespace, from a VolumeSnapshotContent of that "
+            "snapshot",
             settled=True,
         )
     if source.is_snapshot or source.is_claim:
         return None
     return Refuse(
         Reason.NOT_SUPPORTED,
-        f"the claim's data comes from {source.kind} {source.name!r}: assuming that its populator "
-        "provisions the volume",
+        f"the claim's data source is {source.kind} {source.name!r}; assuming that an external "
+        "populator will provision the volume",
         settled=True,
         normal=True,
     )
@@ -222,8 +223,8 @@ def plan(
     file_system = None if claim.is_block else wanted.file_system or default_file_system
     wrong = _fault(claim, wanted, size_gib, fitted, file_system)
     if wrong is not None:
-        what = f"{claim.requested_storage} of class {read_class.name!r}"
-        return Refuse(Reason.INVALID_CLAIM, f"{what} cannot be made: {wrong}")
+        what = f"a volume of {claim.requested_storage} with class {read_class.name!r}"
+        return Refuse(Reason.INVALID_CLAIM, f"{what} cannot be created: {wrong}")
     try:
         written = tags_of(claim, read_class, cluster_id, extra_tags)
     except ValueError as error:
@@ -240,8 +241,8 @@ def _sharing_fault(claim: Claim, volume_type: str) -> str | None:
     if not claim.is_for_many_nodes or volume_type in MULTI_ATTACH_TYPES:
         return None
     return (
-        f"access mode {MANY_NODES_MODE} needs type {' or '.join(MULTI_ATTACH_TYPES)}, which "
-        f"several instances can have at once, not {volume_type}"
+        f"access mode {MANY_NODES_MODE} requires type {' or '.join(MULTI_ATTACH_TYPES)}, which can "
+        f"be attached to several instances, not {volume_type}"
     )
 
 

@@ -157,7 +157,7 @@ class Caches:
         try:
             served = await self._client.served()
         except KubeError as error:
-            log.warning("cannot ask the API server what it serves", error=error.message)
+            log.warning("cannot ask the API server which kinds it serves", error=error.message)
             await asyncio.sleep(error.retry_after_s or again_s)
             return False
         for resource, informer in self._kinds.items():
@@ -261,8 +261,8 @@ class Caches:
         if odd:
             message = (
                 f"{odd[0]} cannot be read (a log line names the field), so it is not certain which "
-                "volumes and snapshots are in use, and none is deleted or taken over meanwhile: "
-                "correct the object, or delete it"
+                "volumes and snapshots are in use; none is deleted or taken over until the object "
+                "is corrected or deleted"
             )
             raise KubeError(Reason.UNREADABLE, message)
 
@@ -309,7 +309,7 @@ class Caches:
         except KubeError:
             return True
         if not is_served:
-            log.warning("the API server does not serve a kind any more", kind=resource.kind)
+            log.warning("the API server no longer serves a kind", kind=resource.kind)
         return is_served
 
     def claim(self, uid: str) -> Claim | None:
@@ -405,7 +405,7 @@ class Caches:
 
 def _tell_off(resource: Resource[Any]) -> None:
     log.warning(
-        "the API server serves a kind, but it cannot be listed; what needs it is off until it can",
+        "cannot list a kind that the API server serves; what needs it is off until that works",
         kind=resource.kind,
         api=f"{resource.api_version} {resource.plural}",
     )

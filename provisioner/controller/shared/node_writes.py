@@ -71,7 +71,7 @@ class NodeWrites:
             self._nodes.observe(found)
             if found.metadata.resource_version == version:
                 raise
-            message = f"node {node.name} was changed by somebody else meanwhile"
+            message = f"node {node.name} was changed by another client in the meantime"
             raise KubeError(Reason.CONFLICT, message, status=error.status) from error
         self._nodes.observe(changed)
         return changed

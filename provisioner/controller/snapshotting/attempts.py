@@ -13,7 +13,7 @@ from provisioner.model.decision import Next
 from provisioner.model.leadership import Epoch
 from provisioner.model.volume_snapshot import VolumeSnapshotContent
 
-# The content as it is by now, to go on with; or when it is looked at again.
+# The content as last written, to continue with; or when its next pass is.
 Going = VolumeSnapshotContent | Next
 
 
@@ -55,7 +55,7 @@ class Attempts:
         return known
 
     def keep(self, content: VolumeSnapshotContent, attempt: Attempt) -> None:
-        """Remember what is known by now."""
+        """Remember what is known now."""
         self._known[content.uid] = attempt
 
     def forget(self, uid: str) -> None:

@@ -1,4 +1,4 @@
-"""What is asked of EC2 for a VolumeSnapshotContent, and what is written to its status.
+"""What EC2 is asked for a VolumeSnapshotContent, and what is written to its status.
 
 Source: external-snapshotter 8.6 ``updateSnapshotContentStatus``, ``clearVolumeContentStatus``;
 aws-ebs-csi-driver v1.64 pkg/driver/controller.go ``CreateSnapshot`` (tags, description).
@@ -45,9 +45,9 @@ def plan(
     cluster_id: str,
     extra_tags: Iterable[TagTemplate],
 ) -> Plan:
-    """What CreateSnapshot is told, and what is done afterwards.
+    """The request for CreateSnapshot, and what is done afterwards.
 
-    Extra tags are written as they stand: their templates name claims.
+    Extra tags are written as they are: their templates name claims.
 
     Raises:
         StorageError: CLASS_NOT_FOUND, INVALID_CLASS or NOT_SUPPORTED; one sentence.
@@ -110,7 +110,7 @@ def _invalid(content: VolumeSnapshotContent, error: ValueError) -> StorageError:
 
 
 def is_announced(content: VolumeSnapshotContent, annotations: Mapping[str, str]) -> bool:
-    """Whether it says that a snapshot may be taken for it, and stays until that is settled."""
+    """Whether it says that a snapshot may be taken for it, and has our finalizer."""
     is_said = all(content.annotations.get(key) == text for key, text in annotations.items())
     return is_said and content.is_being_created and CONTENT_FINALIZER in content.finalizers
 
@@ -118,8 +118,8 @@ def is_announced(content: VolumeSnapshotContent, annotations: Mapping[str, str])
 def waits_s(siblings: Iterable[VolumeSnapshotContent], now: datetime) -> float:
     """For how long EC2 takes no further snapshot of a volume; by the snapshots of its contents.
 
-    ``now`` by our clock, the times of the contents by EC2's: what a clock has wrong, EC2's own
-    refusal puts right.
+    ``now`` is of our clock, the contents' times are of EC2's. If they differ, EC2 refuses, and
+    it is retried.
     """
     times = (each.status.creation_time for each in siblings if each.status is not None)
     latest_ns = max((at_ns for at_ns in times if at_ns is not None), default=0)
@@ -130,7 +130,7 @@ def waits_s(siblings: Iterable[VolumeSnapshotContent], now: datetime) -> float:
 def recorded(
     content: VolumeSnapshotContent, snapshot: EbsSnapshot, *, ready: bool, now: datetime
 ) -> dict[str, Any]:
-    """The status that names a snapshot; what is there already is never written again."""
+    """The status that names a snapshot; what is there already stays."""
     at = snapshot.started_at or now
     known = content.status
     found: dict[str, Any] = {
@@ -144,7 +144,7 @@ def recorded(
 
 
 def failed(content: VolumeSnapshotContent, message: str, now: datetime) -> dict[str, Any] | None:
-    """The status that tells of a failure; None when it tells of this one already."""
+    """The status that reports a failure; None if it reports this one already."""
     known = content.status.error if content.status else None
     if known is not None and known.message == message:
         return None
@@ -158,5 +158,5 @@ def cleared() -> Mapping[str, None]:
 
 
 def _nanoseconds(at: datetime) -> int:
-    """Since 1970, exactly: a float has no room for the last digits."""
+    """Since 1970, exactly: a float would lose the last digits."""
     return (at - _EPOCH) // timedelta(microseconds=1) * 1000

@@ -1,8 +1,6 @@
-"""Snapshots: take, follow, record and delete what VolumeSnapshotContents stand for.
+"""Snapshots: take, follow, record and delete the snapshots of VolumeSnapshotContents.
 
-snapshot-controller makes and removes contents; this is the driver's half of its contract. What a
-process knows of each content is kept by its UID for as long as it lives; what a process before it
-knew is in the content's annotation, and in EC2's tags.
+snapshot-controller creates and removes contents; this is the driver's half of its contract.
 """
 
 from collections.abc import Callable
@@ -51,7 +49,7 @@ from provisioner.model.volume_snapshot import (
     VolumeSnapshotContent,
 )
 
-# Where EC2 refuses for its limits: a place may be free at any time, and many may wait for it.
+# After a refusal because of EC2's limits: there may be room at any time, and many may wait.
 _SLOWEST_S = 120.0
 _SLOWLY_S = 60.0
 
@@ -59,7 +57,7 @@ log = structlog.get_logger(__name__)
 
 
 class _NotConfirmedError(Exception):
-    """What the API server has now does not want the deletion."""
+    """According to the API server, the snapshot is not to be deleted."""
 
 
 class Snapshotter:
@@ -240,7 +238,7 @@ class Snapshotter:
     async def _refused(
         self, content: VolumeSnapshotContent, refused: Refuse, what: tuple[str, str]
     ) -> StorageError:
-        """The error that it ends with, once its user was told; only people can change it."""
+        """Report why it cannot go on, and return the error; only people can change it."""
         error = StorageError(refused.reason, refused.message, retry_after_s=_SLOWLY_S)
         await self._events.failed(content, error, what)
         return error
@@ -273,20 +271,20 @@ class Snapshotter:
             raise
         self._watcher.forget(snapshot_id, _who(content.uid))
         log.info("snapshot deleted", snapshot=snapshot_id)
-        # Without the handle it is let go next, also by whoever comes after a crash.
+        # Without the handle, the next pass releases it, also after a crash.
         return await self._writer.write_status(content, content_rules.cleared())
 
     async def _confirm(self, content: VolumeSnapshotContent, snapshot_id: str) -> None:
-        """The last look, right before DeleteSnapshot is sent.
+        """Check once more, right before DeleteSnapshot is sent.
 
-        The policy may have changed, and another content may name the snapshot by now.
+        The policy may have changed, or another content may name the snapshot now.
 
         Raises:
             _NotConfirmedError: the API server says otherwise.
             KubeError: it could not be asked, so nothing is deleted.
         """
-        # Whoever rescues the snapshot by a content of its own is told by the API server that it is,
-        # and a cache may be behind that.
+        # Somebody may have kept the snapshot by creating another content for it, and the cache may
+        # not have that content yet.
         await self._caches.certain(self._caches.contents)
         live = self._caches.contents.get(content.name)
         if live is None or live.uid != content.uid:
@@ -295,7 +293,7 @@ class Snapshotter:
             raise _NotConfirmedError
 
     def _leave(self, content: VolumeSnapshotContent) -> None:
-        """Nothing is to be done: remember nothing of it either."""
+        """Nothing is left to do: remember nothing of it."""
         if content.is_ready or content.spec.driver != self._services.settings.driver:
             self._forget(content)
 

@@ -1,7 +1,7 @@
 """Prepare a snapshot before its content is ready: lock it, and enable fast snapshot restore.
 
-A snapshot that is not locked is not ready. One that is not fast is: its user is told, and EC2 is
-asked again later.
+Its content becomes ready only once it is locked. It does become ready without fast restore: a
+Warning says so, and EC2 is asked again later.
 """
 
 from dataclasses import replace
@@ -43,24 +43,22 @@ class Preparing:
     async def prepare(
         self, content: VolumeSnapshotContent, snapshot_id: str
     ) -> VolumeSnapshotContent:
-        """Lock a snapshot and make it fast, as far as that is not done.
-
-        It is ready without being fast: its user is told, and it is asked for again.
+        """Lock a snapshot and enable fast restore, unless that is done.
 
         Raises:
-            StorageError: it is not locked, and goes on after a while; its user was told.
+            StorageError: it is not locked; it was reported, and is to be retried later.
         """
         attempt = self._attempts.of(content)
         try:
-            wanted = await self._wanted(content)
-            if wanted is not None and wanted.lock is not None:
-                # After a failure, or a process before us, it may be locked.
+            settings = await self._settings(content)
+            if settings is not None and settings.lock is not None:
+                # After a failure or a restart it may be locked already.
                 self._attempts.keep(content, replace(attempt, is_new=False))
-                await self._lock(snapshot_id, wanted.lock, is_new=attempt.is_new)
+                await self._lock(snapshot_id, settings.lock, is_new=attempt.is_new)
         except StorageError as error:
             await self._events.failed(content, error, CHECK)
             raise
-        fast_zones = wanted.fast_zones if wanted is not None else ()
+        fast_zones = settings.fast_zones if settings is not None else ()
         self._attempts.keep(content, replace(self._attempts.of(content), is_prepared=True))
         return await self._make_fast(content, snapshot_id, fast_zones, is_new=attempt.is_new)
 
@@ -68,8 +66,8 @@ class Preparing:
         """Ask again, less and less often, for what EC2 refused when it was prepared."""
         due_s = self._attempts.of(content).fast_due_s - clock.now_s()
         if due_s <= 0:
-            wanted = class_rules.pending_settings(content)
-            zones = wanted.fast_zones if wanted is not None else ()
+            settings = class_rules.pending_settings(content)
+            zones = settings.fast_zones if settings is not None else ()
             content = await self._make_fast(content, snapshot_id, zones, is_new=False)
             due_s = self._attempts.of(content).fast_due_s - clock.now_s()
         return Later(due_s) if PENDING_SETTINGS in content.annotations else content
@@ -82,7 +80,7 @@ class Preparing:
         *,
         is_new: bool,
     ) -> VolumeSnapshotContent:
-        """Enable fast restores, and note on the content that nothing is left to be asked for."""
+        """Enable fast restore, and note on the content that all settings are applied."""
         try:
             if zones and not is_new:
                 states = await self._snapshots.fast_restores(snapshot_id)
@@ -111,7 +109,7 @@ class Preparing:
             await self._snapshots.lock(snapshot_id, lock)
             log.info("snapshot locked", snapshot=snapshot_id, mode=lock.mode)
 
-    async def _wanted(self, content: VolumeSnapshotContent) -> SnapshotParameters | None:
+    async def _settings(self, content: VolumeSnapshotContent) -> SnapshotParameters | None:
         """What its class asks for; None for nothing, or if that is no longer known.
 
         What the class asked for when the snapshot was started is written to the content, so a

@@ -1,11 +1,12 @@
-"""What we write to a VolumeSnapshotContent, and what people are told: Events, ``status.error``.
+"""What is written to a VolumeSnapshotContent, and what is reported: Events, ``status.error``.
 
 A custom resource takes JSON merge patches: they replace a list whole, so the finalizers and the
 status are written only to the object as it was seen; an annotation is merged by its key. Each
 answer goes into the cache at once.
 
-The reasons of events are those of external-snapshotter 8.6, so that alerts on them go on working.
-It tells only the content, which hardly anybody looks at, so we tell the VolumeSnapshot as well.
+The reasons of events are those of external-snapshotter 8.6, so that alerts on them keep
+working. It reports them only on the content, which few people look at; we also report them on the
+VolumeSnapshot.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,12 +48,12 @@ class ContentWriter:
     async def announce(
         self, content: VolumeSnapshotContent, annotations: Mapping[str, str]
     ) -> VolumeSnapshotContent:
-        """Say that EC2 is about to be asked for a snapshot, and see that the content stays.
+        """Say that EC2 is about to be asked for a snapshot, and add the finalizer.
 
-        ``annotations`` say what is to be done with the snapshot then.
+        ``annotations`` say how the snapshot is to be prepared.
 
-        snapshot-controller adds the finalizer as well, but in a sync of its own: a content that
-        is deleted before that would go, and leave its snapshot to nobody.
+        snapshot-controller adds the finalizer as well, but in a sync of its own. A content that is
+        deleted before that would be gone, and its snapshot would belong to nothing.
         """
         written = {**annotations, BEING_CREATED: YES}
         metadata: dict[str, Any] = {"uid": content.uid, "annotations": written}
@@ -73,7 +74,7 @@ class ContentWriter:
         )
 
     async def release(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
-        """Take our finalizer off, nobody else's."""
+        """Remove our finalizer, no others."""
         others = [each for each in content.finalizers if each != CONTENT_FINALIZER]
         return await self._patch(content, {**_as_seen(content), "finalizers": others})
 
@@ -82,8 +83,8 @@ class ContentWriter:
     ) -> VolumeSnapshotContent:
         """Change fields of the status; None takes one away.
 
-        ``guarded``: only if nobody has written anything since. snapshot-controller writes much in
-        the first second, which does not matter to a word about a failure.
+        ``guarded``: only if the content has not changed since it was read. snapshot-controller
+        writes often in the first second, which does not matter to a report of a failure.
         """
         changed = await self._client.patch(
             SNAPSHOT_CONTENTS,
@@ -99,7 +100,7 @@ class ContentWriter:
         return changed
 
     async def refresh(self, name: str) -> VolumeSnapshotContent | None:
-        """Take in what the API server has; None: it has none of that name."""
+        """Read it from the API server into the cache; None: there is none of that name."""
         live = await find(self._client, SNAPSHOT_CONTENTS, name)
         if live is not None:
             self._caches.contents.observe(live)
@@ -120,7 +121,7 @@ def _as_seen(content: VolumeSnapshotContent) -> dict[str, str]:
 
 
 class SnapshotEvents:
-    """Tells; remembers what it said last of each content, so that no wait is told too often."""
+    """Reports, and remembers what it said last of each content, so as not to repeat it."""
 
     def __init__(
         self,
@@ -139,7 +140,7 @@ class SnapshotEvents:
     async def failed(
         self, content: VolumeSnapshotContent, error: StorageError, what: tuple[str, str]
     ) -> None:
-        """A Warning; it is in the status too, unless the content is on its way out."""
+        """A Warning; also in the status, unless the content is being deleted."""
         if error.reason is Reason.NOT_LEADING or isinstance(error, KubeError):
             return
         reason, prefix = what
@@ -155,18 +156,18 @@ class SnapshotEvents:
             log.info("cannot write a failure to the content", error=unwritten.message)
 
     def warn(self, content: VolumeSnapshotContent, error: StorageError) -> None:
-        """A Warning about what does not hold the snapshot up; told once in half an hour."""
+        """A Warning that does not stop the snapshot; at most once in half an hour."""
         text = f"{error.reason}: {error.message}"
         if error.reason is not Reason.NOT_LEADING and self._is_news(content, text):
             self._record(content, text, reason=CHECK[0], warning=True)
 
     def waits(self, content: VolumeSnapshotContent, why: str, *, about: str) -> None:
-        """A Normal event: it goes on by itself; told once in half an hour ``about`` one thing."""
+        """A Normal event about a wait; at most once in half an hour ``about`` one thing."""
         if self._is_news(content, about):
             self._record(content, why, reason=_WAITS, warning=False)
 
     def forget(self, uid: str) -> None:
-        """The snapshot is ready, or its content gone."""
+        """The snapshot is ready, or its content is gone."""
         self._said.forget(uid)
 
     def _is_news(self, content: VolumeSnapshotContent, text: str) -> bool:

@@ -1,18 +1,18 @@
-"""Decide what a VolumeSnapshotContent needs: a snapshot, a look, its end, nothing.
+"""Decide what a VolumeSnapshotContent needs: a snapshot, a look-up, its release, nothing.
 
 ::
 
     take ──annotate──▶ send ──ok──▶ handle recorded ──▶ made fast, locked ──▶ completed: ready
      │ ▲                 │ lost reply, crash
      │ └─ none for 60 s ─┴─▶ look-ups by tag ──found──▶ handle recorded
-     └─ refused: told, taken again later
+     └─ refused: reported, retried later
 
-CreateSnapshot has no client token. So the annotation ``being-created`` is on the content before
-EC2 hears of it, and whoever finds it there without knowing what came of it looks for the snapshot
-by its tag, for ``CONSISTENCY_S``, before another one is taken. The handle is recorded before
-anything else is done with the snapshot, so whatever is missing after a crash is seen and done then.
-Fast restores and the lock are asked for as soon as EC2 shows the snapshot; the lock comes before it
-is ready. So a content that is not ready says that they may be missing, whoever took its snapshot.
+CreateSnapshot has no client token. So the annotation ``being-created`` is written to the content
+before EC2 is asked. A process that finds it there, and does not know what came of the request,
+looks for the snapshot by its tag, for ``CONSISTENCY_S``, before another one is taken. The handle is
+recorded before anything else is done with the snapshot, so whatever is missing after a crash is
+seen and done then. Fast restore and the lock are requested as soon as EC2 shows the snapshot, the
+lock before it is ready. So they may be missing as long as a content is not ready.
 Source: external-snapshotter 8.6 pkg/sidecar-controller/snapshot_controller.go (``syncContent``,
 ``shouldDelete``, ``checkandUpdateContentStatus``); EC2 developer guide "Eventual consistency"; EC2
 API LockSnapshot and EnableFastSnapshotRestores, which take pending snapshots (read 2026-11-21).
@@ -36,7 +36,7 @@ from provisioner.model.volume_snapshot import (
     VolumeSnapshotContent,
 )
 
-# Nobody refused the snapshot: it is asked for again by itself, and the annotation stays.
+# The snapshot was not refused: the request is retried, and the annotation stays.
 _IN_PASSING = NO_ANSWER | {Reason.SNAPSHOT_RATE}
 
 
@@ -48,8 +48,8 @@ class Attempt:
         looking_since_s: tag look-ups decide, since then; None: they do not.
         found: taken or found, and not recorded yet.
         is_new: taken by this process, so nothing was done with it before.
-        is_prepared: it is locked as its class asks, and EC2 was asked to make it fast.
-        fast_due_s: when to ask EC2 again to make it fast, which it has refused.
+        is_prepared: it is locked as its class asks, and fast restore was requested.
+        fast_due_s: when to request fast restore again, which EC2 has refused.
         fast_refusals: how often in a row it has refused that.
         began_s: when this process first tried to take it.
     """
@@ -70,12 +70,12 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Take the snapshot: nothing was begun, or nothing has come of it."""
+    """Take the snapshot: no request was sent, or nothing came of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Write what EC2 told of the snapshot to the status; ``ready``: volumes can be made of it."""
+    """Write what EC2 shows of the snapshot to the status; ``ready``: it can be restored."""
 
     snapshot: EbsSnapshot
     ready: bool = False
@@ -83,33 +83,33 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Take the annotation off: it is known what came of the request."""
+    """Remove the annotation: it is known what came of the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """See how far the snapshot is."""
+    """Check how far the snapshot is."""
 
     snapshot_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class MakeFast:
-    """Ask EC2 once more to make volumes of a ready snapshot fast, which it has refused."""
+    """Request fast restore of a ready snapshot again, which EC2 has refused."""
 
     snapshot_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete the snapshot, then let the content go."""
+    """Delete the snapshot, then release the content."""
 
     snapshot_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Let the content go, with or without a snapshot that stays; ``why_kept``: why it stays."""
+    """Remove our finalizer from the content; ``why_kept``: why its snapshot is not deleted."""
 
     why_kept: str = ""
 
@@ -170,7 +170,7 @@ def decide(
 
 
 def _resolution(content: VolumeSnapshotContent, attempt: Attempt) -> Step | None:
-    """What is still to be learnt of a request that was sent, or may have been."""
+    """What has to be found out about a request that was sent, or may have been."""
     if content.snapshot_id or not content.volume_id:
         return None
     if attempt.found is not None:
@@ -185,9 +185,9 @@ def _deletion(
     owner_is_gone: bool,
     kept_for: Collection[str],
 ) -> Step:
-    """``shouldDelete`` of the sidecar, but that a snapshot that is gone is enough (#1446).
+    """``shouldDelete`` of the sidecar, except that a missing VolumeSnapshot is enough (#1446).
 
-    A snapshot that other contents name stays; the sidecar deletes it under them.
+    A snapshot that other contents name is kept; the sidecar deletes it.
     """
     if CONTENT_FINALIZER not in content.finalizers:
         return SETTLED
@@ -214,9 +214,9 @@ def _deletion(
 
 
 def keeps(content: VolumeSnapshotContent, *, owner_is_gone: bool) -> bool:
-    """Whether the snapshot of a content must stay when another one that names it goes.
+    """Whether a content keeps its snapshot when another content that names it is deleted.
 
-    One that goes as well, and wants its snapshot deleted too, keeps nothing: else each of two would
+    One that is being deleted as well, with its snapshot, keeps nothing: otherwise each of two would
     leave it to the other.
     """
     if not content.deleting or content.spec.deletion_policy != DELETE:
@@ -243,7 +243,7 @@ def _without_uid(content: VolumeSnapshotContent) -> Refuse:
 
 
 def _lacks_uid(content: VolumeSnapshotContent) -> bool:
-    """Whether a snapshot taken for it would carry the name tag of any other such."""
+    """Whether a snapshot taken for it would have the same name tag as any other such."""
     return bool(content.volume_id) and not content.snapshot_uid and not content.snapshot_id
 
 
@@ -255,14 +255,14 @@ def after_failure(attempt: Attempt, error: StorageError, now_s: float) -> Attemp
 
 
 def is_final(error: StorageError) -> bool:
-    """Whether EC2 has said no for now, so that the content need not say that one is being made."""
+    """Whether EC2 has refused it for now, so that the content need not say ``being-created``."""
     return error.outcome is Outcome.NOTHING and error.reason not in _IN_PASSING
 
 
 def after_look_up(
     attempt: Attempt, content: VolumeSnapshotContent, found: Sequence[EbsSnapshot], now_s: float
 ) -> Attempt:
-    """What a look-up by tag means; unchanged while it must be looked again.
+    """What a look-up by tag means; the same attempt if another look-up is needed.
 
     Copies of a snapshot carry its tags; they have another volume, or none.
     """
@@ -285,7 +285,7 @@ def _age(snapshot: EbsSnapshot) -> tuple[bool, float, str]:
 def is_news(old: VolumeSnapshotContent | None, new: VolumeSnapshotContent) -> bool:
     """Whether a change may ask for something, and is not only what we have written ourselves.
 
-    Else our own word of a failure would end the wait after it (external-snapshotter #533).
+    Otherwise our own report of a failure would end the pause after it (external-snapshotter #533).
     """
     return old is None or _asked(old) != _asked(new)
 
@@ -298,7 +298,7 @@ def _asked(content: VolumeSnapshotContent) -> tuple[object, ...]:
 
 
 def _is_of_group(content: VolumeSnapshotContent) -> bool:
-    """Whether it was made with others at once: whoever makes groups takes and deletes them.
+    """Whether it is one of a group: the group's controller takes and deletes its snapshots.
 
     EC2 can (CreateSnapshots, of the volumes of one instance); neither we nor the stock driver do.
     """
@@ -310,7 +310,7 @@ def _is_of_group(content: VolumeSnapshotContent) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Lock the snapshot and make it fast, where that is not done."""
+    """Lock the snapshot and enable fast restore, unless that is done."""
 
     snapshot_id: str
 
@@ -324,7 +324,7 @@ def follow(
     seen: EbsSnapshot | None,
     missing_for_s: float | None,
 ) -> Progress:
-    """Say what a snapshot needs that is there, or should be; on its way, a sighting wakes it.
+    """Say what a snapshot needs that exists, or should; while it is pending, the watcher wakes it.
 
     Args:
         content: not ready yet.

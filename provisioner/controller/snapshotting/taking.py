@@ -1,7 +1,7 @@
 """Take the snapshot of a content: search for one that may exist, plan, send CreateSnapshot.
 
-Of one volume one snapshot is asked for at a time (``Turns``). What follows from a lost reply is in
-``rules``.
+Only one snapshot of a volume is requested at a time (``Turns``). ``rules`` decides what follows
+from a lost reply.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class Taking:
         """Send CreateSnapshot, once it is this content's turn.
 
         Raises:
-            StorageError: it goes on after a while; its user was told.
+            StorageError: it was reported, and is to be retried later.
         """
         attempt = self._attempts.of(content)
         if attempt.began_s is None:
@@ -125,7 +125,7 @@ class Taking:
         if why is not None:
             raise _invalid(content, why)
         if plan.parameters.fast_zones:
-            with suppress(Ec2Error):  # then EC2 says it later
+            with suppress(Ec2Error):  # then EC2 refuses it later
                 known = frozenset((await self._zone_names.by_id()).values())
                 why = class_rules.unknown_zones(plan.parameters, known)
                 if why is not None:
@@ -142,7 +142,7 @@ class Taking:
         try:
             if not content_rules.is_announced(content, plan.annotations):
                 content = await self._writer.announce(content, plan.annotations)
-            reached = rests = True  # until it is known better
+            reached = rests = True  # until the answer says otherwise
             taken = await self._snapshots.create(request, gate=lambda: self._still_wanted(content))
         except _UnwantedError:
             rests = False
@@ -179,7 +179,9 @@ class Taking:
             return content
         await self._events.failed(content, error, CREATE)
         if rules.is_final(error):
-            with suppress(StorageError):  # it comes off when the snapshot is there, or let go
+            with suppress(
+                StorageError
+            ):  # it is removed once the snapshot exists or the content is released
                 await self._writer.withdraw(content)
         raise error
 

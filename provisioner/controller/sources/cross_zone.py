@@ -1,8 +1,8 @@
 """Clones across zones: each comes by a snapshot that is taken for it and then deleted.
 
-CreateSnapshot has no client token. So the wish is written to the claim before EC2 hears of it, and
-whoever finds it written, or has lost a reply, takes a snapshot only once look-ups by tag have shown
-none for as long as EC2 may take to show one.
+CreateSnapshot has no client token. So the intention is written to the claim before EC2 is asked. A
+process that finds it there, or that has lost a reply, takes a snapshot only after look-ups by tag
+have shown none for as long as EC2 may take to show one.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class CrossZoneClones:
         )
         self._taken: dict[str, EbsSnapshot] = {}
         self._looking_since_s: dict[str, float] = {}
-        self._certain: set[str] = set()  # no snapshot that we do not know was begun for these
+        self._certain: set[str] = set()  # no snapshot that we do not know was started for these
         self._failures: dict[str, tuple[int, float]] = {}  # how many, and when the next try is due
         self._left_over: set[str] = set()
         self._in_use = False
@@ -83,9 +83,9 @@ class CrossZoneClones:
         if not self._settings.cluster_id:
             return Refuse(
                 Reason.NOT_SUPPORTED,
-                f"class {read_class.name!r} has clones made across zones by snapshots, which could "
-                "not be told from another cluster's and deleted; run the controller with "
-                "--cluster-id",
+                f"class {read_class.name!r} clones across zones by temporary snapshots; run the "
+                "controller with --cluster-id, or it cannot tell them from those of another "
+                "cluster and delete them",
                 settled=True,
             )
         with self._events.reporting(claim):
@@ -123,7 +123,7 @@ class CrossZoneClones:
             self._ended.set()
 
     async def run(self) -> None:
-        """Delete what nobody needs any more: at once, and regularly what was left behind."""
+        """Delete snapshots that are not needed any more, and regularly what was left behind."""
         sweeps = 0
         while self._settings.cluster_id:
             try:
@@ -131,9 +131,9 @@ class CrossZoneClones:
                     await self.sweep()
                     sweeps += 1
             except StorageError as error:
-                log.warning("snapshots of clones cannot be looked through", error=error.message)
+                log.warning("cannot list the temporary snapshots of clones", error=error.message)
             except Exception:
-                log.exception("the sweep for snapshots of clones failed")
+                log.exception("the sweep for temporary snapshots of clones failed")
             due_s = clock.now_s() + self._settings.orphan_sweep_interval_s
             while await self._has_ended(due_s):
                 await self._delete_left_over()
@@ -145,7 +145,7 @@ class CrossZoneClones:
         return self._in_use
 
     async def sweep(self) -> None:
-        """One look at all snapshots that were taken for clones of this cluster.
+        """Go through all snapshots that were taken for clones of this cluster.
 
         By the caches: what is deleted too early is taken again.
 
@@ -222,7 +222,7 @@ class CrossZoneClones:
     def _still_wanted(self, uid: str) -> None:
         if not self._is_wanted(uid):
             raise StorageError(
-                Reason.OBJECT_NOT_FOUND, "the claim to be cloned for is bound, or gone"
+                Reason.OBJECT_NOT_FOUND, "the claim is already bound, or no longer exists"
             )
 
     def _is_wanted(self, uid: str) -> bool:
@@ -233,18 +233,20 @@ class CrossZoneClones:
         self, claim: Claim, snapshot: EbsSnapshot, zone: str
     ) -> Source | Later:
         seen = await self._reads.get(snapshot.snapshot_id)
-        what = f"snapshot {snapshot.snapshot_id}, by which the clone comes to {zone},"
+        what = f"temporary snapshot {snapshot.snapshot_id}, which brings the clone to {zone},"
         if seen is None:
             now_s = clock.now_s()
             if now_s - self._looking_since_s.setdefault(claim.uid, now_s) < CONSISTENCY_S:
                 return Later(LOOK_AGAIN_S)
-            raise self._lost(claim, f"{what} is gone in EC2")
+            raise self._lost(claim, f"{what} no longer exists in EC2")
         self._looking_since_s.pop(claim.uid, None)
         match seen.state:
             case SnapshotState.COMPLETED:
                 return Source(snapshot_id=seen.snapshot_id, size_gib=seen.size_gib)
             case SnapshotState.PENDING:
-                text = f"{what} is being taken of volume {seen.volume_id}; that can take long"
+                text = (
+                    f"{what} is being taken of volume {seen.volume_id}; this can take a long time"
+                )
                 self._events.note(claim, text)
                 return Later(POLL_S)
             case _:
@@ -258,7 +260,7 @@ class CrossZoneClones:
         before, _ = self._failures.get(claim.uid, (0, 0.0))
         pause_s = rules.BACKOFF.pause_s(before)
         self._failures[claim.uid] = before + 1, clock.now_s() + pause_s
-        message = f"{why}; another one is taken in {pause_s:.0f} s"
+        message = f"{why}; another one will be taken in {pause_s:.0f} s"
         error = StorageError(Reason.SNAPSHOT_STATE, message, retry_after_s=pause_s)
         self._events.failed(claim, error)
         return error
@@ -278,9 +280,13 @@ class CrossZoneClones:
             try:
                 await self._snapshots.delete(snapshot_id)
             except StorageError as error:  # the next sweep finds it again
-                log.warning("a clone's snapshot stays", snapshot=snapshot_id, error=error.message)
+                log.warning(
+                    "cannot delete the temporary snapshot of a clone",
+                    snapshot=snapshot_id,
+                    error=error.message,
+                )
             else:
-                log.info("deleted the snapshot of a clone", snapshot=snapshot_id)
+                log.info("deleted the temporary snapshot of a clone", snapshot=snapshot_id)
             self._left_over.discard(snapshot_id)
 
     async def _describe(self, ids: list[str]) -> Mapping[str, EbsSnapshot | StorageError | None]:

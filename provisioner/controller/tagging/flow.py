@@ -1,6 +1,6 @@
-"""Extra tags: brought to volumes that were made before ``--extra-tags`` had them.
+"""Extra tags: added to volumes that were made before ``--extra-tags`` had them.
 
-In the background and seldom: nobody waits for it. What fails is tried again in the next round.
+This runs in the background at long intervals; no one waits for it. Failures are retried next time.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from provisioner.ec2.volumes import IDS_PER_CALL
 from provisioner.model.errors import Ec2Error, StorageError
 from provisioner.model.persistent_volume import PersistentVolume
 
-# Nobody else's tag is overwritten that was there this many writes ago: so old is what was seen.
+# After this many writes the volumes are described again, so that no newer tag is overwritten.
 _WRITES_PER_LOOK = 8
 
 Tags = tuple[tuple[str, str], ...]
@@ -43,9 +43,11 @@ class ExtraTags:
             try:
                 await self.round()
             except StorageError as error:
-                log.warning("extra tags are not everywhere yet", error=error.message)
+                log.warning(
+                    "could not add extra tags to all volumes; will try again", error=error.message
+                )
             except Exception:
-                log.exception("extra tags cannot be brought to volumes")
+                log.exception("adding extra tags to volumes failed")
             await asyncio.sleep(self._settings.extra_tags_interval_s)
 
     async def round(self) -> None:
@@ -70,7 +72,7 @@ class ExtraTags:
                     raise
                 denial = error  # nothing of this group may be tagged
         if tagged:
-            log.info("brought extra tags to existing volumes", volumes=tagged)
+            log.info("added extra tags to existing volumes", volumes=tagged)
         if denial is not None:
             raise denial
 
@@ -126,4 +128,4 @@ class ExtraTags:
     def _skip(self, volume_id: str, message: str) -> None:
         self._metrics.extra_tags.labels("skipped").inc()
         if self._told.is_news(volume_id):
-            log.warning("extra tags cannot be brought to a volume", error=message)
+            log.warning("cannot add extra tags to a volume", error=message)

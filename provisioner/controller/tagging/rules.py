@@ -63,7 +63,9 @@ def decide(
         for template in templates
         if template.key not in volume.tags
         and not _is_ownership(template.key)
-        and (template.is_constant or owner.claim_name)  # one that names nobody would stay for ever
+        and (
+            template.is_constant or owner.claim_name
+        )  # with an empty name it would stay wrong forever
     ]
     if not lacking:
         return Nothing()
@@ -74,8 +76,8 @@ def decide(
     has = sum(not key.startswith("aws:") for key in volume.tags)  # AWS's own do not count
     if has + len(missing) > tags.MOST:
         return Skip(
-            f"volume {volume.volume_id} has {has} tags, {len(missing)} are to be added, and EC2 "
-            f"allows {tags.MOST}; remove some, or give fewer --extra-tags"
+            f"volume {volume.volume_id} has {has} tags and would get {len(missing)} more, but EC2 "
+            f"allows {tags.MOST}; remove some, or use fewer --extra-tags"
         )
     return Add(tuple(sorted(missing.items())))
 

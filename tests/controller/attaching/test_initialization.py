@@ -44,8 +44,8 @@ def test_the_claim_is_told_once_that_it_waits_and_how_long_it_takes():
 
     first, second = in_attach_world(story)
 
-    assert first.endswith("as blockAttachUntilInitialized of its class asks")
-    assert "of its class asks; EC2 estimates 10 minutes more" in second
+    assert first.endswith("as its class requires (blockAttachUntilInitialized)")
+    assert "(blockAttachUntilInitialized); EC2 estimates 10 minutes more" in second
 
 
 def test_one_that_needs_no_data_is_not_asked_for():
@@ -111,9 +111,9 @@ def test_where_ec2_tells_nothing_the_wait_ends_after_a_while():
     waits, gives_up = in_attach_world(story)
 
     assert "waits until all data" in waits
-    assert "is reported as attached although blockAttachUntilInitialized" in gives_up
+    assert "is reported as attached before its data has arrived" in gives_up
     assert gives_up.endswith(
-        "for 10 minutes; until all of snapshot snap-1 has arrived, reads can be slow"
+        "for 10 minutes; reads can be slow until all data of snapshot snap-1 has arrived"
     )
 
 

@@ -95,8 +95,8 @@ def test_the_key_is_read_as_aws_ebs_csi_driver_writes_it():
 @pytest.mark.parametrize(
     ("volume", "initialization", "parts"),
     [
-        (RESTORED, None, ("data of snapshot snap-1 has arrived", "class asks")),
-        (COPIED, said("", 5), ("data of volume vol-2 has arrived", "; 5 % are there")),
+        (RESTORED, None, ("data of snapshot snap-1 has arrived", "class requires")),
+        (COPIED, said("", 5), ("data of volume vol-2 has arrived", "; 5 % has arrived")),
         (RESTORED, said("initializing", 5, 119), ("EC2 estimates 119 s more",)),
         (RESTORED, said("initializing", 5, 121), ("EC2 estimates 3 minutes more",)),
     ],

@@ -120,13 +120,13 @@ def test_the_volume_is_found_in_every_form(attachment, persistent_volume):
         pytest.param(
             {"persistent_volume": a_persistent_volume(driver="x")},
             Reason.INVALID_REQUEST,
-            "not one of driver",
+            "does not belong to driver",
             id="foreign",
         ),
         pytest.param(
             {"attachment": an_attachment(persistent_volume=None), "persistent_volume": None},
             Reason.INVALID_REQUEST,
-            "not one of driver",
+            "does not belong to driver",
             id="no source",
         ),
         pytest.param(
@@ -137,7 +137,7 @@ def test_the_volume_is_found_in_every_form(attachment, persistent_volume):
                 "persistent_volume": None,
             },
             Reason.INVALID_REQUEST,
-            "not one of driver",
+            "does not belong to driver",
             id="foreign inline",
         ),
         pytest.param(
@@ -161,13 +161,13 @@ def test_the_volume_is_found_in_every_form(attachment, persistent_volume):
         pytest.param(
             {"persistent_volume": a_persistent_volume(handle="vol-o123")},
             Reason.INVALID_REQUEST,
-            f"PersistentVolume \"pvc-{UID}\" names 'vol-o123', which is no EBS volume",
+            f"PersistentVolume \"pvc-{UID}\" names 'vol-o123', which is not an EBS volume",
             id="no id",
         ),
         pytest.param(
             {"persistent_volume": a_persistent_volume(handle="local-ebs://dev/xvdbz")},
             Reason.INVALID_REQUEST,
-            "names 'local-ebs://dev/xvdbz', which is no EBS volume",
+            "names 'local-ebs://dev/xvdbz', which is not an EBS volume",
             id="a node-local volume",
         ),
         pytest.param(
@@ -179,13 +179,13 @@ def test_the_volume_is_found_in_every_form(attachment, persistent_volume):
                 "persistent_volume": None,
             },
             Reason.INVALID_REQUEST,
-            "the pod's volume names 'foo', which is no EBS volume",
+            "the pod's volume names 'foo', which is not an EBS volume",
             id="no id inline",
         ),
         pytest.param(
             {"csi_node": a_csi_node(instance="hyperpod-ab12-i-0123456789abcdef0")},
             Reason.NOT_SUPPORTED,
-            "node node-1 is registered as 'hyperpod-ab12-i-0123456789abcdef0', which is no EC2",
+            "node node-1 is registered as 'hyperpod-ab12-i-0123456789abcdef0', which is not an EC2",
             id="a HyperPod node",
         ),
     ],

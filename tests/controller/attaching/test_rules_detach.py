@@ -359,4 +359,4 @@ def test_who_waits_for_such_a_node_hears_what_would_help():
     )
 
     assert isinstance(found, Wait)
-    assert "can only be detached by the service that manages it" in found.message
+    assert "only the service that manages it (SageMaker HyperPod) can detach it" in found.message

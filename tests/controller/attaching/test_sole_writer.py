@@ -137,7 +137,9 @@ def test_a_new_leader_goes_on_with_what_the_one_before_had_attached():
         await asyncio.sleep(600)
         assert set(world.attached_at) == {first}
         assert world.cloud.actions() == []
-        assert all("get it as well" in text and FIRST in text for _, text in world.told)
+        assert all(
+            "as well: EC2 would allow that" in text and FIRST in text for _, text in world.told
+        )
 
     a_shared_world(story)
 

@@ -71,7 +71,7 @@ def test_a_volume_that_backs_a_claim_is_not_attached_for_strangers(pods: list[Po
     actions, told, asked = outcome("bank", *pods)
 
     assert "AttachVolume" not in actions
-    assert f"volume {VOLUME} backs a claim, and" in told[0]
+    assert f"volume {VOLUME} backs a claim, so it is attached only for pods" in told[0]
     assert "bank" not in told[0]
     assert set(asked) == {"spec.nodeName=node-1"}
 

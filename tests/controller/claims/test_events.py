@@ -153,7 +153,7 @@ def test_a_claim_whose_volume_an_object_may_name_that_cannot_be_read_is_told_whi
     [told] = in_virtual_time(story)
 
     assert told.startswith("UnreadableAnswer: PersistentVolume pv-odd cannot be read")
-    assert told.endswith("correct the object, or delete it")
+    assert told.endswith("until the object is corrected or deleted")
 
 
 def test_a_claim_whose_volume_was_found_at_once_is_told_of_success_only():

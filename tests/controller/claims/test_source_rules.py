@@ -92,7 +92,7 @@ def test_a_snapshot_whose_size_nobody_knows_is_left_to_ec2():
         pytest.param(a_snapshot(ready=None), a_content(), "not ready to use", id="no word"),
         pytest.param(a_snapshot(), a_content(handle=None), "names no snapshot yet", id="no handle"),
         pytest.param(
-            a_snapshot(), a_content(handle="backup-1"), "no snapshot of EBS", id="odd handle"
+            a_snapshot(), a_content(handle="backup-1"), "not an EBS snapshot", id="odd handle"
         ),
         pytest.param(
             a_snapshot(), a_content(deleting=True), "VolumeSnapshotContent 'content'", id="content"
@@ -107,7 +107,7 @@ def test_a_snapshot_whose_size_nobody_knows_is_left_to_ec2():
         pytest.param(
             a_snapshot(ready=False, error="EC2 is full"), a_content(), "EC2 is full", id="error"
         ),
-        pytest.param(a_snapshot(size="x"), a_content(), "cannot be read", id="odd size"),
+        pytest.param(a_snapshot(size="x"), a_content(), "cannot read the size", id="odd size"),
     ],
 )
 def test_nothing_is_restored_from(
@@ -132,7 +132,7 @@ def test_nothing_is_restored_from(
 def test_what_only_takes_time_is_no_warning(snapshot: v.VolumeSnapshot, handle: str | None):
     words = waited_for(restored(snapshot=snapshot, content=a_content(handle=handle)))
 
-    assert "waited for" in words
+    assert "waiting for it" in words
 
 
 def test_an_imported_snapshot_counts_once_the_driver_has_seen_it():
@@ -175,7 +175,7 @@ def test_a_copy_is_never_smaller_than_its_source(asked: str, least: str, *, is_e
         if is_enough:
             assert isinstance(answer, Source)
         else:
-            assert f"asks for {asked}" in refused(answer)
+            assert f"requests {asked}" in refused(answer)
             assert least in refused(answer)
 
 

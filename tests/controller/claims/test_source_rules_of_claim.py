@@ -51,7 +51,7 @@ def test_a_claim_of_the_in_tree_plugin_is_cloned():
         pytest.param(a_source(deleting=True), its_volume(), "is being deleted", id="deleting"),
         pytest.param(a_source(class_name=None), its_volume(), "no StorageClass", id="no class"),
         pytest.param(a_source(), its_volume(driver="disk.example"), "'disk.example'", id="driver"),
-        pytest.param(a_source(), its_volume(handle="x"), "is no EBS volume", id="odd handle"),
+        pytest.param(a_source(), its_volume(handle="x"), "is not an EBS volume", id="odd handle"),
         pytest.param(a_source(), its_volume(handle=""), "cannot be cloned", id="no handle"),
         pytest.param(a_source(), its_volume(phase="Released"), "is Released", id="released"),
         pytest.param(a_source(), its_volume(phase=""), "without a phase", id="no phase"),

@@ -293,7 +293,7 @@ def test_a_volume_to_be_kept_is_put_under_a_persistent_volume_and_only_then_unta
     assert len(api.bodies) == 1
     assert counted("retained") == retained
     assert world.untagged == [kept.volume_id] * retained
-    failed = [entry for entry in logs if entry["event"] == "cannot end an orphan yet"]
+    failed = [entry for entry in logs if entry["event"] == "cannot handle an orphaned volume yet"]
     assert len(failed) == (answer is not None and answer.reason is Reason.FORBIDDEN)
 
 

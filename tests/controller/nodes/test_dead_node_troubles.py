@@ -90,7 +90,7 @@ def test_a_node_that_cannot_be_written_keeps_no_other_from_being_released():
             await asyncio.sleep(100)
         assert declared(world) == {"node-1", "node-2", "node-3", "node-4"}
         assert world.attachments() == {"csi-1"}
-        failures = [line for line in logs if line["event"] == "cannot look after a dead node"]
+        failures = [line for line in logs if line["event"] == "cannot handle a dead node"]
         assert {line["node"] for line in failures} == {"node-0", "gone"}
         assert all("node-0" in line["error"] or "csi-1" in line["error"] for line in failures)
         world.refused = set()

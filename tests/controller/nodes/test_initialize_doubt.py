@@ -124,4 +124,4 @@ async def test_an_instance_of_another_nodes_plugin_is_refused(world: World):
     assert await world.flow.reconcile(NAME) == Later(AGAIN_S)
 
     assert world.api.sent == []
-    assert "is node worker-9 already" in world.told[0][1]
+    assert "is already node worker-9" in world.told[0][1]

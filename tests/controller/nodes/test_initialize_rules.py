@@ -157,7 +157,7 @@ def test_exactly_one_instance_will_do():
         (a_node(providerID=f"aws:///us-east-1b/{ID}"), an_instance(), "in us-east-1a"),
         (a_node(providerID=PROVIDER_ID), an_instance(OTHER), f"EC2 has instance {OTHER}"),
         (a_node(), an_instance(state="stopped"), "is stopped"),
-        (a_node(), an_instance(zone=""), "does not tell zone"),
+        (a_node(), an_instance(zone=""), "does not report the zone"),
     ],
 )
 def test_what_contradicts_is_told_and_stops_everything(node: Node, instance: Instance, says: str):
@@ -173,7 +173,7 @@ def test_an_instance_is_one_node():
 
     refused = rules.contradiction(node, an_instance(), REGION, [node, other], {})
 
-    assert refused == Refusal(f"instance {ID} is node o already, by its spec.providerID")
+    assert refused == Refusal(f"instance {ID} is already node o, by its spec.providerID")
     assert rules.contradiction(node, an_instance(OTHER), REGION, [node, other], {}) is None
 
 

@@ -128,8 +128,8 @@ def test_what_node_plugins_say_is_heeded():
     node, other = a_node("worker-1", ADDRESS), a_node("worker-2")
 
     assert refusal(node, other, registered={"worker-1": ID, "worker-2": OTHER_ID}) == ""
-    assert f"says that it is {OTHER_ID}" in refusal(node, other, registered={"worker-1": OTHER_ID})
-    assert "is node worker-2 already" in refusal(node, other, registered={"worker-2": ID})
+    assert f"is registered as {OTHER_ID}" in refusal(node, other, registered={"worker-1": OTHER_ID})
+    assert "is already node worker-2" in refusal(node, other, registered={"worker-2": ID})
 
 
 @pytest.mark.parametrize(

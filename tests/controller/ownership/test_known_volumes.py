@@ -100,4 +100,4 @@ async def test_one_that_is_too_small_is_deleted_with_a_word_unless_somebody_name
     assert world.ec2.deleted == ([] if is_named else [VOLUME])
     if not is_named:
         [told] = world.events.told
-        assert f"EC2 made volume {VOLUME} of 1 GiB, asked were 4" in told
+        assert f"EC2 created volume {VOLUME} with 1 GiB instead of the requested 4 GiB" in told

@@ -108,9 +108,9 @@ def test_a_pod_that_a_volume_keeps_away_from_its_node_gets_the_other_beside_it()
     assert isinstance(moved, Moved)
     assert moved.where == C
     assert moved.why == (
-        "another volume of its pod is not where node node-a is, which was chosen for it; the "
-        "volume is made in us-east-1c, where node node-c (or another one there) can take pod "
-        "shop/web, which follows its volume"
+        "another volume of the pod is not where node node-a is, which the scheduler chose; "
+        "creating the volume in us-east-1c, where node node-c (or another one) can run pod "
+        "shop/web; the pod will follow its volume"
     )
 
 
@@ -198,8 +198,8 @@ def test_a_claim_that_is_passed_on_is_told_what_its_zone_has_refused_others():
     assert isinstance(moved, Moved)
     assert moved.where == B
     assert moved.why == (
-        "EC2 has refused such volumes lately in us-east-1a (VolumeTypeNotInZone); the volume is "
-        "made in us-east-1b"
+        "EC2 recently refused such volumes in us-east-1a (VolumeTypeNotInZone); creating the "
+        "volume in us-east-1b"
     )
 
 

@@ -69,8 +69,8 @@ async def test_a_claim_whose_class_was_missing_follows_the_one_that_has_moved_me
     await world.provisioner.reconcile(OTHER_UID)
 
     assert world.zones_asked == [A, A, zone, zone]
-    told = [each for each in world.events.told if "another volume of its pod" in each]
-    assert any(f"the volume is made in {zone}" in each for each in told)
+    told = [each for each in world.events.told if "another volume of the pod" in each]
+    assert any(f"creating the volume in {zone}" in each for each in told)
 
 
 async def test_a_claim_that_was_refused_for_another_reason_follows_too():
@@ -164,7 +164,7 @@ async def test_a_volume_that_another_driver_is_about_to_make_ties_the_pod_to_its
         await world.provisioner.reconcile(UID)
 
     assert world.zones_asked == [A]
-    assert "another volume for pod shop/web is being made elsewhere" in waits.value.message
+    assert "another volume for pod shop/web is being created elsewhere" in waits.value.message
 
 
 async def test_what_was_refused_to_a_claim_of_the_same_pod_does_not_count_as_others():

@@ -60,7 +60,7 @@ def test_a_selected_node_outside_the_allowed_zones_is_refused_with_both_named():
 
     assert isinstance(answer, NoZone)
     assert answer.message == (
-        "node 'node-1' is in zone us-east-1a, but class 'fast' allows us-east-1b or us-east-1c"
+        "node 'node-1' is in zone us-east-1a, but class 'fast' allows only us-east-1b or us-east-1c"
     )
 
 
@@ -94,12 +94,12 @@ def test_a_claim_that_binds_at_once_is_spread_over_all_usable_zones(allowed, zon
     ("allowed", "registered", "reason", "sentence"),
     [
         pytest.param(None, (), Reason.NO_ZONE, "no node has the driver registered", id="no node"),
-        pytest.param([a_term(zone=[])], PLACES, Reason.NO_ZONE, "leave no zone", id="no value"),
+        pytest.param([a_term(zone=[])], PLACES, Reason.NO_ZONE, "allow no zone", id="no value"),
         pytest.param(
             [a_term(zone=["x"], ebs_zone=["y"])],
             PLACES,
             Reason.NO_ZONE,
-            "leave no zone",
+            "allow no zone",
             id="both keys",
         ),
         pytest.param(
@@ -134,8 +134,8 @@ def test_zones_that_overlap_nothing_are_shown_side_by_side():
 
     assert isinstance(answer, NoZone)
     assert answer.message == (
-        "allowedTopologies of class 'fast' leave no zone at all: no zone is in all lists of one "
-        "term: topology.kubernetes.io/zone in [us-east-1a] and topology.ebs.csi.aws.com/zone in "
+        "allowedTopologies of class 'fast' allow no zone: the lists of one term have no zone in "
+        "common: topology.kubernetes.io/zone in [us-east-1a] and topology.ebs.csi.aws.com/zone in "
         "[us-east-1b, us-east-1c]"
     )
 

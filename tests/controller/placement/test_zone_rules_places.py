@@ -44,7 +44,7 @@ def test_an_unknown_zone_id_is_refused_with_those_that_there_are():
 
     assert isinstance(answer, NoZone)
     assert answer.message == (
-        "allowedTopologies of class 'fast' leave no zone at all: euc1-az1 is no zone id of this "
+        "allowedTopologies of class 'fast' allow no zone: euc1-az1 is not a zone ID of this "
         "region, which has use1-az1 (us-east-1b), use1-az6 (us-east-1a)"
     )
 
@@ -72,7 +72,7 @@ def test_the_selected_nodes_own_zone_id_is_held_to_the_class(allowed, answer):
     found = for_selected_node(read(a_class(allowed=allowed)), DRIVER, "n", node, a_csi_node())
 
     if isinstance(found, NoZone):
-        end = f"node 'n' is in zone us-east-1a, but class 'fast' allows {answer}"
+        end = f"node 'n' is in zone us-east-1a, but class 'fast' allows only {answer}"
         assert found.message == end
     else:
         assert found == answer
@@ -146,7 +146,7 @@ def test_an_outpost_that_nobody_knows_never_becomes_a_volume_in_the_region(allow
     answer = candidates(read(a_class(allowed=allowed)), (*PLACES, OUTPOST))
 
     assert isinstance(answer, NoZone)
-    assert "ask for an Outpost" in answer.message
+    assert "require an Outpost" in answer.message
 
 
 _values = st.lists(st.sampled_from(["us-east-1a", "us-east-1b", "use1-az1", "op-1", "aws"]))

@@ -25,12 +25,12 @@ from tests.controller.services import Ec2
 CLAIM = a_claim(node="node-1", size="1000Gi")
 MADE = a_volume(size_gib=1000)
 TOLD = (
-    "IopsCapped: the class asks for 90000 IOPS for the gp3 volume of 1000 GiB, it gets 80000: EC2 "
-    "gives volumes of type gp3 at most 80000 IOPS in this region"
+    "IopsCapped: the class requests 90000 IOPS for the gp3 volume of 1000 GiB, but it gets 80000: "
+    "EC2 allows volumes of type gp3 at most 80000 IOPS in this region"
 )
 TOLD_OF_ANOTHER = (
-    "IopsCapped: the class asks for 90000 IOPS for the gp3 volume of 1000 GiB, it gets {}: a "
-    "process before this one has made it, and asked EC2 for no more"
+    "IopsCapped: the class requests 90000 IOPS for the gp3 volume of 1000 GiB, but it gets {}: "
+    "an earlier process created it, and requested no more"
 )
 
 

@@ -131,8 +131,8 @@ def test_a_volume_that_only_a_repeated_request_has_named_is_looked_at_first(stat
 @pytest.mark.parametrize(
     ("asked", "made", "words"),
     [
-        ({"snapshot_id": "snap-1"}, {}, "from nothing, asked was snap-1"),
-        ({"snapshot_id": "snap-1"}, {"snapshot_id": "snap-2"}, "from snap-2, asked was snap-1"),
+        ({"snapshot_id": "snap-1"}, {}, "from no snapshot instead of snap-1"),
+        ({"snapshot_id": "snap-1"}, {"snapshot_id": "snap-2"}, "from snap-2 instead of snap-1"),
         ({"source_volume_id": "vol-a"}, {"source_volume_id": "vol-b"}, "as a copy of vol-b"),
     ],
 )
@@ -172,7 +172,7 @@ def test_a_volume_that_is_too_small_is_deleted_first():  # race 7, race 21
 
     assert isinstance(step, Discard)
     assert step.volume == small
-    assert "of 0 GiB, asked were 1" in step.message
+    assert "with 0 GiB instead of the requested 1 GiB" in step.message
     assert_begins_anew_under_token_2(step.attempt)
 
 
@@ -209,7 +209,7 @@ def test_a_volume_that_no_description_has_shown_yet_is_waited_for_longer_and_tol
     assert next_step(MADE, None, UNSEEN_S - 1) == Await()
     told = late(MADE, CONSISTENCY_S)
     assert told is not None
-    assert "has not shown it for 60 s" in told.message
+    assert "has not listed it for 60 s" in told.message
     shown = replace(MADE, is_shown=True)
     assert isinstance(next_step(shown, None, CONSISTENCY_S), GiveUp)
 
@@ -272,7 +272,7 @@ def test_replies_that_stay_lost_are_followed_by_look_ups_and_another_zone():
     assert isinstance(verdict, GiveUp)
     assert verdict.choose_again
     assert verdict.error.reason is Reason.ZONE_NOT_ANSWERING
-    assert "for 3 minutes EC2 has not answered" in verdict.error.message
+    assert "for 3 minutes, and has created none" in verdict.error.message
     assert FRESH.plan.request.zone in verdict.error.message
 
 

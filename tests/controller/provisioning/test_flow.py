@@ -209,7 +209,7 @@ async def test_a_zone_without_room_is_counted_and_told_in_the_log():
         following = await world.provisioner.reconcile(UID)
 
     assert following == WHEN_WOKEN
-    [line] = [each for each in said if each["event"] == "another node is asked for"]
+    [line] = [each for each in said if each["event"] == "asking the scheduler for another node"]
     assert line["reason"] == Reason.ZONE_OUT_OF_CAPACITY.value
     failures = world.metrics.flow_failures.labels("provision", Reason.ZONE_OUT_OF_CAPACITY.value)
     assert failures._value.get() == 1.0
@@ -326,7 +326,7 @@ async def test_a_corrected_class_reaches_a_claim_whose_key_was_unusable():
         a_volume(state=VolumeState.DELETED, encrypted=True),
         a_volume("vol-2", encrypted=True),
     ]
-    with pytest.raises(StorageError, match=r"cannot be used: check that .*old exists"):
+    with pytest.raises(StorageError, match=r"cannot use a KMS key: check that .*old exists"):
         await world.provisioner.reconcile(UID)
     encrypt_with(world, NEW_KEY)
 

@@ -156,7 +156,7 @@ def test_a_foreign_object_of_our_name_is_told(found):  # race 6
 
     assert error is not None
     assert error.reason is Reason.CONFLICT
-    assert f"persistentvolume pvc-{UID} exists, but not for this claim" in error.message
+    assert f"persistentvolume pvc-{UID} already exists, but not for this claim" in error.message
 
 
 def test_nobody_is_told_to_delete_the_object_that_holds_the_claims_data():  # race 6
@@ -165,7 +165,7 @@ def test_nobody_is_told_to_delete_the_object_that_holds_the_claims_data():  # ra
     assert error is not None
     assert error.message == (
         f"persistentvolume pvc-{UID} already gives the claim volume vol-1; volume {VOLUME} was "
-        "made beside it and is not needed: delete it in EC2"
+        "created as well and is not needed: delete it in EC2"
     )
 
 

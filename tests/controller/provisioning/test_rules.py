@@ -107,7 +107,7 @@ def test_a_claim_that_waited_is_provisioned_once_a_node_is_selected():
         pytest.param(
             a_claim(source_ref=FOREIGN),
             Reason.NOT_SUPPORTED,
-            "of namespace 'vault': only what is in the claim's own namespace",
+            "in namespace 'vault': only a source in the claim's own namespace",
             id="another namespace",
         ),
         pytest.param(
@@ -279,7 +279,7 @@ def test_the_file_system(volume_mode, parameters, file_system):
             "10e399",
             {},
             Reason.INVALID_CLAIM,
-            "10e399 of class 'fast' cannot be made: a gp3 volume has 1 to 65536 GiB",
+            "a volume of 10e399 with class 'fast' cannot be created: a gp3 volume has 1 to 65536 GiB",
             id="absurd",
         ),
         pytest.param("0", {}, Reason.INVALID_CLAIM, "not 0", id="nothing"),
@@ -408,4 +408,7 @@ def test_a_name_that_somebody_elses_persistent_volume_has_is_told(claim_uid):
 
     assert isinstance(answer, Refuse)
     assert answer.settled
-    assert f"persistentvolume {foreign.name} exists that is not this claim's" in answer.message
+    assert (
+        f"persistentvolume {foreign.name} already exists, but its claimRef is not this claim"
+        in answer.message
+    )

@@ -48,20 +48,20 @@ def test_other_types_are_refused_with_those_that_can(volume_type):
     assert isinstance(answer, Refuse)
     assert answer.reason is Reason.INVALID_CLAIM
     assert answer.message == (
-        "125Gi of class 'fast' cannot be made: access mode ReadWriteMany needs type io2 or io1, "
-        f"which several instances can have at once, not {volume_type}"
+        "a volume of 125Gi with class 'fast' cannot be created: access mode ReadWriteMany "
+        f"requires type io2 or io1, which can be attached to several instances, not {volume_type}"
     )
 
 
 @pytest.mark.parametrize(
     ("modes", "volume_mode", "words"),
     [
-        (MANY, None, "needs volumeMode Block and a class of type io2"),
-        (MANY, "Filesystem", "a file system on EBS that several nodes mount is destroyed"),
-        (["ReadWriteOnce", *MANY], "Filesystem", "needs volumeMode Block"),
-        (["ReadOnlyMany"], "Block", "access mode ReadOnlyMany is not possible"),
+        (MANY, None, "requires volumeMode Block and a class of type io2"),
+        (MANY, "Filesystem", "a file system on EBS that several nodes mount gets corrupted"),
+        (["ReadWriteOnce", *MANY], "Filesystem", "requires volumeMode Block"),
+        (["ReadOnlyMany"], "Block", "access mode ReadOnlyMany is not supported"),
         (["ReadOnlyMany", *MANY], "Block", "access mode ReadOnlyMany, ReadWriteMany is not"),
-        (["ReadOnlyMany"], None, "always attached for writing"),
+        (["ReadOnlyMany"], None, "always attached read-write"),
     ],
 )
 def test_what_no_volume_can_be_used_for_is_refused_with_the_reason(modes, volume_mode, words):

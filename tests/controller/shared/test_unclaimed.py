@@ -125,7 +125,7 @@ async def test_an_object_that_cannot_be_read_holds_back_only_the_volumes_that_it
                 await unclaimed.volume_for("pvc-1")
             assert told.value.reason is Reason.UNREADABLE
             assert "PersistentVolume pv-odd cannot be read" in told.value.message
-            assert "correct the object, or delete it" in told.value.message
+            assert "until the object is corrected or deleted" in told.value.message
             assert await unclaimed.volume_for("pvc-2") is None
             assert not unclaimed.is_tagged("vol-another")  # so it is attached
             await unclaimed.settled()

@@ -89,7 +89,7 @@ async def test_a_waiting_clone_is_made_beside_its_source_and_its_pod_follows():
 async def test_a_class_that_excludes_the_zone_of_the_source_is_told_why():
     world = SourceWorld(CLONE, a_class(allowed=[a_term(zone=[OTHER_ZONE])]))
 
-    with pytest.raises(StorageError, match="a copy is made in the same zone"):
+    with pytest.raises(StorageError, match="a copy is created in the same zone"):
         await world.provisioner.reconcile(UID)
 
     assert world.ec2.requests == []
@@ -146,7 +146,7 @@ def test_whoever_takes_over_copies_nothing_by_what_is_written_on_the_claim_alone
     [
         (source_gone, "does not exist"),
         (source_deleting, "is being deleted"),
-        (volume_gone, "not there any more in EC2"),
+        (volume_gone, "no longer exists in EC2"),
     ],
 )
 async def test_a_source_that_is_gone_before_anything_was_sent_is_told(change: Any, words: str):
@@ -169,7 +169,7 @@ async def test_the_second_clone_of_a_volume_waits_its_turn():
     await world.provisioner.reconcile(THIRD_UID)
 
     assert len(world.ec2.requests) == 1
-    assert "claim shop/data came first" in world.events.told[-1]
+    assert "claim shop/data, which came first" in world.events.told[-1]
     world.looks_at()
 
     await world.provisioner.reconcile(UID)
@@ -189,7 +189,7 @@ async def test_too_many_copies_are_no_failure():
     followings = [await world.provisioner.reconcile(UID) for _ in range(2)]
 
     assert followings == [Later(30.0), Later(30.0)]
-    assert [each for each in world.events.told if "asked for again" in each] == world.events.told
+    assert [each for each in world.events.told if "will try again" in each] == world.events.told
     assert len(world.events.told) == 1
 
 
@@ -255,7 +255,7 @@ async def test_what_can_never_be_made_takes_no_snapshot_and_no_turn(
     world = SourceWorld(CLONE, replaced(storage_class, metadata=meta))
     world.snapshots.answers = [PENDING]
 
-    with pytest.raises(StorageError, match="cannot be made"):
+    with pytest.raises(StorageError, match="cannot be created"):
         await world.provisioner.reconcile(UID)
 
     assert world.snapshots.asked == []

@@ -104,7 +104,7 @@ async def test_two_clones_of_one_pod_with_sources_in_two_zones_do_not_wait_for_e
 
     assert len(world.ec2.requests) == 1
     (refused,) = [each for each in done if isinstance(each, StorageError)]
-    assert "another volume for pod shop/web is being made elsewhere" in refused.message
+    assert "another volume for pod shop/web is being created elsewhere" in refused.message
 
 
 async def test_a_clone_is_not_made_where_another_volume_keeps_its_pod_away():
@@ -127,7 +127,7 @@ async def test_a_clone_that_may_go_across_goes_where_the_other_volume_of_its_pod
     await world.provisioner.reconcile(UID)
 
     assert [each.volume_id for each in world.snapshots.asked] == [VOLUME]
-    assert any(f"comes to {OTHER_ZONE}" in told for told in world.events.told)
+    assert any(f"brings the clone to {OTHER_ZONE}" in told for told in world.events.told)
     await world.provisioner.close()
 
 

@@ -92,7 +92,7 @@ def test_a_clone_comes_to_another_zone_by_a_snapshot():
         "patch persistentvolumeclaims source zone",
         "create persistentvolumes",
     ]
-    assert any("can take long" in told for told in world.events.told)
+    assert any("can take a long time" in told for told in world.events.told)
 
 
 def test_its_snapshot_is_deleted_once_the_claim_is_bound():

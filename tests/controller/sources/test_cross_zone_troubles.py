@@ -138,5 +138,5 @@ def test_a_snapshot_that_fails_every_time_is_taken_ever_less_often(wakes_every_s
 
     assert 6 <= taken_in_an_hour(world, wakes_every_s=wakes_every_s) <= 9
     told = [each for each in world.events.told if Reason.SNAPSHOT_STATE in each]
-    assert "another one is taken in 15 s" in told[0]
-    assert "another one is taken in 960 s" in told[6]
+    assert "another one will be taken in 15 s" in told[0]
+    assert "another one will be taken in 960 s" in told[6]

@@ -224,6 +224,6 @@ def test_a_region_that_initializes_too_much_is_no_failure_and_waited_for():
     assert in_virtual_time(story) >= 120
     assert len(world.ec2.requests) == 3
     assert world.written()[-1] == "create persistentvolumes"
-    waits = [each for each in world.events.told if "asked for again" in each]
+    waits = [each for each in world.events.told if "will try again" in each]
     assert len(waits) == 1
     assert not any(Reason.QUOTA_EXCEEDED in each for each in world.events.told)

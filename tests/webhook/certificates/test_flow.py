@@ -109,7 +109,7 @@ def test_without_configurations_nobody_has_to_trust_it_yet():
 
         assert world.bundles == {world.secret["ca.crt"]}
         assert replica.chain == world.secret["tls.crt"]
-        assert warnings(logs).count("there is no such webhook configuration") == 2
+        assert warnings(logs).count("the webhook configuration does not exist") == 2
 
     told(story)
 

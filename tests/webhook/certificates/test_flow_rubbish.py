@@ -36,20 +36,20 @@ def the(authority: bytes) -> str:
 RUBBISH: dict[str, tuple[dict[str, bytes], str]] = {
     "bytes": (
         {"ca.crt": b"\x00", "tls.crt": b"\xff" * 99, "tls.key": b"key"},
-        "ca.crt: it holds no certificate; tls.crt: the certificate cannot be read",
+        "ca.crt: it contains no certificate; tls.crt: the certificate cannot be read",
     ),
     "another's key": (
         data_of(FRESH) | {"tls.key": DUE.key},
-        "tls.crt: the private key is not that of the certificate",
+        "tls.crt: the private key does not match the certificate",
     ),
-    "expired": (data_of(EXPIRED), "the certificate has expired at 2026-05-22 12:00 UTC"),
+    "expired": (data_of(EXPIRED), "the certificate expired at 2026-05-22 12:00 UTC"),
     "not our names": (
         data_of(pairs.issue(Names(dns=("other.svc",)), NOW)),
-        f"tls.crt: the certificate is not made out to {', '.join(NAMES.dns + NAMES.ips)}",
+        f"tls.crt: the certificate is not valid for {', '.join(NAMES.dns + NAMES.ips)}",
     ),
     "an authority's key that is another's": (
         data_of(FRESH) | {"ca.key": DUE.authority_key},
-        "ca.key: the private key is not that of an authority in ca.crt",
+        "ca.key: the private key does not belong to a CA in ca.crt",
     ),
     "emptied": ({}, ""),
 }
@@ -178,7 +178,7 @@ def test_a_foreign_secret_that_is_still_empty_is_waited_for():
             world.put_secret(data_of(FRESH))
             await asyncio.wait_for(replica.rotation.ready.wait(), 20)
 
-        assert warnings(logs) == ["the Secret does not hold both tls.crt and tls.key"]
+        assert warnings(logs) == ["the Secret does not contain both tls.crt and tls.key"]
         assert replica.chain == FRESH.certificate
 
     told(story)
@@ -218,9 +218,9 @@ def test_without_its_foreign_secret_it_serves_on_and_stays_ready():
 @pytest.mark.parametrize(
     ("issued", "expected"),
     [
-        (pairs.issue(Names(dns=("other.svc",)), NOW), "is not made out to all names"),
+        (pairs.issue(Names(dns=("other.svc",)), NOW), "is not valid for all names"),
         (EXPIRED, "is not valid now"),
-        (self_signed(NAMES, NOW, rsa_bits=2048), "is not made out to all names"),
+        (self_signed(NAMES, NOW, rsa_bits=2048), "is not valid for all names"),
     ],
     ids=["other names", "expired", "self-signed, no address in it"],
 )

@@ -148,7 +148,7 @@ def test_names_that_are_missing_are_told():
 def test_a_key_that_belongs_to_another_certificate():
     one, other = pairs.issue(NAMES, NOW), pairs.issue(NAMES, NOW)
 
-    with pytest.raises(CertificateError, match="not that of the certificate"):
+    with pytest.raises(CertificateError, match="does not match the certificate"):
         issuing.read_leaf(one.certificate, other.key)
 
 
@@ -227,7 +227,7 @@ def test_rubbish_is_told_in_one_sentence_and_raises_nothing_else(rubbish: bytes,
         "",  # spoilt outside of what is read
         "the certificate cannot be read",
         "the private key cannot be read",
-        "the private key is not that of the certificate",
+        "the private key does not match the certificate",
     }
     assert all(len(a.fingerprint) == 64 for a in issuing.authorities(spoil(GOOD.authority)))
 

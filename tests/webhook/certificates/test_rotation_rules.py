@@ -130,7 +130,7 @@ def test_a_full_bundle_adopts_nobody():
         (replace(IDLE, serving=None, problems=("tls.crt: odd",)), Sign("tls.crt: odd")),
         (
             replace(IDLE, serving=a_pair("leaf", for_days=0)),
-            Sign("the certificate has expired at 2026-06-01 12:00 UTC"),
+            Sign("the certificate expired at 2026-06-01 12:00 UTC"),
         ),
         (
             replace(IDLE, serving=a_pair("leaf", since_days=-1)),
@@ -138,7 +138,7 @@ def test_a_full_bundle_adopts_nobody():
         ),
         (
             replace(IDLE, authority=an_authority(for_days=0)),
-            Make("the authority has expired at 2026-06-01 12:00 UTC"),
+            Make("the CA expired at 2026-06-01 12:00 UTC"),
         ),
     ],
 )

@@ -87,12 +87,12 @@ def test_no_key_is_ever_shown():
 @pytest.mark.parametrize(
     ("spoilt", "expected"),
     [
-        ({"tls.key": B.key}, "tls.crt: the private key is not that of the certificate"),
+        ({"tls.key": B.key}, "tls.crt: the private key does not match the certificate"),
         ({"tls.key": None}, "tls.crt: the private key cannot be read"),
         ({"tls.crt": b"x"}, "tls.crt: the certificate cannot be read"),
         (
             {"tls.crt": B.certificate, "tls.key": B.key},
-            "tls.crt: no authority in ca.crt has signed the certificate",
+            "tls.crt: the certificate is not signed by a CA in ca.crt",
         ),
     ],
 )
@@ -109,12 +109,12 @@ def test_what_cannot_be_served_is_told(spoilt: Changes, expected: str):
         ({"ca.key": b"x"}, "ca.key: the private key cannot be read"),
         (
             {"ca.key": B.authority_key},
-            "ca.key: the private key is not that of an authority in ca.crt",
+            "ca.key: the private key does not belong to a CA in ca.crt",
         ),
-        ({"ca.key": A.key}, "ca.key: the private key is not that of an authority in ca.crt"),
+        ({"ca.key": A.key}, "ca.key: the private key does not belong to a CA in ca.crt"),
         (
             {"ca.key": self_signed(NAMES, NOW, rsa_bits=1024).key},
-            "ca.key: the private key is of a kind that is not made here",
+            "ca.key: the private key is not an EC key",
         ),
     ],
 )
@@ -136,13 +136,13 @@ def test_the_key_of_a_certificate_in_the_bundle_that_may_not_sign_signs_nothing(
 def test_a_bundle_of_rubbish_is_told():
     content = held(IDLE | {"ca.crt": b"rubbish"}).content
 
-    assert content.problems[0] == "ca.crt: it holds no certificate"
+    assert content.problems[0] == "ca.crt: it contains no certificate"
 
 
 def test_a_certificate_for_other_names_cannot_be_served():
     content = held(IDLE, Names(dns=("elsewhere.web.svc",))).content
 
-    assert content.problems == ("tls.crt: the certificate is not made out to elsewhere.web.svc",)
+    assert content.problems == ("tls.crt: the certificate is not valid for elsewhere.web.svc",)
 
 
 def test_a_certificate_ends_with_its_authority():

@@ -26,7 +26,7 @@ from webhook.reviews.persistent_volume_rules import Found, mutate
 LABELS = {ZONE_LABEL: A, REGION_LABEL: "us-east-1"}
 ARN = "arn:aws:outposts:us-east-1:123456789012:outpost/op-0a1"
 FIX = (
-    ", and this API server does not let it be changed (feature gate MutablePVNodeAffinity): set "
+    ", and this API server does not allow changing it (feature gate MutablePVNodeAffinity): set "
     "persistentVolumeReclaimPolicy to Retain, delete the claim and this persistentvolume, and "
     f"create both again with zone {A} or without nodeAffinity"
 )

@@ -36,9 +36,9 @@ def warnings_of(claim, cluster):
 def test_a_class_that_binds_at_once_is_warned_of_while_there_are_several_zones():
     assert warnings_of(a_claim(), known(classes=of_class(waits=False))) == [
         (
-            'claim "data": class "fast" binds at once, so its volume may be made in us-east-1a or '
-            "us-east-1b or us-east-1c whatever its pods need; a class with volumeBindingMode "
-            "WaitForFirstConsumer makes it where they run"
+            'claim "data": class "fast" binds immediately, so its volume may be created in us-east-1a or '
+            "us-east-1b or us-east-1c whatever its pods need; with volumeBindingMode "
+            "WaitForFirstConsumer it is created where they run"
         )
     ]
 
@@ -46,7 +46,7 @@ def test_a_class_that_binds_at_once_is_warned_of_while_there_are_several_zones()
 def test_a_class_that_binds_at_once_in_some_zones_is_warned_of_with_those():
     [warning] = warnings_of(a_claim(), known(classes=of_class(waits=False, zones=[A, B])))
 
-    assert "made in us-east-1a or us-east-1b whatever" in warning
+    assert "created in us-east-1a or us-east-1b whatever" in warning
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_a_zone_without_nodes_in_allowed_topologies_is_warned_of():
 
     assert warnings_of(a_claim(), cluster) == [
         (
-            'claim "data": allowedTopologies of class "fast" name us-east-1c and us-east-1z, where no '
-            "node is; is it misspelt? Nodes are in us-east-1a and us-east-1b"
+            'claim "data": allowedTopologies of class "fast" name us-east-1c and us-east-1z, where there is no '
+            "node; is it misspelled? Nodes are in us-east-1a and us-east-1b"
         )
     ]
 
@@ -96,7 +96,7 @@ def test_no_zone_is_called_empty_while_no_node_tells_its_zone():
 
 def test_allowed_topologies_that_leave_no_zone_are_warned_of():
     assert warnings_of(a_claim(), known(classes=of_class(zones=[]))) == [
-        'claim "data": allowedTopologies of class "fast" leave no zone at all; no volume can be made'
+        'claim "data": allowedTopologies of class "fast" allow no zone, so no volume can be created'
     ]
 
 
@@ -104,8 +104,8 @@ def test_a_clone_whose_source_is_pinned_to_another_zone_is_warned_of():
     assert warnings_of(a_clone(), known({"old": [C]}, classes=of_class(zones=[A, B]))) == [
         (
             'claim "data": it is a clone of claim "old", whose volume is in us-east-1c, but '
-            'class "fast" only allows us-east-1a or us-east-1b; a clone lies in its source\'s zone: '
-            "restore a snapshot instead, or have the class clone across zones by the annotation "
+            'class "fast" only allows us-east-1a or us-east-1b; a clone is created in its source\'s zone: '
+            "restore a snapshot instead, or let the class clone across zones with the annotation "
             'ebs-provisioner.io/clone-across-zones: "true"'
         )
     ]
@@ -116,7 +116,7 @@ def test_a_clone_that_binds_at_once_lies_beside_its_source_so_there_is_no_doubt(
     cluster = known({"old": [A]}, classes=of_class(waits=False, zones=zones))
 
     assert warnings_of(a_clone(), cluster) == []
-    assert "binds at once" in warnings_of(a_claim(), cluster)[0]
+    assert "binds immediately" in warnings_of(a_claim(), cluster)[0]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_clone_that_binds_at_once_lies_beside_its_source_so_there_is_no_doubt(
 def test_a_clone_that_binds_at_once_somewhere_is_warned_of(zones, of):
     cluster = known({"old": [A]}, classes=of_class(waits=False, zones=zones))
 
-    assert "binds at once" in warnings_of(a_clone(of), cluster)[0]
+    assert "binds immediately" in warnings_of(a_clone(of), cluster)[0]
 
 
 @pytest.mark.parametrize("named", [{}, {"namespace": SHOP}], ids=["no namespace", "its own"])

@@ -178,7 +178,7 @@ def test_strict_refuses_a_label_that_contradicts_and_does_not_hide_it():
     assert (answer.allowed, answer.code, answer.why) == (False, 422, "LabelConflict")
     assert answer.message == (
         f'persistentvolume "data": volume {VOLUME} is in {A}, but label {ZONE_LABEL} says {B} and '
-        f"label {REGION_LABEL} says us-west-2; correct that or leave it out"
+        f"label {REGION_LABEL} says us-west-2; correct the label or remove it"
     )
 
 
@@ -277,7 +277,7 @@ def test_a_term_is_narrowed_to_the_zone_under_the_key_it_asks_for(before, after)
 
 
 APPENDED = (
-    f'persistentvolume "data": {{key: {ZONE_LABEL}, operator: In, values: [{A}]}} was appended to nodeAffinity; append it to the same terms in the manifest, or applying it again is refused',
+    f'persistentvolume "data": {{key: {ZONE_LABEL}, operator: In, values: [{A}]}} was appended to nodeAffinity; add it to the same terms in the manifest, or applying it again will be refused',
 )
 
 
@@ -466,7 +466,7 @@ def test_terms_that_let_a_pod_off_the_volumes_outpost_are_left_alone_and_warned_
 
     assert mutate(pv, Found(A, ARN), LABELS, strict=False).patch == ()
     assert validate(pv, Found(A, ARN), strict=True).warnings == (
-        f'persistentvolume "data": volume {VOLUME} is on Outpost op-0a1, but nodeAffinity does not ask for {OUTPOST} op-0a1; leave nodeAffinity out',
+        f'persistentvolume "data": volume {VOLUME} is on Outpost op-0a1, but nodeAffinity does not require {OUTPOST} op-0a1; leave nodeAffinity out',
     )
 
 
@@ -532,7 +532,7 @@ def test_in_doubt_it_is_let_through_with_a_warning(decide):
 
     assert (answer.allowed, answer.why, answer.patch) == (True, "InDoubt", ())
     assert answer.warnings == (
-        f'persistentvolume "data": where volume {VOLUME} is cannot be told now, so its zone was not checked; missing labels and node affinity are added later: EC2 throttled the request',
+        f'persistentvolume "data": the zone of volume {VOLUME} cannot be determined now, so it was not checked; missing labels and node affinity are added later: EC2 throttled the request',
     )
 
 
@@ -542,7 +542,7 @@ def test_in_doubt_strict_asks_to_try_again(decide):
 
     assert (answer.allowed, answer.code, answer.retry_after_s) == (False, 503, 1)
     assert answer.message == (
-        f'persistentvolume "data": where volume {VOLUME} is cannot be told now: EC2 throttled the request'
+        f'persistentvolume "data": the zone of volume {VOLUME} cannot be determined now: EC2 throttled the request'
     )
 
 

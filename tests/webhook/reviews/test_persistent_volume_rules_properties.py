@@ -219,7 +219,7 @@ WIDE = in_zone(A, B, C, "us-east-1d", "us-east-1e")
         validate(
             a_pv(name=LONG, handle=f"aws://{B}/{VOLUME}", in_tree=True), Found(A), strict=True
         ),
-        validate(a_pv(name=LONG), Doubt("EC2 throttles the account's calls"), strict=False),
+        validate(a_pv(name=LONG), Doubt("EC2 is throttling the account's calls"), strict=False),
     ],
 )
 def test_a_long_name_leaves_room_for_the_whole_sentence(answer):

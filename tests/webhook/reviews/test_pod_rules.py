@@ -64,9 +64,9 @@ def test_two_volumes_in_different_zones_are_refused_with_both_named():
     assert (answer.allowed, answer.why, answer.code) == (False, "VolumesApart", 403)
     assert answer.message == (
         'pod "web": claim "data" is bound to a volume in us-east-1a, but claim "logs" is '
-        "bound to a volume in us-east-1b; create one of them anew in the other's zone from "
-        "a snapshot; a class with volumeBindingMode WaitForFirstConsumer keeps a pod's new volumes "
-        "together"
+        "bound to a volume in us-east-1b; recreate one of them from a snapshot in the "
+        "other's zone; a class with volumeBindingMode WaitForFirstConsumer keeps a pod's new "
+        "volumes together"
     )
 
 
@@ -78,7 +78,7 @@ def test_a_node_in_another_zone_than_a_volume_is_refused():
     assert (answer.allowed, answer.why, answer.code) == (False, "NodeElsewhere", 403)
     assert answer.message == (
         'pod "web": claim "data" is bound to a volume in us-east-1a, but spec.nodeName is '
-        '"node-b", a node in us-east-1b; leave spec.nodeName out, or name a node in us-east-1a'
+        '"node-b", a node in us-east-1b; remove spec.nodeName, or name a node in us-east-1a'
     )
 
 
@@ -255,7 +255,7 @@ def test_an_ephemeral_volume_whose_class_allows_no_zone_of_the_pod_is_warned_of(
     pod = a_pod(ephemeral("scratch"), name=None, selector={ZONE: B})
 
     assert warning_of(pod, known(classes=ZONAL)) == (
-        'pod "web-…": ephemeral volume "scratch" of class "zonal" only gets a volume in us-east-1a '
+        'pod "web-…": ephemeral volume "scratch" of class "zonal" can only get a volume in us-east-1a '
         "(allowedTopologies), but the pod's nodeSelector or required node affinity leaves only "
         "us-east-1b; use a class for that zone, or it stays Pending"
     )
@@ -274,7 +274,7 @@ def test_a_class_that_allows_no_zone_of_the_pod_is_warned_of(pod, clause):
 
     warning = warning_of(pod, cluster)
 
-    assert 'claim "new" only gets a volume in us-east-1a' in warning
+    assert 'claim "new" can only get a volume in us-east-1a' in warning
     assert '"zonal"' not in warning  # who asks may not be one who may read the claim
     assert clause in warning
 
@@ -296,14 +296,14 @@ def test_a_zone_without_a_node_that_takes_pods_is_warned_of():
 
     assert warning_of(a_pod(*claimed("data")), known({"data": [A]}, nodes=nodes)) == (
         'pod "web": claim "data" is bound to a volume in us-east-1a, but no node in '
-        "us-east-1a takes pods now; it stays Pending until one does"
+        "us-east-1a accepts pods now; it stays Pending until one does"
     )
 
 
 def test_a_zone_of_a_class_without_a_node_that_takes_pods_is_warned_of():
     cluster = known(unbound={"new": "zonal"}, classes=ZONAL, nodes={"m": a_node_view(B)})
 
-    assert "but no node there takes pods now" in warning_of(a_pod(*claimed("new")), cluster)
+    assert "but no node there accepts pods now" in warning_of(a_pod(*claimed("new")), cluster)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_a_volume_that_no_node_can_use_is_warned_of():
 
     assert warning == (
         'pod "web": claim "data" is bound to a persistentvolume whose nodeAffinity contradicts '
-        "itself, so that no node can use it; have it created anew"
+        "itself, so no node can use it; have it recreated"
     )
 
 
@@ -356,7 +356,7 @@ def test_an_inline_volume_on_a_node_elsewhere_is_refused():
     assert (answer.allowed, answer.why) == (False, "NodeElsewhere")
     assert answer.message == (
         'pod "web": its inline volume vol-0a1 is in us-east-1a, but spec.nodeName is "node-b", a '
-        "node in us-east-1b; leave spec.nodeName out, or name a node in us-east-1a"
+        "node in us-east-1b; remove spec.nodeName, or name a node in us-east-1a"
     )
 
 
@@ -364,8 +364,8 @@ def test_the_zone_in_an_inline_volumes_id_is_only_a_hint():
     pod = a_pod(inline("aws://us-east-1a/vol-0a1"), inline("vol-0a1"), node="node-b")
 
     assert warning_of(pod, known()) == (
-        'pod "web": its inline volume vol-0a1 is in us-east-1a by its volumeID, but spec.nodeName '
-        'is "node-b", a node in us-east-1b; if that is so, it can never be attached there'
+        'pod "web": its inline volume vol-0a1 is in us-east-1a according to its volumeID, but spec.nodeName '
+        'is "node-b", a node in us-east-1b; if so, it can never be attached there'
     )
 
 
@@ -531,7 +531,7 @@ def test_an_inline_volume_that_backs_a_claim_of_another_namespace_is_refused():
 
     assert (answer.allowed, answer.why, answer.code) == (False, "VolumeOfAnotherNamespace", 403)
     assert answer.message == (
-        'pod "web": its inline volume vol-0a1 backs a claim of another namespace; only pods of that '
+        'pod "web": its inline volume vol-0a1 belongs to a claim in another namespace; only pods of that '
         "namespace may use it: use a claim and a volume of your own"
     )
     assert evidence_of(pod, cluster) == Evidence(volumes=frozenset({"pv-ledger"}))
@@ -568,7 +568,7 @@ def test_a_controllers_pod_that_the_scheduler_holds_back_is_only_warned_of():
     assert (answer.allowed, answer.why) == (True, "VolumesApartHeldByScheduler")
     assert answer.warnings[0].startswith(
         'pod "web": claim "data" is bound to a volume in us-east-1a, but claim "logs" is bound to a '
-        "volume in us-east-1b; it stays Pending until that changes: create one of them anew"
+        "volume in us-east-1b; it stays Pending until that changes: recreate one of them"
     )
     assert evidence_of(controlled(a_pod(*claimed("data", "logs"))), cluster) == Evidence()
 
@@ -588,7 +588,7 @@ def test_a_controllers_pod_that_would_start_is_refused_and_told_when_it_is_tried
 
     assert not answer.allowed
     assert answer.message.endswith(
-        "; its controller tries again after up to 16 minutes, at once after kubectl rollout restart"
+        "; its controller retries within 16 minutes, or at once after kubectl rollout restart"
     )
 
 

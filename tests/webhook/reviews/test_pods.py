@@ -108,7 +108,7 @@ def test_a_refusal_that_rests_on_a_wrong_affinity_says_where_the_volume_is():
     assert not unknowing.allowed
     assert not knowing.allowed
     assert knowing.message.startswith(unknowing.message)
-    assert f"EC2 has that volume in {A}: its persistentvolume is wrong" in knowing.message
+    assert f"EC2 has that volume in {A}: its persistentvolume wrongly allows" in knowing.message
     assert "vol-1" not in knowing.message
     assert "pv-b" not in knowing.message
 
@@ -292,7 +292,7 @@ def test_an_inline_volume_that_ec2_does_not_tell_of_is_no_reason_to_refuse():
     answer = world.answer("pod", a_pod(*claimed("here"), inline("vol-1")))
 
     assert answer.allowed
-    assert answer.warnings[0].startswith("where volume vol-1 is cannot be told now")
+    assert answer.warnings[0].startswith("the zone of volume vol-1 cannot be determined now")
     assert answer.warnings[0].endswith("EC2 cannot be reached")
 
 

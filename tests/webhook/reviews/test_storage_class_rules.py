@@ -59,7 +59,7 @@ def test_a_sound_class_passes_without_a_word():
     [
         (a_class(parameters={"typ": "gp3"}), "'typ'"),
         (a_class(parameters={"type": "gp2", "iops": "3000"}), "iops"),
-        (a_class(zones=[[A], [B]]), "leave no zone"),
+        (a_class(zones=[[A], [B]]), "allow no zone"),
         (a_class(parameters={f"tagSpecification_{i}": f"k{i}=v" for i in range(46)}), "51 tags"),
         (a_class(parameters={"csi.storage.k8s.io/secret-key": "x"}), "unknown parameter"),
     ],
@@ -80,7 +80,7 @@ def test_a_class_that_can_never_work_is_refused_wherever_nodes_are(document, say
         (a_class(parameters={"tagSpecification_1": "a={{1.5}}"}), "cannot be read"),
         (a_class(parameters={"tagSpecification_1": "a=b", "tagSpecification_2": "a=b"}), "twice"),
         (a_class(volumeBindingMode="Immediate", allowedTopologies=IN_REGION), REGION),
-        (a_class(volumeBindingMode="Immediate", zones=[[A], [B]]), "leave no zone"),
+        (a_class(volumeBindingMode="Immediate", zones=[[A], [B]]), "allow no zone"),
     ],
 )
 def test_what_only_our_controller_refuses_passes_with_a_warning(document, says):

@@ -159,11 +159,11 @@ def test_a_question_goes_on_when_the_one_who_asked_is_gone():
 @pytest.mark.parametrize(
     ("reason", "why"),
     [
-        (Reason.PERMISSION_DENIED, "EC2 refuses ec2:DescribeVolumes to the webhook's IAM role"),
+        (Reason.PERMISSION_DENIED, "EC2 denies ec2:DescribeVolumes to the webhook's IAM role"),
         (Reason.CREDENTIALS_INVALID, "the webhook has no usable AWS credentials"),
         (Reason.UNREACHABLE, "EC2 cannot be reached"),
         (Reason.REPLY_LOST, "EC2 gave no usable answer"),
-        (Reason.INVALID_REQUEST, "EC2 could not be asked; the log of the webhook tells why"),
+        (Reason.INVALID_REQUEST, "EC2 could not be asked; the log of the webhook says why"),
     ],
 )
 def test_an_error_is_a_doubt_that_says_why_and_tells_no_names(reason: Reason, why: str):
@@ -223,7 +223,7 @@ def test_while_ec2_is_silent_questions_do_not_pile_up(monkeypatch: pytest.Monkey
         early = [each.result() for each in asked if each.done()]
         return [*early, *(await asyncio.gather(*asked[:3]))]
 
-    too_many = Doubt("too many questions to EC2 are still unanswered")
+    too_many = Doubt("too many lookups in EC2 are already in progress")
     assert told(ec2, story) == [too_many] * 2 + [Found(A)] * 3
 
 
@@ -274,7 +274,7 @@ def test_a_question_for_which_there_is_no_place_takes_none_of_anothers(
         same = lookup._under_way == began
         return [same, await asyncio.gather(*many), await asyncio.gather(*inline)]
 
-    too_many = Doubt("too many questions to EC2 are still unanswered")
+    too_many = Doubt("too many lookups in EC2 are already in progress")
     assert told(ec2, story) == [True, [Found(A)] * 3, [Found(A), too_many]]
 
 
@@ -329,7 +329,7 @@ def test_volumes_that_pods_name_take_but_a_few_places(monkeypatch: pytest.Monkey
         later = await lookup.zone("vol-4", deadline=600.0, inline=True)
         return [each.result() for each in (*inline, *others)] + [later]
 
-    too_many = Doubt("too many questions to EC2 are still unanswered")
+    too_many = Doubt("too many lookups in EC2 are already in progress")
     assert told(ec2, story) == [Found(A), Found(A), too_many, Found(A), Found(A), Found(A)]
 
 

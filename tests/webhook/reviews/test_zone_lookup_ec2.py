@@ -14,7 +14,7 @@ from webhook.reviews.persistent_volume_rules import Doubt, Found, Missing
 from webhook.reviews.zone_lookup import ZoneLookup
 
 GONE = "vol-0123456789abcdef0"
-SILENT = "it throttles the account's calls, or cannot be reached"
+SILENT = "it is throttling the account's calls, or cannot be reached"
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ async def test_a_throttled_question_is_a_doubt_and_answered_when_ec2_lets_it_thr
     strict_ec2.control(throttle="none")
 
     assert isinstance(doubt, Doubt)
-    assert doubt.why == f"EC2 did not tell the zone of {volume_id} within 0.3 s: {SILENT}"
+    assert doubt.why == f"EC2 did not return the zone of {volume_id} within 0.3 s: {SILENT}"
     assert strict_ec2.throttled()["DescribeVolumes"] > 0
     assert await lookup.zone(volume_id, deadline=in_s(10)) == Found(ZONE)
 
@@ -78,7 +78,7 @@ async def test_a_refusal_is_a_doubt_that_names_the_missing_right(
 
     doubt = await lookup.zone(volume_id, deadline=in_s(5))
 
-    assert doubt == Doubt("EC2 refuses ec2:DescribeVolumes to the webhook's IAM role")
+    assert doubt == Doubt("EC2 denies ec2:DescribeVolumes to the webhook's IAM role")
 
 
 async def test_an_ec2_that_is_not_there_holds_nobody_up(monkeypatch: pytest.MonkeyPatch):

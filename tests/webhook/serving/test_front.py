@@ -158,7 +158,7 @@ async def test_a_mistake_in_the_front_itself_is_an_answer_with_a_body(monkeypatc
         status, body = await it.post(BODY)
 
     assert status == 500
-    assert body == b"the webhook failed; its log says how\n"
+    assert body == b"the webhook failed; its log says why\n"
 
 
 async def test_of_a_path_that_breaks_the_front_the_log_shows_the_beginning(monkeypatch):

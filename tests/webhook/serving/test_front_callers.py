@@ -32,7 +32,7 @@ async def test_who_does_not_send_the_token_is_told_so(said: str):
 
     assert answer.status == 401
     assert answer.headers["www-authenticate"] == "Bearer"
-    assert answer.body == b"only who has the bearer token may ask here\n"
+    assert answer.body == b"a valid bearer token is required\n"
 
 
 async def test_who_may_not_ask_does_not_learn_which_paths_there_are():
@@ -63,5 +63,5 @@ def test_a_certificate_without_names_has_none_that_may_ask():
 
 
 def test_an_authority_that_is_no_certificate_is_one_sentence():
-    with pytest.raises(StorageError, match="the authority of callers holds no certificate"):
+    with pytest.raises(StorageError, match="contains no certificate"):
         Contexts("no certificate")

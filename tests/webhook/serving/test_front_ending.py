@@ -30,7 +30,7 @@ async def test_while_it_ends_it_is_not_ready_and_asks_clients_to_go():
             writer.write(raw(BODY))
             answers.append(await read_answer(reader))
 
-        assert (before, it.front.problem()) == ("", "the webhook is ending")
+        assert (before, it.front.problem()) == ("", "the webhook is shutting down")
         assert [(a.status, a.headers["connection"]) for a in answers] == [(200, "close")] * 2
 
 

@@ -66,17 +66,17 @@ def wrong_region(region: str, told: Mapping[str, str]) -> str:
     """Why a client of this Region, which is none of these, does not see what the cluster has."""
     says = next(iter(told.values()))
     return (
-        f"EC2 would be asked in {region}, but {says}: correct --region or AWS_REGION, or leave "
-        "both out, and it is found by the Nodes"
+        f"EC2 would be asked in {region}, but {says}: correct --region or AWS_REGION, or set "
+        "neither, so that the Region is taken from the Nodes"
     )
 
 
 def wrong_account(region: str, ids: Sequence[str]) -> str:
     """What is wrong where EC2 has found none of these, which the cluster knows."""
     return (
-        f"with these AWS credentials EC2 in {region} knows nothing of what the cluster has "
-        f"({len(ids)} looked for, such as {ids[0]}): give the controller a role of the account "
-        "that the cluster's instances are in"
+        f"with these AWS credentials, EC2 in {region} knows none of this cluster's instances and "
+        f"volumes ({len(ids)} looked up, such as {ids[0]}): give the controller an IAM role in the "
+        "account of the cluster's instances"
     )
 
 
