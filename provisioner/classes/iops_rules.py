@@ -66,7 +66,7 @@ def depends_on_region(volume_type: str, iops: int | None) -> bool:
     return iops is not None and iops > EVERYWHERE.get(volume_type, iops)
 
 
-def raised(fitted: Fitted, volume_type: str) -> str | None:
+def raised_message(fitted: Fitted, volume_type: str) -> str | None:
     """What the claim's user is told of more IOPS than the class asks for; None without any.
 
     The stock driver raises them on every change, without a word.
@@ -79,7 +79,9 @@ def raised(fitted: Fitted, volume_type: str) -> str | None:
     )
 
 
-def told(fitted: Fitted, volume_type: str, size_gib: int, *, has: int | None = None) -> str | None:
+def lowered_message(
+    fitted: Fitted, volume_type: str, size_gib: int, *, has: int | None = None
+) -> str | None:
     """What the claim's user is told; None when nothing was taken away.
 
     Args:

@@ -165,7 +165,9 @@ class AwsAccess:
         if isinstance(error, StorageError):
             is_refused = error.reason is Reason.CREDENTIALS_INVALID
             return Unusable(error.reason, error.message, is_sure=is_refused)
-        return Unusable(Reason.TIMED_OUT, f"EC2 gave no answer in {_ASK_S:.0f} s", is_sure=False)
+        return Unusable(
+            Reason.TIMED_OUT, f"EC2 gave no answer within {_ASK_S:.0f} s", is_sure=False
+        )
 
     def _is_proven(self) -> bool:
         return self._proven_with == self._key_id()

@@ -150,7 +150,7 @@ class ZoneChoice:
         self._events.failed(claim, error, once=again_s is not None)
         if where.choose_again:
             return await self._choose_again(claim, error)
-        if again_s is not None:  # it was refused wherever it was begun
+        if again_s is not None:  # it was refused wherever it was started
             await self._annotations.remove(claim)
         raise error
 
@@ -208,7 +208,7 @@ class ZoneChoice:
     def _has_only_its_node(self, claim: Claim, read_class: ReadClass) -> bool:
         """Whether nothing but the node that the scheduler chose says where the volume has to be.
 
-        So it is for most claims: EC2 has refused nothing, nothing was begun before us, and the pod
+        True for most claims: EC2 has refused nothing, no zone is written to the claim, and its pod
         has no other volume.
         """
         if not claim.selected_node or claim.pinned_zone:
@@ -230,12 +230,12 @@ class ZoneChoice:
     async def _pinned(self, claim: Claim, read_class: ReadClass) -> Place | None:
         """The place that is written to a claim, if it counts.
 
-        Anybody who may edit the claim can write it, so only where something may have been begun,
-        and never where the class lets no volume be. Something may have been begun there all the
+        Anybody who may edit the claim can write it, so only where something may have been started,
+        and never where the class lets no volume be. Something may have been started there all the
         same, if the class was another one then: our next call has its client token, so EC2 refuses
         it, and the volume is found.
         """
-        if not claim.pinned_zone or not self.may_have_begun(claim):
+        if not claim.pinned_zone or not self.may_have_started(claim):
             return None
         pin = claim.pinned_place
         if zone_rules.allows(read_class, pin, await self._names(read_class)):
@@ -375,7 +375,7 @@ class ZoneChoice:
         chosen = self._chosen.get(claim.uid)
         if chosen is not None:
             return chosen
-        if claim.pinned_zone and self.may_have_begun(claim):
+        if claim.pinned_zone and self.may_have_started(claim):
             return claim.pinned_place
         if claim.is_asked_of(self._driver):
             return None
@@ -383,7 +383,7 @@ class ZoneChoice:
         node = self._caches.nodes.get(claim.selected_node)
         return place_of(node.labels) if node is not None else None
 
-    def may_have_begun(self, claim: Claim) -> bool:
+    def may_have_started(self, claim: Claim) -> bool:
         """Whether the pin of a claim counts: something may have been made there."""
         return self._annotations.has_written(claim.uid) or claim.uid in self._takeover.claims
 

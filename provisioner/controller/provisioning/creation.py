@@ -28,7 +28,7 @@ from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.names import UNCLAIMED
 from provisioner.model.volume import Volume
 
-TELL_AFTER_S = 5.0  # a claim that is provisioned sooner needs no word that it is
+REPORT_AFTER_S = 5.0  # a claim that is provisioned sooner needs no event before
 _NOT_BEFORE_S = 1.25  # EC2's median is 1.5 s (aws-ebs-csi-driver #2021)
 _MAKE_AGAIN_S = 5.0
 
@@ -90,9 +90,9 @@ class Creations:
         self.attempts[uid] = attempt
         if attempt.volume is not None:
             self._made(uid, attempt, attempt.volume)
-        asyncio.get_running_loop().call_later(TELL_AFTER_S, self._tell_if_slow, uid)
+        asyncio.get_running_loop().call_later(REPORT_AFTER_S, self._report_if_slow, uid)
 
-    def _tell_if_slow(self, uid: str) -> None:
+    def _report_if_slow(self, uid: str) -> None:
         attempt = self.attempts.get(uid)
         if attempt is not None:
             self._events.in_progress(attempt.plan.claim)
@@ -299,7 +299,7 @@ class Creations:
         )
         if plan.iops is not None:
             request = plan.request
-            text = iops_rules.told(
+            text = iops_rules.lowered_message(
                 plan.iops, request.volume_type, request.size_gib, has=volume.iops
             )
             if text is not None:

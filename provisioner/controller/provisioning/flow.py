@@ -22,7 +22,7 @@ from provisioner.controller.ownership.takeover import Takeover
 from provisioner.controller.placement.zone_choice import ZoneChoice
 from provisioner.controller.placement.zone_rules import NoZone
 from provisioner.controller.provisioning import creation_rules, rules
-from provisioner.controller.provisioning.creation import TELL_AFTER_S, Creations
+from provisioner.controller.provisioning.creation import REPORT_AFTER_S, Creations
 from provisioner.controller.provisioning.creation_rules import Attempt, GiveUp
 from provisioner.controller.shared.services import Services
 from provisioner.controller.sources.origin import Origin, Sources
@@ -60,7 +60,7 @@ class Provisioner:
         self.queue = KeyedQueue("provision", self._pass, services.metrics)
         wake = self.queue.add
         self._passed = asyncio.Event()
-        self._telling: dict[str, asyncio.TimerHandle] = {}
+        self._silent: dict[str, asyncio.TimerHandle] = {}
         events = self._events = ClaimEvents(services.events)
         annotations = self._annotations = ZoneAnnotations(services.client, services.caches)
         takeover = self.takeover = Takeover(services.unclaimed, services.lookups)
@@ -111,10 +111,10 @@ class Provisioner:
     async def _step(self, uid: str) -> Next:
         self._name_in_logs(uid)
         if uid not in self.creations.attempts:
-            begun = await self._begin_in_turn(uid)
-            if not isinstance(begun, Attempt):
-                return begun
-            self.creations.begin(uid, begun)
+            started = await self._begin_in_turn(uid)
+            if not isinstance(started, Attempt):
+                return started
+            self.creations.begin(uid, started)
         plan = self.creations.attempts[uid].plan
         asked, done = plan.request, await self.creations.advance(uid)
         if uid not in self.creations.attempts:
@@ -243,7 +243,7 @@ class Provisioner:
             case Refuse():
                 return self._refused(claim, decision)
             case rules.Provision(storage_class=storage_class):
-                self._tell_if_silent(claim)
+                self._report_if_silent(claim)
                 planned = await self._plan(claim, storage_class)
             case _:
                 assert_never(decision)
@@ -286,13 +286,13 @@ class Provisioner:
         where = await self._zones.choose(claim, read_class, made, origin.cloned)
         if isinstance(where, NoZone):
             return where
-        begun = None
+        started = None
         try:
-            begun = await self._planned_in(claim, read_class, where, made, origin)
+            started = await self._planned_in(claim, read_class, where, made, origin)
         finally:
-            if not isinstance(begun, Attempt):
+            if not isinstance(started, Attempt):
                 self._zones.release(claim.uid)
-        return begun
+        return started
 
     async def _planned_in(
         self,
@@ -387,16 +387,16 @@ class Provisioner:
             self._events.failed(claim, error)
             raise
 
-    def _tell_if_silent(self, claim: Claim) -> None:
-        """Have its user told if it must wait for what a process before us may have begun."""
+    def _report_if_silent(self, claim: Claim) -> None:
+        """Report it if a claim must wait for what a process before us may have started."""
         uid = claim.uid
-        if uid not in self._telling and uid in self.takeover.claims:
+        if uid not in self._silent and uid in self.takeover.claims:
             in_time = asyncio.get_running_loop().call_later
-            self._telling[uid] = in_time(TELL_AFTER_S, self._events.in_progress_if_silent, claim)
+            self._silent[uid] = in_time(REPORT_AFTER_S, self._events.in_progress_if_silent, claim)
 
     def _forget(self, uid: str) -> None:
-        if uid in self._telling:
-            self._telling.pop(uid).cancel()
+        if uid in self._silent:
+            self._silent.pop(uid).cancel()
         self._annotations.forget(uid)
         self._zones.forget(uid)
         self.sources.forget(uid)

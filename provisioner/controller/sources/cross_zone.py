@@ -62,7 +62,7 @@ class CrossZoneClones:
         )
         self._taken: dict[str, EbsSnapshot] = {}
         self._looking_since_s: dict[str, float] = {}
-        self._certain: set[str] = set()  # no snapshot that we do not know was begun for these
+        self._certain: set[str] = set()  # no snapshot that we do not know was started for these
         self._failures: dict[str, tuple[int, float]] = {}  # how many, and when the next try is due
         self._left_over: set[str] = set()
         self._in_use = False

@@ -43,13 +43,13 @@ class Origin:
     Attributes:
         source: None: an empty volume.
         cloned: the volume that is to be copied, where no copy is there yet.
-        is_begun: EC2 may have been asked for the volume already.
+        is_started: EC2 may have been asked for the volume already.
         made: the volume, if it is there already.
     """
 
     source: Source | None = None
     cloned: Volume | None = None
-    is_begun: bool = False
+    is_started: bool = False
     made: Volume | None = None
 
 
@@ -121,36 +121,38 @@ class Sources:
         with self._events.reporting(claim):
             found = await self._of_objects(claim, named, read_class)
         is_inherited = claim.pinned_zone and claim.uid in self._takeover.claims
-        begun = claim.pinned_source if is_inherited else None
+        started = claim.pinned_source if is_inherited else None
         if isinstance(found, Refuse):
-            return found if begun is None else await self.begun(claim) or found
-        if begun is not None:
-            is_begun = begun.is_same(found.source) and _is_pinned_beside(claim, found.cloned)
-            found = replace(found, is_begun=is_begun)
-        if found.cloned is None or await self._counts(claim, read_class, found.cloned):
+            return found if started is None else await self.find_started(claim) or found
+        if started is not None:
+            is_started = started.is_same(found.source) and _is_pinned_beside(claim, found.cloned)
+            found = replace(found, is_started=is_started)
+        if found.cloned is None or await self._may_use_pinned_zone(claim, read_class, found.cloned):
             return found
-        return await self._where_it_may_not_be(claim, found)
+        return await self._outside_its_class(claim, found)
 
-    async def _counts(self, claim: Claim, read_class: ReadClass, cloned: Volume) -> bool:
+    async def _may_use_pinned_zone(
+        self, claim: Claim, read_class: ReadClass, cloned: Volume
+    ) -> bool:
         """Whether a clone may be made in the place that is written to its claim, if any is."""
-        if not claim.pinned_zone or not self._zones.may_have_begun(claim):
+        if not claim.pinned_zone or not self._zones.may_have_started(claim):
             return True
         with self._events.reporting(claim):
             return await self._zones.may_use_pinned_zone(claim, read_class, cloned)
 
-    async def _where_it_may_not_be(self, claim: Claim, found: Origin) -> Origin | Later:
+    async def _outside_its_class(self, claim: Claim, found: Origin) -> Origin | Later:
         """The zone that is written to the claim does not count from now on.
 
-        Something may have been begun there all the same, by another class of that name.
+        Something may have been started there all the same, by another class of that name.
         """
-        begun = await self.begun(claim)
-        if begun is not None:
-            return begun
+        started = await self.find_started(claim)
+        if started is not None:
+            return started
         self._takeover.settle(claim.uid)
         self._annotations.settle(claim.uid)
         return Origin(found.source, found.cloned)
 
-    async def begun(self, claim: Claim) -> Origin | Later | None:
+    async def find_started(self, claim: Claim) -> Origin | Later | None:
         """What a volume is made from that was started for a claim before us; None: there is none.
 
         ``Later``: EC2 may not show it yet.
@@ -193,7 +195,7 @@ class Sources:
             self._events.failed(claim, error)
             raise
         cloned = origin.cloned
-        if cloned is None or origin.is_begun:
+        if cloned is None or origin.is_started:
             return origin.source
         if where != cloned.place:
             return await self.cross_zone_clones.source_of(
@@ -217,8 +219,9 @@ class Sources:
     async def in_turn(self, uid: str, looking: Awaitable[T]) -> T:
         """The result of a pass over a claim, which may take its turn.
 
-        The turn is over, or the place in line lost, unless something was begun, is to be looked at
-        again soon, or waits for the turn alone: who waits for a node must not hold up the others.
+        The turn is over, or the place in the queue lost, unless something was started, another pass
+        is due soon, or only the turn is missing: a claim that waits for a node must not hold up the
+        others.
         """
         self._waits_for_turn.discard(uid)
         goes_on = False
@@ -350,11 +353,11 @@ class CloneQueue:
 
 
 def _is_pinned_beside(claim: Claim, cloned: Volume | None) -> bool:
-    """Whether the place written to a claim is one where the copy may have been begun."""
+    """Whether the place written to a claim is one where the copy may have been started."""
     return cloned is None or claim.pinned_place == cloned.place
 
 
 def _of_volume(made: Volume) -> Origin:
     of_copy = "" if made.snapshot_id else made.source_volume_id
     source = Source(snapshot_id=made.snapshot_id, volume_id=of_copy)
-    return Origin(source, is_begun=True, made=made)
+    return Origin(source, is_started=True, made=made)

@@ -256,7 +256,7 @@ async def test_an_ec2_that_does_not_answer_keeps_nobody_from_leading(
     strict_ec2.reset()
 
     told = [each for each in logged if "cannot verify yet" in each["event"]]
-    assert [each["error"] for each in told] == ["EC2 gave no answer in 0 s"]
+    assert [each["error"] for each in told] == ["EC2 gave no answer within 0 s"]
 
 
 async def test_who_has_no_credentials_waits_for_them_and_says_so(

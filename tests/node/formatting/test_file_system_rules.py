@@ -86,7 +86,7 @@ def test_the_command_line_that_makes_a_file_system(name, attributes, options):
 @pytest.mark.parametrize(
     ("name", "attributes", "sentence"),
     [
-        ("xfs", {"ext4bigalloc": "true"}, "ext4BigAlloc is not for xfs; it is for ext4"),
+        ("xfs", {"ext4bigalloc": "true"}, "ext4BigAlloc cannot be used with xfs, only with ext4"),
         (
             "ext4",
             {"blocksize": "4096 /dev/x"},

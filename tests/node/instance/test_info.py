@@ -239,7 +239,7 @@ async def test_an_annotation_that_is_no_limit_is_left_aside(machine, kube_server
     kube_server.has_node(metadata={"annotations": {ANNOTATION: "48 dedicated"}})
 
     assert await machine.fitting() == 26
-    said = "of the Node is ignored: '48 dedicated' is no attachment limit of an instance type"
+    said = "of the Node is ignored: '48 dedicated' is not an attachment limit of an instance type"
     assert said in capsys.readouterr().out
 
 
