@@ -4,7 +4,7 @@ import asyncio
 
 import structlog
 
-from provisioner.ec2 import botocore_client, own_cloud_rules
+from provisioner.ec2 import account_rules, botocore_client
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import NODES
 from provisioner.model.errors import KubeError, Reason, StorageError
@@ -66,7 +66,7 @@ async def find_region(client: KubeClient, given: str | None) -> str:
             f"no AWS region is given, and the Nodes cannot tell one: {error.message}",
             retry_after_s=error.retry_after_s,
         ) from error
-    regions = own_cloud_rules.regions_of(nodes.items)
+    regions = account_rules.regions_of(nodes.items)
     if len(regions) > 1:
         where = "; ".join(regions.values())
         raise StorageError(

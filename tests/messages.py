@@ -27,7 +27,7 @@ _NOT_FILES = re.compile(
     r"sandbox/|csi/wire/|/(cli|commands|options|metrics|limit_table|error_codes|collector)\.py"
 )
 _REASONS = {reason.name: reason.value for reason in Reason}
-_FEWEST_WORDS = 3
+_FEWEST_WORDS, _MOST_WORDS = 3, 15
 
 Texts = Mapping[str, ast.expr]
 
@@ -228,8 +228,10 @@ def _reason_in(call: ast.Call) -> str:
 
 
 def _is_sentence(text: str) -> bool:
-    """Whether it has a few words, and of them two that are no names."""
+    """Whether it has a few words, two of which are not names. Lists of names have no punctuation."""
     words = text.split()
+    if len(words) > _MOST_WORDS and not re.search(r"[,.;:{]", text):
+        return False
     literal = re.findall(r"(?<![\w-])[a-z']{2,}(?![\w-])", re.sub(r"\{[^}]*\}", "", text))
     return len(words) >= _FEWEST_WORDS and len(literal) >= _FEWEST_WORDS - 1
 

@@ -126,7 +126,6 @@ LONG_FUNCTIONS = {
     "provisioner/metrics.py": {"__init__"},
     "provisioner/ec2/botocore_client.py": {"connect"},
     "provisioner/node/commands.py": {"node"},
-    "provisioner/controller/provisioning/creation.py": {"advance"},
     "provisioner/sandbox/up.py": {"start"},
     "webhook/app.py": {"__init__"},
     "webhook/cli.py": {"serve"},

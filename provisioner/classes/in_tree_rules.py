@@ -2,7 +2,7 @@
 
 Kubernetes keeps its classes and its persistent volumes as they are and translates them whenever
 they are used. A class's zones become topologies; a new volume's persistent volume is saved in the
-plugin's form, so that whatever knew the old ones knows the new one.
+plugin's form, so that programs which know the old ones know the new one.
 Source: Kubernetes 1.36 csi-translation-lib, plugins/aws_ebs.go and in_tree_volume.go.
 """
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from provisioner.model.volume_type import VOLUME_TYPES
 
-# No region has been seen with less: up to here nobody need ask for the ceiling.
+# No region has been seen with less: up to here EC2 need not be asked for the ceiling.
 # Source: aws-ebs-csi-driver v1.64 (what it assumes when EC2 cannot be asked); io2 had 64,000 before
 # Block Express (EBS user guide, read 2026-11-21).
 EVERYWHERE = {"gp3": 16_000, "io1": 64_000, "io2": 64_000}
@@ -66,7 +66,7 @@ def depends_on_region(volume_type: str, iops: int | None) -> bool:
     return iops is not None and iops > EVERYWHERE.get(volume_type, iops)
 
 
-def raised(fitted: Fitted, volume_type: str) -> str | None:
+def raised_message(fitted: Fitted, volume_type: str) -> str | None:
     """What the claim's user is told of more IOPS than the class asks for; None without any.
 
     The stock driver raises them on every change, without a word.
@@ -79,7 +79,9 @@ def raised(fitted: Fitted, volume_type: str) -> str | None:
     )
 
 
-def told(fitted: Fitted, volume_type: str, size_gib: int, *, has: int | None = None) -> str | None:
+def lowered_message(
+    fitted: Fitted, volume_type: str, size_gib: int, *, has: int | None = None
+) -> str | None:
     """What the claim's user is told; None when nothing was taken away.
 
     Args:

@@ -1,8 +1,8 @@
-"""The controller process: everything that it consists of, wired once, started and ended in order.
+"""The controller process: its parts, wired once, started and stopped in order.
 
-Caches follow the API server also in a standby, so that taking over costs no list. Work begins
-when all leases are held, and ends the process when one is lost: a thread inside a 20 s EC2 call
-would outlive the lease.
+A standby keeps its caches current, so that taking over costs no list. Work starts once all leases
+are held. If one is lost, the process exits, because a thread inside a 20 s EC2 call would outlive
+the lease.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from provisioner.controller.modifying.flow import Modifier
 from provisioner.controller.nodes.dead_node import DeadNodes
 from provisioner.controller.nodes.flow import AgentTaint, AttachmentLimits
 from provisioner.controller.nodes.initialize import NodeInitializer
-from provisioner.controller.ownership.own_cloud import OwnCloud
+from provisioner.controller.ownership.aws_access import AwsAccess
 from provisioner.controller.provisioning.flow import Provisioner
 from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
@@ -52,12 +52,12 @@ log = structlog.get_logger(__name__)
 
 
 class Flow(Protocol):
-    """Objects of one kind, looked at by key."""
+    """Objects of one kind, each worked on by its key."""
 
     queue: KeyedQueue
 
     def subscribe(self) -> None:
-        """Have objects looked at from now on."""
+        """Have objects worked on from now on."""
 
 
 class Lasting(Protocol):
@@ -82,7 +82,7 @@ class Controller:
         self.settings = settings
         self.metrics = metrics
         self.leading = asyncio.Event()
-        self._unfit: StorageError | None = None
+        self._unusable: StorageError | None = None
         self._calls = calls
         leases = LeaseSettings(
             settings.lease_namespace, lease_names(driver), identity=f"ebs-provisioner_{replica}"
@@ -94,7 +94,7 @@ class Controller:
         self.caches = services.caches
         self.events = services.events
         self.unclaimed = services.unclaimed
-        self.own_cloud = OwnCloud(services, calls)
+        self.aws_access = AwsAccess(services, calls)
         self.provisioner = Provisioner(services, identity=_provisioner_identity(driver))
         self.deleter = Deleter(services)
         self.attacher = Attacher(services)
@@ -106,11 +106,11 @@ class Controller:
         self.dead_nodes = DeadNodes(services)
         self.extra_tags = ExtraTags(services)
         self.orphans = OrphanSweep(services, self.provisioner.creations)
-        calls.may_change, calls.vouch = self.still_leading, self.own_cloud.vouch
+        calls.may_change, calls.confirm_gone = self.still_leading, self.aws_access.confirm_gone
 
     @property
     def flows(self) -> list[Flow]:
-        """What works on objects, one queue each; the first one is ended last."""
+        """What works on objects, with one queue each; the first one stops last."""
         return [
             *(self.provisioner, self.deleter, self.attacher, self.modifier, self.snapshotter),
             *(self.provisioner.sources.finalizers, self.agent_taint),
@@ -119,7 +119,7 @@ class Controller:
 
     @property
     def lasting(self) -> list[Lasting]:
-        """What runs beside the flows for as long as we lead."""
+        """What runs beside the flows while this replica leads."""
         sources = self.provisioner.sources
         return [
             *(self.services.watchers, self.unclaimed, self.events, self.orphans, self.extra_tags),
@@ -131,14 +131,14 @@ class Controller:
         return self.leading.is_set() and (not self.settings.leader_elect or self.leases.held())
 
     def not_ready(self) -> str:
-        """What keeps it from being ready, "" when nothing does; a standby is ready too."""
-        return self.own_cloud.why_not if self.caches.is_synced else "the caches are not filled yet"
+        """Why it is not ready, "" if it is; a standby is ready too."""
+        return self.aws_access.why_not if self.caches.is_synced else "the caches are not filled yet"
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Follow, take over, work; returns once ``stop`` is set and what was begun is safe.
+        """Wait to be elected, take over, work; returns once ``stop`` is set and all work is safe.
 
         Raises:
-            StorageError: it led and cannot any more, without credentials for instance.
+            StorageError: it led and can no longer do so, for instance without credentials.
         """
         driver, cluster_id = self.settings.driver, self.settings.cluster_id or None
         log.info("starting", version=our_version(), driver=driver, cluster_id=cluster_id)
@@ -147,12 +147,12 @@ class Controller:
             try:
                 if not await process.first(self._elected(), stop):
                     return
-                if self.settings.leader_elect:  # from now on, however long taking over takes
+                if self.settings.leader_elect:  # renewed from now on: taking over may take long
                     lasting.append(tasks.create_task(self.leases.hold(), name="leases"))
                 if not await process.first(self._take_over(), stop):
                     return
                 working = tasks.create_task(self._work(), name="work")
-                await process.first(self._while_fit(working), stop)
+                await process.first(self._while_usable(working), stop)
                 await self._wind_down(working)
             finally:
                 for task in lasting:
@@ -162,30 +162,30 @@ class Controller:
                     await each.close()
                 if self.settings.leader_elect:
                     await self.leases.release()
-        if self._unfit is not None:
-            raise self._unfit
+        if self._unusable is not None:
+            raise self._unusable
 
     async def _elected(self) -> None:
         await self.caches.synced()
-        # What the caches hold lives as long as we do. Garbage collection that looks through it
-        # blocks the loop for 0.1 s with 100,000 volumes (tests/bench/large.py).
+        # The contents of the caches live as long as the process. A garbage collection that scans
+        # them blocks the loop for 0.1 s with 100,000 volumes (tests/bench/large.py).
         gc.freeze()
         if self.settings.leader_elect:
-            await self.leases.acquire(self.own_cloud.fit)
+            await self.leases.acquire(self.aws_access.granted)
         else:
-            await self.own_cloud.fit()
-            await self.leases.look()
+            await self.aws_access.granted()
+            await self.leases.read()
 
-    async def _while_fit(self, working: asyncio.Task[None]) -> None:
-        """Return when the work has ended, or once another replica should have it."""
-        unfit = asyncio.ensure_future(self.own_cloud.lost())
+    async def _while_usable(self, working: asyncio.Task[None]) -> None:
+        """Return when the work has ended, or once another replica should lead."""
+        unusable = asyncio.ensure_future(self.aws_access.lost())
         try:
-            await asyncio.wait({working, unfit}, return_when=asyncio.FIRST_COMPLETED)
-            if unfit.done() and not working.done():
-                self._unfit = unfit.result()
+            await asyncio.wait({working, unusable}, return_when=asyncio.FIRST_COMPLETED)
+            if unusable.done() and not working.done():
+                self._unusable = unusable.result()
         finally:
-            unfit.cancel()
-            await asyncio.gather(unfit, return_exceptions=True)
+            unusable.cancel()
+            await asyncio.gather(unusable, return_exceptions=True)
 
     async def _take_over(self) -> None:
         await self._catch_up()
@@ -204,13 +204,13 @@ class Controller:
         log.info("leading", cluster_id=self.settings.cluster_id or None, only_ours_since=since)
 
     async def _prove(self) -> None:
-        """Once all that is older was seen: whoever leads next may trust what was made since."""
+        """Record a new epoch in the leases, so that the next leader may trust what is younger."""
         epoch = await self.unclaimed.leadership.new_epoch()
         if epoch is not None:
             await self.leases.prove(epoch, elected=self.settings.leader_elect)
 
     async def _catch_up(self) -> None:
-        """A standby's caches may be behind what the leader before us wrote last."""
+        """Wait until the caches have what the previous leader wrote last."""
         while True:
             try:
                 await self.caches.refresh()
@@ -234,9 +234,10 @@ class Controller:
             flow.subscribe()
 
     async def _wind_down(self, working: asyncio.Task[None]) -> None:
-        """Take no more work, let calls under way end, write what is known, then let go.
+        """Take no more work, let calls in flight end, write what is known, then stop.
 
-        Whoever waits for a turn at EC2 is refused: it may be minutes away, and we have seconds.
+        Calls that wait for the limiter are refused: their turn may be minutes away, and the process
+        has seconds.
         """
         queues = [flow.queue for flow in self.flows]
         log.info("stopping", unfinished=sum(queue.depth for queue in queues))
@@ -271,7 +272,7 @@ async def run(settings: Settings) -> None:
     """Run the controller until SIGTERM or SIGINT.
 
     Raises:
-        StorageError: it cannot start; one clear line.
+        StorageError: it cannot start.
     """
     stop = process.stop_on_signals()
     async with AsyncExitStack() as stack:
@@ -297,7 +298,7 @@ async def run(settings: Settings) -> None:
 
 
 def _provisioner_identity(driver: str) -> str:
-    """As external-provisioner makes it: when, which, who."""
+    """As external-provisioner builds it: time, random number, driver."""
     return f"{time.time_ns() // 1_000_000}-{random.randrange(10_000)}-{driver}"  # noqa: S311 -- no secret
 
 
@@ -307,7 +308,7 @@ def _replica() -> str:
 
 
 def _leave_at_once() -> None:
-    """End the process: a call in a thread cannot be taken back, and somebody else leads soon."""
+    """Exit: a call in a thread cannot be stopped, and another replica will lead soon."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(_LOST_LEASE)

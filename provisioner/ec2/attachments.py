@@ -213,7 +213,7 @@ class Attachments:
 def _unknown(instance_id: str) -> Ec2Error:
     return Ec2Error(
         Reason.INSTANCE_NOT_FOUND,
-        f"EC2 knows no instance {instance_id} in this account and Region",
+        f"EC2 does not know instance {instance_id} in this account and Region",
         action="DescribeInstances",
     )
 

@@ -65,8 +65,8 @@ class Ec2Calls:
     Attributes:
         may_change: asked right before every call that changes anything; after a suspend, or a
             lease lost while a caller waited its turn, nothing must be sent any more.
-        vouch: waited for before anybody hears that something is not there; it raises what is to be
-            heard instead.
+        confirm_gone: awaited before a caller hears that something does not exist; it raises what
+            the caller is to hear instead.
         credentials: what calls are signed with; None for a client that brings its own.
     """
 
@@ -82,7 +82,7 @@ class Ec2Calls:
         self.limiter = limiter
         self.credentials: Credentials | None = None
         self.may_change: Callable[[], bool] = lambda: True
-        self.vouch: Callable[[Ec2Error], Awaitable[None]] | None = None
+        self.confirm_gone: Callable[[Ec2Error], Awaitable[None]] | None = None
         self._client = client
         self._stopping = False
         self._looks: set[asyncio.Timeout] = set()
@@ -201,8 +201,8 @@ class Ec2Calls:
         self, action: str, failure: Ec2Error, pauses: Iterator[float]
     ) -> float | None:
         """When a failed call is worth another try, None for never."""
-        if failure.reason in UNKNOWN_ID and self.vouch is not None:
-            await self.vouch(failure)
+        if failure.reason in UNKNOWN_ID and self.confirm_gone is not None:
+            await self.confirm_gone(failure)
         lost = failure.reason in {Reason.REPLY_LOST, Reason.UNREACHABLE}
         return next(pauses, None) if lost and errors.is_read(action) else None
 
@@ -271,13 +271,13 @@ class Ec2Calls:
         still_sent = errors.is_read(action) or action in _LAST_CHANGES
         if not self._closed and (not self._stopping or still_sent):
             return None
-        message = f"{action} was not sent: this process ends, and the next leader goes on"
+        message = f"{action} was not sent: this process shuts down, and the next leader continues"
         return Ec2Error(Reason.NOT_LEADING, message, action=action)
 
     def _fence(self, action: str) -> Ec2Error | None:
         if errors.is_read(action) or self.may_change():
             return None
-        message = f"{action} was not sent: another replica may lead by now"
+        message = f"{action} was not sent: another replica may be the leader by now"
         return Ec2Error(Reason.NOT_LEADING, message, action=action)
 
     async def _in_thread(self, grant: Grant, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -346,21 +346,21 @@ class Ec2Calls:
         action = event_name.rpartition(".")[2]
         refusal = self._refusal(action) or self._fence(action)
         if refusal is None and self._clock() > self._in_this_thread.leaves_by_s:
-            message = f"{action} was not sent: it was not ready in {LEAVES_WITHIN_S:.0f} s"
+            message = f"{action} was not sent: it was not ready within {LEAVES_WITHIN_S:.0f} s"
             refusal = Ec2Error(Reason.TIMED_OUT, message, action=action)
         if refusal is not None:
             raise refusal
 
 
 def _too_long(action: str) -> Ec2Error:
-    message = f"{action} was not sent: the last look before it took more than {GATE_S:.0f} s"
+    message = f"{action} was not sent: the last check before it took more than {GATE_S:.0f} s"
     return Ec2Error(Reason.TIMED_OUT, message, action=action)
 
 
 def _timed_out(action: str) -> Ec2Error:
     return Ec2Error(
         Reason.REPLY_LOST,
-        f"{action}: EC2 gave no answer in {CALL_TIMEOUT_S:.0f} s",
+        f"{action}: EC2 gave no answer within {CALL_TIMEOUT_S:.0f} s",
         action=action,
         outcome=Outcome.NOTHING if errors.is_read(action) else Outcome.UNKNOWN,
     )

@@ -24,9 +24,9 @@ _OLD_S = 300.0  # after such a silence they may have expired: worth a moment's w
 _WAIT_S = 5.0  # of a call, for the first ones
 _AGAIN = Backoff(1.0, 15.0)
 _NONE = (
-    "none are found: neither the environment, a web identity, a container's agent nor a file has "
-    "any, nor does the instance's metadata service give some (to pods only with a hop limit of 2, "
-    "HttpPutResponseHopLimit, and for an instance with a role)"
+    "none are found in the environment, a web identity, a container's agent, a file or the "
+    "instance's metadata service (it needs an instance role, and for pods a hop limit of 2, "
+    "HttpPutResponseHopLimit)"
 )
 
 log = structlog.get_logger(__name__)
@@ -106,7 +106,7 @@ class Credentials:
             if self._keys is None or self._clock() - self._looked_at_s > _OLD_S:
                 self._changed.wait_for(lambda: not self._looking, _WAIT_S)
             if self._keys is None:
-                why = self.missing or f"none were found in {_WAIT_S:.0f} s"
+                why = self.missing or f"none were found within {_WAIT_S:.0f} s"
                 raise NoUsableCredentialsError(why=why)
             return self._keys
 

@@ -38,7 +38,8 @@ _IAM_ACTION = re.compile(r"to perform: ([\w-]+:\w+)")
 
 _ADVICE: Mapping[Reason, Callable[[str, str, str], str]] = {
     R.ZONE_OUT_OF_CAPACITY: lambda *_: (
-        "the zone has none left of this volume type; try later, another zone or another type"
+        "the zone has no capacity left for this volume type; try again later, or use another zone "
+        "or type"
     ),
     R.TYPE_NOT_IN_ZONE: lambda *_: "choose another volume type or another zone",
     R.ZONE_NOT_FOUND: lambda *_: "check the StorageClass's allowedTopologies and the node labels",
@@ -56,14 +57,14 @@ _ADVICE: Mapping[Reason, Callable[[str, str, str], str]] = {
         f"raise the quota behind {code} in Service Quotas, or delete what is not needed"
     ),
     R.INITIALIZATION_RATE: lambda *_: (
-        "it is free again once other volumes of this region are initialized; a lower "
+        "it becomes free as other volumes of this Region finish their initialization; a lower "
         "volumeInitializationRate in the class waits less"
     ),
     R.KEY_UNUSABLE: lambda *_: (
         "check that the KMS key exists, is enabled and allows the "
         "controller's IAM role kms:CreateGrant, kms:GenerateDataKey*, kms:Decrypt, kms:DescribeKey"
     ),
-    R.INSTANCE_FULL: lambda *_: "the instance takes no further volumes",
+    R.INSTANCE_FULL: lambda *_: "no more volumes can be attached to the instance",
     R.VOLUME_IN_USE: lambda action, *_: (
         "detach it from that instance" if action == "DeleteVolume" else ""
     ),
@@ -116,7 +117,7 @@ def translate(failure: Exception, action: str, params: Mapping[str, Any]) -> Ec2
         case ClientError():
             return _refused(failure, action, what, lost)
         case ResponseParserError():
-            return _unanswered(R.REPLY_LOST, action, what, "EC2's answer was unreadable", lost)
+            return _unanswered(R.REPLY_LOST, action, what, "EC2's answer cannot be read", lost)
         case SSLError() if _HANDSHAKE.search(str(failure)):
             return _unanswered(R.UNREACHABLE, action, what, str(failure), Outcome.NOTHING)
     if isinstance(failure, _NO_CREDENTIALS):

@@ -105,7 +105,7 @@ def parse_rates(text: str | Iterable[str]) -> Rates:
         action, equals, quota = (piece.strip() for piece in part.partition("="))
         if not equals or action not in {*DOCUMENTED, _EVERY}:
             known = ", ".join(sorted(DOCUMENTED))
-            raise _refused(part, f"the action is one of {known} or *" if equals else _HELP)
+            raise _refused(part, f"the action must be one of {known} or *" if equals else _HELP)
         if action in {*exact, *factors}:
             raise _refused(part, f"{action} is given twice")
         if quota.startswith("x"):

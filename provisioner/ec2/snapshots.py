@@ -34,7 +34,7 @@ _FOR_US: Mapping[str, list[str]] = {"RestorableByUserIds": ["self"]}
 
 
 # Why a snapshot of a volume waits for its turn, as the end of a sentence; told of longer waits.
-WHY_IT_WAITS = f"EBS takes one snapshot of a volume in {EVERY_S:.0f} s"
+WHY_IT_WAITS = f"EBS allows one snapshot of a volume every {EVERY_S:.0f} s"
 WORTH_TELLING_S = 2.0
 _SOON_S = 1.0
 

@@ -159,7 +159,7 @@ class Transport:
             if not await self._credentials.renew(generation):
                 break
         self._note_refused()
-        message = f"cannot {request.attempt}: the API server does not accept our credentials"
+        message = f"cannot {request.attempt}: the API server rejects our credentials"
         raise KubeError(
             Reason.UNAUTHORIZED,
             message,
@@ -185,7 +185,7 @@ class Transport:
     def _note_refused(self) -> None:
         if not self._refused:
             self._refused = True
-            log.error("the API server does not accept our credentials; waiting for new ones")
+            log.error("the API server rejects our credentials; waiting for new ones")
 
     def _note_accepted(self) -> None:
         if self._refused:
@@ -459,7 +459,7 @@ def _decoded(attempt: Attempt, resource: Resource[T], data: bytes) -> T:
     try:
         return wire.decode_object(resource, data)
     except KubeError as exc:
-        message = f"{attempt} was carried out, but {exc.message}"
+        message = f"{attempt} succeeded, but {exc.message}"
         raise KubeError(exc.reason, message, outcome=Outcome.UNKNOWN) from exc
 
 

@@ -121,10 +121,10 @@ class Credentials:
             with _plugin_failures() as failures:
                 await self._load()
         if failures:
-            raise ValueError(f"its exec plugin gives no credentials: {_one_line(failures[0])}")
+            raise ValueError(f"its exec plugin returned no credentials: {_one_line(failures[0])}")
         if not _is_url(found := self.configuration.host):
             self.configuration.host = server
-            raise ValueError(f"its server {found!r} is no URL such as https://10.0.0.1:6443")
+            raise ValueError(f"its server {found!r} is not a URL such as https://10.0.0.1:6443")
         self._notice_change()
 
     async def _load(self) -> None:
@@ -214,11 +214,11 @@ def _why(exc: Exception) -> str:
     match exc:
         case AttributeError() | KeyError() | TypeError():
             # They index what they have read without a look at it.
-            return "it is empty or no mapping of clusters, contexts and users"
+            return "it is empty, or not a mapping of clusters, contexts and users"
         case binascii.Error():
-            return f"its certificate data is no base64: {exc}"
+            return f"its certificate data is not base64: {exc}"
         case TimeoutError():
-            return f"that takes more than {_LOAD_S:.0f} s"
+            return f"loading it takes more than {_LOAD_S:.0f} s"
     return _one_line(str(exc)) or type(exc).__name__
 
 

@@ -1,19 +1,19 @@
-"""A fixed-order set of leases that this process holds together, or not at all.
+"""A set of leases that this process holds together, or not at all.
 
-The stock driver's four sidecars elect their leaders separately, each with a lease of its own. Who
-holds all four is alone, whichever mixture of stock controllers and ours runs beside it. They are
-taken in one order, so that two of us never hold halves; against stock's sidecars, which know no
-order, an incomplete set is given back after ``complete_within_s`` in which somebody else was seen
-to renew the rest. What a dead holder left is waited for: all leases are looked at on each try, so
-that they expire together.
+The stock driver's four sidecars elect their leaders separately, with a lease each. A controller
+that holds all four is alone, whichever stock controllers run beside it. Ours take them in one
+order, so that two of ours never hold a part each. The stock sidecars know no order: against them,
+an incomplete set is released after ``complete_within_s`` in which another holder was seen to renew
+the rest. The leases of a dead holder are waited for: all are read on each try, so that they expire
+together.
 
 Give this a client of its own: a renewal must not queue behind 1,000 writes.
 
-Each is compatible with client-go's LeaseLock: it has expired when its record has not changed for
-its own duration *as seen here*, on a clock that runs on during suspend; the times in the record are
-for people. An annotation tells since when only controllers of ours have held it. It names the
-record that it vouches for: whoever else takes or renews the lease writes another holder or another
-``renewTime`` (client-go does with each update, and keeps annotations), and the proof is void.
+Each lease is compatible with client-go's LeaseLock: it has expired when its record has not changed
+for its own duration *as seen here*, on a clock that continues during suspend; the times in the
+record are for people. An annotation says since when only our controllers have held it. It contains
+holder and ``renewTime`` of the record that it is valid for: every other client that takes or renews
+the lease changes these (client-go does with each update, and keeps annotations), which voids it.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ from provisioner.model.names import LED_SINCE
 _NEVER = float("-inf")
 _SECONDS = "%Y-%m-%dT%H:%M:%SZ"
 _RELEASE_S = 5.0
-_RETRY_RENEWAL_S = 1.0  # after a failed renewal; nothing else is as urgent
-_EXPIRED_S = 0.1  # after an expiry: a timer may be early
+_RETRY_RENEWAL_S = 1.0  # after a failed renewal
+_EXPIRED_S = 0.1  # after an expiry, as a timer may fire early
 
 log = structlog.get_logger(__name__)
 
@@ -74,9 +74,9 @@ class HeldLease:
 
     Attributes:
         name: of the Lease object.
-        ours: whether the last thing seen was our own record.
+        ours: whether the record that was last seen is ours.
         renewed_at: start of the request that last confirmed it, by the boot clock.
-        is_new: whether nobody ever held it, as far as this process has seen: there was none, until
+        is_new: whether nobody ever held it, as far as this process has seen: it did not exist until
             we created it.
     """
 
@@ -103,12 +103,12 @@ class HeldLease:
         self.ours = False
         self.is_new = False
         self._saw_others = False
-        self._tried = False  # to take it: even if that failed, it may have been carried out
-        self._since: datetime | None = None  # what we vouch for with each of our writes
+        self._tried = False  # to take it: a write that failed may have been carried out
+        self._since: datetime | None = None  # the proof that each of our writes contains
 
     @property
     def expires_in_s(self) -> float:
-        """Until somebody else's record expires as seen here; 0 when we may take the lease."""
+        """Until another holder's record expires as seen here; 0 if we may take the lease."""
         spec = self._seen.spec if self._seen is not None else LeaseSpec()
         if not spec.holder_identity or spec.holder_identity == self._identity:
             return 0.0
@@ -117,18 +117,18 @@ class HeldLease:
 
     @property
     def rival(self) -> str:
-        """Who else was seen to write it within its duration; "" if that may be a dead holder's."""
+        """The other holder, if it was seen to renew within the duration; "" if it may be dead."""
         if self._seen is None or not self._seen_changing or not self.expires_in_s:
             return ""
         return self._seen.spec.holder_identity or ""
 
     @property
     def led_since(self) -> datetime | None:
-        """Since when only controllers of ours have held it; None: there is no proof of that."""
+        """Since when only our controllers have held it; None without proof."""
         return _proven_since(self._seen) if self._seen is not None else None
 
-    async def look(self) -> bool:
-        """Take in what the lease says now, which starts or restarts its expiry; always True."""
+    async def read(self) -> bool:
+        """Read the lease, which starts or restarts its expiry; always True."""
         try:
             self._observe(await self._client.get(LEASES, self.name, self._namespace))
         except KubeError as exc:
@@ -139,7 +139,7 @@ class HeldLease:
         return True
 
     async def take(self) -> bool:
-        """Take the lease if it is free, expired or ours already, by the last look at it."""
+        """Take the lease if it was free, expired or ours when it was last read."""
         self.ours = False
         if self.expires_in_s:
             return False
@@ -153,32 +153,32 @@ class HeldLease:
         return True
 
     async def renew(self) -> bool:
-        """Confirm a lease that is ours; False when it turns out to be somebody else's."""
+        """Renew a lease that is ours; False if another holder has it."""
         began = self._clock()
         try:
             if self._seen is not None:
                 self._confirm(await self._write(self._seen), began)
                 return True
         except KubeError as exc:
-            # Our own write whose answer was lost, an edited label, a deleted lease, or a thief.
+            # Our own write whose reply was lost, an edited label, a deleted lease, another holder.
             if exc.reason not in CHANGED_MEANWHILE:
                 raise
-        await self.look()
+        await self.read()
         return await self.take()
 
     def vouch(self, since: datetime) -> None:
-        """Have the next write to the lease tell that only ours have held it since then."""
+        """Have each further write say that only our controllers have held it since then."""
         self._since = since
 
     async def attest(self) -> bool:
-        """Write what is vouched for to the lease at once, without taking it; always True."""
-        await self.look()
+        """Write the proof to the lease at once, without taking it; always True."""
+        await self.read()
         seen = self._seen
         self._observe(await (self._create("") if seen is None else self._patch(seen, {})))
         return True
 
     async def release(self) -> None:
-        """Give a lease up that may be ours, so that the next holder need not wait."""
+        """Release a lease that may be ours, so that the next holder need not wait."""
         self.ours = False
         self.renewed_at = _NEVER
         if not self._tried:
@@ -193,7 +193,7 @@ class HeldLease:
             self._saw_others, self.is_new = True, False
         if self._seen is None or found.spec != self._seen.spec:
             self._seen_at = self._clock()
-            # The first sight of a record does not tell when it was written.
+            # When a record is first seen, its age is unknown.
             self._seen_changing = self._seen is not None
         self._seen = found
 
@@ -222,7 +222,7 @@ class HeldLease:
         return await self._patch(found, self._record(acquired=acquired, transitions=transitions))
 
     async def _patch(self, found: Lease, spec: dict[str, Any]) -> Lease:
-        # The version makes it a compare-and-swap; a patch keeps labels and fields of others.
+        # The version makes it a compare-and-swap; a patch keeps the labels and fields of others.
         metadata = {
             "resourceVersion": found.metadata.resource_version,
             "annotations": self._vouched(
@@ -239,7 +239,7 @@ class HeldLease:
         )
 
     def _vouched(self, holder: str | None, renewed: str | None) -> dict[str, str]:
-        """The proof for a record; none, which leaves a void one in its place."""
+        """The annotation for a record; without a proof none, which leaves a void one in place."""
         return {LED_SINCE: _proof(self._since, holder, renewed)} if self._since else {}
 
     def _record(self, *, acquired: bool, transitions: int) -> dict[str, Any]:
@@ -309,15 +309,15 @@ class Leases:
         self._hurry = asyncio.Event()  # the next renewal cannot wait
 
     def held(self) -> bool:
-        """Whether all leases are certainly ours now; ask right before what cannot be undone."""
+        """Whether all leases are certainly ours now; to be asked before what cannot be undone."""
         return all(lease.ours for lease in self._leases) and self._left_s() > 0
 
     @property
     def epoch(self) -> Epoch | None:
-        """Since when only controllers of ours have held any of the leases, by the last look.
+        """Since when only our controllers have held any of the leases, as they were last read.
 
-        None: there is no proof. Somebody else has held one since, released or not; or one was
-        deleted, is new, or could not be read.
+        None without proof: another holder has had one since, released or not; or one was deleted,
+        is new, or could not be read.
         """
         began = [lease.led_since for lease in self._leases]
         proven = [at for at in began if at is not None]
@@ -328,16 +328,15 @@ class Leases:
         """Whether nobody ever held any of the leases, as far as this process has seen."""
         return all(lease.is_new for lease in self._leases)
 
-    async def look(self) -> None:
-        """Without an election: see what the leases prove. What cannot be read proves nothing."""
-        await self._try_all(HeldLease.look)
+    async def read(self) -> None:
+        """Without an election: read what the leases prove. An unreadable lease proves nothing."""
+        await self._try_all(HeldLease.read)
 
     async def prove(self, epoch: Epoch, *, elected: bool) -> None:
-        """Have the leases prove from now on that only ours have led since this epoch began.
+        """Have the leases prove that only our controllers have led since this epoch began.
 
-        Those of an elected leader say so with their next renewal, which is now; without an
-        election they are written to and not taken. What fails is told in the log, and proves
-        nothing then.
+        An elected leader writes it with the next renewal, which is now. Without an election the
+        leases are written to and not taken. A failed write is logged, and proves nothing.
         """
         for lease in self._leases:
             lease.vouch(epoch.began_at)
@@ -346,11 +345,11 @@ class Leases:
         else:
             await self._try_all(HeldLease.attest)
 
-    async def acquire(self, fit: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Wait until all leases are ours; ``fit`` is waited for before each try."""
+    async def acquire(self, ready: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Wait until all leases are ours; ``ready`` is awaited before each try."""
         while True:
-            if fit is not None:
-                await fit()
+            if ready is not None:
+                await ready()
             if await self._take_all():
                 break
             await self._give_back_if_stuck()
@@ -382,7 +381,7 @@ class Leases:
                 return
 
     async def release(self) -> None:
-        """Give all leases back, last first: who then gets the first will find the others free."""
+        """Release all leases, the last one first: the next holder of the first finds all free."""
         self._incomplete_since = None
         try:
             async with asyncio.timeout(_RELEASE_S):
@@ -404,14 +403,14 @@ class Leases:
         return oldest + self._settings.renew_deadline_s - self._clock()
 
     def _until_next_try_s(self) -> float:
-        # Jitter, or replicas that collided once collide for ever.
+        # With jitter, or replicas that collided once would collide forever.
         retry_s = self._settings.retry_s * random.uniform(1.0, 1.5)  # noqa: S311 -- no secret
         expiry_s = max(lease.expires_in_s for lease in self._leases)
         return min(retry_s, expiry_s + _EXPIRED_S) if expiry_s else retry_s
 
     async def _take_all(self) -> bool:
-        """Look at all at once, and renew those that are ours; then take the rest in order."""
-        steps = ((lease, lease.renew if lease.ours else lease.look) for lease in self._leases)
+        """Read all at once and renew those that are ours, then take the rest in order."""
+        steps = ((lease, lease.renew if lease.ours else lease.read) for lease in self._leases)
         tries = (self._try(lease, step, self._settings.call_s) for lease, step in steps)
         answers = await asyncio.gather(*tries)
         for lease, answered in zip(self._leases, answers, strict=True):
@@ -443,11 +442,11 @@ class Leases:
             await asyncio.sleep(self._settings.retry_s * random.random())  # noqa: S311 -- no secret
 
     def _is_stuck(self) -> bool:
-        """Whether we hold some leases, and waiting for an expiry will not give us the rest."""
+        """Whether we hold some leases, and the rest will not expire."""
         missing = [lease for lease in self._leases if not lease.ours]
         if len(missing) == len(self._leases):
             return False
-        # The next one is not waiting for its expiry: it can be neither read nor written.
+        # The next one has no expiry to wait for: it can be neither read nor written.
         fails = not missing or not missing[0].expires_in_s
         return fails or any(lease.rival for lease in missing)
 

@@ -50,7 +50,9 @@ class AttachmentLimit:
         count, _, kind = text.partition(" ")
         if count.isdecimal() and int(count) > 0 and kind in {_SHARED, _DEDICATED}:
             return cls(int(count), kind == _SHARED)
-        raise ValueError(f'{text!r} is no attachment limit such as "28 shared" or "32 dedicated"')
+        raise ValueError(
+            f'{text!r} is not an attachment limit such as "28 shared" or "32 dedicated"'
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class NotedLimit:
             return cls(instance_type, AttachmentLimit.parse(limit))
         except ValueError:
             raise ValueError(
-                f'{text!r} is no attachment limit of an instance type, such as "m5.large 27 shared"'
+                f'{text!r} is not an attachment limit of an instance type ("m5.large 27 shared")'
             ) from None
 
 

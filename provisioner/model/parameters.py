@@ -55,7 +55,7 @@ def whole_number(text: str) -> int | None:
         negative = re.fullmatch(r"-0*[0-9]{1,9}", text, re.ASCII)
         raise (RefusedHereError if negative else ValueError)("is not a whole number")
     if len(found[1]) > len(str(LARGEST_NUMBER)) or int(found[1]) > LARGEST_NUMBER:
-        raise ValueError("is more than EC2 could be asked for")
+        raise ValueError("is more than EC2 can accept")
     return int(found[1]) or None
 
 
@@ -63,7 +63,7 @@ def rate(text: str) -> int | None:
     """MiB/s of an initialization."""
     number = whole_number(text)
     if number is not None and number < _LEAST_RATE_MIBPS:
-        raise ValueError(f"is too slow: EC2 takes {_LEAST_RATE_MIBPS} MiB/s and more")
+        raise ValueError(f"is too low: EC2's minimum is {_LEAST_RATE_MIBPS} MiB/s")
     return number
 
 
@@ -86,7 +86,7 @@ def volume_type(text: str) -> str:
     """An EBS volume type in any case of letters."""
     lowered = text.strip().lower() or DEFAULT_TYPE
     if lowered not in VOLUME_TYPES:
-        raise ValueError(f"is no EBS volume type; there are {', '.join(VOLUME_TYPES)}")
+        raise ValueError(f"is not an EBS volume type; the types are {', '.join(VOLUME_TYPES)}")
     return lowered
 
 
@@ -94,7 +94,7 @@ def key(text: str) -> str | None:
     """A KMS key as EC2 takes it; "" is none."""
     stripped = text.strip()
     if stripped and not _KEY.fullmatch(stripped):
-        raise ValueError("is no KMS key: neither an ARN, nor alias/NAME, nor a key's id")
+        raise ValueError("is not a KMS key: it is neither an ARN, nor alias/NAME, nor a key id")
     return stripped or None
 
 
@@ -106,12 +106,12 @@ def file_system(text: str) -> str | None:
     lowered = text.strip().lower()
     if lowered == WINDOWS_FILE_SYSTEM:
         raise RefusedHereError(
-            "is for Windows nodes, whose volumes nothing here can format or mount; use "
+            "is for Windows nodes, which are not supported here; use "
             f"{', '.join(FILE_SYSTEMS)}, or aws-ebs-csi-driver for claims of Windows pods"
         )
     if lowered and lowered not in FILE_SYSTEMS:
         known = ", ".join(FILE_SYSTEMS)
-        raise RefusedHereError(f"is no file system that can be made; there are {known}")
+        raise RefusedHereError(f"is not a supported file system; supported are {known}")
     return lowered or None
 
 
@@ -261,7 +261,7 @@ def formatting_fault(formatting: Formatting, file_system: str | None) -> str | N
     foreign = [name for name in given if name not in _TAKES[file_system]]
     if foreign:
         able = [f for f in FILE_SYSTEMS if set(foreign) <= _TAKES[f]]
-        return f"{spelt(foreign)} is not for {file_system}; it is for {', '.join(able)}"
+        return f"{spelt(foreign)} cannot be used with {file_system}, only with {', '.join(able)}"
     return None
 
 

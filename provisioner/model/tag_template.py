@@ -308,7 +308,7 @@ def _substring(start: int, end: int, text: str) -> str:
 def _eq(first: Value, *others: Value) -> bool:
     for other in others:
         if type(other) is not type(first):
-            raise ValueError(f"{_KINDS[type(first)]} and {_KINDS[type(other)]} are no equals")
+            raise ValueError(f"{_KINDS[type(first)]} and {_KINDS[type(other)]} cannot be compared")
     return first in others
 
 

@@ -87,7 +87,7 @@ def modified_fault(
     wrong = _iops_fault(volume_type, limits, size_gib, IOPS_OF_MODIFIED)
     if wrong is None:
         return None
-    return f"{wrong}, which EC2 chooses where none are named; name iops or iopsPerGB"
+    return f"{wrong}, which EC2 chooses if none are set; set iops or iopsPerGB"
 
 
 def _shape_fault(
@@ -126,7 +126,7 @@ def _iops_fault(
     if iops is None:
         return None
     if limits.iops is None:
-        return f"iops cannot be chosen for {_a(volume_type)} volume"
+        return f"iops cannot be set for {_a(volume_type)} volume"
     low, _ = limits.iops
     if iops < low:
         return f"{_a(volume_type)} volume has at least {low} IOPS, not {iops}{hint}"
@@ -146,7 +146,7 @@ def _throughput_fault(
     if throughput_mibps is None:
         return None
     if limits.throughput_mibps is None:
-        return f"throughput can only be chosen for a gp3 volume, not for {volume_type}"
+        return f"throughput can only be set for a gp3 volume, not for {volume_type}"
     low, _ = limits.throughput_mibps
     if throughput_mibps < low:
         return f"{_a(volume_type)} volume has at least {low} MiB/s, not {throughput_mibps}"

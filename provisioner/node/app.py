@@ -1,7 +1,7 @@
-"""The node plugin's process: all that it consists of, wired once, started and ended in order.
+"""The node plugin's process: its parts, wired, started and stopped in order.
 
-Nothing of a volume is kept in memory: what is mounted is read from the kernel, each time. So a
-restart with volumes mounted changes nothing.
+It keeps no state of volumes in memory, but reads from the kernel what is mounted. So a restart with
+volumes mounted changes nothing.
 """
 
 import asyncio
@@ -40,10 +40,10 @@ _CALLS_S = 5.0
 
 
 def keep_small() -> None:
-    """Have glibc's malloc not keep what is free; before any thread is begun.
+    """Make glibc's malloc return free memory; must run before any thread is started.
 
-    By itself it has an arena for each thread, of which there are many here (whatever may hang has
-    one of its own), and keeps ever larger blocks once they were freed. With 25 volumes this is 4 of
+    By default it has an arena for each thread, of which there are many here (each call that may
+    hang has one), and keeps ever larger blocks after they were freed. With 25 volumes this is 4 of
     65 MiB. Source: mallopt(3).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -55,7 +55,7 @@ def keep_small() -> None:
 
 
 class Node:
-    """One node plugin; ``volumes`` is what it measures of them."""
+    """One node plugin; ``volumes`` has their metrics."""
 
     def __init__(
         self, settings: NodeSettings, kube: NodeKube, imds: Imds | None, metrics: NodeMetrics
@@ -93,23 +93,23 @@ class Node:
         self._csi, self._registry = _endpoints(settings, node, self._registration, metrics)
 
     def not_ready(self) -> str:
-        """What keeps the kubelet from using it; "" if nothing does."""
+        """Why the kubelet cannot use it; "" if it can."""
         if self._is_lost:
             running = [f"{each.name} {each.why}" for each in self._tools.programs.running()]
-            what = ", ".join(running) or "what still runs"
-            return f"the file of a socket is gone: it ends, to be started anew, after {what}"
+            what = ", ".join(running) or "the calls that still run"
+            return f"a socket file was removed: the plugin ends, to be restarted, after {what}"
         return self._registration.not_ready()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until ``stop`` is set, and then until what was begun has ended.
+        """Serve until ``stop`` is set, and then until everything that runs has ended.
 
-        Where a socket's file is lost, nobody finds us any more: it ends too, and the kubelet starts
-        its container anew. Before that it takes no more calls and waits for the programs that run,
-        which would be killed with its container. One that hangs with its disk loses nobody
-        anything: it is in the kernel, and would keep the container from ending as well.
+        If a socket's file is removed, the kubelet cannot reach us any more. Then this ends, too,
+        and the kubelet restarts the container. Before that it accepts no more calls and waits for
+        the running programs, which would be killed with the container. Waiting for one that hangs
+        with its disk costs nothing: in the kernel, it would keep the container from ending anyway.
 
         Raises:
-            NodeError: it cannot listen where the kubelet looks, or not any more.
+            NodeError: it cannot listen on a socket, or a socket's file was removed.
         """
         log.info("starting", version=our_version(), node=self._settings.node_name)
         await self._csi.open()
@@ -120,14 +120,13 @@ class Node:
             if not stop.is_set():
                 raise NodeError(
                     Reason.UNREACHABLE,
-                    "the file of a socket was removed, or is another's by now: ending, to be "
-                    "started anew",
+                    "a socket file was removed or replaced: ending, to be restarted",
                 )
         finally:
             await self._wind_down()
 
     async def _serve(self, stop: asyncio.Event) -> None:
-        """Return once ``stop`` is set, or a socket is lost and nothing runs any more."""
+        """Return once ``stop`` is set, or a socket was lost and nothing runs any more."""
         async with asyncio.TaskGroup() as tasks:
             stopping = tasks.create_task(stop.wait(), name="stop")
             sockets = [tasks.create_task(each.lost()) for each in (self._csi, self._registry)]
@@ -141,7 +140,7 @@ class Node:
                 task.cancel()
             self._is_lost = not stop.is_set()
             running = [str(each) for each in self._tools.programs.running()]
-            log.info("a socket is lost" if self._is_lost else "ending", programs=running)
+            log.info("a socket was lost" if self._is_lost else "ending", programs=running)
             if self._is_lost:
                 ended = tasks.create_task(self._ended(), name="ended")
                 await asyncio.wait({stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -151,10 +150,11 @@ class Node:
                 task.cancel()
 
     async def _keep_registered(self) -> None:
-        """Have the kubelet take back what it wrote of us, and ask again, once that was wrong.
+        """Make the kubelet register us again, if it has recorded a wrong instance.
 
-        It sees the file go and come; an instance id in CSINode cannot be changed otherwise. This
-        process goes on: it knows from the metadata service what another one may have to guess.
+        Removing and creating the socket file does that: an instance id in CSINode cannot be changed
+        otherwise. The process continues, because it has the right one from the metadata service,
+        which a new process might not reach.
         """
         while True:
             await self._is_another.wait()
@@ -162,11 +162,11 @@ class Node:
             await self._registry.renew()
 
     async def _wind_down(self) -> None:
-        """Have all that runs end, in the time that there is; programs go on by themselves.
+        """Wait for everything that runs, within ``drain_s``; programs continue after that.
 
-        Where the end of this process is that of its PID namespace, as in a pod, it is theirs, too.
-        The registration's file stays: without it the kubelet takes the driver out of CSINode, and
-        until we are back nothing would limit the volumes that are scheduled to this node.
+        If the PID namespace ends with this process, as in a pod, they are killed then. The
+        registration socket's file stays: without it the kubelet removes the driver from CSINode,
+        and until we are back nothing would limit the volumes that are scheduled to this node.
         """
         await self._registry.close(0.0, leave_file=True)
         try:
@@ -174,13 +174,15 @@ class Node:
                 await self._ended()
         except TimeoutError:
             for each in self._tools.programs.running():
-                log.warning("a program still runs", program=each.name, why=each.why, pid=each.pid)
+                log.warning(
+                    "a program is still running", program=each.name, why=each.why, pid=each.pid
+                )
 
     async def _ended(self) -> None:
-        """Take no more calls; return once those that run, and their programs, have ended.
+        """Accept no more calls; return once the running ones and their programs have ended.
 
-        A call gets some time and is cancelled then: it begins no further program, and what it has
-        begun goes on.
+        A call that takes longer than a few seconds is cancelled: it starts no further program, and
+        the running one continues.
         """
         await self._csi.close(min(_CALLS_S, self._settings.drain_s / 2))
         await self._tools.operations.idle()
@@ -190,7 +192,7 @@ class Node:
 def _endpoints(
     settings: NodeSettings, node: NodeService, registration: Registration, metrics: NodeMetrics
 ) -> tuple[Endpoint, Endpoint]:
-    """Where the kubelet calls: for volumes, and to register."""
+    """The sockets for CSI and for the registration."""
     csi = [
         service("csi.v1.Identity", Identity(settings.driver).rpcs(), metrics),
         service("csi.v1.Node", node.rpcs(), metrics),
@@ -203,7 +205,7 @@ async def run(settings: NodeSettings) -> None:
     """Run the node plugin until SIGTERM or SIGINT.
 
     Raises:
-        StorageError: it cannot start; one clear line.
+        StorageError: it cannot start.
     """
     check_kernel()
     keep_small()
@@ -227,10 +229,10 @@ async def run(settings: NodeSettings) -> None:
 
 
 async def drained(settings: NodeSettings, *, timeout_s: float) -> None:
-    """Wait until the kubelet of a node that goes away uses no volume of ours any more.
+    """Wait until the kubelet of a node that goes away uses none of our volumes any more.
 
     Raises:
-        StorageError: it uses some after ``timeout_s``, or the API server is not configured.
+        StorageError: it still does after ``timeout_s``, or no API server is configured.
     """
     async with _kube(settings) as kube:
         await drain(kube, settings.dirs, settings.stages, timeout_s=timeout_s)

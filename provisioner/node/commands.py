@@ -1,4 +1,4 @@
-"""``ebs-provisioner node``: the plugin itself, and the hook that lets it outlast its volumes."""
+"""``ebs-provisioner node``: the node plugin and its preStop hook."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Folder(click.ParamType[Path]):
-    """An absolute path without detours; it need not be there yet."""
+    """An absolute, normalised path; it need not exist."""
 
     name = "folder"
 
@@ -30,9 +30,9 @@ class _Folder(click.ParamType[Path]):
     ) -> Path:
         text = str(value)
         if not text.isprintable() or not posixpath.isabs(text) or text.startswith("//"):
-            self.fail(f"{text!r} is no absolute path", param, ctx)
+            self.fail(f"{text!r} is not an absolute path", param, ctx)
         if posixpath.normpath(text) not in {text, text.rstrip("/")} or not text.strip("/"):
-            self.fail(f"{text!r} is / or has detours such as .. in it", param, ctx)
+            self.fail(f"{text!r} is / or is not normalised (it contains .. or . or //)", param, ctx)
         return Path(text)
 
 
@@ -52,17 +52,17 @@ class _Folder(click.ParamType[Path]):
 @click.option(
     "--volume-attach-limit",
     type=click.IntRange(min=1),
-    help="How many volumes this node takes, instead of what EC2 says of its type.",
+    help="How many volumes this node takes, instead of EC2's limit for its instance type.",
 )
 @click.option(
     "--reserved-volume-attachments",
     type=click.IntRange(min=0),
-    help="How many attachments are not for volumes of claims, instead of those that are found.",
+    help="How many attachments to reserve for other volumes, instead of counting those.",
 )
 @click.option(
     "--legacy-xfs/--no-legacy-xfs",
     default=False,
-    help="Make an xfs without reflink, bigtime and inobtcount, for nodes with Linux before 5.10.",
+    help="Make xfs without reflink, bigtime and inobtcount, for nodes with Linux before 5.10.",
 )
 @click.option("--kube-server", default="", help="URL of the API server; else the pod's own.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="With --kube-server.")
@@ -95,8 +95,8 @@ def node(
 ) -> None:
     """Format, mount and grow volumes on this machine for its kubelet (run as a DaemonSet).
 
-    Each option has a twin in the environment: EBS_PROVISIONER_NODE_ and its name in capitals, such
-    as EBS_PROVISIONER_NODE_NODE_NAME.
+    Each option can also be set in the environment, as EBS_PROVISIONER_NODE_ and its name in
+    capitals: EBS_PROVISIONER_NODE_NODE_NAME.
     """
     logs.configure(log_format, log_level)
     ctx.obj = NodeSettings(
@@ -122,16 +122,16 @@ def node(
 def _limits(attach_limit: int | None, reserved: int | None) -> LimitOptions:
     if attach_limit is not None and reserved is not None:
         raise click.UsageError(
-            "--volume-attach-limit says how many volumes fit, so --reserved-volume-attachments has "
-            "nothing to be subtracted from; give one of them"
+            "--volume-attach-limit sets the number of volumes, so --reserved-volume-attachments "
+            "has no effect; use one of them"
         )
     return LimitOptions(attach_limit, reserved)
 
 
 def _server(url: str, token_file: Path | None, ca_file: Path | None) -> ApiServer:
-    """The API server that is named, else the pod's own."""
-    # aiohttp keeps all authorities of the machine in memory, 2 MiB, from its import on. Nothing
-    # here trusts them: the API server's are named, and the metadata service has no TLS.
+    """The API server in the options, or the pod's own."""
+    # aiohttp loads all CAs of the machine when it is imported, which takes 2 MiB. Nothing here uses
+    # them: the API server's CA is given, and the metadata service has no TLS.
     os.environ["SSL_CERT_FILE"] = os.environ["SSL_CERT_DIR"] = os.devnull
     from provisioner.node.instance.kube import ApiServer  # noqa: PLC0415 -- after that
 
@@ -147,13 +147,17 @@ def _server(url: str, token_file: Path | None, ca_file: Path | None) -> ApiServe
 
 @node.command()
 @click.option(
-    "--timeout", type=options.Duration(), default="30s", show_default=True, help="Then it fails."
+    "--timeout",
+    type=options.Duration(),
+    default="30s",
+    show_default=True,
+    help="How long to wait; then it fails.",
 )
 @click.pass_obj
 def drain(settings: NodeSettings, *, timeout: float) -> None:
-    """Wait until a node that goes away has no volume of ours any more (the preStop hook).
+    """Wait until a node that goes away has none of our volumes any more (the preStop hook).
 
-    At once where the node stays.
+    On a node that stays it returns at once.
     """
     from provisioner.node import app  # noqa: PLC0415 -- as above
 

@@ -1,7 +1,7 @@
-"""What the kubelet asks of the node plugin, checked, and what it is answered.
+"""The kubelet's requests, after they were checked, and the answers.
 
-Paths are those of the node, ids are EBS volume ids (``vol-…``), sizes are in bytes. The records are
-made by ``node/csi/service.py``, which refuses whatever is malformed.
+Paths are those of the node, ids are EBS volume ids (``vol-…``), sizes are in bytes.
+``node/csi/service.py`` creates the records and refuses malformed requests.
 
 Source of the fields: csi.proto of CSI 1.x, service Node.
 """
@@ -69,7 +69,7 @@ class Unstage:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Show a staged volume to a pod (NodePublishVolume)."""
+    """Mount a staged volume for a pod (NodePublishVolume)."""
 
     volume_id: str
     staging_path: str
@@ -94,10 +94,10 @@ class Expand:
 
     Attributes:
         volume_path: where the volume is staged or published.
-        staging_path: "" if the kubelet does not say.
-        required_bytes: the least size asked for; 0 for none.
-        limit_bytes: the most that is allowed; 0 for none.
-        capability: None if the kubelet does not say.
+        staging_path: "" if the request has none.
+        required_bytes: the minimum; 0 for none.
+        limit_bytes: the maximum; 0 for none.
+        capability: None if the request has none.
     """
 
     volume_id: str
@@ -110,7 +110,7 @@ class Expand:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Measure a volume (NodeGetVolumeStats); ``staging_path`` is "" if the kubelet does not say."""
+    """Measure a volume (NodeGetVolumeStats); ``staging_path`` is "" if the request has none."""
 
     volume_id: str
     volume_path: str
@@ -119,7 +119,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How full a volume is; of a raw device only ``total_bytes`` is known, all else is None."""
+    """The usage of a volume; of a raw device only ``total_bytes`` is known."""
 
     total_bytes: int
     used_bytes: int | None = None
@@ -131,7 +131,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """What the kubelet writes into CSINode (NodeGetInfo).
+    """The answer to NodeGetInfo, which the kubelet writes into CSINode.
 
     Attributes:
         node_id: the instance id.

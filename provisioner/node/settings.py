@@ -1,4 +1,4 @@
-"""What the node plugin is told by its options; made in ``commands``, read everywhere."""
+"""The node plugin's options; created in ``commands``."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class NodeSettings:
         node_name: of the Node object.
         server: the API server.
         metadata_endpoint: URL of the instance metadata service; "" for AWS's own.
-        asks_metadata: whether the instance metadata service may be asked at all.
+        asks_metadata: whether the instance metadata service may be used.
         kubelet_dir: the kubelet's root directory, absolute and normalised.
-        legacy_xfs: whether an xfs is made for Linux before 5.10, too.
-        limits: what is said about the number of volumes, instead of what is found.
-        drain_s: how long calls and programs have to end after SIGTERM.
+        legacy_xfs: whether Linux before 5.10 has to mount an xfs.
+        limits: set the number of volumes, instead of computing it.
+        drain_s: how long calls and programs may take to end after SIGTERM.
     """
 
     node_name: str
@@ -45,15 +45,15 @@ class NodeSettings:
 
     @property
     def csi_socket(self) -> Path:
-        """Where the kubelet calls."""
+        """The socket of the CSI services."""
         return self.kubelet_dir / "plugins" / self.driver / "csi.sock"
 
     @property
     def stages(self) -> Path:
-        """The folder in which the kubelet has our volumes staged."""
+        """The directory in which the kubelet stages our volumes."""
         return self.kubelet_dir / "plugins" / "kubernetes.io" / "csi" / self.driver
 
     @property
     def registration_socket(self) -> Path:
-        """Where the kubelet looks for plugins."""
+        """The socket in the kubelet's plugin registry."""
         return self.kubelet_dir / "plugins_registry" / f"{self.driver}-reg.sock"

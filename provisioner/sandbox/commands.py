@@ -91,7 +91,10 @@ def binaries(*, tests: bool) -> None:
     """
     why = missing()
     if why:
-        print(f"No real node here, and what needs one is skipped: {why}.", file=sys.stderr)
+        print(
+            f"Real nodes are not possible here, so what needs one is skipped: {why}.",
+            file=sys.stderr,
+        )
     with one_line_errors():
         print(have_binaries(*(() if why else REAL_NODE), *(SANITY if tests else ())))
 
@@ -136,8 +139,8 @@ async def _up(**options: Any) -> None:
         for node in box.real_nodes:
             print(f"# real: {node.name}; its files: {node.root}")
         if box.real_nodes:
-            print(f"# pods that shall run there: {HOW_TO_RUN}")
-        print(f"# {len(box.instances)} nodes in {zones}; Ctrl-C ends it all", flush=True)
+            print(f"# pods for these nodes need {HOW_TO_RUN}")
+        print(f"# {len(box.instances)} nodes in {zones}; Ctrl-C stops everything", flush=True)
         raise await box.crew.failed()
 
 

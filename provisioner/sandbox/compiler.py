@@ -82,7 +82,7 @@ def _lines(child: subprocess.Popen[str]) -> Iterator[str]:
 def _reason(arguments: tuple[str, ...], said: list[str]) -> str:
     # "go: downloading …" and the bare package names of -v are progress, not reasons.
     reasons = [line for line in said if " " in line and not line.startswith("go: downloading")]
-    text = " ".join(reasons[-3:]) or "it ended without a word"
+    text = " ".join(reasons[-3:]) or "it ended without a message"
     if "no space left on device" in text:
         return f"the disk is full: {text}"
     if _NETWORK.search(text):

@@ -129,6 +129,8 @@ async def tell(console: Console, why_no_real_nodes: str = "") -> None:
         groups = [node.host.cgroup for node in real]
     if real:
         if left := remains(sandbox.plane.folder, groups):
-            raise SandboxError(f"real nodes have left on this machine: {', '.join(left)}")
-        console.print("[green]✓[/] the nodes have left no loop device, mount or control group here")
-    console.print(f"\n[bold green]The story is told[/]: every step seen, {took:.0f} s.")
+            raise SandboxError(f"real nodes left behind on this machine: {', '.join(left)}")
+        console.print("[green]✓[/] the nodes left no loop device, mount or cgroup behind")
+    console.print(
+        f"\n[bold green]The demo is complete[/]: every step was verified, in {took:.0f} s."
+    )

@@ -135,7 +135,7 @@ def minor_of(version: str) -> int:
     # It becomes the name of a folder and an argument of go and of its linker: nothing but this.
     match = re.fullmatch(r"v1\.(\d{1,4})\.\d{1,4}(?:-(?:alpha|beta|rc)\.\d{1,4})?", version)
     if match is None:
-        raise SandboxError(f"{version!r} is no release of Kubernetes: expected one like v1.36.3")
+        raise SandboxError(f"{version!r} is not a release of Kubernetes: expected one like v1.36.3")
     return int(match.group(1))
 
 

@@ -82,7 +82,9 @@ class Teller:
             raise SandboxError(f"not refused: {what}")
         missing = [word for word in words if word not in said]
         if missing:
-            raise SandboxError(f"{what} was refused, but nothing was said of {missing[0]}: {said}")
+            raise SandboxError(
+                f"{what} was refused, but the message does not mention {missing[0]}: {said}"
+            )
         self.console.print(f"[green]✓[/] {what} is refused")
 
     async def _run(self, *arguments: str, text: str) -> tuple[int, str]:

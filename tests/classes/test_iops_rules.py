@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.classes.iops_rules import EVERYWHERE, depends_on_region, fit, told
+from provisioner.classes.iops_rules import EVERYWHERE, depends_on_region, fit, lowered_message
 from provisioner.model.volume_type import VOLUME_TYPES, fault
 
 PROVISIONED = sorted(EVERYWHERE)
@@ -43,27 +43,31 @@ def test_iops_are_raised_only_if_the_class_allows_it(*, raises: bool, given: int
     fitted = fit("io1", 4, 40, raises_to_minimum=raises)
 
     assert fitted.given == given
-    assert told(fitted, "io1", 4) is None  # the class has asked for that
+    assert lowered_message(fitted, "io1", 4) is None  # the class has asked for that
 
 
 @pytest.mark.parametrize("ceiling", [80_000, 16_000, None])
 def test_a_volume_that_has_fewer_than_were_planned_is_told_of_whatever_is_known(ceiling):
     fitted = fit("gp3", 1_000, 90_000, raises_to_minimum=False, ceiling=ceiling)
 
-    text = told(fitted, "gp3", 1_000, has=16_000)
+    text = lowered_message(fitted, "gp3", 1_000, has=16_000)
 
     assert text is not None
     assert text.startswith(
         "the class requests 90000 IOPS for the gp3 volume of 1000 GiB, but it gets 16000: "
     )
     assert ("an earlier process" in text) is (ceiling != 16_000)
-    assert told(fitted, "gp3", 1_000, has=90_000) is None
-    assert (told(fitted, "gp3", 1_000) is None) is (ceiling is None)
+    assert lowered_message(fitted, "gp3", 1_000, has=90_000) is None
+    assert (lowered_message(fitted, "gp3", 1_000) is None) is (ceiling is None)
 
 
 def test_a_user_reads_what_was_asked_what_was_given_and_the_limit():
-    over = told(fit("gp3", 1_000, 90_000, raises_to_minimum=False, ceiling=80_000), "gp3", 1_000)
-    small = told(fit("io1", 10, 5_000, raises_to_minimum=False, ceiling=64_000), "io1", 10)
+    over = lowered_message(
+        fit("gp3", 1_000, 90_000, raises_to_minimum=False, ceiling=80_000), "gp3", 1_000
+    )
+    small = lowered_message(
+        fit("io1", 10, 5_000, raises_to_minimum=False, ceiling=64_000), "io1", 10
+    )
 
     assert over == (
         "the class requests 90000 IOPS for the gp3 volume of 1000 GiB, but it gets 80000: "

@@ -141,4 +141,4 @@ async def test_after_its_time_it_fails_with_one_line_about_what_is_left(machine:
 
     assert time.monotonic() - began_s >= 3.0
     last = hook.said.splitlines()[-1]
-    assert last.endswith(f"gave up after 3 s on node {NODE}: still in use are vol-1")
+    assert last.endswith(f"timed out after 3 s on node {NODE}: still in use: vol-1")

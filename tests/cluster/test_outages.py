@@ -161,7 +161,7 @@ async def test_an_account_made_anew_makes_the_token_worthless_until_a_new_one_is
     await place.claim(await place.storage_class())
 
     async def noticed() -> bool:
-        return bool(cluster.said("does not accept our credentials"))
+        return bool(cluster.said("rejects our credentials"))
 
     await cluster.until("the worthless token is told", noticed)
     plane, kubeconfig = cluster.sandbox.plane, cluster.sandbox.controller_kubeconfig

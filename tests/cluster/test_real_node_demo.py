@@ -54,5 +54,5 @@ async def test_the_story_of_real_nodes_is_told_to_its_end(monkeypatch: pytest.Mo
     assert "✓ 2 cycles of 2 volumes on 2 nodes" in killed
     assert "SIGKILL: " in killed
     assert "no device, link or mount of a volume is left on a node" in ended
-    assert "the nodes have left no loop device, mount or control group here" in ended
-    assert "The story is told" in ended
+    assert "the nodes left no loop device, mount or cgroup behind" in ended
+    assert "The demo is complete" in ended

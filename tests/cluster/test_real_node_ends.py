@@ -114,7 +114,7 @@ async def up(temporary: Path) -> AsyncIterator[Up]:
         assert process.stdout is not None
         said = ""
         async with asyncio.timeout(90):
-            while "Ctrl-C ends it all" not in said:
+            while "Ctrl-C stops everything" not in said:
                 line = await process.stdout.readline()
                 assert line, (await process.communicate())[1].decode()
                 said += line.decode()

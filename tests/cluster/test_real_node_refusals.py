@@ -22,8 +22,8 @@ from tests.cluster.place import Place
 from tests.cluster.real_pods import READ, WRITE, nodes_of, ran
 from tests.cluster.together import Together
 
-RESTORED = ("VolumeNotBlank: ", "blkid finds no file system on it", "it was made from snap-")
-READ_ONLY = "a volume asked for read-only is never formatted"
+RESTORED = ("VolumeNotBlank: ", "blkid finds no file system on it", "it was created from snap-")
+READ_ONLY = "read-only volumes are never formatted"
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = Together("real_stories")

@@ -166,7 +166,7 @@ async def test_a_lost_reply_gives_one_snapshot(place: Place):
 
         assert len(await snapshots_in_ec2(place, volume_id)) == 1
         [note] = await told_by_us(place)
-        assert "it is looked for" in note["message"]
+        assert "searching for it" in note["message"]
         await place.remove(f"{snapshots_of(place)}/monday")
         assert await snapshots_in_ec2(place, volume_id) == []
 
@@ -184,7 +184,7 @@ async def test_snapshots_of_one_volume_wait_for_each_other_without_a_refusal(pla
         assert [each["outcome"] for each in asked] == ["ok", "ok"]
         both = [await told_by_us(place, name) for name in ("monday", "tuesday")]
         [note] = [event for events in both for event in events]
-        assert "EBS takes one snapshot of a volume in 15 s" in note["message"]
+        assert "EBS allows one snapshot of a volume every 15 s" in note["message"]
         for name in ("monday", "tuesday"):
             await place.remove(f"{snapshots_of(place)}/{name}")
 

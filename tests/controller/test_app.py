@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from provisioner.controller.app import Controller
-from provisioner.controller.ownership.own_cloud import Unfit
+from provisioner.controller.ownership.aws_access import Unusable
 from provisioner.controller.shared.settings import Settings
 from provisioner.kube.client import KubeClient
 from provisioner.kube.lease import Lease, Leases, LeaseSettings, LeaseSpec
@@ -151,14 +151,14 @@ def test_a_lease_lost_while_the_caches_catch_up_ends_the_process(monkeypatch: py
     assert told(story, monkeypatch).holders == ["", "thief"]
 
 
-def without_credentials(process: Process) -> list[Unfit]:
+def without_credentials(process: Process) -> list[Unusable]:
     """What is wrong with a process, for the test to change; nothing at first."""
-    wrong: list[Unfit] = []
+    wrong: list[Unusable] = []
 
-    async def unfit() -> Unfit | None:
+    async def unusable() -> Unusable | None:
         return wrong[0] if wrong else None
 
-    process.controller.own_cloud._unfit = unfit  # type: ignore[method-assign]
+    process.controller.aws_access._unusable = unusable  # type: ignore[method-assign]
     return wrong
 
 
@@ -178,7 +178,7 @@ def test_a_leader_without_credentials_gives_the_leases_to_one_that_has_some(
         assert not second.controller.leases.held()
 
         began_s = clock()
-        wrong.append(Unfit(Reason.CREDENTIALS_INVALID, "no AWS credentials: none are found"))
+        wrong.append(Unusable(Reason.CREDENTIALS_INVALID, "no AWS credentials: none are found"))
         with pytest.raises(StorageError) as caught:
             await running
         await second.controller.leading.wait()
@@ -198,7 +198,7 @@ def test_where_no_replica_has_credentials_none_takes_the_leases(monkeypatch: pyt
         api = LeaseApi()
         process, stop = Process(clock, monkeypatch, api), asyncio.Event()
         wrong = without_credentials(process)
-        wrong.append(Unfit(Reason.CREDENTIALS_INVALID, "no AWS credentials: none are found"))
+        wrong.append(Unusable(Reason.CREDENTIALS_INVALID, "no AWS credentials: none are found"))
         running = asyncio.create_task(process.controller.run(stop))
         await asyncio.sleep(3600)
         assert api.writes == 0

@@ -146,7 +146,7 @@ async def test_a_change_in_its_last_look_when_the_process_ends_is_not_sent() -> 
     async def looks() -> None:
         calls.stop_changing()
 
-    with pytest.raises(Ec2Error, match="this process ends"):
+    with pytest.raises(Ec2Error, match="this process shuts down"):
         await calls.call("AttachVolume", {}, gate=looks)
     await calls.close()
 

@@ -80,7 +80,7 @@ def test_a_noted_limit_is_read_as_it_is_written(text):
 
 @pytest.mark.parametrize("text", ["", "28 shared", "m99.large", "m99.large many", "m99.large  2"])
 def test_what_is_no_noted_limit_is_refused(text):
-    with pytest.raises(ValueError, match="is no attachment limit of an instance type"):
+    with pytest.raises(ValueError, match="is not an attachment limit of an instance type"):
         NotedLimit.parse(text)
 
 

@@ -100,7 +100,7 @@ async def test_a_token_that_expired_is_one_log_line_and_work_goes_on_with_a_new_
 
     assert (caught.value.reason, caught.value.retry_after_s) == (Reason.UNAUTHORIZED, 5.0)
     assert [line["event"] for line in logs] == [
-        "the API server does not accept our credentials; waiting for new ones",
+        "the API server rejects our credentials; waiting for new ones",
         "the API server accepts our credentials again",
     ]
 
@@ -227,21 +227,21 @@ def a_kubeconfig(user: object = None, **cluster: object) -> str:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("", "it is empty or no mapping of clusters, contexts and users"),
-        ("hello", "it is empty or no mapping"),
-        ("[]", "it is empty or no mapping"),
-        ("5", "it is empty or no mapping"),
+        ("", "it is empty, or not a mapping of clusters, contexts and users"),
+        ("hello", "it is empty, or not a mapping"),
+        ("[]", "it is empty, or not a mapping"),
+        ("5", "it is empty, or not a mapping"),
         ("{", r"expected the node content.* line 1, column 2$"),
         ("a: b: c\nd: [", r"mapping values are not allowed here.* line 1, column 5$"),
         ("a:\n\tb: 1", r"cannot start any token.* line 2, column 1$"),
         ("\0", "unacceptable character"),
         ("current-context: nowhere", "object with name nowhere"),
-        (a_kubeconfig(server="rubbish"), "its server 'rubbish' is no URL such as https://"),
-        (a_kubeconfig(server=""), "its server '' is no URL"),
-        (a_kubeconfig(server="host:6443"), "its server 'host:6443' is no URL"),
-        (a_kubeconfig(server="https://a b"), "is no URL"),
-        (a_kubeconfig(server="https://host:99999"), "is no URL"),
-        (a_kubeconfig(server="https://[half"), "is no URL"),
+        (a_kubeconfig(server="rubbish"), "its server 'rubbish' is not a URL such as https://"),
+        (a_kubeconfig(server=""), "its server '' is not a URL"),
+        (a_kubeconfig(server="host:6443"), "its server 'host:6443' is not a URL"),
+        (a_kubeconfig(server="https://a b"), "is not a URL"),
+        (a_kubeconfig(server="https://host:99999"), "is not a URL"),
+        (a_kubeconfig(server="https://[half"), "is not a URL"),
         (a_kubeconfig(**{"certificate-authority": "/none"}), "File does not exists: /none"),
         (
             a_kubeconfig(**{"certificate-authority-data": JUNK}),
@@ -249,7 +249,7 @@ def a_kubeconfig(user: object = None, **cluster: object) -> str:
         ),
         (
             a_kubeconfig(**{"certificate-authority-data": "a"}),
-            "its certificate data is no base64",
+            "its certificate data is not base64",
         ),
         (
             a_kubeconfig({"client-certificate-data": JUNK, "client-key-data": JUNK}),
@@ -257,15 +257,15 @@ def a_kubeconfig(user: object = None, **cluster: object) -> str:
         ),
         (
             a_kubeconfig({"exec": {"command": "no-such-plugin", **EXEC}}),
-            "its exec plugin gives no credentials: No such file or directory: 'no-such-plugin'$",
+            "its exec plugin returned no credentials: No such file or directory: 'no-such-plugin'$",
         ),
         (
             a_kubeconfig({"exec": {"command": "false", **EXEC}}),
-            "its exec plugin gives no credentials: exec: process returned 1$",
+            "its exec plugin returned no credentials: exec: process returned 1$",
         ),
         (
             a_kubeconfig({"exec": {"command": "pwd", **EXEC}}),
-            "its exec plugin gives no credentials: exec: failed to decode",
+            "its exec plugin returned no credentials: exec: failed to decode",
         ),
         (a_kubeconfig({"exec": {"command": "pwd"}}), "missing key 'apiVersion'$"),
     ],
@@ -313,7 +313,7 @@ async def test_a_plugin_that_vanished_leaves_the_old_token(
         assert not await found.renew(found.generation)
 
     assert found.configuration.api_key["BearerToken"] == "Bearer one"
-    assert ["its exec plugin gives no credentials" in line["error"] for line in logs] == [True]
+    assert ["its exec plugin returned no credentials" in line["error"] for line in logs] == [True]
 
 
 async def test_the_failure_of_a_plugin_is_told_to_the_task_that_ran_it() -> None:

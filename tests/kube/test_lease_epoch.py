@@ -217,12 +217,12 @@ async def test_without_an_election_the_epoch_is_written_and_nothing_is_held(
     make: Make, cluster: Cluster
 ) -> None:
     first, second = make("first"), make("second")
-    await first.look()
+    await first.read()
     assert first.epoch is None
     assert cluster.writes == 0
     await first.prove(LATER, elected=False)
 
-    await second.look()
+    await second.read()
 
     assert second.epoch == LATER
     assert cluster.holders() == ["", ""]
@@ -235,15 +235,15 @@ async def test_without_an_election_another_leader_ends_the_epoch_as_well(
     cluster.put("two", holderIdentity="stock", renewTime="after ours", leaseDurationSeconds=15)
     first, second, third = make("first"), make("second"), make("third")
 
-    await first.look()
+    await first.read()
     assert first.epoch is None
     await first.prove(LATER, elected=False)
-    await second.look()
+    await second.read()
     assert second.epoch == LATER
     assert cluster.holders() == ["", "stock"]  # it is not taken from anybody
 
     cluster.specs["two"]["renewTime"] = "so it lives"
-    await third.look()
+    await third.read()
     assert third.epoch is None
 
 
@@ -255,7 +255,7 @@ async def test_without_an_election_leases_that_cannot_be_read_prove_nothing(
     leases = make("me")
 
     with capture_logs() as logs:
-        await leases.look()
+        await leases.read()
 
     assert leases.epoch is None
     assert [line["lease"] for line in logs] == ["two"]
@@ -288,7 +288,7 @@ async def test_leases_that_are_deleted_under_a_standby_are_not_new_to_it(
     standby = make("standby")
     async with asyncio.timeout(5):
         await make("leader").acquire()
-        await standby.look()
+        await standby.read()
         cluster.specs.clear()
         await standby.acquire()
 
@@ -299,9 +299,9 @@ async def test_without_an_election_leases_that_are_not_there_were_nobodys(
     make: Make, cluster: Cluster
 ):
     leases = make("alone")
-    await leases.look()
+    await leases.read()
     before = leases.are_new
     led_by_ours(cluster)
-    await leases.look()
+    await leases.read()
 
     assert (before, leases.are_new) == (True, False)

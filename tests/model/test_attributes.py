@@ -49,7 +49,7 @@ def test_tags_are_templates():
     [
         ({"size": "20"}, "unknown parameter 'size'"),
         ({"encrypted": "true"}, "unknown parameter 'encrypted'"),
-        ({"type": "gp9"}, "'type': 'gp9' is no EBS volume type"),
+        ({"type": "gp9"}, "'type': 'gp9' is not an EBS volume type"),
         ({"iops": "fast"}, "'iops': 'fast' is not a whole number"),
         ({"iops": "4000", "iopsPerGB": "5"}, "iops and iopsPerGB are both given"),
         ({"iops": "4000", "IOPS": "5000"}, "given twice in different spellings"),

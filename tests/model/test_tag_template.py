@@ -114,7 +114,7 @@ def test_what_can_never_work_is_refused_when_it_is_read(text: str, sentence: str
         ("{{ substring 9 3 .PVCName }}", "'data-web-0' has no part from 9 to 3"),
         ("{{ substring -1 -1 .PVCName }}", "has no part from 0 to -1"),
         ("{{ substring 20 30 .PVCName }}", "has no part from 20 to 10"),
-        ("{{ eq 1 .PVCName }}", "a number and a string are no equals"),
+        ("{{ eq 1 .PVCName }}", "a number and a string cannot be compared"),
         ('{{ substring "a" 1 .PVCName }}', "argument 1 of function substring is a number, not a"),
         ("{{ 1 | toUpper }}", "argument 1 of function toUpper is a string, not a number"),
         ("{{ toUpper (contains `a` `b`) }}", "is a string, not true or false"),

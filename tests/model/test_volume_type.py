@@ -40,8 +40,8 @@ def test_allows_what_ec2_allows(volume_type, size_gib, iops, throughput_mibps):
         ("gp3", 1, 3_001, None, "at most 3000 IOPS"),
         ("gp3", 100, 3_000, 751, "751 MiB/s need 3004 IOPS"),
         ("gp3", 100, None, 100, "at least 125 MiB/s, not 100"),
-        ("gp2", 100, 3_000, None, "iops cannot be chosen for a gp2"),
-        ("gp2", 100, None, 200, "throughput can only be chosen for a gp3"),
+        ("gp2", 100, 3_000, None, "iops cannot be set for a gp2"),
+        ("gp2", 100, None, 200, "throughput can only be set for a gp3"),
         ("io1", 100, None, None, "needs the parameter iops or iopsPerGB"),
         ("io1", 4, 201, None, "at most 200 IOPS"),
         ("sc1", 124, None, None, "125 to 16384 GiB"),
@@ -101,7 +101,7 @@ def test_a_volume_that_is_modified_need_not_name_iops(
         ("io1", 10, None, "at most 500 IOPS (50 for each GiB), not 3000, which EC2 chooses"),
         ("io2", 3, None, "has 4 to 65536 GiB, not 3"),
         ("io2", 10, 50, "has at least 100 IOPS, not 50"),
-        ("gp2", 10, 3000, "iops cannot be chosen"),
+        ("gp2", 10, 3000, "iops cannot be set"),
     ],
 )
 def test_what_no_volume_can_be_modified_to_is_named(volume_type, size_gib, iops, sentence):

@@ -138,13 +138,13 @@ KINDS: dict[str, tuple[Callable[[Disk], None], str]] = {
     "a DOS partition table": (dos_partitions, "a partition table (dos)"),
     "a GUID partition table": (gpt_partitions, "a partition table (gpt)"),
     "swap": (swap, "blkid finds swap"),
-    "a zeroed first MiB with data behind": (zeroed_first_mib, "at byte 1048576 are"),
+    "a zeroed first MiB with data behind": (zeroed_first_mib, "at byte 1048576"),
     "an ext4 whose beginning was wiped": (wiped_ext4, "blkid finds no file system"),
     "an xfs whose beginning was wiped": (wiped_xfs, "blkid finds no file system"),
-    "data in the last MiB only": (data_in_the_last_mib, f"at byte {SIZE_BYTES - SECTOR} are"),
+    "data in the last MiB only": (data_in_the_last_mib, f"at byte {SIZE_BYTES - SECTOR}"),
     "data in the middle only": (data_in_the_middle, "blkid finds no file system"),
     "a raw database": (raw_database, "(SQLite.format.3."),
-    "a file system that blkid does not know": (unknown_file_system, "at byte 65536 are"),
+    "a file system that blkid does not know": (unknown_file_system, "at byte 65536"),
     "a boot sector": (boot_sector, "NTFS"),
 }
 

@@ -188,7 +188,7 @@ async def test_it_ends_once_a_socket_is_lost_and_is_started_anew(
         _, errors = await asyncio.wait_for(first.process.communicate(), START_S)
 
         assert first.process.returncode == 1
-        assert "to be started anew" in errors.decode().splitlines()[-1]
+        assert "to be restarted" in errors.decode().splitlines()[-1]
         async with started(folder, kube) as second:
             await second.said("listening")
             await register(second)
@@ -255,7 +255,7 @@ async def test_a_program_that_needs_longer_is_named_and_goes_on(folder: Path, ku
         with capture_logs() as lines:
             await asyncio.wait_for(running, START_S)
 
-        (line,) = [line for line in lines if line["event"] == "a program still runs"]
+        (line,) = [line for line in lines if line["event"] == "a program is still running"]
         assert (line["program"], line["why"]) == ("sleep", "to last")
         assert (await program).exit_code == 0
 
@@ -267,7 +267,7 @@ async def test_a_program_that_runs_when_a_socket_is_lost_gets_all_the_time_it_ne
     async with in_this_process(folder, kube, 0.0) as (node, _, running):
         program = asyncio.create_task(node._tools.programs.run("sleep", "4", why="to last"))
         (folder / "kubelet/plugins/ebs.csi.aws.com/csi.sock").unlink()
-        with pytest.raises(NodeError, match="to be started anew"):
+        with pytest.raises(NodeError, match="to be restarted"):
             await asyncio.wait_for(running, START_S)
 
         assert program.done()
@@ -284,10 +284,10 @@ async def test_what_an_operation_runs_next_gets_all_the_time_too_when_a_socket_i
             await programs.run("sleep", "3", why="to last")
             await programs.run("sleep", "1", why="to last")
 
-        stage = node._tools.operations.run("vol-1", "a request", work, what="The stage")
+        stage = node._tools.operations.run("vol-1", "a request", work, what="Staging volume vol-1")
         operation = asyncio.create_task(stage)
         (folder / "kubelet/plugins/ebs.csi.aws.com/csi.sock").unlink()
-        with pytest.raises(NodeError, match="to be started anew"):
+        with pytest.raises(NodeError, match="to be restarted"):
             await asyncio.wait_for(running, START_S)
 
         assert operation.done()
@@ -301,10 +301,10 @@ async def test_a_program_that_runs_when_a_socket_is_lost_outlasts_no_signal(
         with capture_logs() as logs:
             (folder / "kubelet/plugins/ebs.csi.aws.com/csi.sock").unlink()
             async with asyncio.timeout(START_S):
-                while not any("a socket is lost" in line["event"] for line in logs):  # noqa: ASYNC110
+                while not any("a socket was lost" in line["event"] for line in logs):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         assert not running.done()
-        assert "a socket is gone" in node.not_ready()
+        assert "a socket file was removed" in node.not_ready()
         stop.set()
         await asyncio.wait_for(running, START_S)
 

@@ -135,7 +135,7 @@ async def test_a_registration_that_cannot_be_made_anew_ends_it(now_s: list[float
     await plugin.told()
 
     await asyncio.wait({plugin.running}, timeout=MOST_S)
-    assert "to be started anew" in str(plugin.running.exception())
+    assert "to be restarted" in str(plugin.running.exception())
 
 
 @pytest.fixture

@@ -160,7 +160,7 @@ def test_a_found_set_of_exactly_the_version_that_was_asked_for_counts(machine: M
     ],
 )
 def test_what_is_no_release_is_refused_in_one_line(machine: Machine, text: str) -> None:
-    with pytest.raises(SandboxError, match="no release of Kubernetes") as refusal:
+    with pytest.raises(SandboxError, match="not a release of Kubernetes") as refusal:
         machine.ensure(text)
     assert "\n" not in str(refusal.value)
     assert not machine.cache.exists()

@@ -239,7 +239,7 @@ def a_go(folder: Path, *, says: str = "", status: int = 1, release: str = "1.26.
             "`go list -mod=readonly` failed: x.go",
         ),
         ("write /x: no space left on device", "the disk is full"),
-        ("", "ended without a word"),
+        ("", "ended without a message"),
     ],
 )
 def test_a_failed_compiler_is_told_in_one_line(tmp_path: Path, says: str, message: str) -> None:

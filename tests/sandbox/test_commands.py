@@ -80,7 +80,9 @@ def test_binaries_are_those_that_can_run_here(
 
     assert asked == [wanted]
     assert result.stdout == "/there\n"
-    said = f"No real node here, and what needs one is skipped: {why}.\n" if why else ""
+    said = (
+        f"Real nodes are not possible here, so what needs one is skipped: {why}.\n" if why else ""
+    )
     assert result.stderr == said
 
 
@@ -99,7 +101,7 @@ def test_a_version_that_is_none_is_one_line_and_a_failure(
 
     assert result.exit_code == 1
     assert result.stderr.splitlines()[1:] == [
-        "Error: 'newest' is no release of Kubernetes: expected one like v1.36.3"
+        "Error: 'newest' is not a release of Kubernetes: expected one like v1.36.3"
     ]
 
 

@@ -80,7 +80,7 @@ def test_a_step_that_is_not_seen_is_one_clear_line_and_a_failure(
 
     assert result.exit_code == 1
     assert result.stderr == "Error: not seen in 0.2 s: the claim is Bound\n"
-    assert "The story is told" not in result.stdout
+    assert "The demo is complete" not in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ async def test_without_real_nodes_it_says_what_is_not_shown_and_why(
     assert f"Not shown here, as {WHY}:" in left_out
     for chapter in demo.ON_REAL_NODES:
         assert f"- {chapter.TITLE}\n" in left_out
-    assert "The story is told" in said(console)
+    assert "The demo is complete" in said(console)
 
 
 async def test_where_they_can_run_there_are_two(started: dict[str, Any], console: Console) -> None:

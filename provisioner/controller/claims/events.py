@@ -40,7 +40,7 @@ class ClaimEvents:
 
     @contextmanager
     def reporting(self, claim: Claim) -> Iterator[None]:
-        """A search for what is left; why it fails is told once, if somebody has to act."""
+        """Report why a read of EC2 or of the API server fails, if a human has to act."""
         try:
             yield
         except StorageError as error:
@@ -48,7 +48,7 @@ class ClaimEvents:
             raise
 
     def lookup_failed(self, claim: Claim, error: StorageError) -> None:
-        """A search for what is left has failed: told once, if somebody has to act."""
+        """Report once that a read failed, if a human has to act."""
         if error.reason in NEEDS_HUMAN | {Reason.UNREADABLE}:
             self.failed(claim, error, once=True)
 

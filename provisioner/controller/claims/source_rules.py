@@ -5,8 +5,8 @@ Every rule of external-provisioner 6.3 (pkg/controller/controller.go ``getSnapsh
 that the class names, we compare with the driver, so that classes of the in-tree plugin can restore
 and clone as well.
 
-Nothing here is repeated by the clock: only a change of an object helps, and that has the claim
-looked at again.
+None of these refusals is retried on a timer: only a change of an object helps, and that wakes the
+claim.
 """
 
 from collections.abc import Collection, Iterable
@@ -244,8 +244,8 @@ def is_needed(key: str, naming: Iterable[Claim], in_flight: Collection[str]) -> 
     """Whether the source of this key is still needed, so that its finalizer stays.
 
     The sidecars hold a source for as long as a pending claim names it. We take the finalizer off a
-    cloned claim once nobody needs it, and not only when that claim is deleted, so that none is left
-    behind where nobody would take it off.
+    cloned claim as soon as it is not needed, and not only when that claim is deleted, so that none
+    is left behind.
     Source: external-provisioner 6.3 pkg/controller/clone_controller.go and
     snapshot_finalizer_controller.go.
 

@@ -1,7 +1,7 @@
-"""What we write to claims: where and of what a volume is being made, before EC2 hears of it.
+"""What we write to claims before EC2 is asked: where a volume is being made, and what from.
 
-Whoever comes after us then asks for the same volume. Nothing is written to a claim that has
-changed since it was seen.
+The next leader then asks for the same volume. Nothing is written to a claim that has changed since
+it was read.
 """
 
 from collections.abc import Mapping
@@ -25,9 +25,9 @@ log = structlog.get_logger(__name__)
 class ZoneAnnotations:
     """The zones written to claims, and which of them this process has written.
 
-    Those methods that answer a bool say False when the claim has changed since it was seen, or is
-    gone: look again. They raise ``KubeError`` when refused, and at the second change in a row that
-    our cache does not show, or a cache that stays behind would make it a tight loop.
+    Methods that return a bool return False if the claim has changed since it was read, or is gone:
+    try again. They raise ``KubeError`` when refused, and at the second change in a row that our
+    cache does not show: with a cache that stays behind, retrying would be a tight loop.
     """
 
     def __init__(self, client: KubeClient, caches: Caches) -> None:
@@ -38,7 +38,7 @@ class ZoneAnnotations:
         self._unsure: set[str] = set()  # the reply to what was written last was lost
 
     def has_written(self, uid: str) -> bool:
-        """Whether this process has pinned the claim and may have begun a volume since."""
+        """Whether this process wrote a zone to the claim and may have started a volume since."""
         return uid in self._written
 
     async def write(
@@ -62,18 +62,18 @@ class ZoneAnnotations:
     async def write_cross_zone_volume(self, claim: Claim, volume_id: str) -> bool:
         """Write down that a snapshot of a volume may be taken for the claim.
 
-        That stays: it only has whoever comes after us look for one first.
+        It stays there: all it does is make the next leader look for a snapshot first.
         """
         if claim.cross_zone_volume_id == volume_id:
             return True
         return await self._annotate(claim, {CROSS_ZONE_VOLUME: claim.note(volume_id)})
 
     def settle(self, uid: str) -> None:
-        """Surely nothing is left of what was begun; the zone that comes next is written over it."""
+        """Nothing is left of what was started; the next zone overwrites this one."""
         self._written.discard(uid)
 
     async def remove(self, claim: Claim) -> None:
-        """Surely nothing is left of what was begun: the zone is open, for our successor too."""
+        """Nothing is left of what was started: any zone may be next, for the next leader too."""
         self._written.discard(claim.uid)
         try:
             if PINNED_ZONE in claim.annotations or claim.uid in self._unsure:
@@ -82,7 +82,7 @@ class ZoneAnnotations:
             log.info("the zone stays written to the claim", error=error.message)
 
     async def drop_node(self, claim: Claim) -> bool:
-        """Ask the scheduler for another node; only when surely nothing is being made."""
+        """Ask the scheduler for another node. Only if it is certain that nothing is being made."""
         self._written.discard(claim.uid)
         return await self._annotate(claim, {SELECTED_NODE: None} | _unpinned(claim))
 

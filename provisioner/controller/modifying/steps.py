@@ -235,10 +235,10 @@ class ModifySteps:
             return
         asked_type = change.attributes.volume_type if change is not None else None
         volume_type, claim = asked_type or volume.volume_type, self._newest(current)
-        if (text := iops_rules.told(fitted, volume_type, size_gib)) is not None:
+        if (text := iops_rules.lowered_message(fitted, volume_type, size_gib)) is not None:
             text = f"{Reason.IOPS_CAPPED}: {text}"
             self._record.event(claim, "VolumeModify", text, warning=True)
-        elif (text := iops_rules.raised(fitted, volume_type)) is not None:
+        elif (text := iops_rules.raised_message(fitted, volume_type)) is not None:
             self._record.event(claim, "VolumeModify", f"{Reason.IOPS_RAISED}: {text}")
 
     def _report_tags_refused(self, current: Pass, error: StorageError) -> None:

@@ -313,7 +313,7 @@ class DeadNodeWords:
             Regarding.of(node, NODES.kind),
             warning=True,
             reason="InstanceUnknown",
-            message=f"EC2 knows no instance {', '.join(sorted(unknown))} in this account and "
+            message=f"EC2 does not know instance {', '.join(sorted(unknown))} in this account and "
             f"Region, which does not prove that it is terminated; {_what_helps(attachments)}",
         )
 

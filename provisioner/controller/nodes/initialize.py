@@ -205,6 +205,6 @@ class CloudControllers:
             if self._read_since_s < asked_at_s:
                 began_at_s = clock.now_s()
                 for lease in self._leases:
-                    await lease.look()
+                    await lease.read()
                 self._read_since_s = began_at_s
             return max(lease.expires_in_s for lease in self._leases)

@@ -2,8 +2,8 @@
 
 EC2 copies a volume within its zone, so the clone's zone is that of its source. A claim that binds
 at once is made there if its class allows it. For one that waits for its first consumer, giving the
-node back to the scheduler would not tell it where to look: the volume is made beside its source
-where a node can take the waiting pods there, and its node affinity then moves them.
+node back to the scheduler would not tell the scheduler which zone to choose. So the volume is made
+next to its source if a node there can take the waiting pods; its node affinity then moves them.
 
 Where the class has the annotation ``CLONE_ACROSS_ZONES``, a clone can come to another zone by a
 snapshot.
@@ -33,8 +33,8 @@ def may_use_pinned_zone(
 ) -> bool:
     """Whether a clone may be made in the place that is written to its claim.
 
-    Whoever owns the claim can write there, and its source may be another volume by now. What goes
-    neither by the class was not begun by it either, unless EC2 shows it.
+    The owner of the claim can write that annotation, and its source may be another volume by now.
+    A place that the class does not allow was not chosen for it, unless EC2 shows a volume there.
     """
     is_in_reach = pin == source or read_class.storage_class.clones_across_zones
     return is_in_reach and allows(read_class, pin, zone_names)

@@ -50,8 +50,8 @@ class Consumers:
     @property
     def are_constrained(self) -> bool:
         """Whether anything but the nodes themselves says where the pods have to be."""
-        wishes = any(p.node_name or p.spec.selections or p.spec.inline_zones for p in self.pods)
-        return bool(wishes or self.volumes or self.in_creation)
+        selective = any(p.node_name or p.spec.selections or p.spec.inline_zones for p in self.pods)
+        return bool(selective or self.volumes or self.in_creation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class SiblingVolumes:
 
     Attributes:
         volumes: those that are there.
-        in_creation: those that are being made, or surely will be made there.
+        in_creation: those that are being made, or will be made there.
     """
 
     volumes: Mapping[str, PlacedVolume]
@@ -74,7 +74,7 @@ class SiblingVolumes:
 
 
 def is_surely_beside(sibling: Claim, claim: Claim, place: Place) -> bool:
-    """Whether another claim of the same pod needs no look at where its volume is.
+    """Whether the volume of another claim of the same pod need not be read.
 
     ``claim`` waits for its volume, and the node that the scheduler chose for it is in that place. A
     volume that was provisioned is where its claim says that it was made, or, without such a word
@@ -112,7 +112,7 @@ def eligible_nodes(
 def places(consumers: Consumers) -> dict[Place, str]:
     """Where each of the pods has a node that it can run on, with the name of one such node.
 
-    Empty without pods: nobody is known who could be asked.
+    Empty without pods.
     """
     found: dict[Place, str] = {}
     nodes_in: dict[Place, list[Node]] = {}

@@ -6,12 +6,11 @@ the same node forever. So after ``REFUSALS_UNTIL_MOVED`` refusals the volume is 
 place where a node can take the waiting pods; its node affinity then moves them. If there is no such
 place, the claim waits.
 
-The same where another volume of the pod keeps it away from the chosen node: it may have been moved
-after the scheduler had chosen the node for both.
+The same is done if another volume of the pod keeps it away from the chosen node: that volume may
+have been moved after the scheduler had chosen the node for both.
 
-What EC2 has told others of a place and a volume type counts as one refusal, so that 100 pods do not
-each ask twice. Alone it only changes the turn of places: those come last for a claim that binds at
-once, and for one that has to leave the place of its node.
+A refusal that another claim got for the same place and volume type counts as one refusal, so that
+100 pods do not each try twice. Without a refusal of its own, a claim only tries such places last.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -60,7 +59,7 @@ class Refusals:
         )
 
     def exclude(self, place: Place) -> bool:
-        """Whether another place has to be chosen, whatever node the scheduler chooses."""
+        """Whether another place must be chosen, even if the scheduler chooses this one again."""
         return self.count >= REFUSALS_UNTIL_MOVED and place in self.places
 
     def __str__(self) -> str:
@@ -112,7 +111,7 @@ def beside_siblings(
     avoid: Mapping[Place, Reason],
 ) -> Moved | NoZone:
     """The place for a claim whose pod other volumes keep away from the chosen node."""
-    why = f"another volume of the pod is not where node {node_name} is, which the scheduler chose"
+    why = f"another volume of the pod cannot be used on node {node_name}, which the scheduler chose"
     suiting = places(consumers)
     if suiting.keys() - refusals.places:
         return _moved(consumers, suiting, refusals, avoid, why=why)

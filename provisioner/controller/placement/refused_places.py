@@ -1,6 +1,6 @@
 """Refused places: where EC2 has refused volumes, to each claim and to anybody lately.
 
-Nothing of this outlives the process; one that comes after us counts anew.
+This is kept in memory only: the next process starts without it.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ log = structlog.get_logger(__name__)
 class RefusedPlaces:
     """What EC2 has refused each claim, by UID, and which places refuse which volume types.
 
-    A refusal is noted only once it is certain that nothing was made: whoever reads it here may
-    make the volume in another place. A claim that has to wait keeps its refusals for as long as it
-    waits, whoever wakes it meanwhile: only a place that has not refused it is asked sooner.
+    A refusal is noted only once it is certain that nothing was made, because readers may then make
+    the volume in another place. A claim that has to wait keeps its refusals for that time, even if
+    an event wakes it: only a place that has not refused it is tried sooner.
 
     Attributes:
         claims: what each claim was refused, by UID.
@@ -59,7 +59,7 @@ class RefusedPlaces:
     def refused(
         self, uid: str, request: CreateRequest, error: StorageError, siblings: Collection[str]
     ) -> Refusals:
-        """EC2 has no room for a claim's volume there, and surely none was made; all so far.
+        """Note that EC2 refused a claim's volume there and made none; returns all refusals so far.
 
         ``siblings``: the UIDs of the other claims of its pods.
         """

@@ -29,7 +29,7 @@ class WaitingPods:
         self._reads = reads
         self._caches = caches
         self._driver = driver
-        # A look at each of 10,000 nodes would cost each claim 0.1 s.
+        # Reading each of 10,000 nodes would cost each claim 0.1 s.
         self._eligible: dict[str, _EligibleNodes] = {}
         caches.nodes.subscribe(self._node_changed)
         caches.csi_nodes.subscribe(self._registration_changed)
@@ -66,14 +66,14 @@ class WaitingPods:
             found = await asyncio.gather(*reads)
             if names == self._bound(claim):  # or one was bound meanwhile
                 each = zip(names, found, strict=True)
-                # One that is gone holds nobody any more.
+                # One that is gone constrains no pod.
                 return {key: volume for key, volume in each if volume is not None}
 
     async def clones(self, claim: Claim) -> dict[str, Place]:
         """Where those siblings will be made that are clones: in the places of their sources.
 
-        By the siblings' keys; without those that come to other zones, and those of which nobody can
-        tell yet.
+        By the siblings' keys; without those that may come to other zones, and those whose place
+        is not known yet.
 
         Raises:
             Ec2Error: EC2 could not be asked where the sources are.
@@ -99,14 +99,14 @@ class WaitingPods:
     def eligible_nodes(self, read_class: ReadClass) -> tuple[rules.EligibleNode, ...]:
         """The nodes, sorted by name, that could take a volume of a class.
 
-        Only those are looked at that have changed.
+        Only nodes that have changed are judged again.
         """
         known = self._eligible.get(read_class.name)
         if known is None or known.read_class is not read_class:
             known = self._eligible[read_class.name] = _EligibleNodes(read_class)
             known.changed.update(node.name for node in self._caches.nodes.values())
         if known.changed:
-            known.look(self._driver, self._caches)
+            known.update(self._driver, self._caches)
         return known.found
 
     def pods(self, claim: Claim) -> tuple[Pod, ...]:
@@ -154,7 +154,7 @@ class _EligibleNodes:
     found: tuple[rules.EligibleNode, ...] = ()
     changed: set[str] = field(default_factory=set)
 
-    def look(self, driver: str, caches: Caches) -> None:
+    def update(self, driver: str, caches: Caches) -> None:
         here = [node for name in self.changed if (node := caches.nodes.get(name)) is not None]
         nodes = [(node, caches.csi_nodes.get(node.name)) for node in here]
         kept = [each for each in self.found if each.node.name not in self.changed]

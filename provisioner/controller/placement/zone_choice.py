@@ -1,8 +1,9 @@
-"""Zone choice: the zone in which a claim's volume is made, and who has a say in it.
+"""Zone choice: the zone in which a claim's volume is made.
 
-The pin, the chosen node or the class; what EC2 has refused; what is cloned; and the pods that wait
-for the claim, with their other volumes. Between the last answer that a choice rests on and the note
-of the choice nothing is awaited, so that two claims of one pod never choose past each other.
+For most claims it is the zone of the node that the scheduler chose. Also considered: the zone that
+is written to the claim, the class, EC2's refusals, the source of a clone, and the other volumes of
+the waiting pods. Nothing is awaited between the last answer that a choice rests on and the note of
+the choice, so that two claims of one pod cannot choose different zones.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,10 +39,10 @@ log = structlog.get_logger(__name__)
 
 
 class ZoneChoice:
-    """Chooses zones; remembers the claims that found none, until a node could help them.
+    """Chooses zones; remembers the claims that found none, until a new node could help them.
 
-    ``wake`` has a claim looked at again. ``count`` logs and counts what is not tried again, with a
-    word on what is done instead.
+    ``wake`` queues a claim. ``count`` logs and counts an error that is not retried, with what is
+    done instead.
 
     Attributes:
         refused_places: where EC2 has refused volumes.
@@ -74,7 +75,7 @@ class ZoneChoice:
         self._moved: dict[str, failover_rules.Moved] = {}
 
     def subscribe(self) -> None:
-        """Have claims looked at when a node could help them, or a pod needs them where it is."""
+        """Wake claims when a node could help them, or when a pod was created with a node."""
         self._caches.csi_nodes.subscribe(self._registration_changed)
         self._caches.nodes.subscribe(self._node_changed)
         self._caches.pods.subscribe(self._pod_changed)
@@ -112,14 +113,14 @@ class ZoneChoice:
         return found
 
     def written(self, claim: Claim) -> None:
-        """The choice is written to the claim; its user is told if it is an unusual one."""
+        """The choice is written to the claim; report it if the volume was moved."""
         moved = self._moved.pop(claim.uid, None)
         if moved is not None:
             self._events.note(claim, moved.why)
             log.warning("creating the volume in another zone", zone=moved.where.zone, why=moved.why)
 
     async def refused(self, claim: Claim, asked: CreateRequest, error: StorageError) -> Next:
-        """EC2 has refused a zone, and surely nothing is left there.
+        """EC2 has refused a zone, and it is certain that nothing was made there.
 
         Another node is asked for, or another zone: ``AGAIN``.
 
@@ -139,7 +140,7 @@ class ZoneChoice:
         return AGAIN
 
     async def no_zone(self, claim: Claim, where: zone_rules.NoZone) -> Next:
-        """There is no zone for a claim now; answers as ``refused``.
+        """There is no zone for a claim now; returns as ``refused`` does.
 
         Raises:
             StorageError: it has to wait.
@@ -149,7 +150,7 @@ class ZoneChoice:
         self._events.failed(claim, error, once=again_s is not None)
         if where.choose_again:
             return await self._choose_again(claim, error)
-        if again_s is not None:  # it was refused wherever it was begun
+        if again_s is not None:  # it was refused wherever it was started
             await self._annotations.remove(claim)
         raise error
 
@@ -164,12 +165,12 @@ class ZoneChoice:
         return self._waiting_pods.node_of(claim)
 
     def release(self, uid: str) -> None:
-        """Nothing is made for a claim where it was going to be made; nothing is left there."""
+        """The choice for a claim no longer holds: nothing was made there."""
         self._chosen.pop(uid, None)
         self._moved.pop(uid, None)
 
     async def _is_elsewhere(self, node_name: str, zone: str) -> bool:
-        """Whether a node is surely in another zone."""
+        """Whether a node is known to be in another zone."""
         node = await self._caches.node(node_name)
         of_node = zone_of(node.labels) if node is not None else None
         return of_node is not None and of_node != zone
@@ -207,7 +208,7 @@ class ZoneChoice:
     def _has_only_its_node(self, claim: Claim, read_class: ReadClass) -> bool:
         """Whether nothing but the node that the scheduler chose says where the volume has to be.
 
-        So it is for most claims: EC2 has refused nothing, nothing was begun before us, and the pod
+        True for most claims: EC2 has refused nothing, no zone is written to the claim, and its pod
         has no other volume.
         """
         if not claim.selected_node or claim.pinned_zone:
@@ -229,12 +230,12 @@ class ZoneChoice:
     async def _pinned(self, claim: Claim, read_class: ReadClass) -> Place | None:
         """The place that is written to a claim, if it counts.
 
-        Anybody who may edit the claim can write it, so only where something may have been begun,
-        and never where the class lets no volume be. Something may have been begun there all the
+        Anybody who may edit the claim can write it, so only where something may have been started,
+        and never where the class lets no volume be. Something may have been started there all the
         same, if the class was another one then: our next call has its client token, so EC2 refuses
         it, and the volume is found.
         """
-        if not claim.pinned_zone or not self.may_have_begun(claim):
+        if not claim.pinned_zone or not self.may_have_started(claim):
             return None
         pin = claim.pinned_place
         if zone_rules.allows(read_class, pin, await self._names(read_class)):
@@ -282,7 +283,7 @@ class ZoneChoice:
     ) -> _Found:
         """The place of the chosen node, unless the pods' other volumes are elsewhere by now.
 
-        Nothing is read for volumes that are surely there, as they are unless one was moved.
+        Volumes that are known to be there are not read: most are, unless one was moved.
         """
         siblings = self._waiting_pods.siblings(claim)
         if not siblings:
@@ -347,7 +348,7 @@ class ZoneChoice:
         return await self._zone_names.by_id() if zone_rules.needs_zone_names(read_class) else None
 
     def _with_pause(self, claim: Claim, where: zone_rules.NoZone) -> zone_rules.NoZone:
-        """What EC2 has refused is not asked for again before its time, whoever wakes the claim."""
+        """A refused request is not repeated before its time, even if an event wakes the claim."""
         if where.retry_after_s is None or not self.refused_places.of(claim.uid).places:
             return where
         pause_left_s = self.refused_places.pause_left_s(claim.uid)
@@ -359,7 +360,7 @@ class ZoneChoice:
     async def _sibling_volumes(
         self, claim: Claim, *, volumes: bool = True, clones: bool = True
     ) -> SiblingVolumes:
-        """Where the other volumes of its pods are, or surely will be; last, what is chosen here."""
+        """Where the pods' other volumes are, or will be. What is chosen here is read last."""
         beside_sources = await self._waiting_pods.clones(claim) if clones else {}
         there = await self._waiting_pods.volumes(claim) if volumes else {}
         return SiblingVolumes(there, beside_sources | self._in_creation(claim))
@@ -374,7 +375,7 @@ class ZoneChoice:
         chosen = self._chosen.get(claim.uid)
         if chosen is not None:
             return chosen
-        if claim.pinned_zone and self.may_have_begun(claim):
+        if claim.pinned_zone and self.may_have_started(claim):
             return claim.pinned_place
         if claim.is_asked_of(self._driver):
             return None
@@ -382,12 +383,12 @@ class ZoneChoice:
         node = self._caches.nodes.get(claim.selected_node)
         return place_of(node.labels) if node is not None else None
 
-    def may_have_begun(self, claim: Claim) -> bool:
+    def may_have_started(self, claim: Claim) -> bool:
         """Whether the pin of a claim counts: something may have been made there."""
         return self._annotations.has_written(claim.uid) or claim.uid in self._takeover.claims
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """A pod is on a node without the scheduler: nobody else asks for its claims."""
+        """A pod was created with a node: no scheduler will ask for its claims."""
         if new is None or not new.node_name or (old is not None and old.node_name):
             return
         for key in new.claim_keys:
@@ -409,7 +410,7 @@ class ZoneChoice:
             self._look_again(place_of(new.labels))
 
     def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
-        """Whoever changes a class wants to see what comes of it."""
+        """A changed class may work now: do not make its claims wait."""
         if old is not None and new is not None:
             for claim in self._caches.claims.keyed("class", new.name):
                 self.refused_places.reset(claim.uid)

@@ -1,7 +1,7 @@
 """Creation: carry an attempt on until its persistent volume is saved.
 
 An attempt outlives its claim: once CreateVolume was sent, the volume is made, saved and then
-released like any other, because a volume that nothing names would be billed for ever.
+released like any other, because a volume that no object names would be billed forever.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.names import UNCLAIMED
 from provisioner.model.volume import Volume
 
-TELL_AFTER_S = 5.0  # a claim that is provisioned sooner needs no word that it is
+REPORT_AFTER_S = 5.0  # a claim that is provisioned sooner needs no event before
 _NOT_BEFORE_S = 1.25  # EC2's median is 1.5 s (aws-ebs-csi-driver #2021)
 _MAKE_AGAIN_S = 5.0
 
@@ -42,7 +42,7 @@ class _AbandonedError(Exception):
 class Creations:
     """The attempts under way, by claim UID.
 
-    ``wake`` has a claim looked at again. Attributes: ``attempts``.
+    ``wake`` queues a claim. Attributes: ``attempts``.
     """
 
     def __init__(
@@ -84,15 +84,15 @@ class Creations:
         self._next_tokens.pop(uid, None)
 
     def begin(self, uid: str, attempt: Attempt) -> None:
-        """Take an attempt on; its user is told if that takes long, wherever it waits."""
+        """Start an attempt; an event says so if it takes long, wherever it waits."""
         if attempt.volume is None and uid in self._next_tokens:
             attempt = creation_rules.under_token(attempt, self._next_tokens[uid])
         self.attempts[uid] = attempt
         if attempt.volume is not None:
             self._made(uid, attempt, attempt.volume)
-        asyncio.get_running_loop().call_later(TELL_AFTER_S, self._tell_if_slow, uid)
+        asyncio.get_running_loop().call_later(REPORT_AFTER_S, self._report_if_slow, uid)
 
-    def _tell_if_slow(self, uid: str) -> None:
+    def _report_if_slow(self, uid: str) -> None:
         attempt = self.attempts.get(uid)
         if attempt is not None:
             self._events.in_progress(attempt.plan.claim)
@@ -103,48 +103,63 @@ class Creations:
         Raises:
             StorageError: it goes on after a while.
         """
-        attempt = self.attempts[uid]
+        done: Attempt | Next | creation_rules.GiveUp
         while True:
-            sighting = None
-            if attempt.volume is not None:
-                sighting = self._watcher.sighting(attempt.volume.volume_id)
-            seen = sighting.found if sighting else None
-            missing_for_s = sighting.missing_for_s if sighting and seen is None else None
-            if seen is not None and not attempt.is_shown:
-                attempt = self._keep(uid, replace(attempt, is_shown=True))
+            attempt, seen, missing_for_s = self._shown(uid)
             step = creation_rules.next_step(attempt, seen, missing_for_s)
             match step:
                 case creation_rules.Save(volume=volume):
                     await self._save(uid, attempt, volume)
                     return SETTLED
                 case creation_rules.Await():
-                    made = attempt.volume
-                    trouble = self._watcher.trouble_with(made.volume_id) if made else None
-                    trouble = trouble or creation_rules.late(attempt, missing_for_s)
-                    if trouble is not None:
-                        self._events.failed(attempt.plan.claim, trouble, once=True)
-                    return creation_rules.look_again(attempt, missing_for_s)
+                    return self._await(attempt, missing_for_s)
                 case creation_rules.GiveUp():
                     self._forget_volume(uid, attempt)
                     return self._give_up(uid, step)
-                case creation_rules.Discard(volume=volume, attempt=following, message=message):
-                    await self._discard(volume, message)
-                    self._forget_volume(uid, attempt)
-                    self.attempts[uid] = following
-                    error = StorageError(Reason.VOLUME_STATE, message, retry_after_s=_MAKE_AGAIN_S)
-                    self._events.failed(attempt.plan.claim, error)
-                    raise error
+                case creation_rules.Discard():
+                    raise await self._replace(uid, attempt, step)
                 case creation_rules.Send() if self._is_abandoned(uid, attempt):
                     self.attempts.pop(uid, None)
                     return SETTLED
-                case creation_rules.Send() | creation_rules.LookUp():
-                    ask = self._send if isinstance(step, creation_rules.Send) else self._look_up
-                    done = await ask(uid, attempt)
-                    if not isinstance(done, Attempt):
-                        return done
-                    attempt = done
+                case creation_rules.Send():
+                    done = await self._send(uid, attempt)
+                case creation_rules.LookUp():
+                    done = await self._look_up(uid, attempt)
                 case _:
                     assert_never(step)
+            if not isinstance(done, Attempt):
+                return done
+
+    def _shown(self, uid: str) -> tuple[Attempt, Volume | None, float | None]:
+        """The attempt, its volume as EC2 describes it, and since when EC2 has not known it."""
+        attempt = self.attempts[uid]
+        if attempt.volume is None:
+            return attempt, None, None
+        sighting = self._watcher.sighting(attempt.volume.volume_id)
+        if sighting is None or sighting.found is None:
+            return attempt, None, sighting.missing_for_s if sighting else None
+        if not attempt.is_shown:
+            attempt = self._keep(uid, replace(attempt, is_shown=True))
+        return attempt, sighting.found, None
+
+    def _await(self, attempt: Attempt, missing_for_s: float | None) -> Next:
+        made = attempt.volume
+        trouble = self._watcher.trouble_with(made.volume_id) if made else None
+        trouble = trouble or creation_rules.late(attempt, missing_for_s)
+        if trouble is not None:
+            self._events.failed(attempt.plan.claim, trouble, once=True)
+        return creation_rules.look_again(attempt, missing_for_s)
+
+    async def _replace(
+        self, uid: str, attempt: Attempt, step: creation_rules.Discard
+    ) -> StorageError:
+        """Delete a volume that cannot serve its claim; another one is made after a while."""
+        await self._discard(step.volume, step.message)
+        self._forget_volume(uid, attempt)
+        self.attempts[uid] = step.attempt
+        error = StorageError(Reason.VOLUME_STATE, step.message, retry_after_s=_MAKE_AGAIN_S)
+        self._events.failed(attempt.plan.claim, error)
+        return error
 
     async def _send(self, uid: str, attempt: Attempt) -> Attempt | Settled | creation_rules.GiveUp:
         if creation_rules.is_token_old(attempt, clock.now_s()):
@@ -170,7 +185,7 @@ class Creations:
         return self._made(uid, attempt, volume)
 
     def _still_wanted(self, uid: str, attempt: Attempt) -> None:
-        """The last look, once the limiter has granted the call: it may have waited for minutes."""
+        """Check once more after the limiter has granted the call: that may have taken minutes."""
         if self._is_abandoned(uid, attempt):
             raise _AbandonedError
 
@@ -192,7 +207,7 @@ class Creations:
         return attempt
 
     async def _discard(self, volume: Volume, why: str) -> None:
-        """Delete a volume that cannot serve its claim, unless somebody else has taken it."""
+        """Delete a volume that cannot serve its claim, unless a PersistentVolume names it."""
         log.warning("deleting a volume that cannot be used", volume=volume.volume_id, why=why)
         await self._volumes.delete(
             volume.volume_id, gate=lambda: self._caches.nobody_names(volume.volume_id)
@@ -205,7 +220,7 @@ class Creations:
             case creation_rules.Continue(attempt=attempt, error=error):
                 again = self.attempts[uid].uncertain
                 self.attempts[uid] = attempt
-                # One lost reply is repaired by the next request; the user hears of the second.
+                # One lost reply is repaired by the next request; only a second one is reported.
                 if error.outcome is not Outcome.UNKNOWN or again:
                     self._events.failed(attempt.plan.claim, error)
                 if attempt.looking_since_s is None and error.reason is not Reason.TOKEN_MISMATCH:
@@ -284,7 +299,7 @@ class Creations:
         )
         if plan.iops is not None:
             request = plan.request
-            text = iops_rules.told(
+            text = iops_rules.lowered_message(
                 plan.iops, request.volume_type, request.size_gib, has=volume.iops
             )
             if text is not None:
@@ -300,7 +315,7 @@ class Creations:
         )
 
     def _is_abandoned(self, uid: str, attempt: Attempt) -> bool:
-        """Surely nothing exists for the attempt, and the claim is gone or going."""
+        """Certainly nothing exists for the attempt, and the claim is gone or being deleted."""
         return not attempt.uncertain and self._is_going(uid)
 
     def _is_going(self, uid: str) -> bool:

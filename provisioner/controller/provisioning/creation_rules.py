@@ -1,8 +1,8 @@
 """Decide the next step of a volume that is being made: the life of one ``Attempt``.
 
 An attempt begins right before the first CreateVolume and ends with a saved persistent volume or
-with the certainty that no volume exists. In between every answer, every silence and every look
-at EC2 yields one step::
+with the certainty that no volume exists. In between, every answer, every timeout and every
+description of EC2 leads to one step::
 
     send ──ok──▶ volume known ──available──▶ save
      │ ▲                └─ gone for good ──▶ give up (the encryption key, most likely)
@@ -155,10 +155,10 @@ def next_step(attempt: Attempt, seen: Volume | None, missing_for_s: float | None
 def _not_as_asked(request: CreateRequest, volume: Volume) -> str | None:
     """Why a volume cannot serve the claim, as the part of a sentence.
 
-    An empty volume in the place of restored data would look like their loss. EC2 names the
-    snapshot that a volume was made of for ever. It documents to name what was copied too, but an
-    answer that does not is believed: no call of ours could have made an empty volume then, and each
-    copy that were discarded for it would be followed by another one.
+    An empty volume in place of restored data would look like data loss. EC2 names the snapshot
+    that a volume was made from forever. It is documented to name the source of a copy too, but an
+    answer without it is accepted: no call of ours can have made an empty volume then, and deleting
+    the copy would only lead to another one.
     Source: API reference, Volume: ``sourceVolumeId``, only for copies (botocore 1.44).
     """
     if volume.size_gib < request.size_gib:
@@ -183,8 +183,8 @@ def look_again(attempt: Attempt, missing_for_s: float | None) -> Next:
 def _patience_s(attempt: Attempt) -> float:
     """For how long a volume that EC2 has named may be unknown to its descriptions.
 
-    With a key of its own, it is far more often dropped for that key than late: whoever corrects the
-    key does not wait longer for that.
+    A volume with a KMS key of its own is far more often dropped because of that key than late, so
+    the shorter limit applies: a corrected key then works sooner.
     """
     is_dropped = attempt.is_shown or attempt.plan.request.kms_key_id
     return CONSISTENCY_S if is_dropped else UNSEEN_S
@@ -247,7 +247,7 @@ def is_refused_for_good(error: StorageError) -> bool:
 def keeps_its_turn(done: Next | GiveUp) -> bool:
     """Whether a claim only waits until EC2 makes fewer at a time; it keeps its place in line.
 
-    Its user was told; nobody has failed.
+    That was reported, and is no failure.
     """
     return isinstance(done, GiveUp) and done.error.reason in RATE_LIMITED
 
@@ -255,8 +255,8 @@ def keeps_its_turn(done: Next | GiveUp) -> bool:
 def inherited(attempt: Attempt, claim_age_s: float) -> Attempt:
     """The attempt when a process before us may have sent the same request.
 
-    It may be refused now although a volume was made then: EC2 may look at its room before it looks
-    at the token.
+    It may be refused now although a volume was made then: EC2 may check its capacity before it
+    checks the token.
 
     ``claim_age_s``: no request for the claim is older; infinite when that is not known.
     """
@@ -326,7 +326,7 @@ def _next_token(attempt: Attempt) -> Attempt:
 
 
 def _vanished(attempt: Attempt, volume: Volume) -> GiveUp:
-    """The volume is gone; the claim is planned anew, as its class may have been corrected."""
+    """The volume is gone; the claim is planned again, as its class may have been corrected."""
     request = attempt.plan.request
     error = StorageError(
         Reason.VOLUME_NOT_FOUND,

@@ -22,7 +22,7 @@ from provisioner.controller.ownership.takeover import Takeover
 from provisioner.controller.placement.zone_choice import ZoneChoice
 from provisioner.controller.placement.zone_rules import NoZone
 from provisioner.controller.provisioning import creation_rules, rules
-from provisioner.controller.provisioning.creation import TELL_AFTER_S, Creations
+from provisioner.controller.provisioning.creation import REPORT_AFTER_S, Creations
 from provisioner.controller.provisioning.creation_rules import Attempt, GiveUp
 from provisioner.controller.shared.services import Services
 from provisioner.controller.sources.origin import Origin, Sources
@@ -42,7 +42,7 @@ from provisioner.model.decision import (
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass, VolumeAttributesClass
-from provisioner.model.volume import Volume
+from provisioner.model.volume import CreateRequest, Volume
 from provisioner.model.zone import Place
 
 _EMPTY = Origin()
@@ -51,7 +51,7 @@ log = structlog.get_logger(__name__)
 
 
 class Provisioner:
-    """The flow of claims; keys are claim UIDs, so a claim made anew under its name is another."""
+    """The flow of claims. Keys are UIDs: a claim recreated under its name is another one."""
 
     def __init__(self, services: Services, *, identity: str) -> None:
         settings = self._settings = services.settings
@@ -60,7 +60,7 @@ class Provisioner:
         self.queue = KeyedQueue("provision", self._pass, services.metrics)
         wake = self.queue.add
         self._passed = asyncio.Event()
-        self._telling: dict[str, asyncio.TimerHandle] = {}
+        self._silent: dict[str, asyncio.TimerHandle] = {}
         events = self._events = ClaimEvents(services.events)
         annotations = self._annotations = ZoneAnnotations(services.client, services.caches)
         takeover = self.takeover = Takeover(services.unclaimed, services.lookups)
@@ -94,7 +94,7 @@ class Provisioner:
         )
 
     def subscribe(self) -> None:
-        """Have claims looked at when they, their class or their persistent volume change."""
+        """Queue claims when they, their class or their persistent volume change."""
         self._caches.claims.subscribe(self._claim_changed)
         self._caches.classes.subscribe(self._class_changed)
         self._caches.persistent_volumes.subscribe(self._persistent_volume_changed)
@@ -111,18 +111,26 @@ class Provisioner:
     async def _step(self, uid: str) -> Next:
         self._name_in_logs(uid)
         if uid not in self.creations.attempts:
-            begun = await self._begin_in_turn(uid)
-            if not isinstance(begun, Attempt):
-                return begun
-            self.creations.begin(uid, begun)
+            started = await self._begin_in_turn(uid)
+            if not isinstance(started, Attempt):
+                return started
+            self.creations.begin(uid, started)
         plan = self.creations.attempts[uid].plan
         asked, done = plan.request, await self.creations.advance(uid)
         if uid not in self.creations.attempts:
             self.sources.ended(plan.claim, keeps_its_turn=creation_rules.keeps_its_turn(done))
         if uid not in self.creations.attempts and self._caches.claim(uid) is None:
             self._forget(uid)  # gone while its volume was made: no event of it will come
-        if not isinstance(done, GiveUp):
-            return done
+        if isinstance(done, GiveUp):
+            return await self._given_up(uid, asked, done)
+        return done
+
+    async def _given_up(self, uid: str, asked: CreateRequest, done: GiveUp) -> Next:
+        """No volume exists, and none will be made by the request that was sent.
+
+        Raises:
+            StorageError: why, if the claim has to be planned again.
+        """
         self._ceilings.learn(asked, done.error)
         self.takeover.settle(uid)
         claim = self._caches.claim(uid)
@@ -145,8 +153,8 @@ class Provisioner:
     async def finish(self) -> None:
         """Begin nothing more, and return once each volume that was made has been saved.
 
-        Whoever leads next need not be of ours, and would make a second volume beside one that no
-        persistent volume names: the stock driver sends other tags under the same client token.
+        The next leader may be the stock driver, which sends other tags under the same client token
+        and so would make a second volume beside one that no PersistentVolume names.
         """
         made = self.creations.has_made
         self.queue.narrow(made)
@@ -218,7 +226,7 @@ class Provisioner:
             self._forget(uid)
             return SETTLED
         storage_class, is_asked = None, claim.is_asked_of(self._settings.driver)
-        # A claim of which somebody asks us, and whose node is chosen, needs no other node.
+        # If we are asked and the scheduler has chosen, no pod need be searched for a node.
         node = "" if is_asked and claim.selected_node else self._zones.node_of(claim)
         if (is_asked or node) and not claim.spec.volume_name:
             storage_class = await self._caches.storage_class(claim.class_name)
@@ -235,7 +243,7 @@ class Provisioner:
             case Refuse():
                 return self._refused(claim, decision)
             case rules.Provision(storage_class=storage_class):
-                self._tell_if_silent(claim)
+                self._report_if_silent(claim)
                 planned = await self._plan(claim, storage_class)
             case _:
                 assert_never(decision)
@@ -278,13 +286,13 @@ class Provisioner:
         where = await self._zones.choose(claim, read_class, made, origin.cloned)
         if isinstance(where, NoZone):
             return where
-        begun = None
+        started = None
         try:
-            begun = await self._planned_in(claim, read_class, where, made, origin)
+            started = await self._planned_in(claim, read_class, where, made, origin)
         finally:
-            if not isinstance(begun, Attempt):
+            if not isinstance(started, Attempt):
                 self._zones.release(claim.uid)
-        return begun
+        return started
 
     async def _planned_in(
         self,
@@ -362,8 +370,8 @@ class Provisioner:
     async def _made_before_us(self, claim: Claim) -> Volume | Later | None:
         """As ``Takeover.volume_of``, with the doubt written to the claim.
 
-        Before the first look, as EC2 may not answer for long. A zone that is written there stays:
-        it may be of one of ours that has searched for a minute already and then begun the volume.
+        The doubt is written first, as EC2 may not answer for long. A zone that is there stays: the
+        leader before us may have searched for a minute already and then started the volume.
         """
         if self.takeover.is_in_doubt(claim) and not claim.pinned_zone:
             if not await self._annotations.write(claim, UNKNOWN_ZONE):
@@ -379,16 +387,16 @@ class Provisioner:
             self._events.failed(claim, error)
             raise
 
-    def _tell_if_silent(self, claim: Claim) -> None:
-        """Have its user told if it must wait for what a process before us may have begun."""
+    def _report_if_silent(self, claim: Claim) -> None:
+        """Report it if a claim must wait for what a process before us may have started."""
         uid = claim.uid
-        if uid not in self._telling and uid in self.takeover.claims:
+        if uid not in self._silent and uid in self.takeover.claims:
             in_time = asyncio.get_running_loop().call_later
-            self._telling[uid] = in_time(TELL_AFTER_S, self._events.in_progress_if_silent, claim)
+            self._silent[uid] = in_time(REPORT_AFTER_S, self._events.in_progress_if_silent, claim)
 
     def _forget(self, uid: str) -> None:
-        if uid in self._telling:
-            self._telling.pop(uid).cancel()
+        if uid in self._silent:
+            self._silent.pop(uid).cancel()
         self._annotations.forget(uid)
         self._zones.forget(uid)
         self.sources.forget(uid)

@@ -103,17 +103,17 @@ def examine(
 
 
 def _is_needed(storage_class: StorageClass | None, pod_node: str) -> bool:
-    """Whether a claim of which nobody has asked us is needed all the same.
+    """Whether a claim needs a volume although the volume controller has not asked for it.
 
     The volume controller asks for the volume of a claim that waits only once the scheduler has
     chosen a node. A pod that was created with ``spec.nodeName`` never sees the scheduler, so its
-    claim would wait for ever. Source: Kubernetes 1.36 pv_controller (syncUnboundClaim).
+    claim would wait forever. Source: Kubernetes 1.36 pv_controller (syncUnboundClaim).
     """
     return bool(pod_node) and storage_class is not None and storage_class.waits_for_consumer
 
 
 def _taken(claim: Claim, persistent_volume: PersistentVolume) -> Nothing | Refuse:
-    """The name is taken: by the claim's own persistent volume, or by somebody else's."""
+    """The name is taken: by the claim's own persistent volume, or by another object."""
     holder = persistent_volume.spec.claim_ref
     if holder is not None and holder.uid == claim.uid:
         return Nothing()

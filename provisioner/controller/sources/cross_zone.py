@@ -1,8 +1,8 @@
 """Clones across zones: each comes by a snapshot that is taken for it and then deleted.
 
-CreateSnapshot has no client token. So the wish is written to the claim before EC2 hears of it, and
-whoever finds it written, or has lost a reply, takes a snapshot only once look-ups by tag have shown
-none for as long as EC2 may take to show one.
+CreateSnapshot has no client token. So the intention is written to the claim before EC2 is asked. A
+process that finds it there, or that has lost a reply, takes a snapshot only after look-ups by tag
+have shown none for as long as EC2 may take to show one.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class CrossZoneClones:
         )
         self._taken: dict[str, EbsSnapshot] = {}
         self._looking_since_s: dict[str, float] = {}
-        self._certain: set[str] = set()  # no snapshot that we do not know was begun for these
+        self._certain: set[str] = set()  # no snapshot that we do not know was started for these
         self._failures: dict[str, tuple[int, float]] = {}  # how many, and when the next try is due
         self._left_over: set[str] = set()
         self._in_use = False
@@ -123,7 +123,7 @@ class CrossZoneClones:
             self._ended.set()
 
     async def run(self) -> None:
-        """Delete what nobody needs any more: at once, and regularly what was left behind."""
+        """Delete snapshots that are not needed any more, and regularly what was left behind."""
         sweeps = 0
         while self._settings.cluster_id:
             try:
@@ -145,7 +145,7 @@ class CrossZoneClones:
         return self._in_use
 
     async def sweep(self) -> None:
-        """One look at all snapshots that were taken for clones of this cluster.
+        """Go through all snapshots that were taken for clones of this cluster.
 
         By the caches: what is deleted too early is taken again.
 

@@ -47,12 +47,12 @@ class SourceFinalizers:
         self.queue = KeyedQueue("source finalizers", self.reconcile, services.metrics)
 
     def subscribe(self) -> None:
-        """Have sources looked at when they change, or a claim that names them."""
+        """Queue sources when they change, or a claim that names them."""
         self._caches.claims.subscribe(self._claim_changed)
         self._caches.snapshots.subscribe(self._snapshot_changed)
 
     async def run(self) -> None:
-        """Look at all of them regularly, for ever."""
+        """Queue all of them regularly, forever."""
         while True:
             await asyncio.sleep(SWEEP_S)
             for kind, finalizer, cached in self._cached():
@@ -61,7 +61,7 @@ class SourceFinalizers:
                         self.queue.add(f"{kind} {each.key}")
 
     async def hold(self, claim: Claim) -> None:
-        """Put the finalizer on what a claim is made from, before EC2 hears of it.
+        """Put the finalizer on what a claim is made from, before EC2 is asked.
 
         Raises:
             KubeError: it cannot be put on, so nothing may be made; above all because the source is
@@ -76,7 +76,7 @@ class SourceFinalizers:
             self.queue.add(claim.source_key)
 
     async def reconcile(self, source_key: str) -> Next:
-        """Take the finalizer off a source that nobody needs any more."""
+        """Take the finalizer off a source that is not needed any more."""
         kind, _, key = source_key.partition(" ")
         source = self._source(kind, key)
         if source is None or _FINALIZERS[kind] not in source.finalizers:
@@ -92,7 +92,7 @@ class SourceFinalizers:
         return rules.is_needed(source_key, naming, self._in_flight())
 
     async def _change(self, source_key: str, *, is_on: bool) -> bool:
-        """Put the finalizer on, or take it off if nobody needs it: whether anything was written."""
+        """Put the finalizer on, or take it off if unneeded; returns whether it was written."""
         async with self._locks.setdefault(source_key, asyncio.Lock()):
             for tries_left in reversed(range(_TRIES)):
                 try:
@@ -109,7 +109,7 @@ class SourceFinalizers:
         return False
 
     async def _try(self, source_key: str, *, is_on: bool) -> bool:
-        """Nobody else's finalizers are touched, and nothing is overwritten.
+        """Other finalizers are not touched, and nothing is overwritten.
 
         With the resourceVersion: a list read from a stale cache would bring back finalizers that
         were removed meanwhile, which the API server refuses for what is being deleted.
@@ -160,7 +160,7 @@ class SourceFinalizers:
     async def _is_foreign(self, source: Claim | VolumeSnapshot) -> bool:
         """Whether another driver holds it: one of its volumes may be in the making.
 
-        What has no content, or no persistent volume, is nobody's: nothing can be made from it.
+        Without content or persistent volume it belongs to no driver: nothing can be made from it.
         """
         caches, driver = self._caches, self._driver
         if isinstance(source, VolumeSnapshot):

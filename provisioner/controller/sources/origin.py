@@ -1,10 +1,10 @@
 """Sources: all that a claim with a data source needs before its volume can be made.
 
-What it is made from is told by the caches, or live where they lack it. What was sent is frozen:
-what a volume has been made from that is there already for the claim counts whatever has become of
-the objects since. The source that is written beside the pin does not: who owns a claim can write to
-it, and would have a volume made from anybody's snapshot. It only says that a volume may have been
-begun, so that one is looked for before the claim is refused.
+The source is read from the caches, or live if they lack it. What was sent is frozen: if a volume
+exists for the claim already, its own source counts, even if the objects have changed since. The
+source that is written beside the zone does not count: the owner of a claim can edit it, and could
+have a volume made from anyone's snapshot. It only says that a volume may have been started, so that
+EC2 is searched before the claim is refused.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -43,21 +43,20 @@ class Origin:
     Attributes:
         source: None: an empty volume.
         cloned: the volume that is to be copied, where no copy is there yet.
-        is_begun: EC2 may have been asked for the volume already.
+        is_started: EC2 may have been asked for the volume already.
         made: the volume, if it is there already.
     """
 
     source: Source | None = None
     cloned: Volume | None = None
-    is_begun: bool = False
+    is_started: bool = False
     made: Volume | None = None
 
 
 class Sources:
     """What volumes are made from.
 
-    ``wake`` has a claim looked at again; ``in_flight`` are the claims whose volumes are
-    being made, by their UID.
+    ``wake`` queues a claim; ``in_flight`` are the claims whose volumes are being made, by UID.
 
     Attributes:
         finalizers: on the sources.
@@ -95,7 +94,7 @@ class Sources:
         )
 
     def subscribe(self) -> None:
-        """Have the claims looked at that wait for a snapshot or for another claim."""
+        """Wake the claims that wait for a snapshot or for another claim."""
         self._caches.snapshots.subscribe(self._snapshot_changed)
         self._caches.contents.subscribe(self._content_changed)
         self._caches.claims.subscribe(self._claim_changed)
@@ -106,13 +105,13 @@ class Sources:
     ) -> Origin | Refuse | Later:
         """What a claim's volume is made from, or why there is none.
 
-        ``Later``: it cannot be told yet; ask again, with another look at what was made.
+        ``Later``: it is not known yet; ask again, with what was made by then.
 
         Args:
             claim: has a volume in the making, or none yet.
             named: its data source.
             read_class: its class.
-            made: what was made for it already, by whoever led before us.
+            made: what the leader before us has made for it.
 
         Raises:
             StorageError: it could not be read.
@@ -122,37 +121,39 @@ class Sources:
         with self._events.reporting(claim):
             found = await self._of_objects(claim, named, read_class)
         is_inherited = claim.pinned_zone and claim.uid in self._takeover.claims
-        begun = claim.pinned_source if is_inherited else None
+        started = claim.pinned_source if is_inherited else None
         if isinstance(found, Refuse):
-            return found if begun is None else await self.begun(claim) or found
-        if begun is not None:
-            is_begun = begun.is_same(found.source) and _is_pinned_beside(claim, found.cloned)
-            found = replace(found, is_begun=is_begun)
-        if found.cloned is None or await self._counts(claim, read_class, found.cloned):
+            return found if started is None else await self.find_started(claim) or found
+        if started is not None:
+            is_started = started.is_same(found.source) and _is_pinned_beside(claim, found.cloned)
+            found = replace(found, is_started=is_started)
+        if found.cloned is None or await self._may_use_pinned_zone(claim, read_class, found.cloned):
             return found
-        return await self._where_it_may_not_be(claim, found)
+        return await self._outside_its_class(claim, found)
 
-    async def _counts(self, claim: Claim, read_class: ReadClass, cloned: Volume) -> bool:
+    async def _may_use_pinned_zone(
+        self, claim: Claim, read_class: ReadClass, cloned: Volume
+    ) -> bool:
         """Whether a clone may be made in the place that is written to its claim, if any is."""
-        if not claim.pinned_zone or not self._zones.may_have_begun(claim):
+        if not claim.pinned_zone or not self._zones.may_have_started(claim):
             return True
         with self._events.reporting(claim):
             return await self._zones.may_use_pinned_zone(claim, read_class, cloned)
 
-    async def _where_it_may_not_be(self, claim: Claim, found: Origin) -> Origin | Later:
+    async def _outside_its_class(self, claim: Claim, found: Origin) -> Origin | Later:
         """The zone that is written to the claim does not count from now on.
 
-        Something may have been begun there all the same, by another class of that name.
+        Something may have been started there all the same, by another class of that name.
         """
-        begun = await self.begun(claim)
-        if begun is not None:
-            return begun
+        started = await self.find_started(claim)
+        if started is not None:
+            return started
         self._takeover.settle(claim.uid)
         self._annotations.settle(claim.uid)
         return Origin(found.source, found.cloned)
 
-    async def begun(self, claim: Claim) -> Origin | Later | None:
-        """What a volume is made from that was begun for a claim before us; None: surely none was.
+    async def find_started(self, claim: Claim) -> Origin | Later | None:
+        """What a volume is made from that was started for a claim before us; None: there is none.
 
         ``Later``: EC2 may not show it yet.
 
@@ -194,7 +195,7 @@ class Sources:
             self._events.failed(claim, error)
             raise
         cloned = origin.cloned
-        if cloned is None or origin.is_begun:
+        if cloned is None or origin.is_started:
             return origin.source
         if where != cloned.place:
             return await self.cross_zone_clones.source_of(
@@ -216,10 +217,11 @@ class Sources:
         )
 
     async def in_turn(self, uid: str, looking: Awaitable[T]) -> T:
-        """What a look at a claim comes to that may take its turn.
+        """The result of a pass over a claim, which may take its turn.
 
-        The turn is over, or the place in line lost, unless something was begun, is to be looked at
-        again soon, or waits for the turn alone: who waits for a node must not hold up the others.
+        The turn is over, or the place in the queue lost, unless something was started, another pass
+        is due soon, or only the turn is missing: a claim that waits for a node must not hold up the
+        others.
         """
         self._waits_for_turn.discard(uid)
         goes_on = False
@@ -314,8 +316,8 @@ class CloneQueue:
     EC2 makes one copy of a volume at a time, so its clones wait their turn.
     Source: EBS user guide "Copy an Amazon EBS volume" (read 2026-11-21).
 
-    It lives as long as the process: whoever comes after us gives turns anew, and those whose copy
-    may have been begun do not stand in line (see ``Planning``). ``wake`` has a claim looked at.
+    It is kept in memory: the next process starts an empty queue, and claims whose copy may have
+    been started are not queued (see ``Sources.source_in``). ``wake`` queues a claim.
     """
 
     def __init__(self, wake: Callable[[str], None]) -> None:
@@ -351,11 +353,11 @@ class CloneQueue:
 
 
 def _is_pinned_beside(claim: Claim, cloned: Volume | None) -> bool:
-    """Whether the place written to a claim is one where the copy may have been begun."""
+    """Whether the place written to a claim is one where the copy may have been started."""
     return cloned is None or claim.pinned_place == cloned.place
 
 
 def _of_volume(made: Volume) -> Origin:
     of_copy = "" if made.snapshot_id else made.source_volume_id
     source = Source(snapshot_id=made.snapshot_id, volume_id=of_copy)
-    return Origin(source, is_begun=True, made=made)
+    return Origin(source, is_started=True, made=made)

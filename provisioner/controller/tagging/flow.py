@@ -1,6 +1,6 @@
-"""Extra tags: brought to volumes that were made before ``--extra-tags`` had them.
+"""Extra tags: added to volumes that were made before ``--extra-tags`` had them.
 
-In the background and seldom: nobody waits for it. What fails is tried again in the next round.
+This runs in the background at long intervals; no one waits for it. Failures are retried next time.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from provisioner.ec2.volumes import IDS_PER_CALL
 from provisioner.model.errors import Ec2Error, StorageError
 from provisioner.model.persistent_volume import PersistentVolume
 
-# Nobody else's tag is overwritten that was there this many writes ago: so old is what was seen.
+# After this many writes the volumes are described again, so that no newer tag is overwritten.
 _WRITES_PER_LOOK = 8
 
 Tags = tuple[tuple[str, str], ...]

@@ -63,7 +63,9 @@ def decide(
         for template in templates
         if template.key not in volume.tags
         and not _is_ownership(template.key)
-        and (template.is_constant or owner.claim_name)  # one that names nobody would stay for ever
+        and (
+            template.is_constant or owner.claim_name
+        )  # with an empty name it would stay wrong forever
     ]
     if not lacking:
         return Nothing()

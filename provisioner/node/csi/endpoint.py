@@ -1,9 +1,9 @@
-"""A unix socket on which a gRPC server answers, for as long as its file is there.
+"""A gRPC server on a unix socket, for as long as the socket's file exists.
 
-gRPC takes a path away from whoever listens there, and removes it at its end even if it is another's
-by then. So the server listens under a hidden name beside it, which is then renamed: the path
-changes hands at once, and never twice. The kubelet overlooks hidden names where it looks for
-plugins.
+gRPC takes a path over from another listener, and removes it at its end even if it is another
+process's by then. So the server listens under a hidden name in the same directory, which is then
+renamed: the path is replaced atomically, and gRPC never removes it. The kubelet ignores hidden
+names in its plugin registry.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 _POLL_S = 2.0
 _ANSWERS_S = 1.0
 _MOST_BYTES = 107  # of ``sun_path``, without the NUL
-_FOLDER_MODE = 0o750  # as kubelet makes its own
+_FOLDER_MODE = 0o750  # as the kubelet creates its own
 _SOCKET_MODE = 0o600
 _OPTIONS = (("grpc.so_reuseport", 0),)
 
@@ -32,9 +32,9 @@ class Endpoint:
     """One socket file and the server behind it.
 
     Args:
-        path: absolute; its folder is made if it is missing.
+        path: absolute; its directory is created if missing.
         handlers: the services.
-        poll_s: how often it is looked whether the file is still there.
+        poll_s: how often to check that the file still exists, in seconds.
     """
 
     def __init__(
@@ -54,19 +54,19 @@ class Endpoint:
     async def open(self) -> None:
         """Listen.
 
-        A socket file on which nobody answers any more is replaced.
+        A socket file without a listener is replaced.
 
         Raises:
-            NodeError: TARGET_BUSY, somebody answers there, or it is no socket; INVALID_REQUEST, the
-                path is too long for a socket, or its folder cannot be written.
+            NodeError: TARGET_BUSY, another process answers there, or it is no socket;
+                INVALID_REQUEST, the path is too long, or its directory cannot be written.
         """
-        await self._refuse_what_is_there()
+        await self._refuse_other_files()
         hidden = self.path.with_name(f".{os.getpid()}")
         if max(len(os.fsencode(each)) for each in (self.path, hidden)) > _MOST_BYTES:
             raise NodeError(
                 Reason.INVALID_REQUEST,
-                f"{self.path} is longer than the {_MOST_BYTES} bytes that a socket's path can "
-                "have; a shorter --kubelet-dir would help",
+                f"{self.path} is longer than {_MOST_BYTES} bytes, the limit for the path of a "
+                "socket; use a shorter --kubelet-dir",
             )
         server = grpc.aio.server(options=_OPTIONS)
         server.add_generic_rpc_handlers(self._handlers)
@@ -83,27 +83,27 @@ class Endpoint:
         self._server = server
 
     async def lost(self) -> None:
-        """Return once the file is gone, or another's: nobody finds us any more.
+        """Return once the file is gone or replaced, so that the kubelet cannot reach us.
 
-        It is looked at, not watched: a watch ends with its folder, and whoever wipes a kubelet's
-        folders wipes all of them.
+        The file is polled, not watched: a watch ends with its directory, which is removed, too,
+        when the kubelet's directories are wiped.
         """
         while self._is_renewing or self._is_ours():  # noqa: ASYNC110 -- a file is no event
             await asyncio.sleep(self._poll_s)
 
     async def renew(self) -> None:
-        """Take the file away and make it anew, for whoever watches it; else it is lost."""
+        """Remove and create the file again, which makes the kubelet register us again."""
         self._is_renewing = True
         try:
             await self.close(0.0)
             await self.open()
         except NodeError as error:
-            log.warning("a socket was not made anew", path=str(self.path), why=error.message)
+            log.warning("could not create a socket again", path=str(self.path), why=error.message)
         finally:
             self._is_renewing = False
 
     async def close(self, grace_s: float, *, leave_file: bool = False) -> None:
-        """Take no more calls, and give those that run some time; then they are cancelled."""
+        """Accept no more calls, and cancel those that still run after the grace period."""
         if self._is_ours() and not leave_file:
             self.path.unlink(missing_ok=True)
         if self._server is not None:
@@ -112,26 +112,26 @@ class Endpoint:
     def _is_ours(self) -> bool:
         return self._is is not None and _identity(self.path) == self._is
 
-    async def _refuse_what_is_there(self) -> None:
+    async def _refuse_other_files(self) -> None:
         mode = _mode(self.path)
         if mode is None:
             return
         if not stat.S_ISSOCK(mode):
             raise NodeError(
                 Reason.TARGET_BUSY,
-                f"{self.path} is there and is no socket; it is not ours, so remove it by hand",
+                f"{self.path} exists and is not a socket; it is not ours: remove it by hand",
             )
         if await _answers(self.path):
             raise NodeError(
                 Reason.TARGET_BUSY,
                 f"another process answers on {self.path}: another node plugin of the same driver "
-                "runs on this node; remove its DaemonSet first",
+                "is running on this node; remove its DaemonSet first",
             )
-        log.info("a socket file was left over", path=str(self.path))
+        log.info("replacing a socket file without a listener", path=str(self.path))
 
 
 async def _answers(path: Path) -> bool:
-    """Whether somebody listens; one who is too busy to take the connection does."""
+    """Whether a process listens; one that is too busy to accept the connection does."""
     try:
         async with asyncio.timeout(_ANSWERS_S):
             _, writer = await asyncio.open_unix_connection(path)

@@ -1,9 +1,8 @@
-"""Who we are: how the kubelet learns of us, and CSI's Identity service.
+"""Registration with the kubelet, and CSI's Identity service.
 
-The kubelet finds our socket in its registry, asks, and tells the outcome. One that restarts looks
-through its registry and asks again; one that refuses us asks again by itself, ever more slowly. So
-there is nothing to try again here: the socket has to be there (``node/csi/endpoint.py``), and what
-the kubelet tells has to be seen.
+The kubelet finds our socket in its plugin registry, calls GetInfo and reports the outcome. It does
+so again when it restarts, and, with a growing backoff, after it has refused. So nothing is retried
+here: the socket has to exist (``node/csi/endpoint.py``), and the outcome is shown.
 """
 
 from collections.abc import Sequence
@@ -21,12 +20,12 @@ from provisioner.node.metrics.counters import NodeMetrics
 log = structlog.get_logger(__name__)
 
 _KIND = "CSIPlugin"
-_CSI = "1.0.0"  # as all plugins of CSI 1 say; the kubelet takes any 1.x
+_CSI = "1.0.0"  # as all plugins of CSI 1; the kubelet accepts any 1.x
 _CAN = csi_pb2.PluginCapability
 
 
 class Registration:
-    """The kubelet's side of it: what it was told, and what it has said last.
+    """The service that the kubelet calls to register us, and the outcome that it reported last.
 
     Args:
         driver: the name to register.
@@ -41,7 +40,7 @@ class Registration:
         self._refusal = ""
 
     def not_ready(self) -> str:
-        """What keeps the kubelet from using us; "" if nothing does."""
+        """Why the kubelet does not use us; "" if it does."""
         if self._refusal:
             return f"the kubelet refuses to register {self._driver}: {self._refusal}"
         return "" if self._is_registered else f"the kubelet has not registered {self._driver} yet"
@@ -58,29 +57,33 @@ class Registration:
         ]
 
     async def info(self, _: registration_pb2.InfoRequest) -> registration_pb2.PluginInfo:
-        """What is to be registered."""
+        """What to register."""
         return registration_pb2.PluginInfo(
             type=_KIND, name=self._driver, endpoint=str(self._socket), supported_versions=[_CSI]
         )
 
     async def status(
-        self, told: registration_pb2.RegistrationStatus
+        self, outcome: registration_pb2.RegistrationStatus
     ) -> registration_pb2.RegistrationStatusResponse:
-        """Whether it was done; after a refusal the kubelet tries it again."""
-        self._is_registered = told.plugin_registered
-        self._metrics.registered.set(int(told.plugin_registered))
-        if told.plugin_registered:
+        """The outcome; after a refusal the kubelet tries again."""
+        self._is_registered = outcome.plugin_registered
+        self._metrics.registered.set(int(outcome.plugin_registered))
+        if outcome.plugin_registered:
             self._refusal = ""
             log.info("registered with the kubelet", driver=self._driver)
         else:
-            self._refusal = printable(told.error) or "it does not say why"
+            self._refusal = printable(outcome.error) or "no reason given"
             self._metrics.refusals.inc()
-            log.error("not registered with the kubelet", driver=self._driver, error=self._refusal)
+            log.error(
+                "the kubelet refused to register the driver",
+                driver=self._driver,
+                error=self._refusal,
+            )
         return registration_pb2.RegistrationStatusResponse()
 
 
 def our_version() -> str:
-    """The distribution's; "0" in a source tree that was never installed."""
+    """The distribution's version; "0" in a source tree that was never installed."""
     try:
         return version("ebs-provisioner")
     except PackageNotFoundError:
@@ -88,7 +91,7 @@ def our_version() -> str:
 
 
 class Identity:
-    """Answers who we are."""
+    """CSI's Identity service."""
 
     def __init__(self, driver: str) -> None:
         self._driver = driver
@@ -112,7 +115,7 @@ class Identity:
     async def capabilities(
         self, _: csi_pb2.GetPluginCapabilitiesRequest
     ) -> csi_pb2.GetPluginCapabilitiesResponse:
-        """That volumes belong to zones, and grow while they are in use.
+        """Volumes belong to zones, and can be expanded while they are in use.
 
         Not CONTROLLER_SERVICE, which the stock driver declares: our controller works on the
         Kubernetes API and serves no CSI. Nobody in Kubernetes asks a node plugin for it.
@@ -124,7 +127,7 @@ class Identity:
         )
 
     async def probe(self, _: csi_pb2.ProbeRequest) -> csi_pb2.ProbeResponse:
-        """Who answers is ready: what else is needed is found when it is needed."""
+        """Always ready: whatever else is missing is reported by the call that needs it."""
         reply = csi_pb2.ProbeResponse()
         reply.ready.value = True
         return reply

@@ -1,12 +1,12 @@
-"""gRPC on a unix socket: how a call is answered, logged and counted, and with which code it fails.
+"""How a gRPC call is answered, logged and counted, and with which code it fails.
 
-A call whose deadline passes, or whose caller is gone, is cancelled as asyncio cancels: the work
-under it may end, or leave a program behind that runs to its end (``node/runtime/operations.py``).
+A call whose deadline passes, or whose caller is gone, is cancelled as asyncio cancels: its work
+ends, or leaves a program that runs to its end (``node/runtime/operations.py``).
 
-Kubelet 1.36 takes Canceled, DeadlineExceeded, Unavailable, ResourceExhausted and Aborted as "it may
-be mounted, or be under way", and cleans up before the volume may go; after all others it takes
-nothing to be mounted, and the volume may be detached. So only a failure that leaves nothing mounted
-behind may have one of the others: ``mounted.StillMounted`` looks, and says so by the outcome.
+After Canceled, DeadlineExceeded, Unavailable, ResourceExhausted and Aborted, kubelet 1.36 assumes
+that the volume may be mounted, and cleans up before it lets the volume be detached. After all other
+codes it assumes that nothing is mounted. So a failure may have one of those only if it leaves
+nothing mounted: ``still_mounted.StillMounted`` checks that, and sets the outcome.
 
 Source: Kubernetes 1.36 pkg/volume/csi/csi_client.go ``isFinalError``; CSI 1.x, error schemes of the
 calls.
@@ -49,13 +49,13 @@ CODES: Mapping[Reason, StatusCode] = {
     R.OPERATION_RUNNING: StatusCode.ABORTED,
     R.METADATA_UNAVAILABLE: StatusCode.UNAVAILABLE,
     R.NOT_SUPPORTED: StatusCode.FAILED_PRECONDITION,
-    # What the API server is asked for.
+    # Failures of requests to the API server.
     R.UNREACHABLE: StatusCode.UNAVAILABLE,
     R.TIMED_OUT: StatusCode.DEADLINE_EXCEEDED,
     R.REPLY_LOST: StatusCode.UNAVAILABLE,
     R.THROTTLED: StatusCode.UNAVAILABLE,
 }
-"""All others are Internal: no call of ours should end with them."""
+"""All others are Internal: no call of ours should fail with them."""
 
 
 _MAY_BE_MOUNTED = frozenset(
@@ -69,13 +69,13 @@ _MAY_BE_MOUNTED = frozenset(
 )
 _MOUNTING = frozenset({"NodeStageVolume", "NodePublishVolume"})
 _OF_MOUNTED = frozenset({"NodeExpandVolume", "NodeGetVolumeStats"})
-_PASSING = frozenset({R.DEVICE_NOT_FOUND, R.WRONG_DEVICE, R.FILE_SYSTEM_DAMAGED})
+_TRANSIENT = frozenset({R.DEVICE_NOT_FOUND, R.WRONG_DEVICE, R.FILE_SYSTEM_DAMAGED})
 log = structlog.get_logger(__name__)
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
 
-# Asked every few seconds, and of no interest when they go well.
+# Called every few seconds, and of no interest if they succeed.
 _ROUTINE = frozenset(
     {"GetPluginInfo", "GetPluginCapabilities", "Probe"}
     | {"NodeGetCapabilities", "NodeGetVolumeStats", "GetInfo"}
@@ -89,22 +89,23 @@ def code_of(error: Exception, method: str) -> StatusCode:
     """The code for a failure.
 
     Args:
-        error: what has failed.
-        method: the call, such as "NodeStageVolume". Of one about a volume that should be mounted,
-            CSI asks for NotFound if it is not. Kubelet 1.36 (pkg/volume/csi/expander.go) takes
-            NotFound and InvalidArgument of a grow to mean that the volume can never grow so, and
-            FailedPrecondition that it cannot while in use, which alone lets pods mount it all the
-            same (pkg/volume/util/operationexecutor/node_expander.go): so that is what a file system
-            gets that cannot grow. Neither is said of what may succeed at the next try, nor of a
-            file system with errors, which no further pod is to use. After an error that nobody has
-            thought of, it is not known whether a call that mounts has done so.
+        error: the failure.
+        method: the call, such as "NodeStageVolume".
+
+    For a call about a mounted volume, CSI wants NotFound if it is not mounted. For
+    NodeExpandVolume, kubelet 1.36 (pkg/volume/csi/expander.go) takes NotFound and InvalidArgument
+    to mean that the volume can never be expanded, and FailedPrecondition that it cannot while in
+    use. Only the latter lets pods mount it nevertheless
+    (pkg/volume/util/operationexecutor/node_expander.go), so a file system that cannot grow gets
+    that code. Failures that a retry may fix get neither, nor does a file system with errors, which
+    no further pod should use. After an unexpected error a call that mounts may have mounted.
     """
     if not isinstance(error, StorageError):
         return StatusCode.UNAVAILABLE if method in _MOUNTING else StatusCode.INTERNAL
     if method in _OF_MOUNTED and error.reason is R.VOLUME_NOT_STAGED:
         return StatusCode.NOT_FOUND
-    passes = error.reason in _PASSING or error.retry_after_s is not None
-    if method == "NodeExpandVolume" and passes:
+    is_transient = error.reason in _TRANSIENT or error.retry_after_s is not None
+    if method == "NodeExpandVolume" and is_transient:
         return StatusCode.UNAVAILABLE
     code = CODES.get(error.reason, StatusCode.INTERNAL)
     if method in _MOUNTING and error.outcome is Outcome.UNKNOWN and code not in _MAY_BE_MOUNTED:
@@ -119,9 +120,9 @@ class Rpc(Generic[Q, A]):
     Attributes:
         name: as in the ``.proto``.
         asks: the type of the request.
-        answer: does the work, given the request and what is left until the caller's deadline, in
-            seconds (None: there is none). StorageError is told to the caller with the code of its
-            reason, in a message that begins with the reason's name: the kubelet shows it in events.
+        answer: does the work, given the request and the seconds until the caller's deadline (None
+            for none). For a StorageError the caller gets the code of its reason, and a message that
+            begins with the reason's name: the kubelet shows it in events.
     """
 
     name: str
@@ -130,14 +131,14 @@ class Rpc(Generic[Q, A]):
 
 
 def untimed(answer: Callable[[Q], Awaitable[A]]) -> Callable[[Q, float | None], Awaitable[A]]:
-    """For a method that is answered at once."""
+    """For a method that does not use the deadline."""
     return lambda request, _: answer(request)
 
 
 def service(
     name: str, rpcs: Sequence[Rpc[Any, Any]], metrics: NodeMetrics
 ) -> grpc.GenericRpcHandler:
-    """A service for a server; the name as in the ``.proto``, with its package."""
+    """The handler of a service; its name as in the ``.proto``, with the package."""
     return grpc.method_handlers_generic_handler(
         name,
         {
@@ -168,20 +169,20 @@ def _answering(
             ended.failed(code, error.message, reason=error.reason.value)
             await context.abort(code, _clipped(f"{error.reason}: {error.message}"))
         except asyncio.CancelledError:
-            # None without a deadline, whatever its annotation says.
+            # None without a deadline, despite its annotation.
             left_s: float | None = context.time_remaining()
             late = left_s is not None and left_s <= 0
             ended.failed(
                 grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED,
-                "the caller waits no longer, or this process ends",
+                "the caller has stopped waiting, or this process is ending",
             )
             raise
         except Exception as error:
             code = code_of(error, rpc.name)
             log.exception("unexpected error", method=rpc.name)
             ended.failed(code, repr(error))
-            what = _clipped(f"{rpc.name} met an unexpected error: {error!r}")
-            await context.abort(code, f"{what}; the log of the node plugin has more")
+            what = _clipped(f"unexpected error in {rpc.name}: {error!r}")
+            await context.abort(code, f"{what}; see the log of the node plugin")
         ended.well()
         return reply
 
@@ -194,7 +195,7 @@ def _clipped(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """Tells of the end of a call: in the log and in the metrics."""
+    """Records the end of a call in the log and in the metrics."""
 
     method: str
     volume_id: str
@@ -202,12 +203,12 @@ class _Ended:
     metrics: NodeMetrics
 
     def well(self) -> None:
-        """It was answered."""
-        tell = log.debug if self.method in _ROUTINE else log.info
-        tell("answered", **self._facts(grpc.StatusCode.OK))
+        """It succeeded."""
+        write = log.debug if self.method in _ROUTINE else log.info
+        write("answered", **self._facts(grpc.StatusCode.OK))
 
     def failed(self, code: grpc.StatusCode, error: str, **more: str) -> None:
-        """It was not."""
+        """It failed."""
         log.warning("not answered", **self._facts(code), error=error, **more)
 
     def _facts(self, code: grpc.StatusCode) -> dict[str, object]:

@@ -1,8 +1,7 @@
-"""CSI's Node service: a request becomes a record, which is carried out, and then a reply.
+"""CSI's Node service: each request is checked and becomes a record, which is then carried out.
 
-Requests are checked field by field before anything of the machine is looked at. A path is checked
-as text here: absolute, normalised, and below the folders in which the kubelet keeps pods and
-volumes; whoever uses it makes sure that no link on the way leads elsewhere.
+Paths are checked as text here: absolute, normalised, and below the directories in which the kubelet
+keeps pods and volumes. ``runtime/paths.py`` later makes sure that no link on the way leads out.
 """
 
 import posixpath
@@ -37,7 +36,7 @@ from provisioner.node.requests import (
 _MODES = csi_pb2.VolumeCapability.AccessMode.Mode
 _MOST_SHOWN = 120
 _MOST_OF_A_PATH = 4095  # PATH_MAX, without the NUL
-# Many nodes, and one of them at least writes: no file system that we make survives that.
+# Several nodes, at least one of which writes: this destroys ext4 and xfs.
 _SHARED_WRITERS = frozenset(
     {AccessMode.MULTI_NODE_SINGLE_WRITER, AccessMode.MULTI_NODE_MULTI_WRITER}
 )
@@ -53,8 +52,8 @@ A = TypeVar("A", bound=Message)
 class Requests:
     """Turns messages into records.
 
-    Each method raises NodeError: INVALID_REQUEST with one sentence about what is wrong; of calls
-    about mounted volumes also VOLUME_NOT_FOUND for an id or a path that no volume of ours can have.
+    Each method raises NodeError: INVALID_REQUEST with one sentence; for calls about mounted volumes
+    also VOLUME_NOT_FOUND, for an id or a path that no volume of ours can have.
 
     Attributes:
         kubelet_dir: the kubelet's root directory, absolute and normalised.
@@ -106,8 +105,8 @@ class Requests:
             _refuse("capacity_range has a negative size")
         if 0 < size.limit_bytes < size.required_bytes:
             _refuse(
-                f"capacity_range contradicts itself: at least {size.required_bytes} bytes, and at "
-                f"most {size.limit_bytes}"
+                f"capacity_range contradicts itself: at least {size.required_bytes} bytes and at "
+                f"most {size.limit_bytes} bytes"
             )
         return Expand(
             volume_id=volume_id,
@@ -130,8 +129,7 @@ class Requests:
     def _mounted(self, handle: str, path: str) -> tuple[str, str]:
         """The id and the path of a volume that should be mounted.
 
-        CSI asks for NotFound where the volume is not at the path, and that is so of any other id
-        and any other path, too.
+        CSI wants NotFound if the volume is not at the path, which is true of malformed ones, too.
         """
         if not handle:
             _volume_id(handle)
@@ -141,7 +139,7 @@ class Requests:
             return _volume_id(handle), self._path(path, "volume_path")
         except NodeError as error:
             raise NodeError(
-                Reason.VOLUME_NOT_FOUND, f"no volume of ours can be there: {error.message}"
+                Reason.VOLUME_NOT_FOUND, f"no volume of this driver can be there: {error.message}"
             ) from error
 
     def _optional_path(self, path: str, field: str) -> str:
@@ -156,21 +154,21 @@ class Requests:
         return path
 
     def _fault_of(self, path: str) -> str:
-        """What is wrong with a path; "" if nothing is."""
+        """What is wrong with a path; "" for nothing."""
         if not path.startswith("/"):
             return "is not absolute"
         if not path.isprintable():
-            return "has characters that cannot be shown"
+            return "has unprintable characters"
         if len(path.encode()) > _MOST_OF_A_PATH:
             return f"is longer than {_MOST_OF_A_PATH} bytes"
         # normpath keeps two slashes at the start.
         if posixpath.normpath(path) != path or path.startswith("//"):
-            return "is not normalised: it has a part like .. or . or //, or ends with a slash"
+            return "is not normalised: it contains .. or . or //, or ends with a slash"
         folders = [f"{self.kubelet_dir}/{name}/" for name in ("pods", "plugins/kubernetes.io")]
         if not path.startswith(tuple(folders)):
             return (
                 f"is neither below {folders[0]} nor below {folders[1]}; if the kubelet has another "
-                "--root-dir, give it to the node plugin as --kubelet-dir"
+                "--root-dir, set --kubelet-dir of the node plugin to the same"
             )
         return ""
 
@@ -181,7 +179,8 @@ def _volume_id(handle: str) -> str:
     volume_id = normalised_handle(handle)
     if not is_volume_id(volume_id):
         _refuse(
-            f"volume_id {_shown(handle)} is no id of an EBS volume such as vol-0123456789abcdef0"
+            f"volume_id {_shown(handle)} is not the id of an EBS volume, such as "
+            "vol-0123456789abcdef0"
         )
     return volume_id
 
@@ -193,40 +192,40 @@ def _capability(
 ) -> Capability:
     if not message.HasField("volume_capability"):
         _refuse("volume_capability is missing")
-    asked = message.volume_capability
-    kind = asked.WhichOneof("access_type")
+    requested = message.volume_capability
+    kind = requested.WhichOneof("access_type")
     if kind is None:
-        _refuse("volume_capability says neither block nor mount")
+        _refuse("volume_capability has neither block nor mount")
     is_block = kind == "block"
-    mode = _access_mode(asked.access_mode.mode)
+    mode = _access_mode(requested.access_mode.mode)
     if not is_block and mode in _SHARED_WRITERS:
         _refuse(
-            f"access mode {mode} is only possible for raw block volumes: several nodes that write "
-            "to one ext4 or xfs destroy it. Use volumeMode: Block, or ReadWriteOnce"
+            f"access mode {mode} needs a raw block volume: ext4 and xfs are destroyed if several "
+            "nodes write to them; use volumeMode: Block, or ReadWriteOnce"
         )
-    if asked.mount.volume_mount_group:
-        _refuse("volume_mount_group is not supported; the kubelet sets the group by itself")
+    if requested.mount.volume_mount_group:
+        _refuse("volume_mount_group is not supported; the kubelet sets the group itself")
     try:
-        chosen(asked.mount.fs_type)
+        chosen(requested.mount.fs_type)
     except ValueError as error:
         _refuse(str(error))
     return Capability(
         is_block=is_block,
-        file_system=asked.mount.fs_type,
-        mount_flags=tuple(_flag(flag) for flag in asked.mount.mount_flags),
+        file_system=requested.mount.fs_type,
+        mount_flags=tuple(_flag(flag) for flag in requested.mount.mount_flags),
         access_mode=mode,
     )
 
 
 def _access_mode(number: int) -> AccessMode:
     if number not in _MODES.values() or number == csi_pb2.VolumeCapability.AccessMode.UNKNOWN:
-        _refuse(f"access mode {number} is not known; CSI 1.x has 1 to 7")
+        _refuse(f"access mode {number} is unknown; CSI 1.x has 1 to 7")
     return AccessMode(_MODES.Name(number))
 
 
 def _flag(flag: str) -> str:
     if not flag or not flag.isprintable():
-        _refuse(f"mount option {_shown(flag)} is empty or has characters that cannot be shown")
+        _refuse(f"mount option {_shown(flag)} is empty or has unprintable characters")
     return flag
 
 
@@ -247,7 +246,7 @@ def _refuse(sentence: str) -> NoReturn:
 
 
 class NodeService:
-    """The kubelet's calls; all work is done by the parts."""
+    """The kubelet's calls; the parts do the work."""
 
     def __init__(
         self,
@@ -324,10 +323,10 @@ class NodeService:
 async def _capabilities(
     _: csi_pb2.NodeGetCapabilitiesRequest,
 ) -> csi_pb2.NodeGetCapabilitiesResponse:
-    """What of the service is served.
+    """Which optional capabilities we have.
 
-    Not SINGLE_NODE_MULTI_WRITER: that ReadWriteOncePod is kept is seen to by the scheduler and the
-    kubelet. Not VOLUME_MOUNT_GROUP: the kubelet sets the group of ext4 and xfs by itself.
+    Not SINGLE_NODE_MULTI_WRITER: the scheduler and the kubelet enforce ReadWriteOncePod. Not
+    VOLUME_MOUNT_GROUP: the kubelet sets the group of ext4 and xfs itself.
     """
     kinds = (_CAN.RPC.STAGE_UNSTAGE_VOLUME, _CAN.RPC.EXPAND_VOLUME, _CAN.RPC.GET_VOLUME_STATS)
     return csi_pb2.NodeGetCapabilitiesResponse(
@@ -338,7 +337,7 @@ async def _capabilities(
 def _done(
     read: Callable[[Q], R], work: Callable[[R, float | None], Awaitable[None]], reply: type[A]
 ) -> Callable[[Q, float | None], Awaitable[A]]:
-    """Read the request, have it done, and reply with nothing more."""
+    """Read the request, carry it out, and send an empty reply."""
 
     async def answer(message: Q, time_left_s: float | None) -> A:
         await work(read(message), time_left_s)

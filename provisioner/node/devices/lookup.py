@@ -1,8 +1,7 @@
-"""The block devices of volumes: found, checked to be the volume's, waited for.
+"""Finds the block device of a volume, waits for it, and checks that it is the volume's.
 
-Links, names and serials come and go by udev and the kernel: while one is waited for, it is looked
-for several times a second. All that touches a disk or sysfs runs in a thread: a disk that has died
-under us can block for long.
+udev and the kernel create links, names and serials at any time, so they are polled several times a
+second. Everything that touches a disk or sysfs runs in a thread: a dead disk can block for long.
 """
 
 import asyncio
@@ -27,14 +26,14 @@ POLL_EVERY_S = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A volume's device, checked to be its own.
+    """A volume's device, after the check.
 
     Attributes:
-        path: what is formatted and mounted: the disk, or one partition of it.
+        path: what is formatted and mounted: the disk or a partition.
         disk: the whole disk.
         volume_id: the volume.
         size_bytes: of ``path``.
-        is_nvme: whether it is known by its serial; else by its name only.
+        is_nvme: whether its serial identifies it; else only its name does.
         number: the kernel's number of ``path``, "major:minor", as in mountinfo.
     """
 
@@ -47,7 +46,7 @@ class Device:
 
     @property
     def resource(self) -> str:
-        """What may hang where the disk does (``blocking``): the device, whoever uses it."""
+        """Its name for ``BlockingCalls``, which run one call at a time for each device."""
         return f"device {self.number}"
 
 
@@ -56,8 +55,8 @@ class Devices:
 
     Args:
         dirs: where devices and sysfs are.
-        blocking: looks at what may hang.
-        poll_every_s: the pause between two looks for what is not there yet, in seconds.
+        blocking: for calls that may hang.
+        poll_every_s: the pause between two polls, in seconds.
     """
 
     def __init__(
@@ -74,13 +73,13 @@ class Devices:
 
         Args:
             volume_id: the volume.
-            device_path: the name that EC2 attached it under, "" if that is not known.
+            device_path: the name under which EC2 attached it, "" if unknown.
             partition: ``volumeAttributes.partition``: "" or "0" for the whole disk.
             wait_s: how long to wait at most, in seconds.
 
         Raises:
             NodeError: DEVICE_NOT_FOUND or WRONG_DEVICE when the time is over; INVALID_REQUEST;
-                TIMED_OUT, a look hangs.
+                TIMED_OUT, a disk hangs.
         """
         try:
             names = (rules.link_name(volume_id), *rules.names_of_attachment(device_path))
@@ -98,7 +97,7 @@ class Devices:
     async def _awaited(
         self, volume_id: str, look: Callable[[], Device | Unfit], wait_s: float
     ) -> Device | Unfit:
-        """What is found first, or last when the time is over."""
+        """The device once it is found, or the last failure when the time is over."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + wait_s
         while True:
@@ -109,11 +108,11 @@ class Devices:
             await asyncio.sleep(min(remaining_s, self._poll_every_s))
 
     async def _looked(self, volume_id: str, look: Callable[[], T]) -> T:
-        what = f"looking for the device of volume {volume_id}"
+        what = f"the search for the device of volume {volume_id}"
         return await self._blocking.call(f"the device of {volume_id}", look, what=what)
 
     async def of_path(self, volume_id: str, path: Path) -> Device:
-        """The device at a path, checked as ``find`` does, but for the name of the attachment.
+        """The device at a path, checked as in ``find``, except for the attachment's name.
 
         Raises:
             NodeError: DEVICE_NOT_FOUND or WRONG_DEVICE.
@@ -124,36 +123,36 @@ class Devices:
         raise NodeError(found.reason, found.message)
 
     async def verify(self, device: Device) -> None:
-        """Look once more, right before something is written, whether it still is that device.
+        """Check again, right before something is written, that it is still that device.
 
         Raises:
-            NodeError: DEVICE_NOT_FOUND or WRONG_DEVICE: the name is another device's by now.
+            NodeError: DEVICE_NOT_FOUND or WRONG_DEVICE, the name belongs to another device now.
         """
         now = await self.of_path(device.volume_id, device.path)
         if (now.number, now.size_bytes) != (device.number, device.size_bytes):
             raise NodeError(
                 Reason.WRONG_DEVICE,
                 f"{device.path} of volume {device.volume_id} was device {device.number} of "
-                f"{device.size_bytes} bytes and is {now.number} of {now.size_bytes} by now; it is "
-                "tried again",
+                f"{device.size_bytes} bytes, and is now {now.number} of {now.size_bytes}; this is "
+                "retried",
             )
 
     def is_live(self, device: Device) -> bool:
-        """Whether its file system is mounted somewhere, in another mount namespace at least."""
+        """Whether its file system is mounted in any mount namespace."""
         return sysfs.is_live(self._dirs, device.number)
 
     def errors(self, device: Device) -> int:
-        """How many errors the kernel has found in its ext file system since e2fsck mended it."""
+        """How many errors the kernel has found in its ext file system since e2fsck repaired it."""
         return sysfs.errors(self._dirs, device.number)
 
     async def volumes(self) -> frozenset[str]:
         """The EBS volumes that this machine sees, by links and serials; NVMe only.
 
         Raises:
-            NodeError: TIMED_OUT, a look hangs.
+            NodeError: TIMED_OUT, a disk hangs.
         """
         return await self._blocking.call(
-            "the disks", self._volumes, what="looking at the machine's disks"
+            "the disks", self._volumes, what="listing the node's disks"
         )
 
     def _volumes(self) -> frozenset[str]:
@@ -179,13 +178,13 @@ class Devices:
         if here is None or whole is None:
             return Unfit(
                 Reason.DEVICE_NOT_FOUND,
-                f"volume {volume_id} has no partition {number}: {disk} is there, {path} is not; "
-                "mend volumeAttributes.partition, or the disk's partition table",
+                f"volume {volume_id} has no partition {number}: {disk} exists, {path} does not; "
+                "correct volumeAttributes.partition, or the disk's partition table",
             )
         if not sysfs.is_partition_of(self._dirs, here, whole):
             return Unfit(
                 Reason.WRONG_DEVICE,
-                f"volume {volume_id}: {path} is no partition of {disk}, the kernel says",
+                f"volume {volume_id}: {path} is not a partition of {disk}",
             )
         return self._device(volume_id, path, disk, is_nvme=chosen.is_nvme)
 
@@ -205,8 +204,8 @@ class Devices:
         named = [one for one in found if one is not None]
         if any(_is_of(one, volume_id) for one in named):
             return named
-        # Where no udev makes links, the serial itself leads there; other disks are none of ours.
-        # Looked at last: it reads the serials of all disks.
+        # Without udev there are no links, but the serial identifies the disk. Tried last, because
+        # it reads the serials of all disks.
         by_serial = [self._candidate(disk, "serial") for disk in self._nvme_disks()]
         return [*named, *(one for one in by_serial if one and _is_of(one, volume_id))]
 
@@ -243,7 +242,7 @@ class Devices:
         if candidate is None:
             return Unfit(
                 Reason.DEVICE_NOT_FOUND,
-                f"volume {volume_id}: {path} is no block device (any more); it is tried again",
+                f"volume {volume_id}: {path} is not a block device (any more); this is retried",
             )
         chosen = self._chosen(volume_id, [candidate])
         if isinstance(chosen, Unfit):
@@ -271,7 +270,7 @@ class Devices:
             size_bytes = os.lseek(fd, 0, os.SEEK_END)
         finally:
             os.close(fd)
-        if number is None or not size_bytes:  # it is being torn down, or not set up yet
+        if number is None or not size_bytes:  # it is being removed, or is not set up yet
             return Unfit(Reason.DEVICE_NOT_FOUND, f"volume {volume_id}: {path} has no size (yet)")
         return Device(path, disk, volume_id, size_bytes, is_nvme, number)
 

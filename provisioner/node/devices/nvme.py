@@ -1,11 +1,11 @@
-"""Admin commands to NVMe disks: who are you, and EBS's page of statistics.
+"""Two admin commands to NVMe disks: identify controller, and EBS's log page of statistics.
 
-Both need CAP_SYS_ADMIN and answer within the kernel's admin timeout (60 s), so they are called in
-threads. No other command is ever sent.
+Both need CAP_SYS_ADMIN and may take as long as the kernel's admin timeout (60 s), so they are
+called in threads. No other command is ever sent.
 
 Source: linux/nvme_ioctl.h (``struct nvme_admin_cmd``, 72 bytes); NVMe 1.4 figures 139 (opcodes) and
 247 (identify controller); the page's number and length as AWS's own ebsnvme tool asks for it. Not
-tried on real EBS, for there was none: the layout is held by tests, the refusals by other devices.
+tried on real EBS: tests hold the layout, and other devices the refusals.
 """
 
 import ctypes
@@ -34,13 +34,13 @@ AMAZON = 0x1D0F
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a controller says of itself.
+    """What a controller reports.
 
     Attributes:
         vendor: PCI vendor id.
         serial: the volume id without its dash, on EBS.
         model: "Amazon Elastic Block Store" on EBS.
-        requested_name: the device name of AttachVolume, as EBS repeats it ("sdf", "/dev/xvdba").
+        requested_name: the device name given to AttachVolume ("sdf", "/dev/xvdba").
     """
 
     vendor: int
@@ -50,12 +50,12 @@ class Identity:
 
 
 def identify(device: Path) -> Identity | None:
-    """Ask the controller who it is; None if it is no NVMe disk or may not be asked.
+    """Identify the controller; None if it is no NVMe disk or this is not permitted.
 
     Raises:
         NodeError: DEVICE_NOT_FOUND, it cannot be opened.
     """
-    page = _asked(device, _IDENTIFY, _ALL_NAMESPACES, _CONTROLLER)
+    page = _admin_page(device, _IDENTIFY, _ALL_NAMESPACES, _CONTROLLER)
     return read_identity(page) if page is not None else None
 
 
@@ -65,14 +65,14 @@ def statistics_page(device: Path) -> bytes | None:
     Raises:
         NodeError: DEVICE_NOT_FOUND, it cannot be opened.
     """
-    page = _asked(device, _GET_LOG_PAGE, _FIRST_NAMESPACE, _STATISTICS)
+    page = _admin_page(device, _GET_LOG_PAGE, _FIRST_NAMESPACE, _STATISTICS)
     if page is None or int.from_bytes(page[:4], "little") != _STATISTICS_MAGIC:
         return None
     return page
 
 
 def read_identity(page: bytes) -> Identity:
-    """Read the answer to identify controller: 4,096 bytes; texts are padded with spaces."""
+    """Read the 4,096 bytes of identify controller; texts are padded with spaces."""
     return Identity(
         vendor=int.from_bytes(page[:2], "little"),
         serial=_text(page[4:24]),
@@ -90,7 +90,7 @@ def command(opcode: int, namespace: int, word_10: int, address: int) -> bytes:
     )
 
 
-def _asked(device: Path, opcode: int, namespace: int, word_10: int) -> bytes | None:
+def _admin_page(device: Path, opcode: int, namespace: int, word_10: int) -> bytes | None:
     page = ctypes.create_string_buffer(_PAGE_BYTES)
     asking = bytearray(command(opcode, namespace, word_10, ctypes.addressof(page)))
     try:
@@ -101,7 +101,7 @@ def _asked(device: Path, opcode: int, namespace: int, word_10: int) -> bytes | N
         ) from error
     try:
         status = fcntl.ioctl(fd, _ADMIN_COMMAND, asking)
-    except OSError:  # ENOTTY, EINVAL: no NVMe disk; EPERM, EACCES: not allowed to ask
+    except OSError:  # ENOTTY, EINVAL: no NVMe disk; EPERM, EACCES: not permitted
         return None
     finally:
         os.close(fd)

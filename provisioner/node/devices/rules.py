@@ -1,9 +1,9 @@
-"""Which device of the machine is a volume's, and which one only looks like it.
+"""Which device of the machine is a volume's, and which only looks like it.
 
-On Nitro instances volumes are NVMe disks in any order; each says its volume id as its serial. A
-device of that kind is used only if its serial can be read and is the volume's: links and names may
-be stale, serials are not. On Xen instances the name that EC2 attached it under is the device's, and
-the device itself says nothing: so that name counts only on the instance that it was given on.
+On Nitro instances volumes are NVMe disks in any order, and each reports its volume id as its
+serial. Such a disk is used only if its serial can be read and is the volume's: links and names may
+be stale, serials are not. On Xen instances the device has the name under which EC2 attached it, and
+reports nothing itself, so the name counts only on the instance for which it was given.
 
 Source: EC2 user guide "Map Amazon EBS volumes to NVMe device names" and "Device names", read
 2026-11-21; udev's 60-persistent-storage.rules; a stale link seen in the field:
@@ -29,14 +29,14 @@ _PARTITION = re.compile(r"[1-9][0-9]{0,2}")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A block device that may be the volume's.
+    """A block device that might be the volume's.
 
     Attributes:
         path: the device's own name, links resolved.
         via: how it was found: the name of a link or of a device, or "serial".
         is_nvme: by its name, or because it has a serial as NVMe disks have.
-        serial: what it says itself; None if that cannot be read.
-        is_named_by_attachment: whether EC2's own name of the attachment led to it.
+        serial: as the device reports it; None if it cannot be read.
+        is_named_by_attachment: whether it was found by EC2's name for the attachment.
     """
 
     path: str
@@ -48,14 +48,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """No device can be used now; the reason and the sentence if it stays so."""
+    """No device can be used now; the reason and the message if that persists."""
 
     reason: Reason
     message: str
 
 
 def link_name(volume_id: str) -> str:
-    """The link that udev makes in ``/dev/disk/by-id``.
+    """The link that udev creates in ``/dev/disk/by-id``.
 
     Raises:
         ValueError: one sentence, it is no volume id.
@@ -70,25 +70,25 @@ def volume_of_link(name: str) -> str | None:
 
 
 def volume_of_serial(serial: str | None) -> str | None:
-    """The volume id that a serial says; None for other disks than EBS volumes."""
+    """The volume id in a serial; None if the disk is no EBS volume."""
     said = _SERIAL.fullmatch(serial or "")
     return f"vol-{said[1]}" if said else None
 
 
 def is_nvme_name(name: str) -> bool:
-    """Whether the kernel calls an NVMe disk or a partition of one so."""
+    """Whether this is a kernel name of an NVMe disk or of one's partition."""
     return _NVME.fullmatch(name) is not None
 
 
 def is_nvme_disk_name(name: str) -> bool:
-    """Whether the kernel calls a whole NVMe disk so."""
+    """Whether this is a kernel name of a whole NVMe disk."""
     return _NVME_DISK.fullmatch(name) is not None
 
 
 def names_of_attachment(device_path: str) -> tuple[str, ...]:
-    """The names in ``/dev`` that a kernel may give a Xen device attached as ``device_path``.
+    """The names in ``/dev`` that a Xen device attached as ``device_path`` may have.
 
-    "" has none. Kernels with the Xen block driver say xvd for sd.
+    None for "". The kernel's Xen block driver uses xvd for sd.
 
     Raises:
         ValueError: one sentence, it is no device name.
@@ -98,17 +98,17 @@ def names_of_attachment(device_path: str) -> tuple[str, ...]:
     named = _DEVICE_PATH.fullmatch(device_path)
     if named is None:
         raise ValueError(
-            f"the attachment's device path {device_path[:100]!r} is no name right under /dev"
+            f"the attachment's device path {device_path[:100]!r} is not a name directly in /dev"
         )
     name = named[1]
     return (name, f"xvd{name[2:]}") if re.fullmatch("sd[a-z]{1,2}[0-9]*", name) else (name,)
 
 
 def partition_number(text: str) -> str:
-    """The partition that ``volumeAttributes.partition`` asks for; "" for the whole disk.
+    """The partition in ``volumeAttributes.partition``; "" for the whole disk.
 
     Raises:
-        ValueError: one sentence, it is no number of a partition.
+        ValueError: one sentence, it is no partition number.
     """
     if text in ("", "0"):
         return ""
@@ -120,7 +120,7 @@ def partition_number(text: str) -> str:
 
 
 def partition_name(disk: str, number: str) -> str:
-    """What the kernel calls a partition: a ``p`` parts it from a disk that ends in a digit."""
+    """The kernel's name of a partition, with a ``p`` after a disk name that ends in a digit."""
     return f"{disk}p{number}" if disk[-1:].isdigit() else f"{disk}{number}"
 
 
@@ -129,14 +129,14 @@ def choose(
 ) -> Candidate | Unfit:
     """The volume's device, or why none of the candidates is.
 
-    A device that says the volume's id wins over one that only has the right name. A name counts
-    only for a disk of Xen (whose kernels call none sd), and only where no EBS volume is an NVMe
-    disk: the machine's other disks, such as those of a SAN, may have any name.
+    A device that reports the volume's id wins over one that only has the right name. A name counts
+    only for a Xen disk (which is never called sd), and only if no EBS volume is an NVMe disk: other
+    disks of the machine, such as those of a SAN, may have any name.
 
     Args:
         volume_id: the volume.
         candidates: what was found.
-        has_nvme_volumes: whether the machine has an EBS volume, any one, as an NVMe disk.
+        has_nvme_volumes: whether any EBS volume is an NVMe disk on this machine.
     """
     for candidate in candidates:
         if volume_of_serial(candidate.serial) == volume_id:
@@ -154,37 +154,39 @@ def choose(
 
 
 def missing(volume_id: str, device_path: str, waited_s: float) -> str:
-    """The sentence for a device that has not come."""
+    """The message for a device that has not appeared."""
     by_name = f", no {device_path}" if device_path else ""
     return (
-        f"volume {volume_id} has no device on this node: in {waited_s:.0f} s no link "
-        f"{link_name(volume_id)} came in /dev/disk/by-id{by_name}, and no NVMe disk with its id as "
-        "serial; it is tried again; if it stays so, see whether EC2 says that it is attached to "
+        f"volume {volume_id} has no device on this node: within {waited_s:.0f} s there was no link "
+        f"{link_name(volume_id)} in /dev/disk/by-id{by_name}, and no NVMe disk with its id as "
+        "serial; this is retried; if it persists, check in EC2 whether the volume is attached to "
         "this instance"
     )
 
 
 def attached_to_another(volume_id: str, path: str, recorded: str, own: str) -> str:
-    """The sentence for a name that was given on another instance than this one."""
+    """The message for a device name that was given on another instance."""
     return (
-        f"volume {volume_id} was attached to instance {recorded}, says its VolumeAttachment, and "
-        f"this node is {own} now: {path}, which does not say itself which volume it is, may be "
-        "another one's; delete that VolumeAttachment, and Kubernetes attaches the volume here"
+        f"according to its VolumeAttachment, volume {volume_id} was attached to instance "
+        f"{recorded}, but this node is {own}: {path}, which does not report its volume id, may be "
+        "another volume; delete that VolumeAttachment, then Kubernetes attaches the volume here"
     )
 
 
 def has_another(volume_id: str, path: str, other: str, at: str) -> str:
-    """The sentence for a device by name that kubelet has mounted as another volume."""
+    """The message for a device found by name that kubelet has mounted as another volume."""
     return (
-        f"volume {volume_id} was looked for and {path}, which does not say itself which volume it "
-        f"is, is mounted at {at} as volume {other}; see what EC2 says is attached there, and "
-        f"delete the VolumeAttachment of the one that is not"
+        f"{path} was found for volume {volume_id}, but is mounted at {at} as volume {other}, and "
+        "does not report its volume id itself; check in EC2 which of them is attached under that "
+        "name, and delete the VolumeAttachment of the other"
     )
 
 
 def _serial(volume_id: str) -> str:
     if _VOLUME_ID.fullmatch(volume_id) is None:
-        raise ValueError(f"{volume_id[:100]!r} is no EBS volume id (vol- and hexadecimal digits)")
+        raise ValueError(
+            f"{volume_id[:100]!r} is not an EBS volume id (vol- and hexadecimal digits)"
+        )
     return volume_id.replace("-", "", 1)
 
 
@@ -197,17 +199,17 @@ def _is_of_xen(candidate: Candidate) -> bool:
 def _what_is_wrong(volume_id: str, wrong: Candidate) -> str:
     if wrong.serial is not None:
         found = f"has the serial {wrong.serial[:40]!r}"
-        helps = "the name is stale or names another disk; it is tried again"
+        helps = "the name is stale or belongs to another disk; this is retried"
     elif wrong.is_nvme:
-        found = "does not say which volume it is (its serial cannot be read)"
-        helps = "the node plugin needs the machine's /sys, or to be privileged"
+        found = "does not report its volume id (its serial cannot be read)"
+        helps = "the node plugin needs the host's /sys, or has to be privileged"
     elif _is_of_xen(wrong):
-        found = "is no NVMe disk, as the volumes of this machine are"
-        helps = "another disk has that name, and the volume's own has not come; it is tried again"
+        found = "is not an NVMe disk, as the volumes of this node are"
+        helps = "another disk has that name, and the volume has not appeared; this is retried"
     elif wrong.is_named_by_attachment:
-        found = "is neither an NVMe disk nor one of Xen's (xvd)"
-        helps = "another disk has that name, and the volume's own has not come; it is tried again"
+        found = "is neither an NVMe disk nor a Xen disk (xvd)"
+        helps = "another disk has that name, and the volume has not appeared; this is retried"
     else:
-        found = "is no NVMe disk, and its name is not the one that EC2 attached the volume under"
-        helps = "something else made that link; it is tried again"
-    return f"volume {volume_id} was looked for and {wrong.path} (by {wrong.via}) {found}: {helps}"
+        found = "is not an NVMe disk, and EC2 did not attach the volume under its name"
+        helps = "something else created that link; this is retried"
+    return f"{wrong.path} (found by {wrong.via}) is not volume {volume_id}: it {found}; {helps}"

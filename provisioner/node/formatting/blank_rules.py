@@ -1,9 +1,10 @@
-"""Where a volume is read to see whether it was never written, and what was found there.
+"""Where a volume is read to see whether it was ever written.
 
-A new EBS volume reads as zeros. blkid knows signatures; data without a known signature (a database
-on the raw device, a disk whose beginning was wiped) is found by reading: the beginning, where ext
-and xfs and others keep copies of their superblocks, the end, and samples all over. What is all zero
-there may still hold data elsewhere: that cannot be ruled out without reading all of the volume.
+A new EBS volume reads as zeros. blkid recognizes signatures. Data without a known signature (a
+database on the raw device, a disk whose beginning was wiped) are found by reading: the beginning,
+the places where ext, xfs and others keep copies of their superblocks, the end, and samples spread
+over the volume. A volume that is zero in all these places may still hold data elsewhere: only
+reading all of it could rule that out.
 
 Source: mke2fs(8) on ``sparse_super`` and cluster sizes; xfsprogs 6.1 ``calc_default_ag_geometry``;
 the on-disk formats of btrfs, MD, GPT and ZFS for copies at the end and at fixed places.
@@ -17,12 +18,12 @@ KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 TIB = 1024 * GIB
-ALIGNMENT_BYTES = 4096  # what reads past the cache need, on any disk
+ALIGNMENT_BYTES = 4096  # of O_DIRECT, on any disk
 HEAD_BYTES = 16 * MIB
 TAIL_BYTES = MIB
 WHOLE_BYTES = 64 * MIB  # a smaller volume is read whole
 EVEN_SAMPLES = 64
-CHANCE_SAMPLES = 64
+RANDOM_SAMPLES = 64
 _SAMPLE_BYTES = 64 * KIB
 _GROUP_BYTES = 128 * KIB  # an xfs group's start is rounded to blocks
 _EXT_BLOCKS_BYTES = tuple(KIB << power for power in range(7))  # 1 KiB to 64 KiB
@@ -46,24 +47,24 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Zeros:
-    """All that was read is zero."""
+    """Everything that was read is zero."""
 
     read_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The first byte that is not zero, of those read, and some bytes from there on."""
+    """The first byte read that is not zero, and some bytes from there on."""
 
     offset_bytes: int
     sample: bytes
 
 
 def stretches(size_bytes: int, volume_id: str) -> tuple[Stretch, ...]:
-    """What is read of a volume: in order, apart from each other, within it, aligned.
+    """What is read of a volume: in order, disjoint and aligned.
 
-    Only an end that is the volume's own may be unaligned. The same volume is read at the same
-    places each time; another one of the same size at some others, too.
+    Only the end of the volume may be unaligned. A volume is read at the same places each time; some
+    of them differ from those of another volume of the same size.
     """
     if size_bytes <= WHOLE_BYTES:
         return _joined([Stretch(0, size_bytes)], size_bytes)
@@ -74,7 +75,7 @@ def stretches(size_bytes: int, volume_id: str) -> tuple[Stretch, ...]:
         *(Stretch(offset, _SAMPLE_BYTES) for offset in _BTRFS_COPIES),
         *(Stretch(offset, _GROUP_BYTES) for offset in _xfs_groups(size_bytes)),
         *(Stretch(offset, _SAMPLE_BYTES) for offset in _even_samples(size_bytes)),
-        *(Stretch(offset, _SAMPLE_BYTES) for offset in _chance_samples(size_bytes, volume_id)),
+        *(Stretch(offset, _SAMPLE_BYTES) for offset in _random_samples(size_bytes, volume_id)),
     ]
     return _joined(wanted, size_bytes)
 
@@ -111,8 +112,8 @@ def _even_samples(size_bytes: int) -> Iterator[int]:
         yield (2 * place + 1) * size_bytes // (2 * EVEN_SAMPLES)
 
 
-def _chance_samples(size_bytes: int, volume_id: str) -> Iterator[int]:
-    for place in range(CHANCE_SAMPLES):
+def _random_samples(size_bytes: int, volume_id: str) -> Iterator[int]:
+    for place in range(RANDOM_SAMPLES):
         digest = hashlib.sha256(f"{volume_id} {place}".encode()).digest()
         yield int.from_bytes(digest[:16], "big") % size_bytes
 

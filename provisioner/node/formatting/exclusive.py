@@ -1,9 +1,8 @@
-"""A block device held by us alone, read and written past the page cache; its zeros, and our mark.
+"""A block device opened exclusively and used past the page cache; the zero scan; our mark.
 
-Opening with O_EXCL fails while the device is mounted, held by LVM, MD or device mapper, or while a
-mkfs is at it: mkfs.ext4 and mkfs.xfs hold it so as long as they write (seen with e2fsprogs 1.47 and
-xfsprogs 6.1). All calls block; they belong in threads. What they write is on the device when they
-return.
+Opening with O_EXCL fails while the device is mounted or held by LVM, MD or device mapper, and while
+an mkfs runs: mkfs.ext4 and mkfs.xfs hold it exclusively as long as they write (seen with e2fsprogs
+1.47 and xfsprogs 6.1). All calls block, so they belong in threads. Writes are durable on return.
 """
 
 import errno
@@ -35,19 +34,19 @@ _BLANK = bytes(MARK_BYTES)
 
 
 class ExclusiveDevice:
-    """A device that nobody else may mount, format or take apart while it is open.
+    """A device that nothing else can mount, format or partition while it is open.
 
-    It may be let go while a thread is still at work on it: it then is closed when that work ends,
-    for the number of a closed file is the next one's. Later work fails.
+    It may be closed while a thread still works on it. The file descriptor is then closed when that
+    work ends, because the number of a closed one is reused; later work fails.
 
     Raises (all methods):
-        OSError: the device failed; ``unreadable`` makes a sentence of it.
+        OSError: the device failed; ``unreadable`` words it.
     """
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self._fd = fd
-        # A page-aligned place to read to, as O_DIRECT wants it.
+        # A page-aligned buffer, as O_DIRECT needs it.
         self._chunk = mmap.mmap(-1, CHUNK_BYTES)
         self._guard = threading.Lock()
         self._at_work = 0
@@ -55,7 +54,7 @@ class ExclusiveDevice:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Claim a device; what the page cache holds of it is dropped, so that blkid reads it too.
+        """Open a device, and drop what the page cache has of it, so that blkid reads the disk.
 
         Raises:
             NodeError: DEVICE_BUSY, DEVICE_NOT_FOUND.
@@ -66,9 +65,9 @@ class ExclusiveDevice:
             if error.errno == errno.EBUSY:
                 raise NodeError(
                     Reason.DEVICE_BUSY,
-                    f"device {path} is in use: it is mounted in another mount namespace (of a "
-                    "container that has a file of it open), or held by LVM, MD or device mapper, "
-                    "or an mkfs is still at work on it; it is tried again",
+                    f"device {path} is in use: it is mounted in another mount namespace (by a "
+                    "container that has a file on it open), or held by LVM, MD or device mapper, "
+                    "or an mkfs is still running on it; this is retried",
                 ) from error
             raise unreadable(path, error) from error
         try:
@@ -79,7 +78,7 @@ class ExclusiveDevice:
         return cls(path, fd)
 
     def close(self) -> None:
-        """Let it go; a second time nothing happens."""
+        """Close it; a second time nothing happens."""
         with self._guard:
             self._is_over = True
             self._close_if_idle()
@@ -93,7 +92,7 @@ class ExclusiveDevice:
     def _working(self) -> Iterator[int]:
         with self._guard:
             if self._is_over:
-                raise OSError(errno.EBADF, "it was let go")
+                raise OSError(errno.EBADF, "it has been closed")
             self._at_work += 1
         try:
             yield self._fd
@@ -102,29 +101,29 @@ class ExclusiveDevice:
                 self._at_work -= 1
                 self._close_if_idle()
 
-    def hold(self) -> int:
-        """Open it once more, for everyone to claim: until that is closed, its name stays its own.
+    def keep_name(self) -> int:
+        """Open it again, not exclusively: until that is closed, no other device gets its name.
 
         Returns:
-            The open file.
+            The file descriptor.
         """
         with self._working() as fd:
             held = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             if os.fstat(held).st_rdev != os.fstat(fd).st_rdev:
                 os.close(held)
-                raise OSError(errno.ENODEV, "the name is another device's by now")
+                raise OSError(errno.ENODEV, "the name belongs to another device now")
             return held
 
     @property
     def number(self) -> str:
-        """The kernel's number of it, "major:minor"."""
+        """The kernel's number of the device, "major:minor"."""
         with self._working() as fd:
             at = os.fstat(fd).st_rdev
         return f"{os.major(at)}:{os.minor(at)}"
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the kernel lets nobody write to it."""
+        """Whether the kernel refuses writes to it."""
         with self._working() as fd:
             return any(fcntl.ioctl(fd, _BLKROGET, bytes(4)))
 
@@ -140,12 +139,12 @@ class ExclusiveDevice:
     def write(self, offset_bytes: int, block: bytes) -> None:
         """Write to the device itself, ``CHUNK_BYTES`` at most, aligned; durable on return."""
         with self._working() as fd:
-            # A second file: the first one cannot write, for closing one that can has udev look at
-            # the device again, which is not wanted after each mere look of ours.
+            # A second descriptor: the first one is read-only, because udev probes a device again
+            # whenever one that was opened for writing is closed.
             writing = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | os.O_DIRECT)
             try:
                 if os.fstat(writing).st_rdev != os.fstat(fd).st_rdev:
-                    raise OSError(errno.ENODEV, "the name is another device's by now")
+                    raise OSError(errno.ENODEV, "the name belongs to another device now")
                 self._chunk[: len(block)] = block
                 with memoryview(self._chunk) as whole, whole[: len(block)] as place:
                     count = os.pwritev(writing, [place], offset_bytes)
@@ -157,7 +156,7 @@ class ExclusiveDevice:
 
 
 def peek(path: Path, offset_bytes: int, length_bytes: int) -> bytes:
-    """Read from a device that may be in use; nobody notices, and nothing is flushed.
+    """Read from a device that may be in use, without flushing or disturbing anything.
 
     Raises:
         OSError: the device failed.
@@ -177,30 +176,30 @@ def unreadable(path: Path, error: OSError) -> NodeError:
     """The failure of a device that cannot be opened, read or written."""
     return NodeError(
         Reason.DEVICE_NOT_FOUND,
-        f"device {path} cannot be used: {error.strerror}; if it stays so, see the kernel's log and "
-        "whether EC2 says that the volume is attached and healthy; it is tried again",
+        f"device {path} cannot be used: {error.strerror}; this is retried; if it persists, check "
+        "the node's kernel log, and in EC2 whether the volume is attached and healthy",
     )
 
 
 def read_content(
     device: ExclusiveDevice, size_bytes: int, volume_id: str, unwanted: threading.Event
 ) -> Zeros | Data:
-    """Whether a volume is all zeros where it is read, or the first byte that is not.
+    """Scan a volume's samples for the first byte that is not zero.
 
     Args:
         device: the volume's.
-        size_bytes: of it.
+        size_bytes: of the device.
         volume_id: the volume.
-        unwanted: set when nobody waits any more: then it ends at the next chunk.
+        unwanted: set once nothing waits for the result: the scan ends at the next chunk.
 
     Raises:
-        OSError: it cannot be read, or is not wanted any more.
+        OSError: it cannot be read, or the result is not needed any more.
     """
     began_s = time.monotonic()
     places = stretches(size_bytes, volume_id)
     found = _read(device, places, unwanted)
     log.info(
-        "read a volume for zeros",
+        "scanned a volume for data",
         volume=volume_id,
         device=str(device.path),
         read_bytes=sum(place.length_bytes for place in places),
@@ -236,7 +235,7 @@ def _first_of(data: bytes, offset_bytes: int) -> Data:
 
 
 def is_marked(read: Read, device: Device) -> bool:
-    """Whether our mark for this very volume is on it.
+    """Whether it has our mark for exactly this volume.
 
     Args:
         read: reads from the device; takes an offset and a length, in bytes.
@@ -246,28 +245,28 @@ def is_marked(read: Read, device: Device) -> bool:
 
 
 def write_mark(opened: ExclusiveDevice, device: Device, now_s: float) -> None:
-    """Write the mark and read it back; a volume that is too small gets none.
+    """Write the mark and read it back; a volume that is too small for one gets none.
 
     Raises:
-        NodeError: FORMAT_FAILED, it is not there when read back.
+        NodeError: FORMAT_FAILED, it cannot be read back.
     """
     offsets = mark_offsets(device.size_bytes)
     for offset in offsets:
         opened.write(offset, mark_block(device.volume_id, int(now_s)))
-    _check(device, is_as_wanted=_places(opened.read, device) == offsets)
+    _verify(device, is_right=_places(opened.read, device) == offsets)
 
 
 def clear_mark(opened: ExclusiveDevice, device: Device) -> None:
-    """Zero the mark, where there is a whole mark of this volume; anything else is kept.
+    """Zero the mark where there is an intact one of this volume; keep anything else.
 
     Raises:
-        NodeError: FORMAT_FAILED, it still is there when read back.
+        NodeError: FORMAT_FAILED, it is still there when read back.
     """
     places = _places(opened.read, device)
     for offset in places:
         opened.write(offset, _BLANK)
     if places:
-        _check(device, is_as_wanted=not is_marked(opened.read, device))
+        _verify(device, is_right=not is_marked(opened.read, device))
 
 
 def _places(read: Read, device: Device) -> tuple[int, ...]:
@@ -278,10 +277,10 @@ def _places(read: Read, device: Device) -> tuple[int, ...]:
     )
 
 
-def _check(device: Device, *, is_as_wanted: bool) -> None:
-    if not is_as_wanted:
+def _verify(device: Device, *, is_right: bool) -> None:
+    if not is_right:
         raise NodeError(
             Reason.FORMAT_FAILED,
-            f"device {device.path} of volume {device.volume_id} does not give back what was "
-            "written to it; nothing is formatted or mounted; see the kernel's log",
+            f"device {device.path} of volume {device.volume_id} does not return what was written "
+            "to it; nothing is formatted or mounted; check the node's kernel log",
         )

@@ -1,6 +1,6 @@
 """How file systems are made, checked and grown: command lines, and what exit codes mean.
 
-Sizes in bytes. Device paths are those of the node. Nothing is read or run here.
+Sizes are in bytes; device paths are those of the node.
 
 Source: mke2fs(8), e2fsck(8), resize2fs(8) of e2fsprogs 1.47; mkfs.xfs(8), xfs_growfs(8) of xfsprogs
 6.1; the on-disk formats in Linux 6.18 fs/ext4/ext4.h and fs/xfs/libxfs/xfs_format.h. Which file
@@ -36,7 +36,7 @@ _EXT_FEATURES = {
 _XFS_FEATURES = "crc=1,finobt=1,rmapbt=0,reflink=1,bigtime=1,inobtcount=1"
 _XFS_OLDER_FEATURES = "crc=1,finobt=1,rmapbt=0,reflink=0,bigtime=0,inobtcount=0"
 
-# So much of a device's beginning has to be read for ``measured``.
+# What has to be read of a device for ``measured``.
 HEAD_BYTES = 4096
 _EXT_SUPERBLOCK = 1024
 _EXT_MAGIC = 0xEF53
@@ -46,11 +46,11 @@ _SIZE = re.compile(r"([0-9]{1,9})([kKmM]?)", re.ASCII)
 _UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
 
 # e2fsck's exit code is a sum of bits.
-_CORRECTED = 0b11  # 2 asks for a reboot, which only concerns a root file system
+_CORRECTED = 0b11  # 2 requests a reboot, which matters for a root file system only
 _UNCORRECTED = 4
-# EBUSY (ext4) and EAGAIN (xfs) while another one grows it; ENOMEM; EINTR. Source: Linux 6.18
+# EBUSY (ext4) and EAGAIN (xfs) during another growth; ENOMEM; EINTR. Source: Linux 6.18
 # fs/ext4/resize.c ``ext4_resize_begin``, fs/xfs/xfs_fsops.c ``xfs_growfs_data``.
-_PASSING = (
+_TRANSIENT = (
     "Device or resource busy",
     "Resource temporarily unavailable",
     "Cannot allocate memory",
@@ -71,25 +71,25 @@ class Checked(Enum):
 
     SOUND = "sound"
     REPAIRED = "repaired"
-    DAMAGED = "damaged"  # and not repaired
+    DAMAGED = "damaged"  # not repaired
     NOT_CHECKED = "not checked"  # the check itself failed
 
 
 def chosen(asked: str) -> str:
-    """The file system that is asked for; "" is the default.
+    """The requested file system; "" is the default.
 
     Raises:
-        ValueError: one sentence, there is none of that name here.
+        ValueError: one sentence, it is not supported.
     """
     name = asked.lower() or DEFAULT_FILE_SYSTEM
     if name == WINDOWS_FILE_SYSTEM:
         raise ValueError(
-            "file system ntfs is for Windows nodes, and this is a Linux node; set fsType to "
+            "file system ntfs needs a Windows node, and this node runs Linux; set fsType to one of "
             f"{', '.join(FILE_SYSTEMS)}, or keep the pod on Windows nodes with aws-ebs-csi-driver"
         )
     if name not in FILE_SYSTEMS:
         raise ValueError(
-            f"file system {asked[:40]!r} is not supported; there are {', '.join(FILE_SYSTEMS)}"
+            f"file system {asked[:40]!r} is not supported; use one of {', '.join(FILE_SYSTEMS)}"
         )
     return name
 
@@ -103,17 +103,17 @@ def mkfs_command(
 ) -> tuple[str, ...]:
     """The command line that makes a file system.
 
-    Nothing is discarded: that takes long on large volumes and would wipe the mark that formatting
-    has begun (``node/formatting/exclusive.py``).
+    Blocks are not discarded: that takes long on large volumes and would wipe our mark
+    (``node/formatting/exclusive.py``).
 
     Args:
         file_system: one of ``FILE_SYSTEMS``.
-        attributes: the persistent volume's ``volumeAttributes``; those for mkfs are used.
+        attributes: the PersistentVolume's ``volumeAttributes``.
         device_path: the device.
-        is_legacy_xfs: whether an xfs is to be mounted by Linux before 5.10, too.
+        is_legacy_xfs: whether Linux before 5.10 has to mount the xfs.
 
     Raises:
-        ValueError: one sentence, an attribute has no such value or is not for this file system.
+        ValueError: one sentence, an attribute is invalid or does not apply to this file system.
     """
     formatting = formatting_of(attributes)
     fault = formatting_fault(formatting, file_system)
@@ -127,7 +127,7 @@ def mkfs_command(
 
 
 def check_block_size(file_system: str, attributes: Mapping[str, str], *, page_bytes: int) -> None:
-    """See that the kernel will mount what mkfs makes: it is not made anew once it is there.
+    """Refuse what the node's kernel could not mount: once made, it would stay.
 
     The kernel's ext4 has no blocks above its page size; xfs has since Linux 6.12.
 
@@ -145,8 +145,8 @@ def check_block_size(file_system: str, attributes: Mapping[str, str], *, page_by
         return
     if int(read[1]) * _UNITS[read[2].lower()] > page_bytes:
         raise ValueError(
-            f"volume attribute blocksize: {asked!r} is above the {page_bytes} bytes of this "
-            f"node's memory pages, and its kernel would mount no such {file_system}; take "
+            f"volume attribute blocksize: {asked!r} is larger than this node's memory pages "
+            f"({page_bytes} bytes), and its kernel could not mount such an {file_system}; use "
             f"{page_bytes} at most, or nodes with larger pages"
         )
 
@@ -171,7 +171,7 @@ def formatting_of(attributes: Mapping[str, str]) -> Formatting:
 def check_command(file_system: str, device_path: Path) -> tuple[str, ...] | None:
     """The command line that checks a file system before it is mounted; None where there is none.
 
-    Only what is surely right is repaired (-p, which fsck calls -a). The kernel itself recovers xfs.
+    Only safe repairs are made (-p, which fsck calls -a). The kernel recovers xfs when it mounts it.
     """
     return ("e2fsck", "-p", str(device_path)) if file_system in _EXT else None
 
@@ -188,7 +188,7 @@ def check_verdict(exit_code: int) -> Checked:
 
 
 def unchecked_reason(said: str) -> Reason:
-    """The reason behind a check that could not be made, by what e2fsck said."""
+    """Why a check failed, from e2fsck's output."""
     is_used = "is mounted" in said or "is in use" in said
     return Reason.DEVICE_BUSY if is_used else Reason.FILE_SYSTEM_DAMAGED
 
@@ -201,17 +201,17 @@ def grow_command(file_system: str, device_path: Path, mount_path: Path) -> tuple
 
 
 def may_grow_later(exit_code: int, said: str) -> bool:
-    """Whether a growth that failed may succeed as it is: it was killed, or met others at work.
+    """Whether a failed growth may succeed when it is retried.
 
     Args:
         exit_code: of ``grow_command``; negative for the signal that ended it.
         said: what it said, with the kernel's errors in English.
     """
-    return exit_code < 0 or any(each in said for each in _PASSING)
+    return exit_code < 0 or any(each in said for each in _TRANSIENT)
 
 
 def measured(head: bytes) -> Measured | None:
-    """The size that a file system's superblock tells; None if it is neither ext nor xfs.
+    """The size in a file system's superblock; None if it is neither ext nor xfs.
 
     Args:
         head: the device's first ``HEAD_BYTES``.
@@ -220,7 +220,7 @@ def measured(head: bytes) -> Measured | None:
 
 
 def can_grow(has: Measured, device_bytes: int) -> bool:
-    """Whether the device has room for a block more; a rest that is no whole block stays unused."""
+    """Whether the device has room for at least one more block."""
     return device_bytes - has.size_bytes >= has.block_bytes
 
 
@@ -247,7 +247,7 @@ def _measured_ext(head: bytes) -> Measured | None:
 
 
 def _ext_options(formatting: Formatting, features: str) -> list[str]:
-    # -F: a whole disk has no partition table. -m0: no blocks kept for root, as the stock driver.
+    # -F: a whole disk, without a partition table. -m0: none reserved for root, as the stock driver.
     options = ["-F", "-m0", "-E", "nodiscard"]
     for option, value in (
         ("-b", formatting.block_size),
@@ -257,7 +257,7 @@ def _ext_options(formatting: Formatting, features: str) -> list[str]:
         ("-C", formatting.ext4_cluster_size),
     ):
         options += [option, value] if value else []
-    # mke2fs takes the last -O only, so both have to be in one.
+    # mke2fs uses the last -O only, so all features have to be in one.
     more = {"bigalloc": formatting.ext4_big_alloc, "encrypt": formatting.ext4_encryption_support}
     wanted = [name for name, is_wanted in more.items() if is_wanted]
     return [*options, "-O", ",".join([features, *wanted])]

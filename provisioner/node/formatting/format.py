@@ -1,9 +1,9 @@
-"""Sees to it that a volume's device has the file system asked for, and destroys nobody's data.
+"""Gives a volume's device the requested file system, and never destroys data.
 
-What is done is decided in ``node/formatting/rules.py``; here it is looked up and carried out. While
-it is looked at the device is opened: nobody else mounts or formats it. From the mark on, until the
-mark is cleared, it is one stretch that is not cut short by a waiter that leaves; if the process is
-killed within it, the mark says so to the next one.
+``node/formatting/rules.py`` decides; here the facts are read and the decision is carried out. The
+device is open exclusively meanwhile, so nothing else mounts or formats it. From writing the mark to
+clearing it the operation is shielded from cancellation. If the process is killed in between, the
+next one finds the mark.
 """
 
 import itertools
@@ -64,18 +64,18 @@ from provisioner.node.runtime.programs import Programs
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
-# The number of a file is another one's before its closing ends.
+# A file descriptor is reused before close() returns, so it cannot name the resource.
 _CLOSINGS = itertools.count()
 
 
 class Consents:
-    """Finds a volume's persistent volume by its attachment to this node."""
+    """Finds a volume's PersistentVolume by its attachment to this node."""
 
     def __init__(self, kube: NodeKube) -> None:
         self._kube = kube
 
     async def of(self, volume_id: str) -> Consent:
-        """What the persistent volume says now.
+        """What the PersistentVolume says now.
 
         Raises:
             KubeError: it cannot be read.
@@ -83,7 +83,7 @@ class Consents:
         attachment = await self._kube.attachment(volume_id)
         name = attachment.persistent_volume if attachment is not None else ""
         volume = await self._kube.persistent_volume(name) if name else None
-        # The attachment's word is checked: the right volume, or nothing is allowed.
+        # The attachment may name another volume's PersistentVolume: that one allows nothing.
         if volume is None or volume.volume_id(self._kube.driver) != volume_id:
             return Consent("")
         return Consent(name, volume.annotations.get(FORMAT_CONSENT))
@@ -91,12 +91,12 @@ class Consents:
 
 @dataclass(frozen=True, slots=True)
 class FileSystemRequest:
-    """What is asked for.
+    """The requested file system.
 
     Attributes:
         name: "ext4", "ext3" or "xfs".
-        options: ``volumeAttributes`` of the volume; those for mkfs are used.
-        read_only: nothing is to be written, so nothing is formatted.
+        options: ``volumeAttributes`` of the volume, with those for mkfs.
+        read_only: nothing may be written, so nothing is formatted.
     """
 
     name: str
@@ -108,7 +108,7 @@ class FileSystemRequest:
 class Found:
     """What is on the device now.
 
-    ``is_new``: it was made just now; ``is_live``: it is mounted in another mount namespace.
+    ``is_new``: it was just made; ``is_live``: it is mounted in another mount namespace.
     """
 
     file_system: str
@@ -121,10 +121,10 @@ class Formatter:
 
     Args:
         programs: runs blkid and mkfs.
-        devices: looks once more before anything is written.
-        consents: asked only about a volume that would be refused.
+        devices: checks the device again before anything is written.
+        consents: read only for a volume that would be refused.
         blocking: works on devices.
-        is_legacy_xfs: whether an xfs is to be mounted by Linux before 5.10, too.
+        is_legacy_xfs: whether Linux before 5.10 has to mount the xfs.
     """
 
     def __init__(
@@ -143,12 +143,12 @@ class Formatter:
         self._blocking = blocking
 
     async def ensure(self, device: Device, wanted: FileSystemRequest, origin: str) -> Found:
-        """The file system on a device that is mounted nowhere on this node; made if it is blank.
+        """Make sure that a device, mounted nowhere on this node, has a file system.
 
         Args:
             device: the volume's device.
-            wanted: what is asked for.
-            origin: "blank", "snap-…" or "vol-…" as the controller says; "" if it does not.
+            wanted: the requested file system.
+            origin: "blank", "snap-…" or "vol-…" as the controller recorded it; "" if unknown.
 
         Raises:
             NodeError: NOT_BLANK, FILE_SYSTEM_MISMATCH, DEVICE_READ_ONLY, DEVICE_BUSY,
@@ -183,13 +183,13 @@ class Formatter:
             opened.close()
 
     async def forget_mark(self, device: Device) -> None:
-        """Clear a mark of ours before a volume is used as a raw device, with data of any kind.
+        """Clear our mark before a volume is used as a raw device.
 
-        A device without one is not opened: pods may be at work on it.
+        A device without a mark is not opened exclusively: pods may be using it.
 
         Raises:
-            NodeError: DEVICE_NOT_FOUND, WRONG_DEVICE; DEVICE_BUSY, it has a mark and is in use, as
-                by an mkfs that goes on; TIMED_OUT, the disk hangs.
+            NodeError: DEVICE_NOT_FOUND, WRONG_DEVICE; DEVICE_BUSY, it has a mark and is in use, for
+                example by an mkfs that still runs; TIMED_OUT, the disk hangs.
         """
         read = partial(peek, device.path)
         if not await self._on(device, lambda: is_marked(read, device)):
@@ -202,11 +202,11 @@ class Formatter:
             opened.close()
 
     async def _open(self, device: Device) -> ExclusiveDevice:
-        """Have a device for us alone, until it is closed.
+        """Open a device exclusively.
 
         Raises:
-            NodeError: DEVICE_BUSY, DEVICE_NOT_FOUND, WRONG_DEVICE; TIMED_OUT, the disk hangs, or
-                hung in somebody's hands before; PROGRAM_MISSING, no thread can be started.
+            NodeError: DEVICE_BUSY, DEVICE_NOT_FOUND, WRONG_DEVICE; TIMED_OUT, the disk hangs, or an
+                earlier call on it does; PROGRAM_MISSING, no thread can be started.
         """
         opened = await self._blocking.call(
             device.resource,
@@ -218,17 +218,17 @@ class Formatter:
             opened.close()
             raise NodeError(
                 Reason.WRONG_DEVICE,
-                f"{device.path} of volume {device.volume_id} is another device by now; it is tried "
-                "again",
+                f"{device.path} of volume {device.volume_id} is a different device now; this is "
+                "retried",
             )
         return opened
 
     async def _is_live(self, device: Device, wanted: FileSystemRequest) -> bool:
-        """Whether what is asked for is mounted in another mount namespace, and may be here too.
+        """Whether the requested file system is mounted in another mount namespace.
 
-        There somebody has a file of it open, such as an agent with kubelet's folder in its own
-        container. Nothing is written before the mount then, and at the mount the kernel gives the
-        file system that it has already, or refuses.
+        There a process has one of its files open, such as an agent whose container has the
+        kubelet's directory. Then it may be mounted here as well: nothing is written before, and the
+        kernel mounts the file system that it already has, or refuses.
         """
         if not self._devices.is_live(device):
             return False
@@ -236,7 +236,7 @@ class Formatter:
         if not serves(signature, wanted.name):
             return False
         log.warning(
-            "mounting what is in use in another mount namespace",
+            "mounting a file system that is also mounted in another mount namespace",
             volume=device.volume_id,
             device=str(device.path),
             file_system=signature.type,
@@ -250,7 +250,7 @@ class Formatter:
         *,
         if_left: Callable[[], None] = lambda: None,
     ) -> T:
-        """Work on a device, for as long as somebody waits: nothing is cut short by a slow disk."""
+        """Work on a device, without a timeout: a slow disk must not interrupt this."""
         what = f"work on {device.path} of volume {device.volume_id}"
         try:
             return await self._blocking.call(
@@ -271,7 +271,7 @@ class Formatter:
                 f"closing {next(_CLOSINGS)}", close, what="closing a device", is_bounded=False
             )
         except NotStartedError:
-            close()  # the device is used by what has just ended: this hardly ever blocks
+            close()  # a program has just used the device, so this hardly ever blocks
 
     async def _view(
         self, opened: ExclusiveDevice, device: Device, wanted: FileSystemRequest, origin: str
@@ -298,13 +298,15 @@ class Formatter:
         )
 
     async def _signature(self, device: Device) -> Signature:
-        result = await self._programs.run(*BLKID, device.path, why=f"to see what {device.path} has")
+        result = await self._programs.run(
+            *BLKID, device.path, why=f"to read the signatures of {device.path}"
+        )
         try:
             return read_signature(result.exit_code, result.stdout)
         except ValueError as error:
             raise NodeError(
                 Reason.FORMAT_FAILED,
-                f"what is on volume {device.volume_id} ({device.path}) is not known, so it is "
+                f"cannot tell what is on volume {device.volume_id} ({device.path}), so it is "
                 f"neither formatted nor mounted: {error} ({result.ending}: {result.summary})",
             ) from error
 
@@ -326,21 +328,21 @@ class Formatter:
             raise NodeError(
                 Reason.INVALID_REQUEST, f"volume {device.volume_id} is not formatted: {error}"
             ) from error
-        # Nothing was written up to here.
+        # Nothing has been written up to here.
         await self._devices.verify(device)
         began_s = time.monotonic()
         with shielded(f"formatting {device.path} with {wanted.name}"):
             if step.writes_mark:
                 await self._on(device, lambda: write_mark(opened, device, time.time()))
             if step.because is Because.CONSENT:
-                # An older mark would let data be formatted over that are still there, should the
-                # erasing end early and the consent be taken back.
+                # If the erasing is interrupted and the consent is withdrawn, an older mark would
+                # still allow formatting over the data that are left.
                 await self._on(device, lambda: clear_mark(opened, device))
                 await self._on(device, lambda: _erase_signatures(opened, device.size_bytes))
-            # A disk that goes while somebody has it open leaves its name to no other one.
-            held = await self._on(device, opened.hold)
+            # While a disk is open, the kernel gives its name to no other disk, even if it is gone.
+            held = await self._on(device, opened.keep_name)
             try:
-                opened.close()  # mkfs claims it itself
+                opened.close()  # mkfs opens it exclusively itself
                 await self._mkfs(command, device)
             finally:
                 await self._close(held)
@@ -366,7 +368,7 @@ class Formatter:
             )
 
     async def _finish(self, device: Device, wanted: FileSystemRequest) -> None:
-        """See that the file system is there; only then the mark goes."""
+        """Check that the file system is there, and only then clear the mark."""
         opened = await self._open(device)
         try:
             view = await self._view(opened, device, wanted, "")
@@ -374,7 +376,7 @@ class Formatter:
                 raise NodeError(
                     Reason.FORMAT_FAILED,
                     f"volume {device.volume_id} ({device.path}) was formatted with {wanted.name}, "
-                    f"and then blkid finds {view.signature} on it; it is not mounted",
+                    f"but now blkid finds {view.signature} on it; it is not mounted",
                 )
             await self._on(device, lambda: clear_mark(opened, device))
         finally:
@@ -382,9 +384,9 @@ class Formatter:
 
 
 def _erase_signatures(opened: ExclusiveDevice, size_bytes: int) -> None:
-    """Zero the beginning and the end: what another program left there is not to be found again.
+    """Zero the beginning and the end, so that no old signature is left.
 
-    mkfs writes over some signatures only, and a volume with two of them is not mounted.
+    mkfs overwrites only some signatures, and a volume with two of them is not mounted.
     """
     chunk = bytes(CHUNK_BYTES)
     tail = max(0, size_bytes - TAIL_BYTES) // ALIGNMENT_BYTES * ALIGNMENT_BYTES

@@ -1,45 +1,47 @@
 """Decide whether a volume is mounted as it is, formatted, or left alone.
 
-The one rule above all: what may hold data is never formatted. A volume is formatted only if
+The first rule: a volume that may hold data is never formatted. A volume is formatted only if
 
-- it was made blank (or nobody knows what it was made from), blkid recognizes nothing on it, and all
+- it was created blank (or its origin is unknown), blkid recognizes nothing on it, and everything
   that was read of it is zero; or
-- a format of ours was begun on it and did not end (the mark, below): it was blank then, and nothing
-  was mounted since; or
-- its persistent volume says so, for just what is on it now: the value of the annotation names the
-  volume and a fingerprint of what was found, so that it is no consent for another volume, nor
-  for another thing on this one in two years.
+- an mkfs of ours was started on it and did not finish (the mark, see below): the volume was blank
+  then, and was never mounted since; or
+- its PersistentVolume consents to erasing exactly what is on it now: the value of the annotation
+  names the volume and a fingerprint of what was found. So it consents neither for another volume
+  nor for other content of this one in two years.
 
-What was found is what blkid knows, and of data the first that is not zero: 64 bytes and their
-place. So a consent for what reads as zeros counts each time that it does, also where data lie that
-nobody reads, and one for data counts for all that begins so. Only people take the annotation off.
+The fingerprint covers what blkid recognizes, and the first 64 bytes that are not zero with their
+offset. So a consent for zeros counts whenever the samples read as zeros, even if there are data in
+between, and a consent for data counts for everything that begins the same. Only people remove the
+annotation.
 
-A format by consent leaves no mark: should it end early, what is there then needs a consent of its
-own. Nothing here writes for a request for reading only; the kernel does, at a mount: it brings a
-log up to date. What is asked for later than needed (reads for zeros, the annotation) is its own
-step: the caller does it and asks again.
+Formatting with consent leaves no mark: if it is interrupted, what is there then needs a consent of
+its own. Read-only requests never write anything here; the kernel does when it mounts, because it
+replays the journal. Expensive inputs (the zero scan, the annotation) are fetched only when a
+decision needs them: each is a step of its own, which the caller carries out before it asks again.
 
-The mark "a format of ours was begun here" is on the volume itself. It is written before mkfs and
-cleared after it, always before the first mount. So a mark that is there says: nothing but a mkfs
-has written to this volume since it was found blank. It survives a crash of the process, of the
-node, and a move of the volume; a copy of the volume under another id is not meant by it. It is
-written to two places, and one of them is enough. One follows the size: 5/8 of the volume is behind
-the xfs log and the ext4 journal, 37 MiB more are behind a flex group's tables. The other is where
-the smallest volume has its mark: it is found there also after a growth. By their defaults neither
-mkfs.ext4 nor mkfs.xfs writes to them (killed at each of their writes on 512 MiB, and at their end
-up to 1 TiB, 2026-11-22); where mkfs does, the mark is gone and the volume needs a human, which is
-safe. After a growth the one that followed the old size stays as 4 KiB of free space: no size comes
-back, so nobody looks there again.
+The mark "our mkfs was started here" is on the volume itself. It is written before mkfs and cleared
+after it, always before the first mount. So a mark proves that nothing but an mkfs has written to
+this volume since it was found blank. It survives a crash of the process or of the node, and a move
+of the volume. It does not count on a copy of the volume, which has another id.
 
-Only we clear it. Where a format of ours died and another driver then took the volume, made it a
-file system or a raw device and lost its signature again before we ever saw it, the mark would still
-count; each stage of ours clears it, also of a raw device.
+It is written to two places, and one of them is enough. One follows the size: 5/8 of the volume is
+behind the xfs log and the ext4 journal, and 37 MiB more are behind a flex group's tables. The other
+is where the smallest volume has its mark, so it is found after a growth, too. With default options
+neither mkfs.ext4 nor mkfs.xfs writes to them (killed at each of their writes on 512 MiB, and at
+their end up to 1 TiB, 2026-11-22). If an mkfs does, the mark is gone and the volume needs a human,
+which is safe. After a growth, the mark for the old size stays as 4 KiB of free space: volumes never
+shrink, so it is never read again.
+
+Only we clear it. If our mkfs died, and another driver then put a file system or raw data on the
+volume and its signature was lost again before we saw the volume, the mark would still count. Every
+stage of ours clears it, also of a raw device.
 
 Source: blkid(8) of util-linux 2.38: exit codes 0, 2 (nothing found) and 8 (several signatures);
 ext4's superblock (``s_mtime`` 0x2C, ``s_mnt_count`` 0x34, ``s_state`` 0x3A, at byte 1024); xfs's
 ``sb_inprogress`` at byte 126, which mkfs.xfs clears last and with which no kernel mounts it.
 Killed at each of its writes (2026-11-22, e2fsprogs 1.47, xfsprogs 6.1), mkfs.ext4 leaves nothing
-that blkid knows until it is done; mkfs.xfs leaves an xfs in progress from its fourth write on.
+that blkid recognizes until it is done; mkfs.xfs leaves an xfs in progress from its fourth write on.
 """
 
 import hashlib
@@ -54,9 +56,9 @@ from provisioner.model.names import FORMAT_CONSENT
 from provisioner.node.formatting.blank_rules import MIB, Data, Zeros
 
 # -p: read the device itself, not blkid's cache. Filesystems, RAID members, encrypted volumes, swap
-# and others; partition tables are looked for as well.
+# and others; partition tables are detected as well.
 BLKID = ("blkid", "-p", "-u", "filesystem,raid,crypto,other", "-o", "export")
-HEAD_BYTES = 4096  # so much of a device's beginning tells how far a mkfs came
+HEAD_BYTES = 4096  # enough of the device to see how far an mkfs got
 EXT = frozenset({"ext2", "ext3", "ext4"})
 _FOUND, _NOTHING, _SEVERAL = 0, 2, 8
 _EXT_AT = 1024
@@ -79,14 +81,14 @@ _SHOWN_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What blkid recognizes; "" is nothing of that kind.
+    """What blkid recognizes; "" for nothing of that kind.
 
     Attributes:
         type: a file system, or "LVM2_member", "crypto_LUKS", "swap" and so on.
         usage: "filesystem", "raid", "crypto" or "other".
         partition_table: "dos", "gpt" and so on.
         uuid: of the file system or its like.
-        is_ambivalent: several signatures are there.
+        is_ambivalent: blkid found several signatures.
     """
 
     type: str = ""
@@ -106,11 +108,11 @@ class Signature:
         kinds = [self.type or self.usage] if self.type or self.usage else []
         if self.partition_table:
             kinds.append(f"a partition table ({self.partition_table})")
-        return " and ".join(kinds) or "nothing that it knows"
+        return " and ".join(kinds) or "nothing that it recognizes"
 
 
 def read_signature(exit_code: int, output: str) -> Signature:
-    """Read what ``blkid -o export`` has written.
+    """Read the output of ``blkid -o export``.
 
     Raises:
         ValueError: one sentence, it failed.
@@ -118,7 +120,7 @@ def read_signature(exit_code: int, output: str) -> Signature:
     if exit_code == _SEVERAL:
         return Signature(is_ambivalent=True)
     if exit_code not in (_FOUND, _NOTHING):
-        raise ValueError("blkid could not look")
+        raise ValueError("blkid failed")
     said = dict(line.partition("=")[::2] for line in output.splitlines())
     return Signature(
         type=said.get("TYPE", ""),
@@ -129,9 +131,9 @@ def read_signature(exit_code: int, output: str) -> Signature:
 
 
 def is_unfinished(file_system: str, head: bytes) -> bool:
-    """Whether a mkfs did not come to its end, and nobody can have mounted what it made.
+    """Whether an mkfs was interrupted, so that what it made cannot have been mounted.
 
-    An ext file system that is not valid and was never mounted; an xfs in progress.
+    That is an ext file system that is not valid and was never mounted, or an xfs in progress.
 
     Args:
         file_system: what blkid recognizes.
@@ -147,9 +149,9 @@ def is_unfinished(file_system: str, head: bytes) -> bool:
 
 
 def mark_offsets(size_bytes: int) -> tuple[int, ...]:
-    """Where a volume of this size has the mark; nowhere if it is too small to have one.
+    """Where a volume of this size has the mark; nowhere if it is too small for one.
 
-    The first place is that of all volumes, whatever their size.
+    The first offset is the same for all volumes.
     """
     if size_bytes < _LEAST_BYTES:
         return ()
@@ -161,14 +163,14 @@ def _of_size(size_bytes: int) -> int:
 
 
 def mark_block(volume_id: str, begun_at_s: int) -> bytes:
-    """The block that is written: magic, version, volume, time (Unix), checksum at the end."""
+    """The mark itself: magic, version, volume, Unix time, and a checksum at the end."""
     head = _HEAD.pack(_MAGIC, _VERSION, volume_id.encode("ascii"), begun_at_s)
     body = head.ljust(MARK_BYTES - _CHECKSUM.size, b"\0")
     return body + _CHECKSUM.pack(zlib.crc32(body))
 
 
 def is_mark_of(block: bytes, volume_id: str) -> bool:
-    """Whether a block is a whole mark of this very volume."""
+    """Whether a block is an intact mark of exactly this volume."""
     if len(block) != MARK_BYTES:
         return False
     _, _, _, begun_at_s = _HEAD.unpack_from(block)
@@ -177,7 +179,7 @@ def is_mark_of(block: bytes, volume_id: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What the persistent volume says about formatting.
+    """What the PersistentVolume says about formatting.
 
     Attributes:
         persistent_volume: its name; "" if it could not be found.
@@ -197,15 +199,15 @@ class View:
     Attributes:
         device: its path, for messages.
         volume_id: the volume.
-        wanted: the file system asked for.
-        read_only: only reading is asked for.
-        device_read_only: the kernel lets nobody write to it.
-        origin: "blank", "snap-…", "vol-…", or "" if nobody said.
+        wanted: the requested file system.
+        read_only: the volume is requested read-only.
+        device_read_only: the kernel refuses writes to it.
+        origin: "blank", "snap-…", "vol-…", or "" if unknown.
         signature: what blkid recognizes.
-        is_unfinished: a mkfs made what blkid recognizes and did not end; it never was mounted.
-        is_marked: our mark, for this very volume, is on it.
-        content: what reading it gave; None: not read yet.
-        consent: what the persistent volume says; None: not asked yet.
+        is_unfinished: what blkid recognizes comes from an mkfs that was interrupted.
+        is_marked: it has our mark for this volume id.
+        content: the result of the zero scan; None: not read yet.
+        consent: what the PersistentVolume says; None: not read yet.
     """
 
     device: str
@@ -225,13 +227,13 @@ class Because(Enum):
     """Why a volume is formatted."""
 
     BLANK = "it is blank"
-    BEGUN = "a format of ours was begun on it and did not end"
-    CONSENT = "its persistent volume says that what is on it may be erased"
+    INTERRUPTED = "an earlier mkfs of ours on it was interrupted"
+    CONSENT = "its PersistentVolume allows what is on it to be erased"
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Mount it as this file system; before that clear our mark, if there is one."""
+    """Mount it as this file system, after clearing our mark if ``clears_mark``."""
 
     file_system: str
     clears_mark: bool
@@ -239,7 +241,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Make the file system asked for; ``writes_mark``: begin with our mark."""
+    """Make the requested file system; with ``writes_mark``, write our mark first."""
 
     because: Because
     writes_mark: bool
@@ -247,12 +249,12 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read it for zeros, then ask again."""
+    """Scan it for zeros, then decide again."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskConsent:
-    """Read the persistent volume's annotation, then ask again."""
+    """Read the PersistentVolume's annotation, then decide again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +280,7 @@ def next_step(view: View) -> Step:
         return _read_only_device(view, "it cannot be formatted")
     is_empty = view.signature.is_nothing or (_mounts(view) and view.is_unfinished)
     if is_empty and view.is_marked and view.origin == BLANK:
-        return Format(Because.BEGUN, writes_mark=True)
+        return Format(Because.INTERRUPTED, writes_mark=True)
     if view.content is None and not _is_other_file_system(view):
         return Read()
     untouched = view.signature.is_nothing and isinstance(view.content, Zeros)
@@ -292,7 +294,7 @@ def next_step(view: View) -> Step:
 
 
 def consent_value(view: View) -> str:
-    """The annotation's value that lets just what is on the volume now be erased."""
+    """The annotation's value that allows erasing exactly what is on the volume now."""
     found = f"{view.signature} {view.signature.uuid} "
     if isinstance(view.content, Data):
         found += f"{view.content.offset_bytes} {view.content.sample.hex()}"
@@ -301,9 +303,9 @@ def consent_value(view: View) -> str:
 
 
 def serves(signature: Signature, wanted: str) -> bool:
-    """Whether what is there serves as what is asked for.
+    """Whether what is there can be mounted as the requested file system.
 
-    The kernel's ext4 mounts ext3 and ext2 too; nothing else is two things at once.
+    The kernel's ext4 mounts ext3 and ext2 as well.
     """
     if signature.is_ambivalent:
         return False
@@ -319,7 +321,7 @@ def _is_other_file_system(view: View) -> bool:
 
 
 def _refusal(view: View, consent: Consent) -> Refuse:
-    """Why it is not formatted, what was found, and what would help."""
+    """Why it is not formatted, what was found, and what helps."""
     reason = Reason.FILE_SYSTEM_MISMATCH if _is_other_file_system(view) else Reason.NOT_BLANK
     return Refuse(
         reason,
@@ -330,55 +332,60 @@ def _refusal(view: View, consent: Consent) -> Refuse:
 
 def _what_is_there(view: View) -> str:
     if _is_other_file_system(view):
-        return f"it has the file system {view.signature.type}, asked for is {view.wanted}"
+        return f"it already has {view.signature.type}"
     found = []
     if view.is_unfinished:
-        found.append(f"a mkfs of {view.signature.type} on it did not come to its end")
+        found.append(f"an mkfs.{view.signature.type} on it was interrupted")
     elif not view.signature.is_nothing:
         found.append(f"blkid finds {view.signature} on it")
     if isinstance(view.content, Data):
-        found.append(f"it is not blank: at byte {view.content.offset_bytes} {_shown(view.content)}")
+        found.append(f"it is not blank: it has {_shown(view.content)}")
     if view.signature.is_nothing:
         found.append("blkid finds no file system on it")
     if view.origin not in (BLANK, UNKNOWN):
-        found.append(f"it was made from {view.origin}, whose data may be where nobody looked")
+        found.append(f"it was created from {view.origin}, whose data may be where it was not read")
     return ", ".join(found)
 
 
 def _shown(data: Data) -> str:
     sample = data.sample[:_SHOWN_BYTES]
     text = "".join(chr(byte) if 0x20 < byte < 0x7F else "." for byte in sample)  # noqa: PLR2004
-    return f"are {sample.hex(' ')} ({text})"
+    return f"{sample.hex(' ')} ({text}) at byte {data.offset_bytes}"
 
 
 def _what_helps(view: View, consent: Consent) -> str:
     if consent.trouble:
-        return f"whether its persistent volume lets it be formatted is not known: {consent.trouble}"
+        return (
+            "the PersistentVolume, which may allow formatting it, could not be read: "
+            f"{consent.trouble}"
+        )
     other = ""
     if consent.value is not None:
         other = (
-            f"the annotation {FORMAT_CONSENT} of its persistent volume is {consent.value[:100]!r}, "
-            "which is no consent to erase what is there now; "
+            f"the annotation {FORMAT_CONSENT} of its PersistentVolume is {consent.value[:100]!r}, "
+            "which does not match what is on it now; "
         )
-    name = consent.persistent_volume or "<its persistent volume>"
+    name = consent.persistent_volume or "<its PersistentVolume>"
     can_be_mounted = _is_other_file_system(view) and view.signature.type in FILE_SYSTEMS
     instead = (
-        f"set fsType {view.signature.type} to mount it, or"
+        f"set fsType to {view.signature.type} to mount it, or,"
         if can_be_mounted
-        else "look at it first;"
+        else "check what it is;"
     )
     return (
-        f"{other}{instead} if ALL DATA on it may be lost for good: kubectl annotate "
+        f"{other}{instead} if ALL DATA on it may be lost, run: kubectl annotate "
         f"persistentvolume {name} --overwrite {FORMAT_CONSENT}={consent_value(view)}"
     )
 
 
 def _nothing_to_read(view: View) -> Refuse:
+    found = f"blkid finds {view.signature} on it"
+    if view.is_unfinished:
+        found = "its mkfs was interrupted"
     return Refuse(
         Reason.FILE_SYSTEM_MISMATCH,
         f"volume {view.volume_id} ({view.device}) cannot be mounted read-only as {view.wanted}: "
-        f"{'its mkfs did not end' if view.is_unfinished else f'blkid finds {view.signature} on it'}"
-        ", and a volume asked for read-only is never formatted; mount it writable once, or set its "
+        f"{found}, and read-only volumes are never formatted; mount it writable once, or set "
         "fsType to what is there",
     )
 
@@ -387,5 +394,5 @@ def _read_only_device(view: View, helps: str) -> Refuse:
     return Refuse(
         Reason.DEVICE_READ_ONLY,
         f"volume {view.volume_id} ({view.device}) is a read-only device on this node: {helps}; if "
-        f"somebody has made it so, `blockdev --setrw {view.device}` on the node helps",
+        f"it was set so on purpose, run `blockdev --setrw {view.device}` on the node",
     )

@@ -64,21 +64,21 @@ class NodeView(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
 
     @property
     def ready(self) -> NodeCondition:
-        """Its condition Ready, an empty one while it has none."""
+        """Its condition Ready; an empty one if it has none."""
         conditions = (self.status.conditions if self.status else None) or ()
         return next((each for each in conditions if each.type == "Ready"), NodeCondition())
 
     def in_use(self, driver: str = EBS_DRIVER) -> frozenset[str]:
-        """The ids of this driver's volumes that the kubelet has staged, or is about to."""
+        """The ids of this driver's volumes that the kubelet has staged, or is about to stage."""
         names = (self.status.volumes_in_use if self.status else None) or ()
         return frozenset(normalised_handle(handle) for handle in _handles(names, driver))
 
     def volumes(self, driver: str = EBS_DRIVER) -> frozenset[str]:
-        """The ids of this driver's volumes that Kubernetes says are attached or in use."""
+        """The ids of this driver's volumes that are attached or in use, by the Node's status."""
         return frozenset(normalised_handle(handle) for handle in self._all(driver))
 
     def handles_of(self, volume_id: str, driver: str = EBS_DRIVER) -> frozenset[str]:
-        """How the persistent volumes of what is attached or in use here name a volume."""
+        """The handles under which the Node's status lists a volume."""
         handles = self._all(driver)
         return frozenset(each for each in handles if normalised_handle(each) == volume_id)
 
@@ -108,20 +108,20 @@ class AttachmentView(KubeObject, frozen=True, rename="camel", gc=False, kw_only=
 
     @property
     def persistent_volume(self) -> str:
-        """The name of its persistent volume, "" for an inline volume."""
+        """The name of its PersistentVolume, "" for an inline volume."""
         return self.spec.source.persistent_volume_name or ""
 
     @property
     def device_path(self) -> str:
-        """The device that the volume was attached as, for example /dev/xvdba; "" if unknown."""
+        """The device name given to AttachVolume, for example /dev/xvdba; "" if unknown."""
         return self._metadata.get("devicePath", "")
 
     @property
     def instance_id(self) -> str:
-        """The instance that it was attached to; "" if nobody has recorded that.
+        """The instance that it was attached to; "" if that is not recorded.
 
-        Ours is written with the device, the other before, by our controller and by
-        external-attacher: neither is changed while it is attached.
+        Our controller writes the first with the device. Our controller and external-attacher write
+        the second earlier. Neither changes while the volume is attached.
         """
         return self._metadata.get(INSTANCE_ID, "") or self.annotations.get(NODE_ID, "")
 
@@ -137,8 +137,8 @@ class InstanceIdentity:
     Attributes:
         instance_id: for example "i-0123456789abcdef0".
         instance_type: for example "m5.large".
-        zone: its availability zone or local zone.
-        outpost_arn: the Outpost that it runs on, "" for none.
+        zone: its Availability Zone or Local Zone.
+        outpost_arn: the Outpost that it runs on; "" for none.
     """
 
     instance_id: str
@@ -148,7 +148,7 @@ class InstanceIdentity:
 
 
 class Document(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """The instance identity document, as far as it is used (EC2 user guide)."""
+    """The fields of the instance identity document that are used (EC2 user guide)."""
 
     instance_id: str = ""
     instance_type: str = ""
@@ -160,10 +160,10 @@ def of_document(data: bytes, outpost_arn: str) -> InstanceIdentity:
 
     Args:
         data: JSON.
-        outpost_arn: what ``meta-data/outpost-arn`` says, "" for none.
+        outpost_arn: of ``meta-data/outpost-arn``; "" for none.
 
     Raises:
-        ValueError: it is no such document, or a field that is needed is missing.
+        ValueError: it is malformed, or a field is missing.
     """
     try:
         document = msgspec.json.decode(data, type=Document)
@@ -182,13 +182,13 @@ def of_document(data: bytes, outpost_arn: str) -> InstanceIdentity:
 
 
 def of_node(node: NodeView) -> InstanceIdentity:
-    """Read a Node object as a cloud controller fills it.
+    """Read a Node object, whose labels a cloud controller manager sets.
 
-    An Outpost is known only from the labels that kubelet has written when an earlier run of the
-    plugin learned it from the instance.
+    An Outpost is known only from the labels that kubelet wrote when an earlier run of the plugin
+    had learned it from the instance.
 
     Raises:
-        ValueError: something is missing yet; the text says what.
+        ValueError: something is still missing.
     """
     labels = node.labels
     instance_type = labels.get(TYPE_LABEL, "").removeprefix(_SAGEMAKER)
@@ -204,10 +204,10 @@ def of_node(node: NodeView) -> InstanceIdentity:
 
 
 def segments_of(identity: InstanceIdentity) -> dict[str, str]:
-    """The topology that kubelet writes on the Node: where volumes for it can be.
+    """The topology labels that kubelet writes on the Node.
 
-    The zone is also told by the label that aws-ebs-csi-driver used before v1.33, which older
-    persistent volumes ask for. On an Outpost there are all of its four keys, else none of them.
+    The zone also gets the label that aws-ebs-csi-driver used before v1.33, which older
+    PersistentVolumes require. An Outpost has four keys more.
     """
     return {
         ZONE_LABEL: identity.zone,

@@ -1,13 +1,13 @@
-"""``ebs-provisioner node drain``: keep the node plugin until the node's volumes are off it.
+"""``ebs-provisioner node drain``: keep the node plugin until the node has no volumes any more.
 
-As the preStop hook of its pod. Without the plugin nothing on the node can be unmounted any more, so
-on a node that goes away its end would leave volumes to Kubernetes' six minutes of waiting. On one
-that stays there is nothing to wait for: the plugin is only being restarted. A node that is cordoned
-and stays cannot be told from one that goes: there a restart waits for its whole time.
+This is the preStop hook of its pod. Without the plugin nothing can be unmounted, so on a node that
+goes away Kubernetes would wait for six minutes before it detaches the volumes. On a node that stays
+there is nothing to wait for: the plugin is only being restarted. A node that stays cordoned looks
+like one that goes away, so a restart there takes the whole timeout.
 
-Waited for is that the kubelet has unstaged them, which its Node says (``status.volumesInUse``, at
-most its 10 s late), and the kernel's table: what it has forgotten the plugin unmounts
-(``forgotten``). Then the plugin is not needed any more, and the volumes can be detached.
+It waits until the kubelet has unstaged the volumes, by its Node (``status.volumesInUse``, at most
+10 s late) and by the mount table: leaked mounts are unmounted by the plugin (``leaked_mounts``).
+After that the plugin is not needed, and the volumes can be detached.
 
 Source: aws-ebs-csi-driver v1.64 docs (pre-stop hook); cluster-autoscaler's and Karpenter's taints;
 Kubernetes "Node Shutdowns"; kubelet 1.36 pkg/kubelet/nodeshutdown, nodestatus (`ReadyCondition`
@@ -37,27 +37,27 @@ _GOING = frozenset(
         OUT_OF_SERVICE.key,
     }
 )
-# kubelet's, once systemd has told it; each pod ends then, the plugin's among the last.
+# kubelet's, once systemd has notified it; then all pods end, the plugin's among the last.
 _SHUTTING_DOWN = "node is shutting down"
 
 log = structlog.get_logger(__name__)
 
 
 async def drain(kube: NodeKube, dirs: SystemDirs, stages: Path, *, timeout_s: float) -> None:
-    """Return once the node stays, or the kubelet uses none of this driver's volumes any more.
+    """Return once the node is known to stay, or the kubelet uses no volume of this driver.
 
-    While the API server cannot be asked, both are unknown, and it is asked again.
+    While the API server does not answer, both are unknown, and the request is repeated.
 
     Args:
         kube: reads the Node.
         dirs: where procfs is.
-        stages: the folder in which the kubelet has our volumes staged.
-        timeout_s: how long, in seconds.
+        stages: the directory in which the kubelet stages our volumes.
+        timeout_s: how long to wait, in seconds.
 
     Raises:
         NodeError: TIMED_OUT, in one sentence.
     """
-    waits_for, told = "the API server did not answer", ""
+    waits_for, logged = "the API server did not answer", ""
     try:
         async with asyncio.timeout(timeout_s):
             while True:
@@ -65,30 +65,30 @@ async def drain(kube: NodeKube, dirs: SystemDirs, stages: Path, *, timeout_s: fl
                     node = await _node(kube)
                 except KubeError as error:
                     waits_for = error.message
-                    log.warning("cannot look; will try again", error=error.message)
+                    log.warning("cannot read the Node; will retry", error=error.message)
                     await asyncio.sleep(max(_AGAIN_S, error.retry_after_s or 0.0))
                     continue
                 if not (why := why_going(node)):
-                    log.info("the node stays: nothing to wait for", node=kube.node_name)
+                    log.info("the node stays, so there is nothing to wait for", node=kube.node_name)
                     return
                 left = _left(node, kube.driver, dirs, stages)
                 if not left:
-                    log.info("no volume is left", node=kube.node_name, why=why)
+                    log.info("no volume is left on the node", node=kube.node_name, why=why)
                     return
-                waits_for = f"still in use are {', '.join(sorted(left))}"
-                if waits_for != told:
-                    log.info("the node goes away", why=why, volumes=sorted(left))
-                told = waits_for
+                waits_for = f"still in use: {', '.join(sorted(left))}"
+                if waits_for != logged:
+                    log.info("waiting for the volumes", why=why, volumes=sorted(left))
+                logged = waits_for
                 await asyncio.sleep(_AGAIN_S)
     except TimeoutError as error:
-        message = f"gave up after {timeout_s:.0f} s on node {kube.node_name}: {waits_for}"
+        message = f"timed out after {timeout_s:.0f} s on node {kube.node_name}: {waits_for}"
         raise NodeError(Reason.TIMED_OUT, message) from error
 
 
 def why_going(node: NodeView | None) -> str:
-    """What shows that a node is going away, in short; "" if it stays.
+    """Why a node is considered to be going away; "" if it stays.
 
-    None stands for a Node that the API server itself lacks.
+    None is a Node that does not exist any more.
     """
     if node is None:
         return "its Node is gone"
@@ -122,7 +122,7 @@ def _left(node: NodeView | None, driver: str, dirs: SystemDirs, stages: Path) ->
     try:
         table = mount_table_rules.parse((dirs.proc / "self" / "mountinfo").read_bytes())
     except (OSError, ValueError) as error:
-        return in_use | {f"what is mounted, which cannot be read ({error})"}
+        return in_use | {f"unknown, because the mount table cannot be read ({error})"}
     below = f"{stages.resolve()}/"
     mounted = [each for each in table if each.path.startswith(below)]
     return in_use | {noted_volume(mount) or mount.path for mount in mounted}

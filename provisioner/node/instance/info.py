@@ -1,4 +1,4 @@
-"""What kubelet writes into CSINode: the instance, where it is, how many volumes of ours fit."""
+"""NodeGetInfo, which the kubelet writes into CSINode: instance, topology, and volume limit."""
 
 import asyncio
 import re
@@ -17,12 +17,12 @@ from provisioner.node.instance.metadata import Metadata
 from provisioner.node.instance.volume_limit_rules import LimitOptions, max_volumes
 from provisioner.node.requests import NodeInfo
 
-# How long it is believed that a volume is ours or foreign: it may be given to Kubernetes where it
-# is, or taken from it.
+# How long to cache whether a volume is ours: an attached volume may be imported into Kubernetes, or
+# removed from it.
 BELIEVED_S = 300.0
-# How long what the controller noted of the type is believed; kubelet may ask every 10 s.
+# How long to cache the controller's annotation; kubelet may call every 10 s.
 NOTE_BELIEVED_S = 60.0
-_AS_BEFORE = "foreign volumes are taken to be as many as before"
+_AS_BEFORE = "cannot count foreign volumes; using the previous count"
 _DEVICE = re.compile(r"^(?:/dev/)?(?:sd|xvd)?([a-z]+)[0-9]*$")
 
 log = structlog.get_logger(__name__)
@@ -31,16 +31,16 @@ log = structlog.get_logger(__name__)
 class ForeignVolumes:
     """Counts the EBS volumes on this instance that no attachment of ours explains.
 
-    A volume is ours if Kubernetes says so in the Node's status, or if there is an attachment of it
-    to this node: that is made before a volume is attached and goes after it was detached, so that
-    this holds also after a reboot with volumes attached, and while one comes or goes. Who is whose
-    is remembered for some minutes: at rest the API server is asked no more often than that.
+    A volume is ours if the Node's status lists it, or if there is a VolumeAttachment of it to this
+    node. That exists from before the attach until after the detach, so the count is right after a
+    reboot with volumes attached, and during an attach or detach. The result is cached for some
+    minutes, so that an idle node hardly calls the API server.
 
     Args:
         kube: for the Node and its attachments.
-        metadata: for the mapping that tells the volumes of Xen instances.
-        volumes: the EBS volumes that the machine sees now; empty on Xen.
-        believed_s: when it is asked again whose a volume is, in seconds.
+        metadata: for the block device mapping of Xen instances.
+        volumes: the EBS volumes that the machine has now; empty on Xen.
+        believed_s: how long to cache whether a volume is ours, in seconds.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class ForeignVolumes:
         self._ask_at_s: dict[str, float] = {}
 
     async def count(self) -> int:
-        """How many, the root volume among them.
+        """How many, including the root volume.
 
         Raises:
-            KubeError: it is time to ask whose a volume is, and the API server does not tell.
-            NodeError: TIMED_OUT, a look at the disks hangs.
+            KubeError: the API server cannot be asked whether a volume is ours.
+            NodeError: TIMED_OUT, a disk hangs.
         """
         seen = await self._volumes()
         if not seen:
@@ -80,7 +80,7 @@ class ForeignVolumes:
         return sum(not is_ours for is_ours in self._is_ours.values())
 
     async def _count_by_mapping(self) -> int:
-        """By the devices that a Xen instance was started with; those of later are not seen."""
+        """By the devices that a Xen instance was started with; later ones are not known."""
         mapped = {_letters(device) for device in await self._metadata.mapped_devices()}
         if not mapped:
             return 1
@@ -93,14 +93,14 @@ class ForeignVolumes:
 
 
 class Info:
-    """NodeGetInfo, worked out anew each time it is asked: volumes and interfaces come and go.
+    """Answers NodeGetInfo, computed for each call: volumes and interfaces come and go.
 
     Args:
-        kube: for the limit of an instance type that no table has.
+        kube: for the limit of an instance type that is not in the table.
         metadata: which instance this is, and its interfaces.
         foreign: counts the volumes that are not ours.
-        options: what the administrator says.
-        note_believed_s: when the limit that is noted on the Node is read again, in seconds.
+        options: what the administrator has set.
+        note_believed_s: how long to cache the limit in the Node's annotation, in seconds.
     """
 
     def __init__(
@@ -120,15 +120,15 @@ class Info:
         self._noted: NotedLimit | None = None
         self._read_note_at_s = 0.0
         self._foreign_count: int | None = None
-        self._told: dict[str, object] = {}
+        self._logged: dict[str, object] = {}
         self._warned: set[str] = set()
         self._lock = asyncio.Lock()
 
     async def get(self) -> NodeInfo:
-        """What is true now.
+        """The current answer.
 
         Raises:
-            NodeError: METADATA_UNAVAILABLE, something is not known yet that the answer depends on.
+            NodeError: METADATA_UNAVAILABLE, something that it depends on is not known yet.
         """
         async with self._lock:
             identity = await self._metadata.identity()
@@ -139,11 +139,13 @@ class Info:
         if self._options.attach_limit is not None:
             return self._options.attach_limit
         limit = await self._limit_of(instance_type)
-        # What makes no difference is not asked for.
+        # What makes no difference is not read.
         interfaces = await self._metadata.interfaces() if limit.is_shared else 1
         foreign = await self._count_foreign() if self._options.reserved is None else 0
         fitting = max_volumes(limit, foreign=foreign, interfaces=interfaces, options=self._options)
-        self._tell(max_volumes=fitting, limit=str(limit), foreign=foreign, interfaces=interfaces)
+        self._log_change(
+            max_volumes=fitting, limit=str(limit), foreign=foreign, interfaces=interfaces
+        )
         return fitting
 
     async def _limit_of(self, instance_type: str) -> AttachmentLimit:
@@ -159,11 +161,11 @@ class Info:
         if read is not None and read.instance_type == instance_type:
             self._noted = noted = read
         if noted is None:
-            self._tell_of_guess(instance_type, read)
+            self._warn_of_default(instance_type, read)
         return noted.limit if noted is not None else UNKNOWN
 
     async def _read_note(self, *, may_fail: bool) -> NotedLimit | None:
-        """What the Node says; None if it says nothing now that could be read."""
+        """The Node's annotation; None if it has none, or none that can be read."""
         try:
             text = (await self._kube.node()).annotations.get(ATTACHMENT_LIMIT, "")
         except KubeError as exc:
@@ -174,15 +176,15 @@ class Info:
         try:
             return NotedLimit.parse(text) if text else None
         except ValueError as exc:
-            self._warn_once(f"the annotation {ATTACHMENT_LIMIT} of the Node is left aside: {exc}")
+            self._warn_once(f"the annotation {ATTACHMENT_LIMIT} of the Node is ignored: {exc}")
             return None
 
-    def _tell_of_guess(self, instance_type: str, read: NotedLimit | None) -> None:
+    def _warn_of_default(self, instance_type: str, read: NotedLimit | None) -> None:
         other = ""
         if read is not None:
-            other = f"; now it is for {read.instance_type}, by the label {TYPE_LABEL}"
+            other = f"; the present one is for {read.instance_type}, by the label {TYPE_LABEL}"
         self._warn_once(
-            f"the instance type {instance_type} is in no table; {UNKNOWN} is taken for it until "
+            f"the instance type {instance_type} is not in the table; assuming {UNKNOWN} until "
             f"the controller has written the annotation {ATTACHMENT_LIMIT} on the Node{other}"
         )
 
@@ -201,10 +203,10 @@ class Info:
             self._warned.add(event)
             log.warning(event, **facts)
 
-    def _tell(self, **facts: object) -> None:
-        if any(self._told.get(name) != value for name, value in facts.items()):
-            self._told |= facts
-            log.info("this many volumes fit on this node", **facts)
+    def _log_change(self, **facts: object) -> None:
+        if any(self._logged.get(name) != value for name, value in facts.items()):
+            self._logged |= facts
+            log.info("volume limit of this node", **facts)
 
 
 def _unknown(what: str, exc: StorageError) -> NodeError:
@@ -212,6 +214,6 @@ def _unknown(what: str, exc: StorageError) -> NodeError:
 
 
 def _letters(device: str) -> str:
-    """What names a device to Xen, whose kernels call sdf also xvdf."""
+    """The letters of a Xen device, whose kernels may call sdf xvdf."""
     found = _DEVICE.match(device)
     return found[1] if found else device

@@ -1,6 +1,6 @@
-"""The node's own small client of the API server: a few reads with the service account's token.
+"""The node plugin's small client of the API server: a few reads with the service account's token.
 
-It never loads ``kubernetes``, which would take more memory than all else of a node plugin.
+It does not load ``kubernetes``, which would take more memory than the rest of the node plugin.
 """
 
 import ssl
@@ -34,12 +34,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ApiServer:
-    """Where the API server is, and how to be known there.
+    """Where the API server is, and the credentials for it.
 
     Attributes:
         url: for example https://10.96.0.1:443.
-        token_file: a service account's token; read again at each request, as kubelet renews it.
-        ca_file: the certificates to trust, in PEM; None for plain HTTP.
+        token_file: a service account's token; read for each request, because kubelet renews it.
+        ca_file: the CA certificates, in PEM; None for plain HTTP.
     """
 
     url: str
@@ -48,16 +48,16 @@ class ApiServer:
 
     @classmethod
     def in_cluster(cls, environment: Mapping[str, str]) -> "ApiServer":
-        """As kubelet tells each pod.
+        """As kubelet configures it in each pod.
 
         Raises:
-            NodeError: NOT_SUPPORTED, this is no pod.
+            NodeError: NOT_SUPPORTED, this is not a pod.
         """
         host = environment.get("KUBERNETES_SERVICE_HOST", "")
         if not host:
             message = (
                 "no Kubernetes API server is configured: KUBERNETES_SERVICE_HOST is not set; "
-                "run in a pod, or name --kube-server, --token-file and --ca-file"
+                "run in a pod, or set --kube-server, --token-file and --ca-file"
             )
             raise NodeError(Reason.NOT_SUPPORTED, message)
         port = environment.get("KUBERNETES_SERVICE_PORT", "443")
@@ -66,9 +66,9 @@ class ApiServer:
 
 
 class NodeKube(HttpClient):
-    """Reads what one node needs; each failure leaves as ``KubeError`` with one sentence.
+    """Reads what one node needs; each failure is a ``KubeError`` with one sentence.
 
-    Nothing is tried again here, but for one 401: kubelet asks again, and so do loops.
+    Only a 401 is retried here, once, with a newer token: kubelet and our loops retry the rest.
     """
 
     def __init__(self, server: ApiServer, node_name: str, *, driver: str = EBS_DRIVER) -> None:
@@ -88,10 +88,10 @@ class NodeKube(HttpClient):
         return _decoded(self._node, data, NodeView)
 
     async def attachment(self, volume_id: str) -> AttachmentView | None:
-        """The attachment of a volume to this node; None when there is none.
+        """The attachment of a volume to this node; None if there is none.
 
-        Its name comes of how the persistent volume names the volume. Where that is not by its id,
-        as in CSI volumes with an old ``aws://ZONE/vol-…``, the Node has it as it was written.
+        Its name is computed from the volume handle in the PersistentVolume. If that is not the id,
+        as in CSI volumes with an old ``aws://ZONE/vol-…``, the Node's status has it as written.
         """
         found = await self._attachment(volume_id)
         if found is not None:
@@ -104,7 +104,7 @@ class NodeKube(HttpClient):
         return None
 
     async def persistent_volume(self, name: str) -> PersistentVolume | None:
-        """A persistent volume; None when there is none."""
+        """A PersistentVolume; None if there is none."""
         attempt = Attempt("get", f"persistentvolumes {name}")
         return await self._find(attempt, f"/api/v1/persistentvolumes/{name}", PersistentVolume)
 
@@ -122,7 +122,7 @@ class NodeKube(HttpClient):
             raise
 
     async def _read(self, attempt: Attempt, path: str) -> bytes:
-        """A successful answer; one 401 is healed by a newer token."""
+        """A successful answer; a 401 is retried if the token has changed."""
         token = ""
         while True:
             before, token = token, _token(attempt, self._server.token_file)
@@ -135,7 +135,7 @@ class NodeKube(HttpClient):
                     data = await response.read()
             except _FAILURES as exc:
                 if isinstance(exc, aiohttp.ClientConnectorCertificateError):
-                    await self.close()  # the authority may be a new one: its file is read again
+                    await self.close()  # reads the CA file again: the CA may have been replaced
                 raise failures.of_exception(attempt, exc) from exc
             if response.ok:
                 return data

@@ -1,7 +1,7 @@
-"""What this instance is and has: from its metadata service, else from its Node object.
+"""What this instance is and has, from its metadata service or else from its Node object.
 
-Of the service, version 2: text by path, with a token that expires. Source: EC2 user guide "Use the
-Instance Metadata Service to access instance metadata".
+The service is used in version 2: text by path, with a token that expires. Source: EC2 user guide
+"Use the Instance Metadata Service to access instance metadata".
 """
 
 import asyncio
@@ -25,18 +25,17 @@ from provisioner.node.runtime.sysfs import SystemDirs
 ENDPOINT = "http://169.254.169.254"
 _TOKEN_TTL_S = 21600
 _RENEW_BEFORE_S = 60.0
-# It answers within milliseconds, from the machine itself; a lost packet is no reason to wait long.
+# The machine itself answers, within milliseconds, so a lost packet need not be waited for long.
 _TIMEOUT = aiohttp.ClientTimeout(total=1.0)
 PAUSES_S = (0.1, 0.5, 1.0)
 _FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
 _HOP_LIMIT = (
-    "is the instance's hop limit 1 (HttpPutResponseHopLimit), too low for a pod without "
-    "hostNetwork, or does a network policy forbid it?"
+    "check whether the instance's hop limit (HttpPutResponseHopLimit) is 1, which is too low for a "
+    "pod without hostNetwork, and whether a network policy blocks it"
 )
 WAIT_S = 60.0
 _POLL_S = 2.0
-# Where the service is kept from pods on purpose, or is away, it is not asked at each turn: to find
-# that out takes seconds.
+# If pods cannot reach the service, each attempt takes seconds, so they are rare.
 _ASK_AGAIN_S = 60.0
 _MACS = "meta-data/network/interfaces/macs/"
 _MAPPING = "meta-data/block-device-mapping/"
@@ -44,7 +43,7 @@ _MAPPING = "meta-data/block-device-mapping/"
 # Source: Linux drivers/net/ethernet/amazon/ena/ena_pci_id_tbl.h.
 _ENA = {("0x1d0f", device) for device in ("0x0ec2", "0x1ec2", "0xec20", "0xec21")}
 
-# Nitro instances have their id there, which needs nobody to be asked; others something else.
+# Nitro instances have their id there; others have something else.
 # Source: EC2 user guide "Detect whether a host is an EC2 instance".
 _BOARD = Path("class/dmi/id/board_asset_tag")
 _INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,17}")
@@ -55,15 +54,15 @@ log = structlog.get_logger(__name__)
 
 
 class _TryAgainError(Exception):
-    """A failure that may be over in a moment."""
+    """A failure that may be transient."""
 
 
 class Imds(HttpClient):
-    """Asks with short timeouts and tries again a few times; then it raises.
+    """A client with short timeouts and a few retries.
 
     Args:
         endpoint: URL without a path.
-        pauses_s: how long to wait before each further try, in seconds.
+        pauses_s: the pauses before each retry, in seconds.
     """
 
     def __init__(self, endpoint: str = ENDPOINT, *, pauses_s: tuple[float, ...] = PAUSES_S) -> None:
@@ -73,10 +72,10 @@ class Imds(HttpClient):
         self._token_until_s = 0.0
 
     async def get(self, path: str) -> str | None:
-        """The text at a path below /latest; None where there is none (404).
+        """The text at a path below /latest; None if there is none (404).
 
         Raises:
-            NodeError: METADATA_UNAVAILABLE, with what to look at.
+            NodeError: METADATA_UNAVAILABLE, with what to check.
         """
         for pause_s in (*self._pauses_s, None):
             try:
@@ -94,7 +93,7 @@ class Imds(HttpClient):
             if response.status == HTTPStatus.NOT_FOUND:
                 return None
             if response.status == HTTPStatus.UNAUTHORIZED:
-                self._token = ""  # the instance was stopped and started, or a clock jumped
+                self._token = ""  # the instance was stopped and started, or the clock jumped
                 raise _TryAgainError("its token is no longer accepted")
             self._check(response.status)
             return await response.text()
@@ -113,8 +112,8 @@ class Imds(HttpClient):
     def _check(self, status: int) -> None:
         if status == HTTPStatus.FORBIDDEN:
             message = (
-                f"the instance metadata service at {self._endpoint} refuses (HTTP 403): it is "
-                "turned off for this instance (HttpEndpoint), or asked through a proxy"
+                f"the instance metadata service at {self._endpoint} answers HTTP 403: it is "
+                "disabled for this instance (HttpEndpoint), or was called through a proxy"
             )
             raise NodeError(Reason.METADATA_UNAVAILABLE, message)
         if status != HTTPStatus.OK:
@@ -123,7 +122,7 @@ class Imds(HttpClient):
     def _unavailable(self, path: str, exc: Exception) -> NodeError:
         where = f"the instance metadata service at {self._endpoint}"
         if isinstance(exc, _TryAgainError):
-            message = f"{where} gives no {path}: {exc}"
+            message = f"{where} does not return {path}: {exc}"
         else:
             why = "no answer in time" if isinstance(exc, TimeoutError) else f"{exc}"
             message = f"{where} does not answer ({why}): {_HOP_LIMIT}"
@@ -138,21 +137,21 @@ class Imds(HttpClient):
 
 
 class Metadata:
-    """Facts about this instance; a flake is retried and never changes an answer.
+    """Facts about this instance; transient failures never change an answer.
 
-    A Node object may be that of a machine which had the name before: what only the Node tells is
-    held against the machine's board where that has the id; else ``keep`` asks the metadata service
-    again and again.
+    A Node object may belong to a machine that had this name before. So the instance id that the
+    Node names is compared with the machine's board, if that has an id; otherwise ``keep`` polls the
+    metadata service.
 
     Args:
-        imds: the metadata service; None where it must not be asked.
+        imds: the metadata service; None if it must not be used.
         kube: for the Node object.
         dirs: where sysfs is.
-        wait_s: how long to wait for a Node object without labels, in seconds.
-        poll_s: how often to look at it, in seconds.
-        ask_again_s: how long a service that did not answer is left alone, in seconds.
-        on_other: called when the service contradicts what the Node object has told before: whoever
-            was told that has to ask anew.
+        wait_s: how long to wait for the labels of the Node object, in seconds.
+        poll_s: how often to read it meanwhile, in seconds.
+        ask_again_s: how long to pause after the service did not answer, in seconds.
+        on_other: called when the service contradicts what the Node object has said before; callers
+            that used that have to read it again.
     """
 
     def __init__(
@@ -178,22 +177,22 @@ class Metadata:
         self._is_on_board = False
         self._asking = asyncio.Lock()
         self._ask_at_s = 0.0 if imds is not None else float("inf")
-        self._silence_told = False
+        self._silence_logged = False
         self._interfaces: int | None = None
         self._mapped: frozenset[str] | None = None
 
     async def identity(self) -> InstanceIdentity:
-        """Which instance this is; what the metadata service told holds while this process runs.
+        """Which instance this is; the metadata service's answer is kept while this process runs.
 
         Raises:
-            NodeError: METADATA_UNAVAILABLE, nobody tells, or the Node object is that of another
-                instance; the message says what would help.
+            NodeError: METADATA_UNAVAILABLE, it is unknown, or the Node object belongs to another
+                instance; the message says what helps.
         """
         async with self._asking:
             return await self._asked()
 
     async def instance_id(self) -> str:
-        """The instance's id as far as it is known; it is asked for only if nothing is.
+        """The instance's id, without a new request if it is known.
 
         Raises:
             NodeError: as ``identity``.
@@ -202,11 +201,11 @@ class Metadata:
         return known.instance_id
 
     async def keep(self) -> None:
-        """Ask the service again by itself, as long as only the Node says which instance this is.
+        """Poll the service as long as only the Node says which instance this is.
 
         Kubelet may never ask again: before Kubernetes 1.34 it does so only when the plugin
-        registers. Ends once the service has told; where the board has the id; where the service
-        must not be asked.
+        registers. Ends once the service has answered, if the board has the id, or if the service
+        must not be used.
         """
         while self._imds is not None:
             await asyncio.sleep(max(self._ask_at_s - time.monotonic(), self._poll_s))
@@ -219,38 +218,38 @@ class Metadata:
         before = self._identity
         if self._is_of_imds and before is not None:
             return before
-        told = await self._of_imds() if before is None or self._may_ask() else None
-        self._is_of_imds = told is not None
-        found = self._identity = told or before or await self._of_node()
+        named = await self._of_imds() if before is None or self._may_ask() else None
+        self._is_of_imds = named is not None
+        found = self._identity = named or before or await self._of_node()
         if found != before:
-            log.info("this node is known", **_shown(found))
+            log.info("identified this instance", **_shown(found))
         if before is not None and _place(found) != _place(before):
-            log.error("the Node object told another instance than this one", **_shown(before))
+            log.error("the Node object named another instance than this one", **_shown(before))
             self._on_other()
         return found
 
     async def interfaces(self) -> int:
-        """How many network interfaces are attached now, the primary one among them.
+        """How many network interfaces are attached now, including the primary one.
 
-        From the metadata service. While that does not answer it is the number last told; if it
-        never did, the network adapters on the PCI bus are counted.
+        While the metadata service does not answer, this is its last answer; if it never answered,
+        the network adapters on the PCI bus are counted.
         """
-        if found := await self._told(_MACS, _lines):
+        if found := await self._ask_imds(_MACS, _lines):
             self._interfaces = len(found)
         if self._interfaces is not None:
             return self._interfaces
         return max(await asyncio.to_thread(_adapters, self._dirs.sys), 1)
 
     async def mapped_devices(self) -> frozenset[str]:
-        """The device names of EBS volumes beside the root that the instance was started with.
+        """The device names of the EBS volumes, except the root, that the instance started with.
 
-        For Xen instances, where a volume cannot be told by its device. EC2 does not bring the
-        mapping up to date while an instance runs, so it is read once. Empty if nobody tells.
+        For Xen instances, whose devices do not report their volume. EC2 does not update the mapping
+        while an instance runs, so it is read once. Empty if it is unknown.
         """
         if self._mapped is None:
-            names = await self._told(_MAPPING, _lines)
+            names = await self._ask_imds(_MAPPING, _lines)
             ebs = [name for name in names or () if name.startswith("ebs")]
-            devices = [await self._told(_MAPPING + name, str.strip) for name in ebs]
+            devices = [await self._ask_imds(_MAPPING + name, str.strip) for name in ebs]
             if names is not None and None not in devices:
                 self._mapped = frozenset(device for device in devices if device)
         return self._mapped or frozenset()
@@ -263,12 +262,12 @@ class Metadata:
             outpost_arn = await self._imds.get("meta-data/outpost-arn") or ""
             return documents.of_document((document or "").encode(), outpost_arn.strip())
         except (NodeError, ValueError) as exc:
-            if not self._silence_told:
+            if not self._silence_logged:
                 log.warning(
-                    "taking the Node object in place of the metadata service", error=str(exc)
+                    "the metadata service does not answer; using the Node object", error=str(exc)
                 )
-            self._leave_imds_alone()
-            self._silence_told = True
+            self._pause_imds()
+            self._silence_logged = True
             return None
 
     async def _of_node(self) -> InstanceIdentity:
@@ -277,62 +276,62 @@ class Metadata:
         while True:
             try:
                 found = documents.of_node(await self._kube.node())
-                return await self._held_against_board(found)
+                return await self._checked_against_board(found)
             except (KubeError, ValueError) as exc:
                 why = str(exc)
             if why != said:
-                log.warning("waiting for the Node object to tell which instance this is", why=why)
+                log.warning("waiting for the Node object to name its instance", why=why)
                 said = why
             if time.monotonic() + self._poll_s >= until_s:
-                raise NodeError(Reason.METADATA_UNAVAILABLE, _nobody_tells(why))
+                raise NodeError(Reason.METADATA_UNAVAILABLE, _unknown_instance(why))
             await asyncio.sleep(self._poll_s)
 
-    async def _held_against_board(self, told: InstanceIdentity) -> InstanceIdentity:
+    async def _checked_against_board(self, named: InstanceIdentity) -> InstanceIdentity:
         board = await asyncio.to_thread(on_board, self._dirs.sys)
-        if board in {"", told.instance_id}:
+        if board in {"", named.instance_id}:
             self._is_on_board = bool(board)
-            return told
+            return named
         raise NodeError(
             Reason.METADATA_UNAVAILABLE,
-            f"spec.providerID of Node {self._kube.node_name} names {told.instance_id}, but this "
-            f"machine is {board} ({self._dirs.sys / _BOARD}): the Node is that of a machine that "
-            "had this name before; delete it and restart kubelet, or let the node plugin reach the "
-            "instance metadata service",
+            f"spec.providerID of Node {self._kube.node_name} names {named.instance_id}, but this "
+            f"machine is {board} ({self._dirs.sys / _BOARD}): the Node belongs to a machine that "
+            "had this name before; delete the Node and restart kubelet, or give the node plugin "
+            "access to the instance metadata service",
         )
 
-    async def _told(self, path: str, read: Callable[[str], T]) -> T | None:
-        """What the service says, None if it says nothing, or said nothing a moment ago."""
+    async def _ask_imds(self, path: str, read: Callable[[str], T]) -> T | None:
+        """The service's answer; None if it does not answer, or did not a moment ago."""
         if self._imds is None or not self._may_ask():
             return None
         try:
             text = await self._imds.get(path)
         except NodeError as exc:
-            self._leave_imds_alone()
-            if not self._silence_told:
+            self._pause_imds()
+            if not self._silence_logged:
                 log.warning(
-                    "the metadata service is silent; volumes and interfaces are counted without it",
+                    "the metadata service does not answer; counting interfaces and volumes without",
                     interfaces="unknown" if self._interfaces is None else self._interfaces,
                     error=exc.message,
                 )
-                self._silence_told = True
+                self._silence_logged = True
             return None
-        if self._silence_told:
+        if self._silence_logged:
             log.info("the metadata service answers again")
-            self._silence_told = False
+            self._silence_logged = False
         return read(text or "")
 
     def _may_ask(self) -> bool:
         return time.monotonic() >= self._ask_at_s
 
-    def _leave_imds_alone(self) -> None:
+    def _pause_imds(self) -> None:
         self._ask_at_s = time.monotonic() + self._ask_again_s
 
 
-def _nobody_tells(why: str) -> str:
+def _unknown_instance(why: str) -> str:
     return (
-        f"it is not known which EC2 instance this node is: {why}; a cloud controller sets this on "
-        "Nodes, or the controller with --initialize-nodes, or let the node plugin reach the "
-        "instance metadata service"
+        f"it is unknown which EC2 instance this node is: {why}; run a cloud controller manager or "
+        "our controller with --initialize-nodes, which set this on Nodes, or give the node plugin "
+        "access to the instance metadata service"
     )
 
 
@@ -341,12 +340,12 @@ def _lines(text: str) -> list[str]:
 
 
 def _place(identity: InstanceIdentity) -> tuple[str, str, str]:
-    """What kubelet keeps of it, and writes anew only when the plugin registers."""
+    """What kubelet records of it, and changes only when the plugin registers."""
     return identity.instance_id, identity.zone, identity.outpost_arn
 
 
 def on_board(sys: Path) -> str:
-    """The instance id that the machine's board has, "" if it has none."""
+    """The instance id on the machine's board; "" if it has none."""
     try:
         tag = (sys / _BOARD).read_text().strip()
     except (OSError, UnicodeDecodeError):
@@ -364,12 +363,12 @@ def _shown(identity: InstanceIdentity) -> dict[str, str]:
 
 
 def _adapters(sys: Path) -> int:
-    """Amazon's network adapters on the PCI bus; that is seen from every network namespace."""
+    """Amazon's network adapters on the PCI bus, which every network namespace sees."""
 
     def id_of(device: Path, name: str) -> str:
         try:
             return (device / name).read_text().strip()
-        except OSError:  # pulled out meanwhile
+        except OSError:  # removed meanwhile
             return ""
 
     devices = sys / "bus" / "pci" / "devices"

@@ -7,11 +7,11 @@ from provisioner.model.attachment_limit import AttachmentLimit
 
 @dataclass(frozen=True, slots=True)
 class LimitOptions:
-    """What an administrator says about limits.
+    """What an administrator has set.
 
     Attributes:
-        attach_limit: how many volumes of ours fit, whatever is found; None to find out.
-        reserved: places kept free in place of the root volume and other foreign volumes found;
+        attach_limit: how many volumes of ours fit; None to compute it.
+        reserved: how many attachments to reserve for the root volume and other foreign volumes;
             None to count those.
     """
 
@@ -26,14 +26,14 @@ def max_volumes(
 
     Args:
         limit: of the instance's type.
-        foreign: EBS volumes on the instance that are not ours, the root volume among them.
-        interfaces: network interfaces, the primary one among them.
-        options: what the administrator says.
+        foreign: EBS volumes on the instance that are not ours, including the root volume.
+        interfaces: network interfaces, including the primary one.
+        options: what the administrator has set.
     """
     if options.attach_limit is not None:
         return options.attach_limit
-    # An instance has a root volume even if it was not found; one of the old kind with its root on
-    # an instance store loses a place by this.
+    # An instance has a root volume even if it was not found. An old one with its root on an
+    # instance store loses one attachment by this.
     taken = max(foreign, 1) if options.reserved is None else options.reserved
     if limit.is_shared:
         taken += max(interfaces - 1, 0)

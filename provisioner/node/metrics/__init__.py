@@ -1,1 +1,1 @@
-"""What a node tells about its volumes."""
+"""Metrics of the node plugin and of the volumes on its node."""

@@ -1,10 +1,10 @@
-"""Series of the volumes on this node, by claim: their size, and what EBS counts of them.
+"""Metrics of the volumes on this node, by claim: their size, and EBS's statistics.
 
-How full they are the kubelet tells (``kubelet_volume_stats_*``).
+Their usage is in the kubelet's metrics (``kubelet_volume_stats_*``).
 
-Prometheus collects without waiting, so the volumes are measured before (``refresh``), for a limited
-time: what hangs is told as unreadable and holds up neither a scrape nor the other volumes. To which
-claims they belong is asked once per volume, and remembered while it is seen.
+Prometheus's collectors cannot wait, so the volumes are measured before (``refresh``), for a limited
+time. A volume that hangs is shown as unreadable, and delays neither the scrape nor other volumes.
+The claim of a volume is looked up once, and cached while the volume is there.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from provisioner.node.metrics import nvme_statistics_rules
 from provisioner.node.metrics.nvme_statistics_rules import Latencies, Statistics
 from provisioner.node.runtime.blocking import BlockingCalls
 
-# How long a volume without an attachment is left alone: the root volume has none for good.
+# How long to ignore a volume without a VolumeAttachment; the root volume never has one.
 FOREIGN_S = 300.0
 AGAIN_S = 15.0
 
@@ -47,12 +47,12 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class VolumeName:
-    """What people know a volume by; "" for what is not known, as of inline volumes.
+    """The objects that a volume belongs to; "" if unknown, as for inline volumes.
 
     Attributes:
         persistent_volume: its name.
-        namespace, claim: of the claim that it is bound to.
-        device_path: what it was attached as, for devices that are known by nothing else.
+        namespace, claim: of its claim.
+        device_path: the device name given to AttachVolume, for devices without a serial.
     """
 
     persistent_volume: str
@@ -62,12 +62,12 @@ class VolumeName:
 
 
 class VolumeNames:
-    """Looks up names by attachment and persistent volume.
+    """Looks up names by VolumeAttachment and PersistentVolume.
 
     Args:
-        kube: where they are.
-        foreign_s: when a volume that is not ours is looked at again, in seconds.
-        again_s: when the API server is asked again after it failed, in seconds.
+        kube: reads them.
+        foreign_s: how long to ignore a volume that is not ours, in seconds.
+        again_s: the pause after a request failed, in seconds.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class VolumeNames:
         self._names: dict[str, VolumeName] = {}
         self._foreign: dict[str, float] = {}  # until when
         self._ask_at_s = 0.0
-        self._told: frozenset[str] = frozenset()
-        self._told_until_s = 0.0
+        self._attached: frozenset[str] = frozenset()
+        self._attached_until_s = 0.0
 
     async def of(self, seen: AbstractSet[str]) -> dict[str, VolumeName]:
-        """The names of those among these volumes that are ours, as far as they are known."""
+        """The known names of those of these volumes that are ours."""
         now_s = time.monotonic()
         self._names = {each: name for each, name in self._names.items() if each in seen}
         self._foreign = {
@@ -97,22 +97,24 @@ class VolumeNames:
                     await self._look_up(volume_id, now_s)
             except KubeError as exc:
                 self._ask_at_s = now_s + self._again_s
-                log.info("some volumes are not measured: their claims are not known", why=str(exc))
+                log.info("not measuring some volumes: their claims are unknown", why=str(exc))
         return dict(self._names)
 
-    async def told(self) -> frozenset[str]:
-        """The volumes that Kubernetes says are here, or said last while it cannot be asked.
+    async def attached(self) -> frozenset[str]:
+        """The volumes that are here by the Node's status, as last read.
 
-        For machines that see none by themselves, as on Xen.
+        For machines whose disks do not report their volume, as on Xen.
         """
         now_s = time.monotonic()
-        if now_s >= self._told_until_s:
-            self._told_until_s = now_s + self._again_s
+        if now_s >= self._attached_until_s:
+            self._attached_until_s = now_s + self._again_s
             try:
-                self._told = (await self._kube.node()).volumes(self._kube.driver)
+                self._attached = (await self._kube.node()).volumes(self._kube.driver)
             except KubeError as exc:
-                log.info("volumes on this node are as they were", why=exc.message)
-        return self._told
+                log.info(
+                    "cannot read the volumes of this node; using the last list", why=exc.message
+                )
+        return self._attached
 
     async def _look_up(self, volume_id: str, now_s: float) -> None:
         attachment = await self._kube.attachment(volume_id)
@@ -132,9 +134,9 @@ class Measured:
 
     Attributes:
         labels: the values of ``LABELS``.
-        device_bytes: None if it could not be seen.
-        statistics: None if the device keeps none.
-        trouble: why something is missing that should be there, "" for nothing.
+        device_bytes: None if the device was not found.
+        statistics: None if the device has none.
+        trouble: why something is missing; "" for nothing.
     """
 
     labels: tuple[str, ...]
@@ -144,7 +146,7 @@ class Measured:
 
 
 _COUNTERS: tuple[tuple[str, str, Callable[[Statistics], float]], ...] = (
-    ("reads", "Read operations, as EBS counts them.", lambda page: page.reads),
+    ("reads", "Read operations, as counted by EBS.", lambda page: page.reads),
     ("writes", "Write operations.", lambda page: page.writes),
     ("read_bytes", "Bytes read.", lambda page: page.read_bytes),
     ("written_bytes", "Bytes written.", lambda page: page.written_bytes),
@@ -154,19 +156,19 @@ _COUNTERS: tuple[tuple[str, str, Callable[[Statistics], float]], ...] = (
 _EXCEEDED: tuple[tuple[str, str, Callable[[Statistics], tuple[float, float]]], ...] = (
     (
         "exceeded_iops_seconds",
-        "Time during which more IOPS were asked for than the volume, or the instance, allows.",
+        "Time during which more IOPS were requested than the volume, or the instance, allows.",
         lambda page: (page.volume_iops_exceeded_s, page.instance_iops_exceeded_s),
     ),
     (
         "exceeded_throughput_seconds",
-        "Time during which more throughput was asked for than the volume, or the instance, allows.",
+        "Time during which more throughput was requested than the volume, or the instance, allows.",
         lambda page: (page.volume_throughput_exceeded_s, page.instance_throughput_exceeded_s),
     ),
 )
 
 
 def series_of(volumes: Collection[Measured]) -> Iterator[Metric]:
-    """The series of these volumes."""
+    """The metrics of these volumes."""
     size = GaugeMetricFamily(f"{PREFIX}device_bytes", "Size of the device.", labels=LABELS)
     unreadable = GaugeMetricFamily(
         f"{PREFIX}unreadable",
@@ -196,7 +198,7 @@ def _statistics(volumes: Sequence[tuple[tuple[str, ...], Statistics]]) -> Iterat
                 counter.add_metric((*labels, whose), seconds)
         yield counter
     queue = GaugeMetricFamily(
-        f"{PREFIX}queue_length", "Operations that wait for EBS.", labels=LABELS
+        f"{PREFIX}queue_length", "Operations that are waiting for EBS.", labels=LABELS
     )
     reads = HistogramMetricFamily(
         f"{PREFIX}read_latency_seconds", "How long read operations took.", labels=LABELS
@@ -212,9 +214,9 @@ def _statistics(volumes: Sequence[tuple[tuple[str, ...], Statistics]]) -> Iterat
 
 
 def _buckets(latencies: Latencies) -> list[tuple[str, float]]:
-    """Counts of all that took no longer, as Prometheus has them; the last is without a bound.
+    """Cumulative counts, as Prometheus wants them; the last is unbounded.
 
-    Of EBS's many bounds those next above ``_BOUNDS_S``: each bound is a series for each volume.
+    Of EBS's many bounds only the next above each of ``_BOUNDS_S``: each is a series per volume.
     """
     wanted = list(_BOUNDS_S)
     total = 0
@@ -228,14 +230,14 @@ def _buckets(latencies: Latencies) -> list[tuple[str, float]]:
 
 
 class VolumeCollector(Collector):
-    """Measures on demand and shows what was measured last.
+    """Measures on demand, and serves the last measurements.
 
     Args:
         devices: finds devices.
-        names: knows claims.
-        blocking: calls what may hang; its timeout should be ``DISK_TIMEOUT_S``.
-        statistics_page: asks a disk; it may hang or raise NodeError.
-        budget_s: how long a refresh takes at most, in seconds.
+        names: looks up claims.
+        blocking: for calls that may hang; its timeout should be ``DISK_TIMEOUT_S``.
+        statistics_page: reads it from a disk; may hang or raise NodeError.
+        budget_s: how long a refresh may take, in seconds.
     """
 
     def __init__(
@@ -257,7 +259,7 @@ class VolumeCollector(Collector):
         self._refreshing: asyncio.Task[None] | None = None
 
     async def refresh(self) -> None:
-        """Measure all volumes; leaves what takes longer to go on by itself."""
+        """Measure all volumes; slow ones continue in the background."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh(), name="measure volumes")
         await asyncio.wait({self._refreshing}, timeout=self._budget_s)
@@ -269,20 +271,20 @@ class VolumeCollector(Collector):
             await asyncio.gather(self._refreshing, return_exceptions=True)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: which volumes there are is known only when they are measured."""
+        """Nothing: the volumes are only known once they are measured."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """What was measured last."""
+        """The last measurements."""
         return series_of(self._measured.values())
 
     async def _refresh(self) -> None:
         try:
-            seen = await self._devices.volumes() or await self._names.told()
+            seen = await self._devices.volumes() or await self._names.attached()
             names = await self._names.of(seen)
         except StorageError as exc:
-            log.warning("volumes are not measured", error=exc.message)
-            self._measured.clear()  # what was true once is no measurement
+            log.warning("cannot measure volumes", error=exc.message)
+            self._measured.clear()  # do not serve old measurements
             return
         for gone in self._measured.keys() - names.keys():
             del self._measured[gone]
@@ -298,11 +300,11 @@ class VolumeCollector(Collector):
                 found = Measured(labels, trouble=exc.message)
         before = self._measured.get(volume_id)
         if found.trouble and (before is None or before.trouble != found.trouble):
-            log.warning("a volume cannot be measured", volume=volume_id, why=found.trouble)
+            log.warning("cannot measure a volume", volume=volume_id, why=found.trouble)
         self._measured[volume_id] = found
 
     async def _look(self, found: Measured, device: Device) -> Measured:
-        """Ask its disk; of one that does not answer, the size is known all the same."""
+        """Read its statistics; if that fails, the size is still known."""
         try:
             return replace(found, statistics=await self._page(device))
         except (NodeError, OSError, ValueError) as error:
@@ -314,6 +316,6 @@ class VolumeCollector(Collector):
         page = await self._blocking.call(
             device.resource,
             partial(self._statistics_page, device.disk),
-            what=f"asking {device.disk} for its statistics",
+            what=f"reading the statistics of {device.disk}",
         )
         return nvme_statistics_rules.parse(page) if page is not None else None

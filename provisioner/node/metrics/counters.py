@@ -1,4 +1,4 @@
-"""What the node plugin measures of itself; of its volumes: ``node/metrics/collector.py``."""
+"""The node plugin's metrics of itself; those of volumes are in ``node/metrics/collector.py``."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -6,13 +6,13 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
 
 class NodeMetrics:
-    """The series, and the registry that /metrics shows."""
+    """The metrics, and the registry that /metrics serves."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self.rpcs = Counter(
             "ebs_provisioner_node_rpcs_total",
-            "Calls of the kubelet that have ended, by method and gRPC code.",
+            "Calls of the kubelet, by method and gRPC code.",
             ["method", "code"],
             registry=registry,
         )
@@ -25,22 +25,22 @@ class NodeMetrics:
         )
         self.registered = Gauge(
             "ebs_provisioner_node_registered",
-            "1 while the kubelet has the plugin registered, as far as it has told.",
+            "1 while the plugin is registered with the kubelet, as last reported.",
             registry=registry,
         )
         self.refusals = Counter(
             "ebs_provisioner_node_registrations_refused_total",
-            "Registrations that the kubelet has refused.",
+            "Registrations that the kubelet refused.",
             registry=registry,
         )
         self.growths_failed = Gauge(
             "ebs_provisioner_node_growths_failed",
-            "File systems that could not be grown, since the start; they are used at their old "
-            "size, and the log says why.",
+            "Failed growths of file systems since the start; the file systems are used at their "
+            "old size, and the log has the reason.",
             registry=registry,
         )
         self.programs = Gauge(
             "ebs_provisioner_node_programs_running",
-            "Programs such as mkfs, fsck and mount that run now, also those nobody waits for.",
+            "Running programs such as mkfs, fsck and mount, even if no call waits for them.",
             registry=registry,
         )

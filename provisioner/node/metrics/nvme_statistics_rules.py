@@ -48,7 +48,7 @@ class Statistics:
         reads, writes: operations.
         read_bytes, written_bytes: what they moved.
         read_s, write_s: how long they took in all, in seconds.
-        volume_iops_exceeded_s, volume_throughput_exceeded_s: how long more was asked for than the
+        volume_iops_exceeded_s, volume_throughput_exceeded_s: how long more was requested than the
             volume is provisioned with, in seconds.
         instance_iops_exceeded_s, instance_throughput_exceeded_s: the same of the instance's limits.
         queue_length: operations waiting now.
@@ -74,7 +74,7 @@ def parse(page: bytes) -> Statistics:
     """Read the page.
 
     Raises:
-        ValueError: it is another page, or makes no sense.
+        ValueError: it is another page, or malformed.
     """
     if len(page) != PAGE_BYTES:
         raise ValueError(f"statistics have {PAGE_BYTES} bytes, not {len(page)}")

@@ -1,9 +1,8 @@
-"""Whether a device that is known by its name only may be taken for a volume's; on Xen instances.
+"""Whether a device that is known only by its name may be a volume's; on Xen instances.
 
-Each instance gives out the same names. An attachment that was made for the machine which had this
-Node's name before may still be there, and its name be that of another volume on this one. So a name
-counts only if the attachment was made for this very instance. NVMe disks say themselves which
-volume they are.
+All instances use the same device names. An attachment made for a machine that had this Node's name
+before may still exist, and its device name may be another volume's on this machine. So a name
+counts only if the attachment was made for this instance. NVMe disks report their volume themselves.
 """
 
 from collections.abc import Mapping
@@ -26,13 +25,13 @@ log = structlog.get_logger(__name__)
 
 
 class AttachedHere:
-    """Refuses names that are not this instance's.
+    """Refuses names that were given on another instance.
 
     Args:
-        attachments: asked where the kubelet hands on no instance.
+        attachments: read if the kubelet passes no instance.
         instance: this one.
         mounts: what is mounted.
-        blocking: reads beside mounts, which may be anywhere, below a dead NFS too.
+        blocking: reads files beside mounts, which may be on anything, also on a dead NFS.
     """
 
     def __init__(
@@ -44,20 +43,20 @@ class AttachedHere:
         self._blocking = blocking
 
     async def check(self, device: Device, publish_context: Mapping[str, str]) -> None:
-        """See whether a device may be the volume's; of NVMe disks that is known already.
+        """Check that a device may be the volume's; NVMe disks have been checked by their serial.
 
-        Our controller records the instance with the device. Where that is missing (another
-        controller attached it, or an older one of ours; a call without a publish context), it is
-        read from the VolumeAttachment. Where that says nothing either, the name is believed, as
+        Our controller records the instance with the device. If that is missing (another controller,
+        or an older version of ours, attached it; or the call has no publish context), it is read
+        from the VolumeAttachment. If that has none either, the name is trusted, as
         aws-ebs-csi-driver does.
 
         Args:
             device: as it was found.
-            publish_context: what the kubelet hands on from the attachment; may be empty.
+            publish_context: what the kubelet passes on from the attachment; may be empty.
 
         Raises:
-            NodeError: WRONG_DEVICE; METADATA_UNAVAILABLE, nobody tells which instance this is;
-                TIMED_OUT, the kubelet's note beside a mount of the device does not come back.
+            NodeError: WRONG_DEVICE; METADATA_UNAVAILABLE, it is unknown which instance this is;
+                TIMED_OUT, reading the kubelet's vol_data.json beside a mount hangs.
             KubeError: the attachment cannot be read.
         """
         if device.is_nvme:
@@ -65,12 +64,12 @@ class AttachedHere:
         volume_id, path = device.volume_id, str(device.path)
         recorded = publish_context.get(INSTANCE_ID, "") or await self._recorded(volume_id)
         if not recorded:
-            log.warning("a device is taken by its name alone", volume=volume_id, device=path)
+            log.warning("trusting a device by its name alone", volume=volume_id, device=path)
         elif recorded != (own := await self._instance.instance_id()):
             message = rules.attached_to_another(volume_id, path, recorded, own)
             raise NodeError(Reason.WRONG_DEVICE, message)
         for mount in mount_table_rules.of_device(device.number, self._mounts.table()):
-            what = f"reading the kubelet's note beside {mount.path}"
+            what = f"reading vol_data.json beside {mount.path}"
             other = await self._blocking.call(what, partial(noted_volume, mount), what=what)
             if other not in {"", volume_id}:
                 message = rules.has_another(volume_id, path, other, mount.path)

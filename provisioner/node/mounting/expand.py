@@ -1,12 +1,8 @@
-"""What is mounted at the kubelet's paths, seen to be the volume that the kubelet means.
+"""NodeExpandVolume and NodeGetVolumeStats: calls about a volume that is mounted at a path.
 
-NodeGetVolumeStats and NodeExpand are about it. The first runs beside other operations of the
-volume: it changes nothing. A disk that died can make the look hang: then one thread per path does,
-and nothing else of the volume waits for it.
-
-After most errors the kubelet takes nothing to be mounted (``server.code_of``): it does not ask for
-an unmount any more, and the volume is detached under the mount. So the kernel's table is looked at
-whenever a stage or publish fails, whatever for, and whoever mounted what is there.
+Both check that what is mounted there is the volume. NodeGetVolumeStats changes nothing and runs
+beside other operations of the volume. If a disk that died makes it hang, it hangs in a thread of
+its own, one for each path, and nothing else of the volume waits for it.
 """
 
 import asyncio
@@ -22,8 +18,8 @@ from provisioner.node.requests import Expand, Stats, Usage
 from provisioner.node.runtime import mount_table_rules
 from provisioner.node.runtime.mount_table_rules import Mount
 
-# EC2 has grown the volume already; its guest hears of it within moments. No event tells of it
-# that reaches into every container, so the size is read, ever less often.
+# EC2 has grown the volume already, and the guest sees that within moments. No event about it
+# reaches every container, so the size is polled, with growing pauses.
 _FIRST_POLL_S, _SLOWEST_POLL_S = 0.1, 2.0
 
 
@@ -36,7 +32,7 @@ class Mounted:
     async def at(self, volume_id: str, *paths: str) -> tuple[Device, Mount | None]:
         """The volume's device, and its mount at the first path that has one.
 
-        The mount is None if a raw device is shown there.
+        The mount is None for a raw device.
 
         Raises:
             NodeError: VOLUME_NOT_STAGED, nothing is mounted there; DEVICE_NOT_FOUND; WRONG_DEVICE,
@@ -57,7 +53,7 @@ class Mounted:
         )
 
     async def raw(self, volume_id: str, path: str) -> Device:
-        """The device of a raw volume, also before it is shown at the path.
+        """The device of a raw volume, also before it is published at the path.
 
         Raises:
             NodeError: DEVICE_NOT_FOUND, WRONG_DEVICE, INVALID_REQUEST, TIMED_OUT.
@@ -74,13 +70,13 @@ class Mounted:
         if device.number != number:
             raise NodeError(
                 Reason.WRONG_DEVICE,
-                f"device {number} is mounted where volume {volume_id} should be, which is "
-                f"{device.path} ({device.number}) by now",
+                f"device {number} is mounted where volume {volume_id} should be, which is now "
+                f"{device.path} ({device.number})",
             )
         return device
 
     def _node(self, mount: Mount) -> Path:
-        """The device node that a mount shows: one right in /dev, bound elsewhere."""
+        """The device node behind a bind mount; it is directly in /dev."""
         return self._tools.dirs.dev / Path(mount.root.removesuffix(mount_table_rules.DELETED)).name
 
 
@@ -111,15 +107,15 @@ class Usages:
             raise NodeError(
                 Reason.MOUNT_FAILED,
                 f"volume {request.volume_id} at {mount.path} cannot be measured: {error.strerror}; "
-                "its file system has ended, or its disk is gone; delete its pods of this node",
+                "its file system was shut down, or its disk is gone; delete its pods on this node",
             ) from error
 
 
 def measure(path: str) -> Usage:
-    """What the file system at a path says; it may hang where a disk does.
+    """Read the usage of the file system at a path; hangs if its disk does.
 
     Raises:
-        OSError: it cannot be asked.
+        OSError: it cannot be read.
     """
     found = os.statvfs(path)
     return Usage(
@@ -142,12 +138,11 @@ class Expander:
     async def expand(self, request: Expand, /, time_left_s: float | None = None) -> int:
         """Grow the file system to its device; a raw device has grown by itself.
 
-        The most that the request allows is not looked at: a volume that is larger already cannot
-        be made smaller.
+        The request's upper limit is ignored: a volume that is larger already cannot shrink.
 
         Args:
-            request: what is asked for.
-            time_left_s: what is left of the kubelet's deadline, in seconds; None if it has none.
+            request: of the kubelet.
+            time_left_s: until the kubelet's deadline, in seconds; None if it has none.
 
         Returns:
             The size of the volume's disk, in bytes.
@@ -160,20 +155,21 @@ class Expander:
             request.volume_id,
             request,
             partial(self._expand, request, time_left_s),
-            what=f"The growing of volume {request.volume_id}",
+            what=f"Expanding volume {request.volume_id}",
         )
 
     async def _expand(self, request: Expand, time_left_s: float | None) -> int:
         device, mount = await self._where(request)
-        await self._tools.attached_here.check(device, {})  # CSI hands on none here
+        await self._tools.attached_here.check(device, {})  # CSI passes no publish context here
         size_bytes = await self._grown(device, request.required_bytes, rules.wait_s(time_left_s))
         if mount is None:
             return size_bytes
         if mount.is_read_only_everywhere:
             raise NodeError(
                 Reason.GROW_FAILED,
-                f"the file system of volume {request.volume_id} is read-only at {mount.path}, so "
-                "it cannot grow now; it grows when it is staged for writing next time",
+                f"the file system of volume {request.volume_id} is mounted read-only at "
+                f"{mount.path}, so it cannot grow now; it grows the next time it is staged for "
+                "writing",
             )
         await self._tools.growth.grow(device, mount)
         return size_bytes
@@ -186,7 +182,7 @@ class Expander:
         return await self._mounted.at(request.volume_id, *filter(None, paths))
 
     async def _grown(self, device: Device, required_bytes: int, wait_s: float) -> int:
-        """Wait for the size. Of a partition, the disk counts: nobody here grows partitions."""
+        """Wait for the new size. For a partition the disk counts: partitions are not grown here."""
         loop = asyncio.get_running_loop()
         until_s, pause_s = loop.time() + wait_s, _FIRST_POLL_S
         while True:
@@ -196,10 +192,10 @@ class Expander:
             if loop.time() + pause_s > until_s:
                 raise NodeError(
                     Reason.TIMED_OUT,
-                    f"volume {device.volume_id} is to have {required_bytes} bytes, and "
-                    f"{device.disk} still shows {size_bytes} after {wait_s:.0f} s; it is tried "
-                    "again; if it stays so, see in EC2 whether the volume has been grown, and "
-                    "rescan the disk on the node (`nvme ns-rescan`)",
+                    f"volume {device.volume_id} should have {required_bytes} bytes, but after "
+                    f"{wait_s:.0f} s {device.disk} still has {size_bytes}; this is retried; if it "
+                    "persists, check in EC2 whether the volume has been modified, and rescan the "
+                    "disk on the node (`nvme ns-rescan`)",
                 )
             await asyncio.sleep(pause_s)
             pause_s = min(_SLOWEST_POLL_S, 2 * pause_s)

@@ -1,13 +1,13 @@
-"""Brings what was written to a volume to its disk, before the volume is taken from a pod or a node.
+"""Flushes a volume to its disk before it is unpublished or unstaged.
 
-A kubelet that is killed before it unstages forgets the volume (it looks for those of its pods'
-folders only), so it may be detached while its file system is still mounted: what the pod wrote has
-to be on the volume by then. That takes such a kubelet longer than a pod's end waits here, and what
-is not done by then runs on by itself: neither a disk that hangs nor one with much to write keeps a
-pod, or the next one on this node, for long.
+A kubelet that is killed before it unstages a volume never finds it again (it only looks through its
+pods' directories), so the volume may be detached while its file system is still mounted. What the
+pod wrote has to be on the volume by then. A detach takes longer than the end of a pod waits here,
+and a flush that is not done by then continues in the background: neither a disk that hangs nor one
+with much to write delays a pod, or the next one on this node, for long.
 
-Before the last unmount it is waited for to its end: that flushes nothing while another mount
-namespace has the file system, as of an agent that has a file of it open.
+Before the last unmount the flush has to end: umount itself flushes nothing while the file system is
+mounted in another mount namespace, such as that of an agent that has a file on it open.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from provisioner.node.runtime.programs import ProgramResult, Programs
 
 log = structlog.get_logger(__name__)
 FLUSH_S = 10.0
-# The major number of file systems without a disk, such as the one that a device's node is on.
+# The major number of file systems without a disk, such as the devtmpfs of a device node.
 _NO_DISK = "0:"
-# Where a kubelet has volumes staged: Kubernetes 1.36 pkg/volume/csi/csi_attacher.go.
+# Where the kubelet stages volumes: Kubernetes 1.36 pkg/volume/csi/csi_attacher.go.
 _STAGED = "/globalmount"
-# And where pods have them: pkg/volume/csi/csi_mounter.go ``GetPath``.
-_SHOWN = re.compile(r"/pods/[^/]+/volumes/")
+# And where it publishes them: pkg/volume/csi/csi_mounter.go ``GetPath``.
+_PUBLISHED = re.compile(r"/pods/[^/]+/volumes/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class Flushes:
     Args:
         programs: run it.
         mounts: what is mounted.
-        timeout_s: how long the end of a pod waits, in seconds; then it runs on by itself. The last
-            unmount waits three times as long at a time.
+        timeout_s: how long the end of a pod waits, in seconds; the flush continues after that.
+            The last unmount waits three times as long at a time.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class Flushes:
         self._running: dict[str, _Flush] = {}
 
     async def flush(self, path: str) -> None:
-        """Bring all that was written to a mounted file system to its disk; a failure is logged.
+        """Flush a mounted file system to its disk; a failure is logged.
 
-        Not where another pod has it still, for then the kubelet remembers it, and that pod's end
-        has it done. After ``timeout_s`` it runs on by itself.
+        Skipped while another pod has the volume: then the kubelet still knows it, and the end of
+        that pod flushes it. After ``timeout_s`` the flush continues in the background.
 
         Raises:
             NodeError: PROGRAM_MISSING; MOUNT_FAILED, the kernel's table cannot be read.
@@ -76,17 +76,17 @@ class Flushes:
         if mount is None:
             return
         shown = mount_table_rules.of_device(mount.number, self._mounts.table())
-        if any(each.path != path and _SHOWN.search(each.path) for each in shown):
+        if any(each.path != path and _PUBLISHED.search(each.path) for each in shown):
             return
         if not await self._flushed(mount, None):
             log.warning(
-                "taken away before all that was written is on its disk, which is slow or hangs",
+                "unpublishing before everything is on the disk, which is slow or hangs",
                 path=path,
                 waited_s=self._timeout_s,
             )
 
     async def finish(self, path: str) -> None:
-        """Do so before the last unmount; then nothing holds the mount busy either.
+        """Flush to the end before the last unmount; then no flush keeps the mount busy either.
 
         Raises:
             NodeError: TIMED_OUT, it takes longer, or hangs; and as ``flush``.
@@ -96,21 +96,20 @@ class Flushes:
         if mount is not None and not await self._flushed(mount, until_s):
             raise NodeError(
                 Reason.TIMED_OUT,
-                f"what was written at {path} has not come to its disk in "
-                f"{self._to_its_end_s:.0f} s, so it stays mounted: {mount.source} is slow, or "
-                "hangs; see the node's kernel log and the volume's status in EC2; it is tried "
-                "again",
+                f"flushing {path} to {mount.source} took longer than {self._to_its_end_s:.0f} s, "
+                "so it stays mounted: the disk is slow or hangs; check the node's kernel log and "
+                "the volume's status in EC2; this is retried",
             )
 
     def _written(self, path: str) -> Mount | None:
-        """What is mounted there, if it has a disk and may have been written to."""
+        """The mount at a path, if it has a disk and may have been written to."""
         mount = self._mounts.at(path)
         if mount is None or mount.is_read_only_everywhere or mount.number.startswith(_NO_DISK):
             return None
         return mount
 
     async def _flushed(self, mount: Mount, until_s: float | None) -> bool:
-        """Whether it has ended in time: by its own, if no other is named."""
+        """Whether the flush ended by ``until_s``, or by its own deadline if that is None."""
         while (before := self._running.get(mount.number)) is not None:
             if not await _has_ended(before, until_s):
                 return False
@@ -119,12 +118,14 @@ class Flushes:
             return False
         result = flush.task.result()
         if result.exit_code:
-            log.warning("could not be written to its disk", path=mount.path, said=result.summary)
+            log.warning(
+                "could not flush a file system to its disk", path=mount.path, output=result.summary
+            )
         return True
 
     def _begin(self, number: str, path: str) -> _Flush:
         loop = asyncio.get_running_loop()
-        # In a context of its own: the volume's operation does not last as long as the program.
+        # In a context of its own, because the program may outlast the volume's operation.
         task = loop.create_task(
             self._programs.run("sync", "-f", path, why=f"of {path}"), context=Context()
         )
@@ -137,9 +138,9 @@ class Flushes:
         return flush
 
     def _held_by(self, mount: Mount) -> str:
-        """Where the program looks at the file system; it holds the mount there until it ends.
+        """The path to run sync(1) on, which keeps that mount busy until it ends.
 
-        So it is another one than that which is to be unmounted, if there is another.
+        So it is not the mount that is about to be unmounted, if there is another.
         """
         table = self._mounts.table()
         others = [

@@ -22,9 +22,7 @@ from provisioner.node.runtime.programs import ProgramResult, Programs
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 _AGAIN_S = 0.5
-_ANEW = (
-    "delete the pods of this node that use it: it is checked before it is mounted for the next one"
-)
+_TO_CHECK_IT = "delete the pods on this node that use it: it is checked before it is mounted again"
 
 
 class Growth:
@@ -32,7 +30,7 @@ class Growth:
 
     Args:
         programs: run resize2fs and xfs_growfs.
-        devices: know of errors in file systems.
+        devices: know the errors of file systems.
         blocking: reads the devices.
 
     Attributes:
@@ -54,14 +52,14 @@ class Growth:
         return await self._look(device, partial(_size_of, path))
 
     async def grow(self, device: Device, mount: Mount) -> None:
-        """Grow what is mounted, if its superblock says that it is smaller than its device.
+        """Grow a mounted file system that is smaller than its device, by its superblock.
 
-        The superblock on the disk may lag behind that in memory (xfs): then nothing is done once
-        more, which does no harm.
+        The superblock on the disk may lag behind that in memory (xfs): then the growth runs again,
+        which changes nothing.
 
         Raises:
-            NodeError: GROW_FAILED, with ``retry_after_s`` if it has failed in passing, twice;
-                FILE_SYSTEM_DAMAGED, it has errors, by the growth or older ones, or no superblock;
+            NodeError: GROW_FAILED, with ``retry_after_s`` if a transient failure came twice;
+                FILE_SYSTEM_DAMAGED, it has errors, new or old, or no superblock;
                 DEVICE_NOT_FOUND, TIMED_OUT, PROGRAM_MISSING.
         """
         try:
@@ -84,8 +82,8 @@ class Growth:
             raise NodeError(
                 Reason.FILE_SYSTEM_DAMAGED,
                 f"{device.path} of volume {device.volume_id} has no superblock of the "
-                f"{mount.file_system} that is mounted from it: something has written over it; "
-                f"take a snapshot of the volume, and {_ANEW}",
+                f"{mount.file_system} that is mounted from it: something has overwritten it; "
+                f"take a snapshot of the volume, and {_TO_CHECK_IT}",
             )
         if not rules.can_grow(has, size_bytes):
             return
@@ -95,9 +93,9 @@ class Growth:
             if self._devices.errors(device):
                 raise NodeError(
                     Reason.FILE_SYSTEM_DAMAGED,
-                    f"the kernel has found errors in the {mount.file_system} of volume "
+                    f"the kernel found errors in the {mount.file_system} of volume "
                     f"{device.volume_id} (see its log), and it was not grown: {' '.join(command)} "
-                    f"ended with {result.ending}: {result.summary}; {_ANEW}",
+                    f"ended with {result.ending}: {result.summary}; {_TO_CHECK_IT}",
                 )
             may_later = rules.may_grow_later(result.exit_code, result.output)
             raise NodeError(
@@ -105,7 +103,7 @@ class Growth:
                 f"the file system of volume {device.volume_id} could not be grown from "
                 f"{has.size_bytes} to {size_bytes} bytes: {' '.join(command)} ended with "
                 f"{result.ending}: {result.summary}"
-                f"{'; it is tried again' if may_later else _hint(result)}",
+                f"{'; this is retried' if may_later else _hint(result)}",
                 retry_after_s=_AGAIN_S if may_later else None,
             )
         log.info(
@@ -130,7 +128,7 @@ class Growth:
 def _hint(result: ProgramResult) -> str:
     if "Permission denied" not in result.summary:
         return ""
-    return "; a mounted ext file system grows only for who has CAP_SYS_RESOURCE (privileged)"
+    return "; growing a mounted ext file system needs CAP_SYS_RESOURCE (a privileged container)"
 
 
 def _size_of(path: Path) -> int:

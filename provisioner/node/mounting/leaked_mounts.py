@@ -1,8 +1,8 @@
-"""Unmounts staged volumes that their kubelet has forgotten.
+"""Unmounts leaked mounts: staged volumes that the kubelet does not know any more.
 
-A kubelet writes a volume into ``status.volumesInUse`` of its Node before it has it staged, and
-takes it out after it was unstaged. So whoever holds the volume's turn and then reads a Node without
-it knows that nobody relies on the mount, and nobody can begin to before the turn is over.
+A kubelet adds a volume to ``status.volumesInUse`` of its Node before it has it staged, and removes
+it after it was unstaged. So if the Node, read while an operation of the volume runs here, does not
+list it, nothing relies on the mount, and nothing can start to before that operation ends.
 """
 
 import asyncio
@@ -24,14 +24,13 @@ TIMEOUT_S = 10.0
 
 
 class LeakedMounts:
-    """Looks for them every few seconds; one that was seen twice is asked for at the API server.
+    """Scans for them every few seconds; reads the Node only for what was seen twice.
 
     Args:
         kube: reads the Node.
-        tools: unmount, at the volume's turn.
-        stages: the folder in which the kubelet has our volumes staged.
-        timeout_s: how long a look waits for what it unmounts, in seconds; what takes longer goes
-            on by itself.
+        tools: unmount, as an operation of the volume.
+        stages: the directory in which the kubelet stages our volumes.
+        timeout_s: how long a scan waits for its unmounts, in seconds; slower ones continue.
     """
 
     def __init__(
@@ -42,34 +41,34 @@ class LeakedMounts:
         self._stages = stages
         self._timeout_s = timeout_s
         self._seen: frozenset[int] = frozenset()
-        self._taking: dict[str, asyncio.Task[None]] = {}
+        self._unmounting: dict[str, asyncio.Task[None]] = {}
         self._troubles: dict[str, str] = {}
 
     async def keep(self) -> None:
-        """Look again and again, until cancelled."""
+        """Scan again and again, until cancelled."""
         try:
             while True:
                 await asyncio.sleep(POLL_EVERY_S)
                 try:
                     await self.scan()
                 except StorageError as error:
-                    log.warning("forgotten volumes are not looked for", error=error)
+                    log.warning("cannot look for leaked mounts", error=error)
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Wait for nothing any more; a umount that runs goes on."""
-        for task in self._taking.values():
+        """Stop waiting; a umount that runs continues."""
+        for task in self._unmounting.values():
             task.cancel()
-        await asyncio.gather(*self._taking.values(), return_exceptions=True)
+        await asyncio.gather(*self._unmounting.values(), return_exceptions=True)
 
     async def scan(self) -> None:
-        """Unmount what was staged and shown to no pod now and the last time, if it is forgotten.
+        """Unmount what was staged without a pod in this and the last scan, if it is leaked.
 
-        One that cannot be unmounted, or hangs, is told in the log and keeps no other one mounted.
+        One that cannot be unmounted, or hangs, is logged and does not delay the others.
 
         Raises:
-            StorageError: the Node cannot be read, or what is mounted is not known.
+            StorageError: the Node or the mount table cannot be read.
         """
         stages = str(self._stages.resolve())
         found = mount_table_rules.staged_without_pod(self._tools.mounts.table(), stages)
@@ -80,34 +79,34 @@ class LeakedMounts:
         if not volumes:
             return
         in_use = (await self._kube.node()).in_use(self._kube.driver)
-        for volume_id in volumes.keys() - in_use - self._taking.keys():
-            task = asyncio.create_task(self._take(volume_id, volumes[volume_id]))
-            self._taking[volume_id] = task
-        if self._taking:
-            await asyncio.wait(self._taking.values(), timeout=self._timeout_s)
+        for volume_id in volumes.keys() - in_use - self._unmounting.keys():
+            task = asyncio.create_task(self._unmount_leaked(volume_id, volumes[volume_id]))
+            self._unmounting[volume_id] = task
+        if self._unmounting:
+            await asyncio.wait(self._unmounting.values(), timeout=self._timeout_s)
 
-    async def _take(self, volume_id: str, mount: Mount) -> None:
+    async def _unmount_leaked(self, volume_id: str, mount: Mount) -> None:
         try:
             await self._tools.operations.run(
                 volume_id,
                 self,
                 partial(self._unmount, volume_id, mount),
-                what=f"Unmounting the forgotten volume {volume_id}",
+                what=f"Unmounting the leaked mount of volume {volume_id}",
             )
         except StorageError as error:
-            # Another one's turn: then somebody remembers it.
+            # Another operation runs, so the kubelet knows the volume.
             if error.reason is not Reason.OPERATION_RUNNING:
-                self._tell(volume_id, mount, error)
+                self._log_once(volume_id, mount, error)
         finally:
-            del self._taking[volume_id]
+            del self._unmounting[volume_id]
 
-    def _tell(self, volume_id: str, mount: Mount, error: StorageError) -> None:
-        """Once for each trouble: it is tried again every few seconds."""
+    def _log_once(self, volume_id: str, mount: Mount, error: StorageError) -> None:
+        """Once for each trouble: the next scan tries again."""
         if self._troubles.get(volume_id) == error.message:
             return
         self._troubles[volume_id] = error.message
         log.warning(
-            "a volume that its kubelet forgot cannot be unmounted",
+            "cannot unmount a leaked mount",
             volume=volume_id,
             path=mount.path,
             error=error,
@@ -121,7 +120,9 @@ class LeakedMounts:
         if volume_id in (await self._kube.node()).in_use(self._kube.driver):
             return
         log.warning(
-            "unmounting a volume that its kubelet forgot", volume=volume_id, path=mount.path
+            "unmounting a volume that the kubelet does not know any more",
+            volume=volume_id,
+            path=mount.path,
         )
         await self._tools.flushes.finish(mount.path)
         await self._tools.mounts.unmount(mount.path)

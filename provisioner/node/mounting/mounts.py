@@ -1,9 +1,8 @@
-"""Mounts and unmounts, by mount(8) and umount(8), and knows what is mounted.
+"""Mounts and unmounts, with mount(8) and umount(8), and reads the mount table.
 
-The programs and not the system calls: users write mountOptions in mount(8)'s language, and one that
-hangs blocks neither the event loop nor a thread. That something was mounted is then seen in the
-kernel's table of our mount namespace: exit codes alone are not believed. Nothing is ever unmounted
-lazily or by force.
+Programs rather than system calls: users write mountOptions for mount(8), and a program that hangs
+blocks neither the event loop nor a thread. Exit codes alone are not trusted: the result is checked
+in the kernel's mount table. Nothing is ever unmounted lazily or by force.
 """
 
 import os
@@ -25,22 +24,22 @@ from provisioner.node.runtime.sysfs import SystemDirs
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
-# Mounts on each other at one path; more than this is somebody's loop.
+# Mounts on top of each other at one path; more than this must be a loop.
 _MOST_LAYERS = 64
 _MOST_READS = 4
-# mount(8) writes its own options (_netdev, user, x-...) to /run/mount/utab, and where it cannot it
-# fails after it has mounted. The root file system of our container is read-only.
-_NO_NOTE = "--no-mtab"
+# mount(8) writes its own options (_netdev, user, x-...) to /run/mount/utab. In our container, whose
+# root file system is read-only, that fails after the mount has succeeded.
+_NO_UTAB = "--no-mtab"
 
 
 class Mounts:
-    """What is mounted on this node, and how it is changed.
+    """What is mounted on this node.
 
-    All paths are those of ``paths.Paths.real``: absolute, links resolved.
+    All paths are as returned by ``paths.Paths.real``: absolute, links resolved.
 
     Args:
         programs: run mount and umount.
-        blocking: looks at what may hang.
+        blocking: for calls that may hang.
         dirs: where procfs and sysfs are.
     """
 
@@ -66,16 +65,16 @@ class Mounts:
         return self._read(partial(mount_table_rules.at_in, path))
 
     async def seen(self, path: str) -> Seen:
-        """What there is at a path where a volume may be mounted.
+        """What is at a path where a volume may be mounted.
 
         Raises:
-            NodeError: TIMED_OUT, a look at it hangs.
+            NodeError: TIMED_OUT, a stat of it hangs.
         """
         mount = self.at(path)
         is_corrupted = await self._blocking.call(
-            path, partial(_is_corrupted, path), what=f"looking at {path}"
+            path, partial(_is_corrupted, path), what=f"stat of {path}"
         )
-        # Looked up last: a disk that went meanwhile is seen to have gone.
+        # Read last, so that a disk that disappears meanwhile is noticed.
         has_device = mount is None or self._has_device(mount.number)
         return Seen(mount, is_corrupted=is_corrupted, has_device=has_device)
 
@@ -95,15 +94,15 @@ class Mounts:
         Raises:
             NodeError: MOUNT_FAILED, DEVICE_BUSY, DEVICE_READ_ONLY, NOT_SUPPORTED, PROGRAM_MISSING.
         """
-        # -w: else mount(8) takes a device that refuses writes for read-only without a word.
+        # Without -w, mount(8) silently mounts a device that refuses writes read-only.
         write = () if "ro" in options else ("-w",)
         result = await self._programs.run(
-            *("mount", _NO_NOTE, *write, "-t", file_system),
+            *("mount", _NO_UTAB, *write, "-t", file_system),
             *("-o", ",".join(options), device_path, path),
             why=f"of {device_path} at {path}",
         )
         if result.exit_code:
-            # It can fail with what it does after the kernel has mounted.
+            # mount(8) can fail after the kernel has mounted.
             failure = rules.mount_failure(result.output, path, str(device_path))
             was_mounted = await self.clean_up(path)
             raise NodeError(
@@ -114,13 +113,13 @@ class Mounts:
         self._verify_mounted(device_path, path)
 
     async def bind(self, source: str | Path, path: str, *, read_only: bool) -> None:
-        """Show a directory, or a file, at another path too.
+        """Bind-mount a directory or a file at another path.
 
-        A failure leaves nothing at the path. Read-only it is in our mount namespace alone: a flag
-        that is set later does not reach the copies that other namespaces have of a mount, and
-        mount(8) sets it before only from util-linux 2.39 on (Debian 12 has 2.38). What holds a pod
-        is the same flag that the kubelet has the runtime set on the container's own mount; so it is
-        with aws-ebs-csi-driver.
+        A failure leaves nothing at the path. The mount is read-only in our mount namespace alone: a
+        flag that is set later does not reach copies of the mount in other namespaces, and mount(8)
+        sets it in time only from util-linux 2.39 on (Debian 12 has 2.38). What stops a pod from
+        writing is the flag that the runtime sets on the container's own mount, as with
+        aws-ebs-csi-driver.
 
         Raises:
             NodeError: MOUNT_FAILED, PROGRAM_MISSING.
@@ -135,7 +134,7 @@ class Mounts:
             raise
 
     async def remount(self, path: str, *, read_only: bool) -> None:
-        """Change whether a path can be written to, there alone.
+        """Make the mount at a path, and no other, read-only or writable.
 
         Raises:
             NodeError: MOUNT_FAILED, PROGRAM_MISSING.
@@ -144,10 +143,14 @@ class Mounts:
         await self._change("-o", f"remount,bind,{mode}", path)
         mount = self.at(path)
         if mount is None or ("ro" in mount.options) != read_only:
-            raise NodeError(Reason.MOUNT_FAILED, f"{path} was made {mode}, and the kernel has not")
+            raise NodeError(
+                Reason.MOUNT_FAILED,
+                f"mount reports that {path} was remounted {mode}, but the kernel's table does not "
+                "show it",
+            )
 
     async def unmount(self, path: str) -> None:
-        """Unmount all that is mounted at a path; nothing mounted there is fine.
+        """Unmount everything at a path; it is fine if nothing is mounted there.
 
         Raises:
             NodeError: TARGET_BUSY; MOUNT_FAILED, PROGRAM_MISSING.
@@ -158,7 +161,7 @@ class Mounts:
             if mount is None:
                 return
             result = await self._programs.run("umount", mount.path, why=f"of {mount.path}")
-            # Its exit code is not believed: it can fail with what it does after the unmount.
+            # The exit code is not trusted: umount(8) can fail after the kernel has unmounted.
             if mount_table_rules.count_at(path, self.table()) < mount_table_rules.count_at(
                 path, table
             ):
@@ -172,20 +175,21 @@ class Mounts:
             )
         raise NodeError(
             Reason.MOUNT_FAILED,
-            f"{path} is still a mount point after {_MOST_LAYERS} times umount: something mounts "
-            "there again and again",
+            f"{path} is still a mount point after {_MOST_LAYERS} runs of umount: something keeps "
+            "mounting there",
         )
 
     def _verify_mounted(self, source: str | Path, path: str) -> None:
         if self.at(path) is None:
             raise NodeError(
                 Reason.MOUNT_FAILED,
-                f"mount says that {source} is mounted at {path}, and the kernel does not; is the "
-                "folder shared with this process (mountPropagation: Bidirectional)?",
+                f"mount reports that {source} is mounted at {path}, but it is not in the kernel's "
+                "table; does the container have the directory with mountPropagation: "
+                "Bidirectional?",
             )
 
     async def clean_up(self, path: str) -> bool:
-        """Unmount what a failure has left at a path, if anything: true if something was there."""
+        """Unmount what a failure has left at a path; whether there was anything."""
         if self.at(path) is None:
             return False
         try:
@@ -200,11 +204,11 @@ class Mounts:
             return read(_steady(path.read_bytes))
         except (OSError, ValueError) as error:
             raise NodeError(
-                Reason.MOUNT_FAILED, f"what is mounted is not known: {path}: {error}"
+                Reason.MOUNT_FAILED, f"the mount table {path} cannot be read: {error}"
             ) from error
 
     async def _change(self, *words: str) -> None:
-        result = await self._programs.run("mount", _NO_NOTE, *words, why=f"at {words[-1]}")
+        result = await self._programs.run("mount", _NO_UTAB, *words, why=f"at {words[-1]}")
         if result.exit_code:
             raise NodeError(
                 Reason.MOUNT_FAILED,
@@ -214,10 +218,10 @@ class Mounts:
     def _busy(self, mount: Mount) -> str:
         inside = [m.path for m in self.table() if m.path.startswith(f"{mount.path}/")]
         if inside:
-            return f"{mount.path} is in use: something is mounted within it, at {inside[0]}"
+            return f"{mount.path} is in use: something is mounted below it, at {inside[0]}"
         return (
-            f"{mount.path} is in use; `fuser -vm {mount.path}` on the node tells by whom; it is "
-            "tried again"
+            f"{mount.path} is in use; this is retried; run `fuser -vm {mount.path}` on the node to "
+            "see by which processes"
         )
 
     def _has_device(self, number: str) -> bool:
@@ -225,7 +229,7 @@ class Mounts:
 
 
 def _steady(read: Callable[[], bytes]) -> bytes:
-    """Read until two in a row are equal: a table that changes meanwhile can come with a gap."""
+    """Read until two reads are equal: a table that changes meanwhile may miss lines."""
     last = read()
     for _ in range(_MOST_READS):
         now = read()

@@ -1,12 +1,12 @@
-"""NodePublish and NodeUnpublish: a staged volume is shown to a pod, by bind mounts.
+"""NodePublish and NodeUnpublish: bind-mount a staged volume for a pod.
 
-Of a file system, the staged directory is bound; of a raw device, its node, onto an empty file. What
-is there already is compared by the kernel's device numbers, so each call can come twice, and after
-any crash.
+For a file system the staged directory is bound, for a raw device its device node onto an empty
+file. What is already there is compared by the kernel's device numbers, so each call can be
+repeated, and after any crash.
 
-A raw device that is shown read-only can be written all the same: "ro" of a mount is for files, not
-for what a device's node stands for. What holds a pod is its container's device cgroup, which the
-runtime sets so only where the pod's own volume says ``readOnly: true``.
+A raw device that is published read-only can still be written: the "ro" of a mount applies to files,
+not to the device behind a device node. What stops a pod from writing is its container's device
+cgroup, which the runtime sets read-only only if the pod's own volume says ``readOnly: true``.
 """
 
 from functools import partial
@@ -28,18 +28,18 @@ log = structlog.get_logger(__name__)
 
 
 class Publisher:
-    """Shows staged volumes to pods."""
+    """Publishes staged volumes to pods."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._still_mounted = StillMounted(tools)
 
     async def publish(self, request: Publish, /, time_left_s: float | None = None) -> None:
-        """Show a volume at a pod's path.
+        """Mount a volume at a pod's path.
 
         Args:
-            request: what is asked for.
-            time_left_s: what is left of the kubelet's deadline, in seconds; None if it has none.
+            request: of the kubelet.
+            time_left_s: until the kubelet's deadline, in seconds; None if it has none.
 
         Raises:
             NodeError: in one sentence for the user; VOLUME_NOT_STAGED; OPERATION_RUNNING.
@@ -48,11 +48,11 @@ class Publisher:
             request.volume_id,
             request,
             partial(self._publish, request, time_left_s),
-            what=f"The publish of volume {request.volume_id}",
+            what=f"Publishing volume {request.volume_id}",
         )
 
     async def unpublish(self, request: Unpublish, /, _: float | None = None) -> None:
-        """Take a volume away from a pod's path; nothing there is fine.
+        """Unmount a volume from a pod's path; it is fine if nothing is there.
 
         Raises:
             NodeError: TARGET_BUSY and others; OPERATION_RUNNING.
@@ -61,13 +61,13 @@ class Publisher:
             request.volume_id,
             request,
             partial(self._unpublish, request),
-            what=f"The unpublish of volume {request.volume_id}",
+            what=f"Unpublishing volume {request.volume_id}",
         )
 
     async def _publish(self, request: Publish, time_left_s: float | None) -> None:
         publish = self._publish_block if request.capability.is_block else self._publish_directory
         work = publish(request, time_left_s)
-        await self._still_mounted.told(work, request.volume_id, request.target_path)
+        await self._still_mounted.report(work, request.volume_id, request.target_path)
 
     async def _publish_directory(self, request: Publish, _: float | None) -> None:
         staging = await self._staged(request)
@@ -96,22 +96,22 @@ class Publisher:
         await self._tools.mounts.bind(staging.path, target, read_only=read_only)
 
     async def _staged(self, request: Publish) -> Mount:
-        """The staged mount, seen to be this volume's: else a pod would write elsewhere."""
+        """The staged mount, checked to be this volume's: a pod must not write to another."""
         path = await self._tools.paths.real(request.staging_path)
         staging = self._tools.mounts.at(path)
         if staging is None:
             raise NodeError(
                 Reason.VOLUME_NOT_STAGED,
                 f"volume {request.volume_id} is not mounted at its staging path {path}; delete "
-                "the pod: the kubelet stages it anew for the next one",
+                "the pod: the kubelet stages the volume again for the next one",
             )
         device = await self._tools.devices.of_path(request.volume_id, Path(staging.source))
         if device.number != staging.number:
             raise NodeError(
                 Reason.WRONG_DEVICE,
-                f"at the staging path {path} of volume {request.volume_id} device {staging.number} "
-                f"is mounted, and the volume is {device.path} ({device.number}) by now; delete the "
-                "pods of this node that use it",
+                f"device {staging.number} is mounted at the staging path {path} of volume "
+                f"{request.volume_id}, but the volume is now {device.path} ({device.number}); "
+                "delete the pods on this node that use it",
             )
         await self._tools.attached_here.check(device, request.publish_context)
         return staging
@@ -131,7 +131,7 @@ class Publisher:
             shown = await self._tools.paths.device_number(target)
             if shown == device.number and ("ro" in mount.options) == read_only:
                 return
-            # An earlier device of this volume, or not quite what is wanted: it is made anew.
+            # An earlier device of this volume, or the wrong mode: mount it again.
             await self._tools.mounts.unmount(target)
         await self._tools.paths.make_file(target)
         await self._tools.mounts.bind(device.path, target, read_only=read_only)
@@ -147,6 +147,6 @@ def _foreign(request: Publish, mount: Mount | None) -> ForeignMountError:
     found = "something" if mount is None else f"{mount.source} ({mount.number}, {mount.root})"
     return ForeignMountError(
         Reason.WRONG_DEVICE,
-        f"volume {request.volume_id} is to be shown at {request.target_path}, and {found} is "
-        "mounted there; unmount that by hand if it is not in use",
+        f"volume {request.volume_id} cannot be mounted at {request.target_path}: {found} is "
+        "already mounted there; unmount that by hand if it is not in use",
     )

@@ -1,12 +1,12 @@
-"""Decide how a volume is mounted, with which options, and what to think of what is mounted already.
+"""Decide with which options a volume is mounted, and what to do about existing mounts.
 
-Options that may be are named, and all others refused. mount(8) and the file systems have options
-that mount another thing than the volume, here or elsewhere, write to a second device (``logdev=``,
-``journal_path=``), or run a program (``helper=``); each release may bring one more, and the plugin
-runs as root for whoever may write a StorageClass.
+Allowed options are listed, all others are refused. mount(8) and the file systems have options that
+mount something else or somewhere else, write to a second device (``logdev=``, ``journal_path=``),
+or run a program (``helper=``). Each release may add another, and the plugin runs as root for
+everyone who may write a StorageClass.
 
-Source: mount(8) of util-linux 2.38 (libmount/src/optstr.c for how options are parted: a backslash
-takes the meaning from a comma or quote behind it), ext4(5), xfs(5); Linux 6.18 fs/ext4/super.c
+Source: mount(8) of util-linux 2.38 (libmount/src/optstr.c for how options are split: a backslash
+escapes the comma or quote after it), ext4(5), xfs(5); Linux 6.18 fs/ext4/super.c
 ``ext4_param_specs`` and fs/xfs/xfs_super.c ``xfs_fs_parameters``; aws-ebs-csi-driver v1.64
 pkg/driver/node.go ``collectMountOptions``; Kubernetes' mount-utils ``IsCorruptedMnt``.
 """
@@ -72,9 +72,9 @@ _VALUES: Mapping[str, str] = {
         rf'{_LABEL}|"{_LABEL}(?:,{_LABEL})*"',
     ),
 }
-# How options begin that no kernel gets to see: those of fstab.
-_REMARKS = ("comment=", "x-systemd.", "x-initrd.", "x-fstrim.")
-_REMARK = re.compile(r"[\w.:@%=+-]+", re.ASCII)
+# Prefixes of fstab options, which the kernel never sees.
+_FSTAB_PREFIXES = ("comment=", "x-systemd.", "x-initrd.", "x-fstrim.")
+_FSTAB_OPTION = re.compile(r"[\w.:@%=+-]+", re.ASCII)
 _PATH = re.compile(r"\S*/\S*")
 _CORRUPTED = frozenset(
     {
@@ -104,37 +104,37 @@ def parted(flags: Iterable[str]) -> list[str]:
 
 
 def check(option: str) -> None:
-    """See that a volume may be mounted with an option.
+    """Check that a volume may be mounted with an option.
 
     Raises:
         ValueError: one sentence, it may not.
     """
     name, equals, value = option.partition("=")
-    if option in _ALONE or (option.startswith(_REMARKS) and _REMARK.fullmatch(option)):
+    if option in _ALONE or (option.startswith(_FSTAB_PREFIXES) and _FSTAB_OPTION.fullmatch(option)):
         return
     allowed = _VALUES.get(name)
     if allowed is not None and equals and re.fullmatch(allowed, value, re.ASCII):
         return
     is_known = name in _ALONE or allowed is not None
     why = (
-        f"{name} has another value, or none, where it can"
+        f"{name} is allowed, but not with this value"
         if is_known
-        else "docs/reference/mount-options.md has the list of those that can"
+        else "docs/reference/mount-options.md lists the allowed ones"
     )
     raise ValueError(
-        f"mount option {option[:60]!r} cannot be used for volumes; take it out of mountOptions of "
-        f"the class and of the PersistentVolume, or correct it: {why}"
+        f"mount option {option[:60]!r} is not allowed for volumes; remove it from mountOptions of "
+        f"the StorageClass and of the PersistentVolume, or correct it: {why}"
     )
 
 
 def markdown() -> str:
-    """The list of them in docs/reference/mount-options.md."""
+    """The list in docs/reference/mount-options.md."""
     groups = {
         "All file systems": _OF_ALL.split(),
         "ext3 and ext4": _OF_EXT.split(),
         "xfs": _OF_XFS.split(),
         "With a value": [f"{name}=" for name in _VALUES],
-        "Of fstab, without effect": [f"{start}…" for start in _REMARKS],
+        "Of fstab, without effect": [f"{start}…" for start in _FSTAB_PREFIXES],
     }
     return "\n".join(
         f"- {group}: {', '.join(f'`{name}`' for name in names)}." for group, names in groups.items()
@@ -142,14 +142,14 @@ def markdown() -> str:
 
 
 class MountState(Enum):
-    """What is to be done about what is mounted where a volume should be."""
+    """What is mounted where a volume should be."""
 
-    FREE = "free"  # nothing is mounted there
-    DONE = "done"  # the volume is there, as it is wanted
-    REMOUNT = "remount"  # it is there, but read-only or writable as it should not be
-    STALE = "stale"  # the mount is dead: it goes first
-    READ_ONLY = "read-only"  # it is there, read-only, and others use it: it cannot be made writable
-    FOREIGN = "foreign"  # another volume is there, and alive
+    FREE = "free"  # nothing
+    DONE = "done"  # the volume, as requested
+    REMOUNT = "remount"  # the volume, but read-only instead of writable or the other way round
+    STALE = "stale"  # a dead mount, which has to be unmounted first
+    READ_ONLY = "read-only"  # the volume, read-only and in use: it cannot be made writable
+    FOREIGN = "foreign"  # something else, which is alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +158,8 @@ class Seen:
 
     Attributes:
         mount: the uppermost mount there; None if none is.
-        is_corrupted: it does not even tell its root's attributes.
-        has_device: the machine still has the device that it was mounted from.
+        is_corrupted: stat of its root fails as it does at a dead mount.
+        has_device: the device that it was mounted from still exists.
     """
 
     mount: Mount | None
@@ -168,22 +168,22 @@ class Seen:
 
 
 def is_corrupted(error: OSError) -> bool:
-    """Whether a look at a path fails as it does at a dead mount."""
+    """Whether a stat failed as it does at a dead mount."""
     return error.errno in _CORRUPTED
 
 
 def wants_read_only(capability: Capability) -> bool:
-    """Whether a volume is asked for to be read only, by its mode or by its mount options."""
+    """Whether a volume is requested read-only, by its access mode or its mount options."""
     return capability.is_read_only or "ro" in parted(capability.mount_flags)
 
 
 def mount_options(file_system: str, capability: Capability) -> tuple[str, ...]:
     """The options to mount a volume's device with, each once.
 
-    xfs always has nouuid: a volume and its clone on one node have the same id.
+    xfs always gets nouuid: a volume and its clone on one node have the same UUID.
 
     Raises:
-        ValueError: one sentence, an option cannot be used for volumes.
+        ValueError: one sentence, an option is not allowed.
     """
     options = parted(capability.mount_flags)
     for option in options:
@@ -197,16 +197,16 @@ def mount_options(file_system: str, capability: Capability) -> tuple[str, ...]:
 def staged(
     seen: Seen, number: str, *, read_only: bool, has_errors: bool, is_alone: bool
 ) -> MountState:
-    """What to do at a staging path.
+    """What is at a staging path.
 
-    A file system with errors, or one that the kernel has made read-only after an error, heals by
-    the check before the next mount, if nothing else has it mounted.
+    A file system with errors, or one that the kernel has made read-only after an error, is repaired
+    by the check before the next mount. So it counts as stale, if it is mounted nowhere else.
 
     Args:
-        seen: what is there.
+        seen: what was found there.
         number: "major:minor" of the volume's device.
-        read_only: how it is wanted.
-        has_errors: the kernel has found some in it, and it was not checked since.
+        read_only: whether it is requested read-only.
+        has_errors: the kernel has found errors in it since its last check.
         is_alone: the device is mounted nowhere else.
     """
     place = _place(seen, number, root="/")
@@ -218,9 +218,9 @@ def staged(
 
 
 def published(seen: Seen, staging: Mount, *, read_only: bool) -> MountState:
-    """What to do at a target path, given the staged mount that it is to show.
+    """What is at a target path, given the staged mount that should be bound there.
 
-    What is shown already stays, also if the file system has become read-only since.
+    An existing bind mount stays, even if the file system has become read-only since.
     """
     place = _place(seen, staging.number, root=staging.root)
     if place is MountState.FOREIGN:
@@ -234,23 +234,23 @@ def published(seen: Seen, staging: Mount, *, read_only: bool) -> MountState:
 
 
 def read_only_for(volume_id: str, staging: str, paths: Sequence[str]) -> str:
-    """The sentence for a request to write to what is staged read-only.
+    """The message if a volume is requested writable, but staged read-only.
 
     Args:
         volume_id: the volume.
         staging: where it is staged.
-        paths: where it is mounted besides.
+        paths: where else it is mounted.
     """
-    who = f"the pods of {', '.join(paths)}" if paths else "the volume's pods on this node"
+    pods = f"the pods of {', '.join(paths)}" if paths else "the volume's pods on this node"
     return (
-        f"volume {volume_id} is asked for to be written, and is mounted read-only at {staging}: "
-        f"it was asked for so before, or has become so after an error of its disk; delete {who}, "
-        "then it is mounted anew"
+        f"volume {volume_id} is requested writable, but is mounted read-only at {staging}: an "
+        "earlier pod requested it read-only, or the kernel made it read-only after a disk error; "
+        f"delete {pods}, then it is mounted again"
     )
 
 
 def mount_failure(said: str, *paths: str) -> Reason:
-    """The reason behind what mount(8) said about these paths."""
+    """Why mount(8) failed, from its output about these paths."""
     said = _words(said, paths)
     if "already mounted" in said or "busy" in said:
         return Reason.DEVICE_BUSY
@@ -262,15 +262,15 @@ def mount_failure(said: str, *paths: str) -> Reason:
 
 
 def is_in_use(said: str, path: str) -> bool:
-    """Whether that is why umount(8) did not unmount a path."""
+    """Whether umount(8) failed because the path is in use."""
     return "busy" in _words(said, [path])
 
 
 def _words(said: str, paths: Iterable[str]) -> str:
-    """What a program said without the names in it, which people choose: a volume "busybox"."""
+    """Output without the names that users choose: a volume may be called "busybox"."""
     for path in paths:
         said = said.replace(path, "")
-    # Each in the form the program gave it, too: quoted, shortened, links resolved.
+    # The program may have quoted or shortened a path, or resolved its links.
     return _PATH.sub("", said).lower()
 
 
@@ -281,5 +281,5 @@ def _place(seen: Seen, number: str, *, root: str) -> MountState:
         return MountState.STALE
     if (seen.mount.number, seen.mount.root) == (number, root):
         return MountState.DONE
-    # A disk that went while mounted keeps its number until it is unmounted: no other one has it.
+    # A disk that disappears while mounted keeps its number until it is unmounted.
     return MountState.FOREIGN if seen.has_device else MountState.STALE

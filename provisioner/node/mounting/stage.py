@@ -1,14 +1,13 @@
-"""NodeStage and NodeUnstage: a volume's device, formatted if it may be, checked, mounted, grown.
+"""NodeStage and NodeUnstage: find a volume's device, format it if allowed, check, mount, grow.
 
-Each step looks first at what is there already, so that it can be done again after any crash:
+Each step first looks at what is already there, so it can be repeated after any crash:
 
-- killed before the mount: nothing is mounted, and all is done again (``format`` has its own mark);
-- killed after it: the device is mounted at the path, which is what was asked for; it is only seen
-  whether it still has to grow.
+- killed before the mount: nothing is mounted, and everything runs again (``format`` has its mark);
+- killed after the mount: the device is mounted at the path as requested, and only the growth is
+  checked again.
 
-A failure leaves nothing mounted that this call has mounted, if it can; what is mounted all the
-same is told to the kubelet (``node/mounting/mounted.py``).
-A device stays attached and readable after a failure, for whoever has to look at it.
+After a failure, what this call has mounted is unmounted; if that fails, the kubelet is told
+(``node/mounting/still_mounted.py``). The device stays attached and readable, for debugging.
 """
 
 from functools import partial
@@ -42,11 +41,11 @@ class Stager:
         self._still_mounted = StillMounted(tools)
 
     async def stage(self, request: Stage, /, time_left_s: float | None = None) -> None:
-        """Mount a volume at its staging path; of a raw device, see only that it is there.
+        """Mount a volume at its staging path; for a raw device, only find it.
 
         Args:
-            request: what is asked for.
-            time_left_s: what is left of the kubelet's deadline, in seconds; None if it has none.
+            request: of the kubelet.
+            time_left_s: until the kubelet's deadline, in seconds; None if it has none.
 
         Raises:
             NodeError: in one sentence for the user; OPERATION_RUNNING while another operation of
@@ -56,11 +55,11 @@ class Stager:
             request.volume_id,
             request,
             partial(self._stage, request, time_left_s),
-            what=f"The stage of volume {request.volume_id}",
+            what=f"Staging volume {request.volume_id}",
         )
 
     async def unstage(self, request: Unstage, /, _: float | None = None) -> None:
-        """Unmount a staging path; nothing mounted there, or no such path, is fine.
+        """Unmount a staging path; it is fine if nothing is mounted there or it does not exist.
 
         Raises:
             NodeError: TARGET_BUSY; TIMED_OUT, its disk hangs; and others; OPERATION_RUNNING.
@@ -69,12 +68,12 @@ class Stager:
             request.volume_id,
             request,
             partial(self._unstage, request),
-            what=f"The unstage of volume {request.volume_id}",
+            what=f"Unstaging volume {request.volume_id}",
         )
 
     async def _stage(self, request: Stage, time_left_s: float | None) -> None:
         work = self._staged(request, time_left_s)
-        await self._still_mounted.told(work, request.volume_id, request.staging_path)
+        await self._still_mounted.report(work, request.volume_id, request.staging_path)
 
     async def _staged(self, request: Stage, time_left_s: float | None) -> None:
         wanted = None if request.capability.is_block else _requested(request)
@@ -87,7 +86,7 @@ class Stager:
         )
         await self._tools.attached_here.check(device, request.publish_context)
         if wanted is None:
-            # Of a request for reading too: nothing keeps a pod from writing to a raw device.
+            # Also if requested read-only: nothing stops a pod from writing to a raw device.
             await self._tools.formatter.forget_mark(device)
             return
         mount = await self._already(device, path, read_only=wanted.read_only)
@@ -98,7 +97,7 @@ class Stager:
             await self._grow(device, path, mount)
 
     async def _already(self, device: Device, path: str, *, read_only: bool) -> Mount | None:
-        """The mount at the path if it is as it should be; None if the path is free now."""
+        """The mount at the path if it is the requested one; None if the path is free now."""
         seen = await self._tools.mounts.seen(path)
         elsewhere = mount_table_rules.of_device(device.number, self._tools.mounts.table())
         place = mounting.staged(
@@ -110,9 +109,9 @@ class Stager:
         if place is MountState.FOREIGN:
             raise ForeignMountError(
                 Reason.WRONG_DEVICE,
-                f"volume {device.volume_id} ({device.path}, {device.number}) is to be mounted at "
-                f"{path}, and {_told(seen.mount)} is mounted there; unmount that by hand if it is "
-                "not in use",
+                f"volume {device.volume_id} ({device.path}, {device.number}) cannot be mounted at "
+                f"{path}: {_shown(seen.mount)} is already mounted there; unmount that by hand if "
+                "it is not in use",
             )
         if place is MountState.READ_ONLY:
             others = [mount.path for mount in elsewhere if mount.path != path]
@@ -120,7 +119,7 @@ class Stager:
                 Reason.TARGET_BUSY, mounting.read_only_for(device.volume_id, path, others)
             )
         if place is MountState.STALE:
-            log.warning("unmounting what is dead or damaged", volume=device.volume_id, path=path)
+            log.warning("unmounting a dead or damaged mount", volume=device.volume_id, path=path)
             await self._tools.mounts.unmount(path)
             return None
         return seen.mount if place is MountState.DONE else None
@@ -134,7 +133,7 @@ class Stager:
         else:
             origin = request.publish_context.get(MADE_FROM, "")
             found = await self._tools.formatter.ensure(device, wanted, origin)
-            # A live one cannot be checked, and was before its first mount.
+            # A mounted one cannot be checked, and was before its first mount.
             if not (found.is_new or found.is_live or wanted.read_only):
                 await self._check(device, wanted.name)
         await self._tools.paths.make_directory(path)
@@ -151,13 +150,13 @@ class Stager:
         return mount
 
     async def _grow(self, device: Device, path: str, mount: Mount) -> None:
-        """Grow what is mounted; what cannot grow is used at its old size: its data are whole.
+        """Grow a mounted file system; one that cannot grow is used at its old size.
 
-        Of a claim that grows the kubelet tells that: it asks for the growth itself, too, and gets
-        the same answer (``codes``). Of a larger restored volume only the log and the metric do.
+        For a claim that is expanded, the kubelet reports the failure: it calls NodeExpandVolume as
+        well, which fails the same way. For a larger restored volume only the log and a metric do.
 
         Raises:
-            NodeError: as ``Growth.grow``; GROW_FAILED only if it cannot be used either.
+            NodeError: as ``Growth.grow``; GROW_FAILED only if it is read-only as well.
         """
         try:
             await self._tools.growth.grow(device, mount)
@@ -166,25 +165,29 @@ class Stager:
                 raise
             if (await self._seen_mounted(device, path)).is_read_only:
                 raise
-            log.warning("used at its old size", volume=device.volume_id, why=error.message)
+            log.warning(
+                "could not grow a file system; using it at its old size",
+                volume=device.volume_id,
+                why=error.message,
+            )
 
     async def _seen_mounted(self, device: Device, path: str) -> Mount:
         seen = await self._tools.mounts.seen(path)
         if seen.mount is None or seen.mount.number != device.number:
             raise NodeError(
                 Reason.WRONG_DEVICE,
-                f"{device.path} was mounted at {path} for volume {device.volume_id}, and then "
-                f"{_told(seen.mount)} is there: the device was exchanged meanwhile; it is tried "
-                "again",
+                f"{device.path} was mounted at {path} for volume {device.volume_id}, but now "
+                f"{_shown(seen.mount)} is there: the device was replaced meanwhile; this is "
+                "retried",
             )
-        if seen.is_corrupted:  # all mounts of a device are of one file system, which ended
+        if seen.is_corrupted:  # all mounts of a device share one file system, which was shut down
             table = mount_table_rules.of_device(device.number, self._tools.mounts.table())
             others = [mount.path for mount in table if mount.path != path]
             raise NodeError(
                 Reason.MOUNT_FAILED,
-                f"the file system of volume {device.volume_id} has ended after an error of its "
-                f"disk, and is still mounted at {', '.join(others) or 'another mount namespace'}; "
-                "delete the pods that have it there, then it is checked and mounted anew",
+                f"the file system of volume {device.volume_id} was shut down after a disk error, "
+                f"and is still mounted at {', '.join(others) or 'another mount namespace'}; delete "
+                "the pods that use it there, then it is checked and mounted again",
             )
         return seen.mount
 
@@ -195,13 +198,14 @@ class Stager:
         result = await self._tools.programs.run(*command, why=f"to check {device.path}")
         match rules.check_verdict(result.exit_code):
             case Checked.REPAIRED:
-                log.warning("repaired a file system", volume=device.volume_id, said=result.summary)
+                log.warning(
+                    "repaired a file system", volume=device.volume_id, output=result.summary
+                )
             case Checked.DAMAGED:
                 raise NodeError(
                     Reason.FILE_SYSTEM_DAMAGED,
-                    f"the {file_system} of volume {device.volume_id} is damaged, and e2fsck does "
-                    f"not repair it by itself ({result.ending}): {result.summary} Nothing was "
-                    "mounted. "
+                    f"the {file_system} of volume {device.volume_id} is damaged, and e2fsck -p "
+                    f"cannot repair it ({result.ending}): {result.summary} Nothing was mounted. "
                     f"Take a snapshot of the volume, then run `e2fsck -f {device.path}` on the "
                     "node",
                 )
@@ -227,17 +231,17 @@ class Stager:
         left = mount_table_rules.of_device(mount.number, self._tools.mounts.table())
         if left:
             log.warning(
-                "a volume is unstaged and still mounted elsewhere",
+                "a volume was unstaged, but is still mounted elsewhere",
                 volume=request.volume_id,
                 paths=[each.path for each in left],
             )
 
 
 def _requested(request: Stage) -> FileSystemRequest:
-    """What file system is asked for.
+    """The requested file system.
 
     Raises:
-        NodeError: INVALID_REQUEST, before anything is looked for.
+        NodeError: INVALID_REQUEST.
     """
     try:
         name = rules.chosen(request.capability.file_system)
@@ -245,15 +249,15 @@ def _requested(request: Stage) -> FileSystemRequest:
         mounting.mount_options(name, request.capability)
     except ValueError as error:
         raise NodeError(
-            Reason.INVALID_REQUEST, f"volume {request.volume_id} cannot be mounted so: {error}"
+            Reason.INVALID_REQUEST, f"volume {request.volume_id} cannot be mounted: {error}"
         ) from error
     if request.capability.is_read_only and request.publish_context.get(MULTI_ATTACH) == "true":
-        # The controller refuses it too; an older one let readers in beside a writer.
+        # The controller refuses this too, but older versions allowed readers beside a writer.
         raise NodeError(
             Reason.INVALID_REQUEST,
-            f"volume {request.volume_id} has Multi-Attach, and is asked for with a file system and "
-            "access mode ReadOnlyMany: mounting it writes, also for reading, and other nodes may "
-            "use it; use a PersistentVolume with ReadWriteOnce, or a volume without Multi-Attach",
+            f"volume {request.volume_id} has Multi-Attach and is requested with a file system and "
+            "access mode ReadOnlyMany: even a read-only mount writes to it, and other nodes may be "
+            "using it; use a PersistentVolume with ReadWriteOnce, or a volume without Multi-Attach",
         )
     read_only = mounting.wants_read_only(request.capability)
     return FileSystemRequest(name, request.volume_context, read_only)
@@ -263,22 +267,22 @@ def _refuse_another(device: Device, mount: Mount, wanted: FileSystemRequest) -> 
     if mount.file_system != wanted.name:
         raise NodeError(
             Reason.FILE_SYSTEM_MISMATCH,
-            f"volume {device.volume_id} is asked for with {wanted.name}, and {device.path} is "
-            f"mounted as {mount.file_system} at {mount.path}",
+            f"volume {device.volume_id} is requested with {wanted.name}, but {device.path} is "
+            f"already mounted as {mount.file_system} at {mount.path}",
         )
 
 
 def _refuse_read_only(device: Device, mount: Mount) -> None:
-    """Linux 6.15 mounts a file system that ended in ``emergency_ro`` once more, as it is."""
+    """Linux 6.15 mounts a file system in ``emergency_ro`` again as it is."""
     if mount.is_read_only:
         raise NodeError(
             Reason.DEVICE_BUSY,
             f"the file system of volume {device.volume_id} ({device.path}) became read-only after "
-            "an error of its disk, and another mount namespace keeps it so: of a container that "
-            "has a file of it open; restart the pods of this node that look into the kubelet's "
-            "folder (agents for logs, backups, scans), then it is checked and mounted anew",
+            "a disk error, and another mount namespace keeps it mounted: that of a container with "
+            "an open file on it; restart the pods on this node that read the kubelet's directory "
+            "(agents for logs, backups, scans), then it is checked and mounted again",
         )
 
 
-def _told(mount: Mount | None) -> str:
+def _shown(mount: Mount | None) -> str:
     return "nothing" if mount is None else f"{mount.source} ({mount.file_system}, {mount.number})"

@@ -14,25 +14,20 @@ from provisioner.node.runtime.mount_table_rules import Mount
 
 
 class ForeignMountError(NodeError):
-    """What is mounted at the path is not the volume, as far as that is known."""
+    """Something other than the volume is mounted at the path, as far as is known."""
 
 
 class StillMounted:
-    """Looks at paths after failures."""
+    """Reports after a failure whether the volume is still mounted."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
 
-    async def told(self, work: Awaitable[None], volume_id: str, path: str) -> None:
-        """Do the work.
-
-        Args:
-            work: mounts a volume.
-            volume_id: the volume.
-            path: where.
+    async def report(self, work: Awaitable[None], volume_id: str, path: str) -> None:
+        """Wait for work that mounts a volume at a path.
 
         Raises:
-            StorageError: what the work raised; with an unknown outcome if the volume is mounted.
+            StorageError: as the work; with an unknown outcome if the volume is still mounted.
         """
         try:
             await work
@@ -46,7 +41,7 @@ class StillMounted:
             ) from error
 
     async def _is_left(self, error: StorageError, volume_id: str, path: str) -> bool:
-        if error.reason is Reason.TIMED_OUT:  # nor would another look come back
+        if error.reason is Reason.TIMED_OUT:  # whatever hung would hang again
             return False
         try:
             mount = self._tools.mounts.at(await self._real(path))
@@ -57,7 +52,7 @@ class StillMounted:
         return await self._is_of(volume_id, mount)
 
     async def _is_of(self, volume_id: str, mount: Mount) -> bool:
-        """Whether a mount is the volume's all the same: of another partition, say."""
+        """Whether a foreign mount is the volume's after all: of another partition, say."""
         try:
             device = await self._tools.devices.of_path(volume_id, Path(mount.source))
         except NodeError:

@@ -1,4 +1,4 @@
-"""What the plugin works with on its machine; made once a process."""
+"""What stages, publishes and expansions share; made once for each process."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,19 +20,19 @@ from provisioner.node.runtime.sysfs import SystemDirs
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What stages, publishes and growths share.
+    """All of them.
 
     Attributes:
-        operations: one at a time per volume.
-        programs: the machine's own.
-        blocking: calls what may hang.
-        devices: find a volume's.
-        attached_here: refuses one that only has its name, of another instance.
-        formatter: makes a file system where there surely is nothing.
-        mounts: what is mounted.
+        operations: one at a time for each volume.
+        programs: of the machine.
+        blocking: calls that may hang.
+        devices: find a volume's device.
+        attached_here: refuses device names of another instance.
+        formatter: formats blank volumes.
+        mounts: the mount table, mount and umount.
         growth: grows file systems.
         paths: the kubelet's paths.
-        flushes: bring to the disk what was written.
+        flushes: flush file systems to their disks.
         dirs: where devices are.
     """
 
@@ -62,7 +62,7 @@ class Tools:
         is_legacy_xfs: bool = False,
         flush_s: float = FLUSH_S,
     ) -> "Tools":
-        """All of them, made."""
+        """Make all of them."""
         devices = Devices(dirs, blocking)
         mounts = Mounts(programs, blocking, dirs)
         return cls(

@@ -1,9 +1,9 @@
-"""Blocking work that may never come back: on a disk that died a read, or a stat, can hang for good.
+"""Blocking calls that may never return: on a dead disk, a read or a stat can hang forever.
 
-Each piece has a thread of its own that the end of the process does not wait for (asyncio's own
-threads are few, and are waited for), and there is one at most per resource, such as a device or a
-path: a dead disk costs one thread for each, and neither the event loop nor another resource hangs
-on it. So what does not touch the disk, as an unmount, is tried all the same.
+Each call has a thread of its own, which does not delay the end of the process (asyncio's threads
+are few, and do). Each resource, such as a device or a path, has at most one: a dead disk costs one
+thread for each, and blocks neither the event loop nor other resources. So what does not touch the
+disk, such as an unmount, still works.
 """
 
 import asyncio
@@ -22,22 +22,22 @@ TIMEOUT_S = 10.0
 
 
 class NotStartedError(NodeError):
-    """The machine gives no thread; nothing was done."""
+    """No thread could be started; nothing was done."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What runs in a thread, and since when."""
+    """A call that runs in a thread, and since when."""
 
     end: asyncio.Future[Any]
     since_s: float
 
 
 class BlockingCalls:
-    """Calls functions that may hang.
+    """Runs functions that may hang, each in a thread of its own.
 
     Args:
-        timeout_s: how long one is waited for, in seconds.
+        timeout_s: how long to wait for one, in seconds.
     """
 
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
@@ -57,18 +57,18 @@ class BlockingCalls:
         if_left: Callable[[], None] = lambda: None,
         undo: Callable[[T], None] = lambda _: None,
     ) -> T:
-        """Call a function in a thread of its own, which goes on when nobody waits any more.
+        """Call a function in a thread, which continues if the waiter gives up.
 
         Args:
-            resource: of one, one runs at a time; others wait for it, as long as for their own.
-            function: what is called.
-            what: it in words, for the middle of a sentence: "looking at /var/…".
-            is_bounded: whether it is given up after a while; else it is waited for until it ends.
-            if_left: tells it that nobody wants its result any more.
-            undo: takes back a result that nobody gets, whenever it comes.
+            resource: only one call of it runs at a time; waiting for the one before counts, too.
+            function: what to call.
+            what: the call, to begin a sentence with: "stat of /var/…".
+            is_bounded: whether the timeout applies; else the call is waited for until it ends.
+            if_left: called if the waiter gives up.
+            undo: called with the result, once it is there, if the waiter gave up.
 
         Raises:
-            NodeError: TIMED_OUT, it hangs, or the one before it does; PROGRAM_MISSING, no
+            NodeError: TIMED_OUT, the call hangs, or the one before it does; PROGRAM_MISSING, no
                 thread can be started; and what the function raises.
         """
         until_s = clock.now_s() + self._timeout_s
@@ -92,7 +92,7 @@ class BlockingCalls:
             del self._running[resource]
             if error is not None:
                 work.end.set_exception(error)
-                work.end.exception()  # whoever waited may have left: it is not "never retrieved"
+                work.end.exception()  # marks it as retrieved: the waiter may have given up
             else:
                 work.end.set_result(result)
 
@@ -102,18 +102,18 @@ class BlockingCalls:
                 result = function()
             except BaseException as raised:
                 error = raised
-            with suppress(RuntimeError):  # the loop has ended meanwhile, and with it all who waited
+            with suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(ended, result, error)
 
         try:
-            threading.Thread(target=run, name=f"look {resource}", daemon=True).start()
+            threading.Thread(target=run, name=f"blocking {resource}", daemon=True).start()
         except (RuntimeError, MemoryError) as error:
             raise NotStartedError(
                 Reason.PROGRAM_MISSING,
-                f"no thread can be started ({str(error) or 'no memory'}): the node plugin's pod, "
-                "or the node, has used up its memory or its limit of processes; it is tried again",
+                f"cannot start a thread ({str(error) or 'no memory'}): the node plugin's pod, or "
+                "the node, is out of memory or at its limit of processes; this is retried",
             ) from error
-        # Only now: what was never begun never ends. Its end waits for this loop.
+        # Only once the thread has started; it ends by a callback, so not before this line.
         self._running[resource] = work
         return work
 
@@ -125,8 +125,8 @@ async def _waited(work: _Work, until_s: float | None, what: str) -> None:
     if not done:
         raise NodeError(
             Reason.TIMED_OUT,
-            f"{what} has not come back for {loop.time() - work.since_s:.0f} s: the disk may have "
-            "died; look at the node's kernel log and at the volume's status in EC2",
+            f"{what} has been hanging for {loop.time() - work.since_s:.0f} s: the disk may have "
+            "failed; check the node's kernel log and the volume's status in EC2",
         )
 
 

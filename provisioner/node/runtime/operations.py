@@ -1,13 +1,13 @@
-"""One operation per volume at a time; the same request joins the one that runs.
+"""One operation at a time for each volume; an equal request joins the one that runs.
 
-The kubelet asks again when its deadline has passed, also while the first try still runs. The second
-request is then the same one: it waits for the first one's end and gets its result. Any other
-request for the volume is told what runs, and comes again.
+The kubelet repeats a call when its deadline has passed, even if the first one still runs. The
+repeated request is equal: it waits for the running operation and gets its result. Any other request
+for the volume fails with what is running, and is repeated by the kubelet.
 
-An operation that nobody waits for any more is cancelled. Never, though, while a program of the
-machine runs (a killed fsck or mkfs does damage), nor between a mkfs and the clearing of its mark:
-``shielded`` marks such a stretch, and there the operation goes on, holding its volume, until the
-stretch ends. Whoever joins before that takes it over. Outside of an operation it does nothing.
+An operation that no call waits for any more is cancelled, but never while a program runs (killing
+fsck or mkfs does damage), nor between mkfs and the clearing of its mark. Such critical sections are
+``shielded``: the operation continues, and keeps its volume, until the section ends. A request that
+joins before that takes it over. Outside of an operation ``shielded`` does nothing.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ T = TypeVar("T")
 
 
 class Shield:
-    """What one operation is doing that must not be cut short; stretches may lie in each other.
+    """The critical sections that one operation is in; they may be nested.
 
     Args:
-        when_free: called at the end of the outermost stretch.
+        when_free: called at the end of the outermost section.
 
     Attributes:
-        is_cancelled: it was asked to end, and no new stretch may begin: the cancelling arrives at
-            the next await, which may lie within that stretch.
+        is_cancelled: the operation was cancelled, so no new section may start: the CancelledError
+            arrives at the next await, which might be within that section.
     """
 
     def __init__(self, when_free: Callable[[], None]) -> None:
@@ -43,21 +43,21 @@ class Shield:
 
     @property
     def doing(self) -> str:
-        """The innermost stretch, for a message; "" while there is none."""
+        """The innermost section, for messages; "" for none."""
         return self._doing[-1] if self._doing else ""
 
     def enter(self, doing: str) -> None:
-        """Begin a stretch.
+        """Start a section.
 
         Raises:
-            CancelledError: the operation has been cancelled; nothing of the stretch was begun.
+            CancelledError: the operation has been cancelled; the section was not started.
         """
         if self.is_cancelled and not self._doing:
             raise CancelledError
         self._doing.append(doing)
 
     def leave(self, doing: str) -> None:
-        """End one; parts of an operation that run side by side end in any order."""
+        """End one; concurrent parts of an operation end theirs in any order."""
         self._doing.remove(doing)
         if not self._doing:
             self._when_free()
@@ -75,13 +75,13 @@ def context_with(shield: Shield) -> Context:
 
 @contextmanager
 def shielded(doing: str) -> Iterator[None]:
-    """Keep the operation from being cancelled until the end of the block.
+    """Delay a cancellation of the operation until the end of the block.
 
     Args:
-        doing: what is done, for messages: "mkfs.ext4 on /dev/nvme1n1".
+        doing: what the block does, for messages: "mkfs.ext4 on /dev/nvme1n1".
 
     Raises:
-        CancelledError: nobody waits for the operation any more; nothing was begun.
+        CancelledError: no call waits for the operation any more; the block was not entered.
     """
     shield = _SHIELD.get()
     if shield is None:
@@ -95,7 +95,7 @@ def shielded(doing: str) -> Iterator[None]:
 
 
 class _Operation:
-    """One operation that runs, and how many wait for it."""
+    """One operation that runs, and how many calls wait for it."""
 
     def __init__(self, key: object, what: str, work: Coroutine[Any, Any, Any]) -> None:
         self.key = key
@@ -110,7 +110,7 @@ class _Operation:
 
     def __str__(self) -> str:
         lasting_s = self._loop.time() - self._since_s
-        within = f", and is at {self.shield.doing}" if self.shield.doing else ""
+        within = f" (now: {self.shield.doing})" if self.shield.doing else ""
         return f"{self.what} has been running for {lasting_s:.0f} s{within}"
 
     async def joined(self) -> Any:
@@ -126,7 +126,7 @@ class _Operation:
 
     @property
     def is_ending(self) -> bool:
-        """Whether it is cancelled: it can be waited out, but not be joined any more."""
+        """Whether it is cancelled: one can wait for its end, but not join it any more."""
         return self.shield.is_cancelled
 
     @property
@@ -161,16 +161,16 @@ class Operations:
         *,
         what: str,
     ) -> T:
-        """Run the work as the volume's only operation, or join an equal one that runs.
+        """Run work as the volume's only operation, or join an equal one that runs.
 
         Args:
-            volume_id: whose operation it is.
+            volume_id: the volume.
             key: the request; equal keys are the same request.
-            work: does it; called once at most.
-            what: the operation in words, to begin a sentence with: "Staging at /var/…".
+            work: the operation; called once at most.
+            what: the operation, to begin a sentence with: "Staging volume vol-1".
 
         Raises:
-            NodeError: OPERATION_RUNNING, for another operation runs; and whatever the work raises.
+            NodeError: OPERATION_RUNNING, another operation runs; and what the work raises.
         """
         while (running := self._running.get(volume_id)) is not None and running.is_ending:
             if running.key != key:
@@ -181,8 +181,8 @@ class Operations:
         elif running.key != key:
             raise NodeError(
                 Reason.OPERATION_RUNNING,
-                f"{what} has to wait: another operation on volume {volume_id} is not finished. "
-                f"{running}. Nothing needs to be done: the kubelet asks again",
+                f"{what} has to wait for another operation on the volume: {running}. No action is "
+                "needed: the kubelet tries again",
             )
         result: T = await running.joined()
         return result
@@ -196,9 +196,14 @@ class Operations:
         def ended(task: asyncio.Task[Any]) -> None:
             if self._running.get(volume_id) is operation:
                 del self._running[volume_id]
-            # A failure that somebody waits for is theirs to tell.
+            # A call that waits reports the failure itself.
             if not task.cancelled() and (error := task.exception()) and operation.is_left:
-                log.warning("failed with nobody waiting", volume=volume_id, what=what, error=error)
+                log.warning(
+                    "an operation failed after its call had gone",
+                    volume=volume_id,
+                    what=what,
+                    error=error,
+                )
 
         operation.task.add_done_callback(ended)
         return operation

@@ -1,7 +1,7 @@
-"""Paths that the kubelet names: kept below its folder, made and removed.
+"""The kubelet's staging and target paths: checked, created and removed.
 
-``node/csi/service.py`` has checked them as text. Here links are resolved: a folder on the way that
-is a link out of the kubelet's folder would have us mount over anything.
+``node/csi/service.py`` has checked them as text. Here links are resolved: a link on the way that
+leads out of the kubelet's directory would make us mount over anything.
 """
 
 import errno
@@ -24,12 +24,13 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 _DIRECTORY_MODE, _FILE_MODE = 0o750, 0o640
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-# Kubelet's note beside a stage: Kubernetes 1.36 pkg/volume/csi/csi_util.go, saveVolumeData.
-_NOTE = "vol_data.json"
+# Kubelet's record beside a staged volume. Source: Kubernetes 1.36 pkg/volume/csi/csi_util.go,
+# saveVolumeData.
+_VOL_DATA = "vol_data.json"
 
 
 class _Note(msgspec.Struct, frozen=True, rename="camel"):
-    """What kubelet notes of a volume that it has staged."""
+    """What kubelet records about a volume that it has staged."""
 
     volume_handle: str
 
@@ -38,8 +39,8 @@ class Paths:
     """Staging and target paths on this node.
 
     Args:
-        blocking: looks at what may hang.
-        kubelet_dir: the kubelet's own folder.
+        blocking: for calls that may hang.
+        kubelet_dir: the kubelet's root directory.
     """
 
     def __init__(self, blocking: BlockingCalls, kubelet_dir: Path) -> None:
@@ -47,24 +48,24 @@ class Paths:
         self._kubelet_dir = kubelet_dir
 
     async def real(self, path: str) -> str:
-        """The path with the links on the way resolved, as the kernel's table of mounts has it.
+        """The path with all links resolved, as in the kernel's mount table.
 
         Raises:
-            NodeError: INVALID_REQUEST, it is a link or leads out of the kubelet's folder;
+            NodeError: INVALID_REQUEST, it is a link or leads out of the kubelet's directory;
                 TIMED_OUT.
         """
         return await self._call(path, partial(_real, path, self._kubelet_dir))
 
     async def make_directory(self, path: str) -> None:
-        """Make a directory, and those above it; one that is there is fine.
+        """Create a directory and its parents, unless it exists.
 
         Raises:
-            NodeError: TARGET_FULL; MOUNT_FAILED, it is there and no directory; TIMED_OUT.
+            NodeError: TARGET_FULL; MOUNT_FAILED, it exists and is no directory; TIMED_OUT.
         """
         await self._call(path, partial(_made, path, _make_directory, stat.S_ISDIR))
 
     async def make_file(self, path: str) -> None:
-        """Make an empty file, to mount a device's node on; one that is there is fine.
+        """Create an empty file to bind a device node on, unless it exists.
 
         Raises:
             NodeError: as ``make_directory``, for a file.
@@ -72,16 +73,16 @@ class Paths:
         await self._call(path, partial(_made, path, _make_file, stat.S_ISREG))
 
     async def remove(self, volume_id: str, path: str) -> None:
-        """Remove an empty directory or an empty file; what is not empty is left as it is.
+        """Remove an empty directory or an empty file; leave anything else.
 
         Raises:
             NodeError: TARGET_BUSY, MOUNT_FAILED, TIMED_OUT.
         """
         if not await self._call(path, partial(_remove, path)):
-            log.warning("left a path that is not empty", volume=volume_id, path=path)
+            log.warning("did not remove a path that is not empty", volume=volume_id, path=path)
 
     async def device_number(self, path: str) -> str | None:
-        """The number of the block device that a path is, "major:minor"; None for anything else.
+        """The "major:minor" of the block device at a path; None for anything else.
 
         Raises:
             NodeError: TIMED_OUT.
@@ -89,15 +90,15 @@ class Paths:
         return await self._call(path, partial(_device_number, path))
 
     async def _call(self, path: str, function: Callable[[], T]) -> T:
-        return await self._blocking.call(path, function, what=f"looking at {path}")
+        return await self._blocking.call(path, function, what=f"stat of {path}")
 
 
 def noted_volume(mount: Mount) -> str:
-    """The id of the volume that kubelet has mounted at a path, "" if that cannot be known."""
+    """The id of the volume that kubelet has mounted at a path; "" if unknown."""
     try:
-        content = (Path(mount.path).parent / _NOTE).read_bytes()
+        content = (Path(mount.path).parent / _VOL_DATA).read_bytes()
         return normalised_handle(msgspec.json.decode(content, type=_Note).volume_handle)
-    except (OSError, ValueError):  # msgspec's errors are ValueErrors, and so is that of no UTF-8
+    except (OSError, ValueError):  # msgspec's errors and UnicodeDecodeError are ValueErrors
         return ""
 
 
@@ -108,19 +109,20 @@ def _real(path: str, kubelet_dir: Path) -> str:
     if not real.is_relative_to(top) or real == top or name in ("", ".", ".."):
         raise NodeError(
             Reason.INVALID_REQUEST,
-            f"path {path} leads to {real}, which is not below {top}, the kubelet's folder; a link "
-            "on the way leads out of it",
+            f"path {path} leads to {real}, which is not below the kubelet's directory {top}; "
+            "remove the link that leads out of it",
         )
     if os.path.islink(real):  # noqa: PTH114 -- at a dead mount, pathlib's raises
         raise NodeError(
             Reason.INVALID_REQUEST,
-            f"path {path} is a link; remove it, volumes are mounted on directories and files only",
+            f"path {path} is a symbolic link; remove it: volumes are mounted on directories and "
+            "files only",
         )
     return str(real)
 
 
 def _made(path: str, make: Callable[[str], None], is_right: Callable[[int], bool]) -> None:
-    """Make it, or see that what is there is of the right kind."""
+    """Create it, or check that what exists is of the right kind."""
     try:
         make(path)
         found = os.lstat(path).st_mode
@@ -128,19 +130,19 @@ def _made(path: str, make: Callable[[str], None], is_right: Callable[[int], bool
         if error.errno in _FULL:
             raise NodeError(
                 Reason.TARGET_FULL,
-                f"{path} cannot be made: the file system it is on is full (of data or of inodes, "
-                "or a quota is used up); free space there",
+                f"{path} cannot be created: its file system is out of space or inodes, or a quota "
+                "is used up; free space there",
             ) from error
         if error.errno not in (errno.EEXIST, errno.ENOTDIR):
             raise NodeError(
-                Reason.MOUNT_FAILED, f"{path} cannot be made: {error.strerror}"
+                Reason.MOUNT_FAILED, f"{path} cannot be created: {error.strerror}"
             ) from error
         found = 0
     if not is_right(found):
         wanted = "directory" if is_right is stat.S_ISDIR else "file"
         raise NodeError(
             Reason.MOUNT_FAILED,
-            f"{path} cannot be mounted on: it, or a part of the way to it, is there and is no "
+            f"{path} cannot be mounted on: it, or one of its parents, exists and is not a "
             f"{wanted}; move it away",
         )
 
@@ -158,7 +160,7 @@ def _make_file(path: str) -> None:
 
 
 def _remove(path: str) -> bool:
-    """Whether it is gone; False: it holds something."""
+    """Whether it is gone; False if it is not empty."""
     try:
         status = os.lstat(path)
         if stat.S_ISDIR(status.st_mode):

@@ -1,11 +1,11 @@
-"""Programs of the machine: mkfs, fsck, mount and their like, each run to its end.
+"""Programs such as mkfs, fsck and mount, each run to its end.
 
-A killed mkfs or fsck does damage, so nothing here ever kills one: a waiter that is cancelled
-leaves, and the program goes on. Each program has a session of its own, so that no signal to ours
-reaches it, and is deaf to SIGPIPE: it survives the end of this process, for all that depends on us.
-Not that of its PID namespace: the end of a container ends it, so SIGTERM leaves it time (``app``).
-Its end is always collected, by its pidfd (Linux 5.3). asyncio's own subprocesses are not used, for
-they kill the program when their transport is closed or forgotten.
+A killed mkfs or fsck does damage, so nothing here ever kills one: if the waiter is cancelled, the
+program continues. Each has a session of its own, so that no signal to ours reaches it, and ignores
+SIGPIPE: it survives the end of this process. It does not survive the end of its PID namespace, so
+the end of a container kills it; therefore SIGTERM leaves it time (``app``). It is always reaped, by
+its pidfd (Linux 5.3). asyncio's own subprocesses are not used, because they kill the program when
+their transport is closed or collected.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from typing import IO
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.runtime.operations import shielded
 
-# A fixed one, for the same program to be found however this process was started.
+# Fixed, so that the same programs are found however this process was started.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Of a stream, so much of the beginning and of the end is kept.
+# How much of the beginning and of the end of a stream is kept.
 _KEPT_BYTES = 32 * 1024
 _READ_BYTES = 64 * 1024
 _SUMMARY_CHARACTERS = 400
@@ -58,21 +58,21 @@ class ProgramResult:
 
     @property
     def output(self) -> str:
-        """What it said: of stderr, else of stdout."""
+        """Its stderr, or its stdout if that is empty."""
         return self.stderr.strip() or self.stdout.strip()
 
     @property
     def summary(self) -> str:
-        """The end of what it said, in one line."""
-        said = " ".join(self.output.split())
-        if len(said) > _SUMMARY_CHARACTERS:
-            said = f"… {said[-_SUMMARY_CHARACTERS:]}"
-        return said or "it said nothing"
+        """The end of its output, in one line."""
+        text = " ".join(self.output.split())
+        if len(text) > _SUMMARY_CHARACTERS:
+            text = f"… {text[-_SUMMARY_CHARACTERS:]}"
+        return text or "no output"
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A program that runs: its name, what for, its process and for how many seconds."""
+    """A running program: its name, its purpose, its process, and for how many seconds it runs."""
 
     name: str
     why: str
@@ -81,19 +81,19 @@ class Running:
 
 
 def check_kernel() -> None:
-    """See that the kernel can tell of a program's end.
+    """Check that the kernel has pidfds.
 
     Raises:
-        NodeError: NOT_SUPPORTED, it cannot.
+        NodeError: NOT_SUPPORTED, it has not.
     """
     try:
         os.close(os.pidfd_open(os.getpid()))
     except OSError as error:
         raise NodeError(
             Reason.NOT_SUPPORTED,
-            f"the kernel of this node, Linux {os.uname().release}, gives no pidfd "
-            f"({error.strerror}): the node plugin needs Linux 5.3, and 5.10 for xfs without "
-            "--legacy-xfs; or a seccomp profile refuses pidfd_open",
+            f"pidfd_open fails on this node's kernel, Linux {os.uname().release} "
+            f"({error.strerror}): the node plugin needs Linux 5.3, or 5.10 for xfs without "
+            "--legacy-xfs; if it is newer, a seccomp profile refuses pidfd_open",
         ) from error
 
 
@@ -101,7 +101,7 @@ class Programs:
     """Runs programs; knows which are running.
 
     Args:
-        path: where they are looked for; also their own PATH.
+        path: the PATH to find them in, and their own.
     """
 
     def __init__(self, path: str = PATH) -> None:
@@ -113,16 +113,16 @@ class Programs:
     async def run(self, *argv: str | Path, why: str) -> ProgramResult:
         """Run a program to its end.
 
-        Cancelling this wait does not touch the program; within an operation, the operation's own
-        cancelling waits for the program's end.
+        Cancelling this wait does not stop the program; within an operation, a cancellation waits
+        for the program's end.
 
         Args:
-            argv: the program's name and its arguments.
-            why: what it is run for, with its object: "to format /dev/nvme1n1".
+            argv: the program and its arguments.
+            why: its purpose and object: "to format /dev/nvme1n1".
 
         Raises:
-            NodeError: PROGRAM_MISSING, the machine has no such program, or cannot start it.
-            CancelledError: nobody waits for the operation any more; nothing was started.
+            NodeError: PROGRAM_MISSING, it is not installed, or cannot be started.
+            CancelledError: no call waits for the operation any more; nothing was started.
         """
         name = str(argv[0])
         with shielded(f"{name} {why}"):
@@ -152,7 +152,7 @@ class Programs:
             package = _PACKAGES.get(argv[0])
             raise NodeError(
                 Reason.PROGRAM_MISSING,
-                f"program {argv[0]} is not on this machine (looked in {self._path}); "
+                f"program {argv[0]} is not installed (not found in {self._path}); "
                 + (f"install the package {package}" if package else "install it"),
             )
         try:
@@ -163,7 +163,7 @@ class Programs:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env={"PATH": self._path, "LC_ALL": "C"},
-                cwd="/",  # not to hold busy wherever this process was started
+                cwd="/",  # not to keep busy the directory in which this process was started
                 start_new_session=True,
                 restore_signals=False,  # Python ignores SIGPIPE, and so does the program
             )
@@ -174,7 +174,7 @@ class Programs:
 
 
 class _Program:
-    """One program that runs. Collected by the event loop, whoever waits or does not."""
+    """A running program. The event loop reaps it, whether or not something waits for it."""
 
     def __init__(
         self,
@@ -202,15 +202,15 @@ class _Program:
     def _collect(self) -> None:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
-        exit_code = self._process.wait()  # it has ended: this does not block
-        # What its children still write, if it left some, is not waited for.
+        exit_code = self._process.wait()  # it has ended, so this does not block
+        # If it has left children, what they still write is not waited for.
         stdout, stderr = (stream.closed() for stream in self._streams)
         self._when_ended(self)
         self.end.set_result(ProgramResult(exit_code, stdout, stderr))
 
 
 class _Stream:
-    """The output of a program: read all the time, kept in part."""
+    """An output stream of a program: read all the time, kept in part."""
 
     def __init__(self, pipe: IO[bytes], loop: asyncio.AbstractEventLoop) -> None:
         self._pipe, self._loop = pipe, loop
@@ -220,7 +220,7 @@ class _Stream:
         loop.add_reader(pipe.fileno(), self._read)
 
     def closed(self) -> str:
-        """Take what is there and end; the text, with a gap in the middle if it was too long."""
+        """Read what is there and close; the text, with a gap in the middle if it was too long."""
         while self._read():
             pass
         self._loop.remove_reader(self._pipe.fileno())

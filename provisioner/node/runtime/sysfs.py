@@ -1,7 +1,4 @@
-"""Where the machine's devices and its kernel's files are, and what sysfs says of block devices.
-
-Small files, read at once.
-"""
+"""Where /dev, /sys and /proc are, and what sysfs says about block devices."""
 
 import os
 from dataclasses import dataclass
@@ -10,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class SystemDirs:
-    """The mount points of devtmpfs, sysfs and procfs."""
+    """The mount points of devtmpfs, sysfs and procfs; tests have directories of their own."""
 
     dev: Path = Path("/dev")
     sys: Path = Path("/sys")
@@ -18,10 +15,10 @@ class SystemDirs:
 
 
 def serial(dirs: SystemDirs, number: str) -> str | None:
-    """The serial of a disk, or of the disk that a partition is on; None if there is none to read.
+    """The serial of a disk, or of a partition's disk; None if it has none.
 
-    An NVMe disk has it at its controller, or at its subsystem where the kernel joins several
-    paths; Xen's disks have none.
+    An NVMe disk has it at its controller, or at its subsystem with native multipath. Xen's disks
+    have none.
 
     Args:
         dirs: where sysfs is.
@@ -36,9 +33,9 @@ def serial(dirs: SystemDirs, number: str) -> str | None:
 
 
 def is_live(dirs: SystemDirs, number: str) -> bool:
-    """Whether the kernel has a file system of a device mounted somewhere: in any mount namespace.
+    """Whether a device's file system is mounted in any mount namespace.
 
-    The folder is there from the mount until the last one who uses it has left. Source: Linux 6.18
+    The directory exists from the first mount until nothing uses the file system. Source: Linux 6.18
     fs/ext4/sysfs.c ``ext4_register_sysfs``, fs/xfs/xfs_super.c ``xfs_fs_fill_super``.
     """
     name = _kernels_name(dirs, number)
@@ -46,9 +43,9 @@ def is_live(dirs: SystemDirs, number: str) -> bool:
 
 
 def errors(dirs: SystemDirs, number: str) -> int:
-    """How many errors the superblock of a mounted ext file system counts; 0 for other ones.
+    """The error count in the superblock of a mounted ext file system; 0 for others.
 
-    They stay until e2fsck has mended it. Source: Linux 6.18 fs/ext4/sysfs.c ``errors_count``.
+    It stays until e2fsck has repaired it. Source: Linux 6.18 fs/ext4/sysfs.c ``errors_count``.
     """
     name = _kernels_name(dirs, number)
     try:
@@ -67,7 +64,7 @@ def is_partition(dirs: SystemDirs, number: str) -> bool:
 
 
 def is_partition_of(dirs: SystemDirs, number: str, disk_number: str) -> bool:
-    """Whether a device is a partition of that very disk."""
+    """Whether a device is a partition of exactly that disk."""
     blocks = dirs.sys / "dev" / "block"
     here, disk = (os.path.realpath(blocks / one) for one in (number, disk_number))
     return is_partition(dirs, number) and os.path.dirname(here) == disk  # noqa: PTH120 -- text

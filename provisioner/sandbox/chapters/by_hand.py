@@ -6,7 +6,7 @@ from typing import Any
 
 from provisioner.sandbox.stage import PVS, REGION_LABEL, ZONE_LABEL, Json, Stage
 
-TITLE = "A volume that somebody made by hand"
+TITLE = "A volume that was created by hand"
 
 _BY_HAND = """\
 apiVersion: v1

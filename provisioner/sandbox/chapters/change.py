@@ -71,8 +71,8 @@ async def tell(stage: Stage) -> None:
     volume = await _changed(stage, claim["spec"]["volumeName"])
     sent = await stage.calls("ModifyVolume") - before
     if sent != 1:
-        raise SandboxError(f"one ModifyVolume was to do it, and {sent} were sent")
-    teller.seen("EC2 was sent one ModifyVolume")
+        raise SandboxError(f"expected one ModifyVolume, but {sent} were sent")
+    teller.seen("EC2 got one ModifyVolume")
     await teller.kubectl("get", "pvc", "ledger")
     stage.show_tags(volume)
 
@@ -92,5 +92,7 @@ async def _changed(stage: Stage, name: str) -> Json:
         capacity: str = status["capacity"]["storage"]
         return (capacity, known) == ("20Gi", "busy")
 
-    await stage.teller.until("the claim says so too: no file system has to grow first", told)
+    await stage.teller.until(
+        "the claim shows it too: there is no file system that must grow first", told
+    )
     return volume

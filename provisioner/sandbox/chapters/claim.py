@@ -53,4 +53,4 @@ async def tell(stage: Stage) -> None:
         volume = await stage.volume(claim["spec"]["volumeName"])
         return volume if is_owned(volume) else None
 
-    stage.show_tags(await teller.until("EC2 knows that its volume has an owner", owned))
+    stage.show_tags(await teller.until("the tag unclaimed is removed from its volume", owned))

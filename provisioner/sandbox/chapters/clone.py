@@ -5,7 +5,7 @@ from __future__ import annotations
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.stage import CLAIMS, Stage
 
-TITLE = "Meanwhile the claim is cloned"
+TITLE = "The claim is cloned at the same time"
 
 _CLONE = """\
 apiVersion: v1
@@ -38,7 +38,7 @@ async def tell(stage: Stage) -> None:
     original = await stage.volume(source["spec"]["volumeName"])
     sent = await stage.calls("CopyVolumes") - before
     if sent != 1:
-        raise SandboxError(f"one CopyVolumes was to do it, and {sent} were sent")
+        raise SandboxError(f"expected one CopyVolumes, but {sent} were sent")
     if copy["AvailabilityZone"] != original["AvailabilityZone"]:
         raise SandboxError(f"{copy['VolumeId']} is in another zone than {original['VolumeId']}")
     if copy["VolumeId"] == original["VolumeId"]:

@@ -21,8 +21,9 @@ async def tell(stage: Stage) -> None:
     """
     teller = stage.teller
     teller.aside(
-        f"{_CYCLES} times a pod is put on one of the two nodes, checks all that was ever written to"
-        " its volume, writes a file more, and goes; ext4 and xfs. EC2 answers at once meanwhile."
+        f"{_CYCLES} times, a pod is put on one of the two nodes, checks everything that was ever "
+        "written to its volume, writes another file, and ends; with ext4 and xfs. EC2 answers "
+        "immediately during this."
     )
     cycles = Cycles(
         stage.sandbox,
@@ -34,12 +35,12 @@ async def tell(stage: Stage) -> None:
     try:
         report = await cycles.run(_CYCLES, _VOLUMES)
     except (AssertionError, BaseExceptionGroup) as failure:
-        raise SandboxError(f"the cycles have failed: {_essence(failure)}") from failure
+        raise SandboxError(f"the cycles failed: {_essence(failure)}") from failure
     finally:
         await stage.control(latency="real")
     if not report.is_well:
         found = [*report.formatted_anew, *report.torn, *report.forgotten, *report.left]
-        raise SandboxError(f"the cycles have left something: {found}; {report}")
+        raise SandboxError(f"the cycles left something behind: {found}; {report}")
     teller.seen(str(report))
 
 

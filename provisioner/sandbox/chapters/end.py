@@ -58,5 +58,5 @@ async def _nothing_on_real_nodes(stage: Stage) -> None:
     if disks.torn:
         raise SandboxError("; ".join(str(each) for each in disks.torn))
     stage.teller.seen(
-        "no volume was ever detached while a real node had it, but for what the cycles tell"
+        "no volume was detached while a real node used it, except as the cycles report"
     )

@@ -27,7 +27,7 @@ async def tell(stage: Stage) -> None:
         capacity: str = found["spec"]["capacity"]["storage"]
         return (volume["Size"], capacity) == (_SIZE_GIB, f"{_SIZE_GIB}Gi")
 
-    await teller.until(f"EC2 and the persistent volume say {_SIZE_GIB} GiB", grown)
+    await teller.until(f"EC2 and the persistent volume show {_SIZE_GIB} GiB", grown)
 
     async def pending() -> Json | None:
         claim: Json = await stage.api.get(f"{CLAIMS}/website")
@@ -35,12 +35,12 @@ async def tell(stage: Stage) -> None:
         waits = claim["status"].get("allocatedResourceStatuses", {}).get("storage")
         return claim if _PENDING in said and waits == "NodeResizePending" else None
 
-    claim = await teller.until("the rest is left to the kubelet of the pod that uses it", pending)
+    claim = await teller.until("the file system is left to the kubelet of the pod", pending)
     await teller.kubectl("get", "pvc", "website")
     for each in claim["status"]["conditions"]:
         teller.console.print(f"[dim]{each['type']}: {each['message']}[/]")
     teller.aside(
-        "No kubelet runs here, so the claim says its old size until the end; with one, the file "
-        "system grows as soon as a pod uses the claim. A raw device, in the next chapter, is done "
-        "at once."
+        "No kubelet runs here, so the claim keeps its old size. With a kubelet, the file system "
+        "grows as soon as a pod uses the claim. A raw device, in the next chapter, is done "
+        "immediately."
     )

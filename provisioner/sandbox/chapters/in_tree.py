@@ -16,7 +16,7 @@ from provisioner.sandbox.stage import (
     is_owned,
 )
 
-TITLE = "A class of the removed plugin kubernetes.io/aws-ebs, with not a letter changed"
+TITLE = "A class of the removed plugin kubernetes.io/aws-ebs, unchanged"
 
 CLASS_AND_CLAIM = """\
 kind: StorageClass
@@ -87,7 +87,9 @@ async def tell(stage: Stage) -> None:
         found: Json = await stage.api.get(f"{PVS}/{name}")
         return found if _is_in_tree(found, stage.to_delete[name]) else None
 
-    what = "its persistent volume is the plugin's, and Kubernetes has handed it to the driver"
+    what = (
+        "its persistent volume has the plugin's form, and Kubernetes has migrated it to the driver"
+    )
     await teller.until(what, translated)
     await teller.kubectl("get", "pv", name, "-o", "yaml")
 

@@ -81,11 +81,11 @@ async def tell(stage: Stage) -> None:
         status = (await stage.api.get(f"{CLAIMS}/diary"))["status"]
         return (status["capacity"]["storage"], status.get("conditions")) == ("40Gi", None)
 
-    await teller.until("the claim says so too", told)
+    await teller.until("the claim shows it too", told)
     await teller.kubectl("get", "pvc", "diary")
     if await _container(stage) != before:
-        raise SandboxError("the pod's container is not the one that it was")
-    teller.seen("its container is the same as before")
+        raise SandboxError("the pod's container was replaced")
+    teller.seen("its container is still the same")
 
 
 async def _size_kib(stage: Stage) -> int:

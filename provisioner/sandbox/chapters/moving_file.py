@@ -47,12 +47,12 @@ async def tell(stage: Stage) -> None:
     """
     teller = stage.teller
     teller.aside(
-        "Up to here all pods were on nodes that only pretend. Two more have waited: real kubelets "
-        "and containerds with our node plugin, to which EC2's volumes come as loop devices."
+        "Until now, all pods were on simulated nodes. Two real nodes run as well, with kubelet, "
+        "containerd and our node plugin; EC2's volumes appear there as loop devices."
     )
     await teller.kubectl("uncordon", "--selector", f"{LABEL}=real")
     await _begin_anew(stage)
-    what = "its volume is made, attached, formatted and mounted, and the pod runs"
+    what = "its volume is created, attached, formatted and mounted, and the pod runs"
     row = await teller.until(what, lambda: _running(stage))
     name = (await stage.api.get(f"{CLAIMS}/ebs-standard-30g"))["spec"]["volumeName"]
     stage.leave("persistentvolume", name)  # the class says Retain
@@ -64,8 +64,8 @@ async def tell(stage: Stage) -> None:
     teller.show([there])
     await teller.kubectl(*_IN_POD, "cat", f"{_FOLDER}/index.html")
     if await _sums(stage) != sums:
-        raise SandboxError(f"on {there['node']} the files are others than on {row['node']}")
-    teller.seen("they are the same bytes on another node")
+        raise SandboxError(f"on {there['node']} the files differ from those on {row['node']}")
+    teller.seen("the same bytes are on the other node")
     await teller.kubectl("uncordon", row["node"])
 
 
@@ -78,11 +78,11 @@ async def _begin_anew(stage: Stage) -> None:
         items = [*await stage.items(PODS), *await stage.items(CLAIMS)]
         return not {each["metadata"]["name"] for each in items} & {"nginx", "ebs-standard-30g"}
 
-    await teller.until("the pod that only pretended is gone, and its claim", gone)
+    await teller.until("the simulated pod and its claim are gone", gone)
     teller.aside(
-        "Class and claim stay as they are, to the letter; the pod gets an image that is here, and "
-        "asks for a real node. It comes first: the controller makes a volume that binds at once "
-        "where a pod that waits for it can run. The webhook cannot know that, and warns."
+        "Class and claim are unchanged; the pod gets an image that is available here, and selects "
+        "a real node. The pod is created first, because the controller creates a volume with "
+        "Immediate binding where a waiting pod can run. The webhook cannot know that, and warns."
     )
     teller.manifest(_POD)
     await teller.kubectl("apply", "-f", "-", text=_POD)
@@ -91,7 +91,7 @@ async def _begin_anew(stage: Stage) -> None:
         status = (await stage.api.get(f"{PODS}/nginx"))["status"]
         return any(each.get("reason") == "Unschedulable" for each in status.get("conditions", ()))
 
-    await teller.until("the scheduler has the pod wait for its claim", waits)
+    await teller.until("the pod waits for its claim", waits)
     await teller.kubectl("apply", "-f", "-", text=CLASS_AND_CLAIM)
 
 

@@ -9,7 +9,7 @@ from provisioner.sandbox.chapters.by_hand import manifest
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.stage import Stage
 
-TITLE = "A volume with somebody's data is not formatted"
+TITLE = "A volume with data is not formatted"
 
 _MIB = 2**20
 _DATA = b"grandmother's recipes, in a format of her own\n"
@@ -62,8 +62,7 @@ async def tell(stage: Stage) -> None:
     content = stage.sandbox.disks.content_of(volume)
     await asyncio.to_thread(_write, content)
     teller.aside(
-        f"Some other machine has used it: from byte {_AT} on the sandbox writes there: "
-        f"{_DATA.decode().strip()}"
+        f"Another machine has used it; at byte {_AT}, the sandbox writes: {_DATA.decode().strip()}"
     )
     text = f"{manifest('recipes', volume, zone)}---\n{_CLAIM_AND_POD}"
     teller.manifest(text)
@@ -74,12 +73,12 @@ async def tell(stage: Stage) -> None:
         events = await stage.items(f"{_EVENTS}?fieldSelector={_OF_POD}")
         return any(_CONSENT in each["message"] for each in events)
 
-    await teller.until("the kubelet is refused, with the reason and what would help", refused)
+    await teller.until("kubelet gets an error with the reason and what would help", refused)
     columns = "--output=custom-columns=REASON:.reason,MESSAGE:.message"
     await teller.kubectl("get", "events", f"--field-selector={_OF_POD}", columns)
     if await asyncio.to_thread(_read, content) != _expected():
-        raise SandboxError(f"{volume} holds other bytes than it did")
-    teller.seen(f"the first {_LOOKED_AT // _MIB} MiB of {volume} are as they were, byte by byte")
+        raise SandboxError(f"{volume} was changed")
+    teller.seen(f"the first {_LOOKED_AT // _MIB} MiB of {volume} are unchanged, byte by byte")
     await teller.kubectl("delete", "pod", "cook", "--wait=false")
 
 

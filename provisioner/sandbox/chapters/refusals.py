@@ -5,7 +5,7 @@ from __future__ import annotations
 from provisioner.sandbox.chapters.by_hand import manifest
 from provisioner.sandbox.stage import CLAIMS, Stage
 
-TITLE = "What could never run is refused"
+TITLE = "What can never run is refused"
 
 _CLAIMS_BY_HAND = """\
 apiVersion: v1

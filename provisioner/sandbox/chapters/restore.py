@@ -61,7 +61,7 @@ async def tell(stage: Stage) -> None:
             return None
         return [row] if await _is_attached(stage, row["node"]) else None
 
-    what = f"a volume of {snapshot}, taken in {here}, is attached in {there}"
+    what = f"a volume from {snapshot}, taken in {here}, is attached in {there}"
     teller.show(await teller.until(what, used))
     await teller.kubectl("get", "pvc", "website", "website-again")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from provisioner.sandbox.stage import Json, Stage
 
-TITLE = "A snapshot is begun"
+TITLE = "A snapshot is started"
 
 _SNAPSHOT = """\
 apiVersion: snapshot.storage.k8s.io/v1
@@ -43,10 +43,12 @@ async def tell(stage: Stage) -> None:
     async def begun() -> Json | None:
         return next(iter(await stage.snapshots_of_the_cluster()), None)
 
-    made = await teller.until("EC2 has begun it, and volumes may be written to again", begun)
+    made = await teller.until("EC2 has started it, and the volume may be written to again", begun)
     title = (
         f"EC2: {made['SnapshotId']} of {made['VolumeId']}, {made['VolumeSize']} GiB, "
         f"{made['State']}"
     )
     stage.show_tags(made, title)
-    teller.aside("It takes EC2 minutes to hours, here some seconds. The story goes on meanwhile.")
+    teller.aside(
+        "It takes EC2 minutes to hours, and here some seconds. The demo continues during that time."
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from provisioner.sandbox.stage import ATTACHMENTS, CLAIMS, PODS, Json, Stage
 
-TITLE = "A StatefulSet over three zones, of which a pod moves"
+TITLE = "A StatefulSet over three zones, one pod of which moves"
 
 _REPLICAS = 3
 _STATEFUL_SET = """\
@@ -63,7 +63,9 @@ async def tell(stage: Stage) -> None:
     teller.manifest(_STATEFUL_SET)
     stage.leave("storageclass", "near-its-pod")
     await teller.kubectl("apply", "-f", "-", text=_STATEFUL_SET)
-    rows = await teller.until("three volumes are where their pods are", lambda: _spread(stage))
+    rows = await teller.until(
+        "three volumes are in the zones of their pods", lambda: _spread(stage)
+    )
     teller.show(rows)
     before = next(row for row in rows if row["pod"] == "db-0")
     await teller.kubectl("cordon", before["node"])

@@ -52,7 +52,7 @@ def missing(
     if not _is_new_enough(release or os.uname().release):
         return f"a real node needs Linux {'.'.join(map(str, _LINUX))} or newer"
     if (os.geteuid() if user_id is None else user_id) != 0:
-        return "a real node needs root: it mounts, and makes namespaces and devices"
+        return "a real node needs root: it mounts, and creates namespaces and devices"
     packages = {package for name, package in PROGRAMS.items() if not shutil.which(name, path=path)}
     busybox = shutil.which("busybox", path=path)
     if busybox and not is_static(Path(busybox)):
@@ -63,7 +63,7 @@ def missing(
         return "a real node needs the node plugin's extra: pip install 'ebs-provisioner[node]'"
     for needed, why in (
         ("/dev/loop-control", "loop devices, which this kernel or container does not have"),
-        ("/sys/fs/cgroup", "control groups, which are not mounted here"),
+        ("/sys/fs/cgroup", "cgroups, which are not mounted here"),
     ):
         if not os.access(needed, os.W_OK):
             return f"a real node needs {why} ({needed})"

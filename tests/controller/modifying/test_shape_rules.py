@@ -94,8 +94,8 @@ def test_fewer_iops_than_asked_for_are_remembered():
         (GP3, Attributes(throughput_mibps=2000), "need 8000 IOPS"),
         (GP3, Attributes(volume_type="io1"), "at most 500 IOPS (50 for each GiB), not 3000"),
         (GP3, Attributes(volume_type="st1"), "has 125 to 16384 GiB, not 10"),
-        (GP3, Attributes(volume_type="gp2", iops=3000), "iops cannot be chosen"),
-        (Shape(10, "io2", 5000), Attributes(throughput_mibps=200), "only be chosen for a gp3"),
+        (GP3, Attributes(volume_type="gp2", iops=3000), "iops cannot be set"),
+        (Shape(10, "io2", 5000), Attributes(throughput_mibps=200), "only be set for a gp3"),
     ],
 )
 def test_an_impossible_mix_is_found_before_ec2_is_asked(has, asks, sentence):

@@ -156,7 +156,7 @@ def test_of_an_unknown_instance_that_an_attachment_alone_names_the_attachment_is
         assert world.sent == []
         [(warning, reason, message)] = world.told.events
         assert (warning, reason) == (True, "InstanceUnknown")
-        assert f"EC2 knows no instance {INSTANCE} in this account" in message
+        assert f"EC2 does not know instance {INSTANCE} in this account" in message
         assert "kubectl delete volumeattachment csi-2" in message
         assert "csi-1" not in message
         assert "delete this Node" not in message

@@ -69,6 +69,6 @@ async def test_what_became_read_only_under_a_pod_stays_shown_to_it(machine):
 
     await machine.publisher.publish(machine.publish())
 
-    with pytest.raises(NodeError, match="or has become so after an error of its disk"):
+    with pytest.raises(NodeError, match="or the kernel made it read-only after a disk error"):
         await machine.publisher.publish(machine.publish(pod="pod-2"))
     assert not machine.target("pod-2").exists()

@@ -90,14 +90,14 @@ async def test_a_file_that_is_no_socket_is_left_alone(path: Path):
     path.parent.mkdir(parents=True)
     path.write_text("precious")
 
-    with pytest.raises(NodeError, match="is no socket"):
+    with pytest.raises(NodeError, match="is not a socket"):
         await made(path).open()
 
     assert path.read_text() == "precious"
 
 
 async def test_a_path_too_long_for_a_socket_is_told(tmp_path: Path):
-    with pytest.raises(NodeError, match="a shorter --kubelet-dir would help"):
+    with pytest.raises(NodeError, match="use a shorter --kubelet-dir"):
         await made(tmp_path / ("x" * 100) / "csi.sock").open()
 
 

@@ -135,8 +135,8 @@ def test_a_malformed_id_is_refused(volume_id: str):
         ("/var/lib/kubelet/pods//x", "not normalised"),
         ("//var/lib/kubelet/pods/x", "not normalised"),
         ("/var/lib/kubelet/pods/x/", "not normalised"),
-        ("/var/lib/kubelet/pods/x\0y", "cannot be shown"),
-        ("/var/lib/kubelet/pods/x\ny", "cannot be shown"),
+        ("/var/lib/kubelet/pods/x\0y", "unprintable characters"),
+        ("/var/lib/kubelet/pods/x\ny", "unprintable characters"),
         ("/", "neither below"),
         ("/etc", "neither below"),
         ("/var/lib/kubelet", "neither below"),
@@ -178,11 +178,11 @@ def test_paths_follow_the_kubelets_root():
         (csi_pb2.VolumeCapability(), "neither block nor mount"),
         (
             csi_pb2.VolumeCapability(mount=csi_pb2.VolumeCapability.MountVolume()),
-            "access mode 0 is not known",
+            "access mode 0 is unknown",
         ),
-        (capability(MODE.MULTI_NODE_MULTI_WRITER), "only possible for raw block volumes"),
-        (capability(MODE.MULTI_NODE_SINGLE_WRITER), "only possible for raw block volumes"),
-        (capability(fs_type="btrfs"), "file system 'btrfs' is not supported; there are ext4"),
+        (capability(MODE.MULTI_NODE_MULTI_WRITER), "needs a raw block volume"),
+        (capability(MODE.MULTI_NODE_SINGLE_WRITER), "needs a raw block volume"),
+        (capability(fs_type="btrfs"), "file system 'btrfs' is not supported; use one of ext4"),
         (capability(fs_type="ext4 -F"), "is not supported"),
         (capability(mount_flags=["ro", ""]), "mount option"),
         (capability(mount_flags=["a\0b"]), "mount option"),
@@ -198,7 +198,7 @@ def test_a_capability_that_cannot_be_served_is_refused(
 def test_a_mode_that_csi_has_not_is_refused():
     # Field 3 (access_mode) with mode 99, and field 2 (mount) empty: no class has a name for it.
     raw = b"\x12\x00\x1a\x02\x08\x63"
-    assert "access mode 99 is not known" in refused(
+    assert "access mode 99 is unknown" in refused(
         lambda: stage(volume_capability=csi_pb2.VolumeCapability.FromString(raw))
     )
 
@@ -260,7 +260,9 @@ def test_what_cannot_be_mounted_is_not_found_where_it_is_measured_or_grown(
         with pytest.raises(NodeError) as caught:
             ask()
         assert caught.value.reason is Reason.VOLUME_NOT_FOUND
-        assert re.match("no volume of ours can be there: volume_(id|path) ", caught.value.message)
+        assert re.match(
+            "no volume of this driver can be there: volume_(id|path) ", caught.value.message
+        )
 
 
 @pytest.mark.parametrize(("volume_id", "path"), [("", TARGET), (ID, "")])

@@ -95,7 +95,7 @@ async def test_it_is_measured_while_another_operation_runs(machine):
         usage: Usage = await machine.usages.of(stats(machine))
         return usage
 
-    found = await machine.operations.run(VOLUME, "expand", measured, what="The growing")
+    found = await machine.operations.run(VOLUME, "expand", measured, what="Expanding volume vol-1")
 
     assert found.total_bytes > 400 * MIB
 
@@ -110,7 +110,7 @@ async def test_a_look_that_hangs_costs_one_thread_and_no_more(machine):
         machine.blocking.call, f"usage of {machine.target()}", back.wait, what="measuring it"
     )
     before = threading.active_count()
-    with pytest.raises(NodeError, match="measuring it has not come back for 0 s"):
+    with pytest.raises(NodeError, match="measuring it has been hanging for 0 s"):
         await hanging()
 
     with pytest.raises(NodeError) as hangs:

@@ -17,10 +17,10 @@ async def test_a_disk_of_another_kind_that_has_the_attachments_name_is_none(host
     lun = host.a_disk("sdf")
 
     refused = await refusal(host, "/dev/sdf", wait_s=0.05)
-    with pytest.raises(NodeError, match="is neither an NVMe disk nor one of Xen's") as at_its_path:
+    with pytest.raises(NodeError, match="is neither an NVMe disk nor a Xen disk") as at_its_path:
         await devices(host).of_path(VOLUME, lun.node)
 
-    assert "is neither an NVMe disk nor one of Xen's" in refused.message
+    assert "is neither an NVMe disk nor a Xen disk" in refused.message
     assert refused.reason is at_its_path.value.reason is Reason.WRONG_DEVICE
 
 

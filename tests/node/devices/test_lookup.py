@@ -237,7 +237,7 @@ async def test_a_path_is_checked_as_a_found_device_is(host):
     device = await devices(host).of_path(VOLUME, disk.node)
     with pytest.raises(NodeError, match="vol0fedcba9876543210") as wrong:
         await devices(host).of_path(VOLUME, other.node)
-    with pytest.raises(NodeError, match="no block device") as missing:
+    with pytest.raises(NodeError, match="not a block device") as missing:
         await devices(host).of_path(VOLUME, host.dirs.dev / "nvme3n1")
 
     assert device.path == disk.node
@@ -265,7 +265,7 @@ async def test_a_device_that_grew_meanwhile_is_looked_at_anew(host):
 
     disk.resize(2 * SIZE_BYTES)
 
-    with pytest.raises(NodeError, match="is tried again"):
+    with pytest.raises(NodeError, match="is retried"):
         await devices(host).verify(device)
 
 

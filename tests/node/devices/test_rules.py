@@ -39,7 +39,7 @@ def test_the_link_has_the_volume_id_without_its_dash():
     "text", ["", "vol-", "vol-xyz", "../vol-0123456789abcdef0", "i-0123456789"]
 )
 def test_what_is_no_volume_id_has_no_link(text):
-    with pytest.raises(ValueError, match="is no EBS volume id"):
+    with pytest.raises(ValueError, match="is not an EBS volume id"):
         link_name(text)
 
 
@@ -101,7 +101,7 @@ def test_xen_kernels_say_xvd_for_sd(device_path, names):
     ["xvdba", "/dev/", "/dev/../etc/passwd", "/dev/disk/by-id/x", "/tmp/xvdba", "/dev/xvd ba", "/"],  # noqa: S108
 )
 def test_only_names_right_under_dev_are_device_paths(device_path):
-    with pytest.raises(ValueError, match="no name right under /dev"):
+    with pytest.raises(ValueError, match="not a name directly in /dev"):
         names_of_attachment(device_path)
 
 
@@ -152,7 +152,10 @@ def test_a_disk_of_another_kind_is_none_whatever_it_is_called(path):
 
     assert isinstance(unfit, Unfit)
     assert unfit.reason is Reason.WRONG_DEVICE
-    assert f"{path} (by sdf) is neither an NVMe disk nor one of Xen's" in unfit.message
+    assert (
+        f"{path} (found by sdf) is not volume {VOLUME}: it is neither an NVMe disk nor a Xen disk"
+        in unfit.message
+    )
 
 
 def test_where_volumes_are_nvme_disks_no_name_counts():
@@ -160,7 +163,7 @@ def test_where_volumes_are_nvme_disks_no_name_counts():
 
     assert isinstance(unfit, Unfit)
     assert unfit.reason is Reason.WRONG_DEVICE
-    assert "is no NVMe disk, as the volumes of this machine are" in unfit.message
+    assert "is not an NVMe disk, as the volumes of this node are" in unfit.message
     assert choose(VOLUME, [xen(), nvme(via="serial")], has_nvme_volumes=True) == nvme(via="serial")
 
 
@@ -175,14 +178,17 @@ def test_where_volumes_are_nvme_disks_no_name_counts():
         pytest.param(
             [nvme(OTHER, via="xvdba")],
             Reason.WRONG_DEVICE,
-            f"/dev/nvme1n1 (by xvdba) has the serial '{OTHER}'",
+            f"/dev/nvme1n1 (found by xvdba) is not volume {VOLUME}: it has the serial '{OTHER}'",
             id="the attachment's name leads to another volume",
         ),
         pytest.param(
             [nvme("AWS1234")], Reason.WRONG_DEVICE, "'AWS1234'", id="a disk of the instance itself"
         ),
         pytest.param(
-            [xen("/dev/sdc", via=LINK)], Reason.WRONG_DEVICE, "is no NVMe disk", id="an odd link"
+            [xen("/dev/sdc", via=LINK)],
+            Reason.WRONG_DEVICE,
+            "is not an NVMe disk",
+            id="an odd link",
         ),
         pytest.param(
             [nvme(OTHER), xen()],
@@ -202,7 +208,7 @@ def test_no_device_is_chosen_in_doubt(candidates, reason, said):
 
 
 @pytest.mark.parametrize(
-    ("device_path", "said"), [("/dev/xvdba", ", no /dev/xvdba, and"), ("", f"{LINK} came in")]
+    ("device_path", "said"), [("/dev/xvdba", ", no /dev/xvdba, and"), ("", f"{LINK} in /dev")]
 )
 def test_a_device_that_has_not_come_is_told_with_all_that_was_looked_for(device_path, said):
     assert said in missing(VOLUME, device_path, 20.0)

@@ -1,4 +1,4 @@
-"""A opened device: nobody else's, read past the cache, let go only when no thread is at it."""
+"""A device opened exclusively: read past the cache, closed only when no thread works on it."""
 
 import asyncio
 import os
@@ -90,7 +90,7 @@ def test_it_writes_to_no_other_device_that_has_its_name_by_now(host, disk, opene
     disk.node.unlink()
     other.node.rename(disk.node)
 
-    with pytest.raises(OSError, match="another device's by now"):
+    with pytest.raises(OSError, match="belongs to another device now"):
         opened.write(0, b"x" * 4096)
 
     assert not any(other.read(0, 4096))
@@ -99,9 +99,9 @@ def test_it_writes_to_no_other_device_that_has_its_name_by_now(host, disk, opene
 def test_a_device_that_was_let_go_is_not_read_any_more(opened):
     opened.close()
 
-    with pytest.raises(OSError, match="was let go"):
+    with pytest.raises(OSError, match="has been closed"):
         opened.read(0, 4096)
-    with pytest.raises(OSError, match="was let go"):
+    with pytest.raises(OSError, match="has been closed"):
         opened.write(0, bytes(4096))
 
 

@@ -32,12 +32,12 @@ def test_chooses_the_file_system_that_is_asked_for(asked, name):
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ("ext2", "file system 'ext2' is not supported; there are ext4, ext3, xfs"),
+        ("ext2", "file system 'ext2' is not supported; use one of ext4, ext3, xfs"),
         (
             "ntfs",
-            "file system ntfs is for Windows nodes, and this is a Linux node; set fsType to .+, or .+",
+            "file system ntfs needs a Windows node, and this node runs Linux; set fsType to one of .+, or .+",
         ),
-        ("ext4; rm", "file system 'ext4; rm' is not supported; there are ext4, ext3, xfs"),
+        ("ext4; rm", "file system 'ext4; rm' is not supported; use one of ext4, ext3, xfs"),
     ],
 )
 def test_refuses_other_file_systems(asked, sentence):
@@ -86,7 +86,7 @@ def test_the_command_line_that_makes_a_file_system(name, attributes, options):
 @pytest.mark.parametrize(
     ("name", "attributes", "sentence"),
     [
-        ("xfs", {"ext4bigalloc": "true"}, "ext4BigAlloc is not for xfs; it is for ext4"),
+        ("xfs", {"ext4bigalloc": "true"}, "ext4BigAlloc cannot be used with xfs, only with ext4"),
         (
             "ext4",
             {"blocksize": "4096 /dev/x"},
@@ -298,7 +298,7 @@ def head_of_new(image, name, attributes, size_mib, **how):
 @pytest.mark.parametrize("name", ["ext4", "ext3"])
 @pytest.mark.parametrize("size", ["8192", "65536", "64k", "64K", "1m"])
 def test_refuses_an_ext_that_the_kernel_would_not_mount(name, size):
-    with pytest.raises(ValueError, match=f"blocksize: '{size}' is above the 4096 bytes of this"):
+    with pytest.raises(ValueError, match=f"blocksize: '{size}' is larger than this node's memory"):
         rules.check_block_size(name, {"blocksize": size}, page_bytes=4096)
 
 

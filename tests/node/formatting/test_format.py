@@ -123,7 +123,7 @@ async def test_a_mkfs_that_says_it_did_and_did_not_is_not_believed(workshop, tmp
     a_program(tmp_path, "mkfs.ext4", "exit 0")
     workshop.programs = Programs(f"{tmp_path}:{PATH}")
 
-    with pytest.raises(NodeError, match="blkid finds nothing that it knows") as failed:
+    with pytest.raises(NodeError, match="blkid finds nothing that it recognizes") as failed:
         await workshop.ensure()
 
     assert failed.value.reason is Reason.FORMAT_FAILED

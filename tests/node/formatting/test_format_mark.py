@@ -134,7 +134,7 @@ async def test_an_xfs_in_progress_is_made_again_if_marked_and_refused_if_not(wor
     workshop.disk.write(AT, MARK)
     made = await workshop.ensure("xfs")
 
-    assert "a mkfs of xfs on it did not come to its end" in refused.message
+    assert "an mkfs.xfs on it was interrupted" in refused.message
     assert made.is_new
     assert workshop.disk.read(126, 1) == b"\0"
 
@@ -170,7 +170,7 @@ async def test_a_device_that_does_not_keep_what_is_written_is_not_formatted(work
 
     device = await workshop.device()
 
-    with pytest.raises(NodeError, match="does not give back") as refused:
+    with pytest.raises(NodeError, match="does not return") as refused:
         marks.write_mark(Lying(), device, 0)
 
     assert refused.value.reason is Reason.FORMAT_FAILED

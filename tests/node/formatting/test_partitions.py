@@ -73,7 +73,7 @@ async def test_without_a_partition_the_disk_is_meant(host, disk, part):
 
 
 async def test_a_partition_that_is_not_there_is_told_by_name(host, disk):
-    with pytest.raises(NodeError, match=r"no partition 2: .*nvme1n1 is there") as refused:
+    with pytest.raises(NodeError, match=r"no partition 2: .*nvme1n1 exists") as refused:
         await found(host, "2")
 
     assert refused.value.reason is Reason.DEVICE_NOT_FOUND
@@ -83,7 +83,7 @@ async def test_a_device_that_only_has_the_name_of_a_partition_is_refused(host, d
     impostor = host.a_disk("nvme1n1p1")
     place(host, impostor, "nvme9n1", "nvme1n1p1", partition=True)
 
-    with pytest.raises(NodeError, match="is no partition of") as refused:
+    with pytest.raises(NodeError, match="is not a partition of") as refused:
         await found(host)
 
     assert refused.value.reason is Reason.WRONG_DEVICE

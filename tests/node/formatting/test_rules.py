@@ -96,8 +96,8 @@ def test_a_copy_is_never_formatted_on_our_own_though_all_that_was_read_is_zero(o
     assert isinstance(refused, Refuse)
     assert refused.reason is Reason.NOT_BLANK
     assert (
-        f"blkid finds no file system on it, it was made from {origin}, whose data may be where "
-        "nobody looked; look at it first; if ALL DATA"
+        f"blkid finds no file system on it, it was created from {origin}, whose data may be where "
+        "it was not read; check what it is; if ALL DATA"
     ) in refused.message
 
 
@@ -105,7 +105,7 @@ def test_a_copy_is_never_formatted_on_our_own_though_all_that_was_read_is_zero(o
 def test_a_format_that_did_not_end_is_begun_again_without_reading(signature):
     found = step(signature=signature, is_marked=True, is_unfinished=signature == EXT4)
 
-    assert found == Format(Because.BEGUN, writes_mark=True)
+    assert found == Format(Because.INTERRUPTED, writes_mark=True)
 
 
 @pytest.mark.parametrize("origin", ["snap-1", "vol-1", ""])
@@ -145,7 +145,7 @@ def test_another_file_system_is_refused_with_both_names(wanted, found):
 
     assert isinstance(refused, Refuse)
     assert refused.reason is Reason.FILE_SYSTEM_MISMATCH
-    assert f"has the file system {found.type}, asked for is {wanted}" in refused.message
+    assert f"it already has {found.type}" in refused.message
 
 
 def test_a_file_system_of_a_mkfs_that_is_not_ours_and_did_not_end_is_refused():
@@ -155,7 +155,7 @@ def test_a_file_system_of_a_mkfs_that_is_not_ours_and_did_not_end_is_refused():
 
     assert step(signature=EXT4, is_unfinished=True) == Read()
     assert isinstance(refused, Refuse)
-    assert "a mkfs of ext4 on it did not come to its end" in refused.message
+    assert "an mkfs.ext4 on it was interrupted" in refused.message
 
 
 @pytest.mark.parametrize("signature", [Signature(), LVM, XFS, SEVERAL])
@@ -175,7 +175,7 @@ def test_a_mkfs_that_did_not_end_is_nothing_to_read():
     refused = step(signature=EXT4, is_unfinished=True, is_marked=True, read_only=True)
 
     assert isinstance(refused, Refuse)
-    assert "its mkfs did not end" in refused.message
+    assert "its mkfs was interrupted" in refused.message
 
 
 def every_view():

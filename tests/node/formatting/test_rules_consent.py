@@ -67,7 +67,7 @@ def test_a_consent_for_another_volume_or_for_other_content_is_none(value):
     refused = step(content=DATA, consent=Consent("pv-1", value))
 
     assert isinstance(refused, Refuse)
-    assert f"is {value!r}, which is no consent" in refused.message
+    assert f"is {value!r}, which does not match" in refused.message
 
 
 def test_another_file_system_of_the_same_kind_needs_another_consent():
@@ -83,9 +83,9 @@ def test_the_refusal_says_what_was_found_where_and_what_would_help():
 
     assert isinstance(refused, Refuse)
     assert refused.message == (
-        f"volume {VOLUME} (/dev/nvme1n1) is not formatted with ext4: it is not blank: at byte "
-        "1048576 are 4d 59 44 42 00 01 02 03 00 00 00 00 00 00 00 00 (MYDB............), blkid "
-        "finds no file system on it; look at it first; if ALL DATA on it may be lost for good: "
+        f"volume {VOLUME} (/dev/nvme1n1) is not formatted with ext4: it is not blank: it has "
+        "4d 59 44 42 00 01 02 03 00 00 00 00 00 00 00 00 (MYDB............) at byte 1048576, blkid "
+        "finds no file system on it; check what it is; if ALL DATA on it may be lost, run: "
         "kubectl annotate persistentvolume pv-1 --overwrite "
         f"ebs-provisioner.io/format={consent_value(view)}"
     )
@@ -106,11 +106,11 @@ def test_a_consent_that_could_not_be_read_is_none_and_the_refusal_says_so():
     refused = step(content=DATA, consent=Consent("", trouble="the API server does not answer"))
 
     assert isinstance(refused, Refuse)
-    assert refused.message.endswith("is not known: the API server does not answer")
+    assert refused.message.endswith("could not be read: the API server does not answer")
 
 
 def test_a_volume_without_a_known_persistent_volume_gets_a_command_to_fill_in():
     refused = step(content=DATA, consent=Consent(""))
 
     assert isinstance(refused, Refuse)
-    assert "persistentvolume <its persistent volume> --overwrite" in refused.message
+    assert "persistentvolume <its PersistentVolume> --overwrite" in refused.message

@@ -36,14 +36,14 @@ def test_what_blkid_says_is_read(exit_code, output, found):
 
 @pytest.mark.parametrize("exit_code", [1, 4, 16, -9, 127])
 def test_a_blkid_that_failed_says_nothing_not_even_that_there_is_nothing(exit_code):
-    with pytest.raises(ValueError, match="could not look"):
+    with pytest.raises(ValueError, match="blkid failed"):
         read_signature(exit_code, "")
 
 
 @pytest.mark.parametrize(
     ("signature", "is_nothing", "text"),
     [
-        (Signature(), True, "nothing that it knows"),
+        (Signature(), True, "nothing that it recognizes"),
         (Signature("xfs", "filesystem"), False, "xfs"),
         (Signature(usage="other"), False, "other"),
         (Signature(partition_table="dos"), False, "a partition table (dos)"),

@@ -124,8 +124,8 @@ async def test_a_node_whose_object_is_gone_is_waited_for_while_a_volume_is_stage
 async def test_what_is_mounted_where_the_node_is_gone_and_the_table_cannot_be_read_is_not_guessed(
     kube: KubeServer, tmp_path: Path
 ):
-    with pytest.raises(NodeError, match="what is mounted, which cannot be read"):
-        await drained(kube, 0.2, SystemDirs(proc=tmp_path))
+    with pytest.raises(NodeError, match="the mount table cannot be read"):
+        await drained(kube, 0.5, SystemDirs(proc=tmp_path))
 
 
 async def test_the_api_server_is_asked_again_until_it_answers(kube: KubeServer):
@@ -145,9 +145,7 @@ async def test_after_its_time_it_says_which_volumes_are_left(kube: KubeServer):
         await drained(kube, timeout_s=0.3)
 
     assert error.value.reason is Reason.TIMED_OUT
-    assert (
-        error.value.message == "gave up after 0 s on node node-1: still in use are vol-0a, vol-0b"
-    )
+    assert error.value.message == "timed out after 0 s on node node-1: still in use: vol-0a, vol-0b"
 
 
 async def test_after_its_time_it_says_that_nobody_answered(kube: KubeServer):

@@ -84,7 +84,7 @@ async def test_a_flake_is_tried_again(imds, service, status):
 async def test_what_stays_broken_is_told(imds, service):
     service.first = [503] * 3
 
-    with pytest.raises(NodeError, match=f"gives no {ID}: HTTP 503") as caught:
+    with pytest.raises(NodeError, match=f"does not return {ID}: HTTP 503") as caught:
         await imds.get(ID)
 
     assert caught.value.reason is Reason.METADATA_UNAVAILABLE
@@ -93,7 +93,7 @@ async def test_what_stays_broken_is_told(imds, service):
 async def test_a_service_that_is_turned_off_is_told_at_once(imds, service):
     service.is_on = False
 
-    with pytest.raises(NodeError, match="turned off for this instance"):
+    with pytest.raises(NodeError, match="disabled for this instance"):
         await imds.get(ID)
 
     assert len(service.asked) == 1
@@ -112,7 +112,7 @@ silence = asyncio.Event()
 
 async def test_silence_is_told_with_the_hop_limit(monkeypatch):
     monkeypatch.setattr(imds_module, "_TIMEOUT", aiohttp.ClientTimeout(total=0.05))
-    told = r"does not answer \(no answer in time\): is the instance's hop limit 1"
+    told = r"does not answer \(no answer in time\): check whether .* hop limit"
 
     async with serving(Silent("i-0", "m5.large", "us-east-1a")) as url:
         async with Imds(url, pauses_s=(0.0,)) as imds:

@@ -99,7 +99,7 @@ async def test_who_should_set_what_is_missing_is_told(kube, kube_server, tmp_pat
     assert caught.value.reason is Reason.METADATA_UNAVAILABLE
     assert (
         "Node node-1 lacks spec.providerID of an EC2 instance and the label "
-        "node.kubernetes.io/instance-type; a cloud controller sets this on Nodes, or the "
+        "node.kubernetes.io/instance-type; run a cloud controller manager or our "
         "controller with --initialize-nodes" in caught.value.message
     )
 
@@ -193,7 +193,7 @@ async def test_while_the_service_is_silent_the_last_number_holds_and_this_is_tol
     assert await metadata.interfaces() == 3
 
     said = capsys.readouterr().out
-    assert said.count("the metadata service is silent") == 1
+    assert said.count("counting interfaces and volumes without") == 1
     assert said.count("the metadata service answers again") == 1
 
 

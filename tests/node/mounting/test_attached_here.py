@@ -90,7 +90,7 @@ async def test_a_name_of_the_machine_before_is_refused(machine, call):
 
     assert refused.value.reason is Reason.WRONG_DEVICE
     assert f"was attached to instance {FORMER}" in refused.value.message
-    assert f"this node is {INSTANCE} now" in refused.value.message
+    assert f"this node is {INSTANCE}:" in refused.value.message
     assert "delete that VolumeAttachment" in refused.value.message
     assert is_zero(disk)
     assert machine.mounts_below() == []
@@ -136,7 +136,7 @@ async def test_what_the_stock_controller_has_attached_here_is_used(machine, call
         await call(machine, {})
 
     assert machine.cluster.asked == [VOLUME]
-    assert "a device is taken by its name alone" not in {line["event"] for line in logs}
+    assert "trusting a device by its name alone" not in {line["event"] for line in logs}
 
 
 @pytest.mark.parametrize("recorded", [None, attached()])
@@ -150,7 +150,7 @@ async def test_where_nobody_has_recorded_an_instance_the_name_is_believed_and_to
         await stage(machine, {})
 
     assert machine.staging().is_mount()
-    assert "a device is taken by its name alone" in {line["event"] for line in logs}
+    assert "trusting a device by its name alone" in {line["event"] for line in logs}
 
 
 async def test_an_attachment_that_cannot_be_read_is_no_permission(machine):

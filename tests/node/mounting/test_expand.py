@@ -112,7 +112,7 @@ async def test_a_device_that_stays_small_is_told(published):
         )
 
     assert late.value.reason is Reason.TIMED_OUT
-    assert f"{published.disk.node} still shows {512 * MIB}" in late.value.message
+    assert f"{published.disk.node} still has {512 * MIB}" in late.value.message
 
 
 async def test_no_size_asked_for_grows_to_the_device(published):
@@ -165,7 +165,7 @@ async def test_a_file_system_staged_for_reading_is_told_not_to_grow_now(machine)
     await machine.stager.stage(machine.stage(origin="snap-1", **reads))
     disk.grow(1024)
 
-    with pytest.raises(NodeError, match="is read-only at") as refused:
+    with pytest.raises(NodeError, match="is mounted read-only at") as refused:
         await machine.expander.expand(expand(machine, machine.staging(), 1024))
 
     assert refused.value.reason is Reason.GROW_FAILED

@@ -184,7 +184,7 @@ async def test_one_that_is_held_keeps_no_other_mounted_and_is_told_once(kubelet)
 
         assert kubelet.is_mounted
         assert not kubelet.has_another
-    (told,) = [line for line in logs if "cannot be unmounted" in line["event"]]
+    (told,) = [line for line in logs if "cannot unmount a leaked mount" in line["event"]]
     assert told["volume"] == VOLUME
     assert "is in use" in told["error"].message
     await kubelet.looks(1)

@@ -98,7 +98,7 @@ async def test_a_remount_that_is_said_and_not_seen_is_told(machine):
     await machine.mounts.bind(source, str(target), read_only=False)
     machine.fake("mount", "exit 0")
 
-    with pytest.raises(NodeError, match="was made ro, and the kernel has not"):
+    with pytest.raises(NodeError, match="was remounted ro, but the kernel's table does not"):
         await machine.mounts.remount(str(target), read_only=True)
 
 
@@ -182,7 +182,7 @@ async def test_a_directory_held_as_a_working_directory_is_told(machine, tmp_path
 
 
 def test_a_table_that_cannot_be_read_is_told(tmp_path):
-    with pytest.raises(NodeError, match="what is mounted is not known") as unknown:
+    with pytest.raises(NodeError, match="the mount table") as unknown:
         Mounts(None, None, SystemDirs(proc=tmp_path)).table()  # type: ignore[arg-type]  # neither used
 
     assert unknown.value.reason is Reason.MOUNT_FAILED

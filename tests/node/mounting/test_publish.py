@@ -147,7 +147,7 @@ async def test_another_volume_at_the_target_is_left_there(staged):
     staged.target().mkdir(parents=True)
     run("mount", other.node, staged.target())
 
-    with pytest.raises(NodeError, match=f"{other.node} .* is mounted there") as refused:
+    with pytest.raises(NodeError, match=f"{other.node} .* is already mounted there") as refused:
         await staged.publisher.publish(staged.publish())
 
     assert refused.value.reason is Reason.WRONG_DEVICE
@@ -177,7 +177,7 @@ async def test_a_file_where_a_directory_should_be_is_told(staged):
     staged.target().parent.mkdir(parents=True)
     staged.target().write_text("a file")
 
-    with pytest.raises(NodeError, match="is there and is no directory") as refused:
+    with pytest.raises(NodeError, match="exists and is not a directory") as refused:
         await staged.publisher.publish(staged.publish())
 
     assert refused.value.reason is Reason.MOUNT_FAILED
@@ -190,7 +190,7 @@ async def test_a_full_file_system_under_the_target_is_told(staged, is_block):
     pods.mkdir()
     run("mount", "-t", "tmpfs", "-o", "nr_inodes=1", "none", pods)
 
-    with pytest.raises(NodeError, match="the file system it is on is full") as refused:
+    with pytest.raises(NodeError, match="its file system is out of space or inodes") as refused:
         await staged.publisher.publish(staged.publish(is_block=is_block))
 
     assert refused.value.reason is Reason.TARGET_FULL
@@ -201,7 +201,7 @@ async def test_a_link_out_of_the_kubelets_folder_is_not_followed(staged):
     outside.mkdir()
     (staged.kubelet / "pods").symlink_to(outside)
 
-    with pytest.raises(NodeError, match="a link on the way leads out of it") as refused:
+    with pytest.raises(NodeError, match="the link that leads out of it") as refused:
         await staged.publisher.publish(staged.publish())
 
     assert refused.value.reason is Reason.INVALID_REQUEST
@@ -235,7 +235,7 @@ async def test_unpublishing_under_another_mount_tells_which(staged):
     inside.mkdir()
     run("mount", "-t", "tmpfs", "none", inside)
 
-    with pytest.raises(NodeError, match=f"something is mounted within it, at {inside}") as busy:
+    with pytest.raises(NodeError, match=f"something is mounted below it, at {inside}") as busy:
         await staged.publisher.unpublish(unpublish(staged))
 
     assert busy.value.reason is Reason.TARGET_BUSY
@@ -252,7 +252,7 @@ async def test_a_bind_that_hangs_is_joined_by_the_retry(staged):
     asked.cancel()
     await asyncio.wait({asked})
 
-    with pytest.raises(NodeError, match="is at mount") as refused:
+    with pytest.raises(NodeError, match="now: mount") as refused:
         await staged.publisher.unpublish(unpublish(staged))
     retry = asyncio.ensure_future(staged.publisher.publish(staged.publish()))
     await asyncio.sleep(0)

@@ -78,7 +78,7 @@ async def test_a_directory_where_a_file_should_be_is_told(machine):
     machine.attach()
     machine.target().mkdir(parents=True)
 
-    with pytest.raises(NodeError, match="is there and is no file") as refused:
+    with pytest.raises(NodeError, match="exists and is not a file") as refused:
         await publish(machine)
 
     assert refused.value.reason is Reason.MOUNT_FAILED

@@ -53,7 +53,7 @@ def test_options_to_mount_with(file_system, asked, options):
     "flag", ["bind", "remount", "loop=/dev/loop1", "noatime,move", "X-mount.subdir=a", "rshared"]
 )
 def test_refuses_options_that_do_something_else(flag):
-    with pytest.raises(ValueError, match="cannot be used for volumes; take it out of mountOptions"):
+    with pytest.raises(ValueError, match="is not allowed for volumes; remove it from mountOptions"):
         rules.mount_options("ext4", capability(flag))
 
 

@@ -61,17 +61,19 @@ def test_takes_what_classes_of_ebs_volumes_have(option):
     ],
 )
 def test_refuses_all_others(option):
-    with pytest.raises(ValueError, match="cannot be used for volumes; take it out of mountOptions"):
+    with pytest.raises(ValueError, match="is not allowed for volumes; remove it from mountOptions"):
         rules.check(option)
 
 
 def test_the_refusal_tells_an_unknown_option_from_a_known_one_with_another_value():
     with pytest.raises(
         ValueError,
-        match=r"'logdev=/dev/a' .* docs/reference/mount-options.md has the list of those that",
+        match=r"'logdev=/dev/a' .* docs/reference/mount-options.md lists the allowed ones",
     ):
         rules.check("logdev=/dev/a")
-    with pytest.raises(ValueError, match=r"'errors=panic' .* errors has another value, or none,"):
+    with pytest.raises(
+        ValueError, match=r"'errors=panic' .* errors is allowed, but not with this value"
+    ):
         rules.check("errors=panic")
 
 

@@ -24,12 +24,15 @@ def unstage(machine: Machine, volume_id: str = VOLUME) -> Unstage:
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"file_system": "btrfs"}, "file system 'btrfs' is not supported; there are ext4, ext3, x"),
-        ({"file_system": "ntfs"}, "is for Windows nodes"),
-        ({"flags": ("remount",)}, "mount option 'remount' cannot be used for volumes"),
+        (
+            {"file_system": "btrfs"},
+            "file system 'btrfs' is not supported; use one of ext4, ext3, x",
+        ),
+        ({"file_system": "ntfs"}, "needs a Windows node"),
+        ({"flags": ("remount",)}, "mount option 'remount' is not allowed for volumes"),
         (
             {"file_system": "xfs", "flags": ("noatime,logdev=/dev/nvme9n1",)},
-            "mount option 'logdev=/dev/nvme9n1' cannot be used for volumes",
+            "mount option 'logdev=/dev/nvme9n1' is not allowed for volumes",
         ),
     ],
 )
@@ -51,7 +54,7 @@ async def test_another_volume_mounted_at_the_path_is_left_there(machine):
         await machine.stager.stage(machine.stage())
 
     assert refused.value.reason is Reason.WRONG_DEVICE
-    assert f"{other.node} (ext4, {other.number}) is mounted there" in refused.value.message
+    assert f"{other.node} (ext4, {other.number}) is already mounted there" in refused.value.message
     assert machine.mounts.at(str(machine.staging())).number == other.number
 
 
@@ -120,7 +123,7 @@ async def test_a_second_staging_path_with_another_file_system_is_refused(machine
     elsewhere.mkdir(parents=True)
     run("mount", "--move", machine.staging(), elsewhere)
 
-    with pytest.raises(NodeError, match=f"is mounted as ext4 at {elsewhere}") as refused:
+    with pytest.raises(NodeError, match=f"is already mounted as ext4 at {elsewhere}") as refused:
         await machine.stager.stage(machine.stage(file_system="xfs"))
 
     assert refused.value.reason is Reason.FILE_SYSTEM_MISMATCH
@@ -174,7 +177,7 @@ async def test_what_cannot_grow_is_mounted_at_its_old_size_and_told(machine):
         await machine.stager.stage(machine.stage(origin="snap-1"))  # kubelet was restarted
 
     (machine.staging() / "file").write_text("usable")
-    told = [each["why"] for each in logs if each["event"].startswith("used at its old size")]
+    told = [each["why"] for each in logs if each["event"].endswith("using it at its old size")]
     assert len(told) == 2
     assert all("no room for descriptors" in each for each in told)
     assert machine.growth.failed == 1  # of this process
@@ -207,7 +210,7 @@ async def test_a_growth_that_may_succeed_next_time_is_asked_for_again(machine, e
     disk.grow(1024)
     machine.fake("resize2fs", ends)
 
-    with pytest.raises(NodeError, match="it is tried again") as failed:
+    with pytest.raises(NodeError, match="this is retried") as failed:
         await machine.expander.expand(Expand(VOLUME, str(machine.staging()), "", 0, 0, None))
 
     assert failed.value.reason is Reason.GROW_FAILED
@@ -279,7 +282,7 @@ async def test_what_has_errors_after_its_growth_is_checked_before_it_is_used(mac
     disk.grow(1024)
     growth_breaks(machine, disk)
 
-    with pytest.raises(NodeError, match="has found errors in the ext4 of volume") as failed:
+    with pytest.raises(NodeError, match="found errors in the ext4 of volume") as failed:
         await machine.stager.stage(machine.stage(origin="snap-1"))
 
     assert failed.value.reason is Reason.FILE_SYSTEM_DAMAGED
@@ -312,7 +315,7 @@ async def test_the_kubelet_lets_no_pod_use_what_has_errors_after_its_growth(mach
     disk.grow(1024)
     growth_breaks(machine, disk)
 
-    with pytest.raises(NodeError, match="delete the pods of this node that use it") as failed:
+    with pytest.raises(NodeError, match="delete the pods on this node that use it") as failed:
         await machine.expander.expand(Expand(VOLUME, str(machine.staging()), "", 0, 0, None))
 
     assert code_of(failed.value, "NodeExpandVolume") is StatusCode.UNAVAILABLE
@@ -360,7 +363,7 @@ async def test_a_program_that_hangs_is_joined_by_the_retry(machine, program):
     with pytest.raises(asyncio.CancelledError):
         await asked
     assert [each.name for each in machine.programs.running()] == [program]
-    with pytest.raises(NodeError, match=f"is at {program}") as refused:
+    with pytest.raises(NodeError, match=f"now: {program}") as refused:
         await machine.stager.unstage(unstage(machine))
     assert refused.value.reason is Reason.OPERATION_RUNNING
     retry = asyncio.ensure_future(machine.stager.stage(machine.stage()))

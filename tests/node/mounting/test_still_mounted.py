@@ -132,7 +132,9 @@ async def test_another_volume_that_is_mounted_there_is_none_of_this_one(machine)
     machine.staging().mkdir(parents=True)
     run("mount", other.node, machine.staging())
 
-    with pytest.raises(NodeError, match="is mounted there; unmount that by hand") as refused:
+    with pytest.raises(
+        NodeError, match="is already mounted there; unmount that by hand"
+    ) as refused:
         await machine.stager.stage(machine.stage())
 
     assert code_of(refused.value, "NodeStageVolume") not in MAY_BE_MOUNTED

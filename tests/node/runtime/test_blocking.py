@@ -36,7 +36,7 @@ async def test_one_that_hangs_is_told_and_others_are_served():
         await blocking.call("a", back.wait, what="looking at /a")
 
     assert hangs.value.reason is Reason.TIMED_OUT
-    assert hangs.value.message.startswith("looking at /a has not come back for 0 s")
+    assert hangs.value.message.startswith("looking at /a has been hanging for 0 s")
     assert await blocking.call("b", lambda: 3, what="it") == 3
     back.set()
 
@@ -104,7 +104,7 @@ async def test_a_thread_that_cannot_be_started_keeps_nobody():
         await blocking.call("a", lambda: 3, what="looking at /a")
 
     assert refused.value.reason is Reason.PROGRAM_MISSING
-    assert refused.value.message.startswith("no thread can be started (can't start new thread)")
+    assert refused.value.message.startswith("cannot start a thread (can't start new thread)")
     assert len(blocking) == 0
     assert await blocking.call("a", lambda: 3, what="looking at /a") == 3
 

@@ -54,7 +54,7 @@ def test_reads_a_line(name):
     "line", [b"36 35 259:3 / /mnt rw shared:1 ext4 /dev/x rw\n", b"36 35 - ext4 x rw\n", b"x\n"]
 )
 def test_what_is_no_line_is_an_error(line):
-    with pytest.raises(ValueError, match="no line of mountinfo"):
+    with pytest.raises(ValueError, match="malformed line in mountinfo"):
         mount_table_rules.parse(STAGED + line)
 
 

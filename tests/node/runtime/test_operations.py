@@ -56,7 +56,7 @@ async def test_gives_the_result_and_keeps_nothing():
     operations, work = Operations(), Work()
     work.may_end.set()
 
-    assert await operations.run(VOLUME, "stage", work, what="The stage") == 1
+    assert await operations.run(VOLUME, "stage", work, what="Staging volume vol-1") == 1
     assert len(operations) == 0
 
 
@@ -76,15 +76,15 @@ async def test_another_request_is_told_what_runs():
     await work.begun.wait()
 
     with pytest.raises(NodeError) as refused:
-        await operations.run(VOLUME, "unstage", work, what="The unstage")
+        await operations.run(VOLUME, "unstage", work, what="Unstaging volume vol-1")
     work.may_end.set()
     await waiter
 
     assert refused.value.reason is Reason.OPERATION_RUNNING
     assert refused.value.message == (
-        f"The unstage has to wait: another operation on volume {VOLUME} is not finished. The stage "
-        f"of {VOLUME} has been running for 0 s, and is at mkfs.ext4 on /dev/nvme1n1. "
-        "Nothing needs to be done: the kubelet asks again"
+        "Unstaging volume vol-1 has to wait for another operation on the volume: The stage of "
+        f"{VOLUME} has been running for 0 s (now: mkfs.ext4 on /dev/nvme1n1). No action is needed: "
+        "the kubelet tries again"
     )
 
 
@@ -93,7 +93,7 @@ async def test_other_volumes_do_not_wait():
     waiter = started(operations, work)
     other.may_end.set()
 
-    assert await operations.run("vol-2", "stage", other, what="The stage") == 1
+    assert await operations.run("vol-2", "stage", other, what="Staging volume vol-1") == 1
     work.may_end.set()
     await waiter
 
@@ -106,7 +106,7 @@ async def test_a_failure_reaches_all_who_wait_and_the_next_try_starts_anew():
         raise NodeError(Reason.MOUNT_FAILED, "no")
 
     waiters = [
-        asyncio.ensure_future(operations.run(VOLUME, "stage", fails, what="The stage"))
+        asyncio.ensure_future(operations.run(VOLUME, "stage", fails, what="Staging volume vol-1"))
         for _ in range(2)
     ]
     await turns()
@@ -116,7 +116,7 @@ async def test_a_failure_reaches_all_who_wait_and_the_next_try_starts_anew():
     assert [getattr(each, "reason", None) for each in found] == [Reason.MOUNT_FAILED] * 2
     work = Work()
     work.may_end.set()
-    assert await operations.run(VOLUME, "stage", work, what="The stage") == 1
+    assert await operations.run(VOLUME, "stage", work, what="Staging volume vol-1") == 1
 
 
 async def test_is_cancelled_once_the_last_waiter_leaves():

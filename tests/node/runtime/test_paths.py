@@ -49,7 +49,7 @@ async def test_links_out_of_it_are_refused(paths, kubelet, to):
     (kubelet / "loop").symlink_to("/tmp")  # noqa: S108 -- any folder elsewhere
     (kubelet / "pods").symlink_to(to)
 
-    with pytest.raises(NodeError, match="a link on the way leads out of it") as refused:
+    with pytest.raises(NodeError, match="the link that leads out of it") as refused:
         await paths.real(f"{kubelet}/pods/mount")
 
     assert refused.value.reason is Reason.INVALID_REQUEST
@@ -64,7 +64,7 @@ async def test_the_folder_itself_and_what_is_beside_it_are_refused(paths, kubele
 async def test_a_link_at_the_end_is_refused(paths, kubelet):
     (kubelet / "mount").symlink_to(kubelet / "elsewhere")
 
-    with pytest.raises(NodeError, match="is a link; remove it"):
+    with pytest.raises(NodeError, match="is a symbolic link; remove it"):
         await paths.real(f"{kubelet}/mount")
 
 
@@ -81,13 +81,13 @@ async def test_a_file_on_the_way_is_told(paths, kubelet):
     (kubelet / "a").write_text("in the way")
 
     for make in (paths.make_directory, paths.make_file):
-        with pytest.raises(NodeError, match="or a part of the way to it") as refused:
+        with pytest.raises(NodeError, match="or one of its parents") as refused:
             await make(f"{kubelet}/a/b")
         assert refused.value.reason is Reason.MOUNT_FAILED
 
 
 async def test_another_failure_is_told_as_the_kernel_tells_it(paths, kubelet):
-    with pytest.raises(NodeError, match="cannot be made: File name too long"):
+    with pytest.raises(NodeError, match="cannot be created: File name too long"):
         await paths.make_directory(f"{kubelet}/{'a' * 300}")
 
 

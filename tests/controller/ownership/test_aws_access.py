@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from provisioner.controller.app import Controller
-from provisioner.controller.ownership import own_cloud as own_cloud_module
-from provisioner.controller.ownership.own_cloud import OwnCloud
+from provisioner.controller.ownership import aws_access as aws_access_module
+from provisioner.controller.ownership.aws_access import AwsAccess
 from provisioner.controller.shared.settings import Settings
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.kube.client import KubeClient
@@ -30,7 +30,7 @@ ELSEWHERE = "eu-central-1"
 
 @pytest.fixture(autouse=True)
 def looks_often(aws_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_cloud_module, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(aws_access_module, "LOOK_EVERY_S", 0.01)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ class Process:
         self.calls = Ec2Calls.connect(region=region, endpoint=ec2.endpoint, metrics=Metrics())
         kube = cast("KubeClient", None)
         self.controller = Controller(Settings(), kube, kube, self.calls, Metrics())
-        self.own_cloud: OwnCloud = self.controller.own_cloud
+        self.aws_access: AwsAccess = self.controller.aws_access
         self.controller.leading.set()
         self.calls.may_change = lambda: True
         self._version = 0
@@ -66,10 +66,10 @@ class Process:
         """Why it is not, after a while; "" if it is."""
         try:
             async with asyncio.timeout(1):
-                await self.own_cloud.fit()
+                await self.aws_access.granted()
         except TimeoutError:
             pass
-        return self.own_cloud.why_not
+        return self.aws_access.why_not
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ async def test_whom_ec2_refuses_does_not_lead_where_volumes_seem_to_be_elsewhere
 async def test_an_ec2_that_does_not_answer_keeps_nobody_from_leading(
     made: Any, lab: Lab, strict_ec2: StrictEc2, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(own_cloud_module, "_ASK_S", 0.1)
+    monkeypatch.setattr(aws_access_module, "_ASK_S", 0.1)
     process = made()
     process.knows_node(lab.instance())
     strict_ec2.control(faults=[{"action": "DescribeInstances", "do": "hang"}])
@@ -256,7 +256,7 @@ async def test_an_ec2_that_does_not_answer_keeps_nobody_from_leading(
     strict_ec2.reset()
 
     told = [each for each in logged if "cannot verify yet" in each["event"]]
-    assert [each["error"] for each in told] == ["EC2 gave no answer in 0 s"]
+    assert [each["error"] for each in told] == ["EC2 gave no answer within 0 s"]
 
 
 async def test_who_has_no_credentials_waits_for_them_and_says_so(
@@ -270,17 +270,17 @@ async def test_who_has_no_credentials_waits_for_them_and_says_so(
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"{url}/")
         process = made()
         process.knows_node(lab.instance())
-        waiting = asyncio.create_task(process.own_cloud.fit())
+        waiting = asyncio.create_task(process.aws_access.granted())
         async with asyncio.timeout(10):
-            while not process.own_cloud.why_not:  # noqa: ASYNC110 -- it has no event
+            while not process.aws_access.why_not:  # noqa: ASYNC110 -- it has no event
                 await asyncio.sleep(0.01)
-            assert "no AWS credentials" in process.own_cloud.why_not
+            assert "no AWS credentials" in process.aws_access.why_not
             assert not waiting.done()
 
             keys.trouble.has_role = True
             await waiting
 
-    assert process.own_cloud.why_not == ""
+    assert process.aws_access.why_not == ""
 
 
 async def test_whom_ec2_refuses_does_not_lead(made: Any, strict_ec2: StrictEc2):
@@ -292,10 +292,10 @@ async def test_whom_ec2_refuses_does_not_lead(made: Any, strict_ec2: StrictEc2):
 async def test_a_leader_whose_credentials_stay_refused_leads_no_more(
     made: Any, strict_ec2: StrictEc2, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(own_cloud_module, "GIVE_UP_S", 0.2)
+    monkeypatch.setattr(aws_access_module, "GIVE_UP_S", 0.2)
     process = made()
     assert await process.fit() == ""
-    lost = asyncio.create_task(process.own_cloud.lost())
+    lost = asyncio.create_task(process.aws_access.lost())
     strict_ec2.control(refused_keys={KEY: "ExpiredToken"})
     await refusal(process.calls.call("DescribeVolumes", {}))  # somebody works
 
@@ -309,9 +309,9 @@ async def test_a_leader_whose_credentials_stay_refused_leads_no_more(
 async def test_a_leader_bears_a_short_refusal(
     made: Any, strict_ec2: StrictEc2, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(own_cloud_module, "GIVE_UP_S", 0.5)
+    monkeypatch.setattr(aws_access_module, "GIVE_UP_S", 0.5)
     process = made()
-    lost = asyncio.create_task(process.own_cloud.lost())
+    lost = asyncio.create_task(process.aws_access.lost())
     strict_ec2.control(refused_keys={KEY: "ExpiredToken"})
     await refusal(process.calls.call("DescribeVolumes", {}))
     await asyncio.sleep(0.1)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from provisioner.ec2 import own_cloud_rules
+from provisioner.ec2 import account_rules
 from provisioner.model.node import Node, NodeSpec
 from provisioner.model.node_affinity import REGION_LABEL
 from provisioner.model.zone import ZONE_LABEL
@@ -39,7 +39,7 @@ def labelled(key: str, value: str) -> Node:
     ],
 )
 def test_a_node_tells_its_region(node: Node, region: str):
-    assert list(own_cloud_rules.regions_of([node])) == [region]
+    assert list(account_rules.regions_of([node])) == [region]
 
 
 @pytest.mark.parametrize(
@@ -54,19 +54,19 @@ def test_a_node_tells_its_region(node: Node, region: str):
     ],
 )
 def test_another_cloud_and_words_of_ones_own_tell_none(node: Node):
-    assert own_cloud_rules.regions_of([node]) == {}
+    assert account_rules.regions_of([node]) == {}
 
 
 def test_where_no_node_tells_it_a_volume_does():
     in_tree = a_persistent_volume(handle="aws://eu-west-1a/vol-0123", in_tree=True)
 
-    assert list(own_cloud_rules.regions_of_volumes([in_tree])) == ["eu-west-1"]
+    assert list(account_rules.regions_of_volumes([in_tree])) == ["eu-west-1"]
 
 
 def test_a_region_without_any_is_told_with_one_that_is_elsewhere():
-    told = own_cloud_rules.regions_of([on("aws:///eu-west-1a/i-1", name="node-7")])
+    told = account_rules.regions_of([on("aws:///eu-west-1a/i-1", name="node-7")])
 
-    why = own_cloud_rules.wrong_region("us-east-1", told)
+    why = account_rules.wrong_region("us-east-1", told)
 
     assert "asked in us-east-1, but Node node-7 is in eu-west-1a" in why
 
@@ -79,7 +79,7 @@ def test_instances_are_those_of_the_newest_nodes_by_whatever_names_them():
     ]
     registered = {"node-1": a_csi_node("node-1", instance="i-0abc")}
 
-    found = own_cloud_rules.instance_ids(nodes, registered.get, DRIVER)
+    found = account_rules.instance_ids(nodes, registered.get, DRIVER)
 
     assert found[0] == "i-0abc"
     assert "i-0000" in found
@@ -91,13 +91,13 @@ def test_volumes_are_those_that_have_an_id(odd: str):
     """None that EC2 could refuse the look for, nor one that means every volume of an account."""
     named = [a_persistent_volume(handle=odd), a_persistent_volume()]
 
-    assert own_cloud_rules.volume_ids(named, DRIVER) == [VOLUME]
+    assert account_rules.volume_ids(named, DRIVER) == [VOLUME]
 
 
 @pytest.mark.parametrize("odd", ["i-*", "hyperpod-ab12-i-0123", "i-node"])
 def test_instances_are_those_that_have_an_id(odd: str):
     assert (
-        own_cloud_rules.instance_ids([on("")], lambda name: a_csi_node(name, instance=odd), DRIVER)
+        account_rules.instance_ids([on("")], lambda name: a_csi_node(name, instance=odd), DRIVER)
         == []
     )
 
@@ -113,5 +113,5 @@ def test_newer_objects_of_others_hide_none():
     ]
     last = on("aws:///us-east-1a/i-0abc", age_days=200)
 
-    assert own_cloud_rules.instance_ids([*nodes, last], lambda _: None, DRIVER) == ["i-0abc"]
-    assert own_cloud_rules.volume_ids([*shares, old], DRIVER) == [VOLUME]
+    assert account_rules.instance_ids([*nodes, last], lambda _: None, DRIVER) == ["i-0abc"]
+    assert account_rules.volume_ids([*shares, old], DRIVER) == [VOLUME]
