@@ -1,4 +1,4 @@
-"""A class, or a size, that cannot be: it is told why, and it never keeps the other wish from its volume."""
+"""A class, or a size, that cannot be: it is told why, and it never keeps the other part from its volume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes between a wish and its volume: rights, an in-tree form, kubelet, other people."""
+"""What comes between a request and its volume: rights, an in-tree form, kubelet, other people."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def test_a_class_that_was_put_right_waits_for_the_size_that_follows_at_once(
         "ebs_provisioner_flow_seconds_sum", {"flow": "modify"}
     )
     assert took_s is not None
-    assert took_s < 60  # counted from the wish that was carried out
+    assert took_s < 60  # counted from the request that was carried out
 
 
 def test_a_class_made_anew_brings_no_refused_size_back(monkeypatch: pytest.MonkeyPatch):

@@ -1,4 +1,4 @@
-"""What a new process makes of wishes that the one before it had begun, or only written down."""
+"""What a new process makes of requests that the one before it had started, or only recorded."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_a_limit_of_ec2_s_own_is_not_told_as_four_that_are_used_up(
     assert "used up" not in str(world.told)
 
 
-def test_a_failure_of_long_ago_is_not_told_of_a_new_wish(monkeypatch: pytest.MonkeyPatch):
+def test_a_failure_of_long_ago_is_not_reported_for_a_new_request(monkeypatch: pytest.MonkeyPatch):
     async def story(world: World) -> None:
         world.cloud.latest_ = by_others(world, ModificationState.FAILED, ago=timedelta(days=300))
         world.ask("20Gi")
