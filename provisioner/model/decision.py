@@ -7,10 +7,10 @@ from provisioner.model.errors import Reason
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """It cannot be provisioned as it is.
+    """It cannot go on as it is.
 
-    ``settled``: only a change of an object can help, so no try is repeated.
-    ``normal``: not a fault of anybody: told as a Normal event.
+    ``settled``: only a change of an object can help, so it is not retried.
+    ``normal``: nothing is wrong: it is reported as a Normal event.
     """
 
     reason: Reason

@@ -54,9 +54,13 @@ class Cluster:
         return self.sandbox.crew.logs / "controller.log"
 
     async def start(self, *options: str) -> None:
-        """Run the controller."""
+        """Run the controller, and wait until it leads.
+
+        What is made before that is another leader's: for a minute it may have a call under way.
+        """
         options = ("--log-format", "json", *options)
-        await self.background.call(self.sandbox.start_controller(*options))
+        probes = await self.background.call(self.sandbox.start_controller(*options))
+        await self.background.call(self.sandbox.elected(probes))
 
     async def stop(self, grace_s: float = 0.0) -> None:
         """Kill the controller, or give it time to end."""

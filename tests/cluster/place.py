@@ -246,7 +246,7 @@ class Place:
         assert await self.volumes() == []
         for path in (CLASSES, PVS, ATTRIBUTES_CLASSES):
             for each in (await self.api.get(path))["items"]:
-                if each["metadata"]["name"].startswith(self.name):
+                if self._is_ours_alone(each):
                     await self.api.delete(f"{path}/{each['metadata']['name']}")
         await self.api.delete(f"/api/v1/namespaces/{self.name}")
 
@@ -260,13 +260,28 @@ class Place:
         return not await self._leftovers()
 
     async def _leftovers(self) -> list[str]:
+        volumes = [each for each in (await self.api.get(PVS))["items"] if self._is_ours_alone(each)]
+        names = {each["metadata"]["name"] for each in volumes}
+        # Those of pods, too: the next file's controller would find them, with no volume in EC2.
+        attachments = [
+            each
+            for each in (await self.api.get(ATTACHMENTS))["items"]
+            if each["metadata"].get("labels", {}).get("story") == self.name
+            or each["spec"]["source"].get("persistentVolumeName") in names
+        ]
         objects = [
             *(await self.api.get(self.claims))["items"],
-            *(await self.api.get(ATTACHMENTS, labelSelector=f"story={self.name}"))["items"],
-            *[each for each in (await self.api.get(PVS))["items"] if self._is_deleted(each)],
+            *attachments,
+            *(each for each in volumes if self._is_deleted(each)),
         ]
-        names = [f"{each['metadata']['name']} {each['status']}" for each in objects]
-        return [*names, *await self.volumes()]
+        left = [f"{each['metadata']['name']} {each.get('status')}" for each in objects]
+        return [*left, *await self.volumes()]
+
+    def _is_ours_alone(self, document: Json) -> bool:
+        """Whether an object without a namespace was made by or for this story."""
+        claim = document.get("spec", {}).get("claimRef", {})
+        by_name = str(document["metadata"]["name"]).startswith(self.name)
+        return by_name or claim.get("namespace") == self.name
 
     def _is_deleted(self, pv: Json) -> bool:
         """Whether the end of its claim is the end of it."""

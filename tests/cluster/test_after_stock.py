@@ -110,7 +110,7 @@ async def test_what_stock_may_have_written_to_is_swept_by_no_leader_that_follows
         await eventually("again", lambda: len(sweeps(house.hand, house.namespace)) >= enough)
 
         assert precious in there(house.namespace)
-        reports = [line for line in second.log.splitlines() if "named by no persistent" in line]
+        reports = [line for line in second.log.splitlines() if "no PersistentVolume names" in line]
         assert [precious in line for line in reports] == [True]
 
 

@@ -78,7 +78,7 @@ async def test_without_the_right_it_is_said_once_and_all_else_goes_on(nodes: Nod
     await nodes.register(waiting["metadata"]["name"], waiting, {"count": 27})
 
     async def said() -> list[Json]:
-        return cluster.said("how many volumes new instance types take")
+        return cluster.said("attachment limits of instance types")
 
     await cluster.until("the refusal is logged", said)
     await nodes.without_taint(waiting["metadata"]["name"], bare_nodes.AGENT["key"])

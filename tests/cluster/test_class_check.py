@@ -42,7 +42,7 @@ async def test_a_class_is_held_against_the_zones_of_the_nodes(
 
     assert (code, err) == (0, "")
     assert out.startswith(f"class {name} ({DRIVER}): works, with doubts\n")
-    assert "allowedTopologies name us-east-1q, where no node is" in out
+    assert "allowedTopologies names us-east-1q, where no node is" in out
     assert f"it binds immediately, so volumes may be created in {A} or us-east-1q" in out
 
 

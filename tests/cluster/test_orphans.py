@@ -138,7 +138,7 @@ def test_without_a_mark_that_says_what_to_do_it_is_reported_once(seen: Seen, sub
     lines = [line for line in seen.log.splitlines() if volume_id in line]
 
     assert len(lines) == 1
-    assert "named by no persistent volume" in lines[0]
+    assert "no PersistentVolume names" in lines[0]
     assert seen.calls_for(subject) == []
     assert seen.tags_of(subject) == seen.specimens.written[subject]
 

@@ -166,7 +166,7 @@ async def test_a_lost_reply_gives_one_snapshot(place: Place):
 
         assert len(await snapshots_in_ec2(place, volume_id)) == 1
         [note] = await told_by_us(place)
-        assert "it is looked for" in note["message"]
+        assert "searching for it" in note["message"]
         await place.remove(f"{snapshots_of(place)}/monday")
         assert await snapshots_in_ec2(place, volume_id) == []
 

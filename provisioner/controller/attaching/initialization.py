@@ -17,7 +17,7 @@ _REASON = "WaitingForInitialization"
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """``told``: what was said of it, in short."""
+    """``told``: the topics on which an event was recorded."""
 
     persistent_volume: PersistentVolume
     volume: Volume
@@ -66,9 +66,9 @@ class DataWaits:
         return True
 
     def is_waiting(self, attachment: Attachment, now_s: float) -> bool:
-        """Whether there is nothing to do but wait, so that nobody need look at the volume itself.
+        """Whether there is nothing to do but wait, so that EC2 need not describe the volume itself.
 
-        Not if EC2 knows no status of the volume: it may have been deleted.
+        Not if EC2 has no status of the volume: it may have been deleted.
         """
         wait = self._waits.get(attachment.uid)
         if wait is None:
@@ -84,7 +84,7 @@ class DataWaits:
         return True
 
     def forget(self, attachment: Attachment) -> None:
-        """It waits no longer: its volume has all data, or it is no longer wanted."""
+        """End the wait: the volume has all data, or it is no longer wanted."""
         wait = self._waits.pop(attachment.uid, None)
         if wait is not None:
             self._watcher.forget(wait.volume.volume_id, f"attach {attachment.uid}")

@@ -11,8 +11,8 @@ from provisioner.model.modification import Initialization
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume
 
-# EC2 can take 5 minutes to tell. If it tells nothing for twice as long it has nothing to tell, and
-# a slow volume is better than none.
+# EC2 can take 5 minutes to report progress. If it reports nothing for twice as long, it has nothing
+# to report, and a slow volume is better than none.
 UNTOLD_S = 600.0
 
 
@@ -28,7 +28,7 @@ def is_awaited(
         persistent_volume: what is attached; None for an inline volume.
         volume: as it was seen on its instance.
         initialization: what EC2 says; None if it was not asked since.
-        waited_s: since the volume was asked to be attached.
+        waited_s: since AttachVolume was sent.
     """
     if persistent_volume is None or not persistent_volume.attaches_when_initialized:
         return False
@@ -41,14 +41,14 @@ def is_awaited(
 
 
 def is_untold(initialization: Initialization | None) -> bool:
-    """Whether EC2 was asked, and tells nothing of how far it is."""
+    """Whether EC2 was asked, and has reported no progress."""
     if initialization is None or initialization.is_complete:
         return False
     return not initialization.state and initialization.progress_percent is None
 
 
 def made_of(volume: Volume) -> str:
-    """What a volume's data comes from, for a sentence; "" for one that was made empty.
+    """What a volume's data comes from, for a sentence; "" for one that was created empty.
 
     EC2 names either for as long as the volume exists. Source: API reference, Volume: ``snapshotId``
     and ``sourceVolumeId``, which is "only for volume copies" (botocore 1.44).
@@ -73,7 +73,7 @@ def sentence(volume: Volume, initialization: Initialization | None) -> str:
 
 
 def given_up(volume: Volume) -> str:
-    """What the claim's user is told when EC2 has told nothing for ``UNTOLD_S``."""
+    """What the claim's user is told when EC2 has reported no progress for ``UNTOLD_S``."""
     return (
         f"volume {volume.volume_id} is reported as attached before its data has arrived, although "
         "its class requires to wait (blockAttachUntilInitialized): EC2 has reported no progress "

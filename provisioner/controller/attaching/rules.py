@@ -1,9 +1,8 @@
-"""Decide the next step of an attachment: one step a look, from what was observed.
+"""Decide the next step of an attachment, from what was observed.
 
 The flow never sleeps in a step: it sends a call, asks the watcher to wake it, and decides again
-from the new sighting. A deletion that arrives while a volume is still attaching is therefore
-just the next decision. Nothing is let go before EC2 has confirmed that the volume is off the
-instance.
+from what EC2 shows then. So a deletion that arrives while a volume is still attaching is just the
+next decision. No object is released before EC2 has confirmed that the volume is off the instance.
 Source: external-attacher 4.12 pkg/controller/csi_handler.go; EC2 AttachVolume and DetachVolume.
 """
 
@@ -23,15 +22,14 @@ from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_a
 from provisioner.model.pod import Pod
 from provisioner.model.volume import AttachmentState, InstanceAttachment, Volume
 
-STUCK_S = 90.0  # aws-ebs-csi-driver #2833: an attachment that takes longer will not come
-SEND_AGAIN_S = (
-    10.0  # a lost AttachVolume that no description shows is sent again (exclusive in EC2)
-)
-DROPPED_AGAIN_S = 300.0  # an AttachVolume that EC2 takes and drops is sent no more often in the end
+STUCK_S = 90.0  # an attachment that takes longer never succeeds (aws-ebs-csi-driver #2833)
+# After this long without a trace of it, a lost AttachVolume is sent again: EC2 attaches only once.
+SEND_AGAIN_S = 10.0
+DROPPED_AGAIN_S = 300.0  # the longest pause, if EC2 accepts AttachVolume and drops it each time
 MULTI_ATTACH_INSTANCES = 16  # EBS user guide "Multi-Attach" (read 2026-11-21)
-GONE_S = 10.0  # a volume that was known and is missing for so long is gone
-BUSY_S = 60.0  # a detach that takes longer is told to the user
-STALLED_S = 120.0  # a detach that EC2 took and that never began is sent again
+GONE_S = 10.0  # a volume that was known and is missing for this long is gone
+BUSY_S = 60.0  # a detach that takes longer is reported to the user
+STALLED_S = 120.0  # a detach that EC2 accepted and that has not begun is sent again
 
 
 class Kind(Enum):
@@ -55,7 +53,7 @@ class Call:
 
     ``uncertain``: its reply was lost, or said that it had been carried out before.
     ``refused``: EC2 answered a detach with "it is not attached".
-    ``taken``: how many attaches in a row EC2 has taken, of which the volume is not yet attached.
+    ``taken``: how many attaches in a row EC2 has accepted without attaching the volume.
     """
 
     kind: Kind
@@ -82,7 +80,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Record the target and hold the objects before anything is attached."""
+    """Record the target and add our finalizers before anything is attached."""
 
     target: Target
     hold_persistent_volume: str  # its name, "" when it is held already
@@ -121,7 +119,7 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A sighting wakes it; ``message`` is what the user is told meanwhile."""
+    """Wait for what EC2 shows next; ``message`` is what the user is told until then."""
 
     volume_id: str
     message: str = ""
@@ -129,7 +127,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """EC2 has confirmed that the volume is off the instance: let go of the object."""
+    """EC2 has confirmed that the volume is off the instance: release the object."""
 
     volume_id: str
 
@@ -237,7 +235,7 @@ def taken_before(last: Call | None, target: Target) -> int:
 
 
 def is_new(old: Attachment | None, new: Attachment) -> bool:
-    """Whether an update calls for a look; the echo of our own error messages does not.
+    """Whether an update needs a pass; the echo of our own error messages does not.
 
     Source: external-attacher ``shouldEnqueueVAChange``: otherwise each error resets its backoff.
     """
@@ -280,7 +278,7 @@ def _is_taken(target: Target, by: list[str]) -> Refuse:
 
 
 def _after_nothing(target: Target, call: Call, waited_s: float) -> AttachStep:
-    """The volume is not on the instance: once that may be an old look; twice, EC2 drops it."""
+    """The volume is not on the instance. Once, EC2's answer may be old; twice, EC2 drops it."""
     again_s = Backoff(SEND_AGAIN_S, DROPPED_AGAIN_S).pause_s(max(call.taken - 1, 0))
     if waited_s >= again_s:
         return Attach(target)
@@ -295,9 +293,9 @@ def _after_nothing(target: Target, call: Call, waited_s: float) -> AttachStep:
 
 
 def _after_detach(target: Target, call: Call, seen: Volume, waited_s: float) -> AttachStep:
-    """A stuck attach was taken back: try again once EC2 shows it as gone.
+    """A stuck attach was cancelled by a detach: try again once EC2 shows it as gone.
 
-    An attach that comes true all the same is not trusted: the detach may still be on its way.
+    If the attach succeeds after all, it is not trusted: the detach may still be in flight.
     """
     there = seen.on(target.instance_id)
     if there is None:
@@ -318,9 +316,9 @@ def strangers_use(
 ) -> Refuse | None:
     """Why an inline volume that backs claims is not attached; None if only their pods name it.
 
-    An attachment does not say which pod it is for, so all that name the volume on the node count.
-    Where none does, the pod is gone, or not seen: it is looked at again. What is told reaches the
-    events of the pod, so nothing of the holder is in it.
+    An attachment does not say which pod it is for, so all pods on the node that name the volume
+    count. If none does, the pod is gone or not seen yet, and this is checked again. The message
+    reaches the events of the pod, so it says nothing about the holder.
 
     Args:
         volume_id: what the attachment names inline.
@@ -358,7 +356,7 @@ def target_to_detach(
 ) -> tuple[str | None, str | None]:
     """Volume id and instance id as far as they are known.
 
-    What was recorded at attach wins: a node made anew under its old name is another instance.
+    What was recorded at attach wins: a node that was recreated under its name is another instance.
     """
     volume_id = attachment.annotations.get(VOLUME_ID) or named_volume(
         attachment, persistent_volume, driver
@@ -382,8 +380,8 @@ def next_detach_step(
 ) -> DetachStep:
     """The next step of an attachment that is being deleted.
 
-    ``look_first``: a process before us may have asked for the detach already.
-    ``attach_may_be_under_way_until_s``: so long an earlier process's call may take effect.
+    ``look_first``: an earlier process may have requested the detach already.
+    ``attach_may_be_under_way_until_s``: until then a call of an earlier process may take effect.
     """
     if finalizer_of_attacher(driver) not in attachment.finalizers:
         return SETTLED
@@ -404,8 +402,8 @@ def next_detach_step(
         return _still_there(target, waited_s) if leaving or waited_s < again_s else Detach(target)
     if view.seen is None and not call.refused:
         return Wait(target.volume_id)
-    # EC2 says that it is not attached. What was seen attached before is off for good; but an
-    # attach that was never seen may still take effect when its reply, or the detach's, was lost.
+    # EC2 says that it is not attached. A volume that was seen attached before is off for good. But
+    # an attach that was never seen may still take effect if its reply, or the detach's, was lost.
     lost_until_s = call.sent_at_s + CONSISTENCY_S if call.uncertain else 0.0
     late_s = max(lost_until_s, attach_may_be_under_way_until_s) if not attachment.attached else 0.0
     return Release(target.volume_id) if now_s >= late_s else Wait(target.volume_id)
@@ -414,11 +412,11 @@ def next_detach_step(
 def is_still_wanted(
     asked: Attachment, now: Attachment | None, there: InstanceAttachment | None
 ) -> bool:
-    """Whether a detach that has waited for its turn is still to be sent.
+    """Whether a detach that has waited for the limiter is still to be sent.
 
     ``asked``: the object for which it was decided; ``now``: the one under its name now. ``there``:
     the volume on the instance, as seen since. Two things can have changed: the object was removed
-    by force and made anew, or an attach that was stuck has come true.
+    by force and recreated, or a stuck attach has succeeded.
     """
     if now is None or now.deleting:
         return True
@@ -428,9 +426,9 @@ def is_still_wanted(
 
 
 def _by_no_call(target: Target, view: View) -> Wait | Release:
-    """An attachment that DetachVolume does not take; a look at the volume decides.
+    """An attachment that DetachVolume does not accept; what EC2 shows of the volume decides.
 
-    What is no volume is attached nowhere. To SageMaker HyperPod nodes the stock driver attaches
+    What is not a volume is attached nowhere. To SageMaker HyperPod nodes the stock driver attaches
     volumes by SageMaker's own call, and EC2 shows these attachments without an instance: API
     VolumeAttachment (read 2026-11-22), ``instanceId`` "returns null" for what AWS manages.
     """
@@ -451,7 +449,7 @@ def _by_no_call(target: Target, view: View) -> Wait | Release:
 
 def _may_be_leaving(target: Target, view: View) -> bool:
     if view.seen is None:
-        return view.missing_for_s is None  # not looked at yet
+        return view.missing_for_s is None  # not described yet
     there = view.seen.on(target.instance_id)
     return there is not None and there.state in (AttachmentState.DETACHING, AttachmentState.BUSY)
 

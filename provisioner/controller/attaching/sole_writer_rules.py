@@ -1,9 +1,9 @@
-"""Decide whether a volume may go to an instance while another one has it: not to be written twice.
+"""Decide whether a volume may be attached to an instance while another one has it.
 
-EC2 gives a volume with Multi-Attach to whoever asks, and kube-controller-manager asks for several
-nodes if any access mode of a PersistentVolume allows it (IsMultiAttachAllowed), for volumes that a
-pod names by itself always. The kubelet tells the node plugin the first mode only. So only here can
-it be seen that two nodes would mount one file system, and both to write to it.
+EC2 attaches a volume with Multi-Attach to any instance, and kube-controller-manager requests
+several nodes if any access mode of a PersistentVolume allows it (IsMultiAttachAllowed), and always
+for volumes that a pod names inline. The kubelet passes only the first mode to the node plugin. So
+only here can it be seen that two nodes would mount one file system for writing.
 Source: Kubernetes 1.36 pkg/volume/util/util.go, pkg/volume/csi/csi_attacher.go ``MountDevice``.
 """
 
@@ -29,7 +29,7 @@ class Rival:
     """Another attachment of the volume, and how far it is. ``instance_id``: as recorded, or "".
 
     ``is_going``: its AttachVolume may have been sent by this process.
-    ``is_younger``: it gives way where both are attached and neither may be reported.
+    ``is_younger``: it gives way if both are attached and neither may be reported.
     """
 
     instance_id: str
@@ -39,7 +39,7 @@ class Rival:
 
     @property
     def gives_way(self) -> bool:
-        """Whether no node can have been told of it, and it is the younger one."""
+        """Whether it was certainly not reported to a node, and is the younger one."""
         return self.is_younger and not self.may_be_reported
 
 
@@ -53,15 +53,15 @@ def checked(
 ) -> AttachStep:
     """The step of an attachment that lets a node mount a file system, or what is done instead.
 
-    Of a volume without Multi-Attach EC2 itself refuses the second instance. Of one with it, readers
-    are refused too, as aws-ebs-csi-driver does: the kernel writes at a mount for reading, and what
-    one node reads of a file system that another one changes is damaged.
+    Without Multi-Attach EC2 itself refuses the second instance. With it, readers are refused too,
+    as aws-ebs-csi-driver does: the kernel writes even at a read-only mount, and a node that reads a
+    file system while another one changes it gets corrupt data.
     """
     if not isinstance(step, Attach | Attached):
         return step
     others = [each for each in rivals if each.instance_id not in ("", target.instance_id)]
     if view.seen is None:
-        # Also beside one that waits as well: the leader before us may have sent its AttachVolume.
+        # Also if the other one waits as well: the previous leader may have sent its AttachVolume.
         looks_first = (others or is_for_readers) and view.missing_for_s is None
         return Wait(target.volume_id) if looks_first else step
     if not view.seen.multi_attach:
@@ -78,7 +78,7 @@ def _sole(step: AttachStep, target: Target, seen: Volume, rivals: Sequence[Rival
     getting = {each.instance_id for each in rivals if each.may_be_reported or each.is_going}
     others = states.keys() | getting
     if _is_on(seen, target.instance_id):
-        # Two attached and not reported would else refuse each other for ever.
+        # Otherwise two that are attached and not reported would refuse each other forever.
         others -= _instances(rivals) - _instances(r for r in rivals if not r.gives_way)
     leaving = {each for each in others if states.get(each) is AttachmentState.DETACHING} - getting
     if others - leaving:

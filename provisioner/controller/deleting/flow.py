@@ -1,8 +1,8 @@
 """Delete: the end of a persistent volume and of its volume.
 
 The cache only proposes. Once the limiter has granted the call, right before it is sent, the caches
-take in all that was written until then (``Informer.catch_up``), and have to confirm that the object
-still wants it, that nothing is attached, and that no other object names the volume.
+catch up with all that was written until then (``Informer.catch_up``). They have to confirm that the
+volume is still to be deleted, that nothing is attached, and that no other object names the volume.
 """
 
 from collections.abc import Mapping

@@ -42,7 +42,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Nothing names it, nobody can have written to it: delete it."""
+    """Nothing names it, and it cannot hold data: delete it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ Decision = Leave | Untag | Report | Remove | Keep
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What live, complete lists said, what is under way in this process, and who has led.
+    """What live, complete lists contain, what is in progress in this process, and who has led.
 
     ``epoch``: since when only ours have led; None: that is not known.
     """

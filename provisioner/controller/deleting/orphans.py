@@ -1,9 +1,9 @@
-"""Sweep: find volumes of this cluster that nothing knows, and end them or report them.
+"""Sweep: find volumes of this cluster that nothing knows, and delete, keep or report them.
 
 Only a tagged volume may be deleted, so EC2 is asked for these: one call where nothing is wrong. The
-inventory of all others serves reports only, and is taken page by page, once in twelve sweeps. What
-the caches know to be owned is left alone at once; anything else is judged by what the API server
-has now. If that cannot be told, the sweep ends with nothing more touched.
+inventory of all others serves reports only, and is read page by page, once in twelve sweeps. A
+volume that has an owner in the caches is left alone at once; any other is judged by what the API
+server has now. If that cannot be read, the sweep ends and touches nothing more.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 
 class OrphanSweep:
-    """Looks for volumes with this cluster's tags, at the start and then regularly."""
+    """Lists volumes with this cluster's tags, at the start and then regularly."""
 
     def __init__(self, services: Services, creations: Creations) -> None:
         self._settings = services.settings
@@ -47,7 +47,7 @@ class OrphanSweep:
         self._sweeps = 0
 
     async def run(self) -> None:
-        """Sweep for ever; without a cluster id there is nothing to tell ours by."""
+        """Sweep until cancelled; without a cluster id our volumes cannot be recognised."""
         if self._settings.orphan_sweep is Sweep.OFF:
             return
         if not self._settings.cluster_id:
@@ -70,8 +70,8 @@ class OrphanSweep:
         """Examine tagged volumes; every twelfth time all others too, for reports.
 
         Raises:
-            StorageError: a list could not be read, or not told what is owned; what was not looked
-                at is left alone.
+            StorageError: a list could not be read, or it is unknown what is owned; volumes that
+                were not examined are left alone.
         """
         ours = tags.of_cluster(self._settings.cluster_id)
         await self._settle(
@@ -91,7 +91,7 @@ class OrphanSweep:
         self._reported &= still_here
 
     async def _settle(self, volumes: Sequence[Volume]) -> None:
-        """Decide by the caches, then by what the API server has now, which was made no earlier."""
+        """Decide by the caches, then again by what the API server has now."""
         in_flight = dict(self._creations.attempts)
         doubtful = [volume for volume, _ in self._decided(volumes, in_flight)]
         if not doubtful:
@@ -173,7 +173,7 @@ class OrphanSweep:
             volume.volume_id, gate=lambda: self._caches.nobody_names(volume.volume_id)
         )
         self._unclaimed.forget(volume.volume_id)
-        if not was_there:  # its persistent volume's own flow was faster
+        if not was_there:  # the flow of its persistent volume was faster
             return
         self._metrics.orphans.labels("deleted").inc()
         log.warning("deleted an orphaned volume", **_facts(volume))
@@ -185,7 +185,7 @@ class OrphanSweep:
         except KubeError as error:
             if error.reason is not Reason.OBJECT_EXISTS:
                 raise
-            return  # somebody was faster; the next sweep sees what it is
+            return  # created meanwhile; the next sweep sees what it is
         self._unclaimed.remove(volume.volume_id)
         self._metrics.orphans.labels("retained").inc()
         log.warning("created a PersistentVolume for an orphaned volume", **_facts(volume))

@@ -1,4 +1,4 @@
-"""How many of our volumes fit on an instance, and what EC2's data on instance types is worth."""
+"""How many of our volumes fit on an instance, and which of EC2's data on types are wrong."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,8 +13,8 @@ from provisioner.model.attachment_limit import (
 from provisioner.model.names import ATTACHMENT_LIMIT
 from provisioner.model.node import TYPE_LABEL, CsiNode, Node
 
-# Linux on Xen takes 40 with the root volume, and more only by luck. EC2 tells 39 of some types and
-# 40 of others; the lower holds for all, as in aws-ebs-csi-driver v1.64.
+# Linux on Xen supports 40 with the root volume, and more only by luck. EC2 reports 39 for some
+# types and 40 for others; the lower one is right for all, as in aws-ebs-csi-driver v1.64.
 XEN_LIMIT = 39
 
 _SAGEMAKER = "ml."  # HyperPod's names of instance types have this before EC2's
@@ -22,14 +22,14 @@ _TYPE = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+")  # goes into a filter, where * and
 
 
 def limits_of(described: Iterable[DescribedType]) -> dict[str, AttachmentLimit]:
-    """What these instance types take, with two things put right that EC2 tells wrongly.
+    """The limits of these instance types, with two corrections of what EC2 reports.
 
-    - Xen types are told as shared, but there network interfaces are no NVMe devices and take none
-      of the places.
-    - Some metal sizes are told as shared although all other sizes of their family have a dedicated
-      limit; the whole family moved to dedicated limits together. Source: EC2 user guide (limits
-      are told by family, "metal-48xl: 79 dedicated"), aws-ebs-csi-driver v1.64, which has a list
-      of such types by hand.
+    - Xen types are reported as shared, but their network interfaces are not NVMe devices and do not
+      count.
+    - Some metal sizes are reported as shared although all other sizes of their family have a
+      dedicated limit; the whole family moved to dedicated limits together. Source: EC2 user guide
+      (limits are given by family, "metal-48xl: 79 dedicated"), aws-ebs-csi-driver v1.64, which has
+      a manual list of such types.
 
     Args:
         described: whole families: the second rule looks at the other sizes.
@@ -51,7 +51,7 @@ def _corrected(each: DescribedType, *, others_are_dedicated: bool) -> Attachment
 
 
 def unknown_type(node: Node, csi_node: CsiNode | None, driver: str) -> str:
-    """The instance type of a node of ours that is not in the table; "" if there is nothing to ask.
+    """The instance type of a node of ours, if it is not in the table, else "".
 
     A node is one of ours if the driver is registered there, or if it names an EC2 instance.
     """
@@ -64,12 +64,12 @@ def unknown_type(node: Node, csi_node: CsiNode | None, driver: str) -> str:
 
 
 def type_of(node: Node) -> str:
-    """The EC2 instance type that a node's label tells, "" for none."""
+    """The EC2 instance type in a node's label, "" for none."""
     return node.labels.get(TYPE_LABEL, "").removeprefix(_SAGEMAKER)
 
 
 def noted(node: Node, instance_type: str, limit: AttachmentLimit) -> list[Operation]:
-    """Note on a node what its instance takes, if it still is of that type."""
+    """Write to a node the limit of its instance, if it still is of that type."""
     if type_of(node) != instance_type:
         return []
     return annotated(node, {ATTACHMENT_LIMIT: str(NotedLimit(instance_type, limit))})

@@ -1,9 +1,9 @@
-"""Dead nodes (``--release-dead-nodes``): let go of what Kubernetes still sees on ended instances.
+"""Dead nodes (``--release-dead-nodes``): release what Kubernetes still sees on ended instances.
 
-Each round reads the caches; EC2 is asked only about nodes whose kubelet is not heard and about
-attachments that nobody else looks at, all of them together and at a steady pace. Before anything is
-written it is read live. A taint and the note that it is ours are one write, so that a crash leaves
-both or none. What fails for one node is tried again later and stops no other.
+Each round reads the caches. EC2 is asked only about nodes whose kubelet does not answer, and about
+attachments that no other flow handles, all of them together and at a steady pace. Everything is
+read live before it is written. A taint and the note that it is ours are one write, so that a crash
+leaves both or none. A failure for one node is tried again later and stops no other.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 
 
 class DeadNodes:
-    """Runs beside the flows. What we have added is taken back even after the option is off."""
+    """Runs beside the flows. Taints that it has added are removed even once the option is off."""
 
     def __init__(self, services: Services) -> None:
         self._settings = services.settings
@@ -63,7 +63,7 @@ class DeadNodes:
         self._unanswered: dict[str, tuple[str, Step]] = {}  # UID and step, by name of node
 
     async def run(self) -> None:
-        """Go round for ever: at once when a node changes, else every 15 s."""
+        """Make rounds until cancelled: at once when a node changes, else every 15 s."""
         self._caches.nodes.subscribe(self._node_changed)
         self._caches.csi_nodes.subscribe(self._registration_changed)
         while True:
@@ -82,7 +82,7 @@ class DeadNodes:
                 continue
 
     async def round(self) -> None:
-        """Look at all nodes once.
+        """Examine all nodes once.
 
         Raises:
             StorageError: EC2 could not be asked; nothing is decided then.
@@ -91,7 +91,7 @@ class DeadNodes:
             with _alone(name):
                 await self._find_out(name)
         for node in list(self._caches.nodes.values()):
-            if _is_marked(node):
+            if _has_our_taint(node):
                 with _alone(node.name):
                     await self._advance(node, {})
         now_s = clock.now_s()
@@ -137,16 +137,16 @@ class DeadNodes:
         self._words.unknown(node, unknown, by, now_s)
 
     def _in_turn(self, names: list[str], now_s: float) -> list[str]:
-        """Those that were not asked about for longest."""
+        """Those about which EC2 was not asked for the longest time."""
         asked = {name: self._asked_at_s.get(name, float("-inf")) for name in names}
         names = sorted(names, key=asked.__getitem__)[:_MOST_A_ROUND]
         self._asked_at_s = asked | dict.fromkeys(names, now_s)
         return names
 
     async def _states(self, ids: Collection[str]) -> rules.States:
-        """What EC2 says of these instances; those asked for at once share calls.
+        """The states of these instances in EC2, described together.
 
-        Of those that it does not know, or refuses to describe, nothing is said.
+        Instances that EC2 does not know, or refuses to describe, are missing.
 
         Raises:
             StorageError: EC2 could not be asked.
@@ -161,7 +161,7 @@ class DeadNodes:
         return states
 
     async def _advance(self, cached: Node, states: rules.States) -> None:
-        """Taint a node, or take our taint back, as it is now."""
+        """Taint a node, or remove our taint, by what it is now."""
         step = rules.next_step(cached, self._named(cached), states)
         if isinstance(step, Leave):
             return
@@ -176,7 +176,7 @@ class DeadNodes:
             is_another = now.uid != cached.uid
             named = self._named(now, csi_node)
             step = Leave() if is_another else rules.next_step(now, named, states)
-            if isinstance(step, Declare):  # before the write, should we not live to tell of it
+            if isinstance(step, Declare):  # before the write, which may be our last act
                 log.info("adding the out-of-service taint", node=now.name, instance=step.instances)
             return rules.operations(now, step)
 
@@ -192,7 +192,7 @@ class DeadNodes:
             self._words.done(changed, step)
 
     async def _find_out(self, name: str) -> None:
-        """Tell of a write of which no answer has come, if it was carried out."""
+        """Report a write whose reply was lost, if it was carried out."""
         uid, step = self._unanswered[name]
         node = await find(self._client, NODES, name)
         del self._unanswered[name]
@@ -235,7 +235,7 @@ class DeadNodes:
     def _named(self, node: Node, csi_node: CsiNode | None = None) -> frozenset[str]:
         """All instances that it may be, by its CSINode as it was read, else as it is cached.
 
-        What attachments record was written by us, before anything was attached: the cache has it.
+        What attachments record was written by us before anything was attached, so the cache has it.
         """
         cached = self._caches.csi_nodes.get(node.name)
         attachments = self._caches.attachments.keyed("node", node.name)
@@ -245,13 +245,13 @@ class DeadNodes:
         return rules.registered_instance(node, csi_node, self._driver)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        if new is None or old is None or old.ready != new.ready or _is_marked(new):
+        if new is None or old is None or old.ready != new.ready or _has_our_taint(new):
             self._changed.set()
 
     def _registration_changed(self, _: CsiNode | None, new: CsiNode | None) -> None:
-        """A node that is marked may be another instance now."""
+        """A node with our taint may be another instance now."""
         node = self._caches.nodes.get(new.name) if new is not None else None
-        if node is not None and _is_marked(node):
+        if node is not None and _has_our_taint(node):
             self._changed.set()
 
 
@@ -337,7 +337,7 @@ def _what_helps(attachments: Sequence[str]) -> str:
     )
 
 
-def _is_marked(node: Node) -> bool:
+def _has_our_taint(node: Node) -> bool:
     return OUT_OF_SERVICE_FOR in node.annotations
 
 

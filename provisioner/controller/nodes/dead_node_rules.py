@@ -1,13 +1,13 @@
 """Decide which nodes are out of service because their EC2 instances are terminated.
 
 A node that stops answering may only be cut off, and its pods may still write. Kubernetes therefore
-leaves its pods Terminating and its volumes attached, the latter for six minutes. ``terminated`` is
-EC2's proof that nothing runs there any more, and final; every other state, a failed look, and an
-instance that EC2 does not know are no proof.
+leaves its pods Terminating and its volumes attached, the latter for six minutes. The state
+``terminated`` in EC2 is final and proves that nothing runs there any longer. Every other state, a
+failed call, and an instance that EC2 does not know prove nothing.
 
-Nor is a Node proof of which machine it is: another one may have come under its name, and providerID
-never changes. So a kubelet that speaks is never declared dead, whatever it says, and all that
-names an instance for the Node is heeded.
+Nor does a Node prove which machine it is: another one may have its name now, and providerID never
+changes. So a node whose kubelet answers is never declared dead, whatever it reports, and every
+instance that anything names for the Node counts.
 Source: Kubernetes "Non-graceful node shutdown handling"; EC2 user guide "Instance lifecycle".
 """
 
@@ -23,13 +23,13 @@ from provisioner.model.taint import OUT_OF_SERVICE
 
 TERMINATED = "terminated"
 _READY = "True"
-# The node lifecycle controller's word for a kubelet that is not heard, after 50 s. "False" is said
-# by a living one, and a node that was made a moment ago has no conditions.
+# The node lifecycle controller sets it for a kubelet that has not reported for 50 s. "False" comes
+# from a live kubelet, and a new node has no conditions.
 _NOT_HEARD = "Unknown"
 _NO_WORD = (_NOT_HEARD, "")
 
 States = Mapping[str, str]
-"""What EC2 says of instances, by id; those that it does not know are missing."""
+"""States of instances in EC2, by id; those that it does not know are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,7 @@ Step = Leave | Declare | TakeBack
 def registered_instance(node: Node, csi_node: CsiNode | None, driver: str) -> str:
     """The instance as which the driver is registered on a node, "" while it is not.
 
-    The registration of a Node that had this name before says nothing: it may be there for a while
-    yet.
+    The registration of an earlier Node of this name may still exist, and does not count.
     """
     if csi_node is None or not csi_node.is_of(node):
         return ""
@@ -140,7 +139,7 @@ def operations(node: Node, step: Step) -> list[Operation]:
 
 
 def is_done(node: Node, step: Step) -> bool:
-    """Whether a step was carried out of which no answer has come."""
+    """Whether a step whose reply was lost was carried out."""
     match step:
         case Declare(instances=instances):
             return declared_for(node) == frozenset(instances)
@@ -158,11 +157,11 @@ def declared_for(node: Node) -> frozenset[str]:
 def abandoned(
     attachments: Iterable[Attachment], registered: Mapping[str, str], driver: str
 ) -> dict[str, list[Attachment]]:
-    """This driver's attachments that nobody else will look at again, by the node's name.
+    """This driver's attachments that no other flow will handle again, by the node's name.
 
-    Those to nodes that are not there; and those that say "attached" of another instance than the
-    one that has come under the node's name, where a pod would wait for its device for ever. Only
-    those of which is recorded which instance the node was.
+    Those to nodes that do not exist; and those that are attached to another instance than the one
+    that has the node's name now, where a pod would wait for its device forever. Only those that
+    record which instance the node was.
 
     Args:
         attachments: all of them.

@@ -26,16 +26,16 @@ from provisioner.model.zone import ZONE_LABEL
 TAINT = "node.cloudprovider.kubernetes.io/uninitialized"
 REGION_LABEL = "topology.kubernetes.io/region"
 LABELS = (ZONE_LABEL, REGION_LABEL, TYPE_LABEL)
-# A cloud controller that is there needs seconds; we are for clusters that have none.
+# An existing cloud controller needs seconds; this is for clusters without one.
 MIN_AGE_S = 60.0
 RUNNING = "running"
-# A kubelet has one address of a kind, two at most, and few names. Each is a look-up in EC2, and a
-# Node may claim any number of them.
+# A kubelet has one address of each type, two at most, and few names. Each costs a lookup in EC2,
+# and a Node may claim any number of them.
 MOST_NAMES = 4
 MOST_ADDRESSES = 8
 
 _NAMES = frozenset({"Hostname", "InternalDNS"})
-_UNKNOWN = "Unknown"  # condition Ready of a node from which nothing is heard
+_UNKNOWN = "Unknown"  # condition Ready of a node whose kubelet does not report
 _SAGEMAKER = "ml."  # HyperPod's instance types have this before EC2's
 _PROVIDER_ID = re.compile(r"aws:///?(?:([^/]*)/)?(i-[0-9a-z]{1,32})")
 # These names go into EC2's filters, where * and ? are wild, and a value has 255 characters at most.
@@ -133,14 +133,14 @@ def contradiction(
     others: Iterable[Node],
     registered: Mapping[str, str],
 ) -> Refusal | None:
-    """What speaks against this instance being the node's, or against what stands on the Node.
+    """What contradicts that this is the node's instance, or what the Node already says.
 
     Args:
         node: as it is now.
         instance: what was found for it.
         region: of the instance.
         others: all nodes; an instance is one node.
-        registered: the instance that the node plugin of each node has told (CSINode), by name.
+        registered: as which instance the plugin of each node is registered (CSINode), by name.
     """
     if node.ready == _UNKNOWN:
         return Refusal(_SILENT)
@@ -157,9 +157,9 @@ def contradiction(
 
 
 def _addressed_otherwise(node: Node, instance: Instance) -> Refusal | None:
-    """Whether a name alone has found it: an image keeps the name of the machine it was made from.
+    """Whether only a name has found it: an image keeps the name of the machine it was made from.
 
-    Not where the Node names its instance: on an overlay network its address is none of EC2's.
+    Not checked if the Node names its instance: on an overlay network its address is not EC2's.
     """
     shown = frozenset[str]() if node.spec.provider_id else _addresses(node)
     if not shown or shown & set(instance.private_addresses):
@@ -173,7 +173,7 @@ def _addressed_otherwise(node: Node, instance: Instance) -> Refusal | None:
 
 
 def _written_otherwise(node: Node, instance: Instance, region: str) -> Refusal | None:
-    """Which of the labels and the providerID says something else already."""
+    """Which label, or the providerID, already says something else."""
     who = f"instance {instance.instance_id}"
     for key, value in _facts(instance, region).items():
         has = node.labels.get(key, "")
@@ -199,9 +199,9 @@ def _claimed(
 ) -> Refusal | None:
     """Which other node the instance may be, or which other instance this node is.
 
-    Two nodes are not certain whether they show the same address or two of the one instance.
-    A node plugin that reaches the metadata service knows better than an address, which EC2 gives
-    out again. Nodes that are known to be another instance may have old addresses.
+    Neither of two nodes is certain if they show the same address, or two addresses of the instance.
+    A node plugin that reaches the metadata service knows better than an address, which EC2 assigns
+    again. Nodes that are known to be another instance may have old addresses.
     """
     who, own = f"instance {instance.instance_id}", registered.get(node.name, "")
     if own not in {"", instance.instance_id}:
@@ -230,7 +230,7 @@ def _claimed(
 
 
 def operations(node: Node, instance: Instance, region: str) -> list[Operation]:
-    """Fill in what is missing and remove the taint, as one change: nobody sees one alone."""
+    """Fill in what is missing and remove the taint, in one change."""
     missing = {k: v for k, v in _facts(instance, region).items() if not node.labels.get(k)}
     provider_id = f"aws:///{instance.zone}/{instance.instance_id}"
     return [
@@ -249,7 +249,7 @@ def _facts(instance: Instance, region: str) -> dict[str, str]:
 
 
 def _names(node: Node) -> frozenset[str]:
-    """Its private DNS names, in small letters; what is none is left out."""
+    """Its private DNS names, in lower case; other names are left out."""
     given = [each.address for each in node.status.addresses or () if each.type in _NAMES]
     names = (name.lower() for name in (node.name, *given) if len(name) <= _MOST_OF_NAME)
     return frozenset(name for name in names if _DNS_NAME.fullmatch(name))

@@ -1,9 +1,9 @@
 """Decide when a node that waits for the node plugin may take pods with volumes.
 
-A node can be born with the taint ``ebs.csi.aws.com/agent-not-ready``: a pod that comes before the
-driver is registered finds no limit of volumes, and is placed where its volume may not fit.
+A node can be created with the taint ``ebs.csi.aws.com/agent-not-ready``: before the driver is
+registered, the scheduler knows no volume limit, and places pods whose volumes may not fit.
 Source: aws-ebs-csi-driver v1.64 docs/install.md; there the node plugin removes the taint itself,
-and for that every node may change every node.
+so every node may change every node.
 """
 
 from provisioner.controller.shared.node_patch_rules import Operation, without_taints
@@ -25,7 +25,7 @@ def operations(node: Node, csi_node: CsiNode | None, driver: str) -> list[Operat
     """Remove the taint once the driver is registered on this very node, with its limit.
 
     A CSINode outlives its Node for a moment: one that belongs to an earlier node of the name says
-    nothing about a machine that has just come.
+    nothing about a new machine.
     """
     if csi_node is None or not csi_node.is_of(node):
         return []

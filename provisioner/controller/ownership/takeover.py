@@ -1,17 +1,17 @@
-"""What the process before us may have begun for a claim and not finished.
+"""Takeover: what the previous leader may have started for a claim and not finished.
 
-One of ours wrote the zone to the claim before EC2 heard of it, so the same request finds the same
-volume; its tagged volumes are listed once, so that not even that call is needed. They are used
-wherever they lie: the pin may have gone since, and the volume is there.
+A leader of ours wrote the zone to the claim before it asked EC2, so the same request finds the same
+volume. Its tagged volumes are listed once, so that usually not even that call is needed. They are
+used in whichever zone they are: the zone annotation may be gone, but the volume exists.
 
-Another controller (the stock driver) wrote nothing down: its volumes are searched by their name
-tag, and nothing is begun until EC2 has shown none for as long as it may take to show one. That
-doubt outlives this process: whoever leads next knows from the leases which claims are older than
-our epoch, and to a claim without a pin the doubt is written before the first look as well.
+Another controller (the stock driver) left no record. Its volumes are searched by their name tag,
+and nothing is started until EC2 has shown none for as long as it may take to show one. That doubt
+outlives this process: the next leader knows from the leases which claims are older than our epoch,
+and to a claim without a zone the doubt is written before the first search as well.
 
-Where nothing shows that anybody has led before, neither leases nor objects nor tagged volumes, EC2
-is searched all the same, but once. Leases that were deleted right after another controller had sent
-its very first CreateVolume show nothing, nor does EC2 for some seconds: that is not waited for.
+If neither leases nor objects nor tagged volumes show that any controller has led before, EC2 is
+searched only once. Leases that were deleted right after another controller had sent its very first
+CreateVolume show nothing, nor does EC2 for some seconds: that case is not waited for.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ GOING = (VolumeState.DELETING, VolumeState.DELETED, VolumeState.ERROR)
 
 
 class Takeover:
-    """How this process came to lead; before ``begin``, nobody was before us.
+    """What the previous leader may have left; nothing, before ``begin``.
 
     Attributes:
         claims: the UIDs of those for which something may be left of what was begun before us.
@@ -48,12 +48,12 @@ class Takeover:
     def begin(
         self, claims: Iterable[Claim], *, from_stranger: bool, ended_s_ago: float = 0.0
     ) -> None:
-        """Note claims that are there at the moment of taking over.
+        """Note claims that exist when we take over.
 
         Args:
             claims: some of them, or all.
-            from_stranger: a controller that was not one of ours may have worked on these.
-            ended_s_ago: seconds since the last one has certainly ended.
+            from_stranger: a controller that is not ours may have worked on these.
+            ended_s_ago: seconds since the last such controller has certainly ended.
         """
         self._ended_at_s = clock.now_s() - ended_s_ago
         uids = {claim.uid for claim in claims}
@@ -64,9 +64,9 @@ class Takeover:
     def take_over(
         self, claims: Iterable[Claim], epoch: Epoch | None, *, is_first: bool = False
     ) -> None:
-        """Note all claims, by what is proven of who led before; None: nothing is.
+        """Note all claims, by the epoch that the leases prove; None without proof.
 
-        ``is_first``: nothing that the cluster has shows that anybody did.
+        ``is_first``: nothing in the cluster shows that any controller has led before.
         """
         self._began_at_s, self._is_first = clock.now_s(), is_first
         if epoch is None:

@@ -111,7 +111,7 @@ def beside_siblings(
     avoid: Mapping[Place, Reason],
 ) -> Moved | NoZone:
     """The place for a claim whose pod other volumes keep away from the chosen node."""
-    why = f"another volume of the pod is not where node {node_name} is, which the scheduler chose"
+    why = f"another volume of the pod cannot be used on node {node_name}, which the scheduler chose"
     suiting = places(consumers)
     if suiting.keys() - refusals.places:
         return _moved(consumers, suiting, refusals, avoid, why=why)

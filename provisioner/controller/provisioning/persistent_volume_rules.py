@@ -95,7 +95,7 @@ def conflict(
         )
     return StorageError(
         Reason.CONFLICT,
-        f"persistentvolume {found.name} already exists, but not for this claim and volume "
+        f"persistentvolume {found.name} already exists, but does not give this claim volume "
         f"{volume.volume_id}; delete it so that it can be created again",
     )
 

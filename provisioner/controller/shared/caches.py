@@ -1,4 +1,4 @@
-"""The cached world: one informer a kind, and live reads where "not here" is not proof enough."""
+"""Caches: one informer for each kind, and live reads where a missing object proves nothing."""
 
 import asyncio
 import functools
@@ -47,16 +47,16 @@ from provisioner.model.zone import Place, place_of
 
 _DISCOVER_AGAIN_S = 2.0
 _MISSING_AGAIN_S = 15.0
-# So long the first list of such a kind may fail; then it is not waited for.
+# If the first list of an optional kind fails for this long, it is not waited for.
 _OPTIONAL_S = 15.0
-# What a cluster may do without, and may get while we run: CRDs, and what is new in 1.34.
+# Kinds that a cluster may lack, and may get while we run: CRDs, and what is new in 1.34.
 _OPTIONAL = frozenset({VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS, SNAPSHOT_CLASSES, ATTRIBUTES_CLASSES})
-# So far apart in time the proofs may be that one decision needs.
+# The proofs for one decision may be this far apart in time.
 _TOGETHER_S = 5.0
-# So long those that a restore of etcd had listed may find it out as well.
+# After a restore of etcd, other informers may notice it themselves for this long.
 _RESTORE_HOLDS_S = 300.0
 _WRITTEN = (CLAIMS, PERSISTENT_VOLUMES, ATTACHMENTS, VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS)
-# By what the caches are asked besides names.
+# Indexes besides names.
 CLAIMS_BY: Mapping[str, Indexer[Claim]] = {
     "uid": lambda claim: (claim.uid,),
     "class": lambda claim: (claim.class_name,),
@@ -87,11 +87,10 @@ class Caches:
     The indexes: claims by ``uid``, ``class`` and ``attributes_class``, persistent volumes by
     ``volume`` (under whichever driver they name it), attachments by ``persistent_volume``,
     ``node`` and recorded ``volume``, pods by ``claim``, contents by ``snapshot_uid``, ``snapshot``,
-    ``volume`` and ``class``. Of pods there are only those that are pending and use claims: what
-    else runs is nothing to us.
+    ``volume`` and ``class``. Of pods there are only those that are pending and use claims.
 
-    A kind that is not served at first is asked for again at a steady pace, and followed from then
-    on; its subscribers are told as if all of it were new.
+    A kind that is not served at first is discovered later, at a steady pace, and followed from then
+    on; its subscribers see all its objects as new.
     """
 
     def __init__(self, client: KubeClient, metrics: Metrics, driver: str) -> None:
@@ -126,17 +125,17 @@ class Caches:
         for informer in self._kinds.values():
             informer.on_restore = functools.partial(self._restored, informer)
         self._served: list[Informer[Any]] = []
-        # Served when we began: nothing is decided before they are full; later ones hold nobody up.
+        # Served at the start: nothing is decided before these are full. Later ones delay nothing.
         self._first: tuple[Informer[Any], ...] = ()
         self._discovered = asyncio.Event()
-        # Asked for by every claim that binds at once, and hardly ever another.
+        # Needed for every claim with Immediate binding, and hardly ever changed.
         self._places: frozenset[Place] | None = None
         self._without_region: frozenset[str] = frozenset()  # zones; found with the places
         self.nodes.subscribe(self._node_changed)
         self.csi_nodes.subscribe(self._registration_changed)
 
     async def run(self) -> None:
-        """Find out what the API server has, then follow all of it for ever."""
+        """Discover which kinds the API server serves, then follow them until cancelled."""
         while not self._discovered.is_set():
             if await self._discover(_DISCOVER_AGAIN_S):
                 self._first = tuple(self._served)
@@ -153,7 +152,7 @@ class Caches:
                     tasks.create_task(informer.run())
 
     async def _discover(self, again_s: float) -> bool:
-        """Note which kinds are served by now; False, after a while, if nobody can tell."""
+        """Note which kinds are served now; False, after a pause, if that cannot be read."""
         try:
             served = await self._client.served()
         except KubeError as error:
@@ -169,7 +168,7 @@ class Caches:
         return True
 
     def _tell_missing(self) -> None:
-        """A kind that is missing leaves its cache empty; what needs it is off."""
+        """Log missing kinds: their caches are empty, and what needs them is off."""
         for resource, informer in self._kinds.items():
             if informer not in self._served:
                 tell = log.info if resource in _OPTIONAL else log.warning
@@ -183,8 +182,8 @@ class Caches:
     async def synced(self) -> None:
         """Return once every cache has had its first list: before that nothing may be decided.
 
-        A kind that went meanwhile, as a CRD can, is not waited for; nor is one that can be missing,
-        and cannot be listed: its conversion webhook is away, or we may not list it.
+        A kind that was removed meanwhile, as a CRD can be, is not waited for. Nor is an optional
+        kind that cannot be listed: its conversion webhook is down, or RBAC forbids it.
         """
         await self._discovered.wait()
         for resource, informer in self._kinds.items():
@@ -201,10 +200,10 @@ class Caches:
         return self._discovered.is_set() and all(i.synced.is_set() for i in self._first)
 
     async def refresh(self) -> None:
-        """Take in all that was written before this call, of all that a leader writes.
+        """Catch up with all that was written before this call, of all kinds that a leader writes.
 
         Raises:
-            KubeError: that cannot be told.
+            KubeError: that is not certain.
         """
         await asyncio.gather(*(self._refresh(resource) for resource in _WRITTEN))
 
@@ -219,7 +218,7 @@ class Caches:
                 return  # its CRD is gone, and all objects with it
             if resource not in _OPTIONAL:
                 raise
-            await informer.forget()  # nobody may act on what it was before the leader before us
+            await informer.forget()  # it may be older than the previous leader's last writes
             self._first = tuple(each for each in self._first if each is not informer)
             _tell_off(resource)
 
@@ -227,7 +226,7 @@ class Caches:
         """Return once what these caches lack is proof: it did not exist before this call.
 
         Raises:
-            KubeError: that cannot be told; nobody may conclude anything.
+            KubeError: that is not certain; nothing may be concluded.
         """
         await self.catch_up(*informers)
         self.check_readable(*informers)
@@ -235,22 +234,22 @@ class Caches:
     async def catch_up(self, *informers: Informer[Any]) -> None:
         """``certain``, but for objects that cannot be read.
 
-        One look may take a minute longer than another; what it has shown by then is asked for once
-        more, so that together they tell of one moment.
+        One cache may take a minute longer than another. Those that were ready long before it catch
+        up once more, so that together they show one moment.
 
         Raises:
-            KubeError: that cannot be told.
+            KubeError: that is not certain.
         """
         loop = asyncio.get_running_loop()
         shown_at_s: dict[Informer[Any], float] = {}
 
-        async def look(informer: Informer[Any]) -> None:
+        async def show(informer: Informer[Any]) -> None:
             await informer.catch_up()
             shown_at_s[informer] = loop.time()
 
-        await asyncio.gather(*map(look, informers))
+        await asyncio.gather(*map(show, informers))
         old_s = loop.time() - _TOGETHER_S
-        await asyncio.gather(*(look(each) for each in informers if shown_at_s[each] < old_s))
+        await asyncio.gather(*(show(each) for each in informers if shown_at_s[each] < old_s))
 
     def check_readable(self, *informers: Informer[Any]) -> None:
         """Refuse to conclude anything from what these lack while some object cannot be read.
@@ -268,10 +267,10 @@ class Caches:
             raise KubeError(Reason.UNREADABLE, message)
 
     async def nobody_names(self, volume_id: str) -> None:
-        """The last look before a volume without a persistent volume is deleted.
+        """The last check before a volume without a persistent volume is deleted.
 
         Raises:
-            KubeError: a persistent volume names it, or that cannot be told.
+            KubeError: a persistent volume names it, or that is not certain.
         """
         await self.certain(self.persistent_volumes)
         named = self.persistent_volumes.keyed("volume", volume_id)
@@ -281,7 +280,7 @@ class Caches:
             raise KubeError(Reason.CONFLICT, message)
 
     def _restored(self, by: Informer[Any]) -> None:
-        """What other caches have may be of a world that is no more; they find that out too."""
+        """Have all other kinds listed again: their caches may be from before the restore."""
         now_s = clock.now_s()
         if now_s < self._restore_told_s + _RESTORE_HOLDS_S:
             return
@@ -294,7 +293,7 @@ class Caches:
                 informer.list_soon()
 
     async def introduce(self, subscribe: Callable[[], None]) -> None:
-        """Have many subscribe, and tell them what is here, while others on the loop go on."""
+        """Have many subscribe, and pass them all objects without blocking the event loop."""
         for informer in self._kinds.values():
             informer.hold_back()
         subscribe()
@@ -302,7 +301,7 @@ class Caches:
             await informer.introduce()
 
     async def _is_served(self, resource: Resource[Any]) -> bool:
-        """Whether a kind is still there, as far as that can be told; CRDs can be deleted."""
+        """Whether a kind is still served, as far as is known; CRDs can be deleted."""
         if resource not in _OPTIONAL:
             return True
         try:

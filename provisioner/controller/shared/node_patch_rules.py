@@ -1,8 +1,8 @@
 """Changes of a Node as operations of a JSON patch (RFC 6902).
 
-A list is changed by index, so the operations are good for the very version they were made for, and
-whoever sends them has that version tested first. In exchange nothing of what others write is sent
-back: not their taints, and no field of a taint that this version does not know.
+A list is changed by index, so the operations are valid only for the version that they were made
+for, and the patch has to test that version first. In exchange, nothing that other clients write is
+sent back: not their taints, and no field of a taint that this version does not know.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Writing to Nodes, which many others write to: only for the version that was decided on."""
+"""Writes to Nodes, which many clients change: only to the version that was decided on."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,11 +16,11 @@ Plan = Callable[[Node], Sequence[Operation]]
 
 
 class NodeWrites:
-    """Changes nodes by a plan that is made of what they are.
+    """Changes nodes by a plan that is computed from their current version.
 
     Args:
         client: where to write.
-        nodes: where nodes are read; it is told what was written.
+        nodes: where nodes are read; it receives what was written.
     """
 
     def __init__(self, client: KubeClient, nodes: Informer[Node]) -> None:
@@ -28,14 +28,14 @@ class NodeWrites:
         self._nodes = nodes
 
     async def change(self, name: str, plan: Plan) -> Node | None:
-        """Carry out what a plan makes of the node, all or nothing.
+        """Carry out the plan for a node, all or nothing.
 
-        If the node is another one by then, also one that was made anew under the same name, it is
-        read again and the plan is asked again, at once.
+        If the node has changed by then, or was recreated under its name, it is read again and the
+        plan is computed again, at once.
 
         Args:
             name: of the node.
-            plan: the operations for a node; none of them means that nothing is to be done.
+            plan: the operations for a node; none if nothing is to be done.
 
         Returns:
             The node afterwards; None if nothing was done, or there is no such node.

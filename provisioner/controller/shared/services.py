@@ -31,8 +31,8 @@ from provisioner.metrics import Metrics
 class Services:
     """What flows read and act through.
 
-    Those that look things up ask EC2 for many names or ids a call; ``watchers`` describe what is
-    in transition and wake whoever waits, ``watcher`` is that of volumes; ``unclaimed``
+    The lookups ask EC2 for many names or ids in one call. ``watchers`` describe what is in
+    transition and wake the flows that wait for it; ``watcher`` is that of volumes. ``unclaimed``
     knows which volumes no persistent volume names yet.
     """
 
@@ -67,7 +67,7 @@ class Services:
         *,
         component: str,
     ) -> Self:
-        """All services over one client of the API server and one of EC2; nothing is sent yet.
+        """Build all services over one client of the API server and one of EC2; nothing is sent.
 
         ``component`` is what events name as their source.
         """
@@ -99,7 +99,7 @@ class Services:
         )
 
     async def close(self) -> None:
-        """End what is under way behind the services; whoever waits for it is cancelled."""
+        """Cancel what is in flight behind the services, and its waiters."""
         reads = (self.volume_reads, self.modification_reads, self.snapshot_lookups)
         of_nodes = (self.instances, self.instance_lookups, self.instance_types)
         for edge in (self.lookups, self.zone_names, *of_nodes, *reads):

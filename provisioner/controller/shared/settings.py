@@ -1,4 +1,4 @@
-"""What the controller is told by its options; made in ``cli``, read everywhere, never changed."""
+"""The options of the controller: built in ``cli``, read everywhere, never changed."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +9,7 @@ from provisioner.model.tag_template import TagTemplate
 
 
 class Sweep(StrEnum):
-    """What is done with volumes that nothing knows."""
+    """What is done with orphaned volumes."""
 
     REPORT = "report"
     DELETE = "delete"
@@ -38,4 +38,4 @@ class Settings:
     orphan_min_age_s: float = 600.0
     release_dead_nodes: bool = False
     initialize_nodes: bool = False
-    drain_s: float = 25.0  # longer than EC2 may be silent about a call
+    drain_s: float = 25.0  # longer than EC2 may take to answer a call

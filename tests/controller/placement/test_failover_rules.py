@@ -108,7 +108,7 @@ def test_a_pod_that_a_volume_keeps_away_from_its_node_gets_the_other_beside_it()
     assert isinstance(moved, Moved)
     assert moved.where == C
     assert moved.why == (
-        "another volume of the pod is not where node node-a is, which the scheduler chose; "
+        "another volume of the pod cannot be used on node node-a, which the scheduler chose; "
         "creating the volume in us-east-1c, where node node-c (or another one) can run pod "
         "shop/web; the pod will follow its volume"
     )

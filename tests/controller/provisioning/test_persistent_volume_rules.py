@@ -156,7 +156,10 @@ def test_a_foreign_object_of_our_name_is_told(found):  # race 6
 
     assert error is not None
     assert error.reason is Reason.CONFLICT
-    assert f"persistentvolume pvc-{UID} already exists, but not for this claim" in error.message
+    assert (
+        f"persistentvolume pvc-{UID} already exists, but does not give this claim volume"
+        in error.message
+    )
 
 
 def test_nobody_is_told_to_delete_the_object_that_holds_the_claims_data():  # race 6
