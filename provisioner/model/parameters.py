@@ -228,7 +228,7 @@ class Parameters:
     tag_templates: tuple[TagTemplate, ...] = ()
 
     def iops_for(self, size_gib: int) -> int | None:
-        """The IOPS that are asked for a volume of this size; None for EC2's default."""
+        """The IOPS to request for a volume of this size; None for EC2's default."""
         return self.iops if self.iops_per_gib is None else self.iops_per_gib * size_gib
 
     def attributes(self) -> dict[str, str]:
