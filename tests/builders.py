@@ -7,7 +7,7 @@ from string import ascii_lowercase
 from msgspec import structs
 
 from provisioner.classes.storage_class_rules import read
-from provisioner.controller.provisioning.rules import Plan, plan
+from provisioner.controller.provisioning.plan_rules import Plan, plan
 from provisioner.model import attachment as a
 from provisioner.model import claim as c
 from provisioner.model import persistent_volume as p

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from provisioner import __file__ as package_file
+from provisioner.classes.attribute_rules import Attributes
 from provisioner.controller.modifying.class_rules import Change, following_of
 from provisioner.ec2.ceilings import tried_tags
 from provisioner.model import tags
-from provisioner.model.attributes import Attributes
 from provisioner.model.names import (
     CLUSTER_NAME,
     IOPS_FOLLOW_GROWTH,

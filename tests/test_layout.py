@@ -78,7 +78,7 @@ ALLOWED: dict[str, set[str]] = {
     "node.runtime": set(),
     "node.devices": {"node.runtime"},
     "node.instance": {"node.requests", "node.runtime", "kube.failures"},
-    "node.formatting": {"node.devices", "node.instance", "node.runtime"},
+    "node.formatting": {"node.devices", "node.instance", "node.runtime", "classes"},
     "node.metrics": {"node.devices", "node.instance", "node.runtime"},
     "node.mounting": {
         *("node.devices", "node.formatting", "node.instance", "node.requests", "node.runtime"),

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from provisioner import __file__ as package_file
 from provisioner import process
+from provisioner.classes import parameter_rules
 from provisioner.cli import controller
 from provisioner.controller import app
 from provisioner.controller.nodes import initialize, startup_taint_rules
@@ -21,7 +22,6 @@ from provisioner.controller.nodes import initialize_rules as rules
 from provisioner.controller.shared.settings import Settings
 from provisioner.ec2 import botocore_client
 from provisioner.kube import lease
-from provisioner.model import parameters
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.names import ATTACHMENT_LIMIT, OUT_OF_SERVICE_FOR
 from provisioner.model.taint import OUT_OF_SERVICE, Taint, Toleration, keeps_away
@@ -264,7 +264,7 @@ def test_the_classes_are_ours_and_valid():
     for each in classes.values():
         assert each["provisioner"] == EBS_DRIVER
         assert each["volumeBindingMode"] == "WaitForFirstConsumer"
-        assert parameters.parse(each["parameters"]).volume_type == "gp3"
+        assert parameter_rules.parse(each["parameters"]).volume_type == "gp3"
 
 
 def test_the_driver_is_declared_as_the_stock_chart_does():

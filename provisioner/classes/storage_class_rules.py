@@ -3,10 +3,10 @@
 from dataclasses import dataclass, replace
 
 from provisioner.classes import in_tree_rules
-from provisioner.model import parameters as class_parameters
-from provisioner.model.attributes import Attributes
+from provisioner.classes import parameter_rules as class_parameters
+from provisioner.classes.attribute_rules import Attributes
+from provisioner.classes.parameter_rules import Parameters
 from provisioner.model.driver import IN_TREE_DRIVER
-from provisioner.model.parameters import Parameters
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import TopologyTerm
 

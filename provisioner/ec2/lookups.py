@@ -19,9 +19,9 @@ from provisioner.ec2.pace import Pace
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.model import tags
-from provisioner.model.attachment_limit import DescribedType
 from provisioner.model.ebs_snapshot import EbsSnapshot
 from provisioner.model.errors import Ec2Error, StorageError
+from provisioner.model.instance_type_limit import DescribedType
 from provisioner.model.modification import Modification
 from provisioner.model.volume import Instance, Volume
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import boto3
 
-from provisioner.controller.nodes.attachment_limit_rules import limits_of, table_of
-from provisioner.model.attachment_limit import TABLE, AttachmentLimit, DescribedType
+from provisioner.controller.nodes.instance_type_limit_rules import limits_of, table_of
+from provisioner.model.instance_type_limit import TABLE, AttachmentLimit, DescribedType
 
 HEADER = (
     "# Written by `python -m provisioner.inspect.limit_table` from EC2's DescribeInstanceTypes.",

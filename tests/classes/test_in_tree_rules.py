@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from provisioner.classes import in_tree_rules
 from provisioner.classes.storage_class_rules import ReadClass, read
-from provisioner.controller.provisioning.rules import Nothing, Provision, examine
+from provisioner.controller.provisioning.plan_rules import Nothing, Provision, examine
 from provisioner.model.claim import MIGRATED_TO, STORAGE_PROVISIONER
 from provisioner.model.decision import Refuse
 from provisioner.model.driver import IN_TREE_DRIVER

@@ -10,8 +10,8 @@ import pytest
 
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.lookups import VALUES_PER_CALL, InstanceLookUps, InstanceTypes
-from provisioner.model.attachment_limit import known_limit
 from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.instance_type_limit import known_limit
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from provisioner.sandbox.strict_ec2.lab import Lab
 

@@ -3,7 +3,7 @@
 import pytest
 
 from provisioner.classes.storage_class_rules import read
-from provisioner.controller.provisioning.rules import Plan, plan
+from provisioner.controller.provisioning.plan_rules import Plan, plan
 from provisioner.inspect import class_check_rules as rules
 from provisioner.inspect.class_check_rules import Findings
 from provisioner.model.driver import IN_TREE_DRIVER

@@ -6,7 +6,7 @@ import boto3
 import pytest
 
 from provisioner.inspect import limit_table
-from provisioner.model.attachment_limit import TABLE, AttachmentLimit, NotedLimit, known_limit
+from provisioner.model.instance_type_limit import TABLE, AttachmentLimit, NotedLimit, known_limit
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS
 
 SHARED, DEDICATED = True, False

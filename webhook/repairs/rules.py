@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from provisioner.model.zone import ZONE_LABEL
 from webhook.model.review import Json, inside
-from webhook.reviews import affinity_rules
-from webhook.reviews import label_rules as labels
+from webhook.reviews import persistent_volume_affinity_rules as affinity_rules
+from webhook.reviews import persistent_volume_label_rules as label_rules
 from webhook.reviews.persistent_volume_rules import Found, labels_of
 
 # After a write labels rest for so long; each time that something undoes it, twice as long.
@@ -72,8 +72,8 @@ def lacking(
         persistent_volume: as the API server has it, one for which ``source_of`` found something.
         volume_id: that volume.
         place: where EC2 has it.
-        writable: ``labels.writable`` of that zone.
-        keys: ``labels.zone_keys`` of that zone.
+        writable: ``label_rules.writable`` of that zone.
+        keys: ``label_rules.zone_keys`` of that zone.
     """
     if inside(persistent_volume, "metadata", "deletionTimestamp") is not None:
         return Repair()
@@ -83,8 +83,8 @@ def lacking(
     wrong = _wrong(persistent_volume, place)
     return Repair(
         labels={
-            **labels.missing(written, writable),
-            **labels.corrected(written, place.zone, writable),
+            **label_rules.missing(written, writable),
+            **label_rules.corrected(written, place.zone, writable),
         },
         node_affinity=right if bare else None,
         correction=_corrected(persistent_volume, place, keys, right) if wrong else None,

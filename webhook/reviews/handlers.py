@@ -12,9 +12,11 @@ from webhook.model.cluster_view import collect
 from webhook.model.review import Answer, Handler, Request, Trouble, allow, unchecked
 from webhook.reviews import (
     claim_rules,
-    label_rules,
     persistent_volume_rules,
     storage_class_rules,
+)
+from webhook.reviews import (
+    persistent_volume_label_rules as label_rules,
 )
 from webhook.reviews.caches import Caches
 from webhook.reviews.persistent_volume_rules import Found
@@ -74,7 +76,10 @@ class Handlers:
         # Without all nodes no label is known to be safe; repairs add it when they are known.
         is_known = bool(zone) and await self._caches.synced_by(deadline)
         nodes = self._caches.nodes() if is_known else ()
-        writable, keys = label_rules.writable(zone, nodes), label_rules.zone_keys(zone, nodes)
+        writable, keys = (
+            label_rules.writable(zone, nodes),
+            label_rules.zone_keys(zone, nodes),
+        )
         if request.operation == "UPDATE":
             return persistent_volume_rules.relabel(document, truth, writable)
         return persistent_volume_rules.mutate(

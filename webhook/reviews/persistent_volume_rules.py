@@ -16,7 +16,8 @@ from provisioner.model.ids import is_volume_id
 from provisioner.model.volume import normalised_handle
 from provisioner.model.zone import ZONE_LABEL
 from webhook.model.review import Answer, Json, allow, deny, inside
-from webhook.reviews import affinity_rules, label_rules
+from webhook.reviews import persistent_volume_affinity_rules as affinity_rules
+from webhook.reviews import persistent_volume_label_rules as label_rules
 from webhook.reviews.persistent_volume_words import Sentences
 
 _RETRY_AFTER_S = 1
@@ -108,9 +109,9 @@ def mutate(
     Args:
         persistent_volume: one for which ``source_of`` found something.
         truth: where the volume is.
-        writable: ``labels.writable`` of that zone.
+        writable: ``label_rules.writable`` of that zone.
         strict: wrong labels are left to ``validate``; a doubt is a 503 and not a warning.
-        keys: ``labels.zone_keys`` of that zone.
+        keys: ``label_rules.zone_keys`` of that zone.
     """
     say = _saying(persistent_volume)
     if say is None or isinstance(truth, Missing):

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from provisioner.classes import attribute_rules as class_parameters
+from provisioner.classes.attribute_rules import Attributes
 from provisioner.classes.storage_class_rules import ReadClass, with_attributes
-from provisioner.model import attributes as class_parameters
 from provisioner.model import tags
-from provisioner.model.attributes import Attributes
 from provisioner.model.claim import Claim
 from provisioner.model.decision import SETTLED, Refuse, Settled
 from provisioner.model.errors import Reason

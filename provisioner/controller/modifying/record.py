@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from provisioner.classes import attribute_rules as class_parameters
 from provisioner.controller.modifying import class_rules
 from provisioner.controller.modifying.claim_status_rules import StatusEdit
 from provisioner.controller.modifying.growth_rules import PRE_RESIZE_CAPACITY
@@ -18,7 +19,6 @@ from provisioner.controller.shared.services import Services
 from provisioner.kube.client import Patch, patch_status
 from provisioner.kube.events import Regarding
 from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES
-from provisioner.model import attributes as class_parameters
 from provisioner.model.claim import Claim
 from provisioner.model.errors import StorageError
 from provisioner.model.persistent_volume import PersistentVolume

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from provisioner.classes.attribute_rules import Attributes
 from provisioner.classes.iops_rules import Fitted
 from provisioner.controller.modifying.class_rules import Change, following_of
 from provisioner.controller.modifying.growth_rules import Grow
@@ -22,7 +23,6 @@ from provisioner.controller.modifying.shape_rules import (
     target_shape,
 )
 from provisioner.model import tags
-from provisioner.model.attributes import Attributes
 from provisioner.model.budget import MOST, Ledger, name_of
 from provisioner.model.errors import Ec2Error, StorageError
 from provisioner.model.modification import (

@@ -10,7 +10,7 @@ from functools import partial
 import structlog
 
 from provisioner import clock
-from provisioner.controller.nodes import attachment_limit_rules, startup_taint_rules
+from provisioner.controller.nodes import instance_type_limit_rules, startup_taint_rules
 from provisioner.controller.shared.node_patch_rules import Operation
 from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.tell_once import TellOnce
@@ -99,17 +99,17 @@ class AttachmentLimits:
             if error.reason not in NEEDS_HUMAN:
                 raise
             return self._refused(error)
-        limit = attachment_limit_rules.limits_of(family).get(instance_type)
+        limit = instance_type_limit_rules.limits_of(family).get(instance_type)
         if limit is None:
             self._tell(f"EC2 has no attachment limit for instance type {instance_type}")
             return Later(UNKNOWN_AGAIN_S)
-        note = partial(attachment_limit_rules.noted, instance_type=instance_type, limit=limit)
+        note = partial(instance_type_limit_rules.noted, instance_type=instance_type, limit=limit)
         if await self._writes.change(name, note):
             log.info("noted an attachment limit", node=name, type=instance_type, limit=str(limit))
         return SETTLED
 
     def _unknown_type(self, node: Node) -> str:
-        return attachment_limit_rules.unknown_type(
+        return instance_type_limit_rules.unknown_type(
             node, self._caches.csi_nodes.get(node.name), self._driver
         )
 
@@ -145,4 +145,4 @@ class AttachmentLimits:
 
 def _facts(node: Node) -> tuple[str, ...]:
     noted = node.annotations.get(ATTACHMENT_LIMIT, "")
-    return node.uid, node.spec.provider_id, attachment_limit_rules.type_of(node), noted
+    return node.uid, node.spec.provider_id, instance_type_limit_rules.type_of(node), noted

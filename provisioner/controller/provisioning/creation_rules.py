@@ -18,7 +18,7 @@ while. Source: EC2 developer guide "Eventual consistency" and "Ensuring idempote
 from dataclasses import dataclass, replace
 
 from provisioner.controller.placement.failover_rules import REMEMBERED_S
-from provisioner.controller.provisioning.rules import Plan
+from provisioner.controller.provisioning.plan_rules import Plan
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import WHEN_WOKEN, Later, Next
 from provisioner.model.errors import NO_ANSWER, RATE_LIMITED, Outcome, Reason, StorageError

@@ -19,9 +19,9 @@ from provisioner.controller.claims.events import ClaimEvents
 from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT, ZoneAnnotations
 from provisioner.controller.modifying import class_rules
 from provisioner.controller.ownership.takeover import Takeover
+from provisioner.controller.placement.allowed_zone_rules import NoZone
 from provisioner.controller.placement.zone_choice import ZoneChoice
-from provisioner.controller.placement.zone_rules import NoZone
-from provisioner.controller.provisioning import creation_rules, rules
+from provisioner.controller.provisioning import creation_rules, plan_rules
 from provisioner.controller.provisioning.creation import REPORT_AFTER_S, Creations
 from provisioner.controller.provisioning.creation_rules import Attempt, GiveUp
 from provisioner.controller.shared.services import Services
@@ -230,7 +230,7 @@ class Provisioner:
         node = "" if is_asked and claim.selected_node else self._zones.node_of(claim)
         if (is_asked or node) and not claim.spec.volume_name:
             storage_class = await self._caches.storage_class(claim.class_name)
-        decision = rules.examine(
+        decision = plan_rules.examine(
             claim,
             storage_class,
             driver=self._settings.driver,
@@ -238,11 +238,11 @@ class Provisioner:
             pod_node=node,
         )
         match decision:
-            case rules.Nothing():
+            case plan_rules.Nothing():
                 return SETTLED
             case Refuse():
                 return self._refused(claim, decision)
-            case rules.Provision(storage_class=storage_class):
+            case plan_rules.Provision(storage_class=storage_class):
                 self._report_if_silent(claim)
                 planned = await self._plan(claim, storage_class)
             case _:
@@ -330,15 +330,15 @@ class Provisioner:
 
     async def _frozen(
         self, claim: Claim, read_class: ReadClass, where: Place, source: Source | None
-    ) -> rules.Plan | Refuse:
+    ) -> plan_rules.Plan | Refuse:
         """The plan, with no more IOPS than the region gives: EC2 is asked for that if need be.
 
         Raises:
             Ec2Error: EC2 could not be asked, so nothing may be frozen.
         """
 
-        def freeze(iops_ceiling: int | None = None) -> rules.Plan | Refuse:
-            return rules.plan(
+        def freeze(iops_ceiling: int | None = None) -> plan_rules.Plan | Refuse:
+            return plan_rules.plan(
                 claim,
                 read_class,
                 zone=where.zone,

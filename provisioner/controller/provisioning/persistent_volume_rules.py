@@ -3,7 +3,7 @@
 from typing import Any
 
 from provisioner.classes import in_tree_rules
-from provisioner.controller.provisioning.rules import Plan
+from provisioner.controller.provisioning.plan_rules import Plan
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.node_affinity import REGION_LABEL, region_of
 from provisioner.model.persistent_volume import (

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from provisioner import clock
-from provisioner.controller.snapshotting import rules
-from provisioner.controller.snapshotting.rules import Attempt
+from provisioner.controller.snapshotting import content_rules
+from provisioner.controller.snapshotting.content_rules import Attempt
 from provisioner.model.decision import Next
 from provisioner.model.leadership import Epoch
 from provisioner.model.volume_snapshot import VolumeSnapshotContent
@@ -50,7 +50,7 @@ class Attempts:
         known = self._known.get(content.uid)
         if known is None:
             ended_at_s = self._others_ended_at_s if self._is_in_doubt(content) else None
-            known = rules.begin(content, others_ended_at_s=ended_at_s, now_s=clock.now_s())
+            known = content_rules.begin(content, others_ended_at_s=ended_at_s, now_s=clock.now_s())
             self._known[content.uid] = known
         return known
 

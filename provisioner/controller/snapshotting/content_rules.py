@@ -1,162 +1,361 @@
-"""What EC2 is asked for a VolumeSnapshotContent, and what is written to its status.
+"""Decide what a VolumeSnapshotContent needs: a snapshot, a look-up, its release, nothing.
 
-Source: external-snapshotter 8.6 ``updateSnapshotContentStatus``, ``clearVolumeContentStatus``;
-aws-ebs-csi-driver v1.64 pkg/driver/controller.go ``CreateSnapshot`` (tags, description).
+::
+
+    take ──annotate──▶ send ──ok──▶ handle recorded ──▶ made fast, locked ──▶ completed: ready
+     │ ▲                 │ lost reply, crash
+     │ └─ none for 60 s ─┴─▶ look-ups by tag ──found──▶ handle recorded
+     └─ refused: reported, retried later
+
+CreateSnapshot has no client token. So the annotation ``being-created`` is written to the content
+before EC2 is asked. A process that finds it there, and does not know what came of the request,
+looks for the snapshot by its tag, for ``CONSISTENCY_S``, before another one is taken. The handle is
+recorded before anything else is done with the snapshot, so whatever is missing after a crash is
+seen and done then. Fast restore and the lock are requested as soon as EC2 shows the snapshot, the
+lock before it is ready. So they may be missing as long as a content is not ready.
+Source: external-snapshotter 8.6 pkg/sidecar-controller/snapshot_controller.go (``syncContent``,
+``shouldDelete``, ``checkandUpdateContentStatus``); EC2 developer guide "Eventual consistency"; EC2
+API LockSnapshot and EnableFastSnapshotRestores, which take pending snapshots (read 2026-11-21).
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
-from provisioner.controller.snapshotting import class_rules
-from provisioner.controller.snapshotting.class_rules import SnapshotParameters
-from provisioner.model import tags
-from provisioner.model.ebs_snapshot import EVERY_S, EbsSnapshot, SnapshotRequest
-from provisioner.model.errors import Reason, StorageError
-from provisioner.model.ids import is_volume_id
-from provisioner.model.tag_template import Names, TagTemplate
+from provisioner.model.consistency import CONSISTENCY_S
+from provisioner.model.decision import SETTLED, WHEN_WOKEN, Later, Refuse, Settled, WhenWoken
+from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
+from provisioner.model.errors import NO_ANSWER, Outcome, Reason, StorageError
+from provisioner.model.ids import is_snapshot_id
+from provisioner.model.names import PENDING_SETTINGS
 from provisioner.model.volume import normalised_handle
 from provisioner.model.volume_snapshot import (
+    BEING_DELETED,
     CONTENT_FINALIZER,
-    VolumeSnapshotClass,
+    DELETE,
+    GROUP_HANDLE,
     VolumeSnapshotContent,
 )
 
-_SLOWLY_S = 60.0
-_GIB = 2**30
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The snapshot was not refused: the request is retried, and the annotation stays.
+_IN_PASSING = NO_ANSWER | {Reason.SNAPSHOT_RATE}
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Everything that is done for one content."""
+class Attempt:
+    """What this process knows of the snapshot of one content. Times of the monotonic clock.
 
-    request: SnapshotRequest
-    parameters: SnapshotParameters
-    annotations: Mapping[str, str]  # of the content, before its snapshot is taken
+    Attributes:
+        looking_since_s: tag look-ups decide, since then; None: they do not.
+        found: taken or found, and not recorded yet.
+        is_new: taken by this process, so nothing was done with it before.
+        is_prepared: it is locked as its class asks, and fast restore was requested.
+        fast_due_s: when to request fast restore again, which EC2 has refused.
+        fast_refusals: how often in a row it has refused that.
+        began_s: when this process first tried to take it.
+    """
+
+    looking_since_s: float | None = None
+    found: EbsSnapshot | None = None
+    is_new: bool = False
+    is_prepared: bool = False
+    fast_due_s: float = 0.0
+    fast_refusals: int = 0
+    began_s: float | None = None
 
 
-def plan(
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Search EC2 for a snapshot with the content's name tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Take the snapshot: no request was sent, or nothing came of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Write what EC2 shows of the snapshot to the status; ``ready``: it can be restored."""
+
+    snapshot: EbsSnapshot
+    ready: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Remove the annotation: it is known what came of the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Check how far the snapshot is."""
+
+    snapshot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MakeFast:
+    """Request fast restore of a ready snapshot again, which EC2 has refused."""
+
+    snapshot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete the snapshot, then release the content."""
+
+    snapshot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Remove our finalizer from the content; ``why_kept``: why its snapshot is not deleted."""
+
+    why_kept: str = ""
+
+
+Step = Settled | LookUp | Take | Record | Withdraw | Follow | MakeFast | Delete | Release | Refuse
+
+
+def begin(
+    content: VolumeSnapshotContent, *, others_ended_at_s: float | None, now_s: float
+) -> Attempt:
+    """The attempt of a content that this process sees for the first time.
+
+    ``others_ended_at_s``: when another controller, which takes the annotation off after a lost
+    reply as well, may have taken its snapshot at last; None: no other one can have.
+    """
+    if content.is_being_created:
+        return Attempt(looking_since_s=now_s)
+    return Attempt(looking_since_s=others_ended_at_s)
+
+
+def decide(
     content: VolumeSnapshotContent,
-    read_class: VolumeSnapshotClass | None,
+    attempt: Attempt,
     *,
     driver: str,
-    cluster_id: str,
-    extra_tags: Iterable[TagTemplate],
-) -> Plan:
-    """The request for CreateSnapshot, and what is done afterwards.
+    owner_is_gone: bool = False,
+    kept_for: Collection[str] = (),
+) -> Step:
+    """Say what a content needs.
 
-    Extra tags are written as they are: their templates name claims.
+    Args:
+        content: of whichever driver.
+        attempt: what is known of its snapshot.
+        driver: ours.
+        owner_is_gone: the API server has no VolumeSnapshot of that UID any more.
+        kept_for: other contents for which the same snapshot must stay (``keeps``).
+    """
+    if content.spec.driver != driver:
+        return SETTLED
+    if content.deleting:
+        return _deletion(content, attempt, owner_is_gone=owner_is_gone, kept_for=kept_for)
+    if _is_of_group(content):
+        return SETTLED
+    if _lacks_uid(content):
+        return _without_uid(content)
+    resolved = _resolution(content, attempt)
+    if resolved is not None:
+        return resolved
+    if content.snapshot_id and not is_snapshot_id(content.snapshot_id):
+        return _not_of_ebs(content)
+    if content.snapshot_id:
+        if content.is_being_created:
+            return Withdraw()
+        if not content.is_ready:
+            return Follow(content.snapshot_id)
+        return MakeFast(content.snapshot_id) if PENDING_SETTINGS in content.annotations else SETTLED
+    return Take() if content.volume_id else SETTLED
 
-    Raises:
-        StorageError: CLASS_NOT_FOUND, INVALID_CLASS or NOT_SUPPORTED; one sentence.
+
+def _resolution(content: VolumeSnapshotContent, attempt: Attempt) -> Step | None:
+    """What has to be found out about a request that was sent, or may have been."""
+    if content.snapshot_id or not content.volume_id:
+        return None
+    if attempt.found is not None:
+        return Record(attempt.found)
+    return LookUp() if attempt.looking_since_s is not None else None
+
+
+def _deletion(
+    content: VolumeSnapshotContent,
+    attempt: Attempt,
+    *,
+    owner_is_gone: bool,
+    kept_for: Collection[str],
+) -> Step:
+    """``shouldDelete`` of the sidecar, except that a missing VolumeSnapshot is enough (#1446).
+
+    A snapshot that other contents name is kept; the sidecar deletes it.
+    """
+    if CONTENT_FINALIZER not in content.finalizers:
+        return SETTLED
+    if _lacks_uid(content):
+        return Release()  # nothing was ever taken for it
+    is_unbound = bool(content.spec.source.snapshot_handle) and not content.snapshot_uid
+    if not is_unbound:
+        resolved = None if _is_of_group(content) else _resolution(content, attempt)
+        if resolved is not None:
+            return resolved
+        if content.is_being_created:
+            return Withdraw()
+        if BEING_DELETED not in content.annotations and not owner_is_gone:
+            return SETTLED
+    made = (content.status.snapshot_handle or "") if content.status else ""
+    if content.spec.deletion_policy != DELETE or _is_of_group(content) or not is_snapshot_id(made):
+        return Release()
+    if kept_for:
+        return Release(
+            f"snapshot {made} is kept, because VolumeSnapshotContent {min(kept_for)} names it too; "
+            "the deletion policy of the content that is deleted last decides what becomes of it"
+        )
+    return Delete(made)
+
+
+def keeps(content: VolumeSnapshotContent, *, owner_is_gone: bool) -> bool:
+    """Whether a content keeps its snapshot when another content that names it is deleted.
+
+    One that is being deleted as well, with its snapshot, keeps nothing: otherwise each of two would
+    leave it to the other.
+    """
+    if not content.deleting or content.spec.deletion_policy != DELETE:
+        return True
+    is_ended = BEING_DELETED in content.annotations or owner_is_gone
+    return bool(content.snapshot_uid) and not is_ended
+
+
+def _not_of_ebs(content: VolumeSnapshotContent) -> Refuse:
+    return Refuse(
+        Reason.NOT_SUPPORTED,
+        f"VolumeSnapshotContent {content.name} names {content.snapshot_id[:100]!r}, which is not "
+        "an EBS snapshot; recreate it with the ID of a snapshot, such as snap-0123456789abcdef0",
+    )
+
+
+def _without_uid(content: VolumeSnapshotContent) -> Refuse:
+    return Refuse(
+        Reason.NOT_SUPPORTED,
+        f"VolumeSnapshotContent {content.name} names a volume but no UID of a VolumeSnapshot, so "
+        "its snapshot could not be told apart from others; create a VolumeSnapshot of the claim "
+        "instead",
+    )
+
+
+def _lacks_uid(content: VolumeSnapshotContent) -> bool:
+    """Whether a snapshot taken for it would have the same name tag as any other such."""
+    return bool(content.volume_id) and not content.snapshot_uid and not content.snapshot_id
+
+
+def after_failure(attempt: Attempt, error: StorageError, now_s: float) -> Attempt:
+    """What a failed CreateSnapshot means for the attempt."""
+    if error.outcome is Outcome.UNKNOWN:
+        return replace(attempt, looking_since_s=now_s)
+    return attempt
+
+
+def is_final(error: StorageError) -> bool:
+    """Whether EC2 has refused it for now, so that the content need not say ``being-created``."""
+    return error.outcome is Outcome.NOTHING and error.reason not in _IN_PASSING
+
+
+def after_look_up(
+    attempt: Attempt, content: VolumeSnapshotContent, found: Sequence[EbsSnapshot], now_s: float
+) -> Attempt:
+    """What a look-up by tag means; the same attempt if another look-up is needed.
+
+    Copies of a snapshot carry its tags; they have another volume, or none.
     """
     volume_id = normalised_handle(content.volume_id)
-    if not is_volume_id(volume_id):
-        message = (
-            f"{content.volume_id[:100]!r} is not an EBS volume, so no snapshot can be taken of it"
-        )
-        raise StorageError(Reason.NOT_SUPPORTED, message, retry_after_s=_SLOWLY_S)
-    parameters = parameters_of(content, read_class, driver=driver)
-    owner = content.spec.volume_snapshot_ref
-    names = Names(
-        snapshot_namespace=owner.namespace, snapshot_name=owner.name, content_name=content.name
-    )
-    try:
-        extra = {each.key: each.text for each in extra_tags}
-        extra |= tags.rendered(parameters.tag_templates, names)
-        written = tags.of_new_snapshot(content.snapshot_name, cluster_id=cluster_id, extra=extra)
-    except ValueError as error:
-        raise _invalid(content, error) from error
-    request = SnapshotRequest(
-        volume_id=volume_id,
-        description=f"Created by ebs-provisioner for volume {volume_id}",
-        tags=written,
-        outpost_arn=parameters.outpost_arn,
-    )
-    return Plan(request, parameters, class_rules.settings_of(read_class))
+    ours = [each for each in found if each.volume_id == volume_id]
+    if ours:
+        return replace(attempt, found=min(ours, key=_age), looking_since_s=None)
+    since_s = attempt.looking_since_s
+    if since_s is not None and now_s - since_s < CONSISTENCY_S:
+        return attempt
+    return replace(attempt, looking_since_s=None)
 
 
-def parameters_of(
-    content: VolumeSnapshotContent, read_class: VolumeSnapshotClass | None, *, driver: str
-) -> SnapshotParameters:
-    """What the class of a content asks for.
+def _age(snapshot: EbsSnapshot) -> tuple[bool, float, str]:
+    """Usable ones first, of these the first one taken."""
+    at_s = snapshot.started_at.timestamp() if snapshot.started_at is not None else 0.0
+    return snapshot.state is SnapshotState.ERROR, at_s, snapshot.snapshot_id
 
-    Raises:
-        StorageError: CLASS_NOT_FOUND or INVALID_CLASS; one sentence.
+
+def is_news(old: VolumeSnapshotContent | None, new: VolumeSnapshotContent) -> bool:
+    """Whether a change may ask for something, and is not only what we have written ourselves.
+
+    Otherwise our own report of a failure would end the pause after it (external-snapshotter #533).
     """
-    if read_class is None:
-        name = content.class_name
-        message = (
-            f"VolumeSnapshotClass {name} does not exist; create it"
-            if name
-            else f"VolumeSnapshotContent {content.name} names no VolumeSnapshotClass, which would "
-            "say how to take the snapshot"
-        )
-        raise StorageError(Reason.CLASS_NOT_FOUND, message, retry_after_s=_SLOWLY_S)
-    if read_class.driver != driver:
-        message = f"VolumeSnapshotClass {read_class.name} is for {read_class.driver}, not {driver}"
-        raise StorageError(Reason.INVALID_CLASS, message, retry_after_s=_SLOWLY_S)
-    try:
-        return class_rules.parse(read_class.parameters or {})
-    except ValueError as error:
-        raise _invalid(content, error) from error
+    return old is None or _asked(old) != _asked(new)
 
 
-def _invalid(content: VolumeSnapshotContent, error: ValueError) -> StorageError:
-    message = f"VolumeSnapshotClass {content.class_name}: {error}"
-    return StorageError(Reason.INVALID_CLASS, message, retry_after_s=_SLOWLY_S)
+def _asked(content: VolumeSnapshotContent) -> tuple[object, ...]:
+    status = content.status
+    handle = None if status is None else status.snapshot_handle
+    is_ended = BEING_DELETED in content.annotations
+    return content.uid, content.spec, content.deleting, is_ended, handle, content.is_ready
 
 
-def is_announced(content: VolumeSnapshotContent, annotations: Mapping[str, str]) -> bool:
-    """Whether it says that a snapshot may be taken for it, and has our finalizer."""
-    is_said = all(content.annotations.get(key) == text for key, text in annotations.items())
-    return is_said and content.is_being_created and CONTENT_FINALIZER in content.finalizers
+def _is_of_group(content: VolumeSnapshotContent) -> bool:
+    """Whether it is one of a group: the group's controller takes and deletes its snapshots.
 
-
-def waits_s(siblings: Iterable[VolumeSnapshotContent], now: datetime) -> float:
-    """For how long EC2 takes no further snapshot of a volume; by the snapshots of its contents.
-
-    ``now`` is of our clock, the contents' times are of EC2's. If they differ, EC2 refuses, and
-    it is retried.
+    EC2 can (CreateSnapshots, of the volumes of one instance); neither we nor the stock driver do.
     """
-    times = (each.status.creation_time for each in siblings if each.status is not None)
-    latest_ns = max((at_ns for at_ns in times if at_ns is not None), default=0)
-    since_s = now.timestamp() - latest_ns / 1e9
-    return EVERY_S - since_s if 0 <= since_s < EVERY_S else 0.0
+    status = content.status
+    return GROUP_HANDLE in content.annotations or bool(
+        status is not None and status.volume_group_snapshot_handle
+    )
 
 
-def recorded(
-    content: VolumeSnapshotContent, snapshot: EbsSnapshot, *, ready: bool, now: datetime
-) -> dict[str, Any]:
-    """The status that names a snapshot; what is there already stays."""
-    at = snapshot.started_at or now
-    known = content.status
-    found: dict[str, Any] = {
-        "snapshotHandle": (known and known.snapshot_handle) or snapshot.snapshot_id,
-        "creationTime": (known and known.creation_time) or _nanoseconds(at),
-        "readyToUse": ready,
-        "error": None,
-    }
-    size = (known and known.restore_size) or snapshot.size_gib * _GIB
-    return found | ({"restoreSize": size} if size else {})
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Lock the snapshot and enable fast restore, unless that is done."""
+
+    snapshot_id: str
 
 
-def failed(content: VolumeSnapshotContent, message: str, now: datetime) -> dict[str, Any] | None:
-    """The status that reports a failure; None if it reports this one already."""
-    known = content.status.error if content.status else None
-    if known is not None and known.message == message:
-        return None
-    at = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"error": {"time": at, "message": message}, "readyToUse": False}
+Progress = Record | Prepare | Refuse | Later | WhenWoken
 
 
-def cleared() -> Mapping[str, None]:
-    """The status of a content whose snapshot was deleted."""
-    return dict.fromkeys(("snapshotHandle", "readyToUse", "creationTime", "restoreSize"))
+def follow(
+    content: VolumeSnapshotContent,
+    attempt: Attempt,
+    seen: EbsSnapshot | None,
+    missing_for_s: float | None,
+) -> Progress:
+    """Say what a snapshot needs that exists, or should; while it is pending, the watcher wakes it.
+
+    Args:
+        content: not ready yet.
+        attempt: whether the snapshot is prepared.
+        seen: its newest description.
+        missing_for_s: for how long EC2 has not known it; None when it does, or was not asked.
+    """
+    if seen is None:
+        return _missing(content, missing_for_s)
+    if seen.state is SnapshotState.ERROR:
+        why = f": {seen.message}" if seen.message else ""
+        return Refuse(
+            Reason.SNAPSHOT_STATE,
+            f"snapshot {seen.snapshot_id} of volume {seen.volume_id} failed in EC2{why}; delete "
+            "the VolumeSnapshot and create a new one",
+        )
+    if content.volume_id and not attempt.is_prepared:
+        return Prepare(seen.snapshot_id)
+    if seen.state is SnapshotState.COMPLETED:
+        return Record(seen, ready=True)
+    is_recorded = content.status is not None and content.status.snapshot_handle is not None
+    return WHEN_WOKEN if is_recorded else Record(seen)
 
 
-def _nanoseconds(at: datetime) -> int:
-    """Since 1970, exactly: a float would lose the last digits."""
-    return (at - _EPOCH) // timedelta(microseconds=1) * 1000
+def _missing(content: VolumeSnapshotContent, missing_for_s: float | None) -> Progress:
+    if missing_for_s is None:
+        return WHEN_WOKEN
+    if missing_for_s < CONSISTENCY_S:
+        return Later(max(CONSISTENCY_S - missing_for_s, 1.0))
+    return Refuse(
+        Reason.SNAPSHOT_NOT_FOUND,
+        f"snapshot {content.snapshot_id} of VolumeSnapshotContent {content.name} does not exist in "
+        "EC2 in this account and Region",
+    )

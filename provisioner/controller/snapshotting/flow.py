@@ -13,7 +13,7 @@ from structlog.contextvars import bind_contextvars
 
 from provisioner import clock
 from provisioner.controller.shared.services import Services
-from provisioner.controller.snapshotting import content_rules, rules
+from provisioner.controller.snapshotting import content_patch_rules, content_rules
 from provisioner.controller.snapshotting.attempts import Attempts, Going
 from provisioner.controller.snapshotting.preparing import Preparing
 from provisioner.controller.snapshotting.record import (
@@ -99,7 +99,7 @@ class Snapshotter:
     ) -> None:
         if new is None or (old is not None and old.uid != new.uid):
             self._forget(old)
-        if new is not None and rules.is_news(old, new):
+        if new is not None and content_rules.is_news(old, new):
             self.queue.add(new.name)
 
     def _snapshot_changed(self, old: VolumeSnapshot | None, new: VolumeSnapshot | None) -> None:
@@ -138,22 +138,22 @@ class Snapshotter:
         match step:
             case Settled():
                 self._leave(content)
-            case rules.Withdraw():
+            case content_rules.Withdraw():
                 return await self._writer.withdraw(content)
-            case rules.LookUp():
+            case content_rules.LookUp():
                 return await self._taking.look_up(content)
-            case rules.Take():
+            case content_rules.Take():
                 return await self._taking.take(content)
-            case rules.Record():
+            case content_rules.Record():
                 return await self._record(content, step)
-            case rules.Follow(snapshot_id=snapshot_id):
+            case content_rules.Follow(snapshot_id=snapshot_id):
                 return await self._follow(content, snapshot_id)
-            case rules.MakeFast(snapshot_id=snapshot_id):
+            case content_rules.MakeFast(snapshot_id=snapshot_id):
                 self._watcher.forget(snapshot_id, _who(content.uid))
                 return await self._preparing.make_fast_again(content, snapshot_id)
-            case rules.Delete(snapshot_id=snapshot_id):
+            case content_rules.Delete(snapshot_id=snapshot_id):
                 return await self._delete(content, snapshot_id)
-            case rules.Release(why_kept=why):
+            case content_rules.Release(why_kept=why):
                 await self._writer.release(content)
                 if why:
                     kept = StorageError(Reason.SNAPSHOT_IN_USE, why)
@@ -164,8 +164,8 @@ class Snapshotter:
                 assert_never(step)
         return SETTLED
 
-    async def _decided(self, content: VolumeSnapshotContent) -> rules.Step:
-        return rules.decide(
+    async def _decided(self, content: VolumeSnapshotContent) -> content_rules.Step:
+        return content_rules.decide(
             content,
             self._attempts.of(content),
             driver=self._services.settings.driver,
@@ -209,7 +209,7 @@ class Snapshotter:
             live = await self._writer.refresh(cached.name)
             if live is None or live.snapshot_id != snapshot_id:
                 continue
-            if rules.keeps(live, owner_is_gone=await self._is_owner_gone(live)):
+            if content_rules.keeps(live, owner_is_gone=await self._is_owner_gone(live)):
                 keeping.append(live.name)
         return keeping
 
@@ -219,16 +219,16 @@ class Snapshotter:
         sighting = watcher.sighting(snapshot_id)
         seen = sighting.found if sighting else None
         missing_for_s = sighting.missing_for_s if sighting and seen is None else None
-        progress = rules.follow(content, self._attempts.of(content), seen, missing_for_s)
+        progress = content_rules.follow(content, self._attempts.of(content), seen, missing_for_s)
         match progress:
             case Later() | WhenWoken():
                 trouble = watcher.trouble_with(snapshot_id)
                 if trouble is not None:
                     self._events.warn(content, trouble)
                 return progress
-            case rules.Prepare():
+            case content_rules.Prepare():
                 return await self._preparing.prepare(content, snapshot_id)
-            case rules.Record():
+            case content_rules.Record():
                 return await self._record(content, progress)
             case Refuse():
                 raise await self._refused(content, progress, CHECK)
@@ -244,10 +244,10 @@ class Snapshotter:
         return error
 
     async def _record(
-        self, content: VolumeSnapshotContent, record: rules.Record
+        self, content: VolumeSnapshotContent, record: content_rules.Record
     ) -> VolumeSnapshotContent:
         snapshot, ready = record.snapshot, record.ready
-        status = content_rules.recorded(content, snapshot, ready=ready, now=self._now())
+        status = content_patch_rules.recorded(content, snapshot, ready=ready, now=self._now())
         written = await self._writer.write_status(content, status)
         # There is nothing left to find.
         attempt = replace(self._attempts.of(content), found=None, looking_since_s=None)
@@ -272,7 +272,7 @@ class Snapshotter:
         self._watcher.forget(snapshot_id, _who(content.uid))
         log.info("snapshot deleted", snapshot=snapshot_id)
         # Without the handle, the next pass releases it, also after a crash.
-        return await self._writer.write_status(content, content_rules.cleared())
+        return await self._writer.write_status(content, content_patch_rules.cleared())
 
     async def _confirm(self, content: VolumeSnapshotContent, snapshot_id: str) -> None:
         """Check once more, right before DeleteSnapshot is sent.
@@ -289,7 +289,7 @@ class Snapshotter:
         live = self._caches.contents.get(content.name)
         if live is None or live.uid != content.uid:
             raise _NotConfirmedError
-        if await self._decided(live) != rules.Delete(snapshot_id):
+        if await self._decided(live) != content_rules.Delete(snapshot_id):
             raise _NotConfirmedError
 
     def _leave(self, content: VolumeSnapshotContent) -> None:

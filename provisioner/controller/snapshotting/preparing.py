@@ -10,7 +10,7 @@ import structlog
 
 from provisioner import clock
 from provisioner.controller.shared.services import Services
-from provisioner.controller.snapshotting import class_rules, content_rules
+from provisioner.controller.snapshotting import class_rules, content_patch_rules
 from provisioner.controller.snapshotting.attempts import Attempts, Going
 from provisioner.controller.snapshotting.class_rules import SnapshotParameters
 from provisioner.controller.snapshotting.record import CHECK, ContentWriter, SnapshotEvents
@@ -118,7 +118,7 @@ class Preparing:
         """
         read_class = await self._caches.snapshot_class(content.class_name)
         try:
-            return content_rules.parameters_of(content, read_class, driver=self._driver)
+            return content_patch_rules.parameters_of(content, read_class, driver=self._driver)
         except StorageError as error:
             kept = class_rules.pending_settings(content)
             if kept is None:

@@ -17,7 +17,7 @@ import structlog
 
 from provisioner.controller.shared.caches import Caches
 from provisioner.controller.shared.tell_once import EVENT_AGAIN_S, TellOnce
-from provisioner.controller.snapshotting import content_rules
+from provisioner.controller.snapshotting import content_patch_rules
 from provisioner.kube.client import KubeClient, Patch, find
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.kube.resources import SNAPSHOT_CONTENTS, VOLUME_SNAPSHOTS
@@ -147,7 +147,7 @@ class SnapshotEvents:
         text = f"{prefix}: {error.reason}: {error.message}"
         self._is_news(content, text)
         self._record(content, text, reason=reason, warning=True)
-        status = content_rules.failed(content, text, self._now())
+        status = content_patch_rules.failed(content, text, self._now())
         if status is None or what is DELETE:
             return
         try:

@@ -14,7 +14,7 @@ import structlog
 
 from provisioner import clock
 from provisioner.controller.shared.services import Services
-from provisioner.controller.snapshotting import class_rules, content_rules, rules
+from provisioner.controller.snapshotting import class_rules, content_patch_rules, content_rules
 from provisioner.controller.snapshotting.attempts import Attempts, Going
 from provisioner.controller.snapshotting.record import CREATE, ContentWriter, SnapshotEvents
 from provisioner.ec2.snapshots import WHY_IT_WAITS, WORTH_TELLING_S, rests_after
@@ -79,7 +79,7 @@ class Taking:
             if error.reason in NEEDS_HUMAN:
                 await self._events.failed(content, error, CREATE)
             raise
-        after = rules.after_look_up(attempt, content, found, clock.now_s())
+        after = content_rules.after_look_up(attempt, content, found, clock.now_s())
         if after is attempt:
             self._events.waits(content, _LOOKING, about=_LOOKS)
             return Later(LOOK_AGAIN_S)
@@ -111,10 +111,10 @@ class Taking:
         self._turns.begin(volume_id)
         return await self._send(content, plan)
 
-    async def _plan(self, content: VolumeSnapshotContent) -> content_rules.Plan:
+    async def _plan(self, content: VolumeSnapshotContent) -> content_patch_rules.Plan:
         settings = self._settings
         read_class = await self._caches.snapshot_class(content.class_name)
-        plan = content_rules.plan(
+        plan = content_patch_rules.plan(
             content,
             read_class,
             driver=settings.driver,
@@ -134,13 +134,13 @@ class Taking:
 
     def _waits_s(self, volume_id: str) -> float:
         siblings = self._caches.contents.keyed("volume", volume_id)
-        by_contents_s = content_rules.waits_s(siblings, self._now())
+        by_contents_s = content_patch_rules.waits_s(siblings, self._now())
         return max(self._turns.waits_s(volume_id, clock.now_s()), by_contents_s)
 
-    async def _send(self, content: VolumeSnapshotContent, plan: content_rules.Plan) -> Going:
+    async def _send(self, content: VolumeSnapshotContent, plan: content_patch_rules.Plan) -> Going:
         request, reached, rests = plan.request, False, False
         try:
-            if not content_rules.is_announced(content, plan.annotations):
+            if not content_patch_rules.is_announced(content, plan.annotations):
                 content = await self._writer.announce(content, plan.annotations)
             reached = rests = True  # until the answer says otherwise
             taken = await self._snapshots.create(request, gate=lambda: self._still_wanted(content))
@@ -171,14 +171,14 @@ class Taking:
         if error.reason is Reason.SNAPSHOT_RATE:
             self._events.waits(content, f"waiting: {error.message}", about=_TURN)
             raise error
-        attempt = rules.after_failure(self._attempts.of(content), error, clock.now_s())
+        attempt = content_rules.after_failure(self._attempts.of(content), error, clock.now_s())
         self._attempts.keep(content, attempt)
         if error.outcome is Outcome.UNKNOWN:
             log.warning("the reply to CreateSnapshot was lost", error=error.message)
             self._events.waits(content, _LOOKING, about=_LOOKS)
             return content
         await self._events.failed(content, error, CREATE)
-        if rules.is_final(error):
+        if content_rules.is_final(error):
             with suppress(
                 StorageError
             ):  # it is removed once the snapshot exists or the content is released

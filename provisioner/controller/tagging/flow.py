@@ -11,7 +11,7 @@ import structlog
 
 from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.tell_once import TellOnce
-from provisioner.controller.tagging import rules
+from provisioner.controller.tagging import extra_tags_rules
 from provisioner.ec2.batches import chunks, is_of_the_call
 from provisioner.ec2.volumes import IDS_PER_CALL
 from provisioner.model.errors import Ec2Error, StorageError
@@ -99,18 +99,18 @@ class ExtraTags:
             if isinstance(volume, Ec2Error):
                 self._skip(volume_id, volume.message)
                 continue
-            decision = rules.decide(
+            decision = extra_tags_rules.decide(
                 volume,
                 named[volume_id],
                 self._settings.extra_tags,
                 cluster_id=self._settings.cluster_id,
             )
             match decision:
-                case rules.Nothing():
+                case extra_tags_rules.Nothing():
                     continue
-                case rules.Add(tags=missing):
+                case extra_tags_rules.Add(tags=missing):
                     lacking[volume_id] = missing
-                case rules.Skip(message=message):
+                case extra_tags_rules.Skip(message=message):
                     self._skip(volume_id, message)
                 case _:
                     assert_never(decision)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from provisioner.model import parameters as values
+from provisioner.classes import parameter_rules as values
+from provisioner.classes.parameter_rules import Formatting, formatting_fault
 from provisioner.model.errors import Reason
 from provisioner.model.file_systems import DEFAULT_FILE_SYSTEM, FILE_SYSTEMS, WINDOWS_FILE_SYSTEM
-from provisioner.model.parameters import Formatting, formatting_fault
 
 _EXT = ("ext4", "ext3")
 

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from provisioner.model.attachment_limit import UNKNOWN, AttachmentLimit, NotedLimit, known_limit
 from provisioner.model.errors import KubeError, NodeError, Reason, StorageError
+from provisioner.model.instance_type_limit import UNKNOWN, AttachmentLimit, NotedLimit, known_limit
 from provisioner.model.names import ATTACHMENT_LIMIT
 from provisioner.model.node import TYPE_LABEL
 from provisioner.node.instance import documents

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from provisioner.model.attachment_limit import AttachmentLimit
+from provisioner.model.instance_type_limit import AttachmentLimit
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from provisioner.classes.attribute_rules import Attributes, parse
 from provisioner.controller.modifying.class_rules import (
     Broken,
     Cancel,
@@ -15,7 +16,6 @@ from provisioner.controller.modifying.class_rules import (
     target_of,
 )
 from provisioner.model import claim as c
-from provisioner.model.attributes import Attributes, parse
 from provisioner.model.decision import SETTLED
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.storage_class import VolumeAttributesClass

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provisioner.classes.attribute_rules import Attributes
 from provisioner.controller.modifying.class_rules import Change
 from provisioner.controller.modifying.growth_rules import Grow
 from provisioner.controller.modifying.rules import (
@@ -29,7 +30,6 @@ from provisioner.controller.modifying.rules import (
     WaitUntil,
     decide,
 )
-from provisioner.model.attributes import Attributes
 from provisioner.model.budget import Ledger, Start, name_of
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.modification import Modification, ModificationState, ModifyRequest, Shape

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from provisioner.classes.attribute_rules import Attributes
 from provisioner.controller.modifying.class_rules import Change
 from provisioner.controller.modifying.growth_rules import Grow
 from provisioner.controller.modifying.rules import (
@@ -17,7 +18,6 @@ from provisioner.controller.modifying.rules import (
     View,
     decide,
 )
-from provisioner.model.attributes import Attributes
 from provisioner.model.budget import Ledger
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.modification import ModifyRequest

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provisioner.classes.attribute_rules import Attributes
 from provisioner.controller.modifying.shape_rules import (
     agrees,
     difference,
     fault_of,
     target_shape,
 )
-from provisioner.model.attributes import Attributes
 from provisioner.model.modification import ModifyRequest, Shape
 from provisioner.model.names import IOPS_FOLLOW_GROWTH, IOPS_PER_GIB
 from provisioner.model.volume_type import VOLUME_TYPES, fault

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from provisioner.classes.attribute_rules import Attributes
 from provisioner.controller.modifying.class_rules import Change
 from provisioner.controller.modifying.growth_rules import Grow
 from provisioner.controller.modifying.rules import BOTH, Answers, Limit, Part, Requested, limit_of
 from provisioner.controller.modifying.state import GATHER_S, ClaimState
-from provisioner.model.attributes import Attributes
 from provisioner.model.decision import SETTLED, Later
 from provisioner.model.errors import Ec2Error, Reason, StorageError
 from provisioner.model.modification import Modification, ModificationState, Shape

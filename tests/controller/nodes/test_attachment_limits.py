@@ -10,14 +10,14 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from provisioner.controller.nodes.attachment_limit_rules import unknown_type
 from provisioner.controller.nodes.flow import AttachmentLimits
+from provisioner.controller.nodes.instance_type_limit_rules import unknown_type
 from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
 from provisioner.metrics import Metrics
-from provisioner.model.attachment_limit import DescribedType
 from provisioner.model.decision import SETTLED, Later
 from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.instance_type_limit import DescribedType
 from provisioner.model.names import ATTACHMENT_LIMIT
 from provisioner.model.node import TYPE_LABEL, CsiNode, Node
 from tests.builders import DRIVER, a_csi_node

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from provisioner.controller.provisioning.rules import client_token
+from provisioner.controller.provisioning.plan_rules import client_token
 from provisioner.model import tags
 from provisioner.model.claim import SELECTED_NODE
 from provisioner.model.consistency import CONSISTENCY_S

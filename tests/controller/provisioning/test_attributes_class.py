@@ -6,7 +6,7 @@ from provisioner.classes import storage_class_rules
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.modifying.class_rules import with_class
 from provisioner.controller.provisioning.persistent_volume_rules import manifest
-from provisioner.controller.provisioning.rules import plan
+from provisioner.controller.provisioning.plan_rules import plan
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta

@@ -29,7 +29,7 @@ from provisioner.controller.provisioning.creation_rules import (
     under_token,
     with_volume,
 )
-from provisioner.controller.provisioning.rules import client_token
+from provisioner.controller.provisioning.plan_rules import client_token
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.model.decision import WHEN_WOKEN, Later
 from provisioner.model.errors import Outcome, Reason, StorageError

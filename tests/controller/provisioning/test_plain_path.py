@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 ROOT = Path(provisioner.__file__).parent
 PATH = {
     "controller/provisioning/flow.py",
-    "controller/provisioning/rules.py",
+    "controller/provisioning/plan_rules.py",
     "classes/storage_class_rules.py",  # once for each revision of the class
     "controller/placement/zone_choice.py",
-    "controller/placement/zone_rules.py",
+    "controller/placement/allowed_zone_rules.py",
     "controller/claims/zone_annotations.py",
     "controller/provisioning/creation.py",
     "controller/provisioning/creation_rules.py",

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from provisioner.controller.snapshotting.attempts import Attempts
-from provisioner.controller.snapshotting.rules import Attempt
+from provisioner.controller.snapshotting.content_rules import Attempt
 from provisioner.model.leadership import Epoch
 from provisioner.model.volume_snapshot import VolumeSnapshotContent
 from tests.ec2.virtual_time import Clock, in_virtual_time

@@ -1,180 +1,323 @@
+"""Rules of contents: each step of the contract's chapter 4, and what may never happen."""
+
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.controller.snapshotting import content_rules
-from provisioner.model import tags
-from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
-from provisioner.model.errors import Reason, StorageError
-from provisioner.model.volume_snapshot import VolumeSnapshotClass
-from tests.builders import DRIVER, VOLUME
-from tests.snapshot_builders import (
-    GIB,
-    SNAPSHOT,
-    SNAPSHOT_UID,
-    a_content,
-    a_content_status,
-    a_snapshot_class,
+from provisioner.controller.snapshotting.content_rules import (
+    Attempt,
+    Delete,
+    Follow,
+    LookUp,
+    Record,
+    Release,
+    Step,
+    Take,
+    Withdraw,
 )
+from provisioner.model import volume_snapshot as v
+from provisioner.model.decision import SETTLED, Refuse
+from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
+from provisioner.model.errors import Ec2Error, Outcome, Reason, StorageError
+from provisioner.model.meta import ObjectReference
+from tests.builders import DRIVER, VOLUME
+from tests.snapshot_builders import SNAPSHOT, a_content, a_content_status
 
-NOW = datetime(2026, 11, 21, 10, 0, 0, 123_456, tzinfo=UTC)
-
-
-def planned(
-    read_class: VolumeSnapshotClass | None, *, volume_id: str = VOLUME, extra: str = ""
-) -> content_rules.Plan:
-    return content_rules.plan(
-        a_content(volume_id=volume_id, class_name=None if read_class is None else "ebs"),
-        read_class,
-        driver=DRIVER,
-        cluster_id="prod",
-        extra_tags=tags.parse_extra(extra),
-    )
-
-
-@pytest.mark.parametrize("handle", [VOLUME, f"aws://us-east-1a/{VOLUME}"])
-def test_ec2_is_asked_as_the_stock_driver_asks(handle: str):
-    made = planned(
-        a_snapshot_class(parameters={"tagSpecification_1": "of={{ .VolumeSnapshotName }}"}),
-        volume_id=handle,
-        extra="team=storage",
-    )
-
-    assert made.request == SnapshotRequest(
-        volume_id=VOLUME,
-        description=f"Created by ebs-provisioner for volume {VOLUME}",
-        tags=(
-            ("CSIVolumeSnapshotName", f"snapshot-{SNAPSHOT_UID}"),
-            ("Name", f"prod-dynamic-snapshot-{SNAPSHOT_UID}"),
-            ("ebs.csi.aws.com/cluster", "true"),
-            ("ebs.csi.aws.com/cluster-name", "prod"),
-            ("kubernetes.io/cluster/prod", "owned"),
-            ("of", "daily"),
-            ("team", "storage"),
-        ),
-    )
+NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
+BEING_CREATED = {v.BEING_CREATED: v.YES}
+BEING_DELETED = {v.BEING_DELETED: v.YES}
+UNBOUND = ObjectReference(namespace="shop", name="daily")
+NEW = Attempt()
+LOOKING = Attempt(looking_since_s=100.0)
+PENDING = a_content_status(ready=False)
+READY = a_content_status(ready=True)
 
 
-def test_tags_of_the_class_win_over_extra_ones_whose_templates_stand_as_they_are():
-    made = planned(
-        a_snapshot_class(parameters={"tagSpecification_1": "team=shop"}),
-        extra="team=storage,claim={{ .PVCName }}",
-    )
+def an_ebs_snapshot(
+    snapshot_id: str = SNAPSHOT,
+    *,
+    state: SnapshotState = SnapshotState.PENDING,
+    volume_id: str = VOLUME,
+    started_at: datetime | None = NOW,
+) -> EbsSnapshot:
+    return EbsSnapshot(snapshot_id, volume_id, state, 4, started_at)
 
-    assert dict(made.request.tags)["team"] == "shop"
-    assert dict(made.request.tags)["claim"] == "{{ .PVCName }}"
+
+FOUND = Attempt(found=an_ebs_snapshot())
+
+
+def decide(content: v.VolumeSnapshotContent, attempt: Attempt = NEW, **given: object) -> Step:
+    return content_rules.decide(content, attempt, driver=DRIVER, **given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("read_class", "volume_id", "reason", "words"),
+    ("content", "attempt", "step"),
     [
-        (None, VOLUME, Reason.CLASS_NOT_FOUND, "names no VolumeSnapshotClass"),
-        (a_snapshot_class(driver="other"), VOLUME, Reason.INVALID_CLASS, "is for other"),
-        (a_snapshot_class(parameters={"x": "1"}), VOLUME, Reason.INVALID_CLASS, "Class ebs: unk"),
-        (a_snapshot_class(), "local-ebs://dev/xvdbz", Reason.NOT_SUPPORTED, "is not an EBS volume"),
+        (a_content(), NEW, Take()),
+        (a_content(driver="other.csi"), NEW, SETTLED),
+        (a_content(annotations={v.GROUP_HANDLE: "group-1"}), NEW, SETTLED),
+        # A refusal that is written down is no status of a snapshot.
+        (a_content(status=a_content_status(None, error="no")), NEW, Take()),
+        # Refused for a while: the annotation stays, the next request follows.
+        (a_content(annotations=BEING_CREATED), NEW, Take()),
+        (a_content(annotations=BEING_CREATED), LOOKING, LookUp()),
+        (a_content(), LOOKING, LookUp()),
+        (a_content(annotations=BEING_CREATED), FOUND, Record(an_ebs_snapshot())),
+        # The handle is known: nothing that was in doubt matters any more.
+        (a_content(annotations=BEING_CREATED, status=PENDING), LOOKING, Withdraw()),
+        (a_content(status=PENDING), NEW, Follow(SNAPSHOT)),
+        (a_content(given="snap-0b1e"), NEW, Follow("snap-0b1e")),
+        (a_content(status=READY), NEW, SETTLED),
+        (a_content(annotations=BEING_CREATED, status=READY), NEW, Withdraw()),
+    ],
+)
+def test_a_content_gets_a_snapshot(
+    content: v.VolumeSnapshotContent, attempt: Attempt, step: content_rules.Step
+):
+    assert decide(content, attempt) == step
+
+
+@pytest.mark.parametrize("handle", ["snapshot-0abc", "vol-0123", "snap-monday", "snap-"])
+def test_a_handle_that_is_no_snapshots_is_refused_on_its_content_and_ends_without_ec2(handle: str):
+    step = decide(a_content(given=handle))
+
+    assert isinstance(step, Refuse)
+    assert f"names {handle!r}, which is not an EBS snapshot" in step.message
+    assert decide(ending(given=handle, owner=UNBOUND)) == Release()
+    told = ending(given=handle, status=a_content_status(handle), annotations=BEING_DELETED)
+    assert decide(told) == Release()
+
+
+def ending(**given: object) -> v.VolumeSnapshotContent:
+    return a_content(deleting=True, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("content", "attempt", "step"),
+    [
+        # snapshot-controller has not said that the snapshot goes: somebody deleted the content.
+        (ending(status=READY), NEW, SETTLED),
+        (ending(status=READY, annotations=BEING_DELETED), NEW, Delete(SNAPSHOT)),
+        (ending(status=READY, annotations=BEING_DELETED, policy=v.RETAIN), NEW, Release()),
+        (ending(status=READY, annotations=BEING_DELETED, policy=""), NEW, Release()),
+        (ending(annotations=BEING_DELETED), NEW, Release()),
+        # It was cleared, or never there.
+        (ending(status=a_content_status(None), annotations=BEING_DELETED), NEW, Release()),
+        # Done with it already: the next writer's finalizer keeps it.
+        (ending(status=READY, annotations=BEING_DELETED, finalizers=()), NEW, SETTLED),
+        # A request that may have been carried out comes first, whatever the policy.
+        (ending(annotations=BEING_DELETED | BEING_CREATED), LOOKING, LookUp()),
+        (ending(annotations=BEING_DELETED | BEING_CREATED, policy=v.RETAIN), LOOKING, LookUp()),
+        (ending(annotations=BEING_DELETED), LOOKING, LookUp()),
+        (ending(annotations=BEING_DELETED | BEING_CREATED), FOUND, Record(an_ebs_snapshot())),
+        (ending(annotations=BEING_DELETED | BEING_CREATED), NEW, Withdraw()),
+        (ending(annotations=BEING_DELETED | BEING_CREATED, status=PENDING), NEW, Withdraw()),
+        # Given, and bound to nothing yet: an administrator may take it away.
+        (ending(given="snap-0b1e", owner=UNBOUND, status=READY), NEW, Delete(SNAPSHOT)),
+        (ending(given="snap-0b1e", owner=UNBOUND), NEW, Release()),
+        (ending(given="snap-0b1e", status=READY), NEW, SETTLED),
+        # A member of a group is deleted with it.
         (
-            a_snapshot_class(
-                parameters={"tagSpecification_1": "a=" + "{{ .VolumeSnapshotContentName }}" * 6}
-            ),
-            VOLUME,
-            Reason.INVALID_CLASS,
-            "is too long",
+            ending(status=READY, annotations=BEING_DELETED | {v.GROUP_HANDLE: "g"}),
+            NEW,
+            Release(),
         ),
     ],
 )
-def test_what_cannot_be_asked_is_one_sentence(
-    read_class: VolumeSnapshotClass | None, volume_id: str, reason: Reason, words: str
+def test_a_content_ends(
+    content: v.VolumeSnapshotContent, attempt: Attempt, step: content_rules.Step
 ):
-    with pytest.raises(StorageError) as refused:
-        planned(read_class, volume_id=volume_id)
-
-    assert refused.value.reason is reason
-    assert words in refused.value.message
+    assert decide(content, attempt) == step
 
 
-def test_a_missing_class_is_named():
-    with pytest.raises(StorageError, match="VolumeSnapshotClass ebs does not exist"):
-        content_rules.parameters_of(a_content(), None, driver=DRIVER)
+def test_a_snapshot_object_that_is_gone_is_enough_for_the_end():  # race 26, sidecar #1446
+    assert decide(ending(status=READY), owner_is_gone=True) == Delete(SNAPSHOT)
+
+
+def test_a_content_goes_without_its_snapshot_if_another_one_names_it():
+    step = decide(ending(status=READY, annotations=BEING_DELETED), kept_for=["other", "an"])
+
+    assert isinstance(step, Release)
+    assert "VolumeSnapshotContent an names it too" in step.why_kept
+
+
+@pytest.mark.parametrize("owner_is_gone", [True, False])
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [
+        (a_content(), True),
+        (a_content(policy=v.RETAIN), True),
+        (ending(policy=v.RETAIN), True),
+        (ending(policy=v.RETAIN, annotations=BEING_DELETED), True),
+        (ending(annotations=BEING_DELETED), False),
+        (ending(given="snap-0b1e", owner=UNBOUND), False),
+    ],
+)
+def test_which_contents_keep_the_snapshot_of_another(
+    content: v.VolumeSnapshotContent, *, kept: bool, owner_is_gone: bool
+):
+    assert content_rules.keeps(content, owner_is_gone=owner_is_gone) is kept
+
+
+def test_one_that_waits_for_the_end_of_its_volumesnapshot_keeps_it():
+    assert content_rules.keeps(ending(), owner_is_gone=False)
+    assert not content_rules.keeps(ending(), owner_is_gone=True)
+
+
+contents = st.builds(
+    a_content,
+    given=st.sampled_from([None, "snap-0b1e"]),
+    policy=st.sampled_from([v.DELETE, v.RETAIN, "", "Keep"]),
+    status=st.sampled_from([None, PENDING, READY, a_content_status(None)]),
+    annotations=st.lists(
+        st.sampled_from([(v.BEING_CREATED, v.YES), (v.BEING_DELETED, v.YES), (v.GROUP_HANDLE, "g")])
+    ).map(dict),
+    deleting=st.booleans(),
+    driver=st.sampled_from([DRIVER, "other.csi"]),
+    owner=st.sampled_from([None, UNBOUND]),
+    finalizers=st.sampled_from([(), (v.CONTENT_FINALIZER,)]),
+)
+attempts = st.sampled_from([NEW, LOOKING, FOUND])
+
+
+@given(contents, attempts, st.booleans())
+def test_nothing_is_deleted_that_should_stay(
+    content: v.VolumeSnapshotContent,
+    attempt: Attempt,
+    is_gone: bool,  # noqa: FBT001 -- drawn
+):
+    step = decide(content, attempt, owner_is_gone=is_gone)
+
+    if isinstance(step, Delete):
+        assert content.spec.deletion_policy == v.DELETE
+        assert content.deleting
+        assert content.spec.driver == DRIVER
+        assert content.status is not None
+        assert step.snapshot_id == content.status.snapshot_handle
+
+
+@given(contents, attempts, st.booleans())
+def test_nothing_is_begun_or_let_go_while_a_request_is_in_doubt(
+    content: v.VolumeSnapshotContent,
+    attempt: Attempt,
+    is_gone: bool,  # noqa: FBT001 -- drawn
+):
+    is_named = bool(content.volume_id and content.snapshot_uid)  # else none is ever asked for
+    is_ours = is_named and v.GROUP_HANDLE not in content.annotations
+    in_doubt = attempt != NEW and is_ours and not content.snapshot_id
+    step = decide(content, attempt, owner_is_gone=is_gone)
+
+    if in_doubt:
+        assert not isinstance(step, Take | Release | Delete | Withdraw)
+
+
+@given(contents, attempts)
+def test_no_snapshot_is_begun_for_a_content_that_goes(
+    content: v.VolumeSnapshotContent, attempt: Attempt
+):
+    step = decide(msgspec.structs.replace(content), attempt)
+
+    assert not (content.deleting and isinstance(step, Take | Follow))
 
 
 @pytest.mark.parametrize(
-    ("ages_s", "waits_s"), [((), 0.0), ((14.0, 40.0), 1.0), ((15.0,), 0.0), ((-2.0,), 0.0)]
+    ("content", "stranger", "since"),
+    [
+        (a_content(), None, None),
+        # A process before us: it is not known when.
+        (a_content(annotations=BEING_CREATED), None, 500.0),
+        # The stock sidecar takes the annotation off although the snapshot may have been taken.
+        (a_content(), 440.0, 440.0),
+        (a_content(annotations=BEING_CREATED), 440.0, 500.0),
+    ],
 )
-def test_a_volumes_next_snapshot_waits(ages_s: tuple[float, ...], waits_s: float):
-    siblings = [
-        a_content(
-            f"c{age_s}",
-            status=a_content_status(
-                created_ns=round((NOW - timedelta(seconds=age_s)).timestamp()) * 10**9
-            ),
-        )
-        for age_s in ages_s
-    ]
-    whole = NOW.replace(microsecond=0)
+def test_what_others_may_have_begun_is_looked_for(
+    content: v.VolumeSnapshotContent, stranger: float | None, since: float | None
+):
+    attempt = content_rules.begin(content, others_ended_at_s=stranger, now_s=500.0)
 
-    assert content_rules.waits_s([a_content(), *siblings], whole) == pytest.approx(waits_s)
+    assert attempt == Attempt(looking_since_s=since)
 
 
-def an_ebs_snapshot(size_gib: int = 4, started_at: datetime | None = NOW) -> EbsSnapshot:
-    return EbsSnapshot(SNAPSHOT, VOLUME, SnapshotState.PENDING, size_gib, started_at)
+def an_error(reason: Reason, outcome: Outcome = Outcome.NOTHING) -> StorageError:
+    return Ec2Error(reason, "EC2 said so", action="CreateSnapshot", outcome=outcome)
 
 
-def test_the_status_names_the_snapshot_in_nanoseconds_and_bytes():
-    assert content_rules.recorded(a_content(), an_ebs_snapshot(), ready=False, now=NOW) == {
-        "snapshotHandle": SNAPSHOT,
-        "creationTime": 1_795_255_200_123_456_000,
-        "restoreSize": 4 * GIB,
-        "readyToUse": False,
-        "error": None,
-    }
+def test_a_lost_reply_begins_look_ups_and_a_clear_no_does_not():
+    lost = an_error(Reason.REPLY_LOST, Outcome.UNKNOWN)
+
+    assert content_rules.after_failure(NEW, lost, 7.0).looking_since_s == 7.0
+    assert content_rules.after_failure(NEW, an_error(Reason.VOLUME_NOT_FOUND), 7.0) == NEW
 
 
-def test_what_is_recorded_is_never_written_again():
-    known = a_content(status=a_content_status("snap-first", size_bytes=GIB, created_ns=7))
-
-    written = content_rules.recorded(known, an_ebs_snapshot(), ready=True, now=NOW)
-
-    assert written["snapshotHandle"] == "snap-first"
-    assert (written["creationTime"], written["restoreSize"]) == (7, GIB)
-    assert written["readyToUse"] is True
-
-
-@given(st.datetimes(datetime(2006, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001 -- hypothesis wants naive ones
-def test_times_are_exact(at: datetime):
-    written = content_rules.recorded(
-        a_content(), an_ebs_snapshot(started_at=at), ready=False, now=NOW
-    )
-    ns = written["creationTime"]
-
-    assert datetime.fromtimestamp(ns // 10**9, UTC).replace(microsecond=ns // 1000 % 10**6) == at
+@pytest.mark.parametrize(
+    ("error", "final"),
+    [
+        (an_error(Reason.VOLUME_NOT_FOUND), True),
+        (an_error(Reason.PERMISSION_DENIED), True),
+        (an_error(Reason.SNAPSHOT_RATE), False),
+        (an_error(Reason.UNREACHABLE), False),
+        (an_error(Reason.REPLY_LOST, Outcome.UNKNOWN), False),
+    ],
+)
+def test_the_annotation_goes_only_when_ec2_has_said_no(
+    error: StorageError,
+    final: bool,  # noqa: FBT001 -- a parameter of the test
+):
+    assert content_rules.is_final(error) is final
 
 
-def test_without_a_size_or_time_ours_do():
-    written = content_rules.recorded(a_content(), an_ebs_snapshot(0, None), ready=False, now=NOW)
+def test_look_ups_decide_only_once_they_were_negative_for_a_minute():
+    content = a_content(annotations=BEING_CREATED)
 
-    assert "restoreSize" not in written
-    assert written["creationTime"] == 1_795_255_200_123_456_000
+    assert content_rules.after_look_up(LOOKING, content, [], 159.9) is LOOKING
+    assert content_rules.after_look_up(LOOKING, content, [], 160.0) == NEW
 
 
-def test_a_failure_is_written_once():
+def test_of_several_snapshots_the_first_usable_one_of_this_volume_counts():
+    failed = an_ebs_snapshot("snap-1", state=SnapshotState.ERROR, started_at=NOW)
+    copy = an_ebs_snapshot("snap-2", volume_id="vol-ffffffff", started_at=NOW)
+    second = an_ebs_snapshot("snap-3", started_at=NOW + timedelta(seconds=20))
+    first = an_ebs_snapshot("snap-4", started_at=NOW + timedelta(seconds=3))
+
+    after = content_rules.after_look_up(LOOKING, a_content(), [failed, copy, second, first], 100.0)
+
+    assert after == Attempt(found=first)
+    assert content_rules.after_look_up(LOOKING, a_content(), [copy], 100.0) is LOOKING
+
+
+def test_our_own_word_of_a_failure_is_no_news():  # sidecar #533
+    before = a_content()
     told = a_content(status=a_content_status(None, error="EC2 said no"))
 
-    assert content_rules.failed(a_content(), "EC2 said no", NOW) == {
-        "error": {"time": "2026-11-21T10:00:00Z", "message": "EC2 said no"},
-        "readyToUse": False,
-    }
-    assert content_rules.failed(told, "EC2 said no", NOW) is None
-    assert content_rules.failed(told, "something else", NOW) is not None
+    assert content_rules.is_news(None, before)
+    assert not content_rules.is_news(before, told)
+    assert not content_rules.is_news(told, a_content(annotations=BEING_CREATED))
+    assert content_rules.is_news(before, a_content(annotations=BEING_DELETED))
+    assert content_rules.is_news(before, a_content(deleting=True))
+    assert content_rules.is_news(before, a_content(status=PENDING))
+    assert content_rules.is_news(a_content(status=PENDING), a_content(status=READY))
 
 
-def test_the_status_is_cleared_of_what_was_deleted():
-    assert dict(content_rules.cleared()) == {
-        "snapshotHandle": None,
-        "readyToUse": None,
-        "creationTime": None,
-        "restoreSize": None,
-    }
+def test_an_attempt_that_found_its_snapshot_looks_no_more():
+    again = content_rules.after_look_up(
+        replace(LOOKING, is_prepared=True), a_content(), [an_ebs_snapshot()], 100.0
+    )
+
+    assert again == Attempt(found=an_ebs_snapshot(), is_prepared=True)
+
+
+def test_a_content_whose_snapshot_would_have_anybodys_name_is_refused():
+    step = decide(a_content(owner=UNBOUND), LOOKING)
+
+    assert isinstance(step, Refuse)
+    assert "no UID" in step.message
+    assert decide(a_content(owner=UNBOUND, deleting=True), LOOKING) == Release()
+    assert decide(a_content(owner=UNBOUND, status=PENDING)) == Follow(SNAPSHOT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from provisioner.classes.storage_class_rules import read
-from provisioner.controller.provisioning.rules import tags_of
+from provisioner.controller.provisioning.plan_rules import tags_of
 from provisioner.controller.sources.cross_zone_rules import found_again, is_left_over, request
 from provisioner.model import tags
 from provisioner.model.claim import Claim

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from provisioner.classes.parameter_rules import Formatting, parse
 from provisioner.model.errors import Reason
-from provisioner.model.parameters import Formatting, parse
 from provisioner.node.formatting import file_system_rules as rules
 from provisioner.node.formatting.file_system_rules import Checked, Measured
 

@@ -20,7 +20,7 @@ from tests.webhook.reviews.persistent_volumes import (
     zones,
 )
 from webhook.repairs.rules import Repair, lacking
-from webhook.reviews.affinity_rules import affinity_of
+from webhook.reviews.persistent_volume_affinity_rules import affinity_of
 from webhook.reviews.persistent_volume_rules import Found, mutate
 
 LABELS = {ZONE_LABEL: A, REGION_LABEL: "us-east-1"}

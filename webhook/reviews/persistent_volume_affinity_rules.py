@@ -68,7 +68,7 @@ def confined(
     The requirement is added to the others of its term, under the zone key that the term already
     asks for with ``In``: two keys would both have to be on a node, and nodes may carry one of them
     only (aws-ebs-csi-driver#899, #962). ``NotIn`` and ``DoesNotExist`` hold on nodes that lack the
-    key, so they are no sign of it: such a term becomes one for each of ``labels.zone_keys``.
+    key, so they are no sign of it: such a term becomes one for each of ``label_rules.zone_keys``.
 
     A term with a word of somebody's own for its zone stays open rather than to match no node. So
     does an empty term: it matches none, and filling it would let in more than the others do.

@@ -3,7 +3,7 @@
 import pytest
 
 from provisioner.classes.storage_class_rules import read
-from provisioner.controller.provisioning.rules import Plan, Provision, examine, plan
+from provisioner.controller.provisioning.plan_rules import Plan, Provision, examine, plan
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from tests.builders import DRIVER, ZONE, a_claim, a_class

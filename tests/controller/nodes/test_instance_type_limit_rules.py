@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.controller.nodes.attachment_limit_rules import limits_of, table_of
-from provisioner.model.attachment_limit import AttachmentLimit, DescribedType
+from provisioner.controller.nodes.instance_type_limit_rules import limits_of, table_of
+from provisioner.model.instance_type_limit import AttachmentLimit, DescribedType
 from provisioner.node.instance.volume_limit_rules import LimitOptions, max_volumes
 
 SHARED = AttachmentLimit(27, is_shared=True)

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.model import tags
-from provisioner.model.errors import RefusedHereError
-from provisioner.model.parameters import (
+from provisioner.classes.parameter_rules import (
     FILE_SYSTEM_KEY,
     NAMES,
     SECRET_KEYS,
@@ -21,6 +19,8 @@ from provisioner.model.parameters import (
     formatting_fault,
     parse,
 )
+from provisioner.model import tags
+from provisioner.model.errors import RefusedHereError
 from provisioner.model.volume_type import VOLUME_TYPES
 
 

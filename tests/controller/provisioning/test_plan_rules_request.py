@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provisioner.classes.parameter_rules import NAMES
 from provisioner.classes.storage_class_rules import read
-from provisioner.controller.provisioning.rules import Plan, plan
+from provisioner.controller.provisioning.plan_rules import Plan, plan
 from provisioner.model import tags
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
-from provisioner.model.parameters import NAMES
 from provisioner.model.volume_type import LARGEST_NUMBER, VOLUME_TYPES
 from tests.builders import a_claim, a_class
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from provisioner.controller.snapshotting.class_rules import slow_zones
-from provisioner.controller.snapshotting.rules import (
+from provisioner.controller.snapshotting.content_rules import (
     Attempt,
     Prepare,
     Record,

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from provisioner.model import parameters, tags
+from provisioner.classes import parameter_rules
+from provisioner.classes.parameter_rules import SECRET_KEYS
+from provisioner.model import tags
 from provisioner.model.errors import RefusedHereError, retold
-from provisioner.model.parameters import SECRET_KEYS
 from provisioner.model.tag_template import TagTemplate
 
 DELETION_PREFIX = "tagDeletion"
@@ -40,17 +41,17 @@ class Attributes:
 
 
 def _type(text: str) -> str | None:
-    return parameters.volume_type(text) if text.strip() else None
+    return parameter_rules.volume_type(text) if text.strip() else None
 
 
 # Key in small letters -> field, parser. Of type and volumeType, type counts.
 _TABLE: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "volumetype": ("volume_type", _type),
     "type": ("volume_type", _type),
-    "iops": ("iops", parameters.whole_number),
-    "iopspergb": ("iops_per_gib", parameters.whole_number),
-    "allowautoiopsincreaseonmodify": ("iops_follow_growth", parameters.boolean),
-    "throughput": ("throughput_mibps", parameters.whole_number),
+    "iops": ("iops", parameter_rules.whole_number),
+    "iopspergb": ("iops_per_gib", parameter_rules.whole_number),
+    "allowautoiopsincreaseonmodify": ("iops_follow_growth", parameter_rules.boolean),
+    "throughput": ("throughput_mibps", parameter_rules.whole_number),
 }
 NAMES = (
     *("type", "volumeType", "iops", "iopsPerGB", "allowAutoIOPSIncreaseOnModify", "throughput"),

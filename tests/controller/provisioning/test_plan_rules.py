@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.classes.storage_class_rules import read
-from provisioner.controller.provisioning.rules import (
+from provisioner.controller.provisioning.plan_rules import (
     Nothing,
     Plan,
     Provision,

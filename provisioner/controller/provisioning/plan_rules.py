@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from provisioner.classes.iops_rules import Fitted, fit
+from provisioner.classes.parameter_rules import Parameters, formatting_fault
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.model import tags
 from provisioner.model.claim import MANY_NODES_MODE, Claim
 from provisioner.model.data_source import Source
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
-from provisioner.model.parameters import Parameters, formatting_fault
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.storage_class import StorageClass

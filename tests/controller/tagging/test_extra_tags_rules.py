@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.controller.tagging.rules import Add, Nothing, Skip, decide
+from provisioner.controller.tagging.extra_tags_rules import Add, Nothing, Skip, decide
 from provisioner.model import tags
 from provisioner.model.meta import ObjectReference
 from provisioner.model.names import CLUSTER_NAME, MADE_BY_DRIVER, UNCLAIMED

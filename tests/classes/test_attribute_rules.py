@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from provisioner.model.attributes import Attributes, legacy, of_annotations, parse
+from provisioner.classes.attribute_rules import Attributes, legacy, of_annotations, parse
 from provisioner.model.tag_template import Names
 
 DRIVER = "ebs.csi.aws.com"

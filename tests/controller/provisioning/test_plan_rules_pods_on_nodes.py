@@ -2,7 +2,7 @@
 
 import pytest
 
-from provisioner.controller.provisioning.rules import Nothing, Provision, examine
+from provisioner.controller.provisioning.plan_rules import Nothing, Provision, examine
 from provisioner.model.claim import STORAGE_PROVISIONER
 from provisioner.model.decision import Refuse
 from tests.builders import DRIVER, a_claim, a_class, a_persistent_volume

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from provisioner.controller.shared.node_patch_rules import Operation, annotated
-from provisioner.model.attachment_limit import (
+from provisioner.model.instance_type_limit import (
     AttachmentLimit,
     DescribedType,
     NotedLimit,
