@@ -17,6 +17,7 @@ from provisioner.controller.modifying.class_rules import Change, following_of
 from provisioner.ec2.ceilings import tried_tags
 from provisioner.model import tags
 from provisioner.model.names import (
+    CLAIM_NAME,
     CLUSTER_NAME,
     IOPS_FOLLOW_GROWTH,
     IOPS_PER_GIB,
@@ -174,7 +175,7 @@ def test_a_snapshot_without_tags_may_only_be_read(name: str):
 @pytest.mark.parametrize(
     ("name", "owner"),
     [
-        ("attribute-tags-policy.json", {tags.CLAIM_NAME: "data"}),
+        ("attribute-tags-policy.json", {CLAIM_NAME: "data"}),
         ("attribute-tags-policy.json", {MADE_BY_DRIVER: "true"}),
         ("one-cluster-attribute-tags-policy.json", tags.of_cluster("production")),
     ],
@@ -239,7 +240,7 @@ def test_no_tag_of_ownership_may_be_added_afterwards(name: str, key: str):
 
 
 @pytest.mark.parametrize("of_class", ["", "one-cluster-"])
-@pytest.mark.parametrize("owner", [our_tags("production"), {tags.CLAIM_NAME: "data"}])
+@pytest.mark.parametrize("owner", [our_tags("production"), {CLAIM_NAME: "data"}])
 def test_each_tag_that_is_written_on_a_volume_that_is_there_is_allowed(
     of_class: str, owner: dict[str, str]
 ):
@@ -307,7 +308,7 @@ def test_one_clusters_policy_does_not_reach_another_cluster():
 
 def test_volumes_of_the_in_tree_plugin_can_be_used_and_deleted():
     policy = rendered("controller-policy.json")
-    old = {tags.CLAIM_NAME: "data"}
+    old = {CLAIM_NAME: "data"}
 
     for action in OF_VOLUMES:
         assert allows(policy, action, volume(), ResourceTag=old)

@@ -23,6 +23,7 @@ from provisioner.model.ebs_snapshot import EbsSnapshot
 from provisioner.model.errors import Ec2Error, StorageError
 from provisioner.model.instance_type_limit import DescribedType
 from provisioner.model.modification import Modification
+from provisioner.model.names import SNAPSHOT_NAME, VOLUME_NAME
 from provisioner.model.volume import Instance, Volume
 
 V = TypeVar("V")
@@ -76,8 +77,8 @@ class NameLookUps(_Shared[list[Volume]]):
         found: dict[str, list[Volume]] = {name: [] for name in names}
 
         async def ask(some: list[str]) -> None:
-            for volume in await self._volumes.find_any(tags.VOLUME_NAME, some):
-                found[volume.tags[tags.VOLUME_NAME]].append(volume)
+            for volume in await self._volumes.find_any(VOLUME_NAME, some):
+                found[volume.tags[VOLUME_NAME]].append(volume)
 
         return found | await ask_about(names, FILTER_VALUES, ask)
 
@@ -101,8 +102,8 @@ class SnapshotLookUps(_Shared[list[EbsSnapshot]]):
         found: dict[str, list[EbsSnapshot]] = {name: [] for name in names}
 
         async def ask(some: list[str]) -> None:
-            for snapshot in await self._snapshots.find_any(tags.SNAPSHOT_NAME, some):
-                found[snapshot.tags[tags.SNAPSHOT_NAME]].append(snapshot)
+            for snapshot in await self._snapshots.find_any(SNAPSHOT_NAME, some):
+                found[snapshot.tags[SNAPSHOT_NAME]].append(snapshot)
 
         return found | await ask_about(names, FILTER_VALUES, ask)
 

@@ -78,3 +78,11 @@ CLUSTER_NAME = f"{DRIVER_PREFIX}cluster-name"
 # Volume: the IOPS of one that grows; the stock driver reads them when it expands the volume.
 IOPS_PER_GIB = f"{DRIVER_PREFIX}IOPSPerGb"
 IOPS_FOLLOW_GROWTH = f"{DRIVER_PREFIX}AllowAutoIOPSIncreaseOnModify"
+# Volume: the PersistentVolume's name; by it one is found whose CreateVolume had no reply. Snapshot:
+# the same.
+VOLUME_NAME = "CSIVolumeName"
+SNAPSHOT_NAME = "CSIVolumeSnapshotName"
+# Volume: whose it is, for people and bills; read again when extra tags name the claim.
+CLAIM_NAME = "kubernetes.io/created-for/pvc/name"
+CLAIM_NAMESPACE = "kubernetes.io/created-for/pvc/namespace"
+PERSISTENT_VOLUME_NAME = "kubernetes.io/created-for/pv/name"

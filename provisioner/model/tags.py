@@ -11,22 +11,22 @@ from dataclasses import dataclass
 from provisioner.model import tag_template
 from provisioner.model.errors import RefusedHereError, retold
 from provisioner.model.names import (
+    CLAIM_NAME,
+    CLAIM_NAMESPACE,
     CLUSTER_NAME,
     DRIVER_PREFIX,
     IOPS_FOLLOW_GROWTH,
     IOPS_PER_GIB,
     MADE_BY_DRIVER,
     OUR_PREFIX,
+    PERSISTENT_VOLUME_NAME,
+    SNAPSHOT_NAME,
     UNCLAIMED,
+    VOLUME_NAME,
 )
 from provisioner.model.tag_template import OF_CLAIM, Names, TagTemplate
 
 TAG_PREFIX = "tagSpecification"  # of a class's parameters, with exactly these capitals
-VOLUME_NAME = "CSIVolumeName"
-SNAPSHOT_NAME = "CSIVolumeSnapshotName"
-CLAIM_NAME = "kubernetes.io/created-for/pvc/name"
-CLAIM_NAMESPACE = "kubernetes.io/created-for/pvc/namespace"
-PERSISTENT_VOLUME_NAME = "kubernetes.io/created-for/pv/name"
 
 _RESERVED = frozenset({VOLUME_NAME, SNAPSHOT_NAME})
 _RESERVED_PREFIXES = ("kubernetes.io", DRIVER_PREFIX, "aws:")

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from provisioner.kube.client import USER_AGENT
-from provisioner.model.tags import VOLUME_NAME
+from provisioner.model.names import VOLUME_NAME
 from tests.cluster.cluster import Cluster
 
 WINDOW_S = 10.0

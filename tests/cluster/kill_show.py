@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field
 
-from provisioner.model import tags
+from provisioner.model.names import CLAIM_NAME, VOLUME_NAME
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.up import Sandbox
 from tests.cluster import epochs, hands
@@ -210,7 +210,7 @@ class KillStory:
     async def _look(self) -> None:
         while True:
             for volume_id, volume in (await self._volumes()).items():
-                name = hands.tags_of(volume)[tags.VOLUME_NAME]
+                name = hands.tags_of(volume)[VOLUME_NAME]
                 self.report.volumes_by_name[name].add(volume_id)
             await asyncio.sleep(0.3)
 
@@ -240,7 +240,7 @@ class KillStory:
         """The volumes' names and claims, once EC2 shows one for each call that it got."""
         calls = await asyncio.to_thread(self.hand.changes, "CreateVolume")
         owners = [hands.tags_of(volume) for volume in (await self._volumes()).values()]
-        made = {owner[tags.VOLUME_NAME]: owner[tags.CLAIM_NAME] for owner in owners}
+        made = {owner[VOLUME_NAME]: owner[CLAIM_NAME] for owner in owners}
         done = all(call["outcome"] == "ok" for call in calls)
         return made if done and set(made) == {_name_of(c["params"]) for c in calls} else None
 
@@ -253,14 +253,14 @@ class KillStory:
             if each["status"].get("phase") == "Released"
             and each["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
         }
-        there = {hands.tags_of(v)[tags.VOLUME_NAME] for v in (await self._volumes()).values()}
+        there = {hands.tags_of(v)[VOLUME_NAME] for v in (await self._volumes()).values()}
         return len(found) == len(names) and settled == there == names
 
 
 def _name_of(params: hands.Json) -> str:
     """The CSIVolumeName in CreateVolume's flattened parameters."""
     for key, value in params.items():
-        if key.endswith(".Key") and value == tags.VOLUME_NAME:
+        if key.endswith(".Key") and value == VOLUME_NAME:
             return str(params[f"{key.removesuffix('.Key')}.Value"])
     return "unnamed"
 

@@ -10,8 +10,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from provisioner.controller import app
-from provisioner.model import tags
-from provisioner.model.names import MADE_BY_DRIVER
+from provisioner.model.names import (
+    CLAIM_NAME,
+    CLAIM_NAMESPACE,
+    MADE_BY_DRIVER,
+    PERSISTENT_VOLUME_NAME,
+    VOLUME_NAME,
+)
 from provisioner.sandbox.api import Api, ApiError
 from tests.cluster import hands
 from tests.cluster.hands import DRIVER, Ec2Hand, Json
@@ -133,11 +138,11 @@ def begin_volume(hand: Ec2Hand, claim: Json, zone: str) -> str:
         ClientToken=hashlib.sha256(name.encode()).hexdigest(),
         TagSpecifications=hands.tag_list(
             {
-                tags.VOLUME_NAME: name,
+                VOLUME_NAME: name,
                 MADE_BY_DRIVER: "true",
-                tags.CLAIM_NAME: meta["name"],
-                tags.CLAIM_NAMESPACE: meta["namespace"],
-                tags.PERSISTENT_VOLUME_NAME: name,
+                CLAIM_NAME: meta["name"],
+                CLAIM_NAMESPACE: meta["namespace"],
+                PERSISTENT_VOLUME_NAME: name,
             }
         ),
     )

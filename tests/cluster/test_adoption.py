@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from provisioner.model import tags
-from provisioner.model.names import MADE_BY_DRIVER, UNCLAIMED
+from provisioner.model.names import MADE_BY_DRIVER, UNCLAIMED, VOLUME_NAME
 from provisioner.sandbox.api import Api
 from tests.cluster import hands
 from tests.cluster.adoption import House
@@ -113,7 +112,7 @@ async def _nothing_holds_it_that_stock_does_not_know(
     # Its IAM policy lets the stock driver touch what has this tag; by the name it finds volumes.
     written = hands.tags_of(volume)
     assert written[MADE_BY_DRIVER] == "true"
-    assert written[tags.VOLUME_NAME] == workload.persistent_volume
+    assert written[VOLUME_NAME] == workload.persistent_volume
     assert UNCLAIMED not in written
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from provisioner.controller.placement.allowed_zone_rules import spread
-from provisioner.model import tags
+from provisioner.model.names import VOLUME_NAME
 from provisioner.sandbox.api import Api
 from tests.cluster import epochs, hands, stock
 from tests.cluster.background import Background
@@ -148,6 +148,6 @@ async def test_what_stock_has_begun_is_not_doubled_by_the_leader_after_one_that_
         await eventually("it is Bound", is_bound)
 
     name = f"pvc-{claim['metadata']['uid']}"
-    named = [v for v in house.hand.volumes() if hands.tags_of(v).get(tags.VOLUME_NAME) == name]
+    named = [v for v in house.hand.volumes() if hands.tags_of(v).get(VOLUME_NAME) == name]
     assert [volume["VolumeId"] for volume in named] == [begun]
     assert house.hand.changes("CreateVolume")[1:] == []  # stock's own was the only one

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from provisioner.model import tags
-from provisioner.model.names import UNCLAIMED
+from provisioner.model.names import UNCLAIMED, VOLUME_NAME
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.up import Sandbox
 from tests.cluster import epochs, hands
@@ -120,7 +119,7 @@ def test_of_a_class_that_retains_it_is_put_under_a_persistent_volume(seen: Seen)
         for each in seen.persistent_volumes
         if (each["spec"].get("csi") or {}).get("volumeHandle") == kept
     ]
-    name = seen.specimens.written["retain"][tags.VOLUME_NAME]
+    name = seen.specimens.written["retain"][VOLUME_NAME]
 
     assert found["metadata"]["name"] == name
     assert found["spec"]["persistentVolumeReclaimPolicy"] == "Retain"

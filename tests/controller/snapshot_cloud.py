@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from provisioner.ec2.snapshots import Turns
-from provisioner.model import tags
 from provisioner.model.ebs_snapshot import EbsSnapshot, LockRequest, SnapshotRequest, SnapshotState
 from provisioner.model.errors import Ec2Error, Outcome, Reason
+from provisioner.model.names import SNAPSHOT_NAME
 from tests.ec2.virtual_time import Clock
 
 T = TypeVar("T")
@@ -157,7 +157,7 @@ class Ec2:
 
     async def find(self, name: str) -> list[EbsSnapshot]:
         found = await self._call("FindSnapshots", self._visible)
-        return [each for each in found if each.tags.get(tags.SNAPSHOT_NAME) == name]
+        return [each for each in found if each.tags.get(SNAPSHOT_NAME) == name]
 
     async def enable_fast_restore(self, snapshot_id: str, zones: Sequence[str]) -> None:
         def enable() -> None:

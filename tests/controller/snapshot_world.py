@@ -25,7 +25,7 @@ from provisioner.kube.client import KubeClient
 from provisioner.metrics import Metrics
 from provisioner.model import volume_snapshot
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest
-from provisioner.model.tags import SNAPSHOT_NAME
+from provisioner.model.names import SNAPSHOT_NAME
 from tests.builders import DELETED_AT, DRIVER, VOLUME
 from tests.controller.snapshot_api import Kube, merge
 from tests.controller.snapshot_cloud import EPOCH, Ec2, Mortal

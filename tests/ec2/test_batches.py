@@ -27,6 +27,7 @@ from provisioner.model import tags
 from provisioner.model.ebs_snapshot import SnapshotRequest
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.modification import ModifyRequest
+from provisioner.model.names import SNAPSHOT_NAME, VOLUME_NAME
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from provisioner.sandbox.strict_ec2.lab import Lab
 from tests.ec2.builders import a_request
@@ -139,9 +140,9 @@ class World:
     async def make(self) -> None:
         volume_id = (await self.services.volumes.create(a_request("one", mark="y"))).volume_id
         await self.services.volumes.create(
-            replace(a_request("two"), tags=((tags.VOLUME_NAME, "pvc-1"),))
+            replace(a_request("two"), tags=((VOLUME_NAME, "pvc-1"),))
         )
-        named = SnapshotRequest(volume_id, "", ((tags.SNAPSHOT_NAME, "pvc-1"),))
+        named = SnapshotRequest(volume_id, "", ((SNAPSHOT_NAME, "pvc-1"),))
         snapshot_id = (await self.services.snapshots.create(named)).snapshot_id
         await self.services.modifications.modify(ModifyRequest(volume_id, size_gib=8))
         instance_id = self.lab.instance()

@@ -14,7 +14,7 @@ from provisioner.ec2.ceilings import FAILED_FOR_S, FRESH_FOR_S, TOO_MANY, Ceilin
 from provisioner.ec2.volumes import Volumes
 from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, Reason
-from provisioner.model.names import CLUSTER_NAME, MADE_BY_DRIVER
+from provisioner.model.names import CLUSTER_NAME, MADE_BY_DRIVER, VOLUME_NAME
 from provisioner.model.volume import CreateRequest as Request
 from tests.ec2.builders import ZONE, a_request
 from tests.ec2.virtual_time import Clock, in_virtual_time
@@ -88,7 +88,7 @@ def test_each_type_is_asked_for_with_our_tags_and_far_too_many():
     of_volumes = dict(tags.of_new_volume(owner, cluster_id="prod", extra={"cost": "42"}))
     tried = dict(ec2.requests[0].tags)
     assert tried.keys() == of_volumes.keys()  # whatever tag a policy asks for
-    said = {tags.VOLUME_NAME: "IopsLimitDryRun", MADE_BY_DRIVER: "true", CLUSTER_NAME: "prod"}
+    said = {VOLUME_NAME: "IopsLimitDryRun", MADE_BY_DRIVER: "true", CLUSTER_NAME: "prod"}
     assert tried.items() >= {**said, "cost": "42"}.items()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from provisioner.ec2.volumes import Volumes
 from provisioner.model.errors import Ec2Error, Reason
-from provisioner.model.tags import VOLUME_NAME
+from provisioner.model.names import VOLUME_NAME
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from tests.builders import UID, a_persistent_volume
 from tests.controller.provisioning.test_flow import CLAIM, PINNED, World

@@ -15,7 +15,7 @@ from provisioner.ec2.volumes import Volumes
 from provisioner.model.ebs_snapshot import SnapshotRequest
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.modification import ModifyRequest
-from provisioner.model.tags import SNAPSHOT_NAME, VOLUME_NAME
+from provisioner.model.names import SNAPSHOT_NAME, VOLUME_NAME
 from provisioner.model.volume import Volume
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from tests.ec2.builders import a_request, a_volume

@@ -7,7 +7,7 @@ from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
 from provisioner.model.errors import Ec2Error, Outcome, Reason
-from provisioner.model.tags import SNAPSHOT_NAME
+from provisioner.model.names import SNAPSHOT_NAME
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from tests.ec2.builders import a_request
 

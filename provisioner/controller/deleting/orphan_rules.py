@@ -20,7 +20,7 @@ from provisioner.controller.provisioning.persistent_volume_rules import (
 from provisioner.model import tags
 from provisioner.model.claim import claim_uid_of
 from provisioner.model.leadership import Epoch
-from provisioner.model.names import UNCLAIMED
+from provisioner.model.names import CLAIM_NAME, CLAIM_NAMESPACE, UNCLAIMED, VOLUME_NAME
 from provisioner.model.persistent_volume import PROVISIONED_BY
 from provisioner.model.volume import Volume, VolumeState
 
@@ -75,7 +75,7 @@ def decide(
     if any(volume.tags.get(k) != v for k, v in tags.of_cluster(cluster_id).items()):
         return Leave()
     policy = volume.tags.get(UNCLAIMED)
-    name = volume.tags.get(tags.VOLUME_NAME, "")
+    name = volume.tags.get(VOLUME_NAME, "")
     if volume.volume_id in world.named_volume_ids:
         return Untag() if policy is not None else Leave()
     if (
@@ -103,7 +103,7 @@ def decide(
 
 def _can_be_kept(volume: Volume) -> bool:
     """Whether it works, and its tags still tell the claim (somebody may have edited them)."""
-    names = (volume.tags.get(tags.CLAIM_NAMESPACE), volume.tags.get(tags.CLAIM_NAME))
+    names = (volume.tags.get(CLAIM_NAMESPACE), volume.tags.get(CLAIM_NAME))
     return volume.state is VolumeState.AVAILABLE and all(names)
 
 
@@ -113,7 +113,7 @@ def retained(volume: Volume, *, driver: str) -> dict[str, Any]:
     Its claim is gone, so only what the volume's tags tell is written. No finalizer: with the
     policy Retain there is nothing to hold it for.
     """
-    name = volume.tags[tags.VOLUME_NAME]
+    name = volume.tags[VOLUME_NAME]
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -125,8 +125,8 @@ def retained(volume: Volume, *, driver: str) -> dict[str, Any]:
             "accessModes": ["ReadWriteOnce"],
             "capacity": {"storage": f"{volume.size_gib}Gi"},
             "claimRef": reference_to_claim(
-                volume.tags[tags.CLAIM_NAMESPACE],
-                volume.tags[tags.CLAIM_NAME],
+                volume.tags[CLAIM_NAMESPACE],
+                volume.tags[CLAIM_NAME],
                 claim_uid_of(name) or "",
             ),
             "persistentVolumeReclaimPolicy": "Retain",

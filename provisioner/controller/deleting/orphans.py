@@ -22,7 +22,7 @@ from provisioner.kube.resources import PERSISTENT_VOLUMES
 from provisioner.model import tags
 from provisioner.model.claim import claim_uid_of
 from provisioner.model.errors import KubeError, Reason, StorageError
-from provisioner.model.names import UNCLAIMED
+from provisioner.model.names import CLAIM_NAME, CLAIM_NAMESPACE, UNCLAIMED, VOLUME_NAME
 from provisioner.model.volume import Volume
 
 _INVENTORY_EVERY = 12  # sweeps: once an hour, with the default interval
@@ -127,7 +127,7 @@ class OrphanSweep:
         """What the caches have, and what is under way, of these volumes."""
         caches, attempts = self._caches, in_flight.values()
         ids = [volume.volume_id for volume in volumes]
-        names = [volume.tags.get(tags.VOLUME_NAME, "") for volume in volumes]
+        names = [volume.tags.get(VOLUME_NAME, "") for volume in volumes]
         uids = filter(None, map(claim_uid_of, names))
         return rules.World(
             named_volume_ids={v for v in ids if caches.persistent_volumes.keyed("volume", v)},
@@ -203,11 +203,11 @@ class OrphanSweep:
 
 
 def _facts(volume: Volume) -> dict[str, object]:
-    namespace = volume.tags.get(tags.CLAIM_NAMESPACE, "?")
+    namespace = volume.tags.get(CLAIM_NAMESPACE, "?")
     return {
         "volume": volume.volume_id,
-        "claim": f"{namespace}/{volume.tags.get(tags.CLAIM_NAME, '?')}",
-        "persistent_volume": volume.tags.get(tags.VOLUME_NAME, "?"),
+        "claim": f"{namespace}/{volume.tags.get(CLAIM_NAME, '?')}",
+        "persistent_volume": volume.tags.get(VOLUME_NAME, "?"),
         "size_gib": volume.size_gib,
         "zone": volume.zone,
     }

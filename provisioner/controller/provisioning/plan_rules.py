@@ -6,13 +6,13 @@ class, the claim or the node later can change a request that was already sent.
 Source: Kubernetes contract of external-provisioner 6.3 and sig-storage-lib v13.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from provisioner.classes.iops_rules import Fitted, fit
 from provisioner.classes.parameter_rules import Parameters, formatting_fault
 from provisioner.classes.storage_class_rules import ReadClass
+from provisioner.controller.provisioning.client_token_rules import client_token
 from provisioner.model import tags
 from provisioner.model.claim import MANY_NODES_MODE, Claim
 from provisioner.model.data_source import Source
@@ -332,9 +332,3 @@ def tags_of(
         iops_per_gib=wanted.iops_per_gib,
         iops_follow_growth=wanted.iops_follow_growth,
     )
-
-
-def client_token(volume_name: str, number: int = 1) -> str:
-    """The client token of aws-ebs-csi-driver v1.64: the hash of the name, ``-2`` … when burned."""
-    name = volume_name if number == 1 else f"{volume_name}-{number}"
-    return hashlib.sha256(name.encode()).hexdigest()

@@ -22,7 +22,7 @@ from provisioner.model import tags
 from provisioner.model.claim import Claim
 from provisioner.model.errors import NEEDS_HUMAN, KubeError, Reason, StorageError
 from provisioner.model.leadership import Epoch
-from provisioner.model.names import UNCLAIMED
+from provisioner.model.names import UNCLAIMED, VOLUME_NAME
 from provisioner.model.volume import Volume
 
 _GATHER_S = 0.25  # gathers a batch: one DeleteTags serves many volumes
@@ -250,7 +250,7 @@ class UnclaimedTags:
             if volume.volume_id in named or not self.leadership.covers(volume):
                 self.remove(volume.volume_id)
             else:
-                self._unused.setdefault(volume.tags.get(tags.VOLUME_NAME, ""), volume)
+                self._unused.setdefault(volume.tags.get(VOLUME_NAME, ""), volume)
         if found:
             log.info("found unclaimed volumes", found=len(found), to_untag=len(self._to_clear))
         for wake in self._waiting.values():

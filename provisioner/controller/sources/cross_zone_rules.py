@@ -6,7 +6,6 @@ which claim each was taken, by which one is found again after a crash or a lost 
 
 from collections.abc import Collection
 
-from provisioner.model import tags
 from provisioner.model.backoff import Backoff
 from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
@@ -15,15 +14,17 @@ from provisioner.model.names import (
     CROSS_ZONE_CLUSTER,
     IOPS_FOLLOW_GROWTH,
     IOPS_PER_GIB,
+    PERSISTENT_VOLUME_NAME,
     UNCLAIMED,
+    VOLUME_NAME,
 )
 
 # What is said of a volume only.
 _OF_VOLUMES = frozenset(
     {
-        tags.VOLUME_NAME,
+        VOLUME_NAME,
         UNCLAIMED,
-        tags.PERSISTENT_VOLUME_NAME,
+        PERSISTENT_VOLUME_NAME,
         IOPS_PER_GIB,
         IOPS_FOLLOW_GROWTH,
     }

@@ -10,13 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from provisioner.model import tags
-from provisioner.model.names import CLUSTER_NAME, DRIVER_PREFIX, MADE_BY_DRIVER, OUR_PREFIX
+from provisioner.model.names import (
+    CLAIM_NAME,
+    CLAIM_NAMESPACE,
+    CLUSTER_NAME,
+    DRIVER_PREFIX,
+    MADE_BY_DRIVER,
+    OUR_PREFIX,
+    VOLUME_NAME,
+)
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.tag_template import TagTemplate
 from provisioner.model.volume import Volume, VolumeState
 
 _PRESENT = frozenset({VolumeState.CREATING, VolumeState.AVAILABLE, VolumeState.IN_USE})
-_OWNERSHIP = frozenset({tags.VOLUME_NAME, "CSIVolumeSnapshotName", "KubernetesCluster"})
+_OWNERSHIP = frozenset({VOLUME_NAME, "CSIVolumeSnapshotName", "KubernetesCluster"})
 _OWNERSHIP_PREFIXES = ("kubernetes.io", DRIVER_PREFIX, OUR_PREFIX, "aws:")
 _OF_CLUSTER = "kubernetes.io/cluster/"
 
@@ -84,7 +92,7 @@ def decide(
 
 def _is_ours(volume: Volume, persistent_volume: PersistentVolume, cluster_id: str) -> bool:
     has = volume.tags
-    if has.get(tags.VOLUME_NAME) != persistent_volume.name or has.get(MADE_BY_DRIVER) != "true":
+    if has.get(VOLUME_NAME) != persistent_volume.name or has.get(MADE_BY_DRIVER) != "true":
         return False
     if has.get(CLUSTER_NAME, cluster_id) != cluster_id:
         return False
@@ -100,8 +108,8 @@ def _owner(has: Mapping[str, str], persistent_volume: PersistentVolume) -> tags.
     """For whom it was created; where its tags do not tell, whose it is."""
     claim = persistent_volume.spec.claim_ref
     return tags.Owner(
-        claim_namespace=has.get(tags.CLAIM_NAMESPACE) or (claim.namespace if claim else ""),
-        claim_name=has.get(tags.CLAIM_NAME) or (claim.name if claim else ""),
+        claim_namespace=has.get(CLAIM_NAMESPACE) or (claim.namespace if claim else ""),
+        claim_name=has.get(CLAIM_NAME) or (claim.name if claim else ""),
         persistent_volume_name=persistent_volume.name,
         reclaim_policy=persistent_volume.reclaim_policy,
     )

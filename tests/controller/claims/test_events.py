@@ -20,9 +20,8 @@ from provisioner.metrics import Metrics
 from provisioner.model.claim import Claim, DataSource
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.leadership import Epoch
-from provisioner.model.names import UNCLAIMED
+from provisioner.model.names import UNCLAIMED, VOLUME_NAME
 from provisioner.model.persistent_volume import PersistentVolume
-from provisioner.model.tags import VOLUME_NAME
 from tests.builders import UID, a_claim, a_persistent_volume, a_volume, an_ec2_error
 from tests.controller.provisioning.test_flow import CLAIM, World, annotated
 from tests.ec2.virtual_time import Clock, in_virtual_time

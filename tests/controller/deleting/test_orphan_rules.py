@@ -16,7 +16,13 @@ from provisioner.controller.deleting.orphan_rules import (
 )
 from provisioner.model import tags
 from provisioner.model.leadership import Epoch
-from provisioner.model.names import CLUSTER_NAME, UNCLAIMED
+from provisioner.model.names import (
+    CLAIM_NAME,
+    CLAIM_NAMESPACE,
+    CLUSTER_NAME,
+    UNCLAIMED,
+    VOLUME_NAME,
+)
 from provisioner.model.volume import AttachmentState as State
 from provisioner.model.volume import VolumeState
 from tests.builders import DRIVER, INSTANCE, UID, VOLUME, a_volume
@@ -128,7 +134,7 @@ def test_a_tagged_volume_whose_claim_cannot_be_told_is_only_reported(policy, nam
     assert decided(an_orphan(policy, name=name)) == Report()
 
 
-@pytest.mark.parametrize("missing", [tags.CLAIM_NAME, tags.CLAIM_NAMESPACE])
+@pytest.mark.parametrize("missing", [CLAIM_NAME, CLAIM_NAMESPACE])
 def test_a_volume_whose_tags_no_longer_tell_its_claim_cannot_be_kept_for_it(missing):
     left = {key: value for key, value in the_tags("Retain").items() if key != missing}
 
@@ -202,7 +208,7 @@ def test_only_a_tagged_volume_that_nobody_knows_is_ever_touched(volume, world): 
 
     if not isinstance(answer, Remove | Keep):
         return
-    name = volume.tags[tags.VOLUME_NAME]
+    name = volume.tags[VOLUME_NAME]
     assert volume.tags[UNCLAIMED] == ("Delete" if isinstance(answer, Remove) else "Retain")
     assert volume.tags[CLUSTER_NAME] == "prod"
     assert not volume.attachments

@@ -22,7 +22,7 @@ from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, KubeError, Reason, StorageError
 from provisioner.model.leadership import Epoch
-from provisioner.model.names import UNCLAIMED
+from provisioner.model.names import UNCLAIMED, VOLUME_NAME
 from provisioner.model.volume import Volume
 from tests.builders import a_claim, a_persistent_volume, a_volume
 from tests.controller.services import CurrentCaches
@@ -223,7 +223,7 @@ def test_a_volume_without_a_tag_is_reported_once_for_as_long_as_it_is_there():
 @pytest.mark.parametrize("owner", ["persistent volume by id", "persistent volume by name", "claim"])
 def test_an_owner_of_whom_the_caches_have_not_heard_keeps_a_volume(owner):
     uid = "0c5a1b2e-7f00-4a7e-9d61-3b1f00000001"
-    orphan = replace(SINCE, tags={**SINCE.tags, tags.VOLUME_NAME: f"pvc-{uid}"})
+    orphan = replace(SINCE, tags={**SINCE.tags, VOLUME_NAME: f"pvc-{uid}"})
     world = World([orphan])
     caches = world.caches
 
@@ -283,7 +283,7 @@ def test_a_volume_to_be_kept_is_put_under_a_persistent_volume_and_only_then_unta
 ):
     kept = an_orphan("vol-0000000000000000e", STOCK_LED_UNTIL + HOUR / 2, "Retain")
     uid = "0c5a1b2e-7f00-4a7e-9d61-3b1f00000001"
-    kept = replace(kept, tags={**kept.tags, tags.VOLUME_NAME: f"pvc-{uid}"})
+    kept = replace(kept, tags={**kept.tags, VOLUME_NAME: f"pvc-{uid}"})
     world, api = World([kept]), Creates(answer)
     world.create = api.create  # type: ignore[attr-defined]
 

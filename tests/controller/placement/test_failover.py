@@ -6,13 +6,12 @@ import asyncio
 
 import pytest
 
-from provisioner.controller.provisioning.plan_rules import client_token
-from provisioner.model import tags
+from provisioner.controller.provisioning.client_token_rules import client_token
 from provisioner.model.claim import SELECTED_NODE
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import WHEN_WOKEN
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
-from provisioner.model.names import PINNED_ZONE
+from provisioner.model.names import PINNED_ZONE, VOLUME_NAME
 from tests.builders import UID, a_claim, a_class, a_node, a_term, a_volume, an_ec2_error
 from tests.controller.full_zones import (
     CHOSEN,
@@ -178,7 +177,7 @@ async def test_a_lost_reply_from_the_full_zone_forbids_any_other():
     assert world.zones_asked == [A, A, A]
     assert UID in world.provisioner.creations.attempts
     assert world.provisioner.creations.attempts[UID].looking_since_s is not None
-    name = {tags.VOLUME_NAME: CHOSEN.persistent_volume_name}
+    name = {VOLUME_NAME: CHOSEN.persistent_volume_name}
     world.ec2.shown = [a_volume(zone=A, tags=name)]
     await world.provisioner.reconcile(UID)
     assert world.zones_asked == [A, A, A]
@@ -213,7 +212,7 @@ async def test_what_the_process_before_us_has_made_is_taken_though_its_zone_is_f
     pinned = annotated(CHOSEN, "8", **{PINNED_ZONE: CHOSEN.pin(A)})
     world = world_of(pinned, pod=a_pod(), a=FULL)
     world.provisioner.takeover.begin([pinned], from_stranger=False)
-    name = {tags.VOLUME_NAME: CHOSEN.persistent_volume_name}
+    name = {VOLUME_NAME: CHOSEN.persistent_volume_name}
     world.ec2.shown = [a_volume(zone=A, tags=name)]
 
     await world.provisioner.reconcile(UID)

@@ -13,10 +13,10 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from provisioner.model import tags
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.errors import Outcome, Reason, StorageError
+from provisioner.model.names import VOLUME_NAME
 from provisioner.model.volume import CreateRequest, Volume
 from tests.builders import UID, a_claim, a_persistent_volume, a_volume, an_ec2_error
 from tests.controller.full_zones import CHOSEN, A, FullZones
@@ -53,7 +53,7 @@ class Outside:
     def make(self, request: CreateRequest) -> Volume:
         key = request.client_token, request.zone
         if key not in self.volumes:
-            name = {tags.VOLUME_NAME: CHOSEN.persistent_volume_name}
+            name = {VOLUME_NAME: CHOSEN.persistent_volume_name}
             made = a_volume(f"vol-{len(self.volumes)}", zone=request.zone, tags=name)
             self.volumes[key] = self.clock() + self.shown_after_s, made
         assert len(self.volumes) == 1, f"two volumes: {sorted(self.volumes)}"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from provisioner.ec2.ceilings import TOO_MANY
-from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, Outcome, Reason
+from provisioner.model.names import VOLUME_NAME
 from provisioner.model.quota import InUse
 from provisioner.model.volume import CreateRequest
 from tests.builders import (
@@ -151,7 +151,7 @@ async def test_one_that_was_made_before_with_a_lower_ceiling_is_found_again(
     monkeypatch: pytest.MonkeyPatch,
 ):
     world = CappingWorld(monkeypatch)
-    named = {tags.VOLUME_NAME: f"pvc-{UID}"}
+    named = {VOLUME_NAME: f"pvc-{UID}"}
     world.ec2.answers = [an_ec2_error(Reason.TOKEN_MISMATCH)]  # the token stands for 16,000
     world.ec2.shown = [replace(MADE, iops=16_000, tags=named)]
 

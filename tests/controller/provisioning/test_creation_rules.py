@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provisioner.controller.provisioning.client_token_rules import client_token
 from provisioner.controller.provisioning.creation_rules import (
     TOKEN_LIFE_S,
     UNANSWERED_S,
@@ -29,7 +30,6 @@ from provisioner.controller.provisioning.creation_rules import (
     under_token,
     with_volume,
 )
-from provisioner.controller.provisioning.plan_rules import client_token
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.model.decision import WHEN_WOKEN, Later
 from provisioner.model.errors import Outcome, Reason, StorageError

@@ -21,11 +21,10 @@ from provisioner.ec2.lookups import NameLookUps, VolumeReads, ZoneNames
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient
 from provisioner.metrics import Metrics
-from provisioner.model import tags
 from provisioner.model.claim import SELECTED_NODE, UNKNOWN_ZONE, Claim
 from provisioner.model.decision import WHEN_WOKEN
 from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason, StorageError
-from provisioner.model.names import PINNED_ZONE, UNCLAIMED
+from provisioner.model.names import PINNED_ZONE, UNCLAIMED, VOLUME_NAME
 from provisioner.model.volume import VolumeState
 from tests.builders import (
     DRIVER,
@@ -296,7 +295,7 @@ async def test_a_volume_that_was_found_counts_as_marked_only_if_it_has_the_mark(
     world = World(CLAIM, cluster_id="prod")
     world.unclaimed._learned.set()
     world.provisioner.takeover.begin([CLAIM], from_stranger=True)
-    world.ec2.shown = [a_volume(tags={tags.VOLUME_NAME: CLAIM.persistent_volume_name, **mark})]
+    world.ec2.shown = [a_volume(tags={VOLUME_NAME: CLAIM.persistent_volume_name, **mark})]
     world.kube.answers = [PINNED, a_persistent_volume()]
 
     await world.provisioner.reconcile(UID)

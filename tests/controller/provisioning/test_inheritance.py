@@ -10,12 +10,11 @@ import pytest
 
 from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT
 from provisioner.controller.provisioning.creation_rules import TOKEN_LIFE_S
-from provisioner.model import tags
 from provisioner.model.claim import SELECTED_NODE, UNKNOWN_ZONE, Claim
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import WHEN_WOKEN
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
-from provisioner.model.names import PINNED_ZONE
+from provisioner.model.names import PINNED_ZONE, VOLUME_NAME
 from tests.builders import (
     JUST_NOW,
     UID,
@@ -31,7 +30,7 @@ from tests.controller.provisioning.test_flow import CLAIM, PINNED, World, annota
 from tests.controller.services import seconds
 from tests.ec2.virtual_time import Clock, in_virtual_time
 
-MADE_BEFORE = a_volume(zone=ZONE, tags={tags.VOLUME_NAME: f"pvc-{UID}"})
+MADE_BEFORE = a_volume(zone=ZONE, tags={VOLUME_NAME: f"pvc-{UID}"})
 DENIED = an_ec2_error(Reason.PERMISSION_DENIED)
 LOST = an_ec2_error(Reason.REPLY_LOST, Outcome.UNKNOWN)
 DOUBTED = annotated(CLAIM, "8", **{PINNED_ZONE: CLAIM.pin(UNKNOWN_ZONE)})

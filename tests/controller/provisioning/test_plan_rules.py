@@ -6,14 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.classes.storage_class_rules import read
-from provisioner.controller.provisioning.plan_rules import (
-    Nothing,
-    Plan,
-    Provision,
-    client_token,
-    examine,
-    plan,
-)
+from provisioner.controller.provisioning.client_token_rules import client_token
+from provisioner.controller.provisioning.plan_rules import Nothing, Plan, Provision, examine, plan
 from provisioner.model import tags
 from provisioner.model.claim import BETA_STORAGE_PROVISIONER, MIGRATED_TO, STORAGE_PROVISIONER
 from provisioner.model.claim import DataSource as Source
@@ -21,7 +15,7 @@ from provisioner.model.data_source import Source as From
 from provisioner.model.decision import Refuse
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.errors import Reason
-from provisioner.model.names import UNCLAIMED
+from provisioner.model.names import CLAIM_NAME, CLAIM_NAMESPACE, UNCLAIMED, VOLUME_NAME
 from tests.builders import DRIVER, UID, a_claim, a_class, a_persistent_volume, a_plan
 
 SNAPSHOT = Source(kind="VolumeSnapshot", name="s", api_group="snapshot.storage.k8s.io")
@@ -220,8 +214,8 @@ def test_a_plan_holds_all_that_ec2_is_told():
     assert (request.iops, request.throughput_mibps, request.encrypted) == (4000, None, True)
     written = dict(request.tags)
     assert written[UNCLAIMED] == "Retain"
-    assert written[tags.VOLUME_NAME] == made.persistent_volume_name == f"pvc-{UID}"
-    assert (written[tags.CLAIM_NAMESPACE], written[tags.CLAIM_NAME]) == ("shop", "data")
+    assert written[VOLUME_NAME] == made.persistent_volume_name == f"pvc-{UID}"
+    assert (written[CLAIM_NAMESPACE], written[CLAIM_NAME]) == ("shop", "data")
     assert written["team"] == "a"
 
 

@@ -18,18 +18,17 @@ from provisioner.ec2.volumes import Volumes
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.wire import Listing
 from provisioner.metrics import Metrics
-from provisioner.model import tags
 from provisioner.model.decision import SETTLED, Later, Next
 from provisioner.model.errors import Ec2Error, Reason, StorageError
 from provisioner.model.leadership import Epoch
-from provisioner.model.names import UNCLAIMED
+from provisioner.model.names import UNCLAIMED, VOLUME_NAME
 from provisioner.model.volume import Volume
 from tests.builders import VOLUME, a_persistent_volume, a_volume, an_ec2_error
 from tests.controller.services import CurrentCaches
 from tests.ec2.virtual_time import Clock, in_virtual_time
 
 MADE_AT = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
-TAGGED = a_volume(tags={UNCLAIMED: "Delete", tags.VOLUME_NAME: "pvc-1"}, created_at=MADE_AT)
+TAGGED = a_volume(tags={UNCLAIMED: "Delete", VOLUME_NAME: "pvc-1"}, created_at=MADE_AT)
 SINCE_THEN, AFTER_THAT = Epoch(MADE_AT), Epoch(MADE_AT + timedelta(seconds=1))
 
 

@@ -13,7 +13,7 @@ from provisioner.controller.snapshotting.flow import Snapshotter
 from provisioner.model import tags
 from provisioner.model import volume_snapshot as v
 from provisioner.model.errors import Ec2Error, Outcome, Reason
-from provisioner.model.tags import SNAPSHOT_NAME
+from provisioner.model.names import SNAPSHOT_NAME
 from tests.controller.snapshot_cloud import EPOCH
 from tests.controller.snapshot_world import World, in_world, take_like_stock
 

@@ -10,7 +10,13 @@ from provisioner.controller.sources.cross_zone_rules import found_again, is_left
 from provisioner.model import tags
 from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
-from provisioner.model.names import CROSS_ZONE_CLAIM, CROSS_ZONE_CLUSTER, MADE_BY_DRIVER, UNCLAIMED
+from provisioner.model.names import (
+    CROSS_ZONE_CLAIM,
+    CROSS_ZONE_CLUSTER,
+    MADE_BY_DRIVER,
+    UNCLAIMED,
+    VOLUME_NAME,
+)
 from tests.builders import UID, VOLUME, a_claim, a_class, a_plan
 from tests.sources import CLONE
 
@@ -37,7 +43,7 @@ def test_it_says_whose_it_is_and_nothing_that_is_said_of_volumes():
     assert written.items() >= OURS.items() | tags.of_cluster("prod").items()
     assert written["team"] == "a"
     assert written[MADE_BY_DRIVER] == "true"
-    assert not {tags.VOLUME_NAME, UNCLAIMED} & written.keys()
+    assert not {VOLUME_NAME, UNCLAIMED} & written.keys()
 
 
 def test_a_request_names_the_claim():

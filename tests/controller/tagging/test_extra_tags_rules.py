@@ -10,14 +10,21 @@ from hypothesis import strategies as st
 from provisioner.controller.tagging.extra_tags_rules import Add, Nothing, Skip, decide
 from provisioner.model import tags
 from provisioner.model.meta import ObjectReference
-from provisioner.model.names import CLUSTER_NAME, MADE_BY_DRIVER, UNCLAIMED
+from provisioner.model.names import (
+    CLAIM_NAME,
+    CLUSTER_NAME,
+    MADE_BY_DRIVER,
+    PERSISTENT_VOLUME_NAME,
+    UNCLAIMED,
+    VOLUME_NAME,
+)
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.tag_template import TagTemplate, parse
 from provisioner.model.volume import VolumeState
 from tests.builders import UID, a_persistent_volume, a_volume
 
 NAME = f"pvc-{UID}"
-STOCK = {tags.VOLUME_NAME: NAME, MADE_BY_DRIVER: "true"}
+STOCK = {VOLUME_NAME: NAME, MADE_BY_DRIVER: "true"}
 OURS = dict(
     tags.of_new_volume(tags.Owner("shop", "data", NAME, "Delete"), cluster_id="prod", extra={})
 )
@@ -54,14 +61,14 @@ def test_a_volume_that_has_them_all_lacks_nothing():
     "has",
     [
         {},
-        {tags.VOLUME_NAME: NAME},
+        {VOLUME_NAME: NAME},
         {MADE_BY_DRIVER: "true"},
         {**STOCK, MADE_BY_DRIVER: "no"},
-        {**STOCK, tags.VOLUME_NAME: "pvc-of-another"},
+        {**STOCK, VOLUME_NAME: "pvc-of-another"},
         {**STOCK, CLUSTER_NAME: "staging"},
         {**STOCK, "kubernetes.io/cluster/staging": "owned"},
         {**OURS, "kubernetes.io/cluster/staging": "owned"},
-        {tags.PERSISTENT_VOLUME_NAME: NAME, tags.CLAIM_NAME: "data"},  # the in-tree plugin's
+        {PERSISTENT_VOLUME_NAME: NAME, CLAIM_NAME: "data"},  # the in-tree plugin's
     ],
     ids=str,
 )

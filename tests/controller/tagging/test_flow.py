@@ -19,7 +19,7 @@ from provisioner.ec2.batches import ask_about
 from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, Outcome, Reason, StorageError
-from provisioner.model.names import MADE_BY_DRIVER
+from provisioner.model.names import CLAIM_NAME, MADE_BY_DRIVER, VOLUME_NAME
 from tests.builders import DRIVER, a_persistent_volume, a_volume
 from tests.controller.services import Kube
 from tests.ec2.virtual_time import Clock, in_virtual_time
@@ -103,7 +103,7 @@ class World:
             reconcile_extra_tags=asked_for,
         )
         for number in range(count):
-            self.add(number, tags.VOLUME_NAME, name=f"pvc-{number}")
+            self.add(number, VOLUME_NAME, name=f"pvc-{number}")
         self.extra_tags = self.process()
 
     def process(self) -> ExtraTags:
@@ -116,7 +116,7 @@ class World:
     def add(self, number: int, key: str, *, name: str, deleting: bool = False) -> None:
         found = a_persistent_volume(name, handle=volume_id(number), deleting=deleting)
         self.caches.persistent_volumes._store.apply(found)
-        has = {key: name, MADE_BY_DRIVER: "true", tags.CLAIM_NAME: f"data-{number}"}
+        has = {key: name, MADE_BY_DRIVER: "true", CLAIM_NAME: f"data-{number}"}
         self.ec2.volumes[volume_id(number)] = a_volume(volume_id(number), tags=has)
 
     def tagged(self, key: str) -> int:
@@ -188,7 +188,7 @@ async def test_each_volume_gets_the_value_that_is_its_own():
 async def test_volumes_of_others_and_those_that_go_are_left_alone():
     world = World(1, "env=prod")
     world.add(7, "Name", name="static")
-    world.add(8, tags.VOLUME_NAME, name="pvc-8", deleting=True)
+    world.add(8, VOLUME_NAME, name="pvc-8", deleting=True)
 
     await world.extra_tags.round()
 
