@@ -40,7 +40,7 @@ def stop_on_signals() -> asyncio.Event:
 
 
 async def first(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
-    """Run until the work is done (True) or a stop is asked for (False: the work is cancelled)."""
+    """Run until the work is done (True) or a stop is requested (False: the work is cancelled)."""
     task = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
     try:

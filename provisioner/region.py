@@ -20,7 +20,7 @@ class Start:
 
     Attributes:
         region: "" until it is found.
-        working: once it works: why it is not ready, asked for anew each time.
+        working: once it works: why it is not ready, asked again each time.
     """
 
     def __init__(self, given: str | None) -> None:
@@ -40,7 +40,7 @@ class Start:
                 self.region = await find_region(client, given)
             except StorageError as error:
                 if error.message != self._why_not:
-                    log.warning("cannot begin yet", error=error.message)
+                    log.warning("cannot start yet", error=error.message)
                 self._why_not = error.message
                 await asyncio.sleep(error.retry_after_s or _AGAIN_S)
             else:

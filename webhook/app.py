@@ -107,7 +107,7 @@ class Webhook:
         )
 
     def not_ready(self) -> str:
-        """Why no API server should ask here, "" when nothing speaks against it."""
+        """Why no API server should send reviews here; "" when ready."""
         if not self._caches.is_synced:
             return "the caches are not filled yet"
         return self._rotation.problem() or self._front.problem()
@@ -124,7 +124,7 @@ class Webhook:
             await asyncio.wait({working, serving}, return_when=asyncio.FIRST_COMPLETED)
             for task in (serving, working):
                 if task.done():
-                    task.result()  # neither ends by itself, or else by a mistake
+                    task.result()  # neither ends by itself, except by a bug
         finally:
             for task in (serving, working):
                 task.cancel()
@@ -142,8 +142,8 @@ class Webhook:
             gc.freeze()
             driver, strict = self._settings.driver, self._settings.strict
             log.info("started", version=our_version(), driver=driver, strict=strict)
-            # Only now: whoever was told of this address by an earlier life asks in vain until a
-            # certificate is loaded, and is not told what empty caches say.
+            # Only now: callers that know this address from an earlier life fail until a certificate
+            # is loaded, and get no answers from empty caches.
             tasks.create_task(self._rotation.run(), name="certificates")
             repairing = tasks.create_task(self._repairs.run(), name="repairs")
             await stop.wait()

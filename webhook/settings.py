@@ -1,4 +1,4 @@
-"""What the webhook is told by its options; made in ``cli``, read everywhere, never changed."""
+"""The webhook's options; made in ``cli``, read everywhere, never changed."""
 
 from dataclasses import dataclass, field
 
@@ -37,15 +37,15 @@ class Settings:
         kubeconfig: None for ``KUBECONFIG``, else the pod's own cluster.
         listen: "host:port", ":port" for all interfaces; port 0 chooses a free one.
         namespace: of the Secret, the lease and the Service.
-        service: in whose name certificates are made out.
+        service: for whose name certificates are issued.
         driver: whose volumes these are, besides in-tree ones.
-        strict: refuse what cannot be checked, in place of letting it through with a warning.
+        strict: refuse what cannot be checked, instead of letting it through with a warning.
         region: None for AWS_REGION, or that of the Nodes or of this instance.
         ec2_rates: raised quotas, as the controller takes them.
         tls_secret: name of the certificates' Secret.
         tls_names: further hosts and addresses in certificates.
-        tls_manage: False when somebody else, such as cert-manager, writes that Secret.
-        callers: who may send reviews; everybody by default.
+        tls_manage: False when something else, such as cert-manager, writes that Secret.
+        callers: who may send reviews; anyone by default.
         metrics_address: of /metrics, /healthz, /readyz; "" for none.
         notice_s: after SIGTERM, while connections are still accepted: until the endpoint is gone
             from the lists of all API servers.

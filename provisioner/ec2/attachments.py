@@ -97,7 +97,7 @@ class DeviceBook:
 
     @staticmethod
     def _note_freed(page: _Page, in_use: frozenset[str], now: float) -> None:
-        """Names that EC2 showed before and shows no longer were freed by somebody else."""
+        """Names that EC2 showed before and no longer shows were freed by others."""
         held = set(page.by_volume.values())
         for name in page.seen - in_use:
             if name not in held:

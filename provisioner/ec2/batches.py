@@ -116,7 +116,7 @@ async def _ask_about(
 
 
 def whole(answers: Mapping[str, T | Ec2Error]) -> dict[str, T]:
-    """The answers, for whoever wants all of them or none.
+    """The answers, for callers that want all of them or none.
 
     Raises:
         Ec2Error: EC2 has refused one of them.
@@ -130,7 +130,7 @@ def whole(answers: Mapping[str, T | Ec2Error]) -> dict[str, T]:
 
 
 def is_of_the_call(failure: Ec2Error) -> bool:
-    """Whether EC2 would have said so whatever the call named.
+    """Whether EC2 would refuse this call for any other thing too.
 
     Rights to look cannot be limited to some things (service authorization reference of EC2: no
     Describe action has a resource type for that), those to change them can.

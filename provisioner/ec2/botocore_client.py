@@ -121,7 +121,7 @@ def region_of_instance() -> str:
 def find_credentials(region: str | None) -> Source | None:
     """Credentials from wherever botocore finds some first; asked in short, once.
 
-    A session of its own for each search: it reads files anew, and what another one had kept is not
+    A session of its own for each search: it reads files again, and what another one had kept is not
     found again. STS is asked in the Region.
     """
     session = _session()

@@ -153,7 +153,7 @@ class Ec2Calls:
         Args:
             action: such as "AttachVolume".
             params: as boto3 takes them; they are not validated.
-            background: queue behind every call that somebody waits for.
+            background: queue behind every call that a user waits for.
             gate: called after the limiter has granted the call and right before it is sent; what it
                 raises is raised, and nothing is sent. If it is to be awaited it has 90 seconds,
                 and is called again if there is no thread to send within five more.
@@ -191,7 +191,7 @@ class Ec2Calls:
                 look.reschedule(0.0)
 
     async def close(self) -> None:
-        """Let go of threads and connections; calls under way are not waited for, none leaves."""
+        """Release threads and connections. Calls under way are not awaited, and none is sent."""
         self._closed = True
         self.limiter.close()
         self._threads.shutdown(wait=False)
@@ -326,7 +326,7 @@ class Ec2Calls:
 
     def _ended(self, running: "asyncio.Future[dict[str, Any]]") -> None:
         if not running.cancelled():
-            running.exception()  # whoever asked may have left; it is not lost on anybody else
+            running.exception()  # the caller may have gone; other callers still get it
         self.limiter.release()
 
     def _send(self, action: str, params: Mapping[str, Any], leaves_by_s: float) -> dict[str, Any]:

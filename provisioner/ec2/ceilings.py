@@ -44,7 +44,7 @@ class _Known:
 class Ceilings:
     """The ceilings of one region, and of each outpost in use.
 
-    A type costs one call in twelve hours, whoever asks meanwhile.
+    A type costs one call in twelve hours, however many ask meanwhile.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Ceilings:
     def _asked(self, place: _Place, done: asyncio.Task[int | None]) -> None:
         self._asking.pop(place, None)
         if not done.cancelled():
-            done.exception()  # whoever asked may have left by then
+            done.exception()  # the caller may have gone by then
 
     async def _ask(self, request: CreateRequest) -> int | None:
         tried = CreateRequest(
@@ -137,7 +137,7 @@ class Ceilings:
         """Go on with what was known, if anything was; ask again before long."""
         before = self._known.get(_place(request))
         log.warning(
-            "cannot learn how many IOPS this region gives; more are asked for as they are",
+            "cannot learn how many IOPS this region gives; requests for more are sent unchanged",
             type=request.volume_type,
             known=before.iops if before else None,
             error=why,

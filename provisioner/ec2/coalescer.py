@@ -62,23 +62,23 @@ class Coalescer(Generic[V]):
         waiter = self._waiting.get(key)
         if waiter is None:
             waiter = self._waiting[key] = asyncio.get_running_loop().create_future()
-            # Whoever asked may have left by then.
+            # The caller may have gone by then.
             waiter.add_done_callback(lambda done: done.cancelled() or done.exception())
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(
                 self._work(),
                 name="coalescer",
-                context=Context(),  # its log lines are not about whoever asked first
+                context=Context(),  # its log lines are not about the first caller
             )
         return waiter
 
     def forget(self, key: str) -> None:
-        """Ask anew next time; what is under way is not remembered."""
+        """Ask EC2 again next time; the answer that is under way is not remembered."""
         self._known.pop(key, None)
         self._outdated.add(key)
 
     async def close(self) -> None:
-        """Stop; whoever waits is cancelled."""
+        """Stop; all waiting callers are cancelled."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.cancel()

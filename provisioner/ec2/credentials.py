@@ -115,13 +115,13 @@ class Credentials:
         return lambda: getattr(self._keys, property_name, None)
 
     def accepted(self) -> None:
-        """EC2 has taken a call for what it was, whatever it answered."""
+        """EC2 has accepted the credentials of a call; its answer does not matter."""
         if self.refusal:
             self.refusal = ""
             self._tell(int(not self.trouble))
 
     def refused(self, why: str) -> None:
-        """EC2 has taken a call for nobody's: they are looked for anew."""
+        """EC2 has refused the credentials of a call: look for others."""
         self.refusal = why
         self._tell(0)
 

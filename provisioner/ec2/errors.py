@@ -105,7 +105,7 @@ def refusal(action: str, what: str, code: str, text: str) -> Ec2Error:
 
 
 def translate(failure: Exception, action: str, params: Mapping[str, Any]) -> Ec2Error | None:
-    """Our error for whatever a boto3 call raised; None for an exception that is a bug of ours.
+    """Our error for an exception of a boto3 call; None for a bug of ours.
 
     A read changes nothing, so its outcome is always NOTHING.
     """

@@ -5,7 +5,7 @@ first come first served, over all actions: while threads are short, a detach tha
 for goes before an attach, that before a deletion, and all before background work. A token is taken
 only when there is a thread too, so that nothing is on its way when a throttle closes the bucket.
 
-A call whose last look has to wait for somebody steps aside with its token: its thread goes to
+A call whose last check has to wait steps aside with its token: its thread goes to
 others meanwhile. At most a burst of one action is aside at a time, which EC2 takes at once when the
 looks are over.
 """
@@ -26,7 +26,7 @@ from provisioner.metrics import SharedMetrics
 class Urgency(IntEnum):
     """Who goes first; lower is sooner."""
 
-    RELEASE = 0  # detach: somebody else may be waiting for what it frees
+    RELEASE = 0  # detach: another attach may be waiting for what it frees
     NORMAL = 1
     DELETION = 2  # a namespace's thousand deletions must not keep a pod from starting
     BACKGROUND = 3  # sweeps, looks for nobody in particular
@@ -54,7 +54,7 @@ class Grant:
 
 
 class Turn:
-    """A wait for leave that somebody else can end, because what the call is for has gone.
+    """A wait for leave that others can end, because the object of the call has gone.
 
     What was granted by then is not taken back: the last look before the call (its gate) is for
     that. A call that was throttled has had no effect, so its next wait can be ended too.
@@ -65,7 +65,7 @@ class Turn:
         self._waiter: asyncio.Future[Any] | None = None
 
     def leave(self, why: Exception) -> None:
-        """Have ``why`` raised by whoever waits, at once."""
+        """Raise ``why`` in the waiting caller, at once."""
         self._why = why
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(why)
@@ -253,7 +253,7 @@ class _Queue:
 
     @property
     def lacks_tokens_only(self) -> bool:
-        """Whether whoever waits could go, if there was a token."""
+        """Whether the first caller could go if there was a token."""
         return self.aside < self.bucket.most and _head(self.waiting) is not None
 
     def first(self) -> _Waiting | None:
@@ -322,7 +322,7 @@ class Limiter:
         return grant
 
     def release(self) -> None:
-        """Give a thread back: its call has ended, whatever the end was."""
+        """Give a thread back: its call has ended, well or not."""
         self._free += 1
         self._pump()
 
@@ -402,7 +402,7 @@ class Limiter:
         return self._queue(action).bucket.per_s
 
     def close(self) -> None:
-        """Stop the timer; whoever still waits stays waiting and is to be cancelled."""
+        """Stop the timer. Callers that still wait go on waiting: cancel them."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -415,7 +415,7 @@ class Limiter:
         return queue
 
     def _pump(self) -> None:
-        """Let through whoever can go now, and come back when the next token is due."""
+        """Let through all that can go now, and come back when the next token is due."""
         now = self._clock()
         live = [queue for queue in self._queues.values() if queue.waiting or queue.looked]
         hint = max((queue.bucket.raised for queue in self._queues.values()), default=1.0)

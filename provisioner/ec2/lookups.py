@@ -53,7 +53,7 @@ class _Shared(Generic[V]):
         self._coalescer = Coalescer[V](fetch, window_s=window_s, fresh_for_s=fresh_for_s, pace=pace)
 
     async def close(self) -> None:
-        """Stop looking; whoever waits is cancelled."""
+        """Stop looking; all waiting callers are cancelled."""
         await self._coalescer.close()
 
 
@@ -290,7 +290,7 @@ def _addresses(instance: Instance) -> tuple[str, ...]:
 
 
 async def any_instance(calls: Ec2Calls, ids: Sequence[str]) -> bool:
-    """Whether there is one of these instances, up to 200, in whatever state.
+    """Whether one of these instances (up to 200) exists, in any state.
 
     Raises:
         Ec2Error: EC2 could not be asked; that is not a "no".

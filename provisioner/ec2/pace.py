@@ -1,7 +1,7 @@
 """One budget of describes for all who look at EC2 again and again.
 
 A user's own describes come out of the same bucket of the account, so ours stay few: at most 4 in 3
-seconds, of whatever kind, as long as no kind has more than 500 things to look at; beyond that, so
+seconds, of any kind, as long as no kind has more than 500 things to look at; beyond that, so
 many more as the largest kind needs calls for one look at all of it.
 """
 
@@ -11,7 +11,7 @@ from provisioner import clock
 
 THINGS_A_CALL = 500
 PER_S = 4 / 3
-# Whoever comes after a quiet time need not wait: a look at a volume, its modification, and more.
+# The first describes after a quiet time need not wait: of a volume, its modification, and more.
 BURST = 3.0
 
 

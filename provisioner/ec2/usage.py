@@ -1,4 +1,4 @@
-"""What the volumes of a type come to, for whoever reads that a quota is full.
+"""How much of a quota the volumes of a type use, for the message that it is exceeded.
 
 Service Quotas knows the limit, not the use, and its call needs a right of its own; the use is
 counted by DescribeVolumes, in the background and once a while.

@@ -136,7 +136,7 @@ class Volumes:
         return list(found.values())
 
     async def in_use(self, volume_type: str) -> InUse:
-        """What all volumes of a type in this region come to, whoever made them; in background.
+        """What all volumes of a type in this region add up to, ours or not; in background.
 
         Raises:
             Ec2Error: any page failed; there is no partial answer.
@@ -216,7 +216,7 @@ class Volumes:
             Why, for each volume that may not be tagged; those that are gone do not matter.
 
         Raises:
-            Ec2Error: EC2 could not be asked, or denies whatever it is asked for.
+            Ec2Error: EC2 gave no answer, or denies the call for any volume.
         """
         written = [{"Key": key, "Value": value} for key, value in tags.items()]
 
@@ -227,13 +227,13 @@ class Volumes:
         return await ask_about(filter(is_volume_id, volume_ids), IDS_PER_CALL, ask)
 
     async def untag(self, volume_ids: Iterable[str], key: str) -> dict[str, Ec2Error]:
-        """Remove a tag, whatever its value, from many volumes; the same again is harmless.
+        """Remove a tag with any value from many volumes; it is idempotent.
 
         Returns:
             Why, for each volume that may not be untagged; those that are gone do not matter.
 
         Raises:
-            Ec2Error: EC2 could not be asked, or denies whatever it is asked for.
+            Ec2Error: EC2 gave no answer, or denies the call for any volume.
         """
 
         async def ask(ids: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Loops that describe what is in transition, one a kind, and wake whoever waits for a change.
+"""Loops that describe what is in transition, one for each kind, and wake those who wait for it.
 
 Describe calls grow with time, not with things: at most one a second for each started 500 that are
 watched, none when nothing is; and the loops of all kinds share one ``Pace``. Reconcilers are
@@ -26,14 +26,14 @@ from provisioner.model.volume import Volume
 
 MISSING_PER_CALL = 200
 TICK_S = 1.0
-# Whoever waits is woken so often even if nothing changes, to apply its deadlines.
+# Those who wait are woken so often even if nothing changes, to apply their deadlines.
 REMIND_S = 30.0
 # A thing is looked at again after a tenth of the time that nothing has happened, within these.
 LOOK_AGAIN_S = (0.5, 5.0)
 # What is due in a tenth of its pause is looked at with what is due now: so looks come together.
 EARLY = 0.1
 BACKOFF_S = (1.0, 30.0)
-# EC2 is away for a moment now and then; only after so long somebody should know.
+# EC2 is unreachable for a moment now and then; users hear of it only after this long.
 AWAY_S = 30.0
 # A thing that EC2 refuses to describe is looked at again so seldom.
 REFUSED_AGAIN_S = 60.0
@@ -199,7 +199,7 @@ class Watcher(Generic[T]):
             self._count()
 
     async def run(self) -> None:
-        """Look, for ever. A failed look is one log line and a pause; the loop never ends."""
+        """Describe, forever. A failure is one log line and a pause; the loop never ends."""
         pause_s, most_s = BACKOFF_S
         while True:
             await self._until_due()
@@ -210,11 +210,11 @@ class Watcher(Generic[T]):
             except StorageError as failure:
                 wait_s = max(pause_s, failure.retry_after_s or 0.0)
                 _log.warning(
-                    f"cannot look at {self.kind}", error=failure.message, retry_in_s=wait_s
+                    f"cannot describe {self.kind}", error=failure.message, retry_in_s=wait_s
                 )
                 self._note_trouble(failure)
             except Exception:
-                _log.exception(f"looking at {self.kind} failed", retry_in_s=pause_s)
+                _log.exception(f"describing {self.kind} failed", retry_in_s=pause_s)
             else:
                 pause_s = BACKOFF_S[0]
                 self._failing_since = self.trouble = None
@@ -242,7 +242,7 @@ class Watcher(Generic[T]):
         while True:
             self._news.clear()
             if not self._watched:
-                self._failing_since = self.trouble = None  # it may be over when somebody comes
+                self._failing_since = self.trouble = None  # it may be over when the next one comes
                 await self._news.wait()
                 continue
             started_500s = -(-len(self._watched) // THINGS_A_CALL)
@@ -283,7 +283,7 @@ class Watcher(Generic[T]):
         for thing_id in ids:
             watched = self._watched.get(thing_id)
             if watched is None or watched.since > asked_at:
-                continue  # forgotten meanwhile, or begun anew: this look is too old for it
+                continue  # forgotten meanwhile, or watched again: this answer is too old for it
             thing = found.get(thing_id)
             if isinstance(thing, StorageError):
                 self._refused(thing_id, watched, thing)
@@ -394,7 +394,7 @@ class Watchers:
         )
 
     async def run(self) -> None:
-        """Look, for ever."""
+        """Describe, forever."""
         async with asyncio.TaskGroup() as tasks:
             for each in (self.volumes, self.modifications, self.snapshots, self.initializations):
                 tasks.create_task(each.run(), name=f"watcher of {each.kind}")

@@ -111,7 +111,7 @@ class Transport:
 
         Silence for longer than ``WATCH_TIMEOUT`` ends it without an error: that is either a dead
         connection or a kind that nobody changes, for which the API server has no bookmarks to
-        send. Whoever watches on finds out which.
+        send. The watch that follows shows which.
         """
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         request = _Request(attempt, "GET", path, query, headers, WATCH_TIMEOUT)

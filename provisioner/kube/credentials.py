@@ -74,7 +74,7 @@ class Credentials:
         try:
             await self._read()
             _check_certificates(self.configuration)
-        except Exception as exc:  # the loaders raise whatever a malformed file leads to
+        except Exception as exc:  # the loaders may raise anything on a malformed file
             message = f"cannot use {self._path or 'the in-cluster configuration'}: {_why(exc)}"
             raise KubeError(Reason.UNREACHABLE, message) from exc
         self._refresh_at = time.monotonic() + REFRESH_S

@@ -132,7 +132,7 @@ class Informer(Generic[T]):
         return self._store.unreadable.keys()
 
     async def catch_up(self) -> None:
-        """Return once the cache has whatever was written before this call: as good as a list.
+        """Return once the cache has all that was written before this call: as good as a list.
 
         One look serves all who asked before it began; one more is for those who come meanwhile.
 
@@ -153,7 +153,7 @@ class Informer(Generic[T]):
         asked = self._asked
         try:
             async with asyncio.timeout(_LOOK_S):
-                # Its log lines are not about whoever asked first.
+                # Its log lines are not about the first caller.
                 look = self._look(asked)
                 await asyncio.get_running_loop().create_task(look, context=Context())
             # Not if ``forget`` came between the end of that task and here: the cache is empty then.
@@ -186,7 +186,7 @@ class Informer(Generic[T]):
         await self._list_for(ticket)
 
     async def _list_for(self, ticket: int) -> None:
-        """Have a list that begins after somebody has asked; one that is under way may be it."""
+        """A list that starts after the caller asked; one that is under way may be it."""
         while ticket > self._proven:
             rest_s = self._next_list_s - clock.now_s()
             if not self._listed.is_set():
@@ -216,7 +216,7 @@ class Informer(Generic[T]):
     async def forget(self) -> None:
         """Take what is here for unknown, and the cache for not filled, until the next list.
 
-        It is wanted at once. Whoever has subscribed is told that all of it is gone.
+        It takes effect at once. Subscribers are notified that all objects are gone.
         """
         async with self._listing:  # what is half taken in would be half forgotten
             self.synced.clear()
@@ -262,7 +262,7 @@ class Informer(Generic[T]):
         self._store.observe(obj)
 
     async def run(self) -> None:
-        """Follow the API server for ever."""
+        """Follow the API server forever."""
         loop = asyncio.get_running_loop()
         while True:
             began, seen = loop.time(), self._store.version
@@ -276,7 +276,7 @@ class Informer(Generic[T]):
             except KubeError as exc:
                 wait_s = self._after_failure(exc)
             except Exception:  # a bug here must not blind the process for good
-                log.exception("following a kind failed", kind=self.resource.kind)
+                log.exception("cannot watch a kind", kind=self.resource.kind)
                 wait_s = 0.0
             if self._store.version != seen:
                 self._failures = 0
@@ -385,7 +385,7 @@ class Informer(Generic[T]):
             return exc.retry_after_s or 0.0
         is_away = exc.reason in {Reason.UNREACHABLE, Reason.TIMED_OUT}
         if self._failures == 0 if is_away else exc.message != self._told:
-            log.warning("following a kind failed", kind=kind, error=exc.message)
+            log.warning("cannot watch a kind", kind=kind, error=exc.message)
         self._told = exc.message
         if self._failing_since_s is None:
             self._failing_since_s = clock.now_s()

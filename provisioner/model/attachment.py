@@ -1,4 +1,4 @@
-"""Attachments (VolumeAttachment): the wish that a volume be on a node, and what became of it."""
+"""VolumeAttachments: a volume is requested on a node; the status says what became of it."""
 
 import hashlib
 

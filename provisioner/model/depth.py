@@ -1,8 +1,8 @@
 """JSON of any depth into structs, where msgspec stops at Python's limit of recursion.
 
-Whoever may write an object may nest its ``metadata.managedFields`` up to the depth at which the API
-server stops reading, 10,000 (sigs.k8s.io/json, json-iterator): field sets may have any keys below a
-scalar. Python's limit is 1,000. One such claim must not blind the controller to all others.
+A user who may write an object may nest its ``metadata.managedFields`` up to the depth at which the
+API server stops reading, 10,000 (sigs.k8s.io/json, json-iterator): field sets may have any keys
+below a scalar. Python's limit is 1,000. One such claim must not blind the controller to all others.
 Source: structured-merge-diff fieldpath/serialize.go, typed/reconcile_schema.go (read 2026-11-23).
 """
 

@@ -108,7 +108,7 @@ class Reason(StrEnum):
 
 # Sets of reasons, named for what follows from them. A set that one story alone knows is there.
 
-# An outage: nobody refused the request, somebody was away, overloaded or did not accept our
+# An outage: the request was not refused, but the server was away, overloaded or did not accept our
 # credentials. Flows retry within half a minute. (THROTTLED is the API server's: the limiter
 # handles EC2's.)
 RETRY_SOON = frozenset(

@@ -1,6 +1,6 @@
-"""What EC2's ids look like. Whatever else an object names exists nowhere in EC2.
+"""The form of EC2's ids. EC2 has nothing under any other name.
 
-Whoever writes a persistent volume, a pod or a VolumeSnapshotContent can name anything there; EC2
+The author of a PersistentVolume, a pod or a VolumeSnapshotContent can name anything there; EC2
 refuses a whole call for one such name. So it is refused on its own object, and never sent.
 """
 

@@ -47,7 +47,7 @@ class KubeObject(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=
 
     @property
     def deleting(self) -> bool:
-        """Whether somebody asked for its deletion."""
+        """Whether its deletion was requested."""
         return self.metadata.deletion_timestamp is not None
 
     @property

@@ -228,7 +228,7 @@ class Parameters:
     tag_templates: tuple[TagTemplate, ...] = ()
 
     def iops_for(self, size_gib: int) -> int | None:
-        """The IOPS that are asked for a volume of this size; None for EC2's default."""
+        """The IOPS to request for a volume of this size; None for EC2's default."""
         return self.iops if self.iops_per_gib is None else self.iops_per_gib * size_gib
 
     def attributes(self) -> dict[str, str]:
@@ -255,7 +255,7 @@ def formatting_fault(formatting: Formatting, file_system: str | None) -> str | N
         return None
     if file_system is None:
         return (
-            f"{spelt(given)} is about file systems, and the claim is for a raw block device "
+            f"{spelt(given)} is for file systems, but the claim is for a raw block device "
             "(volumeMode Block); use a class without it"
         )
     foreign = [name for name in given if name not in _TAKES[file_system]]

@@ -46,7 +46,7 @@ def name_of(code: str, text: str, volume_type: str) -> str | None:
     Args:
         code: EC2's error code.
         text: EC2's text; ``VolumeLimitExceeded`` is about storage only if it says so.
-        volume_type: of the volume that was asked for.
+        volume_type: of the requested volume.
     """
     kind = f"{_FAMILY.get(volume_type)} ({volume_type}) volumes"
     if code == _IOPS_CODE and volume_type in _IOPS:
@@ -62,7 +62,7 @@ def sentence(code: str, text: str, volume_type: str, in_use: InUse | None) -> st
     Args:
         code: EC2's error code.
         text: EC2's text.
-        volume_type: of the volume that was asked for.
+        volume_type: of the requested volume.
         in_use: by all volumes of that type in the region; None: not counted yet.
     """
     name = name_of(code, text, volume_type)

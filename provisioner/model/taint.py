@@ -19,7 +19,7 @@ class Taint(
     """One of ``spec.taints`` of a node.
 
     ``time_added`` as the API server has it: NoExecute counts tolerationSeconds from then on,
-    so whoever writes the list back must keep it.
+    so it must be kept when the list is written back.
     """
 
     key: str = ""

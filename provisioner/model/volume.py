@@ -71,7 +71,7 @@ class Volume:
     def made_from(self) -> str:
         """The snapshot or the volume whose data it began with, "" if it began blank.
 
-        EC2 names either for as long as the volume exists, whatever was written to it since.
+        EC2 names either for as long as the volume exists, even if it was overwritten since.
         """
         return self.snapshot_id or self.source_volume_id
 

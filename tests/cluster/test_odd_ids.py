@@ -73,7 +73,7 @@ async def test_claims_go_on_beside_attachments_that_name_no_volume(cluster: Clus
 
         await place.claim(class_name, "after")
         await place.bound("after")
-        assert not cluster.said("cannot look at volumes")
+        assert not cluster.said("cannot describe volumes")
         await place.remove(f"{ATTACHMENTS}/{odd}")
         await place.remove(f"/api/v1/namespaces/{place.name}/pods/evil")
         await place.remove(f"{ATTACHMENTS}/{tenants}")

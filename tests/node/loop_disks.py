@@ -65,23 +65,9 @@ class Disk:
             return device.read(length)
 
     def checksum(self) -> str:
-        """Of all its bytes; holes of the file behind it are not read."""
+        """Of all its bytes."""
         run("blockdev", "--flushbufs", self.loop)
-        digest = hashlib.sha256()
-        with self.content.open("rb") as file:
-            os.fsync(file.fileno())
-            end = 0
-            while True:
-                try:
-                    begin = os.lseek(file.fileno(), end, os.SEEK_DATA)
-                except OSError:  # ENXIO: no more data
-                    return digest.hexdigest()
-                end = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
-                file.seek(begin)
-                for at in range(begin, end, _BLOCK_BYTES):
-                    block = file.read(min(_BLOCK_BYTES, end - at))
-                    if any(block):  # what is a hole and what are zeros may change by itself
-                        digest.update(f"{at} ".encode() + block)
+        return checksum_of(self.content)
 
     def resize(self, size_bytes: int) -> None:
         os.truncate(self.content, size_bytes)
@@ -171,3 +157,22 @@ def _set_up(content: Path) -> str:
         if ended.returncode == 0:
             return ended.stdout.strip()
     pytest.fail(f"no loop device: {ended.stderr}")
+
+
+def checksum_of(path: Path) -> str:
+    """Of all bytes of a file; its holes are not read."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        end = 0
+        while True:
+            try:
+                begin = os.lseek(file.fileno(), end, os.SEEK_DATA)
+            except OSError:  # ENXIO: no more data
+                return digest.hexdigest()
+            end = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
+            file.seek(begin)
+            for at in range(begin, end, _BLOCK_BYTES):
+                block = file.read(min(_BLOCK_BYTES, end - at))
+                if any(block):  # what is a hole and what are zeros may change by itself
+                    digest.update(f"{at} ".encode() + block)

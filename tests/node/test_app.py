@@ -218,6 +218,8 @@ async def in_this_process(
     )
     async with kube.client() as client:
         node = app.Node(settings, client, None, metrics or NodeMetrics())
+        for socket in (node._csi, node._registry):
+            socket._poll_s = 0.02  # to see soon that it was removed
         stop = asyncio.Event()
         running = asyncio.create_task(node.run(stop))
         try:
@@ -265,7 +267,7 @@ async def test_a_program_that_runs_when_a_socket_is_lost_gets_all_the_time_it_ne
 ):
     """The end of the container would be its end, too."""
     async with in_this_process(folder, kube, 0.0) as (node, _, running):
-        program = asyncio.create_task(node._tools.programs.run("sleep", "4", why="to last"))
+        program = asyncio.create_task(node._tools.programs.run("sleep", "1", why="to last"))
         (folder / "kubelet/plugins/ebs.csi.aws.com/csi.sock").unlink()
         with pytest.raises(NodeError, match="to be restarted"):
             await asyncio.wait_for(running, START_S)
@@ -281,8 +283,8 @@ async def test_what_an_operation_runs_next_gets_all_the_time_too_when_a_socket_i
         programs = node._tools.programs
 
         async def work() -> None:
-            await programs.run("sleep", "3", why="to last")
-            await programs.run("sleep", "1", why="to last")
+            await programs.run("sleep", "0.7", why="to last")
+            await programs.run("sleep", "0.3", why="to last")
 
         stage = node._tools.operations.run("vol-1", "a request", work, what="Staging volume vol-1")
         operation = asyncio.create_task(stage)
@@ -297,7 +299,7 @@ async def test_a_program_that_runs_when_a_socket_is_lost_outlasts_no_signal(
     folder: Path, kube: KubeServer
 ):
     async with in_this_process(folder, kube, 0.1) as (node, stop, running):
-        program = asyncio.create_task(node._tools.programs.run("sleep", "4", why="to last"))
+        program = asyncio.create_task(node._tools.programs.run("sleep", "2", why="to last"))
         with capture_logs() as logs:
             (folder / "kubelet/plugins/ebs.csi.aws.com/csi.sock").unlink()
             async with asyncio.timeout(START_S):

@@ -155,48 +155,52 @@ def test_an_empty_setting_in_the_environment_is_none(monkeypatch: Patch) -> None
     assert settings_of(monkeypatch) == Settings()
 
 
+@pytest.fixture
+def a_home(tmp_path: Path, monkeypatch: Patch) -> Path:
+    """A kubeconfig of an API server that does not answer, and nothing else."""
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    return tmp_path
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--kubeconfig={here}/missing", "--region=us-east-1"], "missing"),
-        (["--region=us-east-1"], "kubeconfig"),
-        (
-            [
-                *("--kubeconfig={here}/kubeconfig", "--region=us-east-1"),
-                "--metrics-address=192.0.2.1:1",
-            ],
-            "192.0.2.1:1",
-        ),
-        (["--kubeconfig={here}/kubeconfig", "--region=us-east-1", "--listen=192.0.2.1:1"], "192.0"),
+        (["--kubeconfig={here}/missing"], "missing"),
+        (["--kubeconfig={here}/kubeconfig", "--metrics-address=192.0.2.1:1"], "192.0.2.1:1"),
+        (["--kubeconfig={here}/kubeconfig", "--listen=192.0.2.1:1"], "192.0"),
     ],
-    ids=[
-        "no such kubeconfig",
-        "no kubeconfig",
-        "metrics elsewhere",
-        "listen elsewhere",
-    ],
+    ids=["no such kubeconfig", "metrics elsewhere", "listen elsewhere"],
 )
 def test_what_is_missing_at_the_start_is_one_line(
-    tmp_path: Path, options: list[str], says: str
+    a_home: Path, monkeypatch: Patch, capsys: Captured, options: list[str], says: str
 ) -> None:
-    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
-    home = {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"}
+    given = (option.replace("{here}", str(a_home)) for option in options)
 
+    code = run(monkeypatch, "serve", "--region=us-east-1", *given)
+
+    told = capsys.readouterr().err
+    assert code == 1
+    assert told.startswith("ebs-webhook: ")
+    assert says in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.usefixtures("a_home")
+def test_a_process_without_a_kubeconfig_says_so_in_one_line() -> None:
     done = subprocess.run(
-        [
-            *(sys.executable, "-m", "webhook.cli", "serve"),
-            *(option.replace("{here}", str(tmp_path)) for option in options),
-        ],
+        [sys.executable, "-m", "webhook.cli", "serve", "--region=us-east-1"],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
-        env={**os.environ, **home, "AWS_CONFIG_FILE": str(tmp_path / "none")},
     )
 
     assert done.returncode == 1
     assert done.stderr.startswith("ebs-webhook: ")
-    assert says in done.stderr
+    assert "kubeconfig" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

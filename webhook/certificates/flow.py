@@ -1,10 +1,9 @@
-"""Keeps a certificate served, trusted and young; every replica runs one, and none is the leader.
+"""Serve a certificate that is trusted and renewed in time; every replica does, without a leader.
 
-All of them look at the same Secret and at the same two webhook configurations, whenever one of
-those changes and when it is time; ``webhook.certificates.rotation_rules`` says what is next, and
-whoever is first writes it: a write names the version that was read, so the others are refused and
-look again. Nothing is remembered but since when something has been so, and which certificate is
-served.
+All of them read the same Secret and the same two webhook configurations, whenever one of those
+changes and when it is time. ``webhook.certificates.rotation_rules`` says what is next, and the
+first replica writes it: a write names the version that was read, so the others are refused and read
+again. A replica remembers only since when an authority has been trusted, and what it serves.
 """
 
 import asyncio
@@ -122,7 +121,7 @@ class Rotation:
         secret: the Secret of all replicas.
         contexts: where the certificate is served.
         metrics: expiry, and steps by their outcome.
-        names: who a certificate is made out to.
+        names: for which a certificate is issued.
         registration: who has to trust it; None when somebody else, such as cert-manager, writes
             both the Secret and the configurations, so that nothing is ever written here.
         waits: how long what.
@@ -196,7 +195,7 @@ class Rotation:
                 wait_s = await look()
             except StorageError as error:
                 await asyncio.sleep(self._after_failure(error))
-            except Exception:  # a bug here must not let the certificate grow old unseen
+            except Exception:  # a bug here must not let the certificate expire unnoticed
                 log.exception("maintaining the certificate failed")
                 await asyncio.sleep(self._backoff_s())
             else:

@@ -41,7 +41,7 @@ class CertificateError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Who a server certificate is made out to.
+    """The names for which a server certificate is issued.
 
     Attributes:
         dns: host names.
@@ -72,7 +72,7 @@ class Authority:
         return self.certificate.public_bytes(Encoding.PEM)
 
     def expired(self, now: datetime) -> bool:
-        """Whether it is of no more use to anybody."""
+        """Whether it has expired."""
         return now >= self.certificate.not_valid_after_utc
 
 
@@ -83,7 +83,7 @@ class Leaf:
     Attributes:
         fingerprint: SHA-256 of the certificate, hexadecimal.
         not_before, not_after: when it is valid.
-        dns, ips: who it is made out to.
+        dns, ips: the names for which it was issued.
     """
 
     fingerprint: str
@@ -94,7 +94,7 @@ class Leaf:
     certificate: x509.Certificate = field(repr=False, compare=False)
 
     def lacks(self, names: Names) -> list[str]:
-        """The names that it is not made out to."""
+        """The names that it does not cover."""
         return [
             *(name for name in names.dns if not _covered(name.lower(), self.dns)),
             *(address for address in names.ips if address not in self.ips),
@@ -162,7 +162,7 @@ def signed(names: Names, authority: Authority, key: bytes, now: datetime) -> "Ma
     """A server certificate.
 
     Args:
-        names: who it is made out to; at least one.
+        names: for which it is issued; at least one.
         authority: who signs.
         key: its private key, PEM, which ``signing_key`` has taken.
         now: wall clock, UTC.

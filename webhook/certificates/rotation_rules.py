@@ -2,7 +2,7 @@
 
 The Secret is the only state: an authority with its key, a certificate that it signed, and in the
 bundle all authorities that were ever trusted and have not expired. Its content says what is next,
-so a crash anywhere is resumed by whoever looks next.
+so after a crash anywhere the next replica that reads it continues.
 
 A certificate is renewed from the same authority, which everybody trusts already: nothing has to be
 waited for. A new authority (every seven years, or where its key is gone) is published beside the
@@ -12,8 +12,8 @@ old one first. Three rules keep every handshake good:
   that for ``settle_s``: API servers follow those by a watch of their own. Each replica counts it on
   its own monotonic clock.
 - The configurations trust an older authority for a day at least after nothing of it is in the
-  Secret; replicas follow the Secret by a watch. It stays in the Secret's bundle, so that who looks
-  later knows that it was dropped, and does not take it for a stranger.
+  Secret; replicas follow the Secret by a watch. It stays in the Secret's bundle, so that a
+  later reader knows that it was dropped, and does not adopt it as an unknown one.
 - What the configurations trust and the Secret does not know is taken into it before anything is
   published: a Secret that somebody has put into the place of ours knows nothing of what replicas
   serve at that moment.

@@ -70,7 +70,7 @@ class Contexts:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
-        # A resumed session shows no certificate: whoever trusts only the new one must get it.
+        # A resumed session shows no certificate: a client that trusts only the new one must get it.
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
         context.num_tickets = 0
         if self._authority:

@@ -6,8 +6,8 @@
 ``tls.crt, .key``  what every replica serves
 =================  =================================================================
 
-Whoever can read it could serve in our place with ``tls.key`` alone, so a key that signs gives
-nobody more: only our own webhook configurations trust what it signs.
+A reader of the Secret could serve in our place with ``tls.key`` alone, so a key that signs gives
+him no more: only our own webhook configurations trust what it signs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -132,7 +132,7 @@ def read(secret: Secret | None, names: Names, now: datetime) -> Held:
 
     Args:
         secret: as the API server shows it.
-        names: who a certificate has to be made out to.
+        names: that a certificate has to cover.
         now: wall clock, UTC.
     """
     stored = (secret.data if secret is not None else None) or {}
@@ -169,7 +169,7 @@ def after(
     Args:
         step: what is to be done.
         held: what the Secret holds.
-        names: who a new certificate is made out to.
+        names: for which a new certificate is issued.
         now: wall clock, UTC.
         trusted: what the webhook configurations trust; first what must not be left out, should
             there be no room for all.

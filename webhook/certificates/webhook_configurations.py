@@ -4,8 +4,8 @@ They are not ours: somebody applies the manifests, and may patch them. Of each w
 field, ``caBundle``, by server-side apply, addressed by the webhook's name.
 
 A write names the version that was read, and the caller reads the Secret after the configurations.
-So a replica that is behind never puts an old bundle over a newer one: whoever wrote the newer one
-has changed the version, or has been read.
+So a replica that is behind never overwrites a newer bundle with an old one: the newer write has
+changed the version, or has been read.
 """
 
 import base64

@@ -91,7 +91,7 @@ class ClassView(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """The objects that a rule asks for by name; more follow from them (``collect``).
+    """The objects that a rule needs by name; more follow from them (``collect``).
 
     Attributes:
         claims: keys, ``namespace/name``.
@@ -126,8 +126,8 @@ class ClusterView:
     def volume_of(self, claim_key: str) -> tuple[str, VolumeView | None]:
         """The persistent volume that a claim is bound to: its name ("" for none) and view.
 
-        Only where both name each other: whoever makes a claim can write into it that it is bound,
-        to a persistent volume that is another tenant's.
+        Only where both name each other: the author of a claim can write into it that it is bound,
+        to a persistent volume of another tenant.
         Source: Kubernetes 1.36 pkg/controller/volume/persistentvolume ``syncUnboundClaim``: a bound
         persistent volume has the uid of its claim.
         """
@@ -164,9 +164,9 @@ class ClusterView:
         return not any(node is not None and node.zone for node in nodes)
 
     def only(self, evidence: "Evidence") -> "ClusterView":
-        """These cluster without all that a denial does not rest on.
+        """This view without all that a denial does not rest on.
 
-        What EC2 has told stays: a volume never changes its zone.
+        What EC2 has said stays: a volume never changes its zone.
         """
         return ClusterView(
             claims={key: self.claims.get(key) for key in evidence.claims},
@@ -178,7 +178,7 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The objects that prove a denial, to be read anew before it is spoken.
+    """The objects that prove a denial; they are read again before it is given.
 
     Attributes:
         claims: keys, ``namespace/name``.
@@ -217,7 +217,7 @@ def collect(
     nodes: Mapping[str, NodeView | None],
     zones: Mapping[str, str] | None = None,
 ) -> ClusterView:
-    """Look up what is wanted, then what follows from it.
+    """Look up the references, then what follows from them.
 
     That is the persistent volumes of bound claims and of inline volumes (``backed_by``: their names
     by EBS volume), and the classes of other claims. The nodes are handed on as they are; ``zones``

@@ -261,7 +261,7 @@ def unread(sentence: str, *, strict: bool) -> Answer:
 def unread_inline(sentence: str) -> Answer:
     """Refuse a pod that is too much to look at and may have an inline EBS volume, strict or not.
 
-    Else whoever adds enough to a pod could name a volume of another namespace's claim in it.
+    Otherwise a pod made large enough could use a volume of another namespace's claim.
     """
     message = (
         f"{sentence}, which is more than ebs-webhook reads, so it cannot check who owns an inline "

@@ -1,4 +1,4 @@
-"""The reconciler: persistent volumes that came past the webhook get what they lack.
+"""The reconciler: persistent volumes that the webhook did not review get what they lack.
 
 They were made while no replica answered, while EC2 did not, before the webhook was installed, or in
 a zone that had no node yet. One replica works, by a lease; two at once would do no harm, because
@@ -44,7 +44,7 @@ from webhook.reviews.zone_lookup import ZoneLookup
 WRONG_AFFINITY = "WrongNodeAffinity"
 FOUGHT_OVER = "LabelsFoughtOver"
 
-# So many volumes fit into one call to EC2.
+# As many volumes as fit into one call to EC2.
 _TOGETHER = 200
 # Handed over, or tried again, at once: beyond that, the API server gets no more of them.
 _MOST_IN_HAND = 64
@@ -197,9 +197,9 @@ class Repairs:
         self.label_backoff = LabelBackoff(waits.label_rest_s)
         self._leases = leases
         self._events = events
-        # Learned from the first refusal; asked anew with everything else, as it may be upgraded.
+        # Learned from the first refusal; tried again with everything else: it may be upgraded.
         self.affinity_is_fixed = False
-        # Who was warned of what: once is enough.
+        # Warnings that were given: once is enough.
         self._warned: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     async def run(self) -> None:

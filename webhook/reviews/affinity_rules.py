@@ -76,10 +76,10 @@ def confined(
     made: list[Json] = []
     added: set[str] = set()
     for term in terms:
-        wished = () if _is_empty(term) or _is_in(term, zone) else _keys_for(term, keys)
-        if not wished:
+        added_keys = () if _is_empty(term) or _is_in(term, zone) else _keys_for(term, keys)
+        if not added_keys:
             made.append(term)
-        for key in wished:
+        for key in added_keys:
             made.append({**term, "matchExpressions": [*expressions_of(term), _in(key, zone)]})
             added.add(key)
     return made, frozenset(added)

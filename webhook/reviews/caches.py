@@ -212,7 +212,7 @@ class Caches:
         self._registrations.subscribe(self._join)
 
     async def run(self) -> None:
-        """Follow the API server for ever."""
+        """Follow the API server until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for informer in self._informers:
                 tasks.create_task(informer.run())
@@ -246,7 +246,7 @@ class Caches:
         return _view(self._volumes.get(name))
 
     def backed_by(self, volume_id: str) -> tuple[str, ...]:
-        """The names of the persistent volumes on this EBS volume; seldom more than one."""
+        """The names of the persistent volumes on this EBS volume; rarely more than one."""
         return self._backed_by.get(volume_id, ())
 
     def storage_class(self, name: str) -> ClassView | None:

@@ -221,8 +221,8 @@ def _relabelled(
     """Write the labels; the warnings of those that were wrong."""
     written = labels_of(after)
     wrong = {} if strict else label_rules.corrected(written, zone, writable)
-    wished = {**written, **label_rules.missing(written, writable), **wrong}
-    true = {key: value for key, value in wished.items() if value is not None}
+    desired = {**written, **label_rules.missing(written, writable), **wrong}
+    true = {key: value for key, value in desired.items() if value is not None}
     if true != written:
         _put(after, "metadata", "labels", true)
     return [

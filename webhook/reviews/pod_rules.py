@@ -7,9 +7,9 @@ through.
 
 A controller's pod is refused only where the scheduler would let it start: a refusal makes a
 ReplicaSet wait up to 1,000 s before it tries again, where a pod that is Pending runs within a
-second of the mend (measured on Kubernetes 1.36.3).
+second of the correction (measured on Kubernetes 1.36.3).
 Source: Kubernetes 1.36 scheduler plugins VolumeBinding and VolumeZone, which leave such a pod
-pending for ever; a pod with ``nodeName`` passes neither, and an inline volume is nothing to them.
+pending forever; a pod with ``nodeName`` passes neither, and an inline volume is nothing to them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -347,9 +347,8 @@ def _doubts_about_claim(
             return
         known = cluster.claims.get(claim.key)
         class_name = known.class_name if known is not None else ""
-        what = (
-            claim.title
-        )  # the pod does not name its class, and whoever asks may not read the claim
+        # Without the class: the pod does not name it, and its author may not read the claim.
+        what = claim.title
     storage_class = cluster.classes.get(class_name)
     if storage_class is not None and storage_class.zones:
         yield from _doubts_about_class(what, storage_class, placement, cluster)

@@ -1,4 +1,4 @@
-"""In which zone EC2 has a volume: asked once, for many volumes together, kept for ever.
+"""The zone in which EC2 has a volume: asked once, for many volumes together, kept forever.
 
 A volume never changes its zone, so a zone that was found once is true for as long as the process
 lives. That the volume exists is true for minutes, as somebody may delete it; that it is missing for
@@ -33,8 +33,8 @@ _BURST_S = 20 * _PACE_S
 # EC2 is eventually consistent: it may show a volume a second after CreateVolume has answered.
 _AGAIN_S = 1.0
 _MISSING_FOR_S = 5.0
-# After a review has waited in vain, others do not, until EC2 answers again: of a hundred persistent
-# volumes, made one after the other, each would take nine seconds for nothing.
+# After a review got no answer, others do not wait until EC2 answers again: of a hundred persistent
+# volumes, created one after the other, each would wait nine seconds for nothing.
 _SILENT_FOR_S = 10.0
 # A wait that tells something about EC2: it answers in a tenth of a second or two.
 _PATIENT_S = 0.5
@@ -89,8 +89,8 @@ class ZoneLookup:
     ) -> Truth:
         """Where a volume is; that it is missing only after EC2 has said so twice.
 
-        A question that takes longer than the caller can wait goes on, and whoever asks next has
-        its answer.
+        A lookup that takes longer than the caller can wait goes on, and the next caller has its
+        answer.
 
         Args:
             volume_id: the bare id; text of another form is never asked for and missing.
@@ -145,7 +145,7 @@ class ZoneLookup:
                 break
             if self._closing:
                 return Doubt("the webhook is shutting down")
-            # Whoever began it had too many. It may be asked in this caller's name.
+            # The caller that began it had too many. It may be asked for this caller instead.
         if not done and volume_id in self._not_seen:
             return Doubt(f"EC2 does not show {volume_id} yet; it may not exist")
         if not done and silent:
@@ -173,7 +173,7 @@ class ZoneLookup:
         task = asyncio.create_task(
             self._ask(volume_id),
             name=f"zone of {volume_id}",
-            context=Context(),  # its log lines are not about whoever asked first
+            context=Context(),  # its log lines are not about the first caller's review
         )
         self._under_way[volume_id] = task
         for _, share in shares:

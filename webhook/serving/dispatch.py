@@ -35,7 +35,7 @@ _PODS = "/validate/pods"
 # of it, at most so much. A handler is told of all of it and cut off in its middle.
 _MARGIN_SHARE = 0.2
 _MARGIN_MOST_S = 0.5
-# For a cancelled handler to end, when the process does.
+# For a cancelled handler to end when the process does.
 _LAST_WORDS_S = 1.0
 # Reviews at once. What waits for EC2 (persistent volumes) or has a pod read (bindings) never takes
 # the place of what is answered from memory: each path has places of its own.
@@ -60,8 +60,8 @@ class Dispatcher:
         handlers: by path.
         strict: refuse what could not be checked, instead of letting it through.
         metrics: where answers are counted.
-        most_in_flight: beyond so many reviews of a path at once, whoever has most of them has some
-            answered by policy.
+        most_in_flight: beyond so many reviews of a path at once, some of the caller with most of
+            them are answered without a rule.
     """
 
     def __init__(

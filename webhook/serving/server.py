@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 _BACKLOG = 512
 # What the other side has for its half of TLS's farewell.
 _FAREWELL_S = 1.0
-# After an accept that failed, for want of files most likely.
+# After an accept that failed, most likely because no file descriptor was left.
 _PAUSE_S = 0.1
 _OK = 200
 # Of what others send, in a line of the log.
@@ -75,8 +75,8 @@ class Limits:
             the API server (Go) closes it, for it does not send a POST twice.
         age_s: after this, a connection is closed with its next answer, so that the API servers'
             connections spread over the replicas.
-        notice_s: while ending, how long connections are still accepted: until nobody is told of
-            this replica any more.
+        notice_s: while ending, how long connections are still accepted: until no API server is
+            sent to this replica any more.
         drain_s: while ending, how long answers under way are waited for.
     """
 
@@ -110,7 +110,7 @@ class _Owned:
 
 
 class Rounds(selectors.DefaultSelector):
-    """Tells the event loop what to do in a round: of each address, one connection's work.
+    """Gives the event loop its work for a round: of each address, one connection's.
 
     A handshake or a request takes a third of a millisecond, 250 of them may come at once, and a
     review goes through several rounds: an API server would wait for all of them each time. What is
@@ -173,7 +173,7 @@ class _Connection(web.RequestHandler):
             auto_decompress=False,
         )
         self.gone = asyncio.Event()
-        self.opened = loop.time()
+        self.opened = clock.now_s()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
@@ -365,8 +365,7 @@ class Front:
         return response
 
     async def _replied(self, request: web.BaseRequest, peer: str) -> Reply:
-        loop = asyncio.get_running_loop()
-        arrived = loop.time()
+        arrived = clock.now_s()
         size = request.content_length
         is_small = size is not None and size <= self._limits.small
         self._check_caller(request)
@@ -384,9 +383,9 @@ class Front:
             raise _crowded()
         try:
             async with asyncio.timeout(None) as whole:
-                share.on_evict = lambda: whole.reschedule(loop.time())
+                share.on_evict = lambda: whole.reschedule(clock.now_s())
                 body = await self._body(request, timeout_s)
-                left_s = timeout_s - (loop.time() - arrived)
+                left_s = timeout_s - (clock.now_s() - arrived)
                 return await self._dispatcher.answer(
                     path, body, left_s, peer, partial(self._turn, peer)
                 )

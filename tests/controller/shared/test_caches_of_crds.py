@@ -92,7 +92,7 @@ async def test_an_optional_kind_that_cannot_be_listed_costs_its_own_feature_only
 
     told = [line for line in lines if line["log_level"] == "warning"]
     assert [line["event"].partition(";")[0] for line in told] == [
-        "following a kind failed",
+        "cannot watch a kind",
         "cannot list a kind that the API server serves",
     ]
     assert caches.is_synced

@@ -73,7 +73,8 @@ async def test_a_raw_volume_asked_for_reading_is_not_formatted_over(machine):
         await machine.stager.stage(machine.stage())
 
     assert refused.value.reason is Reason.NOT_BLANK
-    assert disk.node.read_bytes()[: len(data)] == data
+    with disk.node.open("rb") as device:
+        assert device.read(len(data)) == data
 
 
 async def test_a_marked_volume_that_is_in_use_is_not_shown_as_a_raw_device(machine):

@@ -1,12 +1,12 @@
 """What is written for readers: nothing, but a log that is brought up to date where that is safe."""
 
-import hashlib
 from dataclasses import replace
 
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.requests import AccessMode, Unstage
+from tests.node.loop_disks import checksum_of
 from tests.node.machine import OTHER, run
 
 pytest_plugins = ("tests.node.machine_fixtures",)
@@ -16,7 +16,7 @@ FILE_SYSTEMS = ["ext4", "ext3", "xfs"]
 
 def checksum(disk):
     run("blockdev", "--flushbufs", disk.node)
-    return hashlib.sha256(disk.image.read_bytes()).hexdigest()
+    return checksum_of(disk.image)
 
 
 def reader(machine, file_system, *, is_shared):
