@@ -173,7 +173,7 @@ class _Connection(web.RequestHandler):
             auto_decompress=False,
         )
         self.gone = asyncio.Event()
-        self.opened = loop.time()
+        self.opened = clock.now_s()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
@@ -365,8 +365,7 @@ class Front:
         return response
 
     async def _replied(self, request: web.BaseRequest, peer: str) -> Reply:
-        loop = asyncio.get_running_loop()
-        arrived = loop.time()
+        arrived = clock.now_s()
         size = request.content_length
         is_small = size is not None and size <= self._limits.small
         self._check_caller(request)
@@ -384,9 +383,9 @@ class Front:
             raise _crowded()
         try:
             async with asyncio.timeout(None) as whole:
-                share.on_evict = lambda: whole.reschedule(loop.time())
+                share.on_evict = lambda: whole.reschedule(clock.now_s())
                 body = await self._body(request, timeout_s)
-                left_s = timeout_s - (loop.time() - arrived)
+                left_s = timeout_s - (clock.now_s() - arrived)
                 return await self._dispatcher.answer(
                     path, body, left_s, peer, partial(self._turn, peer)
                 )

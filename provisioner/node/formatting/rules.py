@@ -394,5 +394,5 @@ def _read_only_device(view: View, helps: str) -> Refuse:
     return Refuse(
         Reason.DEVICE_READ_ONLY,
         f"volume {view.volume_id} ({view.device}) is a read-only device on this node: {helps}; if "
-        f"it was set so on purpose, run `blockdev --setrw {view.device}` on the node",
+        f"it should be writable, run `blockdev --setrw {view.device}` on the node",
     )

@@ -2,7 +2,7 @@
 
 After most errors the kubelet assumes that nothing is mounted (``csi/server.py``): it never asks for
 an unmount, and the volume is detached while it is mounted. So after every failed stage or publish
-the kernel's mount table is read, whatever the error was and whoever mounted what is there.
+the kernel's mount table is read, whatever the error was, and whatever mounted what is there.
 """
 
 from collections.abc import Awaitable
