@@ -255,7 +255,7 @@ def formatting_fault(formatting: Formatting, file_system: str | None) -> str | N
         return None
     if file_system is None:
         return (
-            f"{spelt(given)} is about file systems, and the claim is for a raw block device "
+            f"{spelt(given)} is for file systems, but the claim is for a raw block device "
             "(volumeMode Block); use a class without it"
         )
     foreign = [name for name in given if name not in _TAKES[file_system]]

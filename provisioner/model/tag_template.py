@@ -246,8 +246,8 @@ def _tokens(action: str) -> list[Token]:
         token = _TOKEN.match(action, at)
         if token is None or token.lastgroup is None:
             raise RefusedHereError(
-                f"{action[at:].strip()[:20]!r} cannot be read: names, strings without \\, whole "
-                "numbers, functions, pipes and brackets are"
+                f"{action[at:].strip()[:20]!r} cannot be read: use names, strings without \\, "
+                "whole numbers, functions, pipes and brackets"
             )
         found.append((token.lastgroup, token[token.lastgroup]))
         at = token.end()
@@ -260,7 +260,7 @@ def _arguments_of(function: str) -> int:
         return len(_FUNCTIONS[function][0])
     known = ", ".join(_FUNCTIONS)
     if function in _OF_GO:
-        raise RefusedHereError(f"{function} is not supported in a tag; if and {known} are")
+        raise RefusedHereError(f"{function} is not supported in a tag; use if and {known}")
     raise ValueError(f"there is no function {function[:40]!r}; there are {known}")
 
 

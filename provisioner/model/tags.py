@@ -34,7 +34,7 @@ _RESERVED_PREFIXES = ("kubernetes.io", DRIVER_PREFIX, "aws:")
 _KEY_CHARACTERS, _VALUE_CHARACTERS = 128, 256
 MOST = 50
 _OURS_AT_MOST = 13
-_LENGTHS = f"EC2 takes {_KEY_CHARACTERS} characters for a key and {_VALUE_CHARACTERS} for a value"
+_LENGTHS = f"EC2 allows {_KEY_CHARACTERS} characters for a key and {_VALUE_CHARACTERS} for a value"
 _OF_CLUSTER = "kubernetes.io/cluster/"
 # What EC2 takes in every region, without the space; "*" and "?" would be wild in its filters.
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9._:/=+@-]*")
@@ -195,7 +195,7 @@ def check_cluster_id(text: str) -> None:
     """
     most = _KEY_CHARACTERS - len(_OF_CLUSTER)
     if len(text) > most:
-        raise ValueError(f"{text[:40]!r}… has {len(text)} characters, a tag has room for {most}")
+        raise ValueError(f"{text[:40]!r}… has {len(text)} characters, but a tag can have {most}")
     if not _CLUSTER_ID.fullmatch(text):
         raise ValueError(f"{text!r} has characters other than letters, digits and . _ : / = + @ -")
 
@@ -237,6 +237,7 @@ def parse_extra(text: str) -> tuple[TagTemplate, ...]:
         templates[template.key] = template
     if len(templates) > MOST - _OURS_AT_MOST:
         raise ValueError(
-            f"{len(templates)} extra tags: EC2 allows {MOST} on a volume, we need {_OURS_AT_MOST}"
+            f"{len(templates)} extra tags: EC2 allows {MOST} on a volume, and the controller "
+            f"needs {_OURS_AT_MOST}"
         )
     return tuple(templates.values())

@@ -242,9 +242,7 @@ def test_iops_are_one_number_or_grow_with_the_size():
 def test_options_of_file_systems_are_not_for_raw_devices():
     options = parse({"blockSize": "4096", "ext4BigAlloc": "true"}).formatting
 
-    assert "blockSize and ext4BigAlloc is about file systems" in str(
-        formatting_fault(options, None)
-    )
+    assert "blockSize and ext4BigAlloc is for file systems" in str(formatting_fault(options, None))
     assert formatting_fault(options, "ext4") is None
     assert formatting_fault(Formatting(), None) is None
 

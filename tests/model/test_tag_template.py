@@ -57,7 +57,7 @@ def test_works_templates_out_as_go_does(value: str, result: str):
         ("k={{ .PVCName }", "of tag 'k': an action is not closed: }} is missing"),
         ("k={{", "an action is not closed: }} is missing"),
         ('k={{ "a }}', "'\"a' cannot be read"),
-        ('k={{ "\\t" }}', "cannot be read: names, strings without \\"),
+        ('k={{ "\\t" }}', "cannot be read: use names, strings without \\"),
         ("k={{ 'a' }}", "cannot be read"),
         ("k={{ .Name }}", "there is no .Name; there are .PVCNamespace, .PVCName, .PVName"),
         ("k={{ .PVCName.Foo }}", "a value takes no arguments"),
@@ -70,7 +70,10 @@ def test_works_templates_out_as_go_does(value: str, result: str):
         ("k={{ $x := 1 }}", "'$x := 1' cannot be read"),
         ("k={{/* a word */}}", "cannot be read"),
         *(
-            (f"k={{{{ {each} .PVCName }}}}", f"{each} is not supported in a tag; if and field, ")
+            (
+                f"k={{{{ {each} .PVCName }}}}",
+                f"{each} is not supported in a tag; use if and field, ",
+            )
             for each in ("range", "with", "and", "or", "not", "ne", "len", "slice", "printf")
         ),
         ("k={{ eq .PVCName nil }}", "nil is not supported"),

@@ -93,9 +93,9 @@ class DataWaits:
         """Say so once, once more when EC2 tells how far it is, and why it cannot be asked."""
         trouble = self._watcher.trouble_with(wait.volume.volume_id)
         message = rules.sentence(wait.volume, found)
-        topic = "" if found is None or found.progress_percent is None else "how far it is"
+        topic = "" if found is None or found.progress_percent is None else "its progress"
         if trouble is not None:
-            topic, message = trouble.reason, f"{message}; EC2 cannot be asked: {trouble.message}"
+            topic, message = trouble.reason, f"{message}; cannot ask EC2: {trouble.message}"
         if topic not in wait.told:
             wait.told.add(topic)
             self._record(wait, message, warning=trouble is not None)

@@ -173,7 +173,8 @@ class Caches:
             if informer not in self._served:
                 tell = log.info if resource in _OPTIONAL else log.warning
                 tell(
-                    "the API server does not serve a kind; what needs it is off until it does",
+                    "the API server does not serve a kind; features that need it are off until it "
+                    "does",
                     kind=resource.kind,
                     api=f"{resource.api_version} {resource.plural}",
                 )
