@@ -94,7 +94,7 @@ def test_values_name_the_claim():
     ("template", "sentence"),
     [
         ('a={{ .PVCName | field "-" 1 }}', "tag 'a': function field: 'data' has no part number 1"),
-        ("a={{ .PVCName }}" + "y" * 253, "of tag 'a' is too long: EC2 takes 128"),
+        ("a={{ .PVCName }}" + "y" * 253, "of tag 'a' is too long: EC2 allows 128"),
         ("a=\n{{ .PVCName }}", "the value of tag 'a' has the character '\\n'"),
     ],
 )
