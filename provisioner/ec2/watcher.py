@@ -19,6 +19,7 @@ from provisioner.ec2.pace import THINGS_A_CALL, Pace
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.metrics import Metrics
+from provisioner.model.backoff import Backoff
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import NEEDS_HUMAN, NO_ANSWER, Ec2Error, Reason, StorageError
 from provisioner.model.modification import Initialization, Modification, ModificationState
@@ -32,7 +33,7 @@ REMIND_S = 30.0
 LOOK_AGAIN_S = (0.5, 5.0)
 # What is due in a tenth of its pause is looked at with what is due now: so looks come together.
 EARLY = 0.1
-BACKOFF_S = (1.0, 30.0)
+_BACKOFF = Backoff(1.0, 30.0)
 # EC2 is unreachable for a moment now and then; users hear of it only after this long.
 AWAY_S = 30.0
 # A thing that EC2 refuses to describe is looked at again so seldom.
@@ -200,11 +201,11 @@ class Watcher(Generic[T]):
 
     async def run(self) -> None:
         """Describe, forever. A failure is one log line and a pause; the loop never ends."""
-        pause_s, most_s = BACKOFF_S
+        failures = 0
         while True:
             await self._until_due()
             await self._pace.turn()
-            wait_s = pause_s
+            pause_s = wait_s = _BACKOFF.pause_s(failures)
             try:
                 await self._look()
             except StorageError as failure:
@@ -216,12 +217,12 @@ class Watcher(Generic[T]):
             except Exception:
                 _log.exception(f"describing {self.kind} failed", retry_in_s=pause_s)
             else:
-                pause_s = BACKOFF_S[0]
+                failures = 0
                 self._failing_since = self.trouble = None
                 continue
             self._remind(self._clock())
             await asyncio.sleep(wait_s)
-            pause_s = min(pause_s * 2, most_s)
+            failures += 1
 
     def _note_trouble(self, failure: StorageError) -> None:
         """Keep what users should hear of; wake all who wait when it is new."""
