@@ -69,7 +69,7 @@ async def test_a_full_instance_is_told_as_exhausted_and_takes_the_volume_once_it
     )
 
     attachment = await place.attachment(pv["metadata"]["name"])
-    error = await place.attach_error(attachment, "no further volumes")
+    error = await place.attach_error(attachment, "no more volumes")
 
     assert error["errorCode"] == 8
     await place.attached(attachment)

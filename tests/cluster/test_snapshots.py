@@ -206,8 +206,11 @@ async def test_a_snapshot_of_a_vanished_volume_is_refused_in_words(place: Place)
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"lockMode": "governance"}, "needs one of lockDuration and lockExpirationDate"),
-        ({"fastSnapshotRestoreAvailabilityZones": "us-east-1z"}, "this Region does not have"),
+        ({"lockMode": "governance"}, "needs exactly one of lockDuration"),
+        (
+            {"fastSnapshotRestoreAvailabilityZones": "us-east-1z"},
+            "names us-east-1z, but this Region has",
+        ),
         ({"fastRestore": "yes"}, "unknown parameter 'fastRestore'"),
     ],
 )
@@ -295,8 +298,11 @@ async def test_a_snapshot_is_deleted_while_it_is_pending(place: Place):
         async def gone() -> bool:
             return await snapshots_in_ec2(place, volume_id) == []
 
+        async def let_go() -> bool:
+            return await _contents(place) == []
+
         await place.cluster.until("EC2 has deleted it", gone)
-        assert await _contents(place) == []
+        await place.cluster.until("its content is gone", let_go)
 
 
 async def _contents(place: Place) -> list[Json]:
