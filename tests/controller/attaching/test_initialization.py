@@ -127,11 +127,11 @@ def test_a_status_that_may_not_be_read_is_told_and_waited_for():
         del world.cloud.refuses["DescribeVolumeStatus"]
         await asyncio.sleep(60)
         assert name in world.attached_at
-        return [each for each in world.events.told if "cannot be asked" in each]
+        return [each for each in world.events.told if "cannot ask EC2" in each]
 
     (why,) = in_attach_world(story)
 
-    assert why.endswith("EC2 cannot be asked: EC2 refuses DescribeVolumeStatus")
+    assert why.endswith("cannot ask EC2: EC2 refuses DescribeVolumeStatus")
 
 
 def test_200_that_wait_for_an_hour_cost_few_calls():
