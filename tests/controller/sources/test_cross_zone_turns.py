@@ -34,7 +34,7 @@ def test_a_clone_across_zones_waits_for_the_snapshot_of_a_user():
         return asked_s
 
     assert EVERY_S <= in_virtual_time(story) < EVERY_S + 5
-    assert any("one snapshot of a volume in 15 s" in told for told in world.events.told)
+    assert any("one snapshot of a volume every 15 s" in told for told in world.events.told)
 
 
 def test_a_user_waits_for_the_snapshot_of_a_clone_across_zones():
