@@ -50,7 +50,7 @@ async def test_the_story_of_real_nodes_is_told_to_its_end(monkeypatch: pytest.Mo
     assert re.findall(r"([\d.]+)G .* /data\n", grown) == ["29.9", "39.9"]
     value = re.search(r"ebs-provisioner.io/format=yes-erase-(vol-\w+)-\w{8}\n", refused)
     assert value is not None, refused
-    assert f"the first 64 MiB of {value[1]} are as they were" in refused
+    assert f"the first 64 MiB of {value[1]} are unchanged" in refused
     assert "✓ 2 cycles of 2 volumes on 2 nodes" in killed
     assert "SIGKILL: " in killed
     assert "no device, link or mount of a volume is left on a node" in ended

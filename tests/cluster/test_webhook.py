@@ -135,7 +135,7 @@ async def test_applied_again_a_manifest_has_to_say_what_was_appended(store: Stor
         await apply(store, body)
 
     requirement = f"{{key: {ZONE}, operator: In, values: [{A}]}}"
-    assert f"{requirement} was appended to nodeAffinity; append it" in str(warned.value)
+    assert f"{requirement} was appended to nodeAffinity; add it" in str(warned.value)
     assert "immutable" in str(refused_again.value)
     expressions.append(yaml.safe_load(requirement))
     for _ in range(2):
