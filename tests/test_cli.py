@@ -15,7 +15,7 @@ import structlog
 from provisioner import cli, logs
 from provisioner.controller import app
 from provisioner.controller.shared.settings import Settings, Sweep
-from provisioner.ec2.rates import Rate, documented, parse_rates
+from provisioner.ec2.documented_rates import Rate, documented, parse_rates
 from provisioner.model import tags
 
 KUBECONFIG = """

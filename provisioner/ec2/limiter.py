@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from provisioner.ec2.rates import Rate, Rates
+from provisioner.ec2.documented_rates import Rate, Rates
 from provisioner.metrics import SharedMetrics
 
 

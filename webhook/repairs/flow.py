@@ -36,9 +36,9 @@ from webhook.model.cluster_view import NodeView
 from webhook.model.review import Json
 from webhook.repairs import rules
 from webhook.repairs.rules import LABEL_REST_S, LabelBackoff, Repair
-from webhook.reviews import persistent_volume_label_rules as label_rules
-from webhook.reviews.persistent_volume_affinity_rules import terms_in
+from webhook.reviews import persistent_volume_zone_rules as zone_rules
 from webhook.reviews.persistent_volume_rules import Doubt, Found, Missing, source_of
+from webhook.reviews.persistent_volume_zone_rules import terms_in
 from webhook.reviews.zone_lookup import ZoneLookup
 
 WRONG_AFFINITY = "WrongNodeAffinity"
@@ -128,8 +128,8 @@ def needs_repair(
     Args:
         placement: of a ``Placed``.
         place: where EC2 has them.
-        writable: ``label_rules.writable`` of that zone, as items.
-        keys: ``label_rules.zone_keys`` of that zone.
+        writable: ``zone_rules.writable`` of that zone, as items.
+        keys: ``zone_rules.zone_keys`` of that zone.
     """
     return bool(rules.lacking(msgspec.json.decode(placement), "", place, dict(writable), keys))
 
@@ -227,7 +227,7 @@ class Repairs:
         @cache
         def known(zone: str) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
             nodes = self.nodes()
-            return tuple(sorted(label_rules.writable(zone, nodes).items())), label_rules.zone_keys(
+            return tuple(sorted(zone_rules.writable(zone, nodes).items())), zone_rules.zone_keys(
                 zone, nodes
             )
 
@@ -380,8 +380,8 @@ class _Term:
             return
         nodes = self._of.nodes()
         writable, keys = (
-            label_rules.writable(truth.zone, nodes),
-            label_rules.zone_keys(truth.zone, nodes),
+            zone_rules.writable(truth.zone, nodes),
+            zone_rules.zone_keys(truth.zone, nodes),
         )
         todo = rules.lacking(document, source.volume_id, truth, writable, keys)
         corrected = todo.correction is not None and await self._correct(found.name, todo)

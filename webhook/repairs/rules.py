@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 from provisioner.model.zone import ZONE_LABEL
 from webhook.model.review import Json, inside
-from webhook.reviews import persistent_volume_affinity_rules as affinity_rules
-from webhook.reviews import persistent_volume_label_rules as label_rules
+from webhook.reviews import persistent_volume_zone_rules as zone_rules
 from webhook.reviews.persistent_volume_rules import Found, labels_of
 
 # After a write labels rest for so long; each time that something undoes it, twice as long.
@@ -72,19 +71,19 @@ def lacking(
         persistent_volume: as the API server has it, one for which ``source_of`` found something.
         volume_id: that volume.
         place: where EC2 has it.
-        writable: ``label_rules.writable`` of that zone.
-        keys: ``label_rules.zone_keys`` of that zone.
+        writable: ``zone_rules.writable`` of that zone.
+        keys: ``zone_rules.zone_keys`` of that zone.
     """
     if inside(persistent_volume, "metadata", "deletionTimestamp") is not None:
         return Repair()
     written = labels_of(persistent_volume)
-    right = affinity_rules.affinity_of(place.zone, keys, place.outpost_arn)
+    right = zone_rules.affinity_of(place.zone, keys, place.outpost_arn)
     bare = inside(persistent_volume, "spec", "nodeAffinity") is None
     wrong = _wrong(persistent_volume, place)
     return Repair(
         labels={
-            **label_rules.missing(written, writable),
-            **label_rules.corrected(written, place.zone, writable),
+            **zone_rules.missing(written, writable),
+            **zone_rules.corrected(written, place.zone, writable),
         },
         node_affinity=right if bare else None,
         correction=_corrected(persistent_volume, place, keys, right) if wrong else None,
@@ -105,12 +104,12 @@ def fought_over(keys: Iterable[str], zone: str) -> str:
 
 def _wrong(persistent_volume: Json, place: Found) -> str:
     """In words, what is wrong with its node affinity; "" for nothing."""
-    terms = affinity_rules.terms_in(persistent_volume)
-    if affinity_rules.excludes(terms, place.zone):
-        return f"{affinity_rules.verdict(terms, place.zone)}, so no pod can mount it"
-    if others := affinity_rules.elsewhere(terms, place.zone):
-        return f"also allows {affinity_rules.listed(others)}, where no pod can mount it"
-    if affinity_rules.is_off(place.outpost_arn, terms):
+    terms = zone_rules.terms_in(persistent_volume)
+    if zone_rules.excludes(terms, place.zone):
+        return f"{zone_rules.verdict(terms, place.zone)}, so no pod can mount it"
+    if others := zone_rules.elsewhere(terms, place.zone):
+        return f"also allows {zone_rules.listed(others)}, where no pod can mount it"
+    if zone_rules.is_off(place.outpost_arn, terms):
         outpost = place.outpost_arn.rpartition("/")[2]
         return f"also allows nodes outside Outpost {outpost}, where no pod can mount it"
     return ""
@@ -118,12 +117,10 @@ def _wrong(persistent_volume: Json, place: Found) -> str:
 
 def _corrected(persistent_volume: Json, place: Found, keys: Sequence[str], right: Json) -> Json:
     """What else the terms ask of a node stays, where they allow the zone at all."""
-    terms = affinity_rules.terms_in(persistent_volume)
-    if affinity_rules.excludes(terms, place.zone) or affinity_rules.is_off(
-        place.outpost_arn, terms
-    ):
+    terms = zone_rules.terms_in(persistent_volume)
+    if zone_rules.excludes(terms, place.zone) or zone_rules.is_off(place.outpost_arn, terms):
         return right
-    confined, _ = affinity_rules.confined(terms, place.zone, keys)
+    confined, _ = zone_rules.confined(terms, place.zone, keys)
     return {"required": {"nodeSelectorTerms": confined}}
 
 

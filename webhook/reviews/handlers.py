@@ -15,9 +15,7 @@ from webhook.reviews import (
     persistent_volume_rules,
     storage_class_rules,
 )
-from webhook.reviews import (
-    persistent_volume_label_rules as label_rules,
-)
+from webhook.reviews import persistent_volume_zone_rules as zone_rules
 from webhook.reviews.caches import Caches
 from webhook.reviews.persistent_volume_rules import Found
 from webhook.reviews.pods import PodReviews
@@ -77,8 +75,8 @@ class Handlers:
         is_known = bool(zone) and await self._caches.synced_by(deadline)
         nodes = self._caches.nodes() if is_known else ()
         writable, keys = (
-            label_rules.writable(zone, nodes),
-            label_rules.zone_keys(zone, nodes),
+            zone_rules.writable(zone, nodes),
+            zone_rules.zone_keys(zone, nodes),
         )
         if request.operation == "UPDATE":
             return persistent_volume_rules.relabel(document, truth, writable)

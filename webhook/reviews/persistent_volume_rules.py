@@ -16,8 +16,7 @@ from provisioner.model.ids import is_volume_id
 from provisioner.model.volume import normalised_handle
 from provisioner.model.zone import ZONE_LABEL
 from webhook.model.review import Answer, Json, allow, deny, inside
-from webhook.reviews import persistent_volume_affinity_rules as affinity_rules
-from webhook.reviews import persistent_volume_label_rules as label_rules
+from webhook.reviews import persistent_volume_zone_rules as zone_rules
 from webhook.reviews.persistent_volume_words import Sentences
 
 _RETRY_AFTER_S = 1
@@ -109,17 +108,17 @@ def mutate(
     Args:
         persistent_volume: one for which ``source_of`` found something.
         truth: where the volume is.
-        writable: ``label_rules.writable`` of that zone.
+        writable: ``zone_rules.writable`` of that zone.
         strict: wrong labels are left to ``validate``; a doubt is a 503 and not a warning.
-        keys: ``label_rules.zone_keys`` of that zone.
+        keys: ``zone_rules.zone_keys`` of that zone.
     """
     say = _saying(persistent_volume)
     if say is None or isinstance(truth, Missing):
         return allow("NothingToDo")
     if isinstance(truth, Doubt):
         return _in_doubt(say, truth.why, strict=strict)
-    terms = affinity_rules.terms_in(persistent_volume)
-    if affinity_rules.excludes(terms, truth.zone) and not affinity_rules.says_nothing(terms):
+    terms = zone_rules.terms_in(persistent_volume)
+    if zone_rules.excludes(terms, truth.zone) and not zone_rules.says_nothing(terms):
         return allow("ZoneConflict", zone=truth.zone)
     after = copy.deepcopy(_outline(persistent_volume))
     warnings = _relabelled(after, say, truth.zone, writable, strict=strict)
@@ -221,8 +220,8 @@ def _relabelled(
 ) -> list[str]:
     """Write the labels; the warnings of those that were wrong."""
     written = labels_of(after)
-    wrong = {} if strict else label_rules.corrected(written, zone, writable)
-    desired = {**written, **label_rules.missing(written, writable), **wrong}
+    wrong = {} if strict else zone_rules.corrected(written, zone, writable)
+    desired = {**written, **zone_rules.missing(written, writable), **wrong}
     true = {key: value for key, value in desired.items() if value is not None}
     if true != written:
         _put(after, "metadata", "labels", true)
@@ -234,22 +233,22 @@ def _relabelled(
 
 def _confined(after: Json, say: Sentences, place: Found, keys: Sequence[str]) -> list[str]:
     """Write the node affinity; the warnings of what is stored otherwise than it was sent."""
-    terms = affinity_rules.terms_in(after)
-    if affinity_rules.says_nothing(terms):
+    terms = zone_rules.terms_in(after)
+    if zone_rules.says_nothing(terms):
         _put(
             after,
             "spec",
             "nodeAffinity",
-            affinity_rules.affinity_of(place.zone, keys, place.outpost_arn),
+            zone_rules.affinity_of(place.zone, keys, place.outpost_arn),
         )
         return []
-    if affinity_rules.is_off(place.outpost_arn, terms):
+    if zone_rules.is_off(place.outpost_arn, terms):
         return []  # nobody knows which nodes the terms mean; ``validate`` warns
-    confined, added = affinity_rules.confined(terms, place.zone, keys)
+    confined, added = zone_rules.confined(terms, place.zone, keys)
     if added:
         _put(after, "spec", "nodeAffinity", {"required": {"nodeSelectorTerms": confined}})
-    others = affinity_rules.elsewhere(terms, place.zone)
-    narrowed = [say.narrowed(place.zone, affinity_rules.listed(others))] if others else []
+    others = zone_rules.elsewhere(terms, place.zone)
+    narrowed = [say.narrowed(place.zone, zone_rules.listed(others))] if others else []
     return narrowed + [say.appended(place.zone, key) for key in sorted(added)]
 
 
@@ -261,19 +260,19 @@ def _judged(
     persistent_volume: Json, say: Sentences, place: Found, hint: str, *, strict: bool
 ) -> Answer:
     zone = place.zone
-    terms = affinity_rules.terms_in(persistent_volume)
-    if affinity_rules.excludes(terms, zone):
-        conflict = say.conflict(zone, affinity_rules.verdict(terms, zone))
+    terms = zone_rules.terms_in(persistent_volume)
+    if zone_rules.excludes(terms, zone):
+        conflict = say.conflict(zone, zone_rules.verdict(terms, zone))
         return deny("ZoneConflict", conflict, zone=zone)
     written = labels_of(persistent_volume)
-    wrong = label_rules.contradicting(written, zone)
+    wrong = zone_rules.contradicting(written, zone)
     if strict and wrong:
         said = [(key, written[key]) for key in wrong]
         return deny("LabelConflict", say.label_conflict(zone, said), zone=zone)
     warnings = [say.mislabelled(zone, key, written[key]) for key in wrong]
-    if others := affinity_rules.elsewhere(terms, zone):
-        warnings.append(say.too_wide(zone, affinity_rules.listed(others)))
-    if affinity_rules.is_off(place.outpost_arn, terms):
+    if others := zone_rules.elsewhere(terms, zone):
+        warnings.append(say.too_wide(zone, zone_rules.listed(others)))
+    if zone_rules.is_off(place.outpost_arn, terms):
         warnings.append(say.off_outpost(place.outpost_arn))
     if hint not in {"", zone}:
         warnings.append(say.wrong_hint(zone, hint))

@@ -7,10 +7,10 @@ from typing import Any
 import structlog
 
 from provisioner import clock
-from provisioner.controller.attaching import sole_writer_rules
+from provisioner.controller.attaching import multi_attach_rules
 from provisioner.controller.attaching.initialization import DataWaits
+from provisioner.controller.attaching.multi_attach_rules import Rival
 from provisioner.controller.attaching.rules import Attach, Attached, AttachStep, Call, Target, View
-from provisioner.controller.attaching.sole_writer_rules import Rival
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import Patch
 from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES
@@ -116,7 +116,7 @@ class AttachmentState:
             is_for_readers = spec is not None and spec.is_for_readers
             may_have_several = view.seen is not None and view.seen.multi_attach
             if rivals or is_for_readers or may_have_several:  # else EC2 allows only one
-                step = sole_writer_rules.checked(
+                step = multi_attach_rules.checked(
                     step, target, view=view, rivals=rivals, is_for_readers=is_for_readers
                 )
         if isinstance(step, Attach):

@@ -20,8 +20,8 @@ from tests.webhook.reviews.persistent_volumes import (
     zones,
 )
 from webhook.repairs.rules import Repair, lacking
-from webhook.reviews.persistent_volume_affinity_rules import affinity_of
 from webhook.reviews.persistent_volume_rules import Found, mutate
+from webhook.reviews.persistent_volume_zone_rules import affinity_of
 
 LABELS = {ZONE_LABEL: A, REGION_LABEL: "us-east-1"}
 ARN = "arn:aws:outposts:us-east-1:123456789012:outpost/op-0a1"

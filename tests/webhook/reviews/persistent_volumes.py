@@ -160,6 +160,6 @@ def persistent_volumes(draw: Any) -> Json:
 
 @st.composite
 def labels_to_write(draw: Any, zone: str) -> dict[str, str]:
-    """What ``label_rules.writable`` may say of a zone."""
+    """What ``zone_rules.writable`` may say of a zone."""
     true = {ZONE_LABEL: zone, REGION_LABEL: region_of(zone)}
     return {key: value for key, value in true.items() if draw(st.booleans())}

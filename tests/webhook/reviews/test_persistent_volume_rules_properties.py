@@ -33,8 +33,6 @@ from tests.webhook.reviews.persistent_volumes import (
 from tests.webhook.reviews.scheduler import expressions, matches, terms_before, volume_zone
 from webhook.model.cluster_view import NodeView
 from webhook.model.review import WARNING_MOST_CHARACTERS
-from webhook.reviews.persistent_volume_affinity_rules import says_nothing
-from webhook.reviews.persistent_volume_label_rules import contradicting, writable
 from webhook.reviews.persistent_volume_rules import (
     Doubt,
     Found,
@@ -43,6 +41,7 @@ from webhook.reviews.persistent_volume_rules import (
     mutate,
     validate,
 )
+from webhook.reviews.persistent_volume_zone_rules import contradicting, says_nothing, writable
 
 everything = (st.data(), zones, persistent_volumes())
 

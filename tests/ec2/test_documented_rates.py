@@ -1,6 +1,6 @@
 import pytest
 
-from provisioner.ec2.rates import Rate, documented, parse_rates
+from provisioner.ec2.documented_rates import Rate, documented, parse_rates
 from provisioner.model.errors import Reason, StorageError
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from provisioner.controller.attaching.multi_attach_rules import Rival, checked
 from provisioner.controller.attaching.rules import (
     Attach,
     Attached,
@@ -17,7 +18,6 @@ from provisioner.controller.attaching.rules import (
     View,
     Wait,
 )
-from provisioner.controller.attaching.sole_writer_rules import Rival, checked
 from provisioner.model.attachment import BLANK
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason

@@ -4,7 +4,7 @@ from provisioner.model.node_affinity import BETA_REGION_LABEL, REGION_LABEL
 from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_LABEL
 from tests.webhook.reviews.persistent_volumes import CHINA, GOV, LOCAL, A, B
 from webhook.model.cluster_view import NodeView
-from webhook.reviews.persistent_volume_label_rules import (
+from webhook.reviews.persistent_volume_zone_rules import (
     contradicting,
     corrected,
     missing,
