@@ -1,8 +1,8 @@
-"""Our keys: annotations on Kubernetes objects, and tags on EBS volumes and snapshots.
+"""The keys that we write: annotations on Kubernetes objects, and tags on volumes and snapshots.
 
-Each comment says on what, who writes the key and who reads it. docs/reference/options.md lists the
-keys for users. Elsewhere: topology keys in ``model/zone.py``, and other projects' keys beside the
-type of the object that has them.
+Each comment says on what, who writes the key and who reads it. docs/reference/options.md lists
+those for users. Elsewhere: topology keys in ``model/zone.py``, and annotations that Kubernetes or
+its sidecars define beside the type of the object that has them.
 """
 
 from provisioner.model.driver import EBS_DRIVER
@@ -82,6 +82,11 @@ IOPS_FOLLOW_GROWTH = f"{DRIVER_PREFIX}AllowAutoIOPSIncreaseOnModify"
 # the same.
 VOLUME_NAME = "CSIVolumeName"
 SNAPSHOT_NAME = "CSIVolumeSnapshotName"
+# Volume and snapshot: of which cluster they are; with the cluster's id behind it, "owned".
+CLUSTER_PREFIX = "kubernetes.io/cluster/"
+LEGACY_CLUSTER = "KubernetesCluster"
+# Volume and snapshot: what the AWS console shows.
+DISPLAY_NAME = "Name"
 # Volume: whose it is, for people and bills; read again when extra tags name the claim.
 CLAIM_NAME = "kubernetes.io/created-for/pvc/name"
 CLAIM_NAMESPACE = "kubernetes.io/created-for/pvc/namespace"

@@ -14,9 +14,12 @@ from provisioner.model.names import (
     CLAIM_NAME,
     CLAIM_NAMESPACE,
     CLUSTER_NAME,
+    CLUSTER_PREFIX,
+    DISPLAY_NAME,
     DRIVER_PREFIX,
     IOPS_FOLLOW_GROWTH,
     IOPS_PER_GIB,
+    LEGACY_CLUSTER,
     MADE_BY_DRIVER,
     OUR_PREFIX,
     PERSISTENT_VOLUME_NAME,
@@ -35,7 +38,6 @@ _KEY_CHARACTERS, _VALUE_CHARACTERS = 128, 256
 MOST = 50
 _OURS_AT_MOST = 13
 _LENGTHS = f"EC2 allows {_KEY_CHARACTERS} characters for a key and {_VALUE_CHARACTERS} for a value"
-_OF_CLUSTER = "kubernetes.io/cluster/"
 # What EC2 takes in every region, without the space; "*" and "?" would be wild in its filters.
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9._:/=+@-]*")
 
@@ -76,8 +78,8 @@ def of_new_volume(
     if cluster_id:
         tags |= {
             **of_cluster(cluster_id),
-            "KubernetesCluster": cluster_id,
-            "Name": f"{cluster_id}-dynamic-{name}",
+            LEGACY_CLUSTER: cluster_id,
+            DISPLAY_NAME: f"{cluster_id}-dynamic-{name}",
             # Without a cluster id no sweep can tell its volumes, so nothing would remove them.
             UNCLAIMED: owner.reclaim_policy,
         }
@@ -102,7 +104,7 @@ def of_new_snapshot(
     """
     tags = {SNAPSHOT_NAME: name, MADE_BY_DRIVER: "true"}
     if cluster_id:
-        tags |= {**of_cluster(cluster_id), "Name": f"{cluster_id}-dynamic-{name}"}
+        tags |= {**of_cluster(cluster_id), DISPLAY_NAME: f"{cluster_id}-dynamic-{name}"}
     tags |= extra
     if len(tags) > MOST:
         raise ValueError(f"the snapshot would have {len(tags)} tags; EC2 allows {MOST}")
@@ -184,7 +186,7 @@ def of_cluster(cluster_id: str) -> dict[str, str]:
 
 def cluster_key(cluster_id: str) -> str:
     """The key of the tag that says to which cluster something belongs: ``owned`` or ``shared``."""
-    return f"{_OF_CLUSTER}{cluster_id}"
+    return f"{CLUSTER_PREFIX}{cluster_id}"
 
 
 def check_cluster_id(text: str) -> None:
@@ -193,7 +195,7 @@ def check_cluster_id(text: str) -> None:
     Raises:
         ValueError: one sentence that names the rule.
     """
-    most = _KEY_CHARACTERS - len(_OF_CLUSTER)
+    most = _KEY_CHARACTERS - len(CLUSTER_PREFIX)
     if len(text) > most:
         raise ValueError(f"{text[:40]!r}… has {len(text)} characters, but a tag can have {most}")
     if not _CLUSTER_ID.fullmatch(text):

@@ -1,5 +1,8 @@
 """Decide the next step of an attachment, from what was observed.
 
+``multi_attach_rules`` then has a veto against a second writer, and ``initialization_rules`` may
+have a volume wait for its data before it counts as attached.
+
 The flow never sleeps in a step: it sends a call, asks the watcher to wake it, and decides again
 from what EC2 shows then. So a deletion that arrives while a volume is still attaching is just the
 next decision. No object is released before EC2 has confirmed that the volume is off the instance.

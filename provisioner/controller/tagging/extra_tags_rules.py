@@ -14,9 +14,12 @@ from provisioner.model.names import (
     CLAIM_NAME,
     CLAIM_NAMESPACE,
     CLUSTER_NAME,
+    CLUSTER_PREFIX,
     DRIVER_PREFIX,
+    LEGACY_CLUSTER,
     MADE_BY_DRIVER,
     OUR_PREFIX,
+    SNAPSHOT_NAME,
     VOLUME_NAME,
 )
 from provisioner.model.persistent_volume import PersistentVolume
@@ -24,9 +27,8 @@ from provisioner.model.tag_template import TagTemplate
 from provisioner.model.volume import Volume, VolumeState
 
 _PRESENT = frozenset({VolumeState.CREATING, VolumeState.AVAILABLE, VolumeState.IN_USE})
-_OWNERSHIP = frozenset({VOLUME_NAME, "CSIVolumeSnapshotName", "KubernetesCluster"})
+_OWNERSHIP = frozenset({VOLUME_NAME, SNAPSHOT_NAME, LEGACY_CLUSTER})
 _OWNERSHIP_PREFIXES = ("kubernetes.io", DRIVER_PREFIX, OUR_PREFIX, "aws:")
-_OF_CLUSTER = "kubernetes.io/cluster/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def _is_ours(volume: Volume, persistent_volume: PersistentVolume, cluster_id: st
         return False
     if has.get(CLUSTER_NAME, cluster_id) != cluster_id:
         return False
-    owners = {key.removeprefix(_OF_CLUSTER) for key in has if key.startswith(_OF_CLUSTER)}
+    owners = {key.removeprefix(CLUSTER_PREFIX) for key in has if key.startswith(CLUSTER_PREFIX)}
     return owners <= {cluster_id}
 
 
