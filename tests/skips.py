@@ -13,7 +13,7 @@ _OF_THE_MACHINE = (
     # Containers without it are common, and the kernel asks for it.
     r"growing a mounted ext4 needs CAP_SYS_RESOURCE",
     r"a real node needs Linux",
-    r"a real node needs control groups, which are not mounted here",
+    r"a real node needs cgroups, which are not mounted here",
     r"control groups of version 2 that control something",
     # A container has no builder of containers; the test before checks the steps.
     r"there is no builder of images here",

@@ -32,7 +32,7 @@ RACES: dict[int, tuple[str, ...]] = {
     3: (
         "cluster/test_bad_input.py::test_a_class_deleted_half_way_does_not_stop_what_was_sent",
         "controller/provisioning/test_flow.py::test_what_was_sent_is_carried_on_whatever_becomes_of_its_reasons",
-        "controller/provisioning/test_rules.py::test_the_same_claim_gives_the_same_request_whatever_else_changes",
+        "controller/provisioning/test_plan_rules.py::test_the_same_claim_gives_the_same_request_whatever_else_changes",
     ),
     # Another selected node while a create is under way: the old zone first.
     4: (
@@ -64,7 +64,7 @@ RACES: dict[int, tuple[str, ...]] = {
     # A claim made anew under its name is another claim.
     8: (
         "cluster/test_stale_caches.py::test_a_claim_made_anew_behind_the_caches_back_gets_a_volume_of_its_own",
-        "controller/provisioning/test_rules.py::test_a_claim_made_anew_under_its_name_gives_another_volume",
+        "controller/provisioning/test_plan_rules.py::test_a_claim_made_anew_under_its_name_gives_another_volume",
         "controller/deleting/test_rules.py::test_only_the_very_object_that_was_proposed_can_confirm",
     ),
     # No volume is deleted under an attachment, and the end of that attachment is not missed.
@@ -132,13 +132,13 @@ RACES: dict[int, tuple[str, ...]] = {
     ),
     # Attribute classes: such claims are refused until they can be honoured.
     20: (
-        "controller/provisioning/test_rules.py::test_what_can_never_be_made_is_said_once_and_not_tried_again",
+        "controller/provisioning/test_plan_rules.py::test_what_can_never_be_made_is_said_once_and_not_tried_again",
         "cluster/test_bad_input.py::test_what_is_not_possible_is_told_once_and_never_made",
     ),
     # Never a capacity below the request.
     21: (
         "controller/provisioning/test_persistent_volume_rules.py::test_the_capacity_is_never_less_than_what_the_claim_asks_for",
-        "controller/provisioning/test_rules.py::test_sizes_round_up_to_gib",
+        "controller/provisioning/test_plan_rules.py::test_sizes_round_up_to_gib",
     ),
     # The echo of an own write resets no backoff.
     22: (
@@ -200,7 +200,7 @@ RACES: dict[int, tuple[str, ...]] = {
         "controller/snapshotting/test_flow.py::test_the_annotation_is_there_before_ec2_is_asked",
         "controller/snapshotting/test_ends.py::test_a_snapshot_in_doubt_is_found_before_its_content_may_go",
         "controller/snapshotting/test_ends.py::test_a_policy_that_becomes_retain_at_the_last_moment_is_heeded",
-        "controller/snapshotting/test_rules.py::test_a_snapshot_object_that_is_gone_is_enough_for_the_end",
+        "controller/snapshotting/test_content_rules.py::test_a_snapshot_object_that_is_gone_is_enough_for_the_end",
         "controller/snapshotting/test_content_rules.py::test_the_status_names_the_snapshot_in_nanoseconds_and_bytes",
     ),
     # The finalizers of sources: by all that is needed, never by a list that failed.
@@ -218,12 +218,12 @@ RACES: dict[int, tuple[str, ...]] = {
     # What may be left out: volumeMode, reclaimPolicy.
     33: (
         "controller/provisioning/test_persistent_volume_rules.py::test_a_raw_device_has_no_file_system",
-        "controller/provisioning/test_rules.py::test_a_class_without_a_reclaim_policy_means_delete",
-        "controller/provisioning/test_rules.py::test_the_file_system",
+        "controller/provisioning/test_plan_rules.py::test_a_class_without_a_reclaim_policy_means_delete",
+        "controller/provisioning/test_plan_rules.py::test_the_file_system",
     ),
     # Nothing is begun for a claim that goes; what was sent is finished.
     34: (
-        "controller/provisioning/test_rules.py::test_nothing_is_done_for_a_claim_that",
+        "controller/provisioning/test_plan_rules.py::test_nothing_is_done_for_a_claim_that",
         "cluster/test_bad_input.py::test_a_claim_deleted_before_anything_was_sent_is_never_provisioned",
         "cluster/test_bad_input.py::test_a_claim_deleted_half_way_leaves_nothing",
     ),

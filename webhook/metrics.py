@@ -90,7 +90,7 @@ class WebhookMetrics(SharedMetrics):
         )
         self.live_reads = Counter(
             "ebs_webhook_live_reads_total",
-            "Reads that confirmed a denial decided from the cache, by outcome (confirmed,"
+            "Reads that checked a denial decided from the cache, by outcome (confirmed,"
             " overturned, failed).",
             ["outcome"],
             registry=registry,

@@ -42,7 +42,8 @@ async def test_the_story_of_real_nodes_is_told_to_its_end(monkeypatch: pytest.Mo
     assert "storageclass.storage.k8s.io/gp2 unchanged\n" in moved
     assert "persistentvolumeclaim/ebs-standard-30g created\n" in moved
     assert " /var/www/html ext4 rw," in moved
-    moves = re.search(r"attached to (i-\w+) → none → (i-\w+)\n", moved)
+    # EC2 takes no second attachment; on a busy machine it is looked at too seldom to see none.
+    moves = re.search(r"attached to (i-\w+) → (?:none → )?(i-\w+)\n", moved)
     assert moves is not None, moved
     assert moves[1] != moves[2]
     first, second = re.findall(r"\w{64}  /var/www/html/index.html", moved)

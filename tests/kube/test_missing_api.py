@@ -60,7 +60,7 @@ async def test_a_kind_that_the_api_server_lacks_is_one_log_line_and_never_asked_
     assert caches.is_synced
     told = [line for line in lines if MISSING.plural in str(line) or line["log_level"] != "info"]
     assert [(line["log_level"], line["kind"]) for line in told] == [("warning", "CSINode")]
-    assert "is off" in told[0]["event"]
+    assert "are off until it does" in told[0]["event"]
     assert not [seen for seen in server.requests if MISSING.plural in seen.path]
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)

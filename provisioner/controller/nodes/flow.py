@@ -101,7 +101,7 @@ class AttachmentLimits:
             return self._refused(error)
         limit = instance_type_limit_rules.limits_of(family).get(instance_type)
         if limit is None:
-            self._tell(f"EC2 has no attachment limit for instance type {instance_type}")
+            self._tell(f"EC2 reports no attachment limit for instance type {instance_type}")
             return Later(UNKNOWN_AGAIN_S)
         note = partial(instance_type_limit_rules.noted, instance_type=instance_type, limit=limit)
         if await self._writes.change(name, note):

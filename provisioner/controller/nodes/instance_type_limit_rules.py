@@ -76,7 +76,7 @@ def noted(node: Node, instance_type: str, limit: AttachmentLimit) -> list[Operat
 
 
 def table_of(limits: Mapping[str, AttachmentLimit]) -> list[str]:
-    """The lines of the table that ``model.attachment_limit`` reads, sorted."""
+    """The lines of the table that ``model.instance_type_limit`` reads, sorted."""
     sizes: dict[tuple[str, str], list[str]] = {}
     for instance_type, limit in sorted(limits.items()):
         family, _, size = instance_type.partition(".")

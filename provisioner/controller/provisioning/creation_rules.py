@@ -129,7 +129,7 @@ def next_step(attempt: Attempt, seen: Volume | None, missing_for_s: float | None
         return LookUp() if attempt.looking_since_s is not None else Send()
     wrong = _not_as_asked(attempt.plan.request, volume)
     if wrong is not None:
-        why = f"EC2 created volume {volume.volume_id} {wrong}; it will be deleted and created again"
+        why = f"EC2 created volume {volume.volume_id} {wrong}; it is deleted and created again"
         return Discard(volume, _next_token(attempt), why)
     if seen is None and missing_for_s is None and attempt.is_shown and volume.state in _USABLE:
         # What a look-up found: a process that took over need not wait. The answer to a repeated

@@ -104,7 +104,7 @@ class Provisioner:
 
     async def reconcile(self, uid: str) -> Next:
         """Move one claim a step on."""
-        while (following := await self._step(uid)) == AGAIN:
+        while (following := await self._step(uid)) is AGAIN:
             pass  # it ends: each place refuses once
         return following
 
@@ -311,12 +311,12 @@ class Provisioner:
             held = await self.sources.source_in(claim, read_class, origin, where, tags)
             if isinstance(held, Refuse | Later):
                 return held
-            claim = self._caches.claim(claim.uid) or claim  # its source may be written to it
             if held is not source:
                 planned = await self._frozen(claim, read_class, where, held)
             if isinstance(planned, Refuse):
                 return planned
             source = held
+        claim = self._caches.claim(claim.uid) or claim  # its source may be written to it
         if not await self._annotations.write(claim, where.zone, where.outpost_arn, source):
             return AFTER_CONFLICT
         self._zones.written(claim)

@@ -117,7 +117,7 @@ def check(option: str) -> None:
         return
     is_known = name in _ALONE or allowed is not None
     why = (
-        f"{name} is allowed, but not with this value"
+        f"{name} is allowed, but not with this value, or not without one"
         if is_known
         else "docs/reference/mount-options.md lists the allowed ones"
     )

@@ -90,7 +90,7 @@ class Paths:
         return await self._call(path, partial(_device_number, path))
 
     async def _call(self, path: str, function: Callable[[], T]) -> T:
-        return await self._blocking.call(path, function, what=f"stat of {path}")
+        return await self._blocking.call(path, function, what=f"access to {path}")
 
 
 def noted_volume(mount: Mount) -> str:
