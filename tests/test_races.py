@@ -201,7 +201,7 @@ RACES: dict[int, tuple[str, ...]] = {
         "controller/snapshotting/test_ends.py::test_a_snapshot_in_doubt_is_found_before_its_content_may_go",
         "controller/snapshotting/test_ends.py::test_a_policy_that_becomes_retain_at_the_last_moment_is_heeded",
         "controller/snapshotting/test_content_rules.py::test_a_snapshot_object_that_is_gone_is_enough_for_the_end",
-        "controller/snapshotting/test_content_rules.py::test_the_status_names_the_snapshot_in_nanoseconds_and_bytes",
+        "controller/snapshotting/test_content_patch_rules.py::test_the_status_names_the_snapshot_in_nanoseconds_and_bytes",
     ),
     # The finalizers of sources: by all that is needed, never by a list that failed.
     27: (

@@ -107,7 +107,8 @@ async def test_what_stock_may_have_written_to_is_swept_by_no_leader_that_follows
         there = house.hand.of_cluster
         await eventually("it sweeps", lambda: ours not in there(house.namespace))
         enough = len(sweeps(house.hand, house.namespace)) + 3
-        await eventually("again", lambda: len(sweeps(house.hand, house.namespace)) >= enough)
+        # Before it decides, a sweep waits until its caches are proven: a list in a minute at most.
+        await eventually("again", lambda: len(sweeps(house.hand, house.namespace)) >= enough, 90.0)
 
         assert precious in there(house.namespace)
         reports = [line for line in second.log.splitlines() if "no PersistentVolume names" in line]

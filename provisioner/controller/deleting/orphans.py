@@ -196,8 +196,8 @@ class OrphanSweep:
         self._reported.add(volume.volume_id)
         self._metrics.orphans.labels("reported").inc()
         log.warning(
-            "no PersistentVolume names a volume of this cluster; it is kept; delete it in EC2 if it "
-            "is not needed",
+            "no PersistentVolume names a volume of this cluster; it is kept; delete it in EC2 if "
+            "it is not needed",
             **_facts(volume),
         )
 

@@ -35,8 +35,9 @@ def explain(torn: Torn, since_s: float, kills: Iterable[Kill], in_use: Collectio
     """Tell whether a killed kubelet is why a volume was mounted when it was detached.
 
     One that is killed between a pod's unmount and that of the stage forgets the volume
-    (``node.runtime.mount_table_rules.staged_without_pod``), and says of it that it is not in use. So no pod
-    may have had it, the kubelet must have said so, and it must have been killed in that time.
+    (``node.runtime.mount_table_rules.staged_without_pod``), and says of it that it is not in use.
+    So no pod may have had it, the kubelet must have said so, and it must have been killed in that
+    time.
 
     Args:
         torn: what was detached too early.
