@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from provisioner.classes.storage_class_rules import ReadClass
-from provisioner.controller.placement.allowed_zone_rules import NoZone, candidates
 from provisioner.controller.placement.failover_rules import NO_REFUSALS, Moved, for_any_node
+from provisioner.controller.placement.zone_rules import NoZone, candidates
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.node import Node
 from provisioner.model.persistent_volume import PlacedVolume

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.classes import parameter_rules
+from provisioner.classes import storage_class_parameter_rules as parameter_rules
 from provisioner.cli import controller
 from provisioner.metrics import Metrics
 from provisioner.model import names

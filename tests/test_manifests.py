@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from provisioner import __file__ as package_file
 from provisioner import process
-from provisioner.classes import parameter_rules
+from provisioner.classes import storage_class_parameter_rules as parameter_rules
 from provisioner.cli import controller
 from provisioner.controller import app
 from provisioner.controller.nodes import initialize, startup_taint_rules

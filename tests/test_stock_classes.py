@@ -9,7 +9,12 @@ import pytest
 import yaml
 
 from provisioner import __file__ as package_file
-from provisioner.classes.parameter_rules import FILE_SYSTEM_KEY, SECRET_KEYS, TABLE, parse
+from provisioner.classes.storage_class_parameter_rules import (
+    FILE_SYSTEM_KEY,
+    SECRET_KEYS,
+    TABLE,
+    parse,
+)
 from provisioner.classes.storage_class_rules import read
 from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
 from provisioner.model.tags import TAG_PREFIX

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from provisioner.classes import parameter_rules
-from provisioner.classes.parameter_rules import SECRET_KEYS
+from provisioner.classes import storage_class_parameter_rules as parameter_rules
+from provisioner.classes.storage_class_parameter_rules import SECRET_KEYS
 from provisioner.model import tags
 from provisioner.model.errors import RefusedHereError, retold
 from provisioner.model.tag_template import TagTemplate

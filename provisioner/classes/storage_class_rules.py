@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 
 from provisioner.classes import in_tree_rules
-from provisioner.classes import parameter_rules as class_parameters
+from provisioner.classes import storage_class_parameter_rules as class_parameters
 from provisioner.classes.attribute_rules import Attributes
-from provisioner.classes.parameter_rules import Parameters
+from provisioner.classes.storage_class_parameter_rules import Parameters
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import TopologyTerm

@@ -12,8 +12,8 @@ The rules are those by which claims are provisioned; none is repeated here.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from provisioner.classes import parameter_rules
-from provisioner.classes.parameter_rules import (
+from provisioner.classes import storage_class_parameter_rules as parameter_rules
+from provisioner.classes.storage_class_parameter_rules import (
     FILE_SYSTEM_KEY,
     SECRET_KEYS,
     TABLE,
@@ -21,7 +21,7 @@ from provisioner.classes.parameter_rules import (
     spelt,
 )
 from provisioner.classes.storage_class_rules import ReadClass, read
-from provisioner.controller.placement.allowed_zone_rules import NoZone, candidates
+from provisioner.controller.placement.zone_rules import NoZone, candidates
 from provisioner.controller.provisioning.plan_rules import Plan, plan
 from provisioner.model import tags
 from provisioner.model import zone as zones

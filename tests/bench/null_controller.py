@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from provisioner.controller.placement.allowed_zone_rules import spread
+from provisioner.controller.placement.zone_rules import spread
 from provisioner.ec2.device_name_rules import DEVICE_NAMES
 from tests.bench.null_bodies import DRIVER, PV_FINALIZER, Json, event, manifest, tags
 from tests.bench.null_edges import Ec2, Kube

@@ -2,7 +2,7 @@
 
 import pytest
 
-from provisioner.classes.parameter_rules import Parameters
+from provisioner.classes.storage_class_parameter_rules import Parameters
 from provisioner.classes.storage_class_rules import read
 from provisioner.model.driver import IN_TREE_DRIVER
 from tests.builders import a_class, a_term

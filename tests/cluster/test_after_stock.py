@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from provisioner.controller.placement.allowed_zone_rules import spread
+from provisioner.controller.placement.zone_rules import spread
 from provisioner.model.names import VOLUME_NAME
 from provisioner.sandbox.api import Api
 from tests.cluster import epochs, hands, stock

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import ClassVar
 
-from provisioner.controller.placement.allowed_zone_rules import spread
+from provisioner.controller.placement.zone_rules import spread
 from tests.cluster import hands
 from tests.cluster.hands import ATTACHMENTS, CLASSES, PVS, Json
 from tests.cluster.stories import Story

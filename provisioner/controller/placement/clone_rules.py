@@ -13,9 +13,9 @@ Source: EBS user guide "Copy an Amazon EBS volume" (read 2026-11-21).
 from collections.abc import Mapping, Sequence
 
 from provisioner.classes.storage_class_rules import ReadClass
-from provisioner.controller.placement.allowed_zone_rules import NoZone, allows
 from provisioner.controller.placement.consumer_rules import Consumers, places, why_no_place
 from provisioner.controller.placement.failover_rules import RETRY_S, Moved, Refusals
+from provisioner.controller.placement.zone_rules import NoZone, allows
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.names import CLONE_ACROSS_ZONES

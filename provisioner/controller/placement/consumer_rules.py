@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from provisioner.classes.storage_class_rules import ReadClass
-from provisioner.controller.placement import allowed_zone_rules as zone_rules
+from provisioner.controller.placement import zone_rules
 from provisioner.model.claim import Claim
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.node_affinity import matches

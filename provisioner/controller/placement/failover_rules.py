@@ -16,8 +16,8 @@ A refusal that another claim got for the same place and volume type counts as on
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from provisioner.controller.placement.allowed_zone_rules import NoZone, in_turn
 from provisioner.controller.placement.consumer_rules import Consumers, places, why_no_place
+from provisioner.controller.placement.zone_rules import NoZone, in_turn
 from provisioner.model.errors import Reason
 from provisioner.model.zone import Place
 

@@ -15,8 +15,7 @@ from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.claims.events import ClaimEvents
 from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT, ZoneAnnotations
 from provisioner.controller.ownership.takeover import Takeover
-from provisioner.controller.placement import allowed_zone_rules as zone_rules
-from provisioner.controller.placement import clone_rules, failover_rules
+from provisioner.controller.placement import clone_rules, failover_rules, zone_rules
 from provisioner.controller.placement.consumer_rules import (
     SiblingVolumes,
     beside_siblings,

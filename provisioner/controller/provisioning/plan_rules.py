@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from provisioner.classes.iops_rules import Fitted, fit
-from provisioner.classes.parameter_rules import Parameters, formatting_fault
+from provisioner.classes.storage_class_parameter_rules import Parameters, formatting_fault
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.provisioning.client_token_rules import client_token
 from provisioner.model import tags

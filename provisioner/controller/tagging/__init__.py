@@ -1,1 +1,1 @@
-"""The tags of volumes."""
+"""Extra tags of volumes that exist; those of new ones are in ``model/tags.py``."""

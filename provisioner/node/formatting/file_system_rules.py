@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from provisioner.classes import parameter_rules as values
-from provisioner.classes.parameter_rules import Formatting, formatting_fault
+from provisioner.classes import storage_class_parameter_rules as values
+from provisioner.classes.storage_class_parameter_rules import Formatting, formatting_fault
 from provisioner.model.errors import Reason
 from provisioner.model.file_systems import DEFAULT_FILE_SYSTEM, FILE_SYSTEMS, WINDOWS_FILE_SYSTEM
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from provisioner.classes.storage_class_rules import read
-from provisioner.controller.placement.allowed_zone_rules import NoZone
 from provisioner.controller.placement.clone_rules import (
     at_once,
     for_node,
@@ -14,6 +13,7 @@ from provisioner.controller.placement.clone_rules import (
 )
 from provisioner.controller.placement.consumer_rules import Consumers
 from provisioner.controller.placement.failover_rules import NO_REFUSALS, Moved, Refusals
+from provisioner.controller.placement.zone_rules import NoZone
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta

@@ -3,7 +3,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.controller.placement.allowed_zone_rules import NoZone, spread
 from provisioner.controller.placement.consumer_rules import Consumers
 from provisioner.controller.placement.failover_rules import (
     NO_REFUSALS,
@@ -14,6 +13,7 @@ from provisioner.controller.placement.failover_rules import (
     instead_of_node,
     on_that_node,
 )
+from provisioner.controller.placement.zone_rules import NoZone, spread
 from provisioner.model.errors import Reason
 from provisioner.model.zone import Place
 from tests.builders import a_node

@@ -17,11 +17,11 @@ ROOT = Path(provisioner.__file__).parent
 PATH = {
     "controller/provisioning/flow.py",
     "controller/provisioning/plan_rules.py",
-    "classes/parameter_rules.py",
+    "classes/storage_class_parameter_rules.py",
     "controller/provisioning/client_token_rules.py",
     "classes/storage_class_rules.py",  # once for each revision of the class
     "controller/placement/zone_choice.py",
-    "controller/placement/allowed_zone_rules.py",
+    "controller/placement/zone_rules.py",
     "controller/claims/zone_annotations.py",
     "controller/provisioning/creation.py",
     "controller/provisioning/creation_rules.py",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.classes.parameter_rules import Formatting, parse
+from provisioner.classes.storage_class_parameter_rules import Formatting, parse
 from provisioner.model.errors import Reason
 from provisioner.node.formatting import file_system_rules as rules
 from provisioner.node.formatting.file_system_rules import Checked, Measured

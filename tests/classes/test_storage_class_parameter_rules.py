@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.classes.parameter_rules import (
+from provisioner.classes.storage_class_parameter_rules import (
     FILE_SYSTEM_KEY,
     NAMES,
     SECRET_KEYS,

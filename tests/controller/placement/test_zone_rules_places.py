@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.classes.storage_class_rules import read
-from provisioner.controller.placement.allowed_zone_rules import (
+from provisioner.controller.placement.zone_rules import (
     NoZone,
     candidates,
     for_selected_node,

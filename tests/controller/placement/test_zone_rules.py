@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.classes.storage_class_rules import read
-from provisioner.controller.placement.allowed_zone_rules import NoZone, for_selected_node, spread
+from provisioner.controller.placement.zone_rules import NoZone, for_selected_node, spread
 from provisioner.model.errors import Reason
 from provisioner.model.zone import Place
 from tests.builders import DRIVER, a_class, a_csi_node, a_node, a_term
