@@ -70,7 +70,7 @@ class CannotRunError(Exception):
 
 
 class NotSeenError(CannotRunError):
-    """What ``Lab.until`` waited for did not come; a probe catches it where this refutes its rule."""
+    """What ``Lab.until`` waited for did not come; catch it where this refutes the rule."""
 
 
 @dataclass(frozen=True, slots=True)
