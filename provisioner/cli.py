@@ -61,14 +61,21 @@ _EXTRAS = {
 }
 
 
+# Commands that the others need not load, for a start that stays short.
+_LATE = {"conformance": "provisioner.conformance.commands"}
+
+
 class _Commands(click.Group):
-    """Imports the command of an extra only when it is called."""
+    """Imports some commands only when they are called, and those of extras if they are there."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         there = [name for name, (brought, _) in _EXTRAS.items() if find_spec(brought) is not None]
-        return sorted([*super().list_commands(ctx), *there])
+        return sorted([*super().list_commands(ctx), *there, *_LATE])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _LATE:
+            late: click.Command = getattr(import_module(_LATE[cmd_name]), cmd_name)
+            return late
         if cmd_name not in _EXTRAS:
             return super().get_command(ctx, cmd_name)
         brought, module = _EXTRAS[cmd_name]

@@ -8,7 +8,7 @@ exist, or the instance that the user has named.
 import asyncio
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
@@ -51,14 +51,17 @@ class Door(Protocol):
     async def call(self, operation: str, params: Params, *, again: bool) -> dict[str, Any]:
         """Send one call; ``again``: if it is throttled, until it is not."""
 
+    async def undisturbed(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do work to its end, even if its caller is cancelled meanwhile."""
+
 
 class Diary(Protocol):
     """Where a lab writes down what it makes; see ``provisioner/conformance/journal.py``."""
 
-    def making(self, kind: str, operation: str, token: str | None) -> int:
+    async def making(self, kind: str, operation: str) -> int:
         """Note that something is going to be made; returns the number of this note."""
 
-    def made(self, number: int, ids: Sequence[str]) -> None:
+    async def made(self, number: int, ids: Sequence[str]) -> None:
         """Note what came of it; no ids: EC2 refused."""
 
     def is_ours(self, each: str) -> bool:
@@ -76,6 +79,7 @@ class Place:
         zones: all that are available, ``zone`` first.
         instance: the id of a running instance, None if the user has named none.
         instance_type: of it.
+        devices: names that are free on it.
     """
 
     run: str
@@ -84,6 +88,7 @@ class Place:
     zones: tuple[str, ...]
     instance: str | None = None
     instance_type: str | None = None
+    devices: tuple[str, ...] = ("/dev/sdf",)
 
 
 class Lab:
@@ -91,6 +96,7 @@ class Lab:
 
     Attributes:
         place: the run, the region, the zones, the instance.
+        made: the ids of what it has made.
     """
 
     def __init__(
@@ -102,6 +108,7 @@ class Lab:
         self._diary = diary
         self._device = device
         self._missing: set[str] = set()
+        self.made: list[str] = []
 
     # -- where
 
@@ -282,7 +289,8 @@ class Lab:
 
     async def _send(self, operation: str, params: Params, *, again: bool) -> dict[str, Any]:
         if operation in _MAKES:
-            return await self._make(_MAKES[operation], operation, params, again=again)
+            making = self._make(_MAKES[operation], operation, params, again=again)
+            return await self._door.undisturbed(making)
         if not _READS.fullmatch(operation):
             self._check_ours(operation, params)
         return await self._door.call(operation, params, again=again)
@@ -290,14 +298,16 @@ class Lab:
     async def _make(
         self, kind: str, operation: str, params: Params, *, again: bool
     ) -> dict[str, Any]:
-        number = self._diary.making(kind, operation, params.get("ClientToken"))
+        number = await self._diary.making(kind, operation)
         tagged = {**params, "TagSpecifications": self._with_tag(kind, params)}
         try:
             reply = await self._door.call(operation, tagged, again=again)
         except RefusedError:
-            self._diary.made(number, ())
+            await self._diary.made(number, ())
             raise
-        self._diary.made(number, ids_of(reply, kind))
+        ids = ids_of(reply, kind)
+        await self._diary.made(number, ids)
+        self.made.extend(each for each in ids if each not in self.made)
         return reply
 
     def _with_tag(self, kind: str, params: Params) -> list[dict[str, Any]]:
@@ -319,8 +329,8 @@ class Lab:
             raise PermissionError(f"{operation} is no call that a probe may send")
         if params.get("LockMode") == "compliance":
             raise PermissionError("nobody can delete a snapshot that is locked in compliance mode")
-        if operation == "delete_tags" and not _keeps_our_tag(params):
-            raise PermissionError("delete_tags would remove the tag by which a sweep finds it")
+        if operation in {"create_tags", "delete_tags"} and not _keeps_our_tag(params):
+            raise PermissionError(f"{operation} would change the tag by which a sweep finds it")
         for name in _CHANGES[operation]:
             value = params.get(name)
             for each in value if isinstance(value, list) else [value]:

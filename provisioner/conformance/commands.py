@@ -1,0 +1,210 @@
+"""``ebs-provisioner conformance``: the command line."""
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from provisioner.conformance.probe import CannotRunError, Confirmed, Finding, NotRun, Refuted
+from provisioner.conformance.rule import Rule
+from provisioner.model.sentences import printable
+
+if TYPE_CHECKING:
+    from provisioner.conformance.report import Report
+
+T = TypeVar("T")
+
+_LATEST = "latest"
+_FOLDER = Path("~/.local/state/ebs-provisioner/conformance")
+_SIGNS: dict[type[Any], str] = {Confirmed: "ok      ", Refuted: "REFUTED ", NotRun: "not run "}
+_COULD_NOT_RUN = 2
+
+
+class _CouldNotRunError(click.ClickException):
+    """Reported as one line."""
+
+    exit_code = _COULD_NOT_RUN
+
+
+@click.group()
+def conformance() -> None:
+    """Find out whether EC2 behaves as this product assumes."""
+
+
+@conformance.command("rules")
+@click.option("--only", multiple=True, metavar="RULE", help="Show this rule; can be repeated.")
+def rules(*, only: tuple[str, ...]) -> None:
+    """List what is assumed about EC2: how certain, from which source, and what relies on it."""
+    for rule in _chosen(only):
+        click.echo(f"{rule.name} ({rule.certainty})")
+        click.echo(f"    {rule.sentence}")
+        click.echo(f"    source: {rule.source} (read {rule.read_on})")
+        click.echo(f"    relies on it: {rule.rests_on.consequence}")
+        if isinstance(rule.probe, str):
+            click.echo(f"    no probe: {rule.probe}")
+
+
+@conformance.command("aws")
+@click.option("--endpoint-url", help="EC2 endpoint.  [default: that of AWS]")
+@click.option("--region", help="AWS Region.  [default: AWS_REGION, or that of the profile]")
+@click.option("--zone", help="Where volumes are made.  [default: the instance's, or the first]")
+@click.option("--instance", help="A running instance that volumes may be attached to for seconds.")
+@click.option(
+    "--budget-usd",
+    type=click.FloatRange(min=0),
+    default=0.05,
+    show_default=True,
+    help="Make nothing if the run may cost more.",
+)
+@click.option("--only", multiple=True, metavar="RULE", help="Probe this rule; can be repeated.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the report to FILE and FILE.json.",
+)
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=_FOLDER,
+    show_default=True,
+    help="Folder of the runs' journals.",
+)
+@click.option("--plan", "only_plan", is_flag=True, help="Print what would be done; make nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask before the run.")
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value=_LATEST,
+    metavar="[RUN]",
+    help="Continue an interrupted run.",
+)
+@click.option(
+    "--sweep",
+    is_flag=False,
+    flag_value=_LATEST,
+    metavar="[RUN]",
+    help="Delete what interrupted runs of this machine, or one RUN, have left.",
+)
+@click.pass_context
+def aws(
+    ctx: click.Context,
+    *,
+    endpoint_url: str | None,
+    region: str | None,
+    zone: str | None,
+    instance: str | None,
+    budget_usd: float,
+    only: tuple[str, ...],
+    report: Path | None,
+    state: Path,
+    only_plan: bool,
+    yes: bool,
+    resume: str | None,
+    sweep: str | None,
+) -> None:
+    """Probe an account, or a simulator, for what this product assumes about EC2.
+
+    Everything that is made has the tag ebs-provisioner.io/conformance-run and is deleted at the
+    end. The exit status is 0 if all that ran is confirmed, 1 if something is refuted, and 2 if
+    the run did not take place, ended early, or could not delete something.
+    """
+    from provisioner.conformance import account  # noqa: PLC0415 -- boto3
+
+    order = account.Order(
+        rules=_chosen(only),
+        folder=state.expanduser(),
+        endpoint=endpoint_url,
+        region=region,
+        zone=zone,
+        instance=instance,
+        budget_usd=budget_usd,
+    )
+    terminal = account.Terminal(say=_say, agrees=lambda: yes or _agrees(), tell=_tell)
+    if sweep is not None:
+        left = _run(account.sweep_all(order, terminal, _named(sweep)))
+        ctx.exit(_COULD_NOT_RUN if left else 0)
+    if only_plan:
+        _run(account.planned(order, terminal))
+        ctx.exit(0)
+    if resume is not None:
+        found = _run(account.resume(order, terminal, _named(resume)))
+    else:
+        found = _run(account.run(order, terminal))
+    if found is None:
+        click.echo("Nothing was made.")
+        ctx.exit(_COULD_NOT_RUN)
+    _show(found, report)
+    ctx.exit(found.exit_status)
+
+
+def _chosen(only: tuple[str, ...]) -> tuple[Rule, ...]:
+    from provisioner.conformance import plan, table  # noqa: PLC0415 -- only for a command that needs it
+
+    try:
+        return plan.chosen(table.RULES, only)
+    except ValueError as error:
+        raise click.ClickException(printable(str(error))) from error
+
+
+def _named(run: str) -> str:
+    from provisioner.conformance.journal import is_run  # noqa: PLC0415 -- as above
+
+    if run == _LATEST:
+        return ""
+    if not is_run(run):
+        raise click.ClickException(f"{printable(run)!r} is not a run's id")
+    return run
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command to its end; what keeps it from running is one line and the status 2."""
+    from provisioner.conformance.journal import JournalError  # noqa: PLC0415 -- as above
+
+    try:
+        return asyncio.run(work)
+    except (CannotRunError, JournalError) as error:
+        raise _CouldNotRunError(printable(str(error))) from error
+    except (asyncio.CancelledError, KeyboardInterrupt) as error:
+        raise _CouldNotRunError("interrupted: --sweep deletes what is left") from error
+
+
+def _agrees() -> bool:
+    if not sys.stdin.isatty():
+        click.echo("Nobody can be asked here: give --yes.")
+        return False
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio's would wait
+    try:
+        return click.confirm("Start?")
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _say(line: str) -> None:
+    click.echo(printable(line))
+
+
+def _tell(rule: Rule, finding: Finding) -> None:
+    from provisioner.conformance.journal import sentence_of  # noqa: PLC0415 -- as above
+
+    click.echo(printable(f"{_SIGNS[type(finding)]}{rule.name}: {sentence_of(finding)}"))
+
+
+def _show(found: "Report", path: Path | None) -> None:
+    from provisioner.conformance.report import as_json, as_markdown  # noqa: PLC0415 -- as above
+
+    text = as_markdown(found)
+    if path is None:
+        click.echo(text)
+        return
+    try:
+        path.write_text(text)
+        path.with_name(f"{path.name}.json").write_text(json.dumps(as_json(found), indent=1) + "\n")
+    except OSError as failure:
+        click.echo(text)
+        raise click.ClickException(f"the report cannot be written: {failure}") from failure
+    click.echo(f"{found.counts}: {path}, {path}.json")
