@@ -36,6 +36,8 @@ _CHANGES: Mapping[str, tuple[str, ...]] = {
     "delete_snapshot": ("SnapshotId",),
     "lock_snapshot": ("SnapshotId",),
     "unlock_snapshot": ("SnapshotId",),
+    "enable_fast_snapshot_restores": ("SourceSnapshotIds",),
+    "disable_fast_snapshot_restores": ("SourceSnapshotIds",),
     "create_tags": ("Resources",),
     "delete_tags": ("Resources",),
 }
@@ -76,6 +78,7 @@ class Place:
         zones: all that are available, ``zone`` first.
         instance: the id of a running instance, None if the user has named none.
         instance_type: of it.
+        other_instance: the id of a second running instance in ``zone``, None if there is none.
     """
 
     run: str
@@ -84,6 +87,7 @@ class Place:
     zones: tuple[str, ...]
     instance: str | None = None
     instance_type: str | None = None
+    other_instance: str | None = None
 
 
 class Lab:
@@ -133,6 +137,17 @@ class Lab:
         if self.place.instance is None:
             raise CannotRunError("it needs a running instance: name one with --instance")
         return self.place.instance
+
+    @property
+    def other_instance(self) -> str:
+        """A second running instance in ``zone``.
+
+        Raises:
+            CannotRunError: the user has not named two.
+        """
+        if self.place.other_instance is None:
+            raise CannotRunError("it needs two running instances in one zone: name both")
+        return self.place.other_instance
 
     @property
     def tag(self) -> dict[str, str]:
@@ -321,16 +336,23 @@ class Lab:
             raise PermissionError("nobody can delete a snapshot that is locked in compliance mode")
         if operation == "delete_tags" and not _keeps_our_tag(params):
             raise PermissionError("delete_tags would remove the tag by which a sweep finds it")
+        if operation == "enable_fast_snapshot_restores" and not self._costs_nothing(params):
+            raise PermissionError("an hour of fast snapshot restore costs more than a whole run")
         for name in _CHANGES[operation]:
             value = params.get(name)
             for each in value if isinstance(value, list) else [value]:
                 if each is not None and not self._may_change(str(each), operation):
                     raise PermissionError(f"{operation} of {each}, which this run has not made")
 
+    def _costs_nothing(self, params: Params) -> bool:
+        """Whether fast restores can only be refused: of snapshots that do not exist."""
+        return all(each in self._missing for each in params.get("SourceSnapshotIds", ()))
+
     def _may_change(self, each: str, operation: str) -> bool:
         if each in self._missing or not is_id(each) or self._diary.is_ours(each):
             return True
-        return operation == "attach_volume" and each == self.place.instance
+        ours = (self.place.instance, self.place.other_instance)
+        return operation == "attach_volume" and each in ours
 
 
 def _keeps_our_tag(params: Params) -> bool:
