@@ -42,7 +42,7 @@ class Order:
         endpoint: None for AWS's own.
         region: None for that of the environment.
         zone: None for that of the instance, or the first one.
-        instance: None for probes that need none.
+        instances: up to two that volumes may be attached to.
         budget_usd: what the run may cost.
         patience: of the sweep.
     """
@@ -52,7 +52,7 @@ class Order:
     endpoint: str | None = None
     region: str | None = None
     zone: str | None = None
-    instance: str | None = None
+    instances: Sequence[str] = ()
     budget_usd: float = 0.05
     patience: Patience = _PATIENCE
 
@@ -79,7 +79,7 @@ async def planned(order: Order, terminal: Terminal) -> None:
         CannotRunError: it could not run.
     """
     async with _connected(order) as ec2:
-        place = await find_place(ec2, "", zone=order.zone, instance=order.instance)
+        place = await find_place(ec2, "", zone=order.zone, instances=order.instances)
         _tell_plan(_plan(order, place), order, terminal, ec2, place)
 
 
@@ -91,7 +91,7 @@ async def run(order: Order, terminal: Terminal) -> Report | None:
     """
     async with _connected(order) as ec2:
         number = new_run(datetime.now(UTC))
-        place = await find_place(ec2, number, zone=order.zone, instance=order.instance)
+        place = await find_place(ec2, number, zone=order.zone, instances=order.instances)
         await _nobody_else(order, ec2)
         planned = _plan(order, place)
         _tell_plan(planned, order, terminal, ec2, place)
@@ -113,7 +113,7 @@ async def resume(order: Order, terminal: Terminal, run: str) -> Report | None:
         JournalError: there is no such run, or it is under way.
     """
     async with _connected(order) as ec2:
-        await find_place(ec2, run, zone=None, instance=None)
+        await find_place(ec2, run)
         number = run or _latest_unfinished(order, ec2)
         with closing(Journal.resume(order.folder, number)) as journal:
             begun = journal.story.begun
@@ -128,7 +128,7 @@ async def resume(order: Order, terminal: Terminal, run: str) -> Report | None:
                 _tell_left(terminal, number, left)
                 raise CannotRunError("what this run has left cannot be deleted")
             await journal.swept()
-            place = await find_place(ec2, number, zone=begun.zone, instance=begun.instance)
+            place = await find_place(ec2, number, zone=begun.zone, instances=begun.instances)
             planned = _plan(order, place, journal)
             _tell_plan(planned, order, terminal, ec2, place)
             if not _may_start(planned, order, terminal):
@@ -154,7 +154,7 @@ async def sweep_all(order: Order, terminal: Terminal, run: str) -> int:
         JournalError: the run that was named is under way.
     """
     async with _connected(order) as ec2:
-        place = await find_place(ec2, run, zone=None, instance=None)
+        place = await find_place(ec2, run)
         here = [story.begun for story in stories(order.folder)]
         mine = [each.run for each in here if _is_of(each, ec2) and run in {"", each.run}]
         failed = 0
@@ -255,7 +255,7 @@ def _begun(order: Order, ec2: Ec2, place: Place) -> Begun:
         region=place.region,
         zone=place.zone,
         zones=place.zones,
-        instance=place.instance,
+        instances=tuple(order.instances),
         instance_type=place.instance_type,
         rules=tuple(rule.name for rule in order.rules),
         at=datetime.now(UTC),
@@ -274,7 +274,7 @@ def _latest_unfinished(order: Order, ec2: Ec2) -> str:
     ]
     if not runs:
         raise CannotRunError(
-            f"there is nothing to resume: no run in {order.folder} at {ec2.endpoint} was interrupted"
+            f"there is nothing to resume: no run at {ec2.endpoint} was interrupted ({order.folder})"
         )
     return runs[-1]
 

@@ -5,6 +5,7 @@ import json
 import signal
 import sys
 from collections.abc import Coroutine
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +24,7 @@ _LATEST = "latest"
 _FOLDER = Path("~/.local/state/ebs-provisioner/conformance")
 _SIGNS: dict[type[Any], str] = {Confirmed: "ok      ", Refuted: "REFUTED ", NotRun: "not run "}
 _COULD_NOT_RUN = 2
+_MOST_INSTANCES = 2
 
 
 class _CouldNotRunError(click.ClickException):
@@ -53,7 +55,11 @@ def rules(*, only: tuple[str, ...]) -> None:
 @click.option("--endpoint-url", help="EC2 endpoint.  [default: that of AWS]")
 @click.option("--region", help="AWS Region.  [default: AWS_REGION, or that of the profile]")
 @click.option("--zone", help="Where volumes are made.  [default: the instance's, or the first]")
-@click.option("--instance", help="A running instance that volumes may be attached to for seconds.")
+@click.option(
+    "--instance",
+    multiple=True,
+    help="A running instance that volumes are attached to for seconds; give two in one zone.",
+)
 @click.option(
     "--budget-usd",
     type=click.FloatRange(min=0),
@@ -97,7 +103,7 @@ def aws(
     endpoint_url: str | None,
     region: str | None,
     zone: str | None,
-    instance: str | None,
+    instance: tuple[str, ...],
     budget_usd: float,
     only: tuple[str, ...],
     report: Path | None,
@@ -115,13 +121,15 @@ def aws(
     """
     from provisioner.conformance import account  # noqa: PLC0415 -- boto3
 
+    if len(instance) > _MOST_INSTANCES:
+        raise click.UsageError("--instance can be given twice at most")
     order = account.Order(
         rules=_chosen(only),
         folder=state.expanduser(),
         endpoint=endpoint_url,
         region=region,
         zone=zone,
-        instance=instance,
+        instances=instance,
         budget_usd=budget_usd,
     )
     terminal = account.Terminal(say=_say, agrees=lambda: yes or _agrees(), tell=_tell)
@@ -143,10 +151,10 @@ def aws(
 
 
 def _chosen(only: tuple[str, ...]) -> tuple[Rule, ...]:
-    from provisioner.conformance import plan, table  # noqa: PLC0415 -- only for a command that needs it
+    from provisioner.conformance import plan  # noqa: PLC0415 -- only for a command that needs it
 
     try:
-        return plan.chosen(table.RULES, only)
+        return plan.chosen(import_module("provisioner.conformance.table").RULES, only)
     except ValueError as error:
         raise click.ClickException(printable(str(error))) from error
 

@@ -40,7 +40,7 @@ class Begun(msgspec.Struct, tag="begun", frozen=True):
     region: str
     zone: str
     zones: tuple[str, ...]
-    instance: str | None
+    instances: tuple[str, ...]
     instance_type: str | None
     rules: tuple[str, ...]
     at: datetime

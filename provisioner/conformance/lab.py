@@ -36,6 +36,8 @@ _CHANGES: Mapping[str, tuple[str, ...]] = {
     "delete_snapshot": ("SnapshotId",),
     "lock_snapshot": ("SnapshotId",),
     "unlock_snapshot": ("SnapshotId",),
+    "enable_fast_snapshot_restores": ("SourceSnapshotIds",),
+    "disable_fast_snapshot_restores": ("SourceSnapshotIds",),
     "create_tags": ("Resources",),
     "delete_tags": ("Resources",),
 }
@@ -80,6 +82,7 @@ class Place:
         instance: the id of a running instance, None if the user has named none.
         instance_type: of it.
         devices: names that are free on it.
+        other_instance: the id of a second running instance in ``zone``, None if there is none.
     """
 
     run: str
@@ -89,6 +92,7 @@ class Place:
     instance: str | None = None
     instance_type: str | None = None
     devices: tuple[str, ...] = ("/dev/sdf",)
+    other_instance: str | None = None
 
 
 class Lab:
@@ -140,6 +144,17 @@ class Lab:
         if self.place.instance is None:
             raise CannotRunError("it needs a running instance: name one with --instance")
         return self.place.instance
+
+    @property
+    def other_instance(self) -> str:
+        """A second running instance in ``zone``.
+
+        Raises:
+            CannotRunError: the user has not named two.
+        """
+        if self.place.other_instance is None:
+            raise CannotRunError("it needs two running instances in one zone: name both")
+        return self.place.other_instance
 
     @property
     def tag(self) -> dict[str, str]:
@@ -329,23 +344,31 @@ class Lab:
             raise PermissionError(f"{operation} is no call that a probe may send")
         if params.get("LockMode") == "compliance":
             raise PermissionError("nobody can delete a snapshot that is locked in compliance mode")
-        if operation in {"create_tags", "delete_tags"} and not _keeps_our_tag(params):
+        if operation in {"create_tags", "delete_tags"} and not _keeps_our_tag(operation, params):
             raise PermissionError(f"{operation} would change the tag by which a sweep finds it")
+        if operation == "enable_fast_snapshot_restores" and not self._costs_nothing(params):
+            raise PermissionError("an hour of fast snapshot restore costs more than a whole run")
         for name in _CHANGES[operation]:
             value = params.get(name)
             for each in value if isinstance(value, list) else [value]:
                 if each is not None and not self._may_change(str(each), operation):
                     raise PermissionError(f"{operation} of {each}, which this run has not made")
 
+    def _costs_nothing(self, params: Params) -> bool:
+        """Whether fast restores can only be refused: of snapshots that do not exist."""
+        return all(each in self._missing for each in params.get("SourceSnapshotIds", ()))
+
     def _may_change(self, each: str, operation: str) -> bool:
         if each in self._missing or not is_id(each) or self._diary.is_ours(each):
             return True
-        return operation == "attach_volume" and each == self.place.instance
+        ours = (self.place.instance, self.place.other_instance)
+        return operation == "attach_volume" and each in ours
 
 
-def _keeps_our_tag(params: Params) -> bool:
+def _keeps_our_tag(operation: str, params: Params) -> bool:
     keys = {each.get("Key") for each in params.get("Tags", ())}
-    return bool(keys) and CONFORMANCE_RUN not in keys
+    removes_all = operation == "delete_tags" and not keys
+    return not removes_all and CONFORMANCE_RUN not in keys
 
 
 _ID = re.compile(r"(?:vol|snap|i)-[0-9a-f]{8,32}")

@@ -1,5 +1,6 @@
 """Where a run takes place: looked up and checked before anything is made."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from provisioner.conformance.ec2 import Ec2
@@ -11,30 +12,36 @@ _USUAL = "availability-zone"  # Local Zones and Wavelength Zones come after thos
 _DEVICES = tuple(f"/dev/sd{letter}" for letter in "fghijklmnop")
 
 
-async def find_place(ec2: Ec2, run: str, *, zone: str | None, instance: str | None) -> Place:
-    """The zones of the Region, and the instance that the user has named.
+async def find_place(
+    ec2: Ec2, run: str, *, zone: str | None = None, instances: Sequence[str] = ()
+) -> Place:
+    """The zones of the Region, and the instances that the user has named: none, one or two.
 
     Raises:
         CannotRunError: no EC2 answers, or something that was named is not there.
     """
     zones = await _zones(ec2)
-    found = await _instance(ec2, instance) if instance else None
-    there = str(found["Placement"]["AvailabilityZone"]) if found else None
-    if zone and there and zone != there:
-        raise CannotRunError(f"{instance} is in {there}, not in {zone}: leave --zone out")
-    chosen = zone or there or zones[0]
-    if chosen not in zones:
+    found = [await _instance(ec2, each) for each in instances]
+    for each, instance in zip(found, instances, strict=True):
+        there = str(each["Placement"]["AvailabilityZone"])
+        if zone and zone != there:
+            raise CannotRunError(f"{instance} is in {there}, not in {zone}")
+        zone = there
+    zone = zone or zones[0]
+    if zone not in zones:
         raise CannotRunError(
-            f"{ec2.region} has no available zone {chosen}: there are {', '.join(zones)}"
+            f"{ec2.region} has no available zone {zone}: there are {', '.join(zones)}"
         )
+    first, second = [*instances, None, None][:2]
     return Place(
         run=run,
         region=ec2.region,
-        zone=chosen,
-        zones=(chosen, *(each for each in zones if each != chosen)),
-        instance=instance,
-        instance_type=str(found["InstanceType"]) if found else None,
-        devices=_free_devices(found) if found else _DEVICES,
+        zone=zone,
+        zones=(zone, *(each for each in zones if each != zone)),
+        instance=first,
+        instance_type=str(found[0]["InstanceType"]) if found else None,
+        other_instance=second,
+        devices=_free_devices(found),
     )
 
 
@@ -68,13 +75,17 @@ async def _instance(ec2: Ec2, instance: str) -> dict[str, Any]:
     return only
 
 
-def _free_devices(instance: dict[str, Any]) -> tuple[str, ...]:
-    """Names that no attached volume uses, in either of their two spellings.
+def _free_devices(instances: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Names that no attached volume of any instance uses, in either of their two spellings.
 
     Raises:
         CannotRunError: there is none.
     """
-    mapped = {str(each["DeviceName"])[-1] for each in instance.get("BlockDeviceMappings", ())}
+    mapped = {
+        str(device["DeviceName"])[-1]
+        for instance in instances
+        for device in instance.get("BlockDeviceMappings", ())
+    }
     free = tuple(name for name in _DEVICES if name[-1] not in mapped)
     if not free:
         raise CannotRunError("the instance has no free device name from /dev/sdf to /dev/sdp")

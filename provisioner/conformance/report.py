@@ -66,7 +66,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "endpoint": begun.endpoint,
         "region": begun.region,
         "zone": begun.zone,
-        "instance": begun.instance,
+        "instances": list(begun.instances),
         "instance_type": begun.instance_type,
         "stopped": report.stopped,
         "left": dict(report.left),
@@ -77,7 +77,8 @@ def as_json(report: Report) -> dict[str, Any]:
 def as_markdown(report: Report) -> str:
     """The report for people."""
     begun = report.begun
-    instance = f", {begun.instance} ({begun.instance_type})" if begun.instance else ""
+    instances = f", {' and '.join(begun.instances)} ({begun.instance_type})"
+    instance = instances if begun.instances else ""
     where = (
         f"{report.counts}. Endpoint {begun.endpoint}, {begun.region}, {begun.zone}{instance}; "
         f"{begun.at:%Y-%m-%d %H:%M} UTC; ebs-provisioner {begun.version}; run {begun.run}."
