@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from provisioner.classes.iops_rules import Fitted, fit
-from provisioner.classes.storage_class_parameter_rules import Parameters, formatting_fault
-from provisioner.classes.storage_class_rules import ReadClass
+from provisioner.classes.storage_class_rules import Parameters, ReadClass, formatting_fault
 from provisioner.controller.provisioning.client_token_rules import client_token
 from provisioner.model import tags
 from provisioner.model.claim import MANY_NODES_MODE, Claim

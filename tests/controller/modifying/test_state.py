@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.classes.attribute_rules import Attributes
+from provisioner.classes.volume_attributes_class_rules import Attributes
 from provisioner.controller.modifying.class_rules import Change
 from provisioner.controller.modifying.growth_rules import Grow
 from provisioner.controller.modifying.rules import BOTH, Answers, Limit, Part, Requested, limit_of

@@ -17,7 +17,6 @@ ROOT = Path(provisioner.__file__).parent
 PATH = {
     "controller/provisioning/flow.py",
     "controller/provisioning/plan_rules.py",
-    "classes/storage_class_parameter_rules.py",
     "controller/provisioning/client_token_rules.py",
     "classes/storage_class_rules.py",  # once for each revision of the class
     "controller/placement/zone_choice.py",
