@@ -316,6 +316,11 @@ class Caches:
         """The claim with this UID."""
         return next(iter(self.claims.keyed("uid", uid)), None)
 
+    def pods_of(self, claim: Claim) -> tuple[Pod, ...]:
+        """The pending pods that use a claim, but for those on their way out."""
+        pods = self.pods.keyed("claim", claim.key)
+        return tuple(pod for pod in pods if not pod.deleting)
+
     async def storage_class(self, name: str) -> StorageClass | None:
         """A class; None only when the API server has none of that name."""
         return self.classes.get(name) or await self._find(STORAGE_CLASSES, name)
