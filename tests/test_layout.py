@@ -113,6 +113,7 @@ ALLOWED: dict[str, set[str]] = {
         *("classes", "controller.nodes", "controller.placement", "controller.provisioning"),
         *("kube", "ec2", "region"),
     },
+    "conformance": set(),
     "sandbox": set(),
     # The commands of the node plugin and the sandbox are loaded by name, when they are asked for.
     "cli": {"controller.app", "controller.shared", "inspect", "options"},
