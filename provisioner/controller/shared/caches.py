@@ -240,15 +240,14 @@ class Caches:
         Raises:
             KubeError: that is not certain.
         """
-        loop = asyncio.get_running_loop()
         shown_at_s: dict[Informer[Any], float] = {}
 
         async def show(informer: Informer[Any]) -> None:
             await informer.catch_up()
-            shown_at_s[informer] = loop.time()
+            shown_at_s[informer] = clock.now_s()
 
         await asyncio.gather(*map(show, informers))
-        old_s = loop.time() - _TOGETHER_S
+        old_s = clock.now_s() - _TOGETHER_S
         await asyncio.gather(*(show(each) for each in informers if shown_at_s[each] < old_s))
 
     def check_readable(self, *informers: Informer[Any]) -> None:
