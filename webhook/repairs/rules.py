@@ -129,7 +129,7 @@ def _warning(volume_id: str, zone: str, wrong: str) -> str:
     return (
         f"volume {volume_id} is in {zone}, but spec.nodeAffinity {wrong}, and this API server does "
         "not allow changing it (feature gate MutablePVNodeAffinity): set "
-        "persistentVolumeReclaimPolicy to Retain, delete the claim and this persistentvolume, and "
+        "persistentVolumeReclaimPolicy to Retain, delete the claim and this PersistentVolume, and "
         f"create both again with zone {zone} or without nodeAffinity"
     )
 

@@ -238,7 +238,7 @@ class Provisioner:
             pod_node=node,
         )
         match decision:
-            case plan_rules.Nothing():
+            case Settled():
                 return SETTLED
             case Refuse():
                 return self._refused(claim, decision)

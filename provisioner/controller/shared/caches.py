@@ -275,7 +275,7 @@ class Caches:
         named = self.persistent_volumes.keyed("volume", volume_id)
         if named:
             name = min(each.name for each in named)
-            message = f"persistentvolume {name} names volume {volume_id}, so it is kept"
+            message = f"PersistentVolume {name} names volume {volume_id}, so it is kept"
             raise KubeError(Reason.CONFLICT, message)
 
     def _restored(self, by: Informer[Any]) -> None:
