@@ -174,7 +174,6 @@ class ModifySteps:
                 return await self._await(current, message)
             case rules.Failed(name=name, message=message):
                 state.reported_failure, state.observed = name, None
-                state.clear_in_flight()
                 return self._failed(current, StorageError(Reason.VOLUME_STATE, message))
             case rules.Impossible(part=part, message=message):
                 is_size = part is Part.SIZE
