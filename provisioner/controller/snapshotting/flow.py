@@ -51,7 +51,6 @@ from provisioner.model.volume_snapshot import (
 
 # After a refusal because of EC2's limits: there may be room at any time, and many may wait.
 _SLOWEST_S = 120.0
-_SLOWLY_S = 60.0
 
 log = structlog.get_logger(__name__)
 
@@ -239,7 +238,9 @@ class Snapshotter:
         self, content: VolumeSnapshotContent, refused: Refuse, what: tuple[str, str]
     ) -> StorageError:
         """Report why it cannot go on, and return the error; only people can change it."""
-        error = StorageError(refused.reason, refused.message, retry_after_s=_SLOWLY_S)
+        error = StorageError(
+            refused.reason, refused.message, retry_after_s=content_patch_rules.SLOWLY_S
+        )
         await self._events.failed(content, error, what)
         return error
 

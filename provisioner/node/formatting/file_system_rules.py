@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from provisioner.classes import storage_class_parameter_rules as values
-from provisioner.classes.storage_class_parameter_rules import Formatting, formatting_fault
+from provisioner.classes import storage_class_rules
+from provisioner.classes.storage_class_rules import Formatting, formatting_fault
 from provisioner.model.errors import Reason
 from provisioner.model.file_systems import DEFAULT_FILE_SYSTEM, FILE_SYSTEMS, WINDOWS_FILE_SYSTEM
 
@@ -273,7 +273,7 @@ def _xfs_options(formatting: Formatting, features: str) -> list[str]:
 def _word(attributes: Mapping[str, str], name: str) -> str | None:
     text = attributes.get(name, "")
     try:
-        return values.word(text)
+        return storage_class_rules.word(text)
     except ValueError as error:
         raise ValueError(f"volume attribute {name}: {text[:100]!r} {error}") from error
 
@@ -281,6 +281,6 @@ def _word(attributes: Mapping[str, str], name: str) -> str | None:
 def _flag(attributes: Mapping[str, str], name: str) -> bool:
     text = attributes.get(name, "")
     try:
-        return values.boolean(text) or False
+        return storage_class_rules.boolean(text) or False
     except ValueError as error:
         raise ValueError(f"volume attribute {name}: {text[:100]!r} {error}") from error

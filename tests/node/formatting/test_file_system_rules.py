@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.classes.storage_class_parameter_rules import Formatting, parse
+from provisioner.classes.storage_class_rules import Formatting, parse_parameters
 from provisioner.model.errors import Reason
 from provisioner.node.formatting import file_system_rules as rules
 from provisioner.node.formatting.file_system_rules import Checked, Measured
@@ -107,7 +107,7 @@ def test_refuses_what_mkfs_cannot_be_told(name, attributes, sentence):
 
 
 def test_reads_what_the_controller_writes():
-    parameters = parse(
+    parameters = parse_parameters(
         {
             "csi.storage.k8s.io/fstype": "ext4",
             "blockSize": "4096",

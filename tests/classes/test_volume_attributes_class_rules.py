@@ -4,7 +4,12 @@ import re
 
 import pytest
 
-from provisioner.classes.attribute_rules import Attributes, legacy, of_annotations, parse
+from provisioner.classes.volume_attributes_class_rules import (
+    Attributes,
+    legacy,
+    of_annotations,
+    parse,
+)
 from provisioner.model.tag_template import Names
 
 DRIVER = "ebs.csi.aws.com"

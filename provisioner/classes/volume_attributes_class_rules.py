@@ -7,11 +7,11 @@ Source: aws-ebs-csi-driver v1.64 pkg/driver/controller_modify_volume.go and docs
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from provisioner.classes import storage_class_parameter_rules as parameter_rules
-from provisioner.classes.storage_class_parameter_rules import SECRET_KEYS
+from provisioner.classes import storage_class_rules
+from provisioner.classes.storage_class_rules import SECRET_KEYS, ReadClass
 from provisioner.model import tags
 from provisioner.model.errors import RefusedHereError, retold
 from provisioner.model.tag_template import TagTemplate
@@ -41,17 +41,17 @@ class Attributes:
 
 
 def _type(text: str) -> str | None:
-    return parameter_rules.volume_type(text) if text.strip() else None
+    return storage_class_rules.volume_type(text) if text.strip() else None
 
 
 # Key in small letters -> field, parser. Of type and volumeType, type counts.
 _TABLE: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "volumetype": ("volume_type", _type),
     "type": ("volume_type", _type),
-    "iops": ("iops", parameter_rules.whole_number),
-    "iopspergb": ("iops_per_gib", parameter_rules.whole_number),
-    "allowautoiopsincreaseonmodify": ("iops_follow_growth", parameter_rules.boolean),
-    "throughput": ("throughput_mibps", parameter_rules.whole_number),
+    "iops": ("iops", storage_class_rules.whole_number),
+    "iopspergb": ("iops_per_gib", storage_class_rules.whole_number),
+    "allowautoiopsincreaseonmodify": ("iops_follow_growth", storage_class_rules.boolean),
+    "throughput": ("throughput_mibps", storage_class_rules.whole_number),
 }
 NAMES = (
     *("type", "volumeType", "iops", "iopsPerGB", "allowAutoIOPSIncreaseOnModify", "throughput"),
@@ -142,3 +142,25 @@ def _checked(
     if read.iops is not None and read.iops_per_gib is not None:
         raise ValueError("iops and iopsPerGB are both given; keep one")
     return read
+
+
+def with_attributes(read_class: ReadClass, asks: Attributes) -> ReadClass:
+    """The class as a claim means it that is born with a VolumeAttributesClass, which counts more.
+
+    Source: aws-ebs-csi-driver v1.64 pkg/driver/controller.go: mutable parameters at CreateVolume.
+    """
+    has = read_class.parameters
+    says_iops = asks.iops is not None or asks.iops_per_gib is not None
+    templates = {template.key: template for template in has.tag_templates}
+    templates |= {template.key: template for template in asks.tag_templates}
+    follows = asks.iops_follow_growth
+    parameters = replace(
+        has,
+        volume_type=asks.volume_type or has.volume_type,
+        iops=asks.iops if says_iops else has.iops,
+        iops_per_gib=asks.iops_per_gib if says_iops else has.iops_per_gib,
+        iops_follow_growth=has.iops_follow_growth if follows is None else follows,
+        throughput_mibps=asks.throughput_mibps or has.throughput_mibps,
+        tag_templates=tuple(t for key, t in templates.items() if key not in asks.deleted_tags),
+    )
+    return replace(read_class, parameters=parameters)

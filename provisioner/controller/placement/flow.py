@@ -162,7 +162,7 @@ class ZoneChoice:
 
     def node_of(self, claim: Claim) -> str:
         """The node on which a pod is that needs the claim, "" if the scheduler has to choose."""
-        return self._waiting_pods.node_of(claim)
+        return zone_rules.node_of(self._caches.pods_of(claim))
 
     def release(self, uid: str) -> None:
         """The choice for a claim no longer holds: nothing was made there."""
@@ -182,43 +182,27 @@ class ZoneChoice:
         self.refused_places.reset(uid)
 
     async def _choose(self, claim: Claim, read_class: ReadClass, cloned: Volume | None) -> _Found:
-        if cloned is None and self._has_only_its_node(claim, read_class):
-            return (await self._place_for(read_class, claim.selected_node))[1]
         pinned = await self._pinned(claim, read_class)
         if pinned is not None:
             return pinned
-        given, refusals = self._node_for(claim, read_class), self.refused_places.of(claim.uid)
+        given = zone_rules.deciding_node(claim, read_class, self._caches.pods_of(claim))
         if cloned is not None:
-            found = await self._beside_source(claim, read_class, cloned, refusals, given)
+            found = await self._beside_source(claim, read_class, cloned, given)
             if isinstance(found, Place) or not read_class.storage_class.clones_across_zones:
                 return found  # else it comes to any other place by a snapshot
-        name, is_settled = given
-        if not name:
+        if given is None:
             return await self._for_any_node(claim, read_class)
-        node, where = await self._place_for(read_class, name)
+        node, where = await self._place_for(read_class, given.name)
         if node is None or isinstance(where, zone_rules.NoZone):
             return where
-        is_refused = refusals.exclude(where)
-        if is_settled:
-            return failover_rules.on_that_node(name, refusals) if is_refused else where
-        if is_refused:
-            return await self._instead_of_node(claim, read_class, refusals)
-        return await self._beside_siblings(claim, read_class, where, node)
-
-    def _has_only_its_node(self, claim: Claim, read_class: ReadClass) -> bool:
-        """Whether nothing but the node that the scheduler chose says where the volume has to be.
-
-        True for most claims: EC2 has refused nothing, no zone is written to the claim, and its pod
-        has no other volume.
-        """
-        if not claim.selected_node or claim.pinned_zone:
-            return False
-        if not read_class.storage_class.waits_for_consumer:
-            return False
         if claim.uid in self.refused_places.claims:
-            return False
-        pods = self._caches.pods.keyed("claim", claim.key)
-        return all(not pod.node_name and pod.claim_keys == (claim.key,) for pod in pods)
+            refusals = self.refused_places.of(claim.uid)
+            if refusals.exclude(where):
+                return await self._instead_of_node(claim, read_class, refusals, given)
+        pods = self._caches.pods_of(claim)
+        if given.is_settled or not zone_rules.have_other_claims(pods, claim):
+            return where
+        return await self._beside_siblings(claim, read_class, where, node)
 
     async def _place_for(
         self, read_class: ReadClass, name: str
@@ -243,18 +227,6 @@ class ZoneChoice:
         log.warning("ignoring the zone written to the claim: its class forbids it", zone=pin.zone)
         return None
 
-    def _node_for(self, claim: Claim, read_class: ReadClass) -> tuple[str, bool]:
-        """The node that says where the volume has to be, and whether its pods are there already.
-
-        The scheduler's choice may be one for a pod that is gone.
-        """
-        if not read_class.storage_class.waits_for_consumer:
-            return claim.selected_node, False
-        settled = self._waiting_pods.settled_node_of(claim)
-        if not settled and claim.selected_node:
-            return claim.selected_node, False
-        return settled or self.node_of(claim), True
-
     async def _for_any_node(self, claim: Claim, read_class: ReadClass) -> _Found:
         names = await self._names(read_class)
         sibling_volumes = await self._sibling_volumes(claim)
@@ -271,8 +243,14 @@ class ZoneChoice:
         )
 
     async def _instead_of_node(
-        self, claim: Claim, read_class: ReadClass, refusals: failover_rules.Refusals
+        self,
+        claim: Claim,
+        read_class: ReadClass,
+        refusals: failover_rules.Refusals,
+        given: zone_rules.DecidingNode,
     ) -> _Found:
+        if given.is_settled:
+            return failover_rules.on_that_node(given.name, refusals)
         consumers = self._waiting_pods.consumers(
             claim, await self._sibling_volumes(claim), read_class
         )
@@ -286,11 +264,9 @@ class ZoneChoice:
         Volumes that are known to be there are not read: most are, unless one was moved.
         """
         siblings = self._waiting_pods.siblings(claim)
-        if not siblings:
-            return place
         known = all(is_surely_beside(each, claim, place) for each in siblings)
         sibling_volumes = await self._sibling_volumes(claim, volumes=not known)
-        pods = self._waiting_pods.pods(claim)
+        pods = self._caches.pods_of(claim)
         held = [pod for pod in pods if sibling_volumes.exclude(pod, place, node)]
         if not held:
             return place
@@ -320,16 +296,15 @@ class ZoneChoice:
         claim: Claim,
         read_class: ReadClass,
         cloned: Volume,
-        refusals: failover_rules.Refusals,
-        given: tuple[str, bool],
+        given: zone_rules.DecidingNode | None,
     ) -> _Found:
-        """The place of a clone of a volume; ``given`` as from ``_node_for``."""
-        name, is_settled = given
-        if not name:
+        """The place of a clone of a volume; ``given``: the node that decides."""
+        refusals = self.refused_places.of(claim.uid)
+        if given is None:
             names = await self._names(read_class)
             found = zone_rules.candidates(read_class, self._caches.registered_places(), names)
             return clone_rules.at_once(read_class, cloned.place, found, refusals)
-        node, where = await self._place_for(read_class, name)
+        node, where = await self._place_for(read_class, given.name)
         if node is None or isinstance(where, zone_rules.NoZone):
             return where
         # Of two clones that can only be beside their sources, neither waits for the other.
@@ -340,7 +315,13 @@ class ZoneChoice:
         # The scheduler may have chosen the node for one of several pods; there is no other place.
         is_held = any(held) if crosses else bool(held) and all(held)
         return clone_rules.for_node(
-            name, where, cloned.place, consumers, refusals, is_settled=is_settled, is_held=is_held
+            given.name,
+            where,
+            cloned.place,
+            consumers,
+            refusals,
+            is_settled=given.is_settled,
+            is_held=is_held,
         )
 
     async def _names(self, read_class: ReadClass) -> Mapping[str, str] | None:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from provisioner.controller.attaching.multi_attach_rules import Rival, checked
 from provisioner.controller.attaching.rules import (
     Attach,
     Attached,
@@ -13,17 +12,29 @@ from provisioner.controller.attaching.rules import (
     Detach,
     Kind,
     Prepare,
+    Rival,
     Target,
     Untag,
     View,
     Wait,
+    next_attach_step,
+    with_one_writer,
 )
 from provisioner.model.attachment import BLANK
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.volume import AttachmentState as State
 from provisioner.model.volume import Volume
-from tests.builders import INSTANCE, OTHER_INSTANCE, VOLUME, a_volume
+from tests.builders import (
+    ATTACHER_FINALIZER,
+    DRIVER,
+    INSTANCE,
+    OTHER_INSTANCE,
+    VOLUME,
+    a_persistent_volume,
+    a_volume,
+    an_attachment,
+)
 
 HERE = Target(VOLUME, INSTANCE)
 ATTACH = Attach(HERE)
@@ -37,7 +48,7 @@ YOUNGER = Rival(OTHER_INSTANCE, is_going=True, is_younger=True)
 def instead(
     step: AttachStep, seen: Volume | None = None, rivals: Sequence[Rival] = ALONE
 ) -> object:
-    return checked(step, HERE, view=View(seen=seen), rivals=rivals)
+    return with_one_writer(step, HERE, view=View(seen=seen), rivals=rivals)
 
 
 def on_other(state: State, *, multi_attach: bool = True, here: bool = False) -> Volume:
@@ -103,7 +114,7 @@ def test_nobody_looks_for_one_to_nowhere_or_to_the_same_instance(rival):
 def test_readers_of_a_file_system_with_multi_attach_are_refused_with_what_helps(step):
     view = View(seen=a_volume(on={}, multi_attach=True))
 
-    answer = checked(step, HERE, view=view, rivals=ALONE, is_for_readers=True)
+    answer = with_one_writer(step, HERE, view=view, rivals=ALONE, is_for_readers=True)
 
     assert isinstance(answer, Refuse)
     assert answer.reason is Reason.INVALID_REQUEST
@@ -112,7 +123,7 @@ def test_readers_of_a_file_system_with_multi_attach_are_refused_with_what_helps(
 
 
 def test_before_it_is_attached_for_readers_ec2_is_asked_what_it_is():
-    answer = checked(ATTACH, HERE, view=View(), rivals=ALONE, is_for_readers=True)
+    answer = with_one_writer(ATTACH, HERE, view=View(), rivals=ALONE, is_for_readers=True)
 
     assert answer == Wait(VOLUME)
 
@@ -121,7 +132,7 @@ def test_before_it_is_attached_for_readers_ec2_is_asked_what_it_is():
 def test_readers_of_a_volume_without_multi_attach_get_it(step):
     view = View(seen=a_volume(on={}))
 
-    assert checked(step, HERE, view=view, rivals=ALONE, is_for_readers=True) == step
+    assert with_one_writer(step, HERE, view=view, rivals=ALONE, is_for_readers=True) == step
 
 
 @pytest.mark.parametrize("step", [ATTACH, ATTACHED])
@@ -154,7 +165,7 @@ def test_the_older_one_does_not_follow_where_only_the_younger_is_attached(here, 
 def test_of_a_volume_that_is_not_there_ec2_says_so():
     view = View(missing_for_s=0.0)
 
-    assert checked(ATTACH, HERE, view=view, rivals=RIVALS) == ATTACH
+    assert with_one_writer(ATTACH, HERE, view=view, rivals=RIVALS) == ATTACH
 
 
 @pytest.mark.parametrize(
@@ -171,4 +182,26 @@ def test_no_other_step_is_touched(step):
     call = Call(Kind.ATTACH, HERE, 0.0)
     view = View(call=call, seen=on_other(State.ATTACHED))
 
-    assert checked(step, HERE, view=view, rivals=RIVALS) == step
+    assert with_one_writer(step, HERE, view=view, rivals=RIVALS) == step
+
+
+@pytest.mark.parametrize(
+    ("mode", "may_be_reported", "expected"),
+    [
+        pytest.param(None, False, Refuse, id="a file system"),
+        pytest.param("Filesystem", False, Refuse, id="a file system by its name"),
+        pytest.param("Block", False, Attached, id="a raw device"),
+        pytest.param("Filesystem", True, Attached, id="one that may be reported already"),
+    ],
+)
+def test_only_a_file_system_that_no_node_has_yet_is_refused(mode, may_be_reported, expected):
+    seen = on_other(State.ATTACHED, here=True)
+    held = a_persistent_volume(finalizers=[ATTACHER_FINALIZER], volume_mode=mode)
+    call = Call(Kind.ATTACH, HERE, 0.0, taken=1)
+    view = View(call=call, seen=seen, may_be_reported=may_be_reported)
+
+    step = next_attach_step(
+        an_attachment(), HERE, held, driver=DRIVER, view=view, now_s=1.0, rivals=RIVALS
+    )
+
+    assert isinstance(step, expected)

@@ -2,21 +2,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.controller.attaching.rules import (
+from provisioner.controller.attaching.detach_rules import (
     BUSY_S,
     GONE_S,
-    SEND_AGAIN_S,
     STALLED_S,
-    Call,
-    Detach,
-    Kind,
     Release,
-    Target,
-    View,
-    Wait,
     is_still_wanted,
     next_detach_step,
     target_to_detach,
+)
+from provisioner.controller.attaching.rules import (
+    SEND_AGAIN_S,
+    Call,
+    Detach,
+    Kind,
+    Target,
+    View,
+    Wait,
 )
 from provisioner.model.attachment import NODE_ID
 from provisioner.model.consistency import CONSISTENCY_S
