@@ -33,11 +33,9 @@ _SHARED = {"VolumeType": "io2", "Iops": 100, "MultiAttachEnabled": True}
 _ONE_WRITER = rests(
     "Two nodes would write to one file system.",
     "controller/attaching/rules.py",
-    "controller/attaching/multi_attach_rules.py",
 )
 _NAMES = rests(
     "Attachments would fail until a name is tried that is free.",
-    "ec2/device_name_rules.py",
     "ec2/attachments.py",
 )
 _STATES = rests(
@@ -478,9 +476,7 @@ RULES = (
         "shared-by-two",
         "A volume with Multi-Attach can be attached to a second instance.",
         MULTI_ATTACH,
-        rests(
-            "Pods that share a raw device would wait.", "controller/attaching/multi_attach_rules.py"
-        ),
+        rests("Pods that share a raw device would wait.", "controller/attaching/rules.py"),
         Probe(_shared, _ATTACH, _SHARED_USE),
     ),
     row(

@@ -10,7 +10,6 @@ from provisioner.conformance.probes.sources import ERRORS, THROTTLING, assumed, 
 
 _LIMITER = rests(
     "The limiter would be too slow, or be throttled all the time.",
-    "ec2/documented_rates.py",
     "ec2/limiter.py",
 )
 _AT_ONCE = 25

@@ -372,7 +372,7 @@ RULES = (
         MODEL.at("CreateVolume KmsKeyId: Encrypted must be true"),
         rests(
             "A volume would be made without encryption although a key was named.",
-            "classes/storage_class_parameter_rules.py",
+            "classes/storage_class_rules.py",
         ),
         cheap(_key_needs_encryption, "CreateVolume", "GetEbsEncryptionByDefault"),
     ),

@@ -515,7 +515,7 @@ RULES = (
         INITIALIZING,
         rests(
             "A class would be refused that EC2 takes, or the other way round.",
-            "classes/storage_class_parameter_rules.py",
+            "classes/storage_class_rules.py",
         ),
         cheap(_rate_bounds, *_SNAPSHOT, volumes=1, snapshots=1, seconds=120),
     ),
