@@ -14,6 +14,7 @@ from pathlib import Path
 
 from provisioner.node.mounting import rules
 from tests import messages
+from tests.conformance import rule_tables
 from tests.documents import DOCS
 
 COMMAND = "python -m tests.doc_tables"
@@ -36,6 +37,7 @@ MESSAGES = {
 }
 TABLES = (
     Table("mount options", DOCS / "reference/mount-options.md", rules.markdown),
+    Table("rules of EC2", DOCS / "reference/ec2-rules.md", rule_tables.markdown),
     *(
         Table(
             f"messages of {name}",

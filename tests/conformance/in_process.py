@@ -133,6 +133,11 @@ class StrictInProcess:
                     records.drop_attachment(attachment)
             if not records.record_of(volume).attachments:
                 records.remove_volume(volume)
+        # A broken rule may have left what no volume knows of.
+        for instance in (i for r in backend.all_reservations() for i in r.instances):
+            mapping = instance.block_device_mapping
+            for device in [each for each in mapping if each != instance.root_device_name]:
+                del mapping[device]
         for each in [each for each in backend.tags if each.startswith(("vol-", "snap-"))]:
             del backend.tags[each]
 

@@ -277,7 +277,7 @@ async def _shown_by_instance(lab: Lab) -> Finding:
         )
 
     try:
-        await lab.until(f"DescribeInstances shows {volume_id}", shown, 60)
+        await lab.until(f"DescribeInstances shows {volume_id}", shown, 30)
     except NotSeenError as late:
         return Refuted(f"{late}.")
     return Confirmed(f"DescribeInstances shows {volume_id} at {device}.")

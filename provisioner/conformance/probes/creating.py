@@ -338,7 +338,10 @@ RULES = (
         "multi-attach-io1-regions",
         "Multi-Attach of io1 is for us-east-1, us-west-2 and ap-northeast-2.",
         MULTI_ATTACH,
-        rests("Nothing: the product shares io2 only.", "model/volume_type.py"),
+        rests(
+            "EC2 itself refuses such a class; the event shows its text.",
+            "controller/provisioning/plan_rules.py",
+        ),
         cheap(_io1_multi_attach_regions, "CreateVolume"),
     ),
     row(

@@ -299,7 +299,7 @@ RULES = (
         "A deleted volume is answered with InvalidVolume.NotFound before long.",
         ERRORS.at("InvalidVolume.NotFound"),
         _GONE,
-        cheap(_deleted_is_gone, "CreateVolume", "DeleteVolume", volumes=1, seconds=30),
+        cheap(_deleted_is_gone, "CreateVolume", "DeleteVolume", volumes=1, seconds=90),
     ),
     row(
         "deleted-is-not-listed",
@@ -310,7 +310,7 @@ RULES = (
             "ec2/lookups.py",
             "controller/deleting/orphan_rules.py",
         ),
-        cheap(_deleted_loses_tags, "CreateVolume", "DeleteVolume", volumes=1, seconds=30),
+        cheap(_deleted_loses_tags, "CreateVolume", "DeleteVolume", volumes=1, seconds=90),
     ),
     row(
         "delete-of-missing",

@@ -224,7 +224,10 @@ async def _bounds(lab: Lab) -> Finding:
 
 async def _other_type(lab: Lab) -> Finding:
     volume_id = await lab.volume(VolumeType="gp2")
-    modification = await _modify(lab, volume_id, VolumeType="gp3")
+    try:
+        modification = await _modify(lab, volume_id, VolumeType="gp3")
+    except RefusedError as no:
+        return Refuted(f"gp2 of 1 GiB cannot become gp3: {no}")
     found = (modification.get("TargetIops"), modification.get("TargetThroughput"))
     return held(found == (3000, 125), f"gp2 of 1 GiB becomes gp3 with {found[0]}, {found[1]}.")
 
@@ -517,7 +520,7 @@ RULES = (
         "shared-io1-switch",
         "Multi-Attach of io1 cannot be switched after creation (InvalidParameterCombination).",
         MULTI_ATTACH,
-        rests("Nothing: the product shares io2 only.", "model/volume_type.py"),
+        rests("A change of such a volume would wait without a clear event.", "ec2/error_codes.py"),
         Probe(_io1_switch, _MODIFY, _IO1),
     ),
     row(
@@ -525,7 +528,7 @@ RULES = (
         "An io1 volume with Multi-Attach cannot be modified (UnsupportedOperation, or "
         "InvalidParameter…).",
         MULTI_ATTACH,
-        rests("Nothing: the product shares io2 only.", "model/volume_type.py"),
+        rests("A change of such a volume would wait without a clear event.", "ec2/error_codes.py"),
         Probe(_io1_shared, _MODIFY, _IO1),
     ),
     row(

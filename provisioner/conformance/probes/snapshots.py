@@ -9,6 +9,7 @@ from provisioner.conformance.probe import (
     Finding,
     NotSeenError,
     Probe,
+    RefusedError,
     Refuted,
     Usage,
     VolumeUse,
@@ -173,7 +174,10 @@ async def _outlives(lab: Lab) -> Finding:
     snapshot_id = await lab.snapshot(volume_id)
     await lab.call("delete_volume", VolumeId=volume_id)
     await lab.sleep(5)
-    state = await _snapshot_state(lab, snapshot_id)
+    try:
+        state = await _snapshot_state(lab, snapshot_id)
+    except RefusedError as no:
+        return Refuted(f"After its volume is deleted: {no}")
     return held(state == "completed", f"After its volume is deleted, a snapshot is {state}.")
 
 

@@ -3,7 +3,13 @@
 from typing import Any
 
 from provisioner.conformance.lab import Lab
-from provisioner.conformance.probe import Confirmed, Finding, RefusedError, Refuted
+from provisioner.conformance.probe import (
+    Confirmed,
+    Finding,
+    NotSeenError,
+    RefusedError,
+    Refuted,
+)
 from provisioner.conformance.probes.asking import (
     all_held,
     cheap,
@@ -135,7 +141,10 @@ async def _later(lab: Lab) -> Finding:
         found = {each["Key"]: each["Value"] for each in (await lab.describe(volume_id))["Tags"]}
         return (found.get("a"), found.get("b")) == ("2", "1")
 
-    await lab.until("the tags are shown", shown, 30)
+    try:
+        await lab.until("the tags are shown", shown, 30)
+    except NotSeenError as late:
+        return Refuted(f"{late}.")
     return Confirmed("CreateTags added two tags, and then changed one of them.")
 
 
