@@ -61,7 +61,7 @@ def name_of(path: Path) -> str:
 def test_the_pages_are_those_that_were_planned():
     found = {str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.glob("**/*.md")}
 
-    assert found - {"README", "examples/README"} == PAGES
+    assert found - {"README", "examples/README", "reference/messages/README"} == PAGES
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
