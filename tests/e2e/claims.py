@@ -36,17 +36,14 @@ _BOTH = (
 )
 CAPABILITIES = (
     *(Claim(name, ours=True, stock=True) for name in _BOTH),
-    Claim(
-        "offlineExpansion",
-        ours=True,
-        stock=False,
-        why="a volume that no pod uses grows all the same",
-    ),
-    Claim(
-        "onlineExpansion",
-        ours=True,
-        stock=True,
-        why="the suite takes it as claimed with controllerExpansion",
+    *(
+        Claim(
+            name,
+            ours=True,
+            stock=True,
+            why="the suite takes it as claimed with controllerExpansion",
+        )
+        for name in ("offlineExpansion", "onlineExpansion")
     ),
     Claim("readWriteOncePod", ours=True, stock=False, why="one pod alone uses the volume"),
     Claim(
