@@ -15,6 +15,7 @@ from pathlib import Path
 from provisioner.node.mounting import rules
 from tests import messages
 from tests.documents import DOCS
+from tests.e2e import claims
 
 COMMAND = "python -m tests.doc_tables"
 
@@ -36,6 +37,7 @@ MESSAGES = {
 }
 TABLES = (
     Table("mount options", DOCS / "reference/mount-options.md", rules.markdown),
+    Table("e2e claims", DOCS / "reference/e2e.md", claims.markdown),
     *(
         Table(
             f"messages of {name}",

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from provisioner import clock
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.runtime.operations import shielded
 
@@ -186,7 +187,7 @@ class _Program:
         self._process = process
         self._name, self._why, self._when_ended = name, why, when_ended
         self._loop = asyncio.get_running_loop()
-        self._since_s = self._loop.time()
+        self._since_s = clock.now_s()
         self.pid = process.pid
         self.end: asyncio.Future[ProgramResult] = self._loop.create_future()
         assert process.stdout is not None  # noqa: S101 -- both are pipes
@@ -196,7 +197,7 @@ class _Program:
         self._loop.add_reader(self._pidfd, self._collect)
 
     def view(self) -> Running:
-        lasting_s = self._loop.time() - self._since_s
+        lasting_s = clock.now_s() - self._since_s
         return Running(self._name, self._why, self.pid, lasting_s)
 
     def _collect(self) -> None:

@@ -89,6 +89,17 @@ def test_a_part_that_is_taken_back_delays_nothing_and_the_time_counts_from_the_f
     in_a_state(story)
 
 
+def test_the_time_counts_from_a_request_that_comes_after_none():
+    async def story(state: ClaimState) -> None:
+        state.note_request(Requested())  # its class is missing, for instance
+        assert state.requested_at_s == 0.0
+        await asyncio.sleep(100)
+        state.note_request(SIZE)
+        assert state.requested_at_s == 110.0
+
+    in_a_state(story)
+
+
 def test_a_modification_that_ec2_takes_ends_its_limit():
     async def story(state: ClaimState) -> None:
         state.limit = Limit(NOW)

@@ -14,7 +14,7 @@ PATH = {
     "controller/provisioning/plan_rules.py",
     "controller/provisioning/client_token_rules.py",
     "classes/storage_class_rules.py",  # once for each revision of the class
-    "controller/placement/zone_choice.py",
+    "controller/placement/flow.py",
     "controller/placement/zone_rules.py",
     "controller/claims/zone_annotations.py",
     "controller/provisioning/creation.py",

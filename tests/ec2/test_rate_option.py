@@ -1,6 +1,7 @@
 import pytest
 
-from provisioner.ec2.documented_rates import Rate, documented, parse_rates
+from provisioner.ec2.limiter import Rate, documented
+from provisioner.ec2.rate_option import parse_rates
 from provisioner.model.errors import Reason, StorageError
 
 

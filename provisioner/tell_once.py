@@ -13,10 +13,12 @@ class TellOnce:
     """Remembers the last text about each thing, and when it was said.
 
     ``now_s``: the clock; the event loop's unless another one is given.
+    ``most``: of so many things, the first are forgotten for others.
     """
 
-    def __init__(self, now_s: Callable[[], float] = clock.now_s) -> None:
+    def __init__(self, now_s: Callable[[], float] = clock.now_s, *, most: float = math.inf) -> None:
         self._now_s = now_s
+        self._most = most
         self._said: dict[Hashable, tuple[str, float]] = {}
 
     def __contains__(self, about: Hashable) -> bool:
@@ -32,6 +34,8 @@ class TellOnce:
         if said == text and now_s - at_s < again_s:
             return False
         self._said[about] = text, now_s
+        if len(self._said) > self._most:
+            del self._said[next(iter(self._said))]
         return True
 
     def forget(self, about: Hashable) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from provisioner.controller.shared.tell_once import TellOnce
+from provisioner.tell_once import TellOnce
 
 
 class Time:
@@ -42,6 +42,14 @@ def test_the_same_text_is_news_again_after_a_while(time: Time):
     assert not early
     assert said.is_news("a", "full", again_s=60)
     assert not said.is_news("a", "full", again_s=60)
+
+
+def test_what_is_remembered_is_bounded(time: Time):
+    said = TellOnce(time, most=2)
+    for each in ("a", "b", "c"):
+        said.is_news(each)
+
+    assert [each in said for each in ("a", "b", "c")] == [False, True, True]
 
 
 def test_what_is_forgotten_is_news(time: Time):
