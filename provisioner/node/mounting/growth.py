@@ -92,29 +92,38 @@ class Growth:
             await asyncio.sleep(_AGAIN_S)
             result = await self._run(device, command)
         if result.exit_code:
-            if self._devices.errors(device):
-                raise NodeError(
-                    Reason.FILE_SYSTEM_DAMAGED,
-                    f"the kernel found errors in the {mount.file_system} of volume "
-                    f"{device.volume_id} (see its log), and it was not grown: {' '.join(command)} "
-                    f"ended with {result.ending}: {result.summary}; {_TO_CHECK_IT}",
-                )
-            # If it is always killed, pods shall get the volume at its old size.
-            may_later = rules.is_transient(result.output)
-            raise NodeError(
-                Reason.GROW_FAILED,
-                f"the file system of volume {device.volume_id} could not be grown from "
-                f"{has.size_bytes} to {size_bytes} bytes: {' '.join(command)} ended with "
-                f"{result.ending}: {result.summary}"
-                f"{'; this is retried' if may_later else _hint(result)}",
-                retry_after_s=_AGAIN_S if may_later else None,
-            )
+            sizes = f"from {has.size_bytes} to {size_bytes} bytes"
+            raise self._failure(device, mount, sizes, command, result)
         log.info(
             "grew a file system",
             volume=device.volume_id,
             device=str(device.path),
             from_bytes=has.size_bytes,
             to_bytes=size_bytes,
+        )
+
+    def _failure(
+        self,
+        device: Device,
+        mount: Mount,
+        sizes: str,
+        command: tuple[str, ...],
+        result: ProgramResult,
+    ) -> NodeError:
+        ended = f"{' '.join(command)} ended with {result.ending}: {result.summary}"
+        if self._devices.errors(device):
+            return NodeError(
+                Reason.FILE_SYSTEM_DAMAGED,
+                f"the kernel found errors in the {mount.file_system} of volume {device.volume_id} "
+                f"(see its log), and it was not grown: {ended}; {_TO_CHECK_IT}",
+            )
+        # If it is always killed, pods shall get the volume at its old size.
+        may_later = rules.is_transient(result.output)
+        return NodeError(
+            Reason.GROW_FAILED,
+            f"the file system of volume {device.volume_id} could not be grown {sizes}: {ended}"
+            f"{'; this is retried' if may_later else _hint(result)}",
+            retry_after_s=_AGAIN_S if may_later else None,
         )
 
     async def _run(self, device: Device, command: tuple[str, ...]) -> ProgramResult:
