@@ -33,6 +33,7 @@ DOCUMENTS = all_documents()
 MOST_LINES, MOST_LINES_OF_README = 400, 160
 PAGES = {
     *("install", "migrate", "storage-classes", "volumes", "zones", "nodes", "formatting"),
+    "neighbours",
     *("webhook", "troubleshooting"),
     *(
         f"reference/{name}"
