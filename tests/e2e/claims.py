@@ -143,7 +143,9 @@ NEEDS: Mapping[str, str] = {
     "volume-lifecycle-performance": "PerformanceTestOptions",
     "volume-modify-stress": "VolumeModifyStressTestOptions",
     "volume-stress": "StressTestOptions",
+    "volumegroupsnapshotclass": "groupSnapshot",
     "volumegroupsnapshottable": "groupSnapshot",
+    "volumegroupsnapshottable-stress": "groupSnapshot",
     "volumeLimits": "volumeLimits",
 }
 """The claim that a feature's tests need as a whole; all others run for every driver."""

@@ -66,7 +66,7 @@ def plan(*, quick: bool, grows_mounted_ext4: bool) -> tuple[Run, ...]:
         Run("immediate", Variation.IMMEDIATE, _any(_UNBOUND, _SCALE), _NEVER),
         Run("multi-attach", Variation.MULTI_ATTACH, _SHARED, _NEVER),
         # They stop kubelets, which other tests on the same node would notice.
-        Run("disruptive", Variation.PLAIN, _DISRUPTIVE, _NEVER, processes=1),
+        Run("disruptive", Variation.PLAIN, rf"{_ALL}.*{_DISRUPTIVE}", _NEVER, processes=1),
     )
 
 

@@ -81,6 +81,13 @@ def test_what_stops_kubelets_is_run_last_and_one_at_a_time():
     assert (last.name, last.processes) == ("disruptive", 1)
 
 
+def test_disruptive_tests_of_other_parts_of_kubernetes_are_left_out():
+    # The binary has some, from packages that the storage tests import.
+    last = runs.plan(quick=False, grows_mounted_ext4=False)[-1]
+
+    assert not re.search(last.focus, "External storage [sig-node] Downward API [Disruptive] x")
+
+
 def test_the_quick_set_is_one_run_with_the_plain_class():
     (run,) = runs.plan(quick=True, grows_mounted_ext4=False)
 
