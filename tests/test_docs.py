@@ -33,10 +33,11 @@ DOCUMENTS = all_documents()
 MOST_LINES, MOST_LINES_OF_README = 400, 160
 PAGES = {
     *("install", "migrate", "storage-classes", "volumes", "zones", "nodes", "formatting"),
+    "neighbours",
     *("webhook", "troubleshooting"),
     *(
         f"reference/{name}"
-        for name in ("options", "metrics", "events", "mount-options", "iam", "rbac")
+        for name in ("options", "metrics", "events", "mount-options", "iam", "rbac", "e2e")
     ),
     *(f"reference/messages/{name}" for name in ("controller", "node", "webhook", "shared")),
     *(
@@ -124,7 +125,7 @@ def files_named_in(text: str) -> list[str]:
         path if (ROOT / path).exists() else f"provisioner/{path}"
         for path in re.findall(r"`((?!/)[\w./-]+/[\w.-]+\.py)`", text)
     ]
-    return named + [f"tests/{each}" for each in re.findall(r"-m tests\.([a-z_]+)", text)]
+    return named + [f"tests/{each}" for each in re.findall(r"-m tests\.([a-z0-9_]+)", text)]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)

@@ -200,14 +200,19 @@ def grow_command(file_system: str, device_path: Path, mount_path: Path) -> tuple
     return ("resize2fs", str(device_path))
 
 
-def may_grow_later(exit_code: int, said: str) -> bool:
-    """Whether a failed growth may succeed when it is retried.
+def may_try_again(exit_code: int, said: str) -> bool:
+    """Whether a failed growth is tried once more at once.
 
     Args:
         exit_code: of ``grow_command``; negative for the signal that ended it.
         said: what it said, with the kernel's errors in English.
     """
-    return exit_code < 0 or any(each in said for each in _TRANSIENT)
+    return exit_code < 0 or (exit_code > 0 and is_transient(said))
+
+
+def is_transient(said: str) -> bool:
+    """Whether a growth failed for a reason that passes by itself, from its output."""
+    return any(each in said for each in _TRANSIENT)
 
 
 def measured(head: bytes) -> Measured | None:

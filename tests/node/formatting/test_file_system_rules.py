@@ -167,6 +167,7 @@ def test_the_reason_behind_a_check_that_could_not_be_made(said, reason):
     ("exit_code", "said", "passes"),
     [
         (-9, "", True),
+        (0, "Resource temporarily unavailable", False),
         (1, "resize2fs: Device or resource busy While checking for on-line resizing support", True),
         (1, "resize2fs: Cannot allocate memory While trying to extend the last group", True),
         (1, "xfs_growfs: XFS_IOC_FSGROWFSDATA xfsctl failed: Interrupted system call", True),
@@ -175,8 +176,8 @@ def test_the_reason_behind_a_check_that_could_not_be_made(said, reason):
         (1, "xfs_growfs: XFS_IOC_FSGROWFSDATA xfsctl failed: No space left on device", False),
     ],
 )
-def test_growths_that_fail_in_passing(exit_code, said, passes):
-    assert rules.may_grow_later(exit_code, said) is passes
+def test_growths_that_are_tried_again(exit_code, said, passes):
+    assert rules.may_try_again(exit_code, said) is passes
 
 
 @pytest.mark.parametrize(
