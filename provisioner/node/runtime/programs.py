@@ -30,7 +30,9 @@ _READ_BYTES = 64 * 1024
 _SUMMARY_CHARACTERS = 400
 _PACKAGES = {
     "blkid": "util-linux",
+    "debugfs": "e2fsprogs",
     "e2fsck": "e2fsprogs",
+    "env": "coreutils",
     "mkfs.ext3": "e2fsprogs",
     "mkfs.ext4": "e2fsprogs",
     "mkfs.xfs": "xfsprogs",
