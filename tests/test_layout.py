@@ -27,12 +27,13 @@ LONG = 40
 # module or a package of ``provisioner`` or ``webhook``; in the packages of STORIES it is a module or
 # a package of theirs.
 STORIES = ("controller", "node", "webhook")
-GROUND = {"model", "metrics", "logs", "clock"}
+GROUND = {"model", "metrics", "logs", "clock", "tell_once"}
 ALLOWED: dict[str, set[str]] = {
     "model": set(),
     "metrics": set(),
     "logs": set(),
     "clock": set(),
+    "tell_once": {"clock"},
     "process": set(),
     # What the API server's answers mean; "kube" and the node's small client read it.
     "kube.failures": set(),
