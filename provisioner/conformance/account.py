@@ -44,6 +44,7 @@ class Order:
         zone: None for that of the instance, or the first one.
         instances: up to two that volumes may be attached to.
         budget_usd: what the run may cost.
+        copies: whether probes that copy volumes run.
         patience: of the sweep.
     """
 
@@ -54,6 +55,7 @@ class Order:
     zone: str | None = None
     instances: Sequence[str] = ()
     budget_usd: float = 0.05
+    copies: bool = False
     patience: Patience = _PATIENCE
 
 
@@ -231,7 +233,7 @@ def _plan(order: Order, place: Place, journal: Journal | None = None) -> plans.P
     return plans.plan(
         order.rules,
         place.region,
-        has_instance=place.instance is not None,
+        allowed=plans.Allowed(instance=place.instance is not None, copies=order.copies),
         findings=journal.story.findings if journal else {},
         started=journal.story.started if journal else {},
     )

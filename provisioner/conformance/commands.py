@@ -5,7 +5,6 @@ import json
 import signal
 import sys
 from collections.abc import Coroutine
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -69,6 +68,11 @@ def rules(*, only: tuple[str, ...]) -> None:
 )
 @click.option("--only", multiple=True, metavar="RULE", help="Probe this rule; can be repeated.")
 @click.option(
+    "--copies",
+    is_flag=True,
+    help="Run probes of CopyVolumes too; AWS charges once for each GiB, a price not known here.",
+)
+@click.option(
     "--report",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the report to FILE and FILE.json.",
@@ -106,6 +110,7 @@ def aws(
     instance: tuple[str, ...],
     budget_usd: float,
     only: tuple[str, ...],
+    copies: bool,
     report: Path | None,
     state: Path,
     only_plan: bool,
@@ -131,6 +136,7 @@ def aws(
         zone=zone,
         instances=instance,
         budget_usd=budget_usd,
+        copies=copies,
     )
     terminal = account.Terminal(say=_say, agrees=lambda: yes or _agrees(), tell=_tell)
     if sweep is not None:
@@ -152,9 +158,10 @@ def aws(
 
 def _chosen(only: tuple[str, ...]) -> tuple[Rule, ...]:
     from provisioner.conformance import plan  # noqa: PLC0415 -- only for a command that needs it
+    from provisioner.conformance.table import RULES  # noqa: PLC0415 -- as above
 
     try:
-        return plan.chosen(import_module("provisioner.conformance.table").RULES, only)
+        return plan.chosen(RULES, only)
     except ValueError as error:
         raise click.ClickException(printable(str(error))) from error
 

@@ -179,9 +179,13 @@ class Journal:
             file = path.open("xb")
         except OSError as failure:
             raise JournalError(f"the journal {path} cannot be written: {failure}") from failure
-        _lock(file, path)
-        made = cls(path, file, Story(begun))
-        made._write(begun)
+        try:
+            _lock(file, path)
+            made = cls(path, file, Story(begun))
+            made._write(begun)
+        except BaseException:
+            file.close()
+            raise
         return made
 
     @classmethod
@@ -196,12 +200,17 @@ class Journal:
             file = path.open("r+b")
         except OSError as failure:
             raise JournalError(f"the journal {path} cannot be opened: {failure}") from failure
-        _lock(file, path)
-        raw = file.read()
-        whole = raw[: raw.rfind(b"\n") + 1]
-        file.truncate(len(whole))
-        file.seek(len(whole))
-        return cls(path, file, _read(whole, path))
+        try:
+            _lock(file, path)
+            raw = file.read()
+            whole = raw[: raw.rfind(b"\n") + 1]
+            story = _read(whole, path)
+            file.truncate(len(whole))
+            file.seek(len(whole))
+        except BaseException:
+            file.close()
+            raise
+        return cls(path, file, story)
 
     def is_ours(self, each: str) -> bool:
         """Whether this run has made it."""
@@ -285,7 +294,6 @@ def _lock(file: BinaryIO, path: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as failure:
-        file.close()
         raise JournalError(
             f"the run {path.stem} is still under way: another process holds its journal"
         ) from failure

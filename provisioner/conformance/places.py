@@ -1,6 +1,7 @@
 """Where a run takes place: looked up and checked before anything is made."""
 
 from collections.abc import Mapping, Sequence
+from string import ascii_lowercase
 from typing import Any
 
 from provisioner.conformance.ec2 import Ec2
@@ -8,8 +9,12 @@ from provisioner.conformance.lab import Place
 from provisioner.conformance.probe import CannotRunError, RefusedError
 
 _USUAL = "availability-zone"  # Local Zones and Wavelength Zones come after those
-# Recommended for data volumes (EC2 user guide "Device names", read 2026-11-21).
-_DEVICES = tuple(f"/dev/sd{letter}" for letter in "fghijklmnop")
+# Recommended for data volumes, then possible (EC2 user guide "Device names", read 2026-11-21). More
+# than an instance takes, so that a name comes again only long after its volume was detached.
+_DEVICES = (
+    *(f"/dev/sd{letter}" for letter in "fghijklmnop"),
+    *(f"/dev/xvd{first}{letter}" for first in "bc" for letter in ascii_lowercase),
+)
 
 
 async def find_place(
@@ -82,11 +87,16 @@ def _free_devices(instances: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         CannotRunError: there is none.
     """
     mapped = {
-        str(device["DeviceName"])[-1]
+        _ending(str(device["DeviceName"]))
         for instance in instances
         for device in instance.get("BlockDeviceMappings", ())
     }
-    free = tuple(name for name in _DEVICES if name[-1] not in mapped)
+    free = tuple(name for name in _DEVICES if _ending(name) not in mapped)
     if not free:
-        raise CannotRunError("the instance has no free device name from /dev/sdf to /dev/sdp")
+        raise CannotRunError("the instance has no free device name")
     return free
+
+
+def _ending(name: str) -> str:
+    """What two spellings of one device share: sdf and xvdf."""
+    return name.removeprefix("/dev/").removeprefix("xvd").removeprefix("sd")

@@ -18,8 +18,32 @@ from provisioner.conformance.rule import Rule
 
 AT_ONCE = 4
 # Before the first probe: one volume and one snapshot, to see that the sweep can find and delete.
-REHEARSAL = Usage(volumes=(VolumeUse(),), snapshots_gib=1, seconds=10)
+_REHEARSAL = Usage(volumes=(VolumeUse(),), snapshots_gib=1, seconds=60)
 _TIGHTEST = 0.0001
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What the user lets probes use.
+
+    Attributes:
+        instance: whether there is one.
+        copies: whether volumes may be copied.
+    """
+
+    instance: bool
+    copies: bool
+
+    def why_not(self, use: Usage) -> str:
+        """Why a probe cannot run, "" if it can."""
+        if use.needs_instance and not self.instance:
+            return "it needs a running instance: name one with --instance"
+        if use.copied_gib and not self.copies:
+            return (
+                "it copies volumes, for which AWS charges by the GiB a price that is not known "
+                "here: allow it with --copies and a larger --budget-usd"
+            )
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +91,7 @@ def plan(
     rules: Sequence[Rule],
     region: str,
     *,
-    has_instance: bool,
+    allowed: Allowed,
     findings: Mapping[str, Finding] | None = None,
     started: Mapping[str, int] | None = None,
 ) -> Plan:
@@ -82,12 +106,12 @@ def plan(
     for rule in rules:
         if isinstance(rule.probe, str):
             known[rule.name] = NotRun(f"it has no probe: {rule.probe}")
-        elif rule.name not in known and rule.probe.uses.needs_instance and not has_instance:
-            known[rule.name] = NotRun("it needs a running instance: name one with --instance")
+        elif rule.name not in known and (why := allowed.why_not(rule.probe.uses)):
+            known[rule.name] = NotRun(why)
         elif rule.name not in known:
             to_run.append((rule, rule.probe))
     to_run.sort(key=lambda each: each[1].alone)
-    uses = [REHEARSAL, *(probe.uses for _, probe in to_run)] if to_run else []
+    uses = [_REHEARSAL, *(probe.uses for _, probe in to_run)] if to_run else []
     spent = [
         rule.probe.uses
         for rule in rules

@@ -31,14 +31,17 @@ SNAPSHOT_GIB_MONTH = 0.05
 COPY_GIB = 0.08
 _HOURS_A_MONTH = 720.0
 _HOURS_A_DAY = 24.0
-LIVES_HOURS = 1.0  # what a probe makes lives for seconds, or minutes if a sweep has to wait
+_HOUR_S = 3600.0
+_CLEAN_UP_S = 60.0  # after a probe's deadline, until the sweep
 
 
 def cost_usd(uses: Iterable[Usage], region: str) -> float:
-    """What a run costs at most, if everything that it makes lives for an hour."""
-    every = list(uses)
-    copies = sum(use.copied_gib for use in every) * COPY_GIB
-    return _factor(region) * (sum(map(_monthly, every)) * LIVES_HOURS / _HOURS_A_MONTH + copies)
+    """What a run costs at most, if each probe takes until its deadline."""
+    return _factor(region) * sum(
+        _monthly(use) * (use.deadline_s + _CLEAN_UP_S) / _HOUR_S / _HOURS_A_MONTH
+        + use.copied_gib * COPY_GIB
+        for use in uses
+    )
 
 
 def daily_usd(uses: Iterable[Usage], region: str) -> float:
@@ -49,10 +52,10 @@ def daily_usd(uses: Iterable[Usage], region: str) -> float:
 def certainty(region: str) -> str:
     """How far an estimate can be trusted, as a sentence."""
     if region == REGION:
-        return f"Prices: {REGION}, read {READ_ON}; everything is counted for a whole hour."
+        return f"Prices: {REGION}, read {READ_ON}; each probe is counted until its deadline."
     return (
         f"Prices: {REGION}, read {READ_ON}, times {ELSEWHERE:.0f} for {region}, whose own prices "
-        "are not known here; everything is counted for a whole hour."
+        "are not known here; each probe is counted until its deadline."
     )
 
 

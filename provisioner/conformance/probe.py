@@ -108,6 +108,11 @@ class Usage:
     needs_instance: bool = False
     seconds: float = 5.0
 
+    @property
+    def deadline_s(self) -> float:
+        """After so long a probe that uses this is stopped."""
+        return max(_LEAST_S, self.seconds * _PATIENCE)
+
 
 @dataclass(frozen=True, slots=True)
 class Probe:
@@ -129,4 +134,4 @@ class Probe:
     @property
     def deadline_s(self) -> float:
         """After so long it is stopped."""
-        return max(_LEAST_S, self.uses.seconds * _PATIENCE)
+        return self.uses.deadline_s

@@ -3,10 +3,20 @@
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
-from provisioner.sandbox.strict_ec2.client import StrictEc2
+from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
 from tests.conformance.account_world import Account, Listener
+
+
+@pytest.fixture(scope="session")
+def aws_session() -> boto3.session.Session:
+    """One for all clients: each has to read EC2's service model, which takes half a second."""
+    return boto3.session.Session(
+        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+    )
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import asyncio
 import itertools
 import selectors
 import string
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import urlencode
 
 import botocore.session
@@ -31,6 +31,8 @@ from provisioner.sandbox.strict_ec2 import control, motos, patches, records, sho
 from provisioner.sandbox.strict_ec2.front import Front
 from provisioner.sandbox.strict_ec2.moto_door import MotoDoor
 from provisioner.sandbox.strict_ec2.world import Settings, World
+
+T = TypeVar("T")
 
 REGION: Final = "us-east-1"
 ZONES: Final = ("us-east-1a", "us-east-1b", "us-east-1c")
@@ -175,11 +177,11 @@ class Notes:
     ids: set[str] = field(default_factory=set)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def making(self, kind: str, operation: str, token: str | None) -> int:
-        del kind, operation, token
+    async def making(self, kind: str, operation: str) -> int:
+        del kind, operation
         return next(self._numbers)
 
-    def made(self, number: int, ids: Sequence[str]) -> None:
+    async def made(self, number: int, ids: Sequence[str]) -> None:
         del number
         self.ids.update(ids)
 
@@ -209,6 +211,9 @@ class Door:
                     raise
             await asyncio.sleep(pause_s)
             pause_s *= 2
+
+    async def undisturbed(self, work: Coroutine[Any, Any, T]) -> T:
+        return await work
 
     async def _once(self, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
         described = self._model.operation_model(action)
