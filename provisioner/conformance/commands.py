@@ -15,6 +15,7 @@ from provisioner.conformance.rule import Rule
 from provisioner.model.sentences import printable
 
 if TYPE_CHECKING:
+    from provisioner.conformance.account import Terminal
     from provisioner.conformance.report import Report
 
 T = TypeVar("T")
@@ -138,22 +139,23 @@ def aws(
         budget_usd=budget_usd,
         copies=copies,
     )
-    terminal = account.Terminal(say=_say, agrees=lambda: yes or _agrees(), tell=_tell)
     if sweep is not None:
-        left = _run(account.sweep_all(order, terminal, _named(sweep)))
+        left = _run(account.sweep_all(order, _terminal(), _named(sweep)))
         ctx.exit(_COULD_NOT_RUN if left else 0)
     if only_plan:
-        _run(account.planned(order, terminal))
+        _run(account.planned(order, _terminal()))
         ctx.exit(0)
     if resume is not None:
-        found = _run(account.resume(order, terminal, _named(resume)))
+        found = _run(account.resume(order, _terminal(yes=yes), _named(resume)))
     else:
-        found = _run(account.run(order, terminal))
-    if found is None:
-        click.echo("Nothing was made.")
-        ctx.exit(_COULD_NOT_RUN)
-    _show(found, report)
-    ctx.exit(found.exit_status)
+        found = _run(account.run(order, _terminal(yes=yes)))
+    ctx.exit(_COULD_NOT_RUN if found is None else _shown(found, report))
+
+
+def _terminal(*, yes: bool = False) -> "Terminal":
+    from provisioner.conformance.account import Terminal  # noqa: PLC0415 -- boto3
+
+    return Terminal(say=_say, agrees=lambda: yes or _agrees(), tell=_tell)
 
 
 def _chosen(only: tuple[str, ...]) -> tuple[Rule, ...]:
@@ -190,7 +192,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 def _agrees() -> bool:
     if not sys.stdin.isatty():
-        click.echo("Nobody can be asked here: give --yes.")
+        click.echo("Nobody can be asked here: give --yes. Nothing was made.")
         return False
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio's would wait
     try:
@@ -209,13 +211,14 @@ def _tell(rule: Rule, finding: Finding) -> None:
     click.echo(printable(f"{_SIGNS[type(finding)]}{rule.name}: {sentence_of(finding)}"))
 
 
-def _show(found: "Report", path: Path | None) -> None:
+def _shown(found: "Report", path: Path | None) -> int:
+    """Print or write a report; returns the exit status."""
     from provisioner.conformance.report import as_json, as_markdown  # noqa: PLC0415 -- as above
 
     text = as_markdown(found)
     if path is None:
         click.echo(text)
-        return
+        return found.exit_status
     try:
         path.write_text(text)
         path.with_name(f"{path.name}.json").write_text(json.dumps(as_json(found), indent=1) + "\n")
@@ -223,3 +226,4 @@ def _show(found: "Report", path: Path | None) -> None:
         click.echo(text)
         raise click.ClickException(f"the report cannot be written: {failure}") from failure
     click.echo(f"{found.counts}: {path}, {path}.json")
+    return found.exit_status

@@ -94,7 +94,7 @@ class Story:
         begun: the first line.
         made: the id of each thing, and its kind.
         open: what may have been made, or is being made, by the number of its note.
-        last_at: when the last thing was going to be made.
+        last_at: when the last thing was made that EC2 has told of.
         findings: the last one of each rule.
         started: how often each probe has started.
         is_swept: whether everything is known to be gone.
@@ -120,11 +120,13 @@ class Story:
                 self.started[rule] = self.started.get(rule, 0) + 1
             case Making():
                 self.open[line.number] = line
-                self.last_at, self.is_swept = line.at, False
+                self.is_swept = False
                 self.last_number = line.number
                 self._kinds[line.number] = line.kind
             case Made(number=number, ids=ids):
-                self.open.pop(number, None)
+                making = self.open.pop(number, None)
+                if making is not None and ids:
+                    self.last_at = making.at
                 self.made.update(dict.fromkeys(ids, self._kinds.get(number, "volume")))
             case Found(rule=rule, verdict=verdict, sentence=sentence):
                 self.findings[rule] = _FINDINGS[verdict](sentence)

@@ -96,12 +96,7 @@ def plan(
     started: Mapping[str, int] | None = None,
 ) -> Plan:
     """What is to be done; ``findings`` and ``started`` are those of the run that is resumed."""
-    earlier = {
-        name: finding
-        for name, finding in (findings or {}).items()
-        if isinstance(finding, (Confirmed, Refuted))
-    }
-    known: dict[str, Finding] = dict(earlier)
+    known = {name: found for name, found in (findings or {}).items() if _is_final(found)}
     to_run: list[tuple[Rule, Probe]] = []
     for rule in rules:
         if isinstance(rule.probe, str):
@@ -112,22 +107,30 @@ def plan(
             to_run.append((rule, rule.probe))
     to_run.sort(key=lambda each: each[1].alone)
     uses = [_REHEARSAL, *(probe.uses for _, probe in to_run)] if to_run else []
-    spent = [
-        rule.probe.uses
-        for rule in rules
-        for _ in range((started or {}).get(rule.name, 0))
-        if not isinstance(rule.probe, str)
-    ]
     beside = sum(probe.uses.seconds for _, probe in to_run if not probe.alone) / AT_ONCE
     return Plan(
         run=tuple(rule for rule, _ in to_run),
         known=known,
-        cost_usd=prices.cost_usd([*spent, *uses], region),
+        cost_usd=prices.cost_usd([*_spent(rules, started or {}), *uses], region),
         daily_usd=prices.daily_usd(uses, region),
         volumes=sum(each.count for use in uses for each in use.volumes),
         seconds=beside + sum(probe.uses.seconds for _, probe in to_run if probe.alone),
         region=region,
     )
+
+
+def _is_final(finding: Finding) -> bool:
+    return isinstance(finding, (Confirmed, Refuted))
+
+
+def _spent(rules: Sequence[Rule], started: Mapping[str, int]) -> list[Usage]:
+    """What probes have used that started in an earlier part of this run."""
+    return [
+        rule.probe.uses
+        for rule in rules
+        for _ in range(started.get(rule.name, 0))
+        if not isinstance(rule.probe, str)
+    ]
 
 
 def refusal(planned: Plan, budget_usd: float) -> str:
