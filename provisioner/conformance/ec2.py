@@ -31,7 +31,7 @@ from provisioner.model.errors import Outcome, Reason
 
 T = TypeVar("T")
 
-_AT_ONCE = 8
+_AT_ONCE = 40  # so that probes of quotas are faster than their refill
 _THROTTLED_TRIES = 20
 _READ_TRIES = 3
 _PAUSES = Backoff(0.3, 5.0)

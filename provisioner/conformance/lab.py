@@ -81,8 +81,8 @@ class Place:
         zones: all that are available, ``zone`` first.
         instance: the id of a running instance, None if the user has named none.
         instance_type: of it.
-        devices: names that are free on it.
         other_instance: the id of a second running instance in ``zone``, None if there is none.
+        devices: names that are free on both.
     """
 
     run: str
@@ -91,8 +91,8 @@ class Place:
     zones: tuple[str, ...]
     instance: str | None = None
     instance_type: str | None = None
-    devices: tuple[str, ...] = ("/dev/sdf",)
     other_instance: str | None = None
+    devices: tuple[str, ...] = ("/dev/sdf",)
 
 
 class Lab:

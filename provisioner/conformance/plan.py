@@ -18,6 +18,7 @@ from provisioner.conformance.rule import Rule
 
 AT_ONCE = 4
 # Before the first probe: one volume and one snapshot, to see that the sweep can find and delete.
+REHEARSAL = "rehearsal"
 _REHEARSAL = Usage(volumes=(VolumeUse(),), snapshots_gib=1, seconds=60)
 _TIGHTEST = 0.0001
 
@@ -124,8 +125,8 @@ def _is_final(finding: Finding) -> bool:
 
 
 def _spent(rules: Sequence[Rule], started: Mapping[str, int]) -> list[Usage]:
-    """What probes have used that started in an earlier part of this run."""
-    return [
+    """What probes and rehearsals have used that started in an earlier part of this run."""
+    return [_REHEARSAL] * started.get(REHEARSAL, 0) + [
         rule.probe.uses
         for rule in rules
         for _ in range(started.get(rule.name, 0))

@@ -9,7 +9,7 @@ from itertools import cycle
 from provisioner.conformance.ec2 import DeniedError, Ec2, NoEc2Error
 from provisioner.conformance.journal import Journal
 from provisioner.conformance.lab import Lab, Place
-from provisioner.conformance.plan import AT_ONCE
+from provisioner.conformance.plan import AT_ONCE, REHEARSAL
 from provisioner.conformance.probe import CannotRunError, Finding, NotRun, Probe, RefusedError
 from provisioner.conformance.rehearsal import needs_of, rehearse
 from provisioner.conformance.rule import Rule
@@ -76,6 +76,7 @@ class Runner:
         return self._result
 
     async def _probe(self, rules: Sequence[Rule]) -> None:
+        await self._journal.started(REHEARSAL)
         self._denied |= await rehearse(self._ec2, self._lab(), needs_of(rules))
         async with asyncio.TaskGroup() as group:
             for rule in rules:

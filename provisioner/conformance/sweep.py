@@ -35,7 +35,7 @@ class Patience:
 
     quiet_s: float = 10.0
     unanswered_s: float = 60.0
-    give_up_s: float = 600.0
+    give_up_s: float = 300.0
 
 
 @dataclass(slots=True)

@@ -480,7 +480,7 @@ async def test_a_run_that_is_resumed_again_and_again_meets_its_budget(
         raise KeyError("x")
 
     dying = rule("dies", Probe(dies, ("CreateVolume",), ONE_VOLUME))
-    order = owned.order([dying], budget_usd=0.0008)
+    order = owned.order([dying], budget_usd=0.00008)
     report = await ran(owned, listener, order)
 
     async def again_and_again() -> None:

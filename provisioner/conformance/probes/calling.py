@@ -44,6 +44,8 @@ async def _has_bucket(
     passed, took_s = await _burst(lab, operation, params)
     most = burst + per_s * (took_s + 1)
     seen = f"{passed} of {operation} passed in {took_s:.1f} s."
+    if passed >= _MOST_CALLS and most >= passed:
+        raise CannotRunError(f"{seen} Calls from here are too slow to use the quota up.")
     if passed >= _MOST_CALLS:
         return Refuted(f"{seen} None was refused.")
     if passed < burst * 0.9:
