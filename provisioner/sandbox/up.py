@@ -96,11 +96,12 @@ class Sandbox:
         attachable: int | None = None,
         snapshots: bool = True,
         real_nodes: int = 0,
+        real_zones: int = 1,
     ) -> AsyncIterator[Sandbox]:
         """Run a sandbox until the block is left; then nothing of it remains.
 
         Args:
-            nodes: how many, spread over ``zones`` zones in turn.
+            nodes: how many that only pretend, spread over ``zones`` zones in turn; 0 for none.
             zones: how many, from us-east-1a on; at most 6.
             latency: of EC2, ``real`` (calls 100-400 ms, create 1.5 s, attach 2 s, detach 3 s) or
                 ``none``.
@@ -114,8 +115,8 @@ class Sandbox:
             attachable: volumes that each CSINode allows; by default as the stock plugin reports.
             snapshots: whether the cluster knows VolumeSnapshots; ``plane.start_snapshots`` is the
                 way to them later.
-            real_nodes: how many that really run, all in the first zone, with the node plugin; see
-                ``fleet``.
+            real_nodes: how many that really run, with the node plugin; see ``fleet``.
+            real_zones: over how many of the zones these are spread in turn, from the first on.
 
         Raises:
             SandboxError: a part cannot be started or died; its last log lines are in the text.
@@ -124,19 +125,25 @@ class Sandbox:
         names = [f"{REGION}{letter}" for letter in "abcdef"[:zones]]
         with workdir.work_folder(folder) as home:
             async with Crew(home / workdir.LOGS) as crew, contextlib.AsyncExitStack() as stack:
-                await ec2_process.start(crew, control_plane.demand_port(port), latency, throttle)
+                port = control_plane.demand_port(port)
+                await ec2_process.start(crew, port, latency, throttle)
                 begun = control_plane.control_plane(
-                    home, binaries, crew, with_snapshots=snapshots, with_kubelets=real_nodes > 0
+                    *(home, binaries, crew),
+                    with_snapshots=snapshots,
+                    with_kubelets=real_nodes > 0,
+                    ports=[port],
                 )
                 plane = await stack.enter_async_context(begun)
                 endpoint = await ec2_process.ready(crew, START_TIMEOUT_S)
                 sandbox = cls(plane, endpoint, REGION, names, ())
                 await sandbox._populate(nodes, attachable)
-                await sandbox._real(stack, real_nodes)
+                await sandbox._real(stack, real_nodes, names[:real_zones])
                 await sandbox._work(controller_options if controller else None, webhook=webhook)
                 yield sandbox
 
     async def _populate(self, count: int, attachable: int | None) -> None:
+        if not count:
+            return
         made = asyncio.to_thread(
             make_instances, self.ec2_endpoint, count, self.zones, INSTANCE_TYPE
         )
@@ -144,11 +151,13 @@ class Sandbox:
         added = nodes.add(self.plane.api, self.instances, attachable or nodes.ATTACHABLE)
         await self.crew.unless_failed(added, START_TIMEOUT_S, "the creation of nodes")
 
-    async def _real(self, stack: contextlib.AsyncExitStack, count: int) -> None:
+    async def _real(
+        self, stack: contextlib.AsyncExitStack, count: int, zones: Sequence[str]
+    ) -> None:
         if not count:
             return
         instances = await asyncio.to_thread(
-            make_instances, self.ec2_endpoint, count, self.zones[:1], INSTANCE_TYPE
+            make_instances, self.ec2_endpoint, count, zones, INSTANCE_TYPE
         )
         self.instances = [*self.instances, *instances]
         running = fleet.fleet(self.plane, self.ec2_endpoint, instances)
